@@ -18,9 +18,7 @@ pub const VERSIONS: &str = "versions.jsonl";
 pub const MEMORIES: &str = "memories";
 /// The folder of contents that have no path.
 pub const BLOBS: &str = "blobs";
-/// The value of [`Manifest::format`].
 pub const FORMAT: &str = "keepsake-archive";
-/// The value of [`Manifest::version`].
 pub const FORMAT_VERSION: u32 = 1;
 /// The longest line of an index. A version's line holds a path, ids and times.
 pub(crate) const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -38,7 +36,6 @@ pub struct Manifest {
     pub exported_at: String,
     /// The memory store, as the API shows it.
     pub store: Map<String, Value>,
-    /// What the lists hold.
     pub counts: Counts,
     /// The SHA-256 of `index.jsonl`.
     pub index_sha256: String,
@@ -49,19 +46,14 @@ pub struct Manifest {
     pub left_out: Vec<String>,
 }
 
-/// How much an archive holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Lines of the index.
     pub memories: u64,
-    /// Bytes of the memories' contents.
     pub content_bytes: u64,
-    /// Lines of the history.
     pub versions: u64,
 }
 
 impl Manifest {
-    /// The text of the file.
     pub fn to_text(&self) -> String {
         format!("{:#}\n", serde_json::json!(self))
     }
@@ -70,24 +62,18 @@ impl Manifest {
 /// A line of `index.jsonl`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Entry {
-    /// The path of the memory.
     pub path: String,
-    /// Its id.
     pub id: String,
-    /// The id of its current version.
     pub version_id: String,
-    /// The hash of its content.
     pub content_sha256: String,
-    /// The size of its content.
     pub size_bytes: u64,
     /// RFC 3339.
     pub created_at: String,
     /// RFC 3339.
     pub updated_at: String,
-    /// Its own expiry time in RFC 3339; `None`: none, as far as is known. The end of a
-    /// store's period is no part of an archive.
+    /// The memory's own expiry time in RFC 3339; `None` if no own time is known. The end
+    /// of a store's period is no part of an archive.
     pub expires_at: Option<String>,
-    /// Whether it never expires.
     pub pinned: bool,
     /// `blobs/{sha256}` if the path cannot be the name of a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,9 +83,7 @@ pub struct Entry {
 /// A line of `versions.jsonl`, as far as an import reads it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct VersionLine {
-    /// The id of the version.
     pub id: String,
-    /// The memory.
     pub memory_id: String,
     /// `created`, `modified` or `deleted`.
     pub operation: String,
@@ -111,7 +95,7 @@ pub struct VersionLine {
     pub created_at: String,
     /// The author, as the API shows it.
     pub created_by: Option<Box<RawValue>>,
-    /// RFC 3339; `None`: it is not redacted.
+    /// RFC 3339; `None` if it is not redacted.
     #[serde(default)]
     pub redacted_at: Option<String>,
     /// Who redacted it, as the API shows it.
@@ -120,20 +104,20 @@ pub struct VersionLine {
 }
 
 impl Entry {
-    /// The file of the memory's content.
     pub fn content_file(&self) -> String {
         let of_path = || format!("{MEMORIES}{}", self.path);
         self.file.clone().unwrap_or_else(of_path)
     }
 
-    /// When the memory last changed, in seconds, for the file.
+    /// The file's modification time: when the memory last changed, in seconds.
     pub fn modified_at(&self) -> u64 {
         let at = Timestamp::parse(&self.updated_at).map(|at| at.as_micros() / 1_000_000);
         at.and_then(|at| u64::try_from(at).ok()).unwrap_or_default()
     }
 }
 
-/// Makes the line of a version one of a redacted version, because its content is missing.
+/// Makes the line of a version that of a redacted version, because its content is
+/// missing.
 pub fn without_content(version: &mut Value, at: &str) {
     for field in ["content_sha256", "content_size_bytes", "redacted_by"] {
         version[field] = Value::Null;
@@ -141,10 +125,6 @@ pub fn without_content(version: &mut Value, at: &str) {
     version["redacted_at"] = at.into();
 }
 
-/// Writes JSON lines.
-///
-/// # Errors
-/// Those of the writer.
 pub fn write_lines(
     writer: &mut impl io::Write,
     lines: impl Iterator<Item = impl Serialize>,
@@ -211,7 +191,6 @@ pub struct Hashing<R> {
 }
 
 impl<R> Hashing<R> {
-    /// Hashes the bytes that pass through `inner`.
     pub fn new(inner: R) -> Self {
         Self { inner, sha256: Sha256::new() }
     }
@@ -221,7 +200,7 @@ impl<R> Hashing<R> {
         self.into_parts().1
     }
 
-    /// The inner reader or writer, and the hash of everything that passed.
+    /// The inner reader or writer, and the hash as hexadecimal.
     pub fn into_parts(self) -> (R, String) {
         let hash: [u8; 32] = self.sha256.finalize().into();
         (self.inner, ContentHash::from(hash).to_string())

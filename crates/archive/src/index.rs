@@ -7,20 +7,19 @@ use keepsake_core::{ContentHash, MemoryPath};
 use crate::format::{Counts, Entry};
 use crate::placement::Placement;
 
-/// The memories of an archive.
 #[derive(Debug, Default)]
 pub struct Index {
     /// By path.
     entries: BTreeMap<String, Entry>,
-    /// The path of each memory among the entries: one that is moved meanwhile is listed twice.
+    /// The path of each memory among the entries, by id: a memory that is moved during an
+    /// export is listed twice.
     paths: HashMap<String, String>,
-    /// Memories whose path another one got meanwhile.
+    /// Ids of memories whose path another memory got during the export.
     displaced: HashSet<String>,
     placement: Placement,
 }
 
 impl Index {
-    /// The file of the content of the memory at `path`.
     pub fn file_of(&mut self, path: &MemoryPath, hash: ContentHash) -> String {
         self.placement.file_of(path, hash)
     }
@@ -35,7 +34,6 @@ impl Index {
         }
     }
 
-    /// Removes a memory that was deleted meanwhile.
     pub fn remove(&mut self, id: &str) {
         self.displaced.remove(id);
         if let Some(path) = self.paths.remove(id) {
@@ -53,7 +51,6 @@ impl Index {
         self.entries.values()
     }
 
-    /// How much the archive holds, with this number of versions.
     pub fn counts(&self, versions: u64) -> Counts {
         Counts {
             memories: self.entries.len() as u64,
@@ -67,7 +64,7 @@ impl Index {
         self.entries().map(|entry| entry.content_sha256.clone()).collect()
     }
 
-    /// The files of all contents, each with the time that it gets, in seconds.
+    /// The files of all contents, each with its modification time in seconds.
     pub fn files(&self) -> BTreeMap<String, u64> {
         self.entries().map(|entry| (entry.content_file(), entry.modified_at())).collect()
     }

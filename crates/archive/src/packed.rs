@@ -10,34 +10,25 @@ use tar::{Archive, Builder, Entry, EntryType, Header};
 use crate::Damage;
 use crate::format::{BLOBS, INDEX, MANIFEST, MAX_CONTENT_BYTES, MEMORIES, VERSIONS, advice_about};
 
-/// The extension of a packed archive.
 pub const EXTENSION: &str = ".tar.zst";
 /// Maximum size of one entry's header, with long names.
 const MAX_HEADER_BYTES: u64 = 64 << 10;
 /// Maximum window of the compression, as a power of two: that of `zstd -19`. The
 /// window's size is the memory that a file makes its reader allocate.
 const MAX_WINDOW_LOG: u32 = 23;
-/// Memory of the decompression.
+/// Memory that the decompression needs.
 pub const WINDOW_BYTES: u64 = 1 << MAX_WINDOW_LOG;
 
-/// Writes a packed archive, file by file.
 pub struct Writer<W: Write>(Builder<zstd::Encoder<'static, W>>);
 
 impl<W: Write> Writer<W> {
-    /// An archive without files.
-    ///
-    /// # Errors
-    /// Those of the compression.
     pub fn new(to: W) -> io::Result<Self> {
         let mut compressed = zstd::Encoder::new(to, 0)?;
         compressed.include_checksum(true)?;
         Ok(Self(Builder::new(compressed)))
     }
 
-    /// Adds a file with its size, and the time that it gets in seconds.
-    ///
-    /// # Errors
-    /// Those of the reader and the writer.
+    /// Adds a file; `modified_at` is in seconds.
     pub fn add(
         &mut self,
         name: &str,
@@ -53,15 +44,10 @@ impl<W: Write> Writer<W> {
         self.0.append_data(&mut header, name, content)
     }
 
-    /// The writer below the archive.
     pub fn get_mut(&mut self) -> &mut W {
         self.0.get_mut().get_mut()
     }
 
-    /// Ends the archive.
-    ///
-    /// # Errors
-    /// Those of the writer.
     pub fn finish(self) -> io::Result<W> {
         self.0.into_inner()?.finish()
     }
@@ -78,13 +64,9 @@ pub struct UnpackLimit {
 }
 
 /// Reads the files of a packed archive one by one: their name, their size and their
-/// content. A file that is not read to its end is passed over.
+/// content. The part of a file that `each` does not read is skipped.
 ///
 /// Only files that an archive consists of are accepted, each once.
-///
-/// # Errors
-/// [`Damage`] names the entry that is not part of an archive, or is damaged; those of
-/// `each`.
 pub fn read_files<E: From<Damage>>(
     packed: impl Read,
     limit: UnpackLimit,
@@ -116,7 +98,7 @@ pub fn read_files<E: From<Damage>>(
         }
         budget.set(MAX_HEADER_BYTES);
     }
-    // The checksum is at the end.
+    // The checksum is at the end of the archive.
     budget.set(u64::MAX);
     io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(damaged)?;
     Ok(())
@@ -153,7 +135,7 @@ pub(crate) fn is_list(name: &str) -> bool {
     [MANIFEST, INDEX, VERSIONS].contains(&name)
 }
 
-/// Decompresses a file, as much as its size and the reader's budget allow.
+/// Decompresses a file within its [`UnpackLimit`] and the reader's budget.
 struct Bounded<R> {
     unpacked: zstd::Decoder<'static, BufReader<Counted<R>>>,
     limit: UnpackLimit,
@@ -163,7 +145,6 @@ struct Bounded<R> {
     unpacked_bytes: u64,
 }
 
-/// Counts the bytes that are read.
 struct Counted<R> {
     inner: R,
     bytes: Rc<Cell<u64>>,

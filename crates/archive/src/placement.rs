@@ -1,4 +1,4 @@
-//! Which file a memory's content has in an archive.
+//! Decides which file of an archive holds a memory's content.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,10 +7,10 @@ use keepsake_core::{ContentHash, MemoryPath};
 
 use crate::format::{blob_file, memory_file};
 
-/// The longest file name that file systems take.
+/// The longest file name of common file systems.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Finds paths that cannot be files beside those before them.
+/// Finds paths that cannot be files beside the paths before them.
 ///
 /// Two paths that differ only in case are one file on systems that ignore case, so the
 /// second gets no file, on any system. A path that was a directory before gets none
@@ -23,12 +23,11 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The file of the content of the memory at `path`.
     pub fn file_of(&mut self, path: &MemoryPath, hash: ContentHash) -> String {
         if self.is_file(path) { memory_file(path) } else { blob_file(hash) }
     }
 
-    /// Whether the memory at `path` can have a file of this path.
+    /// Whether the memory at `path` can have a file at this path.
     fn is_file(&mut self, path: &MemoryPath) -> bool {
         let text = path.as_str();
         if text.split('/').any(|name| name.len() > MAX_NAME_BYTES || name.contains('\\')) {

@@ -33,20 +33,16 @@ keepsake_core::named_enum! {
 pub struct Item {
     /// The path in the destination.
     pub path: MemoryPath,
-    /// The hash of its content.
     pub sha256: ContentHash,
-    /// The size of its content.
     pub size_bytes: u64,
-    /// Whether it never expires.
     pub is_pinned: bool,
-    /// Its own expiry time.
+    /// The memory's own expiry time.
     pub expires_at: Option<Timestamp>,
-    /// The place of its content.
     pub origin: Origin,
 }
 
 impl Item {
-    /// Removes an expiry time that no write can set at `now`; returns why.
+    /// Removes an expiry time that no write can set at `now`; returns the reason.
     pub fn remove_unsettable_expiry(&mut self, now: Timestamp) -> Option<&'static str> {
         let expires_at = self.expires_at?;
         let why = if self.is_pinned {
@@ -61,7 +57,7 @@ impl Item {
     }
 }
 
-/// The place of the content.
+/// The place of a memory's content.
 #[derive(Debug, Clone)]
 pub enum Origin {
     /// A file, relative to the source.
@@ -73,9 +69,9 @@ pub enum Origin {
 /// A write of the import.
 #[derive(Debug)]
 pub struct Step {
-    /// What is written.
     pub item: Item,
-    /// The memory that is replaced, if it still has this content; `None`: created.
+    /// The memory to replace, if it still has this content; `None` if the step creates
+    /// one.
     pub replaces: Option<Existing>,
     /// What the written memory lacks of the source.
     pub lacks: Option<&'static str>,
@@ -87,8 +83,8 @@ impl Step {
         Self { item, replaces, lacks }
     }
 
-    /// Whether a memory with the same content has another pin or expiry time. One that is
-    /// pinned stays so, and takes no expiry time.
+    /// Whether the step changes the pin or expiry time of a memory with the same content.
+    /// A pinned memory stays pinned, and takes no expiry time.
     fn changes_expiry_of(&self, existing: &Existing) -> bool {
         let is_other_time = self.item.expires_at.is_some() && self.item.expires_at != existing.expires_at;
         !existing.is_pinned && (is_other_time || self.item.is_pinned)
@@ -98,13 +94,10 @@ impl Step {
 /// A memory of the destination.
 #[derive(Debug, Clone)]
 pub struct Existing {
-    /// Its id.
     pub id: String,
-    /// The hash of its content.
     pub sha256: String,
-    /// Whether it never expires.
     pub is_pinned: bool,
-    /// Its own expiry time.
+    /// The memory's own expiry time.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -116,7 +109,6 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Adds a memory that the destination has.
     pub fn add(&mut self, path: &MemoryPath, existing: Existing) {
         for directory in path.ancestor_files() {
             if !self.directories.contains(directory) {
@@ -176,7 +168,6 @@ pub fn decide(
     steps
 }
 
-/// Divides the steps into batches.
 pub fn batches(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
     let mut bytes = steps.first().map_or(0, |step| step.item.size_bytes);
     let mut count = 0;
@@ -192,7 +183,6 @@ pub fn batches(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
     steps.chunk_by(starts_batch)
 }
 
-/// Whether a batch is full with `count` operations and contents of `bytes`.
 pub const fn is_full_batch(count: usize, bytes: u64) -> bool {
     count >= MAX_BATCH_OPERATIONS || bytes > MAX_BATCH_BYTES
 }

@@ -2,10 +2,8 @@
 
 use crate::plan::Step;
 
-/// What happened to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The memory is new.
     Created,
     /// The memory had other content, or another pin or expiry time.
     Replaced,
@@ -13,9 +11,7 @@ pub enum Outcome {
     Unchanged,
     /// The memory has other content and was kept.
     Skipped,
-    /// The file was not imported.
     Refused {
-        /// The kind of the reason.
         class: Class,
         /// The reason, which follows the path.
         reason: String,
@@ -25,7 +21,7 @@ pub enum Outcome {
 /// Why a file was refused, as far as the exit code depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// It is no text that anybody would import.
+    /// The file is not text, or hidden: nobody expects its import.
     NotText,
     /// The memory store has something else at the path.
     Conflict,
@@ -34,13 +30,11 @@ pub enum Class {
 }
 
 impl Outcome {
-    /// A file that was not imported.
     pub fn refused(class: Class, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self::Refused { class, reason }
     }
 
-    /// The outcome in one word.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -61,12 +55,10 @@ impl Outcome {
     }
 }
 
-/// What became of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reported {
     /// The path in the destination.
     pub path: String,
-    /// What happened.
     pub outcome: Outcome,
     /// What the written memory lacks of the source.
     pub lacks: Option<&'static str>,
@@ -79,26 +71,22 @@ impl Reported {
     }
 }
 
-/// The outcomes of all files.
 #[derive(Debug, Default)]
 pub struct Report(Vec<Reported>);
 
-/// The names of all outcomes.
 pub const OUTCOMES: [&str; 5] = ["created", "replaced", "unchanged", "skipped", "refused"];
 
 impl Report {
-    /// Reports a file.
     pub fn add(&mut self, path: impl Into<String>, outcome: Outcome) {
         self.add_with(path, outcome, None);
     }
 
-    /// Reports a file, and what its memory lacks if it has the content.
+    /// Reports a file. `lacks` counts only if the memory has the content.
     pub fn add_with(&mut self, path: impl Into<String>, outcome: Outcome, lacks: Option<&'static str>) {
         let is_imported = matches!(outcome, Outcome::Created | Outcome::Replaced | Outcome::Unchanged);
         self.0.push(Reported { path: path.into(), outcome, lacks: lacks.filter(|_| is_imported) });
     }
 
-    /// Reports a step.
     pub fn add_step(&mut self, step: &Step, outcome: Outcome) {
         self.add_with(step.item.path.as_str(), outcome, step.lacks);
     }
@@ -114,14 +102,12 @@ impl Report {
         }
     }
 
-    /// Only the refused files.
     #[must_use]
     pub fn only_refusals(mut self) -> Self {
         self.0.retain(|file| matches!(file.outcome, Outcome::Refused { .. }));
         self
     }
 
-    /// The paths that were refused for this kind of reason.
     pub fn refusals(&self, of: Class) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(move |file| match &file.outcome {
             Outcome::Refused { class, .. } if *class == of => Some(file.path.as_str()),
@@ -129,12 +115,11 @@ impl Report {
         })
     }
 
-    /// The paths of which the memory store has something else.
     pub fn conflicts(&self) -> impl Iterator<Item = &str> {
         self.refusals(Class::Conflict)
     }
 
-    /// All files with their outcomes, by path.
+    /// All files by path.
     pub fn sorted(&mut self) -> &[Reported] {
         self.0.sort_by(|one, other| one.path.cmp(&other.path));
         &self.0

@@ -24,10 +24,8 @@ pub struct Scanned {
 }
 
 impl Scanned {
-    /// Reads an archive. Calls `allow` with the bytes of memory that a file needs.
-    ///
-    /// # Errors
-    /// [`Damage`] if it is damaged, or needs more than is allowed.
+    /// Reads an archive. Calls `allow` with the bytes of memory that each file needs; an
+    /// error of `allow` ends the reading.
     pub fn read(
         packed: impl Read,
         limit: UnpackLimit,

@@ -17,42 +17,31 @@ use crate::report::{Class, Outcome, Report};
 const MAX_MANIFEST_BYTES: u64 = 256 << 10;
 
 /// The files of an archive. If a file cannot be read, `open` and `content` return the
-/// reason without the file's name.
+/// reason, such as `is missing`, without the file's name.
 pub trait Files {
     /// Opens a file that describes the archive.
-    ///
-    /// # Errors
-    /// The reason, such as `is missing`.
     fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, String>;
 
-    /// The hash and the size of a content.
-    ///
-    /// # Errors
-    /// The reason, such as `is missing`.
     fn content(&self, name: &str) -> Result<(ContentHash, u64), String>;
 
-    /// The names of all contents, below `memories` and `blobs`.
-    ///
-    /// # Errors
-    /// The reason, with the name.
+    /// The names of all contents, below `memories` and `blobs`. The error has the name.
     fn contents(&self) -> Result<Vec<String>, String>;
 }
 
 /// The memories of a source.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The memories.
     pub items: Vec<Item>,
     /// Files that cannot be imported.
     pub report: Report,
-    /// Versions of an archive, oldest first.
+    /// Oldest first.
     pub versions: Vec<VersionLine>,
     /// Why memories of the exported store are not in the archive.
     pub left_out: Vec<String>,
 }
 
 impl Found {
-    /// Adds an item at its place in the destination, or reports that it has none.
+    /// Adds an item at its path in the destination, or reports that it has none.
     pub fn place(&mut self, prefix: &Prefix, path: &str, item: impl FnOnce(MemoryPath) -> Item) {
         match prefix.place(path) {
             (_, Ok(path)) => self.items.push(item(path)),
@@ -71,11 +60,11 @@ impl Prefix {
         Self(directory.trim_end_matches('/').to_owned())
     }
 
-    /// The path in the destination of a path of the source; with the reason if there is
-    /// none.
+    /// Maps a path of the source to a path of the destination, or to the reason why there
+    /// is none.
     pub fn place(&self, path: &str) -> (String, Result<MemoryPath, String>) {
         if !path.starts_with('/') {
-            // Behind a directory, it would become a part of the directory's name.
+            // After a prefix, it would become a part of the directory's name.
             let reason = format!("its path {}", PathError::NotAbsolute);
             return (path.to_owned(), Err(reason));
         }
@@ -85,12 +74,8 @@ impl Prefix {
     }
 }
 
-/// Reads the memories of an archive. Calls `progress` for each verified memory with
-/// the number of all.
-///
-/// # Errors
-/// [`Damage`](crate::Damage) names the first file that is missing, damaged or not in the
-/// index.
+/// Verifies an archive and reads its memories. Calls `progress` for each verified memory
+/// with the number of all memories.
 pub fn verify(
     files: &impl Files,
     prefix: &Prefix,
@@ -264,7 +249,6 @@ impl<'a, F: Files> Verification<'a, F> {
     }
 }
 
-/// What is wrong with an entry.
 enum Wrong {
     /// A field of its line.
     Line(String),

@@ -13,9 +13,10 @@ use crate::{BlobError, BlobStore};
 const MAX_FAILURES: u32 = 3;
 /// How long the breaker stays open at first; each failed probe doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// How long it stays open at most: service is back soon after the store is.
+/// Maximum time that the breaker stays open, so that service resumes soon after the store
+/// is back.
 const MAX_PAUSE: Duration = Duration::from_secs(4);
-/// How long a probe keeps other calls waiting; the next is then a probe too.
+/// How long other calls are refused while a probe runs; then the next call is a probe too.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Refuses calls at once while the store does not answer, so that requests do not
@@ -31,7 +32,6 @@ pub struct BreakerBlobs {
 }
 
 impl BreakerBlobs {
-    /// Wraps a blob store, with the breaker closed.
     pub fn new(inner: Arc<dyn BlobStore>, metrics: Metrics) -> Self {
         Self { inner, breaker: Mutex::default(), metrics }
     }
@@ -147,12 +147,11 @@ impl Breaker {
         Some(Admission::Probe)
     }
 
-    /// The store answered, whatever call it was.
+    /// Closes the breaker: the store answered a regular call or a probe.
     fn succeeded(&mut self) {
         *self = Self::default();
     }
 
-    /// The store did not answer a call.
     fn failed(&mut self, admission: Admission, now: Instant) {
         let open = |pause| Self::Open { until: now + pause, pause };
         match (*self, admission) {

@@ -1,4 +1,4 @@
-//! Blob stores around others.
+//! Blob stores that wrap another blob store.
 
 use std::fmt::Debug;
 

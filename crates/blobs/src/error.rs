@@ -1,8 +1,6 @@
 //! Errors of blob stores.
 
-/// An error of a blob store.
-///
-/// The texts contain the store's answer, and no credentials and no content.
+/// The texts contain the store's answer, but no credentials and no content.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
     /// The store did not answer, or reported a temporary failure.
@@ -19,10 +17,8 @@ pub enum BlobError {
     TooLarge {
         /// The size of the blob, or the bytes counted so far.
         found_bytes: u64,
-        /// The reader's maximum.
         max_bytes: u64,
     },
-    /// The store's answer violates its protocol.
     #[error("the blob store answered unexpectedly: {0}")]
     Unexpected(String),
 }

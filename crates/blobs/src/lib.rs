@@ -37,24 +37,15 @@ pub trait BlobStore: Send + Sync + Debug {
     ///
     /// The bytes are durable when it returns. After an error they may be stored or
     /// not; the caller deletes the key and uses a new one.
-    ///
-    /// # Errors
-    /// [`BlobError`] if the bytes may not be durable.
     async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError>;
 
     /// The bytes under `key`, at most `max_bytes`; `None` if the key is absent.
     ///
     /// A larger blob is refused without being read, so that a writer to the store
     /// cannot fill the server's memory.
-    ///
-    /// # Errors
-    /// [`BlobError::TooLarge`]; another [`BlobError`] if the read failed.
     async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError>;
 
     /// Whether `key` exists; its bytes are not read.
-    ///
-    /// # Errors
-    /// [`BlobError`] if the store does not answer.
     async fn contains(&self, key: &BlobKey) -> Result<bool, BlobError> {
         match self.get(key, 0).await {
             Ok(bytes) => Ok(bytes.is_some()),
@@ -64,27 +55,18 @@ pub trait BlobStore: Send + Sync + Debug {
     }
 
     /// Deletes the bytes under `key`; succeeds if the key is absent.
-    ///
-    /// # Errors
-    /// [`BlobError`] if the bytes may still exist.
     async fn delete(&self, key: &BlobKey) -> Result<(), BlobError>;
 
     /// Deletes the bytes under `key` and all their object versions; succeeds if the
     /// key is absent.
     ///
     /// Costs more than [`Self::delete`]; for content that must not be recoverable.
-    ///
-    /// # Errors
-    /// [`BlobError`] if the bytes may still exist.
     async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError>;
 
     /// Erases the remaining blobs of a store that receives no further blobs,
     /// including object versions of blobs that were deleted before.
     ///
     /// Safe to run twice.
-    ///
-    /// # Errors
-    /// [`BlobError`] if some bytes may still exist.
     async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError>;
 
     /// The first `limit` deleted blobs of a store that still have object versions,
@@ -92,9 +74,6 @@ pub trait BlobStore: Send + Sync + Debug {
     /// list object versions.
     ///
     /// Fewer than `limit` blobs mean that the listing is complete.
-    ///
-    /// # Errors
-    /// [`BlobError`] if the listing failed; there is no partial result.
     async fn list_removed(
         &self,
         tenant_id: TenantId,
@@ -108,9 +87,6 @@ pub trait BlobStore: Send + Sync + Debug {
     /// tenant must receive no further blobs.
     ///
     /// Safe to run twice. The next batch begins after [`ErasedBatch::last`].
-    ///
-    /// # Errors
-    /// [`BlobError`] if some bytes may still exist.
     async fn erase_tenant(
         &self,
         tenant_id: TenantId,
@@ -124,9 +100,6 @@ pub trait BlobStore: Send + Sync + Debug {
     /// Fewer than `limit` blobs mean that the listing is complete. Objects whose
     /// names are not blob keys are skipped. A blob that is written or deleted during the
     /// listing may be missing.
-    ///
-    /// # Errors
-    /// [`BlobError`] if the listing failed; there is no partial result.
     async fn list(
         &self,
         tenant_id: Option<TenantId>,
@@ -135,16 +108,12 @@ pub trait BlobStore: Send + Sync + Debug {
     ) -> Result<Vec<ListedBlob>, BlobError>;
 
     /// Checks with one cheap request whether the store can be used.
-    ///
-    /// # Errors
-    /// [`BlobError`] if it cannot be used.
     async fn check(&self) -> Result<(), BlobError>;
 }
 
 /// The result of erasing the object versions of a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Erased {
-    /// Every version is deleted.
     EveryVersion,
     /// The store keeps no object versions.
     NotVersioned,
@@ -167,12 +136,9 @@ pub struct ErasedBatch {
     pub last: Option<BlobKey>,
 }
 
-/// A blob in a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListedBlob {
-    /// Its key.
     pub key: BlobKey,
-    /// Its size.
     pub size_bytes: u64,
     /// The time of its write by the store's clock.
     pub modified_at: Timestamp,
@@ -182,9 +148,6 @@ pub struct ListedBlob {
 ///
 /// The bucket must exist. There is no request to the S3 server yet: see
 /// [`BlobStore::check`]. The store has a circuit breaker, whose state is a metric.
-///
-/// # Errors
-/// [`BlobError`] if the S3 settings contradict each other.
 pub async fn open(
     url: &BlobUrl,
     s3: &S3Settings,

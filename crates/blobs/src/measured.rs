@@ -16,7 +16,6 @@ pub struct MeasuredBlobs {
 }
 
 impl MeasuredBlobs {
-    /// Decorates a blob store.
     pub fn new(inner: Arc<dyn BlobStore>, metrics: Metrics) -> Self {
         Self { inner, metrics }
     }

@@ -96,10 +96,6 @@ pub struct S3Blobs {
 
 impl S3Blobs {
     /// Creates a client without a request to the server.
-    ///
-    /// # Errors
-    /// [`BlobError::Misconfigured`] if the settings contradict each other or the
-    /// certificates cannot be read.
     pub async fn connect(options: S3Options) -> Result<Self, BlobError> {
         let S3Options { bucket, prefix, settings } = options;
         let max_call = settings.max_call.unwrap_or(DEFAULT_MAX_CALL);

@@ -24,8 +24,6 @@ pub enum BlobUrl {
 impl FromStr for BlobUrl {
     type Err = BlobError;
 
-    /// # Errors
-    /// [`BlobError::Misconfigured`] with the rule that the text breaks.
     fn from_str(text: &str) -> Result<Self, BlobError> {
         if text == "index:" {
             return Ok(Self::Index);
@@ -58,7 +56,7 @@ fn parse_s3(rest: &str) -> Result<BlobUrl, BlobError> {
     Ok(BlobUrl::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
 }
 
-/// Whether a part of a URL would lead to another place.
+/// Whether a part of a URL is a dot segment, which would lead to another path.
 fn is_dots(part: &str) -> bool {
     matches!(part, "." | "..")
 }

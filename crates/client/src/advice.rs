@@ -7,16 +7,14 @@ use crate::ClientError;
 
 /// Causes of a connection that was closed during the TLS handshake.
 const CLOSED: [&str; 3] = ["tls handshake eof", "reset by peer", "Broken pipe"];
-/// Ends of a URL that clients add themselves, or that are pages for people, before what
-/// follows them.
+/// Path segments at which the URL of a server ends: clients add them and what follows, or
+/// they lead to pages for people.
 const ENDS: [&str; 5] = ["admin", "console", "docs", "mcp", "v1"];
 
-/// The URL of a server, as a person gave it.
-///
-/// # Errors
-/// [`ClientError::Setting`] with the rule that it breaks, and what to write instead.
+/// Parses the URL of a server that a person gave. The error names the rule that it
+/// breaks, and what to write instead.
 pub(crate) fn server_url(text: &str) -> Result<Url, ClientError> {
-    // The message does not repeat a text that may hold a password.
+    // A text with `@` may hold a password: the message does not repeat it.
     let value = if text.contains('@') { "" } else { text };
     let refused = |reason: String| ClientError::setting("url", value, &reason);
     let mut url = match Url::parse(text) {
@@ -49,7 +47,8 @@ fn remove_secrets(url: &mut Url) {
     url.set_fragment(None);
 }
 
-/// What to add to the reason of an answer, if the URL has an end that is too much.
+/// The advice to add to the reason of an answer, if the URL has one of the [`ENDS`]; else
+/// empty.
 pub(crate) fn of_answer(base: &Url, status: StatusCode) -> String {
     let is_of_another_path =
         status.is_success() || [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&status);
@@ -59,7 +58,7 @@ pub(crate) fn of_answer(base: &Url, status: StatusCode) -> String {
     }
 }
 
-/// The same for an answer that is not one of the API.
+/// As [`of_answer`], for an answer that is not one of the API.
 pub(crate) fn of_other_answer(base: &Url, status: StatusCode) -> String {
     match of_answer(base, status) {
         nothing if nothing.is_empty() && !status.is_server_error() => {
@@ -69,8 +68,8 @@ pub(crate) fn of_other_answer(base: &Url, status: StatusCode) -> String {
     }
 }
 
-/// The error of an answer that is none of the API: a redirect, or a page that is missing
-/// because the URL has an end that is too much.
+/// The error of an answer that is not one of the API: a redirect, or a page that is
+/// missing because the URL has one of the [`ENDS`].
 pub(crate) fn misdirected(
     base: &Url,
     asked: &Url,
@@ -102,8 +101,8 @@ pub(crate) fn redirected(base: &Url, asked: &Url, status: StatusCode, headers: &
     wrong_url(&shown(base), found, instead.filter(|instead| *instead != shown(base)))
 }
 
-/// The error of an attempt for this reason, if the server's port is one without TLS, or
-/// with TLS, unlike the URL.
+/// The error of an attempt that failed for this reason, if the port uses TLS and the URL
+/// does not, or the reverse.
 pub(crate) fn of_scheme(url: &str, reason: &str) -> Option<ClientError> {
     let (found, instead) = if reason.contains("InvalidContentType") {
         ("answered without TLS", format!("http://{}", url.strip_prefix("https://")?))
@@ -115,14 +114,14 @@ pub(crate) fn of_scheme(url: &str, reason: &str) -> Option<ClientError> {
     Some(wrong_url(url, found.to_owned(), Some(instead)))
 }
 
-/// As [`of_scheme`], for an answer that is none of the API.
+/// As [`of_scheme`], for an answer that is not one of the API.
 pub(crate) fn of_body(base: &Url, status: StatusCode, body: &[u8]) -> Option<ClientError> {
     let of_scheme = of_scheme(&shown(base), &String::from_utf8_lossy(body));
     of_scheme.filter(|_| status == StatusCode::BAD_REQUEST)
 }
 
-/// What to add to the cause of a connection that failed, if the port closed it during the
-/// TLS handshake. A port without TLS may do so, and a server that is starting.
+/// The advice to add to the cause of a connection that failed, if the port closed it
+/// during the TLS handshake. A port without TLS may do so, and a server that is starting.
 pub(crate) fn of_closed_handshake(url: &str, cause: &str) -> Option<String> {
     let rest = url.strip_prefix("https://")?;
     let is_closed = CLOSED.iter().any(|closed| cause.contains(closed));
@@ -137,7 +136,7 @@ fn wrong_url(url: &str, found: String, instead: Option<String>) -> ClientError {
     ClientError::WrongUrl { url: url.to_owned(), found, advice }
 }
 
-/// The URL without an end that is too much; `None`: it has none.
+/// The URL up to one of the [`ENDS`]; `None` if it has none.
 fn without_end(base: &Url) -> Option<String> {
     let segments: Vec<_> = base.path_segments()?.filter(|segment| !segment.is_empty()).collect();
     let end = segments.iter().position(|segment| ENDS.contains(segment))?;

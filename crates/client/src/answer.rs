@@ -1,4 +1,5 @@
-//! Answers, of which a client reads only so much: a server may be wrong or hostile.
+//! Reads answers within limits of size and number of values: a server may be wrong or
+//! hostile.
 
 use reqwest::{Response, Url};
 use serde::de::DeserializeOwned;
@@ -6,18 +7,15 @@ use serde::de::DeserializeOwned;
 use crate::error::{Envelope, Refusal};
 use crate::{ClientError, advice};
 
-/// The longest answer and the longest event. The longest that a server gives is one
-/// memory: by default it takes a body of 64 MiB at most, and an answer is the content as
-/// JSON with a few fields.
+/// Maximum size of an answer or an event. The longest answer of a server is one memory:
+/// by default it takes a body of 64 MiB at most, and an answer is the content as JSON
+/// with a few fields.
 pub const MAX_ANSWER_BYTES: usize = (64 << 20) + (64 << 10);
-/// Values of an answer, each of which takes up to 700 bytes of memory. The most that a
-/// server gives are the 500 results of a batch.
+/// Maximum number of values in an answer, each of which takes up to 700 bytes of memory.
+/// A server gives at most the 500 results of a batch.
 const MAX_ANSWER_VALUES: usize = 100_000;
 
-/// The body of an answer.
-///
-/// # Errors
-/// [`ClientError`] if it is incomplete or longer than [`MAX_ANSWER_BYTES`].
+/// Reads a body of at most [`MAX_ANSWER_BYTES`].
 pub async fn body_of(response: Response) -> Result<Vec<u8>, ClientError> {
     bounded_body(response, MAX_ANSWER_BYTES).await
 }
@@ -40,17 +38,13 @@ async fn bounded_body(mut response: Response, max_bytes: usize) -> Result<Vec<u8
     Ok(body)
 }
 
-/// Why an answer or an event is not read to its end.
 #[derive(Debug, thiserror::Error)]
 #[error("it has more than {max_bytes} bytes")]
 pub(crate) struct TooLong {
     pub(crate) max_bytes: usize,
 }
 
-/// Reads JSON, unless it has so many values that they would fill the memory.
-///
-/// # Errors
-/// The reason.
+/// Parses JSON, unless it has so many values that they would fill the memory.
 pub fn from_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
     if count_values(json) > MAX_ANSWER_VALUES {
         return Err(format!("it has more than {MAX_ANSWER_VALUES} values"));
@@ -58,7 +52,7 @@ pub fn from_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
     serde_json::from_slice(json).map_err(|error| error.to_string())
 }
 
-/// As many values as JSON may have, names of fields included.
+/// An upper bound of the number of values, names of fields included.
 fn count_values(json: &[u8]) -> usize {
     let (mut count, mut is_text, mut is_escaped) = (1, false, false);
     for byte in json {
@@ -98,19 +92,16 @@ pub(crate) async fn answer_of<T: DeserializeOwned>(base: &Url, response: Respons
     }
 }
 
-/// Bytes of an event of a stream that are not complete.
+/// Bytes of the stream's event that is not complete yet.
 #[derive(Debug, Default)]
 pub(crate) struct EventLength {
     bytes: usize,
-    /// Whether the last line has something.
+    /// Whether the current line is not empty.
     has_line: bool,
 }
 
 impl EventLength {
     /// Counts a part of the stream. An empty line ends an event.
-    ///
-    /// # Errors
-    /// [`TooLong`] if the event has more bytes.
     pub(crate) fn add(&mut self, part: &[u8], max_bytes: usize) -> Result<(), TooLong> {
         for byte in part {
             self.bytes += 1;

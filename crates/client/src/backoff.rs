@@ -6,7 +6,6 @@ use std::time::Duration;
 const MAX_ATTEMPTS: u32 = 6;
 /// The maximum wait before the second attempt; it doubles with each attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
-/// The longest wait.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Exponential backoff with jitter, bounded in number and time.
@@ -20,7 +19,7 @@ impl Backoff {
         Self { attempts: 1 }
     }
 
-    /// Waits before the next attempt; `false`: there is none.
+    /// Waits before the next attempt. Returns `false` if no attempt is left.
     pub(crate) async fn wait(&mut self, retry_after: Option<Duration>) -> bool {
         if self.attempts == MAX_ATTEMPTS {
             return false;

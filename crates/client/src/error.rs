@@ -12,40 +12,35 @@ use serde_json::{Map, Value};
 
 use crate::advice;
 
-/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The client cannot be used with this setting.
+    /// A setting of the client, such as the URL, is malformed.
     #[error("{name}{value}: {reason}")]
     Setting {
-        /// The setting's name.
         name: &'static str,
         /// A space and the value; empty if it is secret.
         value: String,
-        /// The rule that the value breaks.
         reason: String,
     },
     /// The server cannot be reached, or did not answer.
     #[error("{url} cannot be reached: {cause}")]
     Unreachable {
-        /// The server.
         url: String,
         /// All causes.
         cause: String,
         /// Whether no byte of the request was sent.
         is_unsent: bool,
     },
-    /// The URL leads to something else than the API of a server.
+    /// The URL leads to something other than the API of a server.
     #[error("{url} {found}: {advice}")]
     WrongUrl {
-        /// The URL of the server, as it was given.
+        /// The URL of the server, as the caller gave it.
         url: String,
-        /// What is there.
+        /// What the URL leads to.
         found: String,
         /// What to write instead.
         advice: String,
     },
-    /// The server refused the call.
     #[error("{0}")]
     Refused(Refusal),
     /// The answer is not one of this API.
@@ -53,7 +48,6 @@ pub enum ClientError {
     Unreadable {
         /// The URL of the request, without its query.
         url: String,
-        /// The status of the answer.
         status: StatusCode,
         /// What is wrong with the body.
         reason: String,
@@ -63,13 +57,12 @@ pub enum ClientError {
 /// An error that the server states.
 #[derive(Debug)]
 pub struct Refusal {
-    /// The HTTP status.
     pub status: StatusCode,
     /// The type, such as `not_found_error`.
     pub kind: String,
     /// The reason, for people.
     pub message: String,
-    /// The id of the request, as in the server's log.
+    /// As in the server's log.
     pub request_id: Option<String>,
     /// Further fields, such as `current_content_sha256`.
     pub details: Map<String, Value>,
@@ -180,7 +173,6 @@ impl ClientError {
         Self::Unreadable { url: url.into(), status, reason: reason.to_string() }
     }
 
-    /// The HTTP status of the answer, if there was one.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Refused(refusal) => Some(refusal.status),
@@ -204,7 +196,6 @@ impl ClientError {
         }
     }
 
-    /// Whether the server certainly did not apply the call.
     pub(crate) fn is_certainly_not_applied(&self) -> bool {
         match self {
             Self::Setting { .. } | Self::WrongUrl { .. } => true,
@@ -214,7 +205,6 @@ impl ClientError {
         }
     }
 
-    /// How long the server asks to wait before the next attempt.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused(refusal) => refusal.retry_after,

@@ -17,22 +17,19 @@ use crate::{Client, ClientError, Parameter};
 
 /// The longest time without a byte: the server sends a comment every 15 seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(45);
-/// The place after which the server continues.
+/// The server continues after the event with this id.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// An event of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamEvent {
-    /// Its name.
     pub name: String,
-    /// Its content.
     pub data: Value,
 }
 
 /// The events of one connection.
 type Connection = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
 
-/// A stream of events. After a break it continues behind the last event.
+/// A stream of events that continues after the last event when the connection breaks.
 pub struct Events {
     client: Client,
     path: Vec<String>,
@@ -61,9 +58,6 @@ impl Events {
     }
 
     /// Connects, so that no later event is missed.
-    ///
-    /// # Errors
-    /// As of [`Self::next`].
     pub async fn open(&mut self) -> Result<(), ClientError> {
         while self.current.is_none() {
             self.connect().await?;
@@ -71,11 +65,9 @@ impl Events {
         Ok(())
     }
 
-    /// Waits for the next event; connects again where the connection breaks.
-    ///
-    /// # Errors
-    /// [`ClientError`] if the server refuses the stream, ends it for good, sends an event
-    /// that is too long, or cannot be reached for a while.
+    /// Waits for the next event; connects again if the connection breaks. Fails only if
+    /// the server refuses or ends the stream, sends an event that is too long, or cannot
+    /// be reached until the attempts end.
     pub async fn next(&mut self) -> Result<StreamEvent, ClientError> {
         loop {
             let Some(current) = &mut self.current else {
@@ -91,7 +83,7 @@ impl Events {
                     {
                         return Err(error);
                     }
-                    // The server was there, so another attempt is worth it.
+                    // The server answered before, so another attempt is worth it.
                     self.backoff.wait(None).await;
                     continue;
                 }
@@ -128,7 +120,7 @@ impl Events {
         let query = self.query.iter().map(|(name, value)| (name.as_str(), Some(value.as_str())));
         let url = self.client.url_of(&path, &query.collect::<Vec<_>>());
         let mut request = self.client.http.get(url).header(ACCEPT, "text/event-stream");
-        // The time limit of a call would end the stream.
+        // The client's time limit for one call would end the stream.
         request = request.timeout(Duration::MAX);
         if let Some(id) = &self.last_id {
             request = request.header(LAST_EVENT_ID, id);
@@ -144,13 +136,13 @@ impl Events {
         Err(ClientError::unreadable(&url, status, &"no stream"))
     }
 
-    /// Waits before the next attempt, or gives the error back if there is none.
+    /// Waits before the next attempt, or returns the error if there is none.
     async fn wait_after(&mut self, error: ClientError) -> Result<(), ClientError> {
         if error.is_transient() && self.backoff.wait(error.retry_after()).await { Ok(()) } else { Err(error) }
     }
 }
 
-/// The parts of a body; it ends where the server is silent for too long.
+/// The parts of a body. The stream ends if the server is silent for too long.
 fn parts(response: Response) -> impl Stream<Item = Result<bytes::Bytes, ClientError>> {
     let start = (response, EventLength::default());
     stream::unfold(start, |(mut response, mut length)| async move {
@@ -169,7 +161,7 @@ fn parts(response: Response) -> impl Stream<Item = Result<bytes::Bytes, ClientEr
     })
 }
 
-/// The error of a stream that is not worth another attempt.
+/// The error of a stream that is not worth another attempt, such as a too long event.
 fn too_long(error: sse_stream::Error) -> Option<ClientError> {
     let sse_stream::Error::Body(error) = error else {
         return None;

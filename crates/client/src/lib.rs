@@ -44,9 +44,7 @@ pub use error::{ClientError, Refusal};
 pub use events::{Events, StreamEvent};
 pub use pages::Pages;
 
-/// The time limit of one attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_mins(2);
-/// The time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// The header whose value makes the server apply a `POST` once.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -70,7 +68,6 @@ pub struct Client {
     api: Api,
 }
 
-/// The API that a client calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Api {
     /// `/v1`, for API keys and tokens.
@@ -82,7 +79,6 @@ enum Api {
 }
 
 impl Api {
-    /// The headers of each call.
     fn headers(self, credential: &SecretString) -> Result<HeaderMap, InvalidHeaderValue> {
         let secret = credential.expose_secret().trim();
         let (name, value) = match self {
@@ -102,28 +98,17 @@ impl Api {
 }
 
 impl Client {
-    /// A client of the server at `url`, which sends the API key or token with each
-    /// call.
-    ///
-    /// # Errors
-    /// [`ClientError::Setting`] if the URL or the key is malformed.
+    /// `api_key` is an API key or a token.
     pub fn new(url: &str, api_key: &SecretString) -> Result<Self, ClientError> {
         Self::of_api(Api::Public, url, "api_key", api_key)
     }
 
     /// A client of a server of any maker that has the memory stores API.
-    ///
-    /// # Errors
-    /// [`ClientError::Setting`] if the URL or the key is malformed.
     pub fn of_compatible(url: &str, api_key: &SecretString) -> Result<Self, ClientError> {
         Self::of_api(Api::Compatible, url, "api_key", api_key)
     }
 
-    /// A client of the operator's listener at `url`, which sends the operator's token
-    /// with each call.
-    ///
-    /// # Errors
-    /// [`ClientError::Setting`] if the URL or the token is malformed.
+    /// A client of the operator's listener at `url`.
     pub fn of_operator(url: &str, token: &SecretString) -> Result<Self, ClientError> {
         Self::of_api(Api::Operator, url, "token", token)
     }
@@ -150,12 +135,11 @@ impl Client {
         Ok(Self { http, base, api })
     }
 
-    /// The URL of the server.
+    /// The server's URL without a final `/`.
     pub fn url(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// The host of the server.
     pub fn host(&self) -> &str {
         self.base.host_str().unwrap_or_default()
     }
@@ -166,12 +150,13 @@ impl Client {
         &self.http
     }
 
-    /// The error of another request to the server that was not answered.
+    /// The error if a request with [`Client::http`] was not answered.
     pub fn unreachable(&self, error: &reqwest::Error) -> ClientError {
         ClientError::unreachable(self.url(), error)
     }
 
-    /// The error of the answer to another request, if the client's URL leads elsewhere.
+    /// The error if the answer to a request with [`Client::http`] shows that the URL
+    /// leads elsewhere.
     pub fn misdirected(&self, answer: &reqwest::Response) -> Option<ClientError> {
         advice::misdirected(&self.base, answer.url(), answer.status(), answer.headers())
     }
@@ -187,9 +172,6 @@ impl Client {
     }
 
     /// Reads the object at a path below `/v1`, given by its segments.
-    ///
-    /// # Errors
-    /// [`ClientError`]
     pub async fn get<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -199,9 +181,6 @@ impl Client {
     }
 
     /// Sends a `POST`, which the server applies once.
-    ///
-    /// # Errors
-    /// [`ClientError`]
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -211,10 +190,6 @@ impl Client {
         self.send(Method::POST, path, &[], Some(&body)).await
     }
 
-    /// Deletes the object at a path.
-    ///
-    /// # Errors
-    /// [`ClientError`]
     pub async fn delete<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -223,20 +198,16 @@ impl Client {
         self.send(Method::DELETE, path, query, None).await
     }
 
-    /// The pages of a list.
     pub fn pages<'a>(&'a self, path: &'a [&'a str], query: &'a [Parameter<'a>]) -> Pages<'a> {
         Pages::new(self, path, query)
     }
 
-    /// A stream of events, which begins behind the event with `last_id`.
+    /// A stream of events, which begins after the event with `last_id`.
     pub fn events(&self, path: &[&str], query: &[Parameter<'_>], last_id: Option<String>) -> Events {
         Events::new(self.clone(), path, query, last_id)
     }
 
     /// Sends a request until it is answered or the attempts end.
-    ///
-    /// # Errors
-    /// [`ClientError`]
     pub async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -262,7 +233,7 @@ impl Client {
                 },
                 Err(error) => ClientError::unreachable(self.url(), &error),
             };
-            // A `DELETE` that is repeated could report that its object is missing.
+            // A repeated `DELETE` could report that its object is missing.
             let is_idempotent = match method {
                 Method::GET => true,
                 Method::POST => self.api != Api::Operator,
@@ -284,7 +255,7 @@ impl Client {
     }
 }
 
-/// A URL with further segments of its path, and with parameters.
+/// Adds segments to the path of a URL, and parameters.
 pub fn extended(base: &Url, path: &[&str], query: &[Parameter<'_>]) -> Url {
     let mut url = base.clone();
     if let Ok(mut segments) = url.path_segments_mut() {

@@ -12,10 +12,11 @@ use crate::{Client, ClientError, Parameter, StatusCode};
 /// Items per page, the server's maximum for items without content.
 const PAGE_SIZE: &str = "100";
 
-/// Pages without an item that follow each other. A server that searches for a caller's
-/// items may give some: of 10,000 sessions, each page of 100 may have none to show.
+/// Maximum number of consecutive pages without an item. A server that searches for a
+/// caller's items may give some: of 10,000 sessions, each page of 100 may have none to
+/// show.
 const MAX_EMPTY_PAGES: usize = 1_000;
-/// Pages of a list: ten million items.
+/// Maximum number of pages of a list: ten million items.
 const MAX_PAGES: usize = 100_000;
 
 /// Reads a list page by page, as far as its items are taken.
@@ -24,7 +25,7 @@ pub struct Pages<'a> {
     client: &'a Client,
     path: &'a [&'a str],
     query: &'a [Parameter<'a>],
-    /// Items that were read and not taken yet.
+    /// Items that were read and not yet taken.
     read: VecDeque<Value>,
     next: Next,
     progress: Progress,
@@ -43,21 +44,18 @@ struct Page {
     next_page: Option<String>,
 }
 
-/// The pages of a list that were read.
+/// Counts the pages that were read, to detect a list that has no end.
 #[derive(Debug, Default)]
 struct Progress {
     pages: usize,
     empty_pages: usize,
-    /// Hashes of the names of the next pages: a name may be long.
+    /// Hashes of the next pages' cursors: a cursor may be long.
     named: HashSet<u64>,
     hasher: RandomState,
 }
 
 impl Progress {
-    /// Counts a page.
-    ///
-    /// # Errors
-    /// The reason why the list has no end.
+    /// Counts a page. The error is the reason why the list has no end.
     fn add(&mut self, page: &Page) -> Result<(), &'static str> {
         let Some(next) = &page.next_page else {
             return Ok(());
@@ -80,10 +78,6 @@ impl<'a> Pages<'a> {
     }
 
     /// The next item; `None` at the end of the list.
-    ///
-    /// # Errors
-    /// [`ClientError`] of the request, if an item has another form, or if the list has no
-    /// end.
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
         loop {
             if let Some(item) = self.read.pop_front() {
@@ -108,10 +102,6 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// At most `limit` of the remaining items.
-    ///
-    /// # Errors
-    /// As [`Pages::next`].
     pub async fn take<T: DeserializeOwned>(&mut self, limit: usize) -> Result<Vec<T>, ClientError> {
         let mut items = Vec::new();
         while items.len() < limit {

@@ -34,7 +34,6 @@ pub(crate) fn texts(value: &Value) -> Result<Vec<String>, String> {
         .ok_or_else(|| "must be a list of texts, none of them empty".to_owned())
 }
 
-/// A whole number in a range.
 pub(crate) fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Result<T, String> {
     move |value| {
         let number: Option<u64> = match value {
@@ -49,12 +48,10 @@ pub(crate) fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&Val
     }
 }
 
-/// A whole number of at least `min`.
 pub(crate) fn at_least<T: TryFrom<u64>>(min: u64) -> impl Fn(&Value) -> Result<T, String> {
     whole(min..=MAX_NUMBER)
 }
 
-/// A whole number of seconds of at least `min`.
 pub(crate) fn seconds(min: u64) -> impl Fn(&Value) -> Result<Duration, String> {
     move |value| at_least(min)(value).map(Duration::from_secs)
 }
@@ -74,7 +71,6 @@ pub(crate) fn decimal(value: &Value) -> Option<f64> {
     }
 }
 
-/// `true` or `false`.
 pub(crate) fn boolean(value: &Value) -> Result<bool, String> {
     let boolean = match value {
         Value::Boolean(boolean) => Some(*boolean),
@@ -129,7 +125,6 @@ pub(crate) fn http_url(value: &Value) -> Result<String, String> {
     })
 }
 
-/// What follows `http://` or `https://`.
 fn after_scheme(url: &str) -> Option<&str> {
     url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))
 }

@@ -58,18 +58,16 @@ pub enum FailureClass {
 }
 
 impl Failure {
-    /// A failure with this text.
     pub fn new(text: impl Into<String>) -> Self {
         Self::of_class(FailureClass::Failed, text)
     }
 
-    /// A failure of a class.
     pub fn of_class(class: FailureClass, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { text, class }
     }
 
-    /// Returns a function for `map_err` that puts `what` before the error's text.
+    /// For `map_err`: puts `what` before the error's text.
     pub fn of<E: fmt::Display>(what: impl fmt::Display) -> impl FnOnce(E) -> Self {
         move |error| Self::new(format!("{what}: {error}"))
     }
@@ -80,12 +78,10 @@ impl Failure {
         Self::of_class(self.class, format!("{what}: {}", self.text))
     }
 
-    /// The class, which decides the exit code.
     pub const fn class(&self) -> FailureClass {
         self.class
     }
 
-    /// The exit code of a program that ends with this failure.
     pub const fn exit_code(&self) -> u8 {
         self.class as u8
     }

@@ -52,7 +52,7 @@ fn add_table(prefix: &str, table: &DeTable<'_>, origin: &impl Fn(usize) -> Strin
     }
 }
 
-/// Whether a table in that of an issuer has keys itself.
+/// Whether the name is that of an issuer's table for the console, which has keys itself.
 fn is_console(prefix: &str, name: &str) -> bool {
     prefix.starts_with(ISSUERS) && name.strip_prefix(prefix) == Some(CONSOLE)
 }
@@ -64,6 +64,6 @@ fn quoted_if_needed(key: &str) -> String {
 }
 
 fn to_value(value: &Spanned<DeValue<'_>>) -> Value {
-    // Fails for numbers that do not fit; no key takes an empty list.
+    // A number that does not fit becomes an empty list, which no key takes.
     Value::deserialize(value.clone().into_deserializer()).unwrap_or(Value::Array(Vec::new()))
 }

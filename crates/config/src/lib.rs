@@ -38,20 +38,15 @@ const INDEX_FILE: &str = "index.db";
 /// Where values come from; later fields override earlier ones.
 #[derive(Debug, Default)]
 pub struct Sources {
-    /// A TOML file.
     pub file: Option<PathBuf>,
-    /// The variables of the environment.
     pub variables: Vec<(OsString, OsString)>,
     /// A folder for the index, which then also has the content: `--data-dir`.
     pub data_dir: Option<PathBuf>,
-    /// `--listen`
     pub listen: Option<String>,
-    /// `--role`
     pub role: Option<Role>,
 }
 
 impl Sources {
-    /// Reads every source and every key.
     pub fn merge(self) -> Merged {
         let mut reader = Reader::default();
         if let Some(path) = &self.file {
@@ -81,7 +76,6 @@ impl Sources {
     }
 }
 
-/// The URL of the index in a data folder.
 fn index_url_in(folder: &Path) -> Result<String, String> {
     let folder = std::path::absolute(folder).map_err(|error| format!("cannot be used: {error}"))?;
     Ok(format!("sqlite://{}", encode_path(&folder.join(INDEX_FILE))?))
@@ -96,18 +90,11 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// The settings of a server or of an operator's command.
-    ///
-    /// # Errors
-    /// Everything that is wrong.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         complete(&self.reader, Some(self.settings.clone()))
     }
 
     /// The database to migrate; the other keys may be missing or wrong.
-    ///
-    /// # Errors
-    /// Everything that is wrong with the sources and the URL.
     pub fn migration(&self) -> Result<IndexUrl, ConfigError> {
         let mut reader = self.reader.unread();
         let key = if reader.is_set("index.migrate_url") { "index.migrate_url" } else { "index.url" };
@@ -124,9 +111,8 @@ impl Merged {
         self.reader.to_toml()
     }
 
-    /// The keys that have a value, each with its value as TOML and its origin.
-    ///
-    /// Hidden are the same values as in [`Merged::to_toml`].
+    /// The keys that have a value, each with its value as TOML and its origin. Hides the
+    /// same values as [`Merged::to_toml`].
     pub fn values(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.reader.values()
     }

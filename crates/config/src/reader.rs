@@ -11,7 +11,6 @@ use crate::unknown;
 
 /// What is printed instead of a secret.
 pub(crate) const HIDDEN: &str = "***";
-/// What the names of Keepsake's variables begin with.
 pub(crate) const VARIABLE_PREFIX: &str = "KEEPSAKE_";
 /// Variables that the project's tests read; not part of the configuration.
 const TEST_PREFIX: &str = "KEEPSAKE_TEST_";
@@ -19,7 +18,6 @@ const TEST_PREFIX: &str = "KEEPSAKE_TEST_";
 const CLIENT_VARIABLES: [&str; 5] =
     ["KEEPSAKE_URL", "KEEPSAKE_API_KEY", "KEEPSAKE_STORE", "KEEPSAKE_CONTEXT", "KEEPSAKE_FROM_API_KEY"];
 
-/// A value and where it was set.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) value: Value,
@@ -27,11 +25,10 @@ pub(crate) struct Found {
     pub(crate) origin: String,
 }
 
-/// A key that was read.
 #[derive(Clone)]
 pub(crate) struct Key {
     pub(crate) name: String,
-    /// Its value as TOML and its origin; `None` if it has neither value nor default.
+    /// The value as TOML and its origin; `None` if the key has neither value nor default.
     shown: Option<(String, String)>,
 }
 
@@ -41,7 +38,6 @@ impl Key {
         self.name.rsplit_once('.').unwrap_or(("", &self.name))
     }
 
-    /// The variable that sets it.
     pub(crate) fn variable(&self) -> String {
         variable_of(&self.name)
     }
@@ -94,7 +90,6 @@ impl Reader {
         Self { known: Vec::new(), problems: Vec::new(), ..self.clone() }
     }
 
-    /// The value of a key that has a default.
     pub(crate) fn get<T: Default>(
         &mut self,
         name: &str,
@@ -106,7 +101,7 @@ impl Reader {
         self.read(name, Some(default), check, |value, _| literal(value, is_text)).unwrap_or_default()
     }
 
-    /// The value of a key that has no default; `None` if it is not set or bad.
+    /// `None` if the key is not set or bad.
     pub(crate) fn optional<T>(
         &mut self,
         name: &str,
@@ -115,7 +110,7 @@ impl Reader {
         self.read(name, None, check, |value, _| value.to_string())
     }
 
-    /// The same for a value of which nothing is printed.
+    /// As [`Reader::optional`], for a value of which nothing is printed.
     pub(crate) fn secret<T>(
         &mut self,
         name: &str,
@@ -124,8 +119,8 @@ impl Reader {
         self.read(name, None, check, |_, _| quoted(HIDDEN))
     }
 
-    /// The same for a value that may contain a password: it is printed as its
-    /// type displays it, and not at all if it is bad.
+    /// As [`Reader::optional`], for a value that may contain a password: it is printed as
+    /// its type displays it, and not at all if it is bad.
     pub(crate) fn url<T: Display>(
         &mut self,
         name: &str,
@@ -156,10 +151,8 @@ impl Reader {
         checked.map_err(|rule| self.refuse(name, &rule)).ok()
     }
 
-    /// The secret in the key `name`, or in the file that `{name}_file` names.
-    ///
-    /// Both at once are refused: it would not be clear which one is used.
-    /// `kind` is what messages call the secret.
+    /// The secret in the key `name`, or in the file that `{name}_file` names. It is an
+    /// error to set both. Messages call the secret `kind`.
     pub(crate) fn secret_or_file<T>(
         &mut self,
         name: &str,
@@ -182,7 +175,7 @@ impl Reader {
         of_key.or(of_file)
     }
 
-    /// The number of tables in an array of tables; `None` if it is something else.
+    /// The number of tables in an array of tables; `None` if the key is something else.
     pub(crate) fn tables(&mut self, name: &str) -> Option<usize> {
         self.note(name, None);
         let Some(found) = self.find(name) else {
@@ -208,7 +201,6 @@ impl Reader {
         }
     }
 
-    /// Reports that a key breaks a rule.
     pub(crate) fn refuse(&mut self, name: &str, rule: &str) {
         let origin = self.find(name).map_or("default".to_owned(), |found| found.origin);
         self.problems.push(format!("{name} ({origin}) {rule}"));

@@ -9,7 +9,7 @@ pub(crate) fn problems(reader: &Reader) -> Vec<String> {
     let known = &reader.known;
     let is_key = |name: &str| known.iter().any(|key| key.name == name);
     let is_section = |name: &str| known.iter().any(|key| key.parts().0 == name);
-    // Of an unknown table, or of one that is no section, only the table is reported.
+    // For an unknown table, or one that is no section, only the table is reported.
     let is_in_file = |name: &str| {
         let name = name.split('[').next().unwrap_or_default();
         reader.file.contains_key(name)

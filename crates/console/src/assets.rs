@@ -11,16 +11,14 @@ use crate::page::Refusal;
 
 const STYLE: &str = include_str!("../assets/console.css");
 const SCRIPT: &str = include_str!("../assets/console.js");
-/// A browser keeps a file for a year: another content has another name.
+/// A browser may keep a file for a year: other content has another name.
 const FOREVER: &str = "public, max-age=31536000, immutable";
 
-/// The paths of the files.
 pub(crate) struct Assets {
     pub(crate) style: String,
     pub(crate) script: String,
 }
 
-/// The paths of the files of this version.
 pub(crate) static ASSETS: LazyLock<Assets> =
     LazyLock::new(|| Assets { style: path_of(STYLE, "css"), script: path_of(SCRIPT, "js") });
 

@@ -7,7 +7,6 @@ use crate::people::actor_text;
 use crate::request::Caller;
 use crate::text::markup::{Markup, id};
 
-/// The section that a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tab {
     Stores,
@@ -23,12 +22,11 @@ pub(crate) enum Tab {
     Jobs,
 }
 
-/// A link to a section.
 #[derive(Debug)]
 pub(crate) struct TabLink {
     pub(crate) href: &'static str,
     pub(crate) label: &'static str,
-    /// After `g`, this key leads to the section.
+    /// Pressed after `g`, this key opens the section.
     pub(crate) key: char,
     pub(crate) is_current: bool,
 }
@@ -106,12 +104,11 @@ impl Done {
     }
 }
 
-/// What every page shows.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) title: String,
     pub(crate) tabs: Vec<TabLink>,
-    /// The token of the forms; `None`: the person is not signed in.
+    /// Token of the forms; `None`: the person is not signed in.
     pub(crate) token: Option<String>,
     pub(crate) who: Markup,
     pub(crate) done: Option<&'static str>,
@@ -121,7 +118,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A page without sections, such as that of the sign-in.
+    /// A page without sections, such as the sign-in page.
     pub(crate) fn bare(title: &str) -> Self {
         Self {
             title: title.to_owned(),
@@ -135,7 +132,6 @@ impl Frame {
         }
     }
 
-    /// A page of a tenant.
     pub(crate) fn of(caller: &Caller, title: &str, tab: Tab) -> Self {
         let sections = SECTIONS.iter().filter(|(.., scope)| scope.is_none_or(|scope| caller.may(scope)));
         let tabs = sections.map(|(section, href, label, key, _)| TabLink {
@@ -160,7 +156,6 @@ impl Frame {
         }
     }
 
-    /// A page of the operator.
     pub(crate) fn of_operator(title: &str, tab: Tab, token: &str, done: Option<Done>) -> Self {
         let tabs = OPERATOR_SECTIONS.iter().map(|(section, href, label, key)| TabLink {
             href,
@@ -178,7 +173,7 @@ impl Frame {
         }
     }
 
-    /// The token of the forms, as a template writes it.
+    /// Empty if the person is not signed in.
     pub(crate) fn form_token(&self) -> &str {
         self.token.as_deref().unwrap_or_default()
     }

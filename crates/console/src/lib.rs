@@ -1,13 +1,11 @@
 //! The web console: pages that the server makes for people.
 //!
-//! A page's handler reads the request, calls methods of the engine that the API
-//! calls too, and fills a template. `sign_in` keeps who is signed in, in an
-//! encrypted cookie, and hands the credential to the server's authentication.
-//! `text` makes the safe pieces of pages: Markdown, differences, times.
+//! A page's handler reads the request, calls methods of the engine that the API calls too, and
+//! fills a template. `sign_in` keeps the credential in an encrypted cookie and gives it to the
+//! server's authentication. `text` makes the safe pieces of pages: Markdown, differences, times.
 //!
-//! The crate does not know the server: errors leave as [`Refusal`], which the
-//! server turns into the status and the message that the API has for them, and
-//! [`error_page`] shows them.
+//! The crate does not know the server. Its handlers return errors as [`Refusal`]; the server turns
+//! them into the API's status and message, which [`error_page`] shows.
 
 mod assets;
 mod frame;
@@ -31,7 +29,7 @@ pub use sign_in::{
 };
 pub use typed::RefusedForm;
 
-/// Whether a path belongs to the console, whose errors are pages.
+/// Errors of the console's paths are pages.
 pub fn is_console(path: &str) -> bool {
     path == "/console" || path.starts_with("/console/")
 }

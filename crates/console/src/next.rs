@@ -1,17 +1,16 @@
 //! The page that a person sees after the sign-in.
 
-/// The page after the sign-in, if none was asked for.
+/// The page after the sign-in, if the person requested none.
 pub(crate) const HOME: &str = "/console/stores";
-/// The operator's first page.
 pub(crate) const OPERATOR_HOME: &str = "/console/health";
 /// Longer paths are not kept.
 const MAX_BYTES: usize = 2_000;
 
-/// Whether a text is a path of the console, and of nothing else.
+/// Whether a text is a path of the console.
 ///
-/// A browser reads `//host`, `/\host` and control characters in surprising
-/// ways, so only printable ASCII without a backslash is accepted, below
-/// `/console/`, without `//` and without segments of dots.
+/// A browser reads `//host`, `/\host` and control characters in surprising ways, so only printable
+/// ASCII without a backslash is accepted, below `/console/`, without `//` and without segments of
+/// dots.
 pub(crate) fn is_safe(next: &str) -> bool {
     let path = next.split(['?', '#']).next().unwrap_or_default();
     let has_only_plain = next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
@@ -27,7 +26,7 @@ pub(crate) fn is_safe(next: &str) -> bool {
         && !path.starts_with("/console/sign-")
 }
 
-/// The given page if it is one of the console's, or else `home`.
+/// `next` if it is a page of the console, or else `home`.
 pub(crate) fn or_home<'a>(next: Option<&'a str>, home: &'a str) -> &'a str {
     next.filter(|next| is_safe(next)).unwrap_or(home)
 }

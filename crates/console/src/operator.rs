@@ -24,7 +24,6 @@ use crate::{assets, next};
 pub struct Readings(Arc<dyn Fn() -> Option<String> + Send + Sync>);
 
 impl Readings {
-    /// Readings from a source.
     pub fn new(read: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
@@ -40,8 +39,7 @@ impl fmt::Debug for Readings {
     }
 }
 
-/// The pages that need no sign-in. `is_token` says whether a text is the
-/// operator's token.
+/// Pages that need no sign-in. `is_token` says whether a text is the operator's token.
 pub fn operator_sign_in_routes(is_token: impl Fn(&str) -> bool + Send + Sync + 'static) -> Router<Engine> {
     let check: TokenCheck = Arc::new(is_token);
     Router::new()
@@ -50,7 +48,6 @@ pub fn operator_sign_in_routes(is_token: impl Fn(&str) -> bool + Send + Sync + '
         .layer(Extension(check))
 }
 
-/// The pages of the operator.
 pub fn operator_routes() -> Router<Engine> {
     const TENANT: &str = "/console/tenants/{tenant_id}";
     const JOB: &str = "/console/jobs/{job}";
@@ -67,7 +64,7 @@ pub fn operator_routes() -> Router<Engine> {
         .route(&format!("{JOB}/run"), post(jobs::run))
 }
 
-/// The operator, who is signed in.
+/// The signed-in operator.
 struct Operator {
     token: String,
     done: Option<Done>,
@@ -91,7 +88,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Operator {
     }
 }
 
-/// The fields of a form that was sent by a page of this sign-in.
+/// The fields of a form that a page of this sign-in sent.
 struct OperatorForm(Fields);
 
 impl<S: Send + Sync> FromRequestParts<S> for OperatorForm {

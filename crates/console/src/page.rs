@@ -11,12 +11,10 @@ use crate::frame::{Done, Frame};
 use crate::text::markup::encoded;
 use crate::typed::{RefusedForm, TypedView};
 
-/// The content security policy: a page loads only the console's style sheet and script,
-/// and sends forms only to the console.
+/// A page loads only the console's style sheet and script, and sends forms only to the console.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
     connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// The headers of every page.
 const HEADERS: [(HeaderName, &str); 5] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -29,19 +27,15 @@ const HEADERS: [(HeaderName, &str); 5] = [
 #[derive(Debug, Clone, Copy)]
 pub struct IsPage;
 
-/// What a handler answers.
 pub(crate) type PageResult = Result<Response, Refusal>;
 
-/// Why a page or an action is refused.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The engine refused or failed.
     Engine(EngineError),
-    /// The person is not signed in, or no longer.
+    /// The person was never signed in, or the sign-in has ended.
     SignedOut,
     /// The request did not come from a form of the console.
     Forbidden(&'static str),
-    /// There is no such page.
     NotFound(&'static str),
     /// A field of the form breaks a rule.
     Invalid(String),
@@ -55,7 +49,7 @@ impl From<EngineError> for Refusal {
     }
 }
 
-/// A refusal within a response, until the server has turned it into its error.
+/// Carries a refusal within a response, until the server has turned it into an error.
 #[derive(Debug, Clone)]
 struct Refused(Arc<Refusal>);
 
@@ -67,22 +61,18 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Takes the refusal out of a response.
 pub fn refusal_of(response: &mut Response) -> Option<Arc<Refusal>> {
     response.extensions_mut().remove::<Refused>().map(|Refused(refusal)| refusal)
 }
 
-/// Shows a template as a page.
 pub(crate) fn page(template: &impl Template) -> PageResult {
     page_with(StatusCode::OK, template)
 }
 
-/// Shows a template as a page with a status.
 pub(crate) fn page_with(status: StatusCode, template: &impl Template) -> PageResult {
     Ok(html(status, rendered(template)?))
 }
 
-/// The text of a template.
 pub(crate) fn rendered(template: &impl Template) -> Result<String, Refusal> {
     template.render().map_err(|error| {
         tracing::error!(error = %error, "console.page cannot be made");
@@ -97,7 +87,6 @@ fn html(status: StatusCode, text: String) -> Response {
     secured(response)
 }
 
-/// Adds the headers of every page.
 pub fn secured(mut response: Response) -> Response {
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -105,13 +94,12 @@ pub fn secured(mut response: Response) -> Response {
     response
 }
 
-/// Leads to another page of the console.
 pub(crate) fn see_other(path: &str) -> Response {
     let location = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/console"));
     secured((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response())
 }
 
-/// Redirects to another page, which shows the message about the action.
+/// Redirects to a page that shows the message about the finished action.
 pub(crate) fn done(path: &str, done: Done) -> PageResult {
     let separator = if path.contains('?') { '&' } else { '?' };
     let location = HeaderValue::try_from(format!("{path}{separator}done={}", done.name()));
@@ -119,7 +107,7 @@ pub(crate) fn done(path: &str, done: Done) -> PageResult {
     Ok(secured((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()))
 }
 
-/// A file to save, with content that no browser shows as a page.
+/// A file to save; no browser shows its content as a page.
 pub fn download(name: &str, content_type: &'static str, content: impl IntoResponse) -> Response {
     let disposition = format!("attachment; filename*=UTF-8''{}", encoded(name));
     let disposition = HeaderValue::try_from(disposition).unwrap_or(HeaderValue::from_static("attachment"));
@@ -145,8 +133,8 @@ struct ErrorPage<'a> {
     typed: Option<TypedView>,
 }
 
-/// The page of an error: the API's message, and the text typed into a refused form, or how to
-/// keep it if the server has not read it.
+/// Shows the API's message, and the text typed into a refused form, or how to keep this text if the
+/// server has not read the form.
 pub fn error_page(
     status: StatusCode,
     message: &str,

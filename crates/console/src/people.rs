@@ -1,4 +1,4 @@
-//! Who did something, in words.
+//! Names of actors, in words.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use crate::text::markup::{Markup, id_link, short};
 /// Keys whose names are looked up for one page.
 const MAX_KEYS: u64 = 100;
 
-/// The names of API keys, as far as the caller may see them.
+/// Names of the API keys that the caller may see.
 #[derive(Debug, Default)]
 pub(crate) struct People(HashMap<ApiKeyId, String>);
 
 impl People {
-    /// Looks up the names of the newest keys, with one call. Without the right
-    /// to see keys, they are shown by their ids.
+    /// Looks up the names of the newest keys, with one call. Without the right to see keys, ids are
+    /// shown.
     pub(crate) async fn look_up(engine: &Engine, caller: &Caller) -> Self {
         if !caller.may(Scope::KeysAdmin) {
             return Self::default();
@@ -66,7 +66,7 @@ pub(crate) fn actor_text(actor: Option<&Actor>) -> String {
 }
 
 impl People {
-    /// The name of a key, as far as it is known.
+    /// `None`: the key's name is not known.
     pub(crate) fn name_of(&self, actor: Option<&Actor>) -> Option<&str> {
         match actor {
             Some(Actor::ApiKey(api_key_id)) => self.0.get(api_key_id).map(String::as_str),

@@ -25,38 +25,36 @@ use crate::page::Refusal;
 use crate::sign_in::FormToken;
 use crate::text::markup::encoded;
 
-/// Maximum number of fields of a form: far more than any page of the console has.
+/// Far more than any page of the console has.
 pub const MAX_FORM_FIELDS: usize = 1_000;
 
-/// The number of fields of a form that is not parsed yet; `None`: more than [`MAX_FORM_FIELDS`].
+/// Counts the fields of an unparsed form. `None`: more than [`MAX_FORM_FIELDS`].
 pub fn count_form_fields(form: &[u8]) -> Option<usize> {
-    // A form of many more is refused without a look at all of it.
+    // Stops at the limit, so that a form of many more fields is not read to its end.
     let fields = form.split(|byte| *byte == b'&').take(MAX_FORM_FIELDS + 1).count();
     (fields <= MAX_FORM_FIELDS).then_some(fields)
 }
 
-/// The body of a form, as the server has read it within the tenant's limits.
+/// The body of a form. The server has limited its size.
 #[derive(Debug, Clone)]
 pub struct FormBytes(pub Bytes);
 
-/// A form with a file, as the server has read it within its limits.
+/// A form with a file. The server has limited its size.
 #[derive(Debug, Clone)]
 pub struct Upload {
-    /// The fields that are text.
+    /// Text fields.
     pub fields: Vec<(String, String)>,
-    /// The name of the file; empty if none was chosen.
+    /// Empty if the person chose no file.
     pub file_name: String,
-    /// The content of the file.
     pub file: Bytes,
-    /// The shares of the request.
     pub held: Arc<Held>,
-    /// Bytes of memory that the request holds for the form.
+    /// Memory that the request holds for the form.
     pub held_bytes: u64,
     /// When the request ends.
     pub deadline: Option<Instant>,
 }
 
-/// An id of a path; a text of another form is an id that no object has.
+/// An id in a path. Text that is no such id becomes an id that no object has.
 pub(crate) struct AnyId<K>(pub(crate) Id<K>);
 
 impl<'de, K: IdKind> Deserialize<'de> for AnyId<K> {
@@ -74,7 +72,7 @@ pub(crate) type OfKey = Path<AnyId<ApiKeyKind>>;
 pub(crate) type OfErasure = Path<AnyId<ErasureKind>>;
 pub(crate) type OfTenant = Path<AnyId<TenantKind>>;
 
-/// Who asks for a page.
+/// The person who requests a page.
 pub(crate) struct Caller {
     pub(crate) principal: Arc<Principal>,
     token: String,
@@ -90,7 +88,6 @@ impl Caller {
         self.principal.require_writable(store_id).is_ok()
     }
 
-    /// The part of a page around its content.
     pub(crate) fn frame(&self, title: impl AsRef<str>, tab: Tab) -> Frame {
         Frame::of(self, title.as_ref(), tab)
     }
@@ -119,12 +116,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// The header in which a browser says whether a page of the same site sent a request.
+/// Header in which a browser says whether a page of the same site sent a request.
 const SITE: &str = "sec-fetch-site";
-/// The field with the token of the sign-in.
+/// Field with the form token of the sign-in.
 pub(crate) const TOKEN: &str = "token";
 
-/// The fields of a query or of a form.
+/// Fields of a query or of a form.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fields(Vec<(String, String)>);
 
@@ -138,7 +135,6 @@ impl Fields {
         Self(pairs.collect())
     }
 
-    /// The fields of a form that has a file.
     pub(crate) fn of_upload(fields: &[(String, String)]) -> Self {
         Self(fields.iter().map(|(name, value)| (name.clone(), without_nul(value))).collect())
     }
@@ -156,12 +152,11 @@ impl Fields {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The first value of a field.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
 
-    /// The value of a field that is not empty.
+    /// The trimmed value of a field that is not empty.
     pub(crate) fn filled(&self, name: &str) -> Option<&str> {
         self.get(name).map(str::trim).filter(|value| !value.is_empty())
     }
@@ -179,12 +174,11 @@ impl Fields {
         self.filled(name).is_some()
     }
 
-    /// The page of a listing, with `limit` items.
     pub(crate) fn page(&self, limit: u64) -> PageRequest {
         PageRequest { limit: Some(limit), page: self.filled("page").map(str::to_owned) }
     }
 
-    /// A day or a time; `None`: the field is empty.
+    /// A day or a time. `None`: the field is empty.
     pub(crate) fn time(&self, name: &'static str) -> Result<Option<Timestamp>, Refusal> {
         let Some(text) = self.filled(name) else {
             return Ok(None);
@@ -193,7 +187,7 @@ impl Fields {
         Timestamp::parse(text).map(Some).ok_or_else(rule)
     }
 
-    /// A time that ends a range; a day is meant with its end.
+    /// The end of a range; a day counts to its end.
     pub(crate) fn until(&self, name: &'static str) -> Result<Option<Timestamp>, Refusal> {
         let is_day = self.filled(name).is_some_and(|text| text.len() == 10);
         let end_of_day = Duration::from_micros(86_399_999_999);
@@ -201,19 +195,18 @@ impl Fields {
         Ok(if is_day { at.map(|at| at.plus(end_of_day)) } else { at })
     }
 
-    /// An id; `None`: the field is empty.
+    /// `None`: the field is empty.
     pub(crate) fn id<K: IdKind>(&self, name: &'static str) -> Result<Option<Id<K>>, Refusal> {
         let parse = |text: &str| text.parse().map_err(|error| Refusal::Invalid(format!("`{name}` {error}")));
         self.filled(name).map(parse).transpose()
     }
 
-    /// The hash of a content.
     pub(crate) fn hash(&self, name: &'static str) -> Result<ContentHash, Refusal> {
         let rule = |error| Refusal::Invalid(format!("`{name}` {error}"));
         self.text(name).parse().map_err(rule)
     }
 
-    /// A whole number; `None`: the field is empty.
+    /// `None`: the field is empty.
     pub(crate) fn number(&self, name: &'static str) -> Result<Option<u64>, Refusal> {
         let parse = |text: &str| {
             let rule = |_| Refusal::Invalid(format!("`{name}` must be a whole number"));
@@ -222,7 +215,6 @@ impl Fields {
         self.filled(name).map(parse).transpose()
     }
 
-    /// The links between the pages of a listing.
     pub(crate) fn pager(&self, next: Option<String>) -> Pager {
         Pager {
             first: self.is_on("page").then(|| self.with_page("")),
@@ -230,7 +222,7 @@ impl Fields {
         }
     }
 
-    /// The query of another page: these fields with another `page`.
+    /// The query with these fields and another `page`.
     pub(crate) fn with_page(&self, next: &str) -> String {
         let others = self.0.iter().filter(|(name, _)| name != "page" && name != "done");
         let mut query = String::from("?");
@@ -241,7 +233,6 @@ impl Fields {
     }
 }
 
-/// The links between the pages of a listing.
 #[derive(Debug, Default)]
 pub(crate) struct Pager {
     /// `None`: this is the first page.
@@ -267,7 +258,6 @@ fn without_nul(text: &str) -> String {
     text.replace('\0', "")
 }
 
-/// The query of a page.
 pub(crate) struct Query(pub(crate) Fields);
 
 impl<S: Send + Sync> FromRequestParts<S> for Query {
@@ -278,7 +268,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
     }
 }
 
-/// The fields of a form that was sent by a page of this sign-in.
+/// The fields of a form that a page of this sign-in sent.
 pub(crate) struct Form {
     pub(crate) caller: Caller,
     pub(crate) fields: Fields,
@@ -291,7 +281,7 @@ impl Form {
         let Some(key) = self.fields.filled("once") else {
             return Ok(None);
         };
-        // Without the token: the form may be sent again after another sign-in.
+        // The token is left out: the form may be sent again after another sign-in.
         let others = self.fields.pairs().filter(|(name, _)| *name != TOKEN);
         let body: Vec<String> =
             others.map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len())).collect();
@@ -313,7 +303,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Form {
     }
 }
 
-/// The fields of the form that the server has read.
 pub(crate) fn form_fields(parts: &Parts) -> Result<Fields, Refusal> {
     check_source(&parts.headers)?;
     if let Some(upload) = parts.extensions.get::<Upload>() {
@@ -323,7 +312,7 @@ pub(crate) fn form_fields(parts: &Parts) -> Result<Fields, Refusal> {
     let not_utf8 = || Refusal::Invalid("the form must be UTF-8: nothing was done".to_owned());
     let text = str::from_utf8(&bytes.0).map_err(|_| not_utf8())?;
     let (fields, sent) = (Fields::parse(text), text.split('&').filter(|pair| !pair.is_empty()).count());
-    // A field that cannot be decoded must not be taken for an empty one.
+    // A field that cannot be decoded must not count as an empty one.
     if fields.0.len() == sent { Ok(fields) } else { Err(not_utf8()) }
 }
 
@@ -338,8 +327,8 @@ pub(crate) fn check_token(fields: &Fields, expected: &str) -> Result<(), Refusal
     ))
 }
 
-/// Refuses a form that another site sent, if the browser says so. If it says nothing, only the
-/// form token decides.
+/// Refuses a form if the browser says that another site sent it. If the browser says nothing, only
+/// the form token decides.
 pub(crate) fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
     match is_own(headers) {
         Some(false) if headers.contains_key(SITE) => {
@@ -358,14 +347,14 @@ pub(crate) fn is_surely_own(headers: &HeaderMap) -> bool {
     is_own(headers) == Some(true)
 }
 
-/// Whether a page of this console sent a form; `None`: the browser does not say it.
+/// Whether a page of this console sent a form. `None`: the browser does not say it.
 fn is_own(headers: &HeaderMap) -> Option<bool> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(site) = text(SITE) {
         return Some(site == "same-origin");
     }
-    // Over plain HTTP, browsers do not send the header above. For a form of this console they
-    // say its origin, because of `referrer-policy: same-origin`. `null` may be any site.
+    // Over plain HTTP, browsers do not send `sec-fetch-site`. For a form of this console they send
+    // its origin, because of `referrer-policy: same-origin`. `null` may be any site.
     let origin = text(header::ORIGIN.as_str()).filter(|origin| *origin != "null")?;
     let (_, authority) = origin.split_once("://")?;
     Some(authority == text(header::HOST.as_str())?)

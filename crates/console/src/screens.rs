@@ -33,7 +33,6 @@ use crate::{assets, next, sign_in};
 
 pub use sessions::call_row;
 
-/// The pages that need no sign-in.
 pub fn open_routes() -> Router<Engine> {
     Router::new()
         .route("/console/sign-in", get(sign_in::show).post(sign_in::sign_in))
@@ -43,16 +42,15 @@ pub fn open_routes() -> Router<Engine> {
         .route("/console/assets/{file}", get(assets::file))
 }
 
-/// Refuses HEAD where GET signs in: software that looks at a link must not use it up.
+/// Refuses HEAD where GET signs in: software that previews a link must not use it up.
 async fn no_head() -> StatusCode {
     StatusCode::METHOD_NOT_ALLOWED
 }
 
-/// Routes, and a list of them: a router cannot be asked for its routes.
+/// A router, and a list of its routes, which a router cannot give.
 pub struct Pages {
-    /// The routes.
     pub router: Router<Engine>,
-    /// The method and the path of each.
+    /// Method and path of each route.
     pub list: Vec<(Method, String)>,
 }
 
@@ -67,13 +65,11 @@ impl Pages {
         Self { router: Router::new(), list: Vec::new() }
     }
 
-    /// Adds a page.
     #[must_use]
     pub fn get<T: 'static>(self, path: &str, handler: impl Handler<T, Engine>) -> Self {
         self.route(Method::GET, path, routing::get(handler))
     }
 
-    /// Adds an action.
     #[must_use]
     fn post<T: 'static>(self, path: &str, handler: impl Handler<T, Engine>) -> Self {
         self.route(Method::POST, path, routing::post(handler))
@@ -85,13 +81,13 @@ impl Pages {
     }
 }
 
-/// The actions of people of a tenant that receive a file.
+/// Actions of a tenant's people that receive a file.
 pub fn upload_pages() -> Pages {
     Pages::new().post("/console/transfer", import::import)
 }
 
 impl Pages {
-    /// Puts a middleware around the pages so far.
+    /// Puts a middleware around the pages that were added so far.
     #[must_use]
     pub fn wrapped(self, wrap: impl FnOnce(Router<Engine>) -> Router<Engine>) -> Self {
         Self { router: wrap(self.router), ..self }
@@ -104,7 +100,7 @@ impl Pages {
     }
 }
 
-/// The pages of people of a tenant, but for the search.
+/// Pages of a tenant's people, without the search.
 pub fn tenant_pages() -> Pages {
     const STORE: &str = "/console/stores/{memory_store_id}";
     const MEMORY: &str = "/console/stores/{memory_store_id}/memories/{memory_id}";

@@ -1,9 +1,8 @@
-//! Who is signed in: the cookie, the forms to sign in and out, one-time links.
+//! Sign-in: the cookie, the forms to sign in and out, one-time links.
 //!
-//! The cookie replaces the header that a program sends. [`require_sign_in`]
-//! opens it and puts the credential into `authorization`, so that everything
-//! after it is the authentication of the API: tenant, scopes, stores, expiry
-//! and revocation are those of the credential, at each request.
+//! The cookie replaces the header that a program sends. [`require_sign_in`] opens the cookie and
+//! puts the credential into `authorization`, so that the API's authentication decides tenant,
+//! scopes, stores, expiry and revocation at each request.
 
 pub(crate) mod issuer;
 mod links;
@@ -28,32 +27,30 @@ use crate::typed::{RefusedForm, TypedView};
 
 pub use links::OneTimeLinks;
 
-/// Over TLS, the beginning of each cookie's name: a browser takes such a cookie only from this
-/// host, so that a site of the same domain cannot plant one.
+/// Over TLS, each cookie's name begins with this prefix: a browser takes such a cookie only from
+/// this host, so that another site of the same domain cannot plant one.
 const HOST_ONLY: &str = "__Host-";
-/// Cookies of one name that are tried.
+/// Maximum number of cookies of one name that are tried.
 const MAX_COOKIES: usize = 4;
-/// The cookie of a tenant's people.
+/// Cookie of a tenant's people.
 const COOKIE: &str = "keepsake_console";
-/// The cookie of the operator; cookies are shared by all ports of a host.
+/// Cookie of the operator; its name differs because all ports of a host share cookies.
 const OPERATOR_COOKIE: &str = "keepsake_operator";
-/// The cookie of the form that asks for a credential.
+/// Cookie of the form that takes a credential.
 const FORM_COOKIE: &str = "keepsake_sign_in";
-/// The cookie of a sign-in that goes on at the page of an issuer.
+/// Cookie of a sign-in that continues at the page of an issuer.
 const ISSUER_COOKIE: &str = "keepsake_issuer";
 
-/// How the console is served.
 #[derive(Debug, Clone, Default)]
 pub struct ConsoleOptions {
-    /// Whether browsers reach the server over TLS, whatever a proxy says.
+    /// Browsers reach the server over TLS, whatever a proxy says.
     pub is_https: bool,
-    /// The address at which clients reach the server, if it is configured.
+    /// The configured address at which clients reach the server.
     pub public_url: Option<std::sync::Arc<str>>,
-    /// The links that sign in once.
     pub links: OneTimeLinks,
 }
 
-/// The token that the forms of this sign-in carry; in an answer, for what was refused.
+/// The token that the forms of this sign-in carry. In a response, it is for the refused form.
 #[derive(Clone)]
 pub struct FormToken(pub(crate) String);
 
@@ -67,9 +64,9 @@ impl std::fmt::Debug for FormToken {
 #[derive(Debug, Clone, Copy)]
 pub struct SignInEnd(pub Timestamp);
 
-/// The sign-in of a cookie.
+/// The content of a valid cookie.
 struct Opened {
-    /// The `authorization` of a program with the same credential.
+    /// The header that a program with the same credential sends.
     authorization: HeaderValue,
     form_token: FormToken,
     end: SignInEnd,
@@ -84,18 +81,18 @@ const fn cookie_of(audience: Audience) -> (&'static str, &'static str) {
     }
 }
 
-/// Which requests from other sites carry a cookie.
+/// Whether requests from other sites carry the cookie.
 const fn same_site(audience: Audience) -> &'static str {
     match audience {
         Audience::Tenant | Audience::Operator | Audience::SignInForm => "Strict",
-        // The browser returns from the issuer's site.
+        // The browser returns from the issuer's site with this cookie.
         Audience::AtIssuer => "Lax",
     }
 }
 
 /// The values of an audience's cookies.
 ///
-/// There may be several: without TLS, another site of the domain can plant one that the
+/// There may be several: without TLS, another site of the domain can plant a cookie that the
 /// browser sends first.
 fn cookies(headers: &HeaderMap, audience: Audience, is_secure: bool) -> impl Iterator<Item = &str> {
     let prefix = if is_secure { HOST_ONLY } else { "" };
@@ -109,12 +106,11 @@ fn cookies(headers: &HeaderMap, audience: Audience, is_secure: bool) -> impl Ite
     values.take(MAX_COOKIES)
 }
 
-/// Sets a cookie for the life of its audience.
 fn set_cookie(response: &mut Response, audience: Audience, value: &str, is_secure: bool) {
     add_cookie(response, audience, value, audience.life().as_secs(), is_secure);
 }
 
-/// Removes the cookies of an audience, with and without TLS.
+/// Removes the cookie with TLS and the cookie without TLS.
 fn remove_cookie(response: &mut Response, audience: Audience) {
     for is_secure in [false, true] {
         add_cookie(response, audience, "", 0, is_secure);
@@ -134,13 +130,13 @@ fn add_cookie(response: &mut Response, audience: Audience, value: &str, secs: u6
     }
 }
 
-/// Whether the browser uses TLS: as configured, or as the proxy says.
+/// Whether the browser uses TLS, as configured or as the proxy says.
 fn is_secure(options: &ConsoleOptions, headers: &HeaderMap) -> bool {
     let proto = headers.get("x-forwarded-proto").and_then(|value| value.to_str().ok());
     options.is_https || proto.is_some_and(|proto| proto.trim().eq_ignore_ascii_case("https"))
 }
 
-/// Serves a request of a person of a tenant with the credential of its cookie.
+/// Serves a request of a tenant's person with the credential of its cookie.
 pub async fn require_sign_in(State(engine): State<Engine>, request: Request, next: Next) -> Response {
     signed_in(&engine, Audience::Tenant, request, next).await
 }
@@ -161,7 +157,7 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
         if is_read {
             see_other(&sign_in)
         } else {
-            // A redirect would lose what the person typed.
+            // A redirect would lose the typed text.
             Refusal::SignedOut.into_response()
         }
     };
@@ -196,7 +192,7 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
     response
 }
 
-/// The sign-in of a request; `None`: its cookie is missing or no longer valid.
+/// `None`: the cookie is missing or no longer valid.
 async fn opened(
     engine: &Engine,
     audience: Audience,
@@ -218,7 +214,7 @@ async fn opened(
     }))
 }
 
-/// What the first valid cookie of an audience holds.
+/// The content of the first valid cookie of an audience.
 async fn open_any(
     engine: &Engine,
     audience: Audience,
@@ -233,7 +229,7 @@ async fn open_any(
     Ok(None)
 }
 
-/// The form that leads back to a page of the console.
+/// The sign-in form leads back to the page `wanted`.
 fn sign_in_path(wanted: &str) -> String {
     format!("/console/sign-in?next={}", encoded(wanted))
 }
@@ -244,16 +240,16 @@ struct SignInPage {
     frame: Frame,
     token: String,
     next: String,
-    /// A page to go on to, for a person that another site sent here.
+    /// A page to continue on, for a person that another site sent here.
     is_return: bool,
     has_ended: bool,
     problem: Option<String>,
     is_operator: bool,
-    /// The issuers at whose page a person can sign in.
+    /// Issuers at whose page a person can sign in.
     issuers: Vec<SignInIssuer>,
-    /// All fields of the refused form, which the form that takes a key sends along.
+    /// All fields of the refused form; the form that takes a key sends them along.
     carried: Vec<(String, String)>,
-    /// The text that the person typed into the refused form, if any.
+    /// The text that the person typed into the refused form.
     typed: Option<TypedView>,
 }
 
@@ -312,10 +308,7 @@ pub(crate) async fn show_operator(
     form(&engine, &options, &headers, &fields, None, true, None).await
 }
 
-/// The page after a form whose sign-in has ended: it signs in, and carries the form.
-///
-/// # Errors
-/// [`Refusal`] if the page cannot be made.
+/// The sign-in page after a refused form whose sign-in has ended. It carries the refused form.
 pub async fn sign_in_again(
     engine: &Engine,
     options: &ConsoleOptions,
@@ -328,7 +321,7 @@ pub async fn sign_in_again(
     form(engine, options, headers, &fields, None, false, Some(refused)).await
 }
 
-/// The fields of the sign-in form, after the check of its token.
+/// The fields of the sign-in form, once its token was checked.
 async fn credential_fields(
     engine: &Engine,
     options: &ConsoleOptions,
@@ -391,7 +384,7 @@ async fn retry(
 /// Checks that a credential is valid and for people.
 async fn check(engine: &Engine, credential: &str) -> Result<(), EngineError> {
     if !credential.contains('.') {
-        // A text that is no key is not repeated in any header.
+        // Checked first: a text that is no key must not get into a header.
         ApiKeySecret::parse(credential).map_err(|_| {
             EngineError::Unauthenticated("this is neither an API key nor a token: paste it completely")
         })?;
@@ -400,7 +393,7 @@ async fn check(engine: &Engine, credential: &str) -> Result<(), EngineError> {
     principal.require_no_session()
 }
 
-/// Starts a sign-in and leads to a page.
+/// Starts a sign-in and redirects to a page.
 async fn enter(
     engine: &Engine,
     options: &ConsoleOptions,
@@ -422,7 +415,7 @@ struct GivenBackPage {
     typed: Option<TypedView>,
 }
 
-/// Starts a sign-in and gives a form back that the end of the one before refused.
+/// Starts a sign-in and gives back the form that was refused because the last sign-in had ended.
 async fn give_back(
     engine: &Engine,
     options: &ConsoleOptions,
@@ -439,7 +432,6 @@ async fn give_back(
     Ok(response)
 }
 
-/// Sets the cookie of a new sign-in.
 async fn set_sign_in(
     engine: &Engine,
     response: &mut Response,
@@ -453,7 +445,7 @@ async fn set_sign_in(
     Ok(())
 }
 
-/// How the operator's token is checked; the server knows it.
+/// Checks the operator's token, which only the server knows.
 pub(crate) type TokenCheck = std::sync::Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// `POST /console/sign-in` of the operator's listener
@@ -501,7 +493,7 @@ pub(crate) async fn sign_out(form: crate::request::Form) -> PageResult {
     Ok(left(Audience::Tenant))
 }
 
-/// Ends a sign-in. Without its cookie, nothing of it remains.
+/// Ends a sign-in by removing its cookie; the server keeps nothing of a sign-in.
 pub(crate) fn left(audience: Audience) -> Response {
     let mut response = see_other("/console/sign-in");
     remove_cookie(&mut response, audience);

@@ -1,12 +1,12 @@
-//! Forms that were refused, with what a person typed into them.
+//! Forms that were refused, with the text that a person typed into them.
 //!
-//! The page after a refusal gives the text back, in a form that can be sent again. If the
-//! sign-in has ended, that page signs in and carries the form: only the browser keeps it.
+//! The page after a refusal gives the text back in a form that can be sent again. If the sign-in
+//! has ended, that page signs in and carries the refused form: only the browser keeps it.
 //!
-//! A form is given back only to the person who sent it. Its token must be that of the current
-//! sign-in; or the browser must say that a page of this console sent it, and its token must be
-//! one that this server made for a sign-in. Nothing is saved before the person has sent the form
-//! again, with the token of a sign-in that is valid.
+//! A form is given back only to the person who sent it. Its token must be the token of the current
+//! sign-in. Otherwise the browser must say that a page of this console sent the form, and this
+//! server must have made its token for a sign-in. Nothing is saved before the person has sent the
+//! form again, with the token of a valid sign-in.
 
 use axum::http::HeaderMap;
 use keepsake_engine::{Audience, Engine, EngineError};
@@ -16,27 +16,26 @@ use crate::request::{Fields, TOKEN, check_token, count_form_fields, is_surely_ow
 use crate::sign_in::FormToken;
 use crate::text::markup::{Markup, encoded, text_area};
 
-/// The path of the form that carries another one.
+/// The path of the sign-in form, which may carry a refused form.
 const SIGN_IN: &str = "/console/sign-in";
-/// The field of the sign-in form with the path of the form that it carries.
+/// The sign-in form's field with the path of the carried form.
 const ACTION: &str = "typed_action";
-/// The field that says that this form has a file.
+/// The sign-in form's field that says that the carried form has a file.
 const HAS_FILE: &str = "typed_file";
-/// What the names of its fields begin with.
+/// In the sign-in form, names of the carried form's fields have this prefix.
 const PREFIX: &str = "typed.";
-/// Fields that a person types; others are chosen, or made by the page.
+/// Fields that a person types. Other fields are chosen, or made by the page.
 const TYPED: [&str; 6] = ["path", "content", "name", "description", "expires_days", "expires_at"];
-/// Fields that the page makes, which no person reads.
+/// Fields that the page makes and no person reads.
 const HIDDEN: [&str; 5] = ["once", "base_sha256", "newlines", "sha256", "action"];
-/// A word that confirms what cannot be undone is typed again on its own page.
+/// The person types the word that confirms an irreversible action again, on the action's own page.
 const CONFIRM: &str = "confirm";
-/// Ends of the paths of actions whose form is on the page above.
+/// Ends of the paths of actions whose form is on the page one level above.
 const BELOW_THEIR_PAGE: [&str; 7] =
     ["/rename", "/expiry", "/archive", "/delete", "/restore", "/end", "/revoke"];
-/// Longer texts and those of several lines are shown in a box of several lines.
+/// Longer texts, and texts of several lines, are shown in a box of several lines.
 const MAX_LINE_CHARS: usize = 200;
 
-/// A form that was refused.
 #[derive(Debug, Clone)]
 pub struct RefusedForm {
     action: String,
@@ -45,10 +44,10 @@ pub struct RefusedForm {
 }
 
 impl RefusedForm {
-    /// The form of a request, or the form that the sign-in form carried; `None` if it is none of
-    /// the console.
+    /// The form of a request, or the form that a sign-in form carried. `None`: it is no form of the
+    /// console.
     pub fn encoded(path: &str, body: &[u8]) -> Option<Self> {
-        // Before it is parsed: a form of more fields is none of a page.
+        // Checked before parsing: no page has a form with more fields.
         count_form_fields(body)?;
         let fields = Fields::parse(str::from_utf8(body).ok()?);
         if path == SIGN_IN {
@@ -57,12 +56,12 @@ impl RefusedForm {
         Self::new(path, fields, false)
     }
 
-    /// The same for a form with a file, which is not kept.
+    /// A form with a file. The file is not kept.
     pub fn with_file(path: &str, fields: &[(String, String)]) -> Option<Self> {
         Self::new(path, Fields::of_upload(fields), true)
     }
 
-    /// The form that the sign-in form carried.
+    /// The form that a sign-in form carries.
     pub(crate) fn carried_by(sign_in: &Fields) -> Option<Self> {
         let mut fields = Fields::default();
         for (name, value) in sign_in.pairs() {
@@ -82,11 +81,8 @@ impl RefusedForm {
         is_surely_own(headers)
     }
 
-    /// The form with the token of the current sign-in, if there is one; `None` if it may not have
-    /// come from a page of this console.
-    ///
-    /// # Errors
-    /// [`EngineError::Secret`], [`EngineError::Index`].
+    /// The form with the token of the current sign-in, if there is one. `None`: the form may not
+    /// have come from a page of this console.
     pub async fn checked(
         self,
         engine: &Engine,
@@ -105,7 +101,6 @@ impl RefusedForm {
         }))
     }
 
-    /// The same form with another token.
     pub(crate) fn with_token(self, token: String) -> Self {
         let mut fields = Fields::default();
         fields.add(TOKEN, token);
@@ -121,7 +116,7 @@ impl RefusedForm {
         self.fields.get(CONFIRM).is_none() && self.fields.pairs().any(is_typed)
     }
 
-    /// The page with the form.
+    /// The path of the page with the form.
     pub(crate) fn page(&self) -> String {
         if self.action == "/console/erasures" {
             let others = self.fields.pairs().filter(|(name, _)| ![TOKEN, CONFIRM, "once"].contains(name));
@@ -132,7 +127,7 @@ impl RefusedForm {
         above.unwrap_or(&self.action).to_owned()
     }
 
-    /// The fields of the sign-in form that carry this form.
+    /// The fields of a sign-in form that carry this form.
     pub(crate) fn carried(&self) -> Vec<(String, String)> {
         let own = self.fields.pairs().map(|(name, value)| (format!("{PREFIX}{name}"), value.to_owned()));
         let mut carried = vec![(ACTION.to_owned(), self.action.clone())];
@@ -141,7 +136,7 @@ impl RefusedForm {
         carried
     }
 
-    /// What a page shows of the form; `None`: nothing was typed.
+    /// `None`: nothing was typed.
     pub(crate) fn view(&self, is_readonly: bool) -> Option<TypedView> {
         let fields = self.fields.pairs().filter(|(name, _)| *name != TOKEN).enumerate();
         let fields = fields.map(|(number, (name, value))| TypedField {
@@ -163,7 +158,7 @@ impl RefusedForm {
     }
 }
 
-/// The name of a field, for a person.
+/// The name of a field as people read it.
 fn label_of(name: &str) -> String {
     let words = name.replace('_', " ");
     let mut letters = words.chars();
@@ -171,18 +166,16 @@ fn label_of(name: &str) -> String {
     first.unwrap_or_default() + letters.as_str()
 }
 
-/// A refused form, as a page shows it.
 pub(crate) struct TypedView {
     pub(crate) action: String,
     pub(crate) token: String,
-    /// The page that the form was on.
+    /// The path of the page with the form.
     pub(crate) page: String,
     pub(crate) fields: Vec<TypedField>,
     pub(crate) has_file: bool,
     pub(crate) is_readonly: bool,
 }
 
-/// A field of such a form.
 pub(crate) struct TypedField {
     pub(crate) id: String,
     pub(crate) name: String,

@@ -5,16 +5,14 @@ use crate::id::{ApiKeyId, SessionId};
 /// The author of a change. Changes by a job or an operator have no actor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Actor {
-    /// A request authenticated by an API key.
     ApiKey(ApiKeyId),
-    /// An agent in a session.
     Session(SessionId),
     /// A person, named by the subject of a token.
     User(String),
     /// A workload, named by the subject of a token.
     ServiceAccount(String),
-    /// An author that an imported history names, with any id: whoever imports it may claim
-    /// an author. No credential of this server has it.
+    /// An author named by an imported history. Whoever imports a history can claim any id; no
+    /// credential of this server has this kind.
     Imported(ActorKind, String),
 }
 
@@ -29,11 +27,11 @@ crate::named_enum! {
     }
 }
 
-/// What the stored name of the kind of an imported actor begins with.
+/// The prefix of the stored kind of an imported actor.
 const IMPORTED: &str = "imported_";
 
 impl ActorKind {
-    /// The name of the kind of an imported actor, as the index stores it.
+    /// The kind of an imported actor, as the index stores it.
     pub const fn imported_name(self) -> &'static str {
         match self {
             Self::ApiKey => "imported_api_actor",
@@ -45,7 +43,7 @@ impl ActorKind {
 }
 
 impl Actor {
-    /// The name for this kind of actor, as the index stores it.
+    /// The kind, as the index stores it.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::ApiKey(_) => ActorKind::ApiKey.name(),
@@ -65,7 +63,7 @@ impl Actor {
         }
     }
 
-    /// Reads an actor; `None` if the kind is unknown or the id is none of this kind.
+    /// `None` if the kind is unknown or the id does not belong to this kind.
     pub fn from_stored(kind: &str, id: &str) -> Option<Self> {
         if let Some(kind) = kind.strip_prefix(IMPORTED) {
             return Some(Self::Imported(ActorKind::parse(kind)?, id.to_owned()));

@@ -12,7 +12,6 @@ use sha2::{Digest, Sha256};
 
 const PREFIX: &str = "ks_live_";
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// The base of the number system of the body and the checksum.
 const BASE: u32 = 62;
 /// Digits needed for 256 bits.
 const BODY_CHARS: usize = 43;
@@ -30,16 +29,13 @@ pub struct ApiKeySecret(String);
 /// Why a text is not an API key; never repeats the text itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApiKeyError {
-    /// It does not start with `ks_live_`.
     #[error("an API key starts with `ks_live_`")]
     Prefix,
-    /// It is too short or too long.
     #[error("an API key is {KEY_CHARS} characters long")]
     Length,
-    /// It contains a character outside the base-62 alphabet.
     #[error("an API key has only ASCII letters and digits after its prefix")]
     Alphabet,
-    /// The checksum does not match: the key was mistyped or invented.
+    /// The key was mistyped or invented.
     #[error("the checksum of the API key does not match")]
     Checksum,
 }
@@ -56,9 +52,6 @@ impl ApiKeySecret {
     }
 
     /// Checks the form of a key that a client sent; does no lookup.
-    ///
-    /// # Errors
-    /// [`ApiKeyError`] when the text cannot be a key.
     pub fn parse(text: &str) -> Result<Self, ApiKeyError> {
         let digits = text.strip_prefix(PREFIX).ok_or(ApiKeyError::Prefix)?;
         if text.len() != KEY_CHARS {

@@ -12,11 +12,8 @@ use crate::id::{StoreId, TenantId, VersionId};
 /// content (a rename) refers to the same blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlobKey {
-    /// The tenant that owns the content.
     pub tenant_id: TenantId,
-    /// The store that holds the content.
     pub store_id: StoreId,
-    /// The version that introduced the content.
     pub blob_id: VersionId,
 }
 
@@ -27,7 +24,6 @@ impl fmt::Display for BlobKey {
     }
 }
 
-/// The object's name is not a blob key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not a blob key of the form tenant/store/version")]
 pub struct BlobKeyError;

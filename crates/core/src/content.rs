@@ -11,12 +11,10 @@ use sha2::{Digest, Sha256};
 pub struct ContentHash([u8; 32]);
 
 impl ContentHash {
-    /// The hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The hash as the index stores it.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -28,7 +26,6 @@ impl From<[u8; 32]> for ContentHash {
     }
 }
 
-/// The text is not a content hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a SHA-256 as 64 lowercase hexadecimal characters")]
 pub struct ContentHashError;
@@ -67,20 +64,12 @@ impl fmt::Debug for ContentHash {
     }
 }
 
-/// Why a text cannot be a memory's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
-    /// The text holds U+0000.
     #[error("contains a NUL character, which a memory cannot hold")]
     Nul,
-    /// The text is longer than the tenant's limit for one memory.
     #[error("is {size_bytes} bytes, over the limit of {limit_bytes} bytes per memory")]
-    TooLarge {
-        /// The size of the text.
-        size_bytes: u64,
-        /// The limit for one memory.
-        limit_bytes: u64,
-    },
+    TooLarge { size_bytes: u64, limit_bytes: u64 },
 }
 
 /// Valid content, with its hash.
@@ -92,9 +81,6 @@ pub struct Content {
 
 impl Content {
     /// Checks `text` against the rules and hashes it.
-    ///
-    /// # Errors
-    /// [`ContentError`] when the text holds a NUL or is over `limit_bytes`.
     pub fn new(text: String, limit_bytes: u64) -> Result<Self, ContentError> {
         let size_bytes = text.len() as u64;
         if size_bytes > limit_bytes {
@@ -107,27 +93,22 @@ impl Content {
         Ok(Self { bytes: Bytes::from(text), hash })
     }
 
-    /// The bytes to store.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The content as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes).unwrap_or_default()
     }
 
-    /// SHA-256 of the bytes.
     pub const fn hash(&self) -> ContentHash {
         self.hash
     }
 
-    /// The size of the content in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// The first line, truncated for listings.
     pub fn first_line(&self) -> String {
         first_line(self.as_str())
     }

@@ -9,7 +9,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The prefix of a cursor.
 const PREFIX: &str = "page_";
 /// Bytes of the keyed hash in a cursor.
 const TAG_BYTES: usize = 16;
@@ -32,9 +31,6 @@ pub fn seal(key: &Key, listing: &ListingHash, position: &[u8]) -> String {
 }
 
 /// Verifies a cursor and returns its position.
-///
-/// # Errors
-/// [`CursorError`] when the text is not a cursor, or belongs to another listing.
 pub fn unseal(key: &Key, listing: &ListingHash, cursor: &str) -> Result<Vec<u8>, CursorError> {
     let body = cursor.strip_prefix(PREFIX).ok_or(CursorError)?;
     let mut sealed = URL_SAFE_NO_PAD.decode(body).map_err(|_| CursorError)?;

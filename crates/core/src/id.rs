@@ -38,7 +38,6 @@ macro_rules! id_kinds {
 id_kinds! {
     /// A tenant, called a workspace in the API.
     TenantId, TenantKind, "wrkspc_";
-    /// A memory store.
     StoreId, StoreKind, "memstore_";
     /// A memory: stable across edits and renames.
     MemoryId, MemoryKind, "mem_";
@@ -54,13 +53,10 @@ id_kinds! {
     EventId, EventKind, "sevt_";
     /// An erasure, which deletes all stored data of an object, and its receipt.
     ErasureId, ErasureKind, "erasure_";
-    /// An entry of the audit log.
     AuditEntryId, AuditEntryKind, "audit_";
-    /// One HTTP request.
     RequestId, RequestKind, "req_";
 }
 
-/// An id of one kind of object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id<K> {
     uuid: Uuid,
@@ -73,17 +69,14 @@ impl<K> Id<K> {
         Self { uuid, kind: PhantomData }
     }
 
-    /// The UUID as the database stores it.
     pub const fn uuid(self) -> Uuid {
         self.uuid
     }
 }
 
-/// The text is not an id of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not an id that begins with `{expected_prefix}`")]
 pub struct IdError {
-    /// The prefix of the expected kind.
     pub expected_prefix: &'static str,
 }
 

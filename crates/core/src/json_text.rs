@@ -1,5 +1,5 @@
-//! JSON that is stored and returned as text and never parsed into a tree, and fields that
-//! a JSON text has twice.
+//! JSON that is stored and returned as text, never parsed into a tree; and a search for
+//! fields that an object has twice.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,16 +17,13 @@ use crate::mended_json::text_length;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonText(Arc<str>);
 
-/// The text is not JSON.
 #[derive(Debug, thiserror::Error)]
 #[error("the text is not JSON")]
 pub struct NotJson;
 
 impl JsonText {
-    /// Checks a text and removes the whitespace between its tokens.
-    ///
-    /// # Errors
-    /// [`NotJson`] unless the text is exactly one JSON value.
+    /// Checks that a text is exactly one JSON value, and removes the whitespace between its
+    /// tokens.
     pub fn parse(text: &str) -> Result<Self, NotJson> {
         serde_json::from_str::<&RawValue>(text).map_err(|_| NotJson)?;
         Ok(Self(compact(text).into()))
@@ -37,7 +34,6 @@ impl JsonText {
         Self(text.into())
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -82,14 +78,14 @@ fn compact(text: &str) -> String {
     compact
 }
 
-/// The name of a field that one object of a JSON text has twice; `None`: no object has.
+/// The name of a field that one object of a JSON text has twice; `None` if there is none.
 ///
-/// A parser keeps one of the two values, and another parser may keep the other. Looks also
-/// behind what no parser of a tree accepts, such as `1e999`, half of a surrogate pair, or
-/// many containers in each other: a text that is stored as it is may have them. Takes
-/// linear time, apart from the sorting of names.
+/// One parser keeps the first of the two values, another parser keeps the last. The search
+/// also reads texts that a tree parser refuses (`1e999`, half of a surrogate pair, deep
+/// nesting), because such a text can be stored unchanged. Takes linear time, apart from the
+/// sorting of names.
 pub fn duplicate_field(json: &[u8]) -> Option<String> {
-    // The containers around a place; `None` is a list.
+    // The open containers, from the outside in; `None` is a list.
     let mut around: Vec<Option<Names<'_>>> = Vec::new();
     let mut rest = json;
     while let Some((&byte, after)) = rest.split_first() {
@@ -127,12 +123,12 @@ pub fn duplicate_field(json: &[u8]) -> Option<String> {
 #[derive(Default)]
 struct Names<'a> {
     seen: BTreeSet<Cow<'a, [u8]>>,
-    /// Whether the name of the field at this place was seen; a further text is its value.
+    /// Whether the name of the current field was read; the next string is then its value.
     is_named: bool,
 }
 
-/// A text of JSON as its parser reads it: `\u0061` is `a`. One that is not valid Unicode
-/// stays as it is.
+/// The content of a JSON string without escapes: `\u0061` becomes `a`. A string that is not
+/// valid Unicode is returned unchanged.
 fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'\\') {
         return text.into();

@@ -38,11 +38,10 @@ macro_rules! limits {
                 #[serde(skip_serializing_if = "Option::is_none")]
                 pub $name: Option<u64>,
             )*
-            /// Sets [`Limits::expires_unused_after`].
             #[serde(skip_serializing_if = "Option::is_none")]
             pub expires_unused_after: Option<u64>,
-            /// When that period was last introduced or shortened, in microseconds. Stored with
-            /// the overrides, but neither accepted from nor shown to clients.
+            /// When the expiry period was last introduced or shortened, in microseconds. Stored
+            /// with the overrides, but neither accepted from nor shown to clients.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub period_set_at: Option<i64>,
         }

@@ -17,22 +17,24 @@ pub struct MendedJson {
     pub field: String,
 }
 
-/// Containers in each other of which the path of a field can tell: no tree of ours has more.
+/// Nested containers that the path of a field can name. No JSON tree of this server is
+/// deeper.
 const MAX_DEPTH: usize = 128;
-/// Characters of the path of a field; the rest is cut.
+/// Maximum characters of the path of a field; a longer path is cut.
 const MAX_FIELD_CHARS: usize = 200;
 
-/// What some systems write in front of JSON in UTF-8: U+FEFF.
+/// The byte order mark U+FEFF, which some systems write in front of JSON in UTF-8.
 pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The rule that such a text breaks, as a phrase that follows the field.
+/// The message about a text that is not valid Unicode; follows the field's name.
 pub const NOT_UNICODE: &str =
     "has a character that is not valid Unicode (half of a surrogate pair, or bytes that are not UTF-8)";
 
 impl MendedJson {
-    /// Mends a document; `None`: all of its texts are valid Unicode.
+    /// Mends a document; `None` if all its strings are valid Unicode.
     ///
-    /// What is not JSON stays so: the parser reports it later. Takes linear time.
+    /// A document that is not JSON stays invalid: the parser reports it later. Takes linear
+    /// time.
     pub fn of(json: &[u8]) -> Option<Self> {
         if std::str::from_utf8(json).is_ok() && !has_surrogate(json) {
             return None;
@@ -73,17 +75,17 @@ enum Container {
     List { index: usize },
 }
 
-/// The place in a document.
+/// A position in a document.
 #[derive(Debug, Default)]
 struct Place {
-    /// The containers around it, from the outside in.
+    /// The open containers, from the outside in.
     around: Vec<Container>,
-    /// How many more there are, beyond [`MAX_DEPTH`].
+    /// The number of further open containers, beyond [`MAX_DEPTH`].
     beyond: usize,
 }
 
 impl Place {
-    /// Moves over a byte outside of texts.
+    /// Moves over a byte outside of strings.
     fn pass(&mut self, byte: u8) {
         match byte {
             b'{' | b'[' if self.around.len() == MAX_DEPTH => self.beyond += 1,
@@ -103,7 +105,7 @@ impl Place {
         }
     }
 
-    /// Moves over a text: the name of a field, or a value.
+    /// Moves over a string: the name of a field, or a value.
     fn pass_text(&mut self, text: &str) {
         if self.beyond == 0
             && let Some(Container::Object { name, awaits_name }) = self.around.last_mut()
@@ -133,7 +135,7 @@ impl Place {
     }
 }
 
-/// The length of a text up to its closing quote.
+/// The length of a string up to its closing quote.
 pub(crate) fn text_length(bytes: &[u8]) -> usize {
     let mut from = 0;
     while let Some(found) = memchr2(b'"', b'\\', &bytes[from..]) {
@@ -141,13 +143,13 @@ pub(crate) fn text_length(bytes: &[u8]) -> usize {
         if bytes[at] == b'"' {
             return at;
         }
-        // The character after a backslash ends nothing.
+        // The character after a backslash never closes the string.
         from = bytes.len().min(at + 2);
     }
     bytes.len()
 }
 
-/// Appends a text with `?` for each invalid character; whether there is none.
+/// Appends a string with `?` for each invalid character; returns whether there was none.
 fn push_mended(text: &[u8], mended: &mut Vec<u8>) -> bool {
     let mut is_valid = true;
     for chunk in text.utf8_chunks() {
@@ -170,8 +172,8 @@ fn push_mended(text: &[u8], mended: &mut Vec<u8>) -> bool {
     is_valid
 }
 
-/// The length of the escape at the beginning of a text, and whether it is valid
-/// Unicode. Two escapes of a surrogate pair are one.
+/// The length of the escape at the start of a text, and whether it is valid Unicode. The
+/// two escapes of a surrogate pair count as one.
 fn escape_length(text: &str) -> (usize, bool) {
     match code_unit(text) {
         Some(0xD800..=0xDBFF) => match code_unit(&text[6..]) {
@@ -192,7 +194,7 @@ fn code_unit(text: &str) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok().filter(|_| is_hex)
 }
 
-/// Whether a document may have the escape of a surrogate.
+/// Whether a document may contain the escape of a surrogate.
 fn has_surrogate(json: &[u8]) -> bool {
     json.windows(3).any(|bytes| matches!(bytes, b"\\ud" | b"\\uD"))
 }

@@ -32,17 +32,14 @@ macro_rules! named_enum {
         }
 
         impl $enum {
-            /// Every value.
             $visibility const ALL: [Self; [$($name),+].len()] = [$(Self::$value),+];
 
-            /// The name of this value.
             $visibility const fn name(self) -> &'static str {
                 match self {
                     $(Self::$value => $name,)+
                 }
             }
 
-            /// The value with this name.
             $visibility fn parse(name: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|value| value.name() == name)
             }

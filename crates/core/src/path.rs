@@ -18,58 +18,39 @@ mod tool;
 pub(crate) use tool::TOOL_ROOT;
 pub use tool::{ToolPath, ToolPathError, ToolRoot, tool_display};
 
-/// Maximum length of a path in bytes.
 const MAX_PATH_BYTES: usize = 1024;
-/// Maximum number of segments of a path.
 const MAX_SEGMENTS: usize = 20;
 /// The first segment that is reserved for the sync marker of clients.
 const RESERVED_SEGMENT: &str = ".anthropic-memory-store";
-/// Characters of a caller's text that a message repeats of a longer one.
+/// Maximum characters of a caller's text that a message repeats.
 const MAX_ECHO_CHARS: usize = 200;
 
 /// Why a text is not a memory path; the message follows the word "path".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// The text does not start with `/`.
     #[error("must start with `/`")]
     NotAbsolute,
-    /// The text is `/`, the root, which is a directory.
     #[error("must name something below the root `/`")]
     IsRoot,
-    /// A segment is, or decodes to, `.` or `..`.
     #[error("must not have a `.` or `..` segment, neither plain nor encoded")]
     Traversal,
-    /// The text holds, or decodes to, NUL or another control character.
     #[error("must not contain a control character, neither plain nor encoded")]
     Control,
-    /// The text holds a format character (Unicode category Cf).
+    /// Unicode category Cf.
     #[error("must not contain a format character (such as a zero-width space)")]
     Format,
-    /// The text holds U+2028 or U+2029.
     #[error("must not contain a line or paragraph separator (U+2028, U+2029)")]
     LineSeparator,
-    /// Two slashes follow each other, or the last character is a slash.
     #[error("must not have an empty segment (a repeated or trailing `/`)")]
     EmptySegment,
-    /// The text is over the limit of bytes.
     #[error("is {bytes} bytes long, over the limit of {MAX_PATH_BYTES} bytes")]
-    TooLong {
-        /// The length of the text.
-        bytes: usize,
-    },
-    /// The text has more segments than the limit.
+    TooLong { bytes: usize },
     #[error("has {segments} segments, over the limit of {MAX_SEGMENTS} segments")]
-    TooManySegments {
-        /// The number of segments of the text.
-        segments: usize,
-    },
-    /// The text is not in Unicode normalisation form C.
+    TooManySegments { segments: usize },
     #[error("must be in Unicode normalisation form C (NFC)")]
     NotNfc,
-    /// The text is, or is below, the path reserved for the clients' sync marker.
     #[error("must not be or be below `/.anthropic-memory-store`, which is reserved")]
     Reserved,
-    /// The path is not below the source directory of the move.
     #[error("is not below the directory that is moved")]
     NotBelow,
 }
@@ -89,42 +70,33 @@ impl MemoryPath {
     /// software's reading of the path: `\` counts as `/`, and percent-encoding is
     /// decoded repeatedly. A `%` or `\` that is harmless in that reading is an ordinary
     /// character.
-    ///
-    /// # Errors
-    /// [`PathError`] names the first rule that `text` breaks.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         check(text)?;
         Ok(Self(text.to_owned()))
     }
 
-    /// Checks the [`nfc`] of a text that a caller sent, as [`Self::parse`] does.
+    /// Normalises a caller's text to [`nfc`], then checks it as [`Self::parse`] does.
     ///
-    /// Some systems and keyboards write `é` as two characters. Every entrance takes both
-    /// forms, and they are one path.
-    ///
-    /// # Errors
-    /// As [`Self::parse`], but for [`PathError::NotNfc`].
+    /// Some systems and keyboards write `é` as two characters. Every interface accepts both
+    /// forms, and both name the same path.
     pub fn parse_normalised(text: &str) -> Result<Self, PathError> {
         Self::parse(&nfc(text))
     }
 
-    /// Wraps a path of our own index, which was checked when it was written. A text of a
-    /// client, a server or an archive is parsed.
+    /// Wraps a path from the index, which was checked when it was written. A path from a
+    /// client, a server or an archive must be parsed instead.
     pub const fn from_trusted(path: String) -> Self {
         Self(path)
     }
 
-    /// The path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The directory that the memory is in.
     pub fn parent(&self) -> DirPath {
         DirPath(through_last_slash(&self.0).to_owned())
     }
 
-    /// The last segment.
     pub fn name(&self) -> &str {
         &self.0[through_last_slash(&self.0).len()..]
     }
@@ -149,11 +121,8 @@ impl MemoryPath {
         DirPath(format!("{}/", self.0))
     }
 
-    /// The path after a move of the directory `from` to `to`.
-    ///
-    /// # Errors
-    /// [`PathError`] when the path is not below `from`, or when the new path breaks a
-    /// rule (it may be too long, or have too many segments).
+    /// The path after a move of the directory `from` to `to`. The new path may break a rule:
+    /// it may be too long, or have too many segments.
     pub fn rebased(&self, from: &DirPath, to: &DirPath) -> Result<Self, PathError> {
         let rest = self.0.strip_prefix(&from.0).ok_or(PathError::NotBelow)?;
         let moved = format!("{to}{rest}");
@@ -175,28 +144,25 @@ impl fmt::Display for MemoryPath {
 pub struct DirPath(String);
 
 impl DirPath {
-    /// The directory that holds the whole store.
     pub fn root() -> Self {
         Self("/".to_owned())
     }
 
-    /// Wraps a path of our own index, which was checked when it was written. A text of a
-    /// client, a server or an archive is parsed.
+    /// Wraps a path from the index, which was checked when it was written. A path from a
+    /// client, a server or an archive must be parsed instead.
     pub const fn from_trusted(path: String) -> Self {
         Self(path)
     }
 
-    /// Whether this is the root directory.
     pub fn is_root(&self) -> bool {
         self.0 == "/"
     }
 
-    /// The path as text, with its trailing slash.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The parent directory; `None` for the root.
+    /// `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         (!self.is_root()).then(|| Self(through_last_slash(self.without_slash()).to_owned()))
     }
@@ -223,7 +189,7 @@ impl fmt::Display for DirPath {
     }
 }
 
-/// A path, or a part of one, in Unicode's normalisation form C: the form of all paths.
+/// Unicode's normalisation form C, the form of all paths.
 pub fn nfc(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || is_nfc(text) { Cow::Borrowed(text) } else { Cow::Owned(text.nfc().collect()) }
 }
@@ -246,8 +212,8 @@ impl fmt::Display for Echo<'_> {
     }
 }
 
-/// Displays a caller's text whole, unless it has more characters than this; then its start
-/// and the number of its characters.
+/// Displays a caller's text whole if it has at most this many characters; otherwise its
+/// start and the number of its characters.
 pub(crate) struct WholeUpTo<'a>(pub(crate) usize, pub(crate) &'a str);
 
 impl fmt::Display for WholeUpTo<'_> {

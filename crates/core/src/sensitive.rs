@@ -36,7 +36,6 @@ pub use custom::{CustomRule, RuleError};
 pub struct Kind(Arc<str>);
 
 impl Kind {
-    /// The kind's name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -57,7 +56,6 @@ impl fmt::Debug for Kind {
 /// A secret in a text: its kind and position, not the secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The kind of secret.
     pub kind: Kind,
     /// The line of its first character, counted from 1.
     pub line: usize,
@@ -84,8 +82,8 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// The line about replaced secrets in a tool's result, of which `left_out` are only counted;
-/// empty if there are none.
+/// The line about replaced secrets in a tool's result; empty if there are none. It
+/// also counts `left_out` further secrets.
 pub(crate) fn redaction_note<'a>(
     replaced: impl ExactSizeIterator<Item = (&'a str, usize)>,
     left_out: usize,
@@ -113,7 +111,6 @@ fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>, left_o
     }
 }
 
-/// The result of a redaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {
     /// The text with `[redacted:{kind}]` for each finding.
@@ -122,7 +119,7 @@ pub struct Redacted {
     pub findings: Vec<Finding>,
 }
 
-/// Passes of redaction; a marker can turn the text beside it into a secret.
+/// Maximum passes of redaction: a marker can turn the text beside it into a secret.
 const REDACTION_PASSES: usize = 4;
 
 /// Finds secrets; cheap to clone, built once.
@@ -140,9 +137,6 @@ struct Candidate {
 
 impl Scanner {
     /// A scanner with the built-in rules and the operator's rules.
-    ///
-    /// # Errors
-    /// [`RuleError`] for the first rule that is invalid.
     pub fn new(rules: &[CustomRule]) -> Result<Self, RuleError> {
         Ok(Self { custom: custom::compile(rules)? })
     }

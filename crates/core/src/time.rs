@@ -1,28 +1,26 @@
 //! Points in time, in microseconds since the Unix epoch.
 
-/// A point in time; both databases store it as this number.
+/// Microseconds since the Unix epoch; both databases store this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// From microseconds since the Unix epoch.
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// Microseconds since the Unix epoch.
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// The time that is `duration` later; saturates at the latest time.
+    /// Saturates at the latest time.
     #[must_use]
     pub fn plus(self, duration: std::time::Duration) -> Self {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(micros))
     }
 
-    /// The time that is `duration` earlier; saturates at the earliest time.
+    /// Saturates at the earliest time.
     #[must_use]
     pub fn minus(self, duration: std::time::Duration) -> Self {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);

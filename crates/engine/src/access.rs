@@ -18,7 +18,6 @@ use crate::context::Context;
 use crate::sessions::Activity;
 use crate::{Clock, EngineError, Principal};
 
-/// Rows of one batch.
 const BATCH_ROWS: usize = 1000;
 
 /// Time limit of a flush, including the wait for another flush. It is shorter
@@ -50,21 +49,20 @@ struct Log {
     written_at: Mutex<Instant>,
     /// Whether a flush will soon start and take the reads noted so far.
     flush_is_near: AtomicBool,
-    /// Stores without an unused period, and until when that is remembered.
+    /// The value is the time until which the store is remembered to have no unused
+    /// period.
     without_period: Mutex<HashMap<(TenantId, StoreId), Timestamp>>,
 }
 
-/// The result of noting a read.
 struct Noted {
     at: Timestamp,
     /// Whether the memory had no noted read since the last flush.
     is_new: bool,
-    /// Number of memories with a noted read.
     memories: usize,
 }
 
 impl Log {
-    /// Creates an empty log; all reads before `now` count as written.
+    /// All reads before `now` count as written.
     fn new(now: Timestamp) -> Self {
         Self {
             reads: Mutex::default(),
@@ -82,7 +80,8 @@ impl Log {
         metrics.watch_access_flush_lag(move || Some(log.upgrade()?.lag(clock.now())));
     }
 
-    /// The age of the last complete write, by the clock that says more.
+    /// The age of the last complete write, by the system clock or by the monotonic clock,
+    /// whichever is greater.
     fn lag(&self, now: Timestamp) -> Duration {
         let flushed_through = self.flushed_through.load(Ordering::Relaxed);
         let behind_micros = now.as_micros().saturating_sub(flushed_through);
@@ -94,13 +93,12 @@ impl Log {
         self.written_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that all reads before a time are written.
     fn advance(&self, at: Timestamp) {
         let flushed_through = &self.flushed_through;
         let claimed = Timestamp::from_micros(flushed_through.load(Ordering::Acquire));
         if claimed > at.plus(LIVES_FOR) {
-            // The clock was ahead. Else later reads would get its time, and other replicas
-            // would take them for written.
+            // The clock was ahead. Otherwise later reads would get its time, and other
+            // replicas would take them for written.
             flushed_through.store(at.as_micros(), Ordering::Release);
         } else {
             flushed_through.fetch_max(at.as_micros(), Ordering::AcqRel);
@@ -125,7 +123,6 @@ impl Log {
         Noted { at, is_new, memories }
     }
 
-    /// Takes the noted reads out of the log.
     fn take(&self, clock: &dyn Clock) -> Taken<'_> {
         let mut reads = self.reads();
         let (taken, at) = (std::mem::take(&mut *reads), clock.now());
@@ -198,7 +195,6 @@ fn put(reads: &mut HashMap<Key, (Timestamp, Actor)>, key: Key, at: Timestamp, by
     }
 }
 
-/// Notes when memories are read, and writes it; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct AccessTimes {
     context: Arc<Context>,
@@ -213,7 +209,7 @@ impl AccessTimes {
         Self { context, log, activity }
     }
 
-    /// When a memory was last read and by whom, if that is not written yet.
+    /// When a memory was last read and by whom, if that is not yet written.
     pub(crate) fn noted(
         &self,
         tenant_id: TenantId,
@@ -223,7 +219,6 @@ impl AccessTimes {
         self.log.reads().get(&(tenant_id, store_id, memory_id)).cloned()
     }
 
-    /// The age of the last complete write of reads.
     pub(crate) fn lag(&self) -> Duration {
         self.log.lag(self.context.now())
     }
@@ -233,12 +228,10 @@ impl AccessTimes {
         Timestamp::from_micros(self.log.flushed_through.load(Ordering::Acquire))
     }
 
-    /// Notes that a memory's content was read now.
     pub(crate) fn note_read(&self, principal: &Principal, store_id: StoreId, memory_id: MemoryId) {
         self.note_reads(principal, [(store_id, memory_id)]);
     }
 
-    /// Notes that the contents of memories were read now.
     pub(crate) fn note_reads(
         &self,
         principal: &Principal,
@@ -278,8 +271,7 @@ impl AccessTimes {
         });
     }
 
-    /// Whether a read comes in the last tenth of the unused period, or after
-    /// it.
+    /// Whether a read comes in the last tenth of the unused period, or after the period.
     async fn is_late(
         &self,
         (tenant_id, store_id, memory_id): Key,
@@ -302,7 +294,6 @@ impl AccessTimes {
         Ok(!memory.is_pinned && ends_at.is_some_and(|ends_at| ends_at.minus(tenth) <= read_at))
     }
 
-    /// Starts a flush in the background.
     fn flush_soon(&self) {
         if self.log.flush_is_near.swap(true, Ordering::AcqRel) {
             return;
@@ -317,8 +308,7 @@ impl AccessTimes {
         });
     }
 
-    /// Writes the noted reads, then advances the time up to which all are
-    /// written.
+    /// Writes the noted reads, then advances the time up to which all reads are written.
     pub(crate) async fn write(&self) -> Result<usize, IndexError> {
         let log = &self.log;
         within(FLUSH_TIMEOUT, async {
@@ -341,7 +331,6 @@ impl AccessTimes {
     }
 }
 
-/// Waits at most `limit` for a call of the index.
 pub(crate) async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, IndexError>>,

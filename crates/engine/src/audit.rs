@@ -10,20 +10,16 @@ use crate::context::Context;
 use crate::cursor::{Query, parse_time_and_id, time_and_id, time_text};
 use crate::{EngineError, Page, PageRequest, Principal};
 
-/// Which entries of a tenant's audit are listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditQuery {
-    /// Written at or after this time.
+    /// Inclusive.
     pub created_from: Option<Timestamp>,
-    /// Written at or before this time.
+    /// Inclusive.
     pub created_to: Option<Timestamp>,
-    /// Only this action.
     pub action: Option<AuditAction>,
-    /// Only actions of this API key, session, user or service account.
+    /// The id of an API key, session, user or service account.
     pub actor_id: Option<String>,
-    /// Only actions on this object.
     pub object_id: Option<Uuid>,
-    /// The page to return.
     pub page: PageRequest,
 }
 
@@ -41,7 +37,6 @@ impl AuditQuery {
     }
 }
 
-/// Lists the audit; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Audit {
     context: Arc<Context>,
@@ -52,11 +47,8 @@ impl Audit {
         Self { context }
     }
 
-    /// Lists the audit of the credential's tenant, newest first.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`] (also when the credential is bound to
-    /// a list of stores), [`EngineError::Invalid`], [`EngineError::Index`].
+    /// Lists the audit of the credential's tenant, newest first. A credential that is
+    /// bound to a list of stores is refused.
     #[tracing::instrument(name = "engine.audit", level = "debug", skip_all)]
     pub async fn list(
         &self,
@@ -103,7 +95,6 @@ impl Audit {
     }
 }
 
-/// The position of an entry in the listing, as a cursor contains it.
 fn position(entry: &AuditEntry) -> Vec<u8> {
     time_and_id(entry.at, entry.id)
 }

@@ -25,17 +25,14 @@ use tokens::TokenAuth;
 const BELIEVED_FOR: Duration = Duration::from_secs(3);
 /// Maximum number of cached credentials of each kind.
 const REMEMBERED: u64 = 10_000;
-/// The reason for refusing credentials of a suspended tenant.
 const SUSPENDED: &str = "the tenant is suspended";
 
-/// Identity and permissions of the caller of a request.
 #[derive(Debug, Clone)]
 pub struct Principal {
-    /// The tenant, always derived from the credential.
+    /// Always derived from the credential.
     pub tenant_id: TenantId,
-    /// The actor that changes are attributed to.
+    /// Changes are attributed to this actor.
     pub actor: Actor,
-    /// The tenant's limits.
     pub limits: Limits,
     scopes: Vec<Scope>,
     /// The only stores granted to the credential; `None`: all stores of the
@@ -48,20 +45,15 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Checks that the credential has a scope.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`] when it does not.
     pub fn require(&self, scope: Scope) -> Result<(), EngineError> {
         if self.scopes.contains(&scope) { Ok(()) } else { Err(EngineError::PermissionDenied(scope)) }
     }
 
-    /// Whether the credential has the scope `memory:read`.
     pub(crate) fn may_read(&self) -> bool {
         self.require(Scope::MemoryRead).is_ok()
     }
 
-    /// Checks the scopes to change sessions and to see them in the answer.
+    /// A change of a session also shows the session, so both scopes are needed.
     pub(crate) fn require_session_change(&self) -> Result<(), EngineError> {
         self.require(Scope::SessionsWrite)?;
         self.require(Scope::MemoryRead)
@@ -70,9 +62,6 @@ impl Principal {
     /// Checks that the credential may see a store. For a credential that is
     /// bound to a list of stores, another store looks like one that never
     /// existed.
-    ///
-    /// # Errors
-    /// [`EngineError::StoreNotFound`] when it may not.
     pub fn require_store(&self, store_id: StoreId) -> Result<(), EngineError> {
         match self.store_ids() {
             Some(seen) if !seen.contains(&store_id) => Err(EngineError::StoreNotFound),
@@ -80,15 +69,8 @@ impl Principal {
         }
     }
 
-    /// Checks that the credential may change memories of a store.
-    ///
-    /// Every write calls this first, and the commit calls it again, so that a
-    /// read-only attachment never allows a write.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`] without the scope,
-    /// [`EngineError::StoreNotFound`] as for [`Self::require_store`],
-    /// [`EngineError::ReadOnly`] when the session may only read the store.
+    /// Every write calls this first, and the commit calls it again, so that a read-only
+    /// attachment never allows a write.
     pub fn require_writable(&self, store_id: StoreId) -> Result<(), EngineError> {
         self.require(Scope::MemoryWrite)?;
         self.require_store(store_id)?;
@@ -105,11 +87,7 @@ impl Principal {
         session.is_some_and(|session| session.mounts.is_read_only(store_id))
     }
 
-    /// Checks that the credential is not a session's token. Session tokens may
-    /// only read and change memories.
-    ///
-    /// # Errors
-    /// [`EngineError::NotForSessions`] when it is one.
+    /// Session tokens may only read and change memories.
     pub fn require_no_session(&self) -> Result<(), EngineError> {
         match self.session {
             None => Ok(()),
@@ -117,12 +95,13 @@ impl Principal {
         }
     }
 
-    /// The session whose token the credential is.
+    /// `None`: the credential is not a session's token.
     pub fn session_id(&self) -> Option<SessionId> {
         self.session.as_ref().map(|session| session.session_id)
     }
 
-    /// The mounts that resolve the paths of that session's tools.
+    /// The mounts of the session whose token the credential is; they resolve the paths of
+    /// its tools.
     pub fn mounts(&self) -> Option<&Mounts> {
         self.session.as_ref().map(|session| &session.mounts)
     }
@@ -141,19 +120,16 @@ impl Principal {
         self.store_ids.as_deref()
     }
 
-    /// Whether the credential is bound to a list of stores.
     pub const fn is_bound_to_stores(&self) -> bool {
         self.store_ids.is_some() || self.session.is_some()
     }
 }
 
-/// Whether a cached look-up is still valid. It is not after the clock was set
-/// back.
+/// A look-up is not valid after the clock was set back.
 fn is_believed(looked_up_at: Timestamp, now: Timestamp) -> bool {
     looked_up_at <= now && now < looked_up_at.plus(BELIEVED_FOR)
 }
 
-/// Authenticates credentials.
 #[derive(Debug)]
 pub struct Auth {
     keys: KeyAuth,
@@ -177,14 +153,7 @@ impl Auth {
         }
     }
 
-    /// Authenticates an API key or a token.
-    ///
-    /// A cached look-up needs no query.
-    ///
-    /// # Errors
-    /// [`EngineError::Unauthenticated`], [`EngineError::Token`],
-    /// [`EngineError::AuthenticationBusy`], [`EngineError::CutOff`],
-    /// [`EngineError::Index`].
+    /// Authenticates an API key or a token. A cached look-up needs no query.
     pub async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
         // Every token contains a dot; no API key does.
         if presented.contains('.') {
@@ -194,10 +163,6 @@ impl Auth {
         }
     }
 
-    /// Authenticates an API key.
-    ///
-    /// # Errors
-    /// As [`Self::authenticate`].
     pub async fn authenticate_key(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
         self.keys.authenticate(presented).await
     }

@@ -18,18 +18,17 @@ use crate::{Clock, EngineError, IndexBlobs, Problem};
 pub use fence::MoveFence;
 pub(crate) use fence::is_up as is_fence_up;
 
-/// Blobs per page of a listing.
 const BATCH: u32 = 500;
 
 /// Moves content from one place to another.
 ///
-/// First it copies every content that a version names and compares each copy with the
-/// hash in the index; then it removes the originals. It may be stopped at any time and
-/// run again: copies that are there are only compared.
+/// The move first copies every content that a version names and compares each copy with
+/// the hash in the index; then it removes the originals. It may be stopped at any time
+/// and run again: existing copies are only compared.
 ///
-/// An object that no version names may belong to a write that is not committed yet. It
-/// is condemned before it is removed, as by the sweep, so that such a commit is refused
-/// and the write repeated.
+/// An object that no version names may belong to a write that is not committed yet. The
+/// move condemns the object before it removes it, as the sweep does, so that such a
+/// commit is refused and the write repeated.
 #[derive(Debug)]
 pub struct BlobMove {
     index: Index,
@@ -38,16 +37,13 @@ pub struct BlobMove {
     clock: Arc<dyn Clock>,
 }
 
-/// What a move did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Contents that were copied.
     pub copied: u64,
-    /// Their bytes.
     pub copied_bytes: u64,
-    /// Contents that were there already.
+    /// Contents that the target had already.
     pub present: u64,
-    /// Whether the removal of originals has begun; until then all of them are kept.
+    /// Until the removal of originals begins, all of them are kept.
     pub has_begun_removal: bool,
     /// Originals that were removed, and leftovers of deleted content in both places.
     pub removed: u64,
@@ -57,22 +53,20 @@ pub struct Moved {
     pub problems: Vec<Problem>,
 }
 
-/// Why a move was not finished. [`Moved`] says how far it came.
+/// Why a move was not finished. [`Moved`] says how far the move came.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
     /// A server or a worker was running at the start; nothing was copied.
     #[error("a server was running within the last 90 seconds")]
     Served,
-    /// Another move has the lease.
     #[error("another `keepsake blobs move` is running, or was killed within the last two minutes")]
     AlreadyMoving,
-    /// A server or a worker started.
     #[error("a server started meanwhile")]
     ServerStarted,
-    /// A content was found that was not there when all content was copied.
+    /// Content was found among the originals that was not there when all content was
+    /// copied.
     #[error("content was written to the old place meanwhile")]
     ContentWritten,
-    /// A store failed.
     #[error(transparent)]
     Failed(#[from] EngineError),
 }
@@ -92,31 +86,28 @@ impl From<BlobError> for MoveError {
 enum Copied {
     Now(u64),
     Before,
-    /// Its versions were removed meanwhile.
+    /// The versions that named the content were removed meanwhile.
     Unneeded,
     Problem(Problem),
 }
 
-/// One of the two places of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Originals,
     Copies,
 }
 
-/// Who needs an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ObjectUse {
-    /// A version names it.
     Named,
-    /// No version that can be read names it, and none can from now on.
+    /// No version that can be read names the object, and none can from now on.
     Unneeded,
-    /// Perhaps another installation: its tenant is unknown.
+    /// The object's tenant is unknown; the object may belong to another installation.
     Foreign,
 }
 
 impl BlobMove {
-    /// A move between two places; `None` is the index.
+    /// `None` is the index.
     pub fn new(
         index: Index,
         from: Option<Arc<dyn BlobStore>>,
@@ -127,11 +118,8 @@ impl BlobMove {
         Self { from: from.unwrap_or_else(|| Arc::clone(&in_index)), to: to.unwrap_or(in_index), index, clock }
     }
 
-    /// Copies the contents that the target lacks, `at_once` at the same time, and calls
+    /// Copies the contents that the target lacks, `at_once` concurrently, and calls
     /// `progress` with the counts so far. Servers may run.
-    ///
-    /// # Errors
-    /// [`MoveError::Failed`].
     pub async fn copy(
         &self,
         at_once: usize,
@@ -141,14 +129,11 @@ impl BlobMove {
         self.copy_behind(None, at_once, moved, &mut progress).await
     }
 
-    /// Copies the contents that the target lacks, as [`Self::copy`] does. If none is
-    /// missing or damaged, it then removes the originals with their object versions, and
-    /// the leftovers of deleted content in both places.
+    /// Copies the contents that the target lacks, as [`Self::copy`] does. If no content
+    /// is missing or damaged, it then removes the originals with their object versions,
+    /// and the leftovers of deleted content in both places.
     ///
     /// No server may run: none can start meanwhile, and the move stops if one does.
-    ///
-    /// # Errors
-    /// [`MoveError`].
     pub async fn run(
         &self,
         at_once: usize,
@@ -176,7 +161,8 @@ impl BlobMove {
         for place in [Place::Originals, Place::Copies] {
             self.remove(fence, place, moved, progress).await?;
         }
-        // A server that ran unnoticed would leave content where nothing looks for it.
+        // A server that ran unnoticed would leave content in the old place, where no
+        // server looks for it.
         self.require_no_originals().await?;
         fence.hold().await
     }
@@ -253,7 +239,7 @@ impl BlobMove {
         }))
     }
 
-    /// Removes the objects of a place that it does not need, a page at a time.
+    /// Removes the objects of a place that the place does not need, a page at a time.
     async fn remove(
         &self,
         fence: &MoveFence,
@@ -307,7 +293,7 @@ impl BlobMove {
         }
     }
 
-    /// Decides whether an object is needed. One that no version names is condemned:
+    /// Decides whether an object is needed. An object that no version names is condemned:
     /// a write that would commit it later is refused.
     async fn use_of(&self, key: &BlobKey, tenants: &mut KnownTenants<'_>) -> Result<ObjectUse, MoveError> {
         let upkeep = &self.index.upkeep;
@@ -319,8 +305,9 @@ impl BlobMove {
         }
         let queue = &self.index.blob_deletions;
         let is_condemned = queue.condemn_orphan(key, self.clock.now()).await?;
-        // Otherwise a version names it: either one that was committed meanwhile, or one
-        // of a deleted store, which nobody can read and which gets no new versions.
+        // Otherwise a version names the object: either a version that was committed
+        // meanwhile, or a version of a deleted store, which nobody can read and which
+        // gets no new versions.
         Ok(if !is_condemned && upkeep.blob_is_named(key).await? {
             ObjectUse::Named
         } else {
@@ -347,7 +334,7 @@ impl BlobMove {
     }
 }
 
-/// Which tenants the index has, as far as they were looked up.
+/// A cache of which tenants the index has.
 struct KnownTenants<'a> {
     index: &'a Index,
     known: HashMap<TenantId, bool>,

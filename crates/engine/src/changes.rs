@@ -1,4 +1,4 @@
-//! What changed in a store, in the order of the commits.
+//! The changes of a store, in the order of the commits.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,49 +16,47 @@ use crate::{EngineError, PageRequest, Principal};
 
 /// How long readers that follow a store share a page.
 const SHARED_FOR: Duration = Duration::from_secs(2);
-/// Maximum number of shared pages.
 const SHARED_PAGES: u64 = 256;
-/// Changes of a page for readers that follow a store: a slow reader holds one.
+/// Changes per page for readers that follow a store: a slow reader holds one page.
 const FOLLOWED: u32 = 50;
 
-/// A store that is watched, and the head that the query finds: the sequence number
-/// of its newest change, and the number of removals of its history.
+/// The key and the head of a watched store. The head is the sequence number of the newest
+/// change, and the number of removals of its history.
 type Watchable = (TenantId, StoreId);
 type Head = (i64, i64);
 
 /// A place among the changes of a store: behind a version, in one history.
 ///
-/// As text it is `SEQ.EPOCH.VERSION`. A number alone, which is what places once were, says
-/// nothing about the history; 0 is the beginning of any.
+/// As text it is `SEQ.EPOCH.VERSION`. A number alone says nothing about the history; 0 is
+/// the beginning of any history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangePlace {
     seq: i64,
-    /// The number of removals of history, when the place was made.
+    /// How often history had been removed when the place was made.
     purge_epoch: Option<i64>,
-    /// The version with the sequence number; `None` if it was removed already.
+    /// The version with the sequence number; `None`: it was removed already.
     version_id: Option<VersionId>,
 }
 
 impl ChangePlace {
-    /// The beginning of a history.
     pub const START: Self = Self { seq: 0, purge_epoch: None, version_id: None };
 
-    /// The number of the last change before it.
+    /// The sequence number of the last change before the place.
     pub const fn seq(&self) -> i64 {
         self.seq
     }
 
-    /// How often history had been removed; `None`: a server of before did not say.
+    /// How often history had been removed; `None`: the place is a number alone.
     pub const fn removals(&self) -> Option<i64> {
         self.purge_epoch
     }
 
-    /// The version of the last change, unless it was removed already.
+    /// The version of the last change; `None`: it was removed already.
     pub const fn version_id(&self) -> Option<VersionId> {
         self.version_id
     }
 
-    /// Whether a page after this place has all that its reader has not seen.
+    /// Whether a page after this place has all changes that the reader has not seen.
     fn is_followed_by(&self, page: &ChangePage) -> bool {
         self.seq == 0
             || (self.purge_epoch == Some(page.purge_epoch) && self.version_id == page.version_before)
@@ -99,17 +97,14 @@ impl FromStr for ChangePlace {
     }
 }
 
-/// Changes of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreChanges {
-    /// The store.
     pub store_id: StoreId,
-    /// The changes, oldest first.
+    /// Oldest first.
     pub changes: Arc<[Version]>,
-    /// The place after them.
+    /// The place after these changes.
     pub next_after: ChangePlace,
     purge_epoch: i64,
-    /// Whether there were further changes.
     pub has_more: bool,
     /// Whether changes before `next_after` are missing because they were removed.
     /// Then the reader must list the whole store.
@@ -128,7 +123,6 @@ impl StoreChanges {
         }
     }
 
-    /// The place after one of the changes.
     pub fn place_after(&self, change: &Version) -> ChangePlace {
         ChangePlace {
             seq: change.seq,
@@ -138,12 +132,11 @@ impl StoreChanges {
     }
 }
 
-/// A store that a reader follows.
 #[derive(Debug)]
 pub struct FollowedStore {
     store_id: StoreId,
     watched: Watched<Head>,
-    /// Whether the reader's place is one of this history: it was the answer of a read.
+    /// Whether the reader's place belongs to this history: an earlier read returned it.
     is_place_known: bool,
 }
 
@@ -154,13 +147,12 @@ impl FollowedStore {
     }
 }
 
-/// Reads and follows the changes of stores; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Changes {
     context: Arc<Context>,
     watch: Arc<Watch<Watchable, Head>>,
-    /// A change that wakes many readers is read once. The key contains the head that they
-    /// saw, so a page is never older than that head.
+    /// A change that wakes many readers is read once. The key contains the head that the
+    /// readers saw, so a page is never older than that head.
     pages: Cache<(Watchable, State<Head>, i64), Arc<ChangePage>>,
 }
 
@@ -184,10 +176,6 @@ impl Changes {
     }
 
     /// Lists the changes after a place, oldest first.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::Invalid`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.changes", level = "debug", skip_all)]
     pub async fn list(
         &self,
@@ -203,11 +191,6 @@ impl Changes {
         Ok(shown(store_id, after, limit, &page))
     }
 
-    /// Begins to follow a store.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`] for a
-    /// credential that is bound to other stores, [`EngineError::TooManyStreams`].
     pub fn follow(&self, principal: &Principal, store_id: StoreId) -> Result<FollowedStore, EngineError> {
         allow(principal, store_id)?;
         let tenant_id = principal.tenant_id;
@@ -216,10 +199,7 @@ impl Changes {
     }
 
     /// The changes after a place, for a reader that follows the store. Readers at the
-    /// same place share one read, and a reader at the end costs none.
-    ///
-    /// # Errors
-    /// As of [`Self::list`].
+    /// same place share one read, and a reader at the end costs no read.
     pub async fn next(
         &self,
         principal: &Principal,
@@ -243,10 +223,6 @@ impl Changes {
         Ok(shown(store_id, after, FOLLOWED, &page))
     }
 
-    /// The place after the newest change of a store.
-    ///
-    /// # Errors
-    /// As of [`Self::list`].
     pub async fn newest(&self, principal: &Principal, store_id: StoreId) -> Result<ChangePlace, EngineError> {
         allow(principal, store_id)?;
         let page = self.read((principal.tenant_id, store_id), i64::MAX, 1).await?;
@@ -272,7 +248,6 @@ fn allow(principal: &Principal, store_id: StoreId) -> Result<(), EngineError> {
     principal.require_no_session()
 }
 
-/// The place after the newest change of a store.
 fn newest_of(page: &ChangePage) -> ChangePlace {
     ChangePlace { seq: page.seq, purge_epoch: Some(page.purge_epoch), version_id: page.newest_version }
 }

@@ -9,13 +9,10 @@ use keepsake_core::Timestamp;
 use rand::Rng as _;
 use uuid::Uuid;
 
-/// A source of the current time.
 pub trait Clock: Send + Sync + Debug {
-    /// The current time.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -33,12 +30,10 @@ impl Clock for SystemClock {
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// Creates a clock with the time `start`.
     pub const fn new(start: Timestamp) -> Self {
         Self(AtomicI64::new(start.as_micros()))
     }
 
-    /// Advances the clock.
     pub fn advance(&self, duration: Duration) {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         self.0.fetch_add(micros, Ordering::SeqCst);
@@ -51,11 +46,10 @@ impl Clock for ManualClock {
     }
 }
 
-/// A source of ids and secrets.
 pub trait IdSource: Send + Sync + Debug {
     /// A UUID version 7 that sorts after every earlier one of this method in the process,
-    /// also after the clock went back. Its time is `now`, or that of the last one if it is
-    /// later.
+    /// also after the clock went back. Its time is `now`, or the time of the last UUID if
+    /// that is later.
     fn uuid(&self, now: Timestamp) -> Uuid;
 
     /// A UUID version 7 with exactly the given time.
@@ -69,7 +63,6 @@ pub trait IdSource: Send + Sync + Debug {
     fn jitter(&self, bound: Duration) -> Duration;
 }
 
-/// The system's randomness.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RandomIds;
 
@@ -103,10 +96,9 @@ const LOW_BITS: u32 = 62;
 /// Two UUIDs of one millisecond differ by less than two to this power.
 const STEP_BITS: u32 = 48;
 
-/// The last UUID that sorts after all earlier ones.
+/// The last UUID, which sorts after all earlier ones.
 static LAST_UUID: Mutex<UuidParts> = Mutex::new(UuidParts { millis: 0, random: 0 });
 
-/// The time and the random bits of a UUID version 7.
 #[derive(Debug, Clone, Copy)]
 struct UuidParts {
     millis: u64,
@@ -123,7 +115,7 @@ impl UuidParts {
         }
     }
 
-    /// Later parts: a random step further, or in the next millisecond.
+    /// Parts that sort later: a random step further, or in the next millisecond.
     const fn followed_by(self, random: u128) -> Self {
         let next = self.random + 1 + random % (1 << STEP_BITS);
         if next < 1 << RANDOM_BITS {

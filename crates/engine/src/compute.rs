@@ -11,8 +11,8 @@ use crate::work::held;
 
 /// Runs computations on blocking threads, in slots that tenants share fairly.
 ///
-/// As many run at a time as there are cores. More would occupy the threads that read
-/// contents, and none would finish earlier. One tenant may use half of the slots.
+/// There are as many slots as cores. More would occupy the threads that read contents,
+/// and none would finish earlier. One tenant may use half of the slots.
 #[derive(Debug, Clone)]
 pub struct Computations {
     pub(crate) slots: Arc<FairSlots>,
@@ -28,10 +28,8 @@ impl Computations {
     ///
     /// The request's deadline bounds the wait for a slot. The computation itself is not
     /// cancelled, so it needs a bound of its own; it keeps its slot and the memory that
-    /// is counted for the request until it ends, also after the client disconnects.
-    ///
-    /// # Errors
-    /// [`EngineError::Internal`] when the computation panics.
+    /// is counted for the request until it ends, also after the client disconnects. A
+    /// panic of the computation is an [`EngineError::Internal`].
     pub async fn run<T: Send + 'static>(
         &self,
         tenant_id: TenantId,
@@ -48,7 +46,7 @@ impl Computations {
     }
 }
 
-/// Runs a computation on a blocking thread; the caller holds its slot.
+/// The caller holds the slot.
 pub(crate) async fn off_the_runtime<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, EngineError> {

@@ -11,8 +11,8 @@ use crate::EngineError;
 use crate::context::Context;
 use crate::work::charge;
 
-/// Maximum reads of a memory while its blob is missing each time. A race with two
-/// edits and two removals explains two misses; more are a fault.
+/// Maximum reads of a memory while its blob is missing each time. A race with two edits
+/// and two removals explains two misses; more misses are a fault.
 pub(crate) const MAX_READS: u32 = 3;
 
 /// Bytes of memory charged per byte of content that a request reads: the
@@ -25,7 +25,6 @@ const ENTRY_OVERHEAD_BYTES: usize = 160;
 /// content cached before history was removed is not found afterwards.
 type Key = (BlobKey, i64);
 
-/// Size and hash of a content as the index records them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) size_bytes: u64,
@@ -61,8 +60,8 @@ impl Cache {
         Self(moka::future::Cache::builder().max_capacity(max_bytes).weigher(weigh).build())
     }
 
-    /// Adds an entry, and first removes the one in whose place it comes: a full cache
-    /// admits no entry that was used less often than those it has.
+    /// Adds an entry, and first removes the entry that it replaces: a full cache admits
+    /// no entry that was used less often than its existing entries.
     async fn replace(&self, before: Option<Key>, key: Key, text: Arc<str>) {
         if let Some(before) = before {
             self.0.invalidate(&before).await;
@@ -71,7 +70,6 @@ impl Cache {
     }
 }
 
-/// The object at a path, including its content.
 pub(crate) enum Found {
     Missing,
     Memory(Head, Arc<str>),
@@ -79,7 +77,7 @@ pub(crate) enum Found {
 }
 
 impl Contents {
-    /// Registers the size of the cache as a metric for as long as it exists.
+    /// Registers the size of the cache as a metric for as long as the cache exists.
     pub(crate) fn new(context: Arc<Context>, max_bytes: u64) -> Arc<Self> {
         let cache = Cache::new(max_bytes);
         let contents = Arc::new(Self { context, cache });
@@ -91,8 +89,7 @@ impl Contents {
         contents
     }
 
-    /// Reads the object at a path with one index query. Cached content needs no
-    /// call to the object store.
+    /// Needs one index query. Cached content needs no call to the object store.
     pub(crate) async fn at_path(
         &self,
         tenant_id: TenantId,
@@ -110,7 +107,7 @@ impl Contents {
                 Target::Directory(directory) => return Ok((store, Found::Directory(directory))),
                 Target::Memory(head) => head,
             };
-            // The row still names this blob, and it was read after the blob was
+            // The row still names this blob, and the row was read after the blob was
             // missing: the blob is lost, and this is not a race with a purge.
             if gone.is_some_and(|gone| gone.blob_id == head.blob_id) {
                 return Err(missing(tenant_id, store_id, &head));
@@ -124,7 +121,7 @@ impl Contents {
         Err(EngineError::Damaged("its blob went missing again and again"))
     }
 
-    /// The content of a version; `None`: it has none, or it was removed.
+    /// `None`: the version has no content, or the content was removed.
     pub(crate) async fn of_version(
         &self,
         tenant_id: TenantId,
@@ -149,10 +146,10 @@ impl Contents {
         Err(missing_at(tenant_id, store_id, path, version.version_id))
     }
 
-    /// The content of a head; `None` when its blob does not exist.
+    /// `None`: the blob does not exist.
     ///
-    /// Cached content needs no call to the object store. Fetched content is
-    /// checked against the hash in the index before it is returned.
+    /// Cached content needs no call to the object store. Fetched content is checked
+    /// against the hash in the index before it is returned.
     pub(crate) async fn of_head(
         &self,
         tenant_id: TenantId,
@@ -179,7 +176,7 @@ impl Contents {
     }
 
     /// The content of a memory at a path of which only the hash is known, as in search;
-    /// `None`: it was removed.
+    /// `None`: the content was removed.
     pub(crate) async fn searched(
         &self,
         key: BlobKey,
@@ -226,8 +223,8 @@ impl Contents {
         Ok(text)
     }
 
-    /// The size of a blob, from the memory that holds it now or from the
-    /// version that created it; `None`: neither exists.
+    /// The size of a blob, from the memory that holds the blob now or from the version
+    /// that created it; `None`: neither exists.
     pub(crate) async fn recorded_size(
         &self,
         key: &BlobKey,
@@ -245,11 +242,10 @@ impl Contents {
         Ok(content.map(|content| content.size_bytes))
     }
 
-    /// Reads a blob without the cache; `None`: it does not exist.
+    /// Reads a blob without the cache; `None`: the blob does not exist.
     ///
-    /// When the bytes differ from the recorded hash or size, they are read once
-    /// more, since they may have been damaged in transit. Damaged bytes are
-    /// never served.
+    /// When the bytes differ from the recorded hash or size, they are read once more,
+    /// since they may have been damaged in transit. Damaged bytes are never served.
     pub(crate) async fn fetch(
         &self,
         key: &BlobKey,
@@ -290,7 +286,7 @@ impl Contents {
     }
 
     /// Caches content that was just committed, since it is likely to be read next, in
-    /// place of the content before it.
+    /// place of the memory's previous content.
     pub(crate) async fn replace(
         &self,
         key: BlobKey,
@@ -317,7 +313,7 @@ fn missing_at(tenant_id: TenantId, store_id: StoreId, path: &str, version_id: Ve
     EngineError::ContentMissing { path: path.to_owned(), version_id }
 }
 
-/// Returns a function for `map_err` that names the version whose content is damaged.
+/// A function for `map_err` that names the version whose content is damaged.
 fn naming(path: &str, version_id: VersionId) -> impl FnOnce(EngineError) -> EngineError {
     move |error| match error {
         EngineError::Damaged(_) => EngineError::ContentDamaged { path: path.to_owned(), version_id },
@@ -325,17 +321,16 @@ fn naming(path: &str, version_id: VersionId) -> impl FnOnce(EngineError) -> Engi
     }
 }
 
-/// Why a content that is asked for cannot be shown, beside others that can.
+/// Why a requested content cannot be shown, while other contents can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentLoss {
-    /// It is not stored.
     Missing,
     /// The stored bytes differ from their record.
     Damaged,
 }
 
 impl ContentLoss {
-    /// The loss that an error reports; `None`: another error.
+    /// `None`: the error reports no loss.
     pub(crate) const fn of(error: &EngineError) -> Option<Self> {
         match error {
             EngineError::ContentMissing { .. } => Some(Self::Missing),

@@ -1,4 +1,4 @@
-//! What the services of the engine share.
+//! State that the services of the engine share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,11 @@ use crate::cursor::Cursors;
 use crate::work::keep_held;
 use crate::{Clock, EngineError, IdSource, Principal};
 
-/// The stores, the sources of time and randomness, and the limits.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) index: Index,
     pub(crate) blobs: Arc<dyn BlobStore>,
-    /// Whether commits write content; otherwise it is put into `blobs` first.
+    /// Whether commits write content; otherwise content is put into `blobs` first.
     pub(crate) has_content_in_index: bool,
     pub(crate) scanner: Scanner,
     pub(crate) metrics: Metrics,
@@ -56,13 +55,11 @@ impl Context {
         now.plus(self.blob_deletion_delay)
     }
 
-    /// Makes an audit entry for an action.
     pub(crate) fn audited(&self, by: Auditor) -> Audited {
         let at = self.now();
         Audited { id: self.ids.uuid(at), at, by, entries_per_day: None }
     }
 
-    /// Makes an audit entry for an action of a tenant's credential.
     pub(crate) fn audited_by(&self, principal: &Principal) -> Audited {
         Audited {
             entries_per_day: Some(principal.limits.audit_entries_per_day),
@@ -70,7 +67,7 @@ impl Context {
         }
     }
 
-    /// Counts a refusal by a quota in the metrics and returns its error.
+    /// Also counts the refusal in the metrics.
     pub(crate) fn over_quota(&self, refusal: OverQuota) -> EngineError {
         self.metrics.quota_refused(match refusal {
             OverQuota::AuditEntries { .. } => Quota::AuditEntriesPerDay,
@@ -107,7 +104,7 @@ impl Context {
         Ok(())
     }
 
-    /// Looks up a path of an existing store; `None` is the root.
+    /// The store must exist. `None` is the root.
     pub(crate) async fn look_up(
         &self,
         tenant_id: TenantId,
@@ -118,7 +115,7 @@ impl Context {
         lookup.ok_or(EngineError::StoreNotFound)
     }
 
-    /// Finds a memory of an existing store.
+    /// The store must exist.
     pub(crate) async fn find_memory(
         &self,
         tenant_id: TenantId,
@@ -129,7 +126,7 @@ impl Context {
         found.ok_or(EngineError::StoreNotFound)
     }
 
-    /// Finds a version of an existing store.
+    /// The store must exist.
     pub(crate) async fn find_version(
         &self,
         tenant_id: TenantId,

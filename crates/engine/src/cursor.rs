@@ -14,34 +14,33 @@ use crate::secrets::Secrets;
 
 /// Default number of items of a page, and the maximum with full content.
 const DEFAULT_LIMIT: u32 = 20;
-/// Maximum number of items of a page.
 const MAX_LIMIT: u32 = 100;
 /// Maximum items of a page of a session's resources or events, as the SDKs
 /// document it.
 pub(crate) const MAX_SESSION_LIMIT: u32 = 1_000;
 
-/// The requested page of a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageRequest {
-    /// Number of items: 1 to 100, or 1 to 1,000 for what belongs to a session.
+    /// Number of items: 1 to 100, or 1 to 1,000 for the events and resources of a
+    /// session.
     pub limit: Option<u64>,
     /// The `next` cursor of the previous page.
     pub page: Option<String>,
 }
 
 impl PageRequest {
-    /// The requested number of items; at most 20 with content.
+    /// At most 20 with content.
     pub(crate) fn limit(&self, with_content: bool) -> Result<u32, EngineError> {
         let limit = self.limit_within(MAX_LIMIT, DEFAULT_LIMIT)?;
         Ok(if with_content { limit.min(DEFAULT_LIMIT) } else { limit })
     }
 
-    /// The requested number of items of a page with up to 1,000, as of events.
+    /// At most 1,000, for the events and resources of a session.
     pub(crate) fn session_limit(&self) -> Result<u32, EngineError> {
         self.limit_within(MAX_SESSION_LIMIT, DEFAULT_LIMIT)
     }
 
-    /// The requested number of items, at most `max`; `default` if unset.
+    /// `default` if unset.
     pub(crate) fn limit_within(&self, max: u32, default: u32) -> Result<u32, EngineError> {
         let Some(limit) = self.limit else {
             return Ok(default);
@@ -52,17 +51,14 @@ impl PageRequest {
     }
 }
 
-/// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The items.
     pub items: Vec<T>,
     /// Cursor of the next page; `None`: this is the last page.
     pub next: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// Converts the items of the page.
     pub fn map<U>(self, show: impl FnMut(T) -> U) -> Page<U> {
         Page { items: self.items.into_iter().map(show).collect(), next: self.next }
     }
@@ -78,7 +74,6 @@ impl Query {
     }
 }
 
-/// Makes cursors and reads them.
 #[derive(Debug)]
 pub(crate) struct Cursors {
     secrets: Secrets,
@@ -92,13 +87,13 @@ impl Cursors {
         Self { secrets, key }
     }
 
-    /// Makes the cursor after the item at `position`.
+    /// The cursor leads to the page after the item at `position`.
     pub(crate) async fn seal(&self, query: Query, position: &[u8]) -> Result<String, EngineError> {
         let key = self.key().await?;
         Ok(cursor::seal(key.expose(), &query.0, position))
     }
 
-    /// Makes a page from items that were queried with one more than the limit.
+    /// `items` were queried with one more than the limit.
     pub(crate) async fn page<T>(
         &self,
         query: Query,
@@ -115,10 +110,8 @@ impl Cursors {
         Ok(Page { items, next })
     }
 
-    /// The position that a page starts after; `None`: the first page.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] when the cursor was made for another query.
+    /// The position that a page starts after; `None`: the first page. A cursor of another
+    /// query is invalid.
     pub(crate) async fn position(
         &self,
         query: Query,
@@ -132,10 +125,7 @@ impl Cursors {
         position.map(Some).map_err(|rule| EngineError::Invalid { field: "page", rule: rule.to_string() })
     }
 
-    /// The position that a page starts after, as `parse` reads it.
-    ///
-    /// # Errors
-    /// As [`Self::position`].
+    /// Like [`Self::position`], parsed with `parse`.
     pub(crate) async fn after<T>(
         &self,
         query: Query,
@@ -149,41 +139,36 @@ impl Cursors {
         Ok(Some(after))
     }
 
-    /// The key, read once per process; the index stores it so that every
-    /// replica has the same.
+    /// The key is read once per process; the index stores it so that every replica has
+    /// the same key.
     pub(crate) async fn key(&self) -> Result<&Secret, EngineError> {
         let fetch = self.secrets.shared("cursor");
         self.key.get_or_try_init(|| fetch).await
     }
 }
 
-/// The text in a cursor.
 pub(crate) fn parse_text(position: &[u8]) -> Option<String> {
     String::from_utf8(position.to_vec()).ok()
 }
 
-/// An id in a cursor.
 pub(crate) fn parse_id(position: &[u8]) -> Option<Uuid> {
     Uuid::from_slice(position).ok()
 }
 
-/// The number in a cursor.
 pub(crate) fn parse_number(position: &[u8]) -> Option<i64> {
     Some(i64::from_be_bytes(position.try_into().ok()?))
 }
 
-/// A time and an id, as a cursor contains them.
 pub(crate) fn time_and_id(at: Timestamp, id: Uuid) -> Vec<u8> {
     [at.as_micros().to_be_bytes().as_slice(), id.as_bytes()].concat()
 }
 
-/// The time and the id in a cursor.
 pub(crate) fn parse_time_and_id(position: &[u8]) -> Option<(Timestamp, Uuid)> {
     let (at, id) = position.split_at_checked(8)?;
     Some((Timestamp::from_micros(parse_number(at)?), parse_id(id)?))
 }
 
-/// A time of a filter, for the identity of a query.
+/// The text of a filter's time, for the identity of a query.
 pub(crate) fn time_text(time: Option<Timestamp>) -> String {
     time.map_or(String::new(), |time| time.as_micros().to_string())
 }

@@ -1,7 +1,7 @@
 //! Erasures: requests to remove data of a tenant for good, and their receipts.
 //!
-//! A request is recorded and answered. The replica that received it starts the
-//! erasure at once; the job `erase` finishes what that replica did not.
+//! A request is recorded and answered. The replica that received it starts the erasure at
+//! once; the job `erase` finishes the erasures that the receiving replica did not finish.
 
 mod eraser;
 
@@ -20,12 +20,11 @@ use crate::{EngineError, Page, PageRequest, Principal};
 
 pub(crate) use eraser::{Attempt, Eraser};
 
-/// The selection of an erasure, as the client requested it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ErasureRequest {
-    /// A store, whole or below a directory.
+    /// The whole store, or its part below `path_prefix`.
     pub store_id: Option<StoreId>,
-    /// A directory path that begins and ends with `/`.
+    /// Begins and ends with `/`.
     pub path_prefix: Option<String>,
     /// Selects stores whose metadata contains all of these pairs.
     pub store_metadata: Option<Map<String, Value>>,
@@ -53,7 +52,6 @@ impl ErasureRequest {
     }
 }
 
-/// Records and reads erasures.
 #[derive(Debug)]
 pub struct Erasures {
     context: Arc<Context>,
@@ -68,15 +66,9 @@ impl Erasures {
 
     /// Records an erasure and starts it.
     ///
-    /// A credential that is bound to stores may erase only data of those
-    /// stores.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`] (also when a credential that is bound
-    /// to stores selects by metadata), [`EngineError::Invalid`],
-    /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
-    /// [`EngineError::TooManyErasures`], [`EngineError::Index`]: the erasure
-    /// may have been recorded.
+    /// A credential that is bound to stores may erase only data of those stores, and must
+    /// not select stores by metadata. After a failure of the index the erasure may have
+    /// been recorded.
     #[tracing::instrument(name = "engine.create_erasure", level = "debug", skip_all)]
     pub async fn create(
         &self,
@@ -123,11 +115,7 @@ impl Erasures {
             .await
     }
 
-    /// Returns an erasure; once it is done, this is the receipt.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::ErasureNotFound`],
-    /// [`EngineError::Index`].
+    /// The receipt, once the erasure is done.
     #[tracing::instrument(name = "engine.erasure", level = "debug", skip_all)]
     pub async fn get(&self, principal: &Principal, erasure_id: ErasureId) -> Result<Erasure, EngineError> {
         principal.require(Scope::TenantAdmin)?;
@@ -141,10 +129,6 @@ impl Erasures {
     }
 
     /// Lists the erasures that the credential may see, newest first.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.erasures", level = "debug", skip_all)]
     pub async fn list(
         &self,

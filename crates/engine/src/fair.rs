@@ -24,7 +24,7 @@ pub struct FairSlots {
     by_tenant: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
 }
 
-/// A slot in use, released on drop.
+/// Releases the slot on drop.
 #[derive(Debug)]
 pub struct FairSlot {
     _common: OwnedSemaphorePermit,
@@ -33,8 +33,7 @@ pub struct FairSlot {
 }
 
 impl FairSlots {
-    /// Creates `all` slots with at most `per_tenant` for one tenant; at least
-    /// one each.
+    /// At least one slot in all, and one per tenant.
     pub(crate) fn new(all: usize, per_tenant: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(all.max(1))),
@@ -43,10 +42,8 @@ impl FairSlots {
         }
     }
 
-    /// Waits for a slot; the request's deadline bounds the wait.
-    ///
-    /// # Errors
-    /// [`EngineError::Internal`] never: no semaphore is ever closed.
+    /// The request's deadline bounds the wait. No semaphore is ever closed, so the call
+    /// never fails.
     pub async fn take(&self, tenant_id: TenantId) -> Result<FairSlot, EngineError> {
         let own = permit(self.of_tenant(tenant_id)).await?;
         let common = permit(Arc::clone(&self.all)).await?;
@@ -58,9 +55,6 @@ impl FairSlots {
     ///
     /// The common slot is taken last, so that no task holds it while it waits
     /// for another task of the same tenant.
-    ///
-    /// # Errors
-    /// [`EngineError::Internal`] never: no semaphore is ever closed.
     pub(crate) async fn take_within(
         &self,
         tenant_id: TenantId,

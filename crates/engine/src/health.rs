@@ -22,18 +22,15 @@ const WRITE_AWAITED_FOR: Duration = Duration::from_secs(1);
 /// The periodic work of a replica is due every half minute.
 const UPKEEP_LATE_AFTER: Duration = Duration::from_mins(3);
 
-/// The state of a store, as a probe reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreHealth {
-    /// It is available.
     Ok,
-    /// It does not answer, or reports that it is unavailable.
+    /// The store does not answer, or reports that it is unavailable.
     Unavailable,
-    /// It rejects the server's credentials.
     AccessDenied,
-    /// The settings do not match it, for example a missing bucket.
+    /// The settings do not match the store, for example a missing bucket.
     Misconfigured,
-    /// It can be read, but its disk is full, read-only or failing.
+    /// The store can be read, but its disk is full, read-only or failing.
     DiskFull,
 }
 
@@ -62,14 +59,13 @@ impl From<&BlobError> for StoreHealth {
     }
 }
 
-/// The readiness of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Readiness {
     /// The state of the index: it answers, its schema is new enough, and this
     /// replica's heartbeats arrive. Without it nothing is served; with a full
     /// disk reads are served.
     pub index: StoreHealth,
-    /// The state of the blob store; without it cached content is still served.
+    /// Without the blob store, cached content is still served.
     pub blobs: StoreHealth,
     /// Whether the periodic work of this replica (access times, heartbeat) is done in time.
     pub is_upkeep_late: bool,
@@ -82,12 +78,10 @@ impl Readiness {
     }
 }
 
-/// Checks whether index and blob store are available.
 #[derive(Debug)]
 pub struct Health {
     context: Arc<Context>,
     replica: Replica,
-    /// The cached result.
     last: Mutex<Option<(Timestamp, Readiness)>>,
 }
 
@@ -99,8 +93,7 @@ impl Health {
 
     /// Checks both stores, at most once a second.
     pub async fn check(&self) -> Readiness {
-        // The lock is held during the check, so that concurrent probes share
-        // it.
+        // The lock is held during the check, so that concurrent probes share the check.
         let mut last = self.last.lock().await;
         let now = self.context.now();
         if let Some((asked_at, readiness)) = *last
@@ -126,7 +119,6 @@ impl Health {
         if self.replica.is_cut_off() {
             return StoreHealth::Unavailable;
         }
-        // Whether the index's disk accepts writes.
         let disk = self.context.index.disk();
         if !disk.is_full() {
             return StoreHealth::Ok;

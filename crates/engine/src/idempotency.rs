@@ -15,13 +15,12 @@ use crate::{EngineError, Principal};
 
 /// How long a repeated call is recognised.
 pub(crate) const REMEMBERED_FOR: Duration = Duration::from_hours(24);
-/// Maximum number of characters of an idempotency key.
 const KEY_CHARS: usize = 255;
 
-/// Names the form in which tool calls are identified. A call of another form is another call.
+/// The version of the form in which tool calls are identified. A call of another form is
+/// another call.
 const TOOL_CALLS: &[u8] = b"tool_use.2";
 
-/// Identifies idempotent calls; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct IdempotentCalls {
     context: Arc<Context>,
@@ -32,13 +31,8 @@ impl IdempotentCalls {
         Self { context }
     }
 
-    /// Identifies an idempotent call by credential, method, path and key.
-    ///
-    /// `body` shows whether a second request under the same key is the same
-    /// one.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] when the key is empty or too long.
+    /// Identifies an idempotent call by credential, method, path and key. `body` shows
+    /// whether a second request under the same key is the same request.
     pub fn of_request(
         &self,
         principal: &Principal,
@@ -58,12 +52,12 @@ impl IdempotentCalls {
         Ok(self.remembered(scope_sha256, *ContentHash::of(body).as_bytes()))
     }
 
-    /// Identifies a tool call by credential, session, store, tool, block id and
-    /// parsed input: other texts of the same input make the same call.
+    /// Identifies a tool call by credential, session, store, tool, block id and parsed
+    /// input: other JSON texts of the same input make the same call.
     ///
-    /// The same id with another input is another call, and so is the same block
-    /// sent with another credential: harnesses that number their calls use the
-    /// same ids in each session and for each user.
+    /// The same id with another input is another call, and so is the same block sent with
+    /// another credential: harnesses that number their calls use the same ids in each
+    /// session and for each user.
     pub(crate) fn of_tool_call(
         &self,
         principal: &Principal,
@@ -94,8 +88,8 @@ impl IdempotentCalls {
     }
 }
 
-/// Hashes the identity of a call. The identity starts with the credential, so
-/// that no caller sees another caller's record.
+/// The identity starts with the credential, so that no caller sees another caller's
+/// record.
 fn scope(principal: &Principal, parts: &[&[u8]]) -> [u8; 32] {
     let (kind, id) = (principal.actor.kind(), principal.actor.id());
     let mut all: Vec<&[u8]> = vec![kind.as_bytes(), id.as_bytes()];

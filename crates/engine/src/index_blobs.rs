@@ -8,14 +8,13 @@ use keepsake_index::{Index, IndexError};
 
 /// The content in the database of the index.
 ///
-/// Commits write it, and what removes history deletes it; see
-/// [`HeadChange::content`](keepsake_index::HeadChange::content). So there are no
-/// orphans, and a [`put`](BlobStore::put) only stores content that a version names.
+/// Commits write the content, and the removal of history deletes it; see
+/// [`HeadChange::content`](keepsake_index::HeadChange::content). So there are no orphans,
+/// and a [`put`](BlobStore::put) only stores content that a version names.
 #[derive(Debug, Clone)]
 pub struct IndexBlobs(Index);
 
 impl IndexBlobs {
-    /// The content in the database of `index`.
     pub const fn new(index: Index) -> Self {
         Self(index)
     }
@@ -85,7 +84,8 @@ impl BlobStore for IndexBlobs {
         let blob = |(key, size_bytes)| ListedBlob {
             key,
             size_bytes,
-            // Nothing depends on its age: a content that no version names does not exist.
+            // Nothing depends on the age of a content in the index: a content that no
+            // version names does not exist.
             modified_at: Timestamp::from_micros(0),
         };
         Ok(listed.map_err(failed)?.into_iter().map(blob).collect())

@@ -75,16 +75,14 @@ pub trait Job: Send + Sync {
     /// The length of a slot; each slot is run once.
     fn period(&self) -> Duration;
 
-    /// Whether the job supports dry runs.
     fn can_be_dry(&self) -> bool {
         false
     }
 
-    /// Does the work; returns counts for the record.
+    /// Returns counts for the record of the run.
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError>;
 }
 
-/// The services and settings that jobs use.
 #[derive(Debug)]
 pub struct JobServices {
     pub(crate) context: Arc<Context>,
@@ -92,7 +90,6 @@ pub struct JobServices {
     pub(crate) replica: Replica,
     pub(crate) tokens: Tokens,
     pub(crate) indexer: Indexer,
-    /// Time limit of a request.
     pub(crate) request_deadline: Duration,
     /// Retention of the tenants' audits.
     pub(crate) audit_retention: Duration,
@@ -115,14 +112,13 @@ pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
     ]
 }
 
-/// The result of trying to run a job's slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// Another replica runs it, or the slot was run already.
+    /// Another replica runs the slot, or the slot was run already.
     NotOurs,
-    /// It ran to its end; contains its counts.
+    /// Contains the counts of the run.
     Ran(Value),
-    /// It failed; contains the reason.
+    /// Contains the reason.
     Failed(String),
 }
 
@@ -134,7 +130,6 @@ pub(crate) struct Claimed {
     pub(crate) fence: i64,
 }
 
-/// Runs jobs and records the runs; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Jobs {
     services: Arc<JobServices>,
@@ -159,11 +154,9 @@ impl Jobs {
 
     /// Runs a job for the slot of `request`, if this replica gets the lease.
     ///
-    /// A slot of the schedule is run once. A manual run needs no slot of the
-    /// schedule, but two runs of a job never overlap.
-    ///
-    /// # Errors
-    /// [`EngineError::Index`] when the lease or the record could not be written.
+    /// A slot of the schedule is run once. A manual run needs no slot of the schedule,
+    /// but two runs of a job never overlap. A failure of the job is an outcome; an error
+    /// means that the lease or the record could not be written.
     pub async fn run(
         &self,
         job: Arc<dyn Job>,
@@ -176,7 +169,7 @@ impl Jobs {
         }
     }
 
-    /// Claims a run; `None`: another replica has the lease, or the slot was run.
+    /// `None`: another replica has the lease, or the slot was run.
     pub(crate) async fn claim(
         &self,
         job: &dyn Job,

@@ -11,7 +11,6 @@ use keepsake_index::{IndexError, KeyUse};
 
 use crate::context::Context;
 
-/// Rows of one batch.
 const BATCH_ROWS: usize = 1000;
 
 /// The latest use of each key since the last flush.
@@ -31,7 +30,7 @@ impl KeyUses {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a use; a later use that is already noted is kept.
+    /// A later use that is already noted is kept.
     pub(crate) fn record(&self, tenant_id: TenantId, api_key_id: ApiKeyId, at: Timestamp) {
         let mut uses = self.noted();
         let noted = uses.entry((tenant_id, api_key_id)).or_insert(at);
@@ -46,7 +45,7 @@ impl KeyUses {
             .collect()
     }
 
-    /// Writes the uses noted so far; uses that could not be written are kept.
+    /// Uses that could not be written are kept.
     pub(crate) async fn write(&self) -> Result<(), IndexError> {
         let mut taken = Taken { log: self, uses: self.take() };
         while !taken.uses.is_empty() {

@@ -16,47 +16,36 @@ use crate::operator::check_text;
 use crate::stores::invalid;
 use crate::{EngineError, Page, PageRequest, Principal};
 
-/// Maximum number of stores that a key may be bound to.
 const MAX_STORES: usize = 1000;
 /// Keys read per query when some of them are filtered out.
 const READ_AT_ONCE: u32 = 100;
 
-/// An API key to create.
 #[derive(Debug, Clone)]
 pub struct NewKey {
-    /// The tenant of the key.
     pub tenant_id: TenantId,
-    /// A display name.
     pub name: String,
-    /// The granted scopes.
     pub scopes: Vec<Scope>,
-    /// The only stores it may see; `None`: all stores of the tenant.
+    /// `None`: all stores of the tenant.
     pub store_ids: Option<Vec<StoreId>>,
-    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// An API key as the caller requests it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyDraft {
     /// 1 to 255 characters, none of them a control character.
     pub name: String,
-    /// The granted scopes; at least one.
+    /// At least one.
     pub scopes: Vec<Scope>,
-    /// The only stores it may see, 1 to 1,000; `None`: all stores of the
-    /// tenant.
+    /// 1 to 1,000 stores; `None`: all stores of the tenant.
     pub store_ids: Option<Vec<StoreId>>,
-    /// When it expires; must be in the future.
+    /// Must be in the future.
     pub expires_at: Option<Timestamp>,
 }
 
-/// The result of a call that creates a key.
 #[derive(Debug, Clone)]
 pub struct MadeKey {
-    /// The key.
     pub issued: IssuedKey,
-    /// Its secret; `None` for a repeated call, because a secret is shown only
-    /// once.
+    /// `None` for a repeated call, because a secret is shown only once.
     pub secret: Option<ApiKeySecret>,
 }
 
@@ -92,7 +81,6 @@ impl KeyDraft {
     }
 }
 
-/// Creates, lists and revokes API keys; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ApiKeys {
     context: Arc<Context>,
@@ -103,16 +91,8 @@ impl ApiKeys {
         Self { context }
     }
 
-    /// Creates an API key for the credential's tenant.
-    ///
-    /// The key gets at most the scopes, stores and lifetime of the credential.
-    /// A call repeated under its idempotency key returns the key without its
-    /// secret.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
-    /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
-    /// [`EngineError::Index`].
+    /// The key gets at most the scopes, stores and lifetime of the credential. A call
+    /// repeated under its idempotency key returns the key without its secret.
     #[tracing::instrument(name = "engine.create_api_key", level = "debug", skip_all)]
     pub async fn create(
         &self,
@@ -138,22 +118,13 @@ impl ApiKeys {
             .await
     }
 
-    /// Finds a key of the credential's tenant.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::KeyNotFound`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.api_key", level = "debug", skip_all)]
     pub async fn get(&self, principal: &Principal, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
         principal.require(Scope::KeysAdmin)?;
         self.seen(principal, api_key_id).await
     }
 
-    /// Lists the keys of the credential's tenant, newest first.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
-    /// [`EngineError::Index`].
+    /// Newest first.
     #[tracing::instrument(name = "engine.api_keys", level = "debug", skip_all)]
     pub async fn list(
         &self,
@@ -188,10 +159,6 @@ impl ApiKeys {
     /// key.
     ///
     /// Takes effect on every replica within five seconds. Idempotent.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::KeyNotFound`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.revoke_api_key", level = "debug", skip_all)]
     pub async fn revoke(
         &self,
@@ -326,7 +293,6 @@ fn keys_of(tenant_id: TenantId) -> Query {
     Query::of(&[b"api_keys", tenant_id.uuid().as_bytes()])
 }
 
-/// The position of a key in a listing, as a cursor contains it.
 fn key_position(issued: &IssuedKey) -> Vec<u8> {
     issued.key.api_key_id.uuid().as_bytes().to_vec()
 }

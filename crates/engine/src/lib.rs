@@ -122,12 +122,10 @@ pub use verify::{Problem, Progress, Verification, Verifier};
 pub use versions::{RedactedVersion, ShownVersion, VersionQuery, Versions};
 pub use work::{Held, holding};
 
-/// The configuration of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
     /// Limits of a tenant without its own limits.
     pub limits: Limits,
-    /// Finds sensitive data, for all tenants.
     pub scanner: Scanner,
     /// Maximum bytes of cached content, for all tenants together.
     pub cache_bytes: u64,
@@ -141,18 +139,14 @@ pub struct EngineOptions {
     pub vault: Vault,
     /// How long a key signs tokens before it is replaced.
     pub token_key_period: Duration,
-    /// Time limit of a request.
     pub request_deadline: Duration,
     /// How long a blob is kept after the rows that named it, unless it was
     /// redacted or erased.
     pub blob_deletion_delay: Duration,
     /// Retention of the tenants' audits.
     pub audit_retention: Duration,
-    /// The metrics to record to.
     pub metrics: Metrics,
-    /// The source of time.
     pub clock: Arc<dyn Clock>,
-    /// The source of randomness.
     pub ids: Arc<dyn IdSource>,
 }
 
@@ -180,17 +174,14 @@ impl Default for EngineOptions {
 /// Time limit for writing the last access times to the index.
 pub const LAST_WRITES: Duration = Duration::from_secs(2);
 
-/// Pages of the console that are made at the same time, most of which wait for the database.
+/// Console pages that are made at the same time. Most of them wait for the database.
 const PAGES_PER_CORE: usize = 8;
 
-/// The services of Keepsake; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Engine(Arc<Services>);
 
-/// The services of an engine.
 #[derive(Debug)]
 pub struct Services {
-    /// Memories by id.
     pub memories: Memories,
     /// Slots for archives that clients send: one for each tenant.
     pub archive_slots: FairSlots,
@@ -198,52 +189,30 @@ pub struct Services {
     pub export_slots: FairSlots,
     /// Slots for pages of the console while they are made.
     pub page_slots: FairSlots,
-    /// Computations off the threads that serve requests.
     pub computations: Computations,
-    /// Memory stores.
     pub stores: Stores,
-    /// The history of stores.
     pub versions: Versions,
-    /// What changed in stores, and readers that follow it.
     pub changes: Changes,
-    /// Search over stores.
     pub search: Search,
-    /// The memory tool and the agent tools.
     pub tools: Tools,
-    /// Text for models.
     pub prompts: Prompts,
-    /// Sessions.
     pub sessions: Sessions,
-    /// Stores attached to sessions.
     pub attachments: Attachments,
-    /// Tool calls of sessions.
     pub events: SessionEvents,
-    /// Usage of stores.
     pub usage: Usage,
-    /// API keys of a tenant.
     pub keys: ApiKeys,
-    /// The audit of a tenant.
     pub audit: Audit,
-    /// Erasures.
     pub erasures: Erasures,
-    /// Authentication of credentials.
     pub auth: Auth,
-    /// Tokens of the server, and the keys that sign them.
     pub tokens: Tokens,
-    /// Sign-ins of people's browsers.
     pub sign_ins: SignIns,
-    /// Identities of idempotent calls.
     pub calls: IdempotentCalls,
     /// The operations of the operator, audited as commands with access to the
     /// database; see [`Operator::with_token`].
     pub operator: Operator,
-    /// Scheduled jobs.
     pub jobs: Jobs,
-    /// This replica among the others.
     pub replica: Replica,
-    /// Readiness.
     pub health: Health,
-    /// Verification of the stored data.
     pub verifier: Verifier,
     context: Arc<Context>,
     /// Cancelled at shutdown, which stops manual runs of jobs.
@@ -259,7 +228,7 @@ impl Deref for Engine {
 }
 
 impl Engine {
-    /// Creates an engine. Without `blobs`, content is in the index.
+    /// Without `blobs`, content is in the index.
     #[expect(
         clippy::too_many_lines,
         reason = "wires the services, one statement each, in the order of their needs"
@@ -409,10 +378,6 @@ impl Engine {
     }
 
     /// Creates or reads every secret, so that none is missing later.
-    ///
-    /// # Errors
-    /// [`EngineError::Secret`] when one cannot be unwrapped,
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.prepare_secrets", level = "debug", skip_all)]
     pub async fn prepare_secrets(&self) -> Result<(), EngineError> {
         self.context.cursors.key().await?;
@@ -426,17 +391,15 @@ impl Engine {
         &self.context.limits
     }
 
-    /// The metrics to record to.
     pub fn metrics(&self) -> &Metrics {
         &self.context.metrics
     }
 
-    /// The current time by the engine's clock.
     pub fn now(&self) -> Timestamp {
         self.context.now()
     }
 
-    /// Makes an id for an object of an API surface, such as a request.
+    /// For an object of an API surface, such as a request.
     pub fn new_uuid(&self) -> Uuid {
         self.context.new_uuid()
     }

@@ -41,13 +41,11 @@ pub use requests::{MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, Re
 /// Maximum bytes of content of one page; a single memory may exceed it.
 const PAGE_CONTENT_BYTES: u64 = 1 << 20;
 
-/// Reads and changes memories by id; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Memories {
     context: Arc<Context>,
     reader: Reader,
     pub(crate) writer: Arc<Writer>,
-    /// Slots for building pages with content.
     pages: Arc<FairSlots>,
 }
 
@@ -62,11 +60,7 @@ impl Memories {
         Self { reader: Reader::new(Arc::clone(&context), contents, access), context, writer, pages }
     }
 
-    /// Reads a memory; with its content, this counts as access.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::MemoryNotFound`], and failures of index and blob store.
+    /// With the content, this counts as access.
     #[tracing::instrument(name = "engine.memory", level = "debug", skip_all)]
     pub async fn get(
         &self,
@@ -96,10 +90,6 @@ impl Memories {
     /// page.
     ///
     /// With content, this counts as access to each memory on the page.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::Invalid`], and failures of index and blob store.
     #[tracing::instrument(name = "engine.memories", level = "debug", skip_all)]
     pub async fn list(
         &self,
@@ -162,7 +152,6 @@ impl Memories {
         }
     }
 
-    /// The memory at a path, as an item of a listing.
     async fn at_path(
         &self,
         principal: &Principal,
@@ -182,13 +171,7 @@ impl Memories {
         self.reader.memory(principal, store_id, found.store, found.expiry, memory, view).await
     }
 
-    /// Creates a memory, or replaces the content of the memory at the path.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`], [`EngineError::PathConflict`],
-    /// [`EngineError::PreconditionFailed`], [`EngineError::StoreArchived`],
-    /// the limits, [`EngineError::StoreNotFound`],
-    /// [`EngineError::PermissionDenied`], [`EngineError::KeyReused`]. After a
+    /// Creates a memory, or replaces the content of the memory at the path. After a
     /// failure of the index the memory may have been created.
     #[tracing::instrument(name = "engine.create_memory", level = "debug", skip_all)]
     pub async fn create(
@@ -219,14 +202,9 @@ impl Memories {
         conceal_write(principal, outcome.await, &sent, self.context.now())
     }
 
-    /// Changes a memory's content, path, pin or expiry time, in at most one
-    /// version.
-    ///
-    /// An update without any difference writes no version.
-    ///
-    /// # Errors
-    /// As [`Self::create`], and [`EngineError::MemoryNotFound`],
-    /// [`EngineError::Contended`].
+    /// Changes a memory's content, path, pin or expiry time, in at most one version. An
+    /// update without any difference writes no version. After a failure of the index the
+    /// memory may have been changed.
     #[tracing::instrument(name = "engine.update_memory", level = "debug", skip_all)]
     pub async fn update(
         &self,
@@ -251,14 +229,9 @@ impl Memories {
         conceal_write(principal, outcome.await, &sent, self.context.now())
     }
 
-    /// Deletes a memory; its versions are kept.
-    ///
-    /// # Errors
-    /// [`EngineError::PreconditionFailed`] when its content does not have the
-    /// expected hash, [`EngineError::MemoryNotFound`],
-    /// [`EngineError::StoreNotFound`], [`EngineError::PermissionDenied`],
-    /// [`EngineError::Contended`]. After a failure of the index the memory may
-    /// have been deleted.
+    /// Deletes a memory; its versions are kept. With `expected`, the memory's content
+    /// must have this hash. After a failure of the index the memory may have been
+    /// deleted.
     #[tracing::instrument(name = "engine.delete_memory", level = "debug", skip_all)]
     pub async fn delete(
         &self,
@@ -278,13 +251,9 @@ impl Memories {
         outcome.await.map_err(refusal)
     }
 
-    /// Restores a version's content and path as a new version of its memory. A
-    /// deleted memory is restored with its old id.
-    ///
-    /// # Errors
-    /// [`EngineError::Conflict`] for a version without content,
-    /// [`EngineError::VersionNotFound`], and those of
-    /// [`Self::update`].
+    /// Restores a version's content and path as a new version of its memory. A deleted
+    /// memory is restored with its old id. A version without content cannot be restored.
+    /// After a failure of the index the version may have been restored.
     #[tracing::instrument(name = "engine.restore_version", level = "debug", skip_all)]
     pub async fn restore(
         &self,
@@ -336,7 +305,7 @@ impl Memories {
     }
 }
 
-/// How many items have contents that fit on one page; at least one.
+/// The number of items whose contents fit on one page; at least one.
 fn fitting_contents(items: &[MemoryItem]) -> usize {
     let mut bytes = 0;
     let fitting = items.iter().take_while(|item| {

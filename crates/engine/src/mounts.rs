@@ -7,7 +7,6 @@ use keepsake_core::{SessionId, StoreId};
 
 use crate::{EngineError, Principal};
 
-/// The stores that tool paths lead to; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Mounts {
     root: ToolRoot,
@@ -15,12 +14,9 @@ pub struct Mounts {
     session_id: Option<SessionId>,
 }
 
-/// A mounted store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mounted {
-    /// The store.
     pub store_id: StoreId,
-    /// Whether the store is read-only.
     pub is_read_only: bool,
 }
 
@@ -33,18 +29,17 @@ impl From<StoreId> for Mounts {
 }
 
 impl Mounts {
-    /// Mounts a session's stores by their slugs, in their order.
+    /// Mounts a session's stores by their slugs, in the order of `mounts`.
     pub fn of_session(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mounted)>) -> Self {
         let (slugs, stores): (Vec<_>, Vec<_>) = mounts.into_iter().unzip();
         Self { root: ToolRoot::Mounts(slugs.into()), stores: stores.into(), session_id: Some(session_id) }
     }
 
-    /// The session, if these are a session's mounts.
+    /// The session, if the mounts belong to a session.
     pub fn session_id(&self) -> Option<SessionId> {
         self.session_id
     }
 
-    /// Whether the store is mounted read-only.
     pub(crate) fn is_read_only(&self, store_id: StoreId) -> bool {
         let mut stores = self.stores.iter();
         stores.any(|store| store.store_id == store_id && store.is_read_only)
@@ -73,8 +68,7 @@ impl Mounts {
         stores.map(|(position, store)| (slugs.get(position).map(String::as_str), *store))
     }
 
-    /// The store that contains a path; `None`: the path is the root of the
-    /// mounts.
+    /// `None`: the path is the root of the mounts.
     pub fn store_of(&self, path: &ToolPath) -> Option<Mounted> {
         if path.is_mounts() {
             return None;
@@ -82,12 +76,9 @@ impl Mounts {
         self.stores.get(path.mount().unwrap_or_default()).copied()
     }
 
-    /// The same mounts with the permissions of a credential. A session's token
-    /// may write only what its session may write, no matter how the store was
-    /// mounted.
-    ///
-    /// # Errors
-    /// [`EngineError::StoreNotFound`] when it may not see all of them.
+    /// The same mounts with the permissions of a credential that must see all of the
+    /// stores. A session's token may write only what its session may write, no matter how
+    /// the store was mounted.
     pub(crate) fn seen_by(self, principal: &Principal) -> Result<Self, EngineError> {
         let mut stores = self.stores.to_vec();
         for store in &mut stores {

@@ -24,8 +24,7 @@ pub use jobs::{JobState, ManualJobs};
 pub use keys::TenantKeys;
 pub use tenants::{NewTenant, TenantEdit, TenantQuery, Tenants, UsageReport, limits_of};
 
-/// An operation of the operator, and who is named in its audit entry; cheap to
-/// clone.
+/// The context of an operation of the operator, and the actor in its audit entry.
 #[derive(Debug, Clone)]
 struct Operation {
     context: Arc<Context>,
@@ -33,7 +32,7 @@ struct Operation {
 }
 
 impl Operation {
-    /// Runs a change in a separate task, so that it completes even if the client
+    /// Runs a change in a separate task, so that the change completes even if the client
     /// disconnects. Every change by the operator uses this.
     async fn run<T, F>(&self, change: impl FnOnce(Audited) -> F) -> Result<T, EngineError>
     where
@@ -57,21 +56,17 @@ pub(crate) struct Operated {
     pub(crate) stopping: CancellationToken,
 }
 
-/// The operations of the operator.
 #[derive(Debug, Clone)]
 pub struct Operator {
-    /// Tenants.
     pub tenants: Tenants,
-    /// API keys of any tenant.
     pub keys: TenantKeys,
-    /// Jobs, their runs, and manual runs.
     pub jobs: ManualJobs,
     operation: Operation,
     operated: Operated,
 }
 
 impl Operator {
-    /// Operations that are audited as commands with access to the database.
+    /// The operations are audited as commands with access to the database.
     pub(crate) fn new(context: Arc<Context>, operated: Operated) -> Self {
         Self::audited_as(Auditor::OperatorCli, context, operated)
     }
@@ -97,11 +92,7 @@ impl Operator {
         }
     }
 
-    /// Rotates the token signing key on every replica.
-    ///
-    /// # Errors
-    /// [`EngineError::Secret`], [`EngineError::Contended`],
-    /// [`EngineError::Index`].
+    /// Takes effect on every replica.
     #[tracing::instrument(name = "engine.rotate_token_key", level = "debug", skip_all)]
     pub async fn rotate_token_key(&self, why: Rotation) -> Result<RotatedKey, EngineError> {
         let tokens = self.operated.tokens.clone();
@@ -109,11 +100,6 @@ impl Operator {
         self.operation.run(rotate).await
     }
 
-    /// Creates a store for a tenant.
-    ///
-    /// # Errors
-    /// [`EngineError::TenantNotFound`], [`EngineError::TooManyStores`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.create_store", level = "debug", skip_all)]
     pub async fn create_store(&self, tenant_id: TenantId, name: &str) -> Result<Store, EngineError> {
         let tenant = self.tenants.get(tenant_id).await?;
@@ -124,11 +110,7 @@ impl Operator {
         self.operation.run(create).await
     }
 
-    /// Lists the audit entries of one tenant, newest first.
-    ///
-    /// # Errors
-    /// [`EngineError::TenantNotFound`], [`EngineError::Invalid`],
-    /// [`EngineError::Index`].
+    /// Newest first.
     #[tracing::instrument(name = "engine.audit", level = "debug", skip_all)]
     pub async fn audit(
         &self,
@@ -140,9 +122,6 @@ impl Operator {
     }
 
     /// Lists the operator's actions, newest first, also on deleted tenants.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.operator_audit", level = "debug", skip_all)]
     pub async fn operator_audit(&self, request: &PageRequest) -> Result<Page<AuditEntry>, EngineError> {
         self.operated.audit.of_operator(request).await

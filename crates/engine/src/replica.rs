@@ -24,12 +24,10 @@ use crate::context::Context;
 use crate::key_use::KeyUses;
 use crate::sessions::Activity;
 
-/// Time limit of a heartbeat.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time limit of a heartbeat that a request waits for.
 const URGENT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// This replica; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Replica {
     context: Arc<Context>,
@@ -44,7 +42,7 @@ pub struct Replica {
 #[derive(Debug, Default)]
 struct State {
     /// When the last successful heartbeat was sent, by the clock of other replicas and by
-    /// one that is never set.
+    /// a clock that is never set.
     heartbeat_at: Mutex<Option<(Timestamp, Instant)>>,
     /// When the last heartbeat that a request waited for ended.
     urgent_heartbeat: tokio::sync::Mutex<Option<Instant>>,
@@ -71,24 +69,20 @@ impl Replica {
         Self { context, role, access, key_uses, activity, state: Arc::default() }
     }
 
-    /// Writes the noted reads, this replica's heartbeat, and the use of API
-    /// keys; then empties SQLite's log, if it may hold removed rows. Each part has a
-    /// time limit.
+    /// Writes the noted reads, this replica's heartbeat, and the use of API keys; then
+    /// empties SQLite's log, if it may hold removed rows. Each part has a time limit.
     ///
-    /// Returns the number of memories whose access times were written.
-    ///
-    /// # Errors
-    /// [`IndexError`] when the access times could not be written. They are kept
-    /// for the next flush. The heartbeat is sent in any case and does not
-    /// report them as written.
+    /// Returns the number of memories whose access times were written. Access times that
+    /// could not be written are kept for the next flush. The heartbeat is sent in any
+    /// case and does not report them as written.
     #[tracing::instrument(name = "engine.flush_access", level = "debug", skip_all)]
     pub async fn flush(&self) -> Result<usize, IndexError> {
         let written = self.access.write().await;
-        // Also after a failed write: other replicas must wait for the reads
-        // noted here.
+        // Sent also after a failed write: other replicas must wait for the reads noted
+        // here.
         within(HEARTBEAT_TIMEOUT, self.heartbeat()).await?;
         let written = written?;
-        // Last, because no expiry depends on the use of API keys.
+        // Written last, because no expiry depends on the use of API keys.
         within(FLUSH_TIMEOUT, self.key_uses.write()).await?;
         if let Err(error) = within(FLUSH_TIMEOUT, self.activity.write_events()).await {
             tracing::warn!(error = %error, "engine.write_events failed; tried again at the next tick");
@@ -104,11 +98,12 @@ impl Replica {
         Ok(written)
     }
 
-    /// Records that this replica is alive, and up to which time its reads are
-    /// written. While content is being moved, it only notes that.
+    /// Records that this replica is alive, and up to which time its reads are written.
+    /// While content is being moved, it only notes the move.
     pub(crate) async fn heartbeat(&self) -> Result<(), IndexError> {
         let (context, now, sent_at) = (&self.context, self.context.now(), Instant::now());
-        // Before, so that a replica that may not serve does not stop the move.
+        // Checked before the heartbeat, so that a replica that may not serve does not
+        // stop the move.
         if self.look_for_fence(now).await? {
             return Ok(());
         }
@@ -116,7 +111,8 @@ impl Replica {
         let flushed_through = self.access.flushed_through();
         let replicas = &context.index.replicas;
         replicas.beat(context.replica, self.role, now, flushed_through).await?;
-        // After, because a move that began in between may not have seen the heartbeat.
+        // Checked after the heartbeat too, because a move that began in between may not
+        // have seen the heartbeat.
         if self.look_for_fence(now).await? {
             return Ok(());
         }
@@ -128,7 +124,7 @@ impl Replica {
     }
 
     /// Whether this replica met the fence of `keepsake blobs move`, now or before. Then
-    /// the content may be elsewhere: only another start reads where.
+    /// the content may have moved, and only a restart reads its new place.
     async fn look_for_fence(&self, now: Timestamp) -> Result<bool, IndexError> {
         let is_up = self.is_fenced_off() || is_fence_up(&self.context.index, now).await?;
         if is_up && !self.state.is_fenced_off.swap(true, Ordering::AcqRel) {
@@ -137,7 +133,6 @@ impl Replica {
         Ok(is_up)
     }
 
-    /// Whether this replica met the fence of `keepsake blobs move`.
     pub(crate) fn is_fenced_off(&self) -> bool {
         self.state.is_fenced_off.load(Ordering::Acquire)
     }
@@ -145,8 +140,8 @@ impl Replica {
     /// Whether this replica may serve, after its first heartbeat: not while
     /// `keepsake blobs move` removes originals.
     ///
-    /// When the database does not answer, it may: then it refuses credentials until
-    /// a heartbeat succeeds.
+    /// `true` also when the database does not answer: then the replica refuses
+    /// credentials until a heartbeat succeeds.
     pub async fn may_serve(&self) -> bool {
         self.end_cut_off().await;
         !self.is_fenced_off()
@@ -167,12 +162,13 @@ impl Replica {
             return true;
         };
         let now = self.context.now();
-        // After the clock was set back, a heartbeat is from the future, which does not count.
+        // After the clock was set back, the heartbeat's time is in the future and does
+        // not count.
         let is_valid = at <= now.plus(LIVES_FOR) && now < at.plus(FORGOTTEN_AFTER / 2);
         !is_valid || sent_at.elapsed() >= FORGOTTEN_AFTER / 2
     }
 
-    /// How long ago this replica last wrote its reads and sent its heartbeat.
+    /// The time since this replica last wrote its reads and sent its heartbeat.
     pub(crate) fn upkeep_age(&self) -> Duration {
         let heartbeat_at = self.state.heartbeat_at().map(|(_, sent_at)| sent_at.elapsed());
         self.access.lag().max(heartbeat_at.unwrap_or_default())
@@ -196,11 +192,8 @@ impl Replica {
         *ended_at = Some(Instant::now());
     }
 
-    /// Checks that other replicas wait for reads of this one before they
-    /// expire, and that no content is being moved.
-    ///
-    /// # Errors
-    /// [`EngineError::CutOff`] otherwise.
+    /// Checks that other replicas wait for reads of this replica before they expire
+    /// memories, and that no content is being moved.
     pub(crate) async fn require_heartbeat(&self) -> Result<(), EngineError> {
         self.end_cut_off().await;
         if self.is_cut_off() {
@@ -214,10 +207,7 @@ impl Replica {
         self.state.gateways.load(Ordering::Relaxed).max(1)
     }
 
-    /// Counts the live gateways.
-    ///
-    /// # Errors
-    /// [`IndexError`]; the previous count is kept.
+    /// After an error the previous count stays.
     pub async fn count_gateways(&self) -> Result<(), IndexError> {
         let (replicas, now) = (&self.context.index.replicas, self.context.now());
         let counted = replicas.live_gateways(now).await?;
@@ -228,7 +218,6 @@ impl Replica {
         Ok(())
     }
 
-    /// Sends a heartbeat, then counts the live gateways.
     pub(crate) async fn announce(&self) {
         if let Err(error) = self.flush().await {
             tracing::warn!(error = %error, "engine.announce failed; tried again at the next tick");

@@ -40,36 +40,30 @@ pub(crate) use indexer::Indexer;
 pub(crate) use rows::{search_row, search_rows};
 use store::SearchedStore;
 
-/// Number of hits of a page: the default and the maximum.
 const DEFAULT_LIMIT: u64 = 10;
 const MAX_LIMIT: u64 = 50;
 
-/// Concurrency of one search: stores searched, and contents fetched.
+/// Number of stores searched, and of contents fetched, concurrently in one search.
 const STORES_AT_ONCE: usize = 4;
 const FETCHES_AT_ONCE: usize = 10;
 
 /// Maximum number of stores of one search, since each store is one query.
 const MAX_STORES: usize = 100;
 
-/// A search request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SearchQuery {
     /// The query, as `docs/search.md` describes it.
     pub query: String,
     /// Begins and ends with `/`; the whole store if unset.
     pub path_prefix: Option<String>,
-    /// The page: 1 to 50 hits, 10 if unset.
+    /// 1 to 50 hits, 10 if unset.
     pub page: PageRequest,
 }
 
-/// A search hit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchHit {
-    /// The store.
     pub store_id: StoreId,
-    /// The memory.
     pub memory_id: MemoryId,
-    /// The path of the memory.
     pub path: MemoryPath,
     /// Higher is better; comparable within one search.
     pub score: f64,
@@ -77,7 +71,6 @@ pub struct SearchHit {
     pub line: usize,
     /// A passage with the matches between `⟦` and `⟧`.
     pub snippet: String,
-    /// When the memory was last changed.
     pub updated_at: Timestamp,
     /// SHA-256 of the content that the snippet is from.
     pub content_sha256: ContentHash,
@@ -137,7 +130,6 @@ impl After {
     }
 }
 
-/// A search of one store.
 #[derive(Debug, Clone)]
 struct Asked {
     query: keepsake_search::Query,
@@ -167,8 +159,8 @@ impl SearchQuery {
             .map_err(|rule| EngineError::Invalid { field: "query", rule: rule.to_string() })
     }
 
-    /// The identity of the query for cursors. The selection of all stores is one
-    /// query, whatever stores there are.
+    /// The identity of the query for cursors. A search of all stores is one query,
+    /// whatever stores exist.
     fn identity(&self, principal: &Principal, selected: &Selected) -> Identity {
         let store_ids: &[StoreId] = if selected.is_all { &[] } else { &selected.store_ids };
         let uuids: Vec<_> = store_ids.iter().map(|store_id| store_id.uuid()).collect();
@@ -184,7 +176,6 @@ impl SearchQuery {
     }
 }
 
-/// The stores of a search.
 struct Selected {
     store_ids: Vec<StoreId>,
     /// Whether these are all stores of the credential.
@@ -194,26 +185,26 @@ struct Selected {
 }
 
 impl Selected {
-    /// Stores that the caller named; the only one must exist.
+    /// Stores that the caller named; a single store must exist.
     fn named(store_ids: &[StoreId]) -> Self {
         Self { store_ids: store_ids.to_vec(), is_all: false, omits_deleted: store_ids.len() > 1 }
     }
 }
 
-/// The hits of one store, and a guard that builds its postings when dropped.
+/// The hits of one store, and a guard that builds the store's postings when dropped.
 #[derive(Default)]
 struct Searched {
     found: Vec<Candidate>,
     to_make: Option<ToMake>,
 }
 
-/// Builds the postings of a store when dropped: after a search, whether it
+/// Builds the postings of a store when dropped: after a search, whether the search
 /// succeeded or not.
 struct ToMake {
     cache: Arc<Cache>,
     tenant_id: TenantId,
     store_id: StoreId,
-    /// Evicted stores are not kept in memory until the search ends.
+    /// Weak, so that an evicted store is not kept in memory until the search ends.
     store: Weak<SearchedStore>,
 }
 
@@ -228,7 +219,6 @@ impl Drop for ToMake {
     }
 }
 
-/// Searches stores.
 #[derive(Debug, Clone)]
 pub struct Search {
     context: Arc<Context>,
@@ -253,15 +243,11 @@ impl Search {
 
     /// Searches stores of a tenant; returns the best hits of all stores.
     ///
-    /// Each store has its own statistics. Hits with equal scores are ordered by
-    /// the ids of their stores, then by path. Of several stores, a deleted one is
-    /// omitted. A hit counts as a read of its memory. A hit whose blob no longer
-    /// exists was changed meanwhile and is omitted, and so is one with damaged
-    /// content. So a page may have fewer hits than requested.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::Invalid`], and failures of index and blob store.
+    /// Each store has its own statistics. Hits with equal scores are ordered by the ids
+    /// of their stores, then by path. Of several stores, a deleted store is omitted. A
+    /// hit counts as a read of its memory. A hit whose blob no longer exists was changed
+    /// meanwhile and is omitted, and so is a hit with damaged content. So a page may have
+    /// fewer hits than requested.
     #[tracing::instrument(name = "engine.search", level = "debug", skip_all)]
     pub async fn find(
         &self,
@@ -276,10 +262,8 @@ impl Search {
         self.find_in(principal, Selected::named(store_ids), query).await
     }
 
-    /// The cursor of the page after a hit of [`Self::find`], for a page that ends there.
-    ///
-    /// # Errors
-    /// Failures of the index.
+    /// The cursor of the page after a hit of [`Self::find`], for a page that ends at this
+    /// hit.
     pub(crate) async fn page_after(
         &self,
         principal: &Principal,
@@ -292,15 +276,11 @@ impl Search {
         self.context.cursors.seal(query.identity(principal, &selected), &after.to_bytes()).await
     }
 
-    /// Searches the chosen stores, or all stores that the credential may read if
-    /// none are chosen; archived stores are included.
+    /// Searches the chosen stores, or all stores that the credential may read if none are
+    /// chosen; archived stores are included. More than 100 stores are refused.
     ///
-    /// As [`Self::find`], with one query that finds the stores. A store without
-    /// a memory below the prefix is not loaded.
-    ///
-    /// # Errors
-    /// As [`Self::find`]; [`EngineError::Invalid`] when these are more than 100
-    /// stores.
+    /// Like [`Self::find`], with one query that finds the stores. A store without a
+    /// memory below the prefix is not loaded.
     #[tracing::instrument(name = "engine.search_all", level = "debug", skip_all)]
     pub async fn find_everywhere(
         &self,
@@ -405,7 +385,6 @@ impl Search {
         Ok((items, after))
     }
 
-    /// Finds the best hits of one store.
     async fn search_store(
         &self,
         principal: &Principal,

@@ -9,7 +9,6 @@ use keepsake_tokens::{SECRET_BYTES, Secret, Vault};
 
 use crate::{Clock, EngineError, IdSource};
 
-/// Creates, reads and wraps secrets.
 #[derive(Debug, Clone)]
 pub(crate) struct Secrets {
     pub(crate) index: Index,
@@ -25,7 +24,7 @@ impl Secrets {
         if let Some(stored) = self.latest(purpose).await? {
             return self.open(&stored).await;
         }
-        // Its id is its purpose, so that two replicas that create it
+        // The secret's id is its purpose, so that two replicas that create it
         // concurrently keep the same one.
         self.add(purpose, purpose, self.clock.now()).await?;
         let stored = self.latest(purpose).await?;
@@ -65,8 +64,8 @@ impl Secrets {
         })
     }
 
-    /// Unwraps a stored secret. When it is not wrapped as a new secret would
-    /// be, wraps it again and stores the result.
+    /// Unwraps a stored secret. If the secret is not wrapped like a new one, it is
+    /// wrapped again and stored.
     pub(crate) async fn open(&self, stored: &ServerSecret) -> Result<Secret, EngineError> {
         let (purpose, kid) = (&stored.purpose, &stored.kid);
         let opened = self.vault.open(purpose, kid, &stored.wrapped_key)?;

@@ -53,27 +53,23 @@ pub(crate) const PAGES_PER_TENANT: usize = 2;
 /// in the answer.
 const BYTES_PER_SESSION_BYTE: usize = 3;
 
-/// A created session, with its token if this call created it.
+/// `token` is only set if this call created the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MadeSession {
-    /// The session.
     pub session: Session,
     /// A token for this session only; shown only once.
     pub token: Option<String>,
 }
 
-/// Filters of a session listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionQuery {
-    /// Created at or after this time.
+    /// Inclusive.
     pub created_from: Option<Timestamp>,
-    /// Created at or before this time.
+    /// Inclusive.
     pub created_to: Option<Timestamp>,
     /// Only sessions with this store attached.
     pub store_id: Option<StoreId>,
-    /// Only sessions of this agent.
     pub agent_id: Option<String>,
-    /// Only sessions of this version of the agent.
     pub agent_version: Option<i64>,
     /// Whether active sessions are listed.
     pub live: bool,
@@ -81,7 +77,6 @@ pub struct SessionQuery {
     pub archived: bool,
     /// Whether the oldest session comes first.
     pub oldest_first: bool,
-    /// The page to return.
     pub page: PageRequest,
 }
 
@@ -103,7 +98,6 @@ impl SessionQuery {
     }
 }
 
-/// Creates, reads, changes and ends sessions; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Sessions {
     context: Arc<Context>,
@@ -125,13 +119,8 @@ impl Sessions {
         Self { context, tokens, attached, activity, pages }
     }
 
-    /// Creates a session and a token for it.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`] (also when the credential lacks rights
-    /// that the session would get), [`EngineError::Invalid`],
-    /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
-    /// [`EngineError::Index`]: the session may have been created.
+    /// Creates a session and a token for it. After a failure of the index the session may
+    /// have been created.
     #[tracing::instrument(name = "engine.create_session", level = "debug", skip_all)]
     pub async fn create(
         &self,
@@ -152,7 +141,8 @@ impl Sessions {
         for attachment in &new.attachments {
             may_give(principal, attachment.store_id, attachment.access)?;
         }
-        // Before the session, so that no session is created without a token.
+        // Issued before the session is created, so that no session is created without a
+        // token.
         let token = self.token_of(principal, new.session_id).await?;
         let (sessions, owner) = (self.clone(), Arc::clone(principal));
         self.context
@@ -178,24 +168,14 @@ impl Sessions {
             .await
     }
 
-    /// Finds a session.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.session", level = "debug", skip_all)]
     pub async fn get(&self, principal: &Principal, session_id: SessionId) -> Result<Session, EngineError> {
         principal.require(Scope::MemoryRead)?;
         self.seen(principal, session_id).await
     }
 
-    /// Lists the sessions that the credential may see, by creation time.
-    ///
-    /// A page has fewer sessions than requested when their agents are large.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
-    /// [`EngineError::NotForSessions`], [`EngineError::Index`].
+    /// Lists the sessions that the credential may see, by creation time. A page has fewer
+    /// sessions than requested when their agents are large.
     #[tracing::instrument(name = "engine.sessions", level = "debug", skip_all)]
     pub async fn list(
         &self,
@@ -233,11 +213,6 @@ impl Sessions {
     }
 
     /// Changes a session's title and metadata.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
-    /// [`EngineError::SessionNotFound`], [`EngineError::SessionArchived`],
-    /// [`EngineError::KeyReused`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.update_session", level = "debug", skip_all)]
     pub async fn update(
         &self,
@@ -256,10 +231,6 @@ impl Sessions {
     /// working. This cannot be undone.
     ///
     /// Takes effect on every replica within five seconds. Idempotent.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.archive_session", level = "debug", skip_all)]
     pub async fn archive(
         &self,
@@ -274,10 +245,6 @@ impl Sessions {
     /// Deletes a session and its events; its stores are unchanged.
     ///
     /// Takes effect on every replica within five seconds.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.delete_session", level = "debug", skip_all)]
     pub async fn delete(&self, principal: &Arc<Principal>, session_id: SessionId) -> Result<(), EngineError> {
         principal.require(Scope::SessionsWrite)?;
@@ -295,12 +262,6 @@ impl Sessions {
     }
 
     /// Issues another token for a session.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`] (also when the credential lacks rights
-    /// of the session), [`EngineError::SessionNotFound`],
-    /// [`EngineError::SessionArchived`], [`EngineError::Secret`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.session_token", level = "debug", skip_all)]
     pub async fn issue_token(
         &self,
@@ -329,11 +290,7 @@ impl Sessions {
         Ok(token)
     }
 
-    /// Returns the mounts for the paths of a session's tools.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
-    /// [`EngineError::SessionArchived`], [`EngineError::Index`].
+    /// The mounts for the paths of a session's tools.
     pub async fn mounts(&self, principal: &Principal, session_id: SessionId) -> Result<Mounts, EngineError> {
         if principal.require(Scope::MemoryWrite).is_err() {
             principal.require(Scope::MemoryRead)?;
@@ -446,8 +403,8 @@ fn life_left(principal: &Principal, now: Timestamp) -> Result<Duration, EngineEr
     }
 }
 
-/// Removes the stores from a session that its token was not granted, and
-/// shows all as read-only to a token that may not write.
+/// Removes the stores from a session that the session's token was not granted, and shows
+/// all stores as read-only to a token that may not write.
 fn narrow(principal: &Principal, session: &mut Session) {
     if let Some(granted) = principal.granted_store_ids() {
         let is_granted = |attachment: &Attachment| granted.contains(&attachment.store_id);
@@ -490,7 +447,8 @@ fn refused(refusal: AttachmentRefusal, field: &'static str) -> EngineError {
 fn bytes_of(session: &Session) -> usize {
     let of_attachment = |attachment: &keepsake_index::Attachment| {
         let instructions = attachment.instructions.as_ref().map_or(0, String::len);
-        // These are also in the text for the system prompt.
+        // The name, description and instructions are also in the text for the system
+        // prompt.
         2 * (attachment.name.len() + attachment.description.len() + instructions)
     };
     let attachments = session.attachments.iter().map(of_attachment);

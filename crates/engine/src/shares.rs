@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepsake_core::TenantId;
 
-/// A total amount and its use by each tenant; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct FairShares(Arc<Mutex<Taken>>);
 
@@ -59,12 +58,12 @@ pub struct Share {
 }
 
 impl FairShares {
-    /// Creates a total with nothing taken; at least two, or nothing would fit.
+    /// At least two, or nothing would fit.
     pub fn new(total: u64) -> Self {
         Self(Arc::new(Mutex::new(Taken { free: signed(total.max(2)), by_tenant: HashMap::new() })))
     }
 
-    /// Takes an amount for a tenant, if its share allows it.
+    /// `None`: the tenant's share does not allow the amount.
     pub fn take(&self, tenant_id: TenantId, amount: u64) -> Option<Share> {
         let share = Share { shares: self.clone(), tenant_id, amount: Mutex::new(0) };
         share.try_grow(amount).then_some(share)
@@ -76,7 +75,7 @@ impl FairShares {
 }
 
 impl Share {
-    /// Takes more, if the tenant's share allows it.
+    /// `false`: the tenant's share does not allow the amount.
     pub fn try_grow(&self, by: u64) -> bool {
         let mut amount = self.amount.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = self.shares.lock();

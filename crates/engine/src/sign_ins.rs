@@ -25,9 +25,8 @@ use crate::EngineError;
 use crate::context::Context;
 use crate::secrets::Secrets;
 
-/// How long a sign-in lasts at most.
 pub const SIGN_IN_LIFE: Duration = Duration::from_hours(12);
-/// How long the form that asks for a credential is valid.
+/// Lifetime of the form that asks for a credential.
 const FORM_LIFE: Duration = Duration::from_hours(1);
 /// How long a person may take at the page of an issuer.
 const AT_ISSUER_LIFE: Duration = Duration::from_mins(10);
@@ -39,16 +38,14 @@ const SIGN_IN_NONCE_BYTES: usize = 16;
 /// The first byte of a cookie: the version of its format.
 const FORMAT: u8 = 1;
 
-/// Which console a sign-in is for. A cookie of one is unreadable for the other.
+/// The console of a sign-in. A cookie of one audience is unreadable for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
-    /// People of a tenant.
     Tenant,
-    /// The operator.
     Operator,
     /// Nobody yet: the form that asks for a credential.
     SignInForm,
-    /// Nobody yet: a sign-in that goes on at the page of an issuer.
+    /// Nobody yet: a sign-in that continues at the page of an issuer.
     AtIssuer,
 }
 
@@ -62,7 +59,7 @@ impl Audience {
         }
     }
 
-    /// How long its cookie is valid at most.
+    /// Maximum lifetime of the audience's cookie.
     pub const fn life(self) -> Duration {
         match self {
             Self::Tenant | Self::Operator => SIGN_IN_LIFE,
@@ -72,10 +69,8 @@ impl Audience {
     }
 }
 
-/// A sign-in, as its cookie contains it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SignedIn {
-    /// The credential, as a client sends it.
     pub credential: String,
     /// Distinguishes this sign-in from all others.
     nonce: [u8; SIGN_IN_NONCE_BYTES],
@@ -89,7 +84,7 @@ impl fmt::Debug for SignedIn {
     }
 }
 
-/// A sign-in that goes on at the page of an issuer.
+/// A sign-in that continues at the page of an issuer.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct AtIssuer {
     issuer_id: String,
@@ -120,19 +115,16 @@ impl fmt::Debug for AtIssuer {
 /// The page of an issuer, and the cookie that the browser must return with.
 #[derive(Clone)]
 pub struct IssuerPage {
-    /// The URL of the page.
     pub url: String,
     /// The value of the cookie.
     pub cookie: String,
 }
 
-/// Why a sign-in at an issuer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerSignInError {
     /// The issuer refused, or its answer is not accepted.
     #[error(transparent)]
     OpenId(#[from] OpenIdError),
-    /// The server failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
@@ -149,7 +141,6 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// Seals and opens the cookies of sign-ins.
 #[derive(Debug)]
 pub struct SignIns {
     context: Arc<Context>,
@@ -166,12 +157,9 @@ impl SignIns {
 
     /// Starts a sign-in with a credential and returns it with its cookie.
     ///
-    /// Each call makes a new nonce, so that no earlier cookie or form is valid
-    /// for it. The credential is not checked here.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] when the credential does not fit into a cookie,
-    /// [`EngineError::Secret`], [`EngineError::Index`].
+    /// Each call makes a new nonce, so that no earlier cookie or form is valid for the
+    /// sign-in. The credential is not checked here, but one that does not fit into a
+    /// cookie is refused.
     pub async fn begin(
         &self,
         audience: Audience,
@@ -205,11 +193,7 @@ impl SignIns {
         Ok(URL_SAFE_NO_PAD.encode(cookie))
     }
 
-    /// Reads a cookie; `None`: it was changed, is for another audience, or its
-    /// time is over.
-    ///
-    /// # Errors
-    /// [`EngineError::Secret`], [`EngineError::Index`].
+    /// `None`: the cookie was changed, is for another audience, or has expired.
     pub async fn open(&self, audience: Audience, cookie: &str) -> Result<Option<SignedIn>, EngineError> {
         if cookie.len() > MAX_COOKIE_BYTES {
             return Ok(None);
@@ -226,12 +210,8 @@ impl SignIns {
         self.issuers.for_sign_in()
     }
 
-    /// Starts a sign-in at the page of an issuer.
-    ///
-    /// # Errors
-    /// [`OpenIdError::UnknownClient`], [`OpenIdError::Unavailable`];
-    /// [`EngineError::Invalid`] when `next` does not fit into a cookie,
-    /// [`EngineError::Secret`], [`EngineError::Index`].
+    /// Starts a sign-in at the page of an issuer. A `next` that does not fit into a
+    /// cookie is refused.
     pub async fn begin_at_issuer(
         &self,
         issuer_id: &str,
@@ -254,11 +234,8 @@ impl SignIns {
         Ok(IssuerPage { url, cookie })
     }
 
-    /// The sign-in that a browser returns from, by its cookie and the `state` in
-    /// the URL; `None`: it did not start here, is too old, or another one began.
-    ///
-    /// # Errors
-    /// [`EngineError::Secret`], [`EngineError::Index`].
+    /// The sign-in that a browser returns from, by its cookie and the `state` in the URL;
+    /// `None`: the sign-in did not start here, is too old, or another one began.
     pub async fn open_at_issuer(&self, cookie: &str, state: &str) -> Result<Option<AtIssuer>, EngineError> {
         let opened = self.open(Audience::AtIssuer, cookie).await?;
         let begun = opened.and_then(|opened| serde_json::from_str::<AtIssuer>(&opened.credential).ok());
@@ -269,9 +246,6 @@ impl SignIns {
 
     /// Redeems the issuer's code and returns the person's credential. A code works once
     /// here, whatever the issuer does.
-    ///
-    /// # Errors
-    /// [`OpenIdError`], [`EngineError::Index`].
     pub async fn redeem(
         &self,
         begun: &AtIssuer,
@@ -279,7 +253,8 @@ impl SignIns {
     ) -> Result<String, IssuerSignInError> {
         let now = self.context.now();
         let credential = self.issuers.redeem(&begun.issuer_id, returned, begun.challenge(), now).await?;
-        // Written after the issuer accepted it, so that only its people can add rows.
+        // Written after the issuer accepted the code, so that only the issuer's people
+        // can add rows.
         let code = format!("{}\n{}", begun.issuer_id, returned.code);
         let hash = ContentHash::of(code.as_bytes());
         let codes = &self.context.index.redeemed_codes;
@@ -288,19 +263,13 @@ impl SignIns {
     }
 
     /// The token that every form of a sign-in carries.
-    ///
-    /// # Errors
-    /// [`EngineError::Secret`], [`EngineError::Index`].
     pub async fn form_token(&self, audience: Audience, signed_in: &SignedIn) -> Result<String, EngineError> {
         let keys = self.keys().await?;
         Ok(token_of(&keys.forms, audience, &signed_in.nonce))
     }
 
-    /// Whether a token is that of the forms of any sign-in of this audience, which may have
-    /// ended. It allows nothing.
-    ///
-    /// # Errors
-    /// [`EngineError::Secret`], [`EngineError::Index`].
+    /// Whether a token belongs to the forms of any sign-in of this audience, which may
+    /// have ended. The token grants nothing.
     pub async fn is_form_token(&self, audience: Audience, token: &str) -> Result<bool, EngineError> {
         let keys = self.keys().await?;
         let decoded = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
@@ -354,7 +323,7 @@ fn token_of(key: &hmac::Key, audience: Audience, nonce: &[u8; SIGN_IN_NONCE_BYTE
     URL_SAFE_NO_PAD.encode([nonce.as_slice(), tag.as_ref()].concat())
 }
 
-/// The associated data of a cookie, so that it is valid for one audience.
+/// The associated data of a cookie, so that the cookie is valid for one audience.
 fn context_of(audience: Audience) -> Aad<Vec<u8>> {
     Aad::from(format!("keepsake console cookie\0{}", audience.name()).into_bytes())
 }

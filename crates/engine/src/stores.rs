@@ -19,20 +19,16 @@ pub(crate) use draft::{
 };
 pub use draft::{StoreDraft, StoreEdit};
 
-/// Filters of a store listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreQuery {
-    /// Created at or after this time.
+    /// Inclusive.
     pub created_from: Option<Timestamp>,
-    /// Created at or before this time.
+    /// Inclusive.
     pub created_to: Option<Timestamp>,
-    /// Whether archived stores are included.
     pub include_archived: bool,
-    /// The page to return.
     pub page: PageRequest,
 }
 
-/// Creates, reads, changes and deletes stores; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Stores {
     context: Arc<Context>,
@@ -43,13 +39,7 @@ impl Stores {
         Self { context }
     }
 
-    /// Creates a store.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`] (also when the credential is bound to
-    /// a list of stores), [`EngineError::Invalid`],
-    /// [`EngineError::TooManyStores`], [`EngineError::KeyReused`],
-    /// [`EngineError::Index`].
+    /// A credential that is bound to a list of stores is refused.
     #[tracing::instrument(name = "engine.create_store", level = "debug", skip_all)]
     pub async fn create(
         &self,
@@ -113,11 +103,6 @@ impl Stores {
         self.find(tenant_id, store_id).await
     }
 
-    /// Finds a store.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.store", level = "debug", skip_all)]
     pub async fn get(&self, principal: &Principal, store_id: StoreId) -> Result<Store, EngineError> {
         principal.require(Scope::MemoryRead)?;
@@ -132,10 +117,6 @@ impl Stores {
     }
 
     /// Lists the stores that the credential may see, newest first.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.stores", level = "debug", skip_all)]
     pub async fn list(&self, principal: &Principal, query: &StoreQuery) -> Result<Page<Store>, EngineError> {
         principal.require(Scope::MemoryRead)?;
@@ -169,11 +150,6 @@ impl Stores {
     /// The sensitive-data policy, the expiry period and the metadata also need
     /// the scope `stores:admin`; erasures select stores by metadata. The answer
     /// shows the store, so a credential without that scope needs `memory:read`.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
-    /// [`EngineError::StoreArchived`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::KeyReused`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.update_store", level = "debug", skip_all)]
     pub async fn update(
         &self,
@@ -216,13 +192,7 @@ impl Stores {
             .await
     }
 
-    /// Archives a store: it accepts no new content. This cannot be undone.
-    ///
-    /// Idempotent.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::Index`].
+    /// An archived store accepts no new content. This cannot be undone. Idempotent.
     #[tracing::instrument(name = "engine.archive_store", level = "debug", skip_all)]
     pub async fn archive(&self, principal: &Arc<Principal>, store_id: StoreId) -> Result<Store, EngineError> {
         principal.require(Scope::StoresAdmin)?;
@@ -237,14 +207,11 @@ impl Stores {
             .await
     }
 
-    /// Deletes a store. It is invisible to every reader at once.
+    /// Deletes a store, which is invisible to every reader at once. After a failure of
+    /// the index the store may have been deleted.
     ///
-    /// The job `purge-stores` removes its memories, versions and blobs
-    /// afterwards, in batches.
-    ///
-    /// # Errors
-    /// [`EngineError::StoreNotFound`], [`EngineError::PermissionDenied`]. After
-    /// a failure of the index it may have been deleted.
+    /// The job `purge-stores` removes its memories, versions and blobs afterwards, in
+    /// batches.
     #[tracing::instrument(name = "engine.delete_store", level = "debug", skip_all)]
     pub async fn delete(&self, principal: &Arc<Principal>, store_id: StoreId) -> Result<(), EngineError> {
         principal.require(Scope::StoresAdmin)?;
@@ -263,7 +230,7 @@ impl Stores {
             .await
     }
 
-    /// Checks that a store exists; a missing store is an error for the caller.
+    /// A missing store is an error for the caller.
     pub(crate) async fn require(&self, principal: &Principal, store_id: StoreId) -> Result<(), EngineError> {
         principal.require(Scope::MemoryRead)?;
         self.find(principal.tenant_id, store_id).await?;

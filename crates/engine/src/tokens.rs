@@ -30,44 +30,36 @@ const NAMING_TRIES: u32 = 4;
 /// plus possible clock differences.
 const KEPT_FOR: Duration = Duration::from_secs(MAX_LIFE.as_secs() + 5 * 60);
 
-/// A token to issue.
 #[derive(Debug, Clone)]
 pub struct NewToken {
-    /// The tenant of the token.
     pub tenant_id: TenantId,
-    /// The actor that changes are attributed to.
+    /// Changes are attributed to this actor.
     pub actor: Actor,
-    /// The granted scopes.
     pub scopes: Vec<Scope>,
-    /// The only stores it may see; `None`: all stores of the tenant.
+    /// `None`: all stores of the tenant.
     pub store_ids: Option<Vec<StoreId>>,
-    /// The API key that it is issued to; the token ends when that is revoked.
+    /// The API key that the token is issued to; the token ends when that key is revoked.
     pub issued_to: Option<ApiKeyId>,
-    /// Its lifetime, at most [`MAX_LIFE`].
+    /// At most [`MAX_LIFE`].
     pub life: Duration,
 }
 
-/// The reason for a key rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
-    /// A planned rotation: tokens that are already signed stay valid until they
-    /// expire.
+    /// Tokens that are already signed stay valid until they expire.
     Planned,
     /// A key may have leaked: all signed tokens become invalid, on this replica
     /// at once, on others within a minute.
     Compromised,
 }
 
-/// A key that was created by a requested rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RotatedKey {
-    /// Its name.
     pub name: String,
-    /// When it starts to sign.
+    /// When the key starts to sign.
     pub signs_from: Timestamp,
 }
 
-/// The cached keys.
 #[derive(Debug, Default)]
 struct Cached {
     read: RwLock<Option<Read>>,
@@ -106,7 +98,6 @@ impl Read {
     }
 }
 
-/// Issues tokens, and manages the keys that sign them; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Tokens {
     context: Arc<Context>,
@@ -121,11 +112,7 @@ impl Tokens {
         Self { context, secrets, cached: Arc::default(), key_period }
     }
 
-    /// Issues a token, valid on every replica.
-    ///
-    /// # Errors
-    /// [`EngineError::Token`] when its lifetime is zero or too long,
-    /// [`EngineError::Secret`], [`EngineError::Index`].
+    /// The token is valid on every replica.
     #[tracing::instrument(name = "engine.issue_token", level = "debug", skip_all)]
     pub async fn issue(&self, new: NewToken) -> Result<String, EngineError> {
         let now = self.context.now();
@@ -142,7 +129,6 @@ impl Tokens {
         Ok(self.keys(None).await?.issue(&claims, now)?)
     }
 
-    /// Rotates the token signing key.
     pub(crate) async fn rotate_key(
         &self,
         why: Rotation,
@@ -166,8 +152,7 @@ impl Tokens {
         Err(EngineError::Contended)
     }
 
-    /// Returns the keys; reads them again when they are old or lack the wanted
-    /// one.
+    /// Reads the keys again when they are old or lack the wanted key.
     pub(crate) async fn keys(&self, wanted: Option<&Untrusted<'_>>) -> Result<Arc<KeyRing>, EngineError> {
         let now = self.context.now();
         let keys = &self.cached;
@@ -196,9 +181,6 @@ impl Tokens {
     }
 
     /// Counts the keys without valid tokens, and removes them unless `is_dry`.
-    ///
-    /// # Errors
-    /// [`EngineError::Index`].
     pub(crate) async fn drop_outlived_keys(&self, is_dry: bool) -> Result<u64, EngineError> {
         let stored = self.context.index.secrets.list(PURPOSE).await?;
         let old = outlived(&stored, self.context.now());
@@ -226,7 +208,7 @@ impl Tokens {
         Ok(Arc::new(KeyRing::new(keys)))
     }
 
-    /// When a new key should start to sign, if one is needed.
+    /// When a new key should start to sign; `None`: no key is needed.
     fn next_key_at(&self, stored: &[ServerSecret], now: Timestamp) -> Option<Timestamp> {
         let mut good = stored.iter().filter(|key| key.retired_at.is_none_or(|at| at > now));
         match good.next_back() {
@@ -242,7 +224,7 @@ fn number_of(key: &ServerSecret) -> Option<u64> {
     key.kid.strip_prefix(PURPOSE)?.strip_prefix('-')?.parse().ok()
 }
 
-/// An unused name; replicas that create a key concurrently pick the same one.
+/// Replicas that create a key concurrently pick the same name.
 fn name_after(stored: &[ServerSecret]) -> String {
     let last = stored.iter().filter_map(number_of).max().unwrap_or_default();
     format!("{PURPOSE}-{}", last + 1)

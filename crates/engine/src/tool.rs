@@ -25,12 +25,10 @@ pub use memory::MemoryTool;
 /// The memory tool's name in a block.
 pub const MEMORY_TOOL: &str = "memory";
 
-/// Whether a tool of this name exists.
 pub fn is_tool(name: &str) -> bool {
     name == MEMORY_TOOL || AgentTool::parse(name).is_some()
 }
 
-/// A call of the memory tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
     /// The `tool_use` block's id, if there was a block. Together with the input
@@ -38,19 +36,17 @@ pub struct ToolCall {
     pub tool_use_id: Option<String>,
     /// The block's `input`.
     pub input: Map<String, Value>,
-    /// The first field of the input with a character that was not valid Unicode, and was
-    /// replaced. Such a call is refused.
+    /// The first input field in which an invalid Unicode character was replaced. Such a
+    /// call is refused.
     pub not_unicode: Option<String>,
     /// The identity of the call from its request; overrides the block's id.
     pub idempotency: Option<Idempotency>,
 }
 
-/// The answer for the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolAnswer {
     /// The result's `content`.
     pub content: String,
-    /// Whether the call failed.
     pub is_error: bool,
     /// The same result for programs, if the tool has structured results.
     pub result: Option<AgentResult>,
@@ -121,12 +117,9 @@ fn settle<T>(outcome: Result<T, Stop>) -> Result<Result<T, ToolError>, EngineErr
     }
 }
 
-/// Carries out calls of tools.
 #[derive(Debug)]
 pub struct Tools {
-    /// The memory tool.
     pub memory: MemoryTool,
-    /// The agent tools.
     pub agent: AgentTools,
     stores: Stores,
     events: SessionEvents,
@@ -142,13 +135,12 @@ impl Tools {
         Self { memory, agent, stores, events }
     }
 
-    /// Carries out one call of a tool by its name: the memory tool, or one of
-    /// the agent tools. A call in a session is recorded as an event.
+    /// Carries out one call of a tool by its name: the memory tool, or one of the agent
+    /// tools. A call in a session is recorded as an event.
     ///
-    /// A change runs to its end even when this future is dropped.
-    ///
-    /// # Errors
-    /// As [`MemoryTool::call`].
+    /// A change runs to its end even when this future is dropped. After a failure of the
+    /// index the change may have been committed; a call with a `tool_use_id` can be
+    /// repeated.
     pub async fn call(
         &self,
         principal: &Arc<Principal>,

@@ -9,10 +9,8 @@ use crate::access::AccessTimes;
 use crate::context::Context;
 use crate::{EngineError, PageRequest, Principal, Stores};
 
-/// The contents and the usage of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUsageReport {
-    /// The store.
     pub store: Store,
     /// The limits in force.
     pub limits: Limits,
@@ -22,20 +20,18 @@ pub struct StoreUsageReport {
     pub in_use_until: Option<Timestamp>,
     /// Number of stored versions, including those of live memories.
     pub versions: u64,
-    /// Bytes of all stored content, including that of live memories.
+    /// Bytes of all stored content, including the content of live memories.
     pub version_bytes: u64,
-    /// Number of memories that were never read.
     pub never_read_count: u64,
     /// The oldest of the memories that were never read.
     pub never_read: Vec<MemoryUse>,
-    /// Memories in the order in which they expire without another read.
+    /// In the order in which they expire without another read.
     pub expiring_next: Vec<MemoryUse>,
 }
 
 /// The usage of a tenant according to its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantUsageReport {
-    /// The usage.
     pub usage: TenantUsage,
     /// The limits in force.
     pub limits: Limits,
@@ -44,25 +40,21 @@ pub struct TenantUsageReport {
 /// A memory, and who used it last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// The memory.
     pub memory_id: MemoryId,
-    /// Its path.
     pub path: MemoryPath,
-    /// Bytes of its content.
+    /// Bytes of the content.
     pub size_bytes: u64,
-    /// When it was last written.
+    /// When the memory was last written.
     pub updated_at: Timestamp,
-    /// The actor that wrote it last.
+    /// The actor that wrote the memory last.
     pub written_by: Option<Actor>,
-    /// When it was last read.
     pub last_accessed_at: Option<Timestamp>,
-    /// The actor that read it last, according to the reads written so far.
+    /// The actor that read the memory last, according to the reads written so far.
     pub read_by: Option<Actor>,
-    /// When it expires without another read.
+    /// When the memory expires without another read.
     pub expires_at: Option<Timestamp>,
 }
 
-/// Reports the usage of stores.
 #[derive(Debug)]
 pub struct Usage {
     context: Arc<Context>,
@@ -75,14 +67,10 @@ impl Usage {
         Self { context, stores, access }
     }
 
-    /// Returns a store's usage and limits, the memories that expire next, and
-    /// the memories that were never read; `limit` of each, 20 if unset.
+    /// A store's usage and limits, the memories that expire next, and the memories that
+    /// were never read; `limit` of each, 20 if unset.
     ///
     /// Reads of the last 30 seconds that other replicas served are missing.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
-    /// [`EngineError::StoreNotFound`], [`EngineError::Index`].
     pub async fn of_store(
         &self,
         principal: &Principal,
@@ -121,11 +109,7 @@ impl Usage {
         })
     }
 
-    /// Returns a tenant's usage and limits.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`] (also when the credential is bound to
-    /// a list of stores), [`EngineError::Index`].
+    /// A credential that is bound to a list of stores is refused.
     #[tracing::instrument(name = "engine.tenant_usage", level = "debug", skip_all)]
     pub async fn of_tenant(&self, principal: &Principal) -> Result<TenantUsageReport, EngineError> {
         principal.require(Scope::MemoryRead)?;
@@ -141,10 +125,6 @@ impl Usage {
 
     /// Counts the changes of a store per day (UTC) since `from`, in the order of
     /// the days. Only the newest 20,000 versions are counted.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.daily_changes", level = "debug", skip_all)]
     pub async fn daily_changes(
         &self,

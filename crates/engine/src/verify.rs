@@ -15,89 +15,73 @@ use crate::EngineError;
 use crate::context::Context;
 use crate::search::search_row;
 
-/// Rows read per query.
 const BATCH: u32 = 1000;
 /// Maximum number of problems that are reported individually.
 const MAX_REPORTED: usize = 10_000;
-/// The progress of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Versions counted so far; most of them have a blob.
+    /// Most of the versions have a blob.
     pub versions: u64,
-    /// Blobs read so far.
     pub blobs: u64,
 }
 
 /// The counts of a verification and the problems found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verification {
-    /// Number of tenants counted.
     pub tenants: u64,
-    /// Number of stores counted.
     pub stores: u64,
-    /// Number of versions counted.
     pub versions: u64,
-    /// Number of blobs read.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of the blobs.
     pub bytes: u64,
-    /// Number of problems.
     pub problem_count: u64,
     /// The first 10,000 problems.
     pub problems: Vec<Problem>,
 }
 
-/// A problem found by a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// The database is damaged.
     DamagedIndex {
-        /// What the database says.
+        /// The message of the database.
         message: String,
     },
     /// The damage kept the rest from being verified.
     NotVerified {
-        /// The error.
+        /// The error of the failed check.
         message: String,
     },
-    /// The search terms of a memory are not those of its content, or there is no such memory.
+    /// The search terms of a memory are not those of its content.
     DamagedSearchTerms {
-        /// Its tenant.
         tenant_id: TenantId,
-        /// Its store.
         store_id: StoreId,
-        /// The memory.
+        /// The memory may not exist.
         memory_id: MemoryId,
     },
     /// A version names a blob that does not exist.
     MissingBlob {
-        /// Its key.
+        /// Contains the version that introduced the blob.
         key: BlobKey,
     },
     /// A blob differs from its version's record.
     DamagedBlob {
-        /// Its key.
         key: BlobKey,
-        /// The recorded size in bytes.
+        /// The recorded size.
         expected_bytes: u64,
-        /// The actual size in bytes.
+        /// The actual size.
         found_bytes: u64,
     },
     /// A store's counters or directories differ from a recount, or some of its
     /// heads have no version.
     Store {
-        /// Its tenant.
         tenant_id: TenantId,
-        /// The store.
         store_id: StoreId,
-        /// The recount.
+        /// The recounted and the stored counters.
         count: Box<StoreCount>,
     },
     /// A tenant's counters differ from a recount.
     Tenant {
-        /// The tenant.
         tenant_id: TenantId,
-        /// The recount.
+        /// The recounted and the stored counters.
         count: TenantCount,
     },
 }
@@ -111,7 +95,6 @@ impl Verification {
     }
 }
 
-/// Verifies the stored data.
 #[derive(Debug)]
 pub struct Verifier {
     context: Arc<Context>,
@@ -122,15 +105,12 @@ impl Verifier {
         Self { context }
     }
 
-    /// Verifies every row, store, tenant and blob; reads `at_once` blobs
-    /// concurrently. If rows are damaged, an error of what follows is a problem
-    /// too, so that the damage is reported.
+    /// Verifies every row, store, tenant and blob; reads `at_once` blobs concurrently. If
+    /// rows are damaged, an error of a later check is reported as a problem, so that the
+    /// damage is still reported.
     ///
-    /// Concurrent changes by a server are not reported as problems: a blob
-    /// counts as missing only while a row still names it.
-    ///
-    /// # Errors
-    /// [`EngineError::Index`], [`EngineError::Blobs`]: no result.
+    /// Concurrent changes by a server are not reported as problems: a blob counts as
+    /// missing only while a row still names it.
     pub async fn run(
         &self,
         at_once: usize,
@@ -148,7 +128,7 @@ impl Verifier {
         Ok(found)
     }
 
-    /// Compares counters, blobs and search terms with what rows say about them.
+    /// Compares counters, blobs and search terms with the rows.
     async fn compare(
         &self,
         at_once: usize,
@@ -163,9 +143,6 @@ impl Verifier {
     }
 
     /// The path of the version that created a blob, if it is known.
-    ///
-    /// # Errors
-    /// [`EngineError::Index`].
     pub async fn path_of_blob(&self, key: &BlobKey) -> Result<Option<String>, EngineError> {
         let found = self.context.index.versions.find(key.tenant_id, key.store_id, key.blob_id).await?;
         let version = found.and_then(|found| found.version);
@@ -205,8 +182,8 @@ impl Verifier {
         }
     }
 
-    /// Notes the hashes of a store's search terms, each with the blob that they were made
-    /// from. No row has a hash of search terms.
+    /// Notes the hashes of a store's search terms, each with the blob that the terms were
+    /// made from. No row has a hash of search terms.
     async fn note_terms(
         &self,
         (tenant_id, store_id): (TenantId, StoreId),
@@ -264,11 +241,8 @@ impl Verifier {
         }
     }
 
-    /// A content that is not where the engine reads content; `None`: the first content
-    /// that a version names is there, or there is no version.
-    ///
-    /// # Errors
-    /// [`EngineError`] if one of the stores fails.
+    /// A content that is missing where the engine reads content; `None`: the first
+    /// content that a version names is there, or there is no version.
     pub async fn misplaced_content(&self) -> Result<Option<BlobKey>, EngineError> {
         let named = self.context.index.upkeep.named_blobs(None, 1).await?;
         let Some(row) = named.first().filter(|row| row.is_live) else {
@@ -357,8 +331,8 @@ impl Verifier {
     }
 }
 
-/// The hashes of the search terms of some stores: of each blob, those of the memories
-/// that hold it.
+/// The hashes of the search terms of some stores: for each blob, the hashes of the
+/// memories that hold it.
 type TermsOfStores = HashMap<(TenantId, StoreId), HashMap<VersionId, Vec<(MemoryId, ContentHash)>>>;
 
 const fn store_of(key: &BlobKey) -> (TenantId, StoreId) {

@@ -20,47 +20,38 @@ use crate::cursor::{Query, parse_number, time_text};
 use crate::memories::View;
 use crate::{EngineError, Page, PageRequest, Principal};
 
-/// Contents fetched concurrently for one listing.
 const FETCHES_AT_ONCE: usize = 10;
 
-/// A version as returned to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownVersion {
-    /// The store.
     pub store_id: StoreId,
-    /// The version.
     pub version: Version,
-    /// Its content, if requested and still stored.
+    /// The content, if requested and still stored.
     pub content: Option<Arc<str>>,
-    /// Why the requested content is not there, although it was not removed.
+    /// Why the requested content is missing, although it was not removed.
     pub lost: Option<ContentLoss>,
 }
 
 impl ShownVersion {
-    /// The error of the requested content that is not there.
+    /// The error of the requested content that is missing.
     pub fn content_error(&self) -> Option<EngineError> {
         let path = self.version.path.as_ref().map(MemoryPath::as_str).unwrap_or_default();
         self.lost.map(|loss| loss.error(path, self.version.version_id))
     }
 }
 
-/// Filters of a version listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VersionQuery {
-    /// Only versions of this memory.
     pub memory_id: Option<MemoryId>,
-    /// Only versions with this operation.
     pub operation: Option<Operation>,
-    /// Only versions by these actors; a version has one actor, so two different
-    /// actors find nothing.
+    /// A version has one actor, so two different actors find nothing.
     pub actors: Vec<(ActorKind, String)>,
     /// Whether imported versions that name these actors count, too.
     pub includes_imported: bool,
-    /// Created at or after this time.
+    /// Inclusive.
     pub created_from: Option<Timestamp>,
-    /// Created at or before this time.
+    /// Inclusive.
     pub created_to: Option<Timestamp>,
-    /// The page to return.
     pub page: PageRequest,
 }
 
@@ -84,10 +75,9 @@ impl VersionQuery {
 /// Maximum number of reported versions with the same content.
 const MAX_SAME_CONTENT: u32 = 1000;
 
-/// A version whose content was removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedactedVersion {
-    /// The version as it is now.
+    /// The version after the redaction.
     pub version: ShownVersion,
     /// Versions of the store that still have the same content, newest first, at
     /// most 1,000; `None`: the version was redacted earlier, and its content is
@@ -95,7 +85,6 @@ pub struct RedactedVersion {
     pub content_also_in: Option<Vec<VersionId>>,
 }
 
-/// Reads and redacts versions; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Versions {
     context: Arc<Context>,
@@ -107,11 +96,6 @@ impl Versions {
         Self { context, contents }
     }
 
-    /// Reads a version.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::VersionNotFound`], and failures of index and blob store.
     #[tracing::instrument(name = "engine.version", level = "debug", skip_all)]
     pub async fn get(
         &self,
@@ -124,10 +108,7 @@ impl Versions {
         self.show(principal, store_id, store, version, view).await
     }
 
-    /// Reads a version with its content, or with the reason why that is lost.
-    ///
-    /// # Errors
-    /// As [`Self::get`], but for a lost content.
+    /// Reads a version with its content, or with the reason why the content is lost.
     #[tracing::instrument(name = "engine.inspect_version", level = "debug", skip_all)]
     pub async fn inspect(
         &self,
@@ -151,11 +132,7 @@ impl Versions {
         self.context.find_version(principal.tenant_id, store_id, version_id).await
     }
 
-    /// Lists versions, newest first.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::Invalid`], and failures of index and blob store.
+    /// Newest first.
     #[tracing::instrument(name = "engine.versions", level = "debug", skip_all)]
     pub async fn list(
         &self,
@@ -202,10 +179,6 @@ impl Versions {
 
     /// Lists the other versions of the store with the same content, newest
     /// first, at most 1,000. A redaction of this version does not remove them.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::VersionNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.same_content", level = "debug", skip_all)]
     pub async fn same_content(
         &self,
@@ -258,7 +231,7 @@ impl Versions {
         Ok(ShownVersion { store_id, version, content, lost: None })
     }
 
-    /// As [`Self::show`], but a lost content is no error.
+    /// Like [`Self::show`], but a lost content is no error.
     async fn show_or_lost(
         &self,
         principal: &Principal,
@@ -276,16 +249,12 @@ impl Versions {
         }
     }
 
-    /// Removes a version's content, path, size and hash, and its blob.
+    /// Removes a version's content, path, size and hash, and its blob. The content of a
+    /// live memory cannot be redacted. After a failure of the index the content may have
+    /// been removed.
     ///
-    /// Idempotent. The blob is removed at once if the object store is
-    /// available, otherwise later. It is kept while other versions share it.
-    ///
-    /// # Errors
-    /// [`EngineError::Conflict`] when a live memory has this content now,
-    /// [`EngineError::VersionNotFound`], [`EngineError::StoreNotFound`],
-    /// [`EngineError::PermissionDenied`]. After a failure of the index it may
-    /// have been removed.
+    /// Idempotent. The blob is removed at once if the object store is available,
+    /// otherwise later. It is kept while other versions share it.
     #[tracing::instrument(name = "engine.redact_version", level = "debug", skip_all)]
     pub async fn redact(
         &self,
@@ -349,7 +318,7 @@ impl Versions {
         Ok(ShownVersion { store_id, version, content: None, lost: None })
     }
 
-    /// Removes a queued blob at once; on failure it stays in the queue.
+    /// On failure the blob stays in the queue.
     async fn remove_condemned(&self, key: BlobKey) {
         if let Err(error) = self.context.erase_blob(&key).await {
             tracing::warn!(blob.key = %key, error = %error, "blob.erase failed; the deletion queue tries again");

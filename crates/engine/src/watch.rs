@@ -1,5 +1,5 @@
-//! Watching objects for readers that follow them: one query for all of them each
-//! second, however many readers there are.
+//! Watches objects for readers that follow them: one query for all objects each second,
+//! however many readers there are.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,12 +13,11 @@ use tokio::sync::watch;
 
 use crate::{EngineError, FairShares, Share};
 
-/// The interval of the query.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of readers of one process; one tenant gets at most half.
 const READERS: u64 = 1_024;
 
-/// Reads the heads of objects: what changes when something new happens to them.
+/// Reads the heads of objects. A head changes with every event of its object.
 type Read<K, H> = dyn Fn(Vec<K>) -> BoxFuture<'static, Result<HashMap<K, H>, IndexError>> + Send + Sync;
 
 /// The watched objects of one kind.
@@ -32,16 +31,15 @@ struct Objects<K, H> {
     read: Box<Read<K, H>>,
 }
 
-/// What the last query found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum State<H> {
     /// There was no query yet.
     Unknown,
-    /// The head; `None`: the object has none, or no longer exists.
+    /// `None`: the object has no head, or no longer exists.
     Found(Option<H>),
 }
 
-/// An object as a reader sees it; it is watched until the last reader is gone.
+/// An object as a reader sees it; the object is watched until its last reader is gone.
 #[derive(Debug)]
 pub(crate) struct Watched<H> {
     state: watch::Receiver<State<H>>,
@@ -49,15 +47,15 @@ pub(crate) struct Watched<H> {
 }
 
 impl<H: Copy> Watched<H> {
-    /// What the last query found.
+    /// The result of the last query.
     pub(crate) fn state(&self) -> State<H> {
         *self.state.borrow()
     }
 
-    /// Waits for another state than that of the last call.
+    /// Waits until the state differs from the state at the last call.
     pub(crate) async fn changed(&mut self) {
         if self.state.changed().await.is_err() {
-            // The engine is gone; so is the server soon.
+            // The engine is gone, and the server will soon end.
             std::future::pending::<()>().await;
         }
     }
@@ -81,10 +79,7 @@ where
         }
     }
 
-    /// Begins to watch an object.
-    ///
-    /// # Errors
-    /// [`EngineError::TooManyStreams`] above the tenant's share of readers.
+    /// Refused above the tenant's share of readers.
     pub(crate) fn watch(&self, tenant_id: TenantId, object: K) -> Result<Watched<H>, EngineError> {
         let share = self.readers.take(tenant_id, 1);
         let share = share.ok_or(EngineError::TooManyStreams)?;

@@ -6,11 +6,9 @@ use crate::EngineError;
 use crate::shares::Share;
 
 tokio::task_local! {
-    /// The shares held by the current request.
     static HELD: Arc<Held>;
 }
 
-/// The shares that one request holds.
 #[derive(Debug)]
 pub struct Held {
     /// One of the running requests.
@@ -29,12 +27,8 @@ pub async fn holding<F: Future>(held: Arc<Held>, request: F) -> F::Output {
     HELD.scope(held, request).await
 }
 
-/// Counts bytes that the current request is about to use, until its end.
-///
-/// Work outside a request, such as a job, is not counted.
-///
-/// # Errors
-/// [`EngineError::OverMemory`] when the tenant's share does not allow them.
+/// Counts bytes that the current request is about to use, until its end. Work outside a
+/// request, such as a job, is not counted.
 pub(crate) fn charge(bytes: usize) -> Result<(), EngineError> {
     let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     match HELD.try_with(|held| held.memory.try_grow(bytes)) {
@@ -43,12 +37,12 @@ pub(crate) fn charge(bytes: usize) -> Result<(), EngineError> {
     }
 }
 
-/// The shares of the current request; `None` outside a request.
+/// `None` outside a request.
 pub(crate) fn held() -> Option<Arc<Held>> {
     HELD.try_with(Arc::clone).ok()
 }
 
-/// The same work, which keeps the shares of the current request until its end.
+/// The work keeps the shares of the current request until the work ends.
 pub(crate) fn keep_held<F: Future>(work: F) -> impl Future<Output = F::Output> {
     let held = held();
     async move {

@@ -46,17 +46,17 @@ pub(crate) use reads::{Obstacle, PathRead, PathTarget, Reads, VersionRead};
 
 /// Attempts from a fresh read before a change fails as contended.
 const MAX_ATTEMPTS: u32 = 8;
-/// Memories that a change of many claims after a lost race; others win it rarely.
+/// Maximum number of memories that a change of many memories claims after a lost race.
+/// Others rarely win this race.
 const MAX_CLAIMS: usize = 16;
 
 /// A change of one store's memories, as a surface decides it.
 pub(crate) trait Change: Sync {
-    /// The state that the decision is based on.
     type Read: Send + Sync;
-    /// Why the change is not made.
     type Error: From<EngineError> + Send;
 
-    /// The path to lock before the first read; `None`: known only after it.
+    /// The path to lock before the first read; `None`: the path is known only after the
+    /// read.
     fn path(&self) -> Option<&str> {
         None
     }
@@ -64,10 +64,10 @@ pub(crate) trait Change: Sync {
     /// Reads with the functions of [`Write`].
     fn read(&self, write: &Write<'_>) -> impl Future<Output = Result<Self::Read, Self::Error>> + Send;
 
-    /// Decides what to change; a pure function.
+    /// A pure function.
     fn decide(&self, read: &Self::Read) -> Result<Decision, Self::Error>;
 
-    /// The error for a refusal, or what to do instead.
+    /// The error for a refusal, or the decision to carry out instead.
     fn refused(
         &self,
         write: &Write<'_>,
@@ -76,16 +76,13 @@ pub(crate) trait Change: Sync {
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
 }
 
-/// What to do about a change.
 #[derive(Debug, Clone)]
 pub(crate) enum Decision {
-    /// Commit these changes together.
     Commit(Proposal),
-    /// Set the pin or the expiry time of a memory, or only record the call.
-    /// Writes no version, unless the call brings the memory's content and this is lost: then
-    /// commit these changes, which store the content again.
+    /// Set the pin or the expiry time of a memory, or only record the call. Writes no
+    /// version, unless the call brings the memory's content and this content is lost:
+    /// then commit the proposal, which stores the content again.
     Pin(Memory, ExpiryChange, Option<Box<Proposal>>),
-    /// Nothing is to be done.
     Nothing,
     /// Start over: the reads contradict each other.
     ReadAgain,
@@ -94,28 +91,26 @@ pub(crate) enum Decision {
 /// Changes of one store that are committed together.
 #[derive(Debug, Clone)]
 pub(crate) struct Proposal {
-    /// The store as it was read; `None`: it was not read.
+    /// `None`: the store was not read.
     pub(crate) store: Option<StoreState>,
     pub(crate) changes: Vec<Proposed>,
     pub(crate) guard: Option<Guard>,
     /// Memories that stay as they were read, except for their pins.
     pub(crate) kept: Vec<Kept>,
-    /// What becomes of each operation of a batch, for the record of the call.
+    /// The result of each operation of a batch, for the record of the call.
     pub(crate) results: Option<String>,
 }
 
-/// A proposed change of one memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Proposed {
     pub(crate) from: Origin,
-    /// `None`: the memory is deleted.
+    /// `None`: the change deletes the memory.
     pub(crate) to: Option<NewState>,
 }
 
 /// The memory before a change.
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
-    /// There is none.
     New,
     /// A live memory, as it was read.
     Live(Head),
@@ -134,7 +129,6 @@ pub(crate) struct NewState {
 /// The content after a change.
 #[derive(Debug, Clone)]
 pub(crate) enum NewContent {
-    /// The same content.
     Kept,
     /// Made by a tool, whose answer can say that it was redacted.
     Edited(Edit),
@@ -145,12 +139,11 @@ pub(crate) enum NewContent {
 }
 
 impl Decision {
-    /// Changes one memory.
     pub(crate) fn change(store: Option<StoreState>, change: Proposed) -> Self {
         Self::Commit(Proposal::of(store, change))
     }
 
-    /// Leaves a memory as it is, and records the call.
+    /// Leaves a memory unchanged, and records the call.
     pub(crate) fn pin_unchanged(memory: &Memory) -> Self {
         Self::Pin(memory.clone(), ExpiryChange::default(), None)
     }
@@ -171,7 +164,6 @@ impl Decision {
 }
 
 impl Proposal {
-    /// The change of one memory.
     pub(crate) fn of(store: Option<StoreState>, change: Proposed) -> Self {
         Self { store, changes: vec![change], guard: None, kept: Vec::new(), results: None }
     }
@@ -200,20 +192,19 @@ impl Proposed {
         }
     }
 
-    /// The memory, if its path and content stay as they are.
+    /// The memory, if its path and content stay unchanged.
     fn same(&self, content: &Content) -> Option<&Head> {
         let (head, to) = (self.head()?, self.to.as_ref()?);
         (to.path == head.path && content.hash() == head.sha256).then_some(head)
     }
 
-    /// Whether it brings the content of an earlier version.
+    /// Whether the change brings the content of an earlier version.
     fn restores(&self) -> bool {
         let content = self.to.as_ref().map(|to| &to.content);
         matches!(content, Some(NewContent::Restored(..)))
     }
 }
 
-/// Why nothing was changed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Archived,
@@ -237,27 +228,23 @@ pub(crate) enum Refusal {
     TenantFull {
         size_bytes: u64,
     },
-    /// The content breaks a rule.
     Content(ContentError),
     /// The store's policy refuses the content; lines are those of the request.
     Sensitive(SensitiveDataPolicy, Vec<Finding>),
-    /// The content of these changes of several is refused.
+    /// The contents of some changes are refused, each with the change's index.
     Contents(Vec<(usize, Refusal)>),
     /// Other changes of the same memory won the race every time.
     Contended,
 }
 
-/// The result of a change that was made.
 pub(crate) enum Outcome<R> {
-    /// New versions were written.
     Written(Box<Written>, R),
     /// No version was written.
     Unchanged(Box<Unchanged>, R),
-    /// No version was written, since the edit left the memory's content as it was.
+    /// No version was written, since the edit left the memory's content unchanged.
     Same(Box<Head>, Box<Edit>),
-    /// Nothing was to be done.
     Nothing(R),
-    /// An identical earlier call made it; contains its last version.
+    /// An identical earlier call made the change; contains the last version of that call.
     Replayed(i64),
 }
 
@@ -271,7 +258,6 @@ pub(crate) struct Unchanged {
     pub(crate) is_use: bool,
 }
 
-/// Changes that were committed.
 #[derive(Debug)]
 pub(crate) struct Written {
     /// The sequence number of the last new version.
@@ -280,7 +266,6 @@ pub(crate) struct Written {
     pub(crate) at: Timestamp,
     /// The purge epoch for reading the content.
     pub(crate) purge_epoch: i64,
-    /// The expiry period of the store's memories.
     pub(crate) expiry: Expiry,
     /// In the proposal's order.
     pub(crate) changes: Vec<Committed>,
@@ -288,7 +273,6 @@ pub(crate) struct Written {
     pub(crate) edit: Option<Edit>,
 }
 
-/// The result of one attempt.
 enum Attempt {
     Written(Box<Written>),
     Unchanged(Unchanged),
@@ -300,7 +284,6 @@ enum Attempt {
     Stale,
 }
 
-/// Changes memories.
 #[derive(Debug)]
 pub(crate) struct Writer {
     context: Arc<Context>,
@@ -313,7 +296,7 @@ impl Writer {
         Self { context, contents, locks: PathLocks::default() }
     }
 
-    /// Begins a change of one store; `idempotency` makes it idempotent.
+    /// `idempotency` makes the change idempotent.
     pub(crate) const fn write<'a>(
         &'a self,
         principal: &'a Principal,
@@ -341,7 +324,8 @@ impl Write<'_> {
     /// Makes the change, unless an identical call made it before.
     ///
     /// Duplicates of the call in this process wait for the first. When the change is
-    /// refused, the same call may have succeeded meanwhile; then that is the outcome.
+    /// refused, the same call may have succeeded meanwhile; then that call is the
+    /// outcome.
     pub(crate) async fn run_once<C>(&self, change: &C) -> Result<Outcome<C::Read>, EngineError>
     where
         C: Change<Error = EngineError>,
@@ -367,11 +351,10 @@ impl Write<'_> {
 
     /// Makes the change; the module describes the steps.
     ///
-    /// # Errors
-    /// Those of the decision and of [`Change::refused`]. [`EngineError::Blobs`],
-    /// [`IndexError::DiskFull`](keepsake_index::IndexError::DiskFull): nothing was
-    /// changed. Any other [`EngineError::Index`]: the change may or may not have been
-    /// committed.
+    /// After [`EngineError::Blobs`] or
+    /// [`IndexError::DiskFull`](keepsake_index::IndexError::DiskFull) nothing was
+    /// changed. After any other [`EngineError::Index`] the change may or may not have
+    /// been committed.
     pub(crate) async fn run<C: Change>(&self, change: &C) -> Result<Outcome<C::Read>, C::Error> {
         let mut locks = Vec::new();
         if let Some(path) = change.path() {
@@ -447,7 +430,8 @@ impl Write<'_> {
         }
     }
 
-    /// Claims those of many memories whose change by others made this one lose a race.
+    /// Of many memories, claims those whose change by others made this change lose a
+    /// race.
     async fn claim_changed(
         &self,
         lost: &[(MemoryId, VersionId)],
@@ -481,7 +465,7 @@ impl Write<'_> {
         }
     }
 
-    /// The decision. If it keeps the memory's content and this content is lost, instead the
+    /// If the decision keeps the memory's content and this content is lost, returns the
     /// decision that stores the content again.
     pub(crate) async fn or_anew(&self, decision: Decision) -> Result<Decision, EngineError> {
         if let Decision::Pin(memory, _, Some(anew)) = &decision
@@ -505,7 +489,8 @@ impl Write<'_> {
         .await
     }
 
-    /// Leaves a memory as it is after an edit that changed nothing, and records the call.
+    /// Leaves a memory unchanged after an edit that changed nothing, and records the
+    /// call.
     async fn keep(&self, head: &Head, edit: Edit) -> Result<Attempt, EngineError> {
         let same = Attempt::Same(Box::new(head.clone()), Box::new(edit));
         if self.idempotency.is_none() {
@@ -541,28 +526,17 @@ impl Write<'_> {
         }
     }
 
-    /// The version that an earlier identical call made, if any.
-    ///
-    /// # Errors
-    /// [`EngineError::KeyReused`] when the key was used for another request.
+    /// The version that an earlier identical call made.
     pub(crate) async fn earlier_call(&self) -> Result<Option<i64>, EngineError> {
         Ok(self.earlier_record().await?.and_then(|first| first.seq))
     }
 
-    /// The version of an earlier identical call, if any, and whether the call left it as it
-    /// was.
-    ///
-    /// # Errors
-    /// [`EngineError::KeyReused`] when the key was used for another request.
+    /// The version of an earlier identical call, and whether the call left it unchanged.
     pub(crate) async fn earlier_version(&self) -> Result<Option<(i64, bool)>, EngineError> {
         let first = self.earlier_record().await?;
         Ok(first.and_then(|first| Some((first.seq?, first.is_kept()))))
     }
 
-    /// What an earlier identical call recorded, if there was one.
-    ///
-    /// # Errors
-    /// [`EngineError::KeyReused`] when the key was used for another request.
     pub(crate) async fn earlier_record(&self) -> Result<Option<Replayed>, EngineError> {
         let Some(call) = &self.idempotency else {
             return Ok(None);
@@ -581,7 +555,7 @@ fn versions_of(decision: &Decision) -> Vec<(MemoryId, VersionId)> {
     heads.map(|head| (head.memory_id, head.version_id)).collect()
 }
 
-/// Whether one of the locks, which are in the order of their paths, is of this path.
+/// The locks must be in the order of their paths.
 fn is_locked(locks: &[PathLock], path: &str) -> bool {
     locks.binary_search_by(|lock| lock.path().cmp(path)).is_ok()
 }

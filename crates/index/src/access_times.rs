@@ -18,7 +18,7 @@ const LOCK_STORES: &str = "SELECT FROM store s WHERE (s.tenant_id, s.store_id) I
         SELECT r.tenant_id, r.store_id FROM jsonb_to_recordset($1::jsonb) AS r(tenant_id uuid, store_id uuid)) \
     AND s.deleted_at IS NULL ORDER BY s.tenant_id, s.store_id FOR KEY SHARE";
 
-/// The rows of a JSON parameter.
+/// The rows of the JSON parameter.
 const ROWS: [&str; 2] = [
     "jsonb_to_recordset($1::jsonb) AS r(tenant_id uuid, store_id uuid, memory_id uuid, at bigint, reader text, \
         kind text)",
@@ -27,7 +27,6 @@ const ROWS: [&str; 2] = [
         value ->> 'kind' AS kind FROM json_each($1)) r",
 ];
 
-/// When memories were last read.
 #[derive(Debug, Clone)]
 pub struct AccessTimes(pub(crate) Database);
 
@@ -36,9 +35,6 @@ impl AccessTimes {
     /// never moves back.
     ///
     /// Drops reads of a store that was deleted, and of a memory that was erased.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn flush(&self, rows: &[AccessRow]) -> Result<(), IndexError> {
         let mut latest: Vec<_> = rows.iter().collect();
         let memory = |row: &AccessRow| (row.tenant_id, row.store_id, row.memory_id);

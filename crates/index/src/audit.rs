@@ -1,4 +1,4 @@
-//! The audit: written in the transaction of what it records, read newest first.
+//! The audit log. The transaction of an action also writes its entry.
 
 use keepsake_core::{TenantId, Timestamp};
 use sqlx::AssertSqlSafe;
@@ -15,8 +15,8 @@ const INSERT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, objec
 const INSERT_OF_OPERATOR: &str =
     "INSERT INTO operator_audit (id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5)";
 
-/// Counts an entry of a tenant's credential and answers the day's total. An entry
-/// from a slow clock counts towards the latest day.
+/// Counts an entry of a tenant's credential and returns the day's total. An entry from a
+/// slow clock counts towards the latest day.
 const COUNT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, session_bytes, audit_day, \
         audit_entries) VALUES ($1, 0, 0, $2, 1) \
     ON CONFLICT (tenant_id) DO UPDATE SET \
@@ -27,17 +27,14 @@ const COUNT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, sessi
 const LIST_OF_OPERATOR: &str = "SELECT id, at, actor, action, object_id, NULL AS store_id FROM operator_audit \
     WHERE (at, id) < ($1, $2) ORDER BY at DESC, id DESC LIMIT $3 + 0";
 
-/// What tenants and the operator did; no method changes an entry.
+/// No method changes an entry.
 #[derive(Debug, Clone)]
 pub struct AuditLog(pub(crate) Database);
 
 from_row!(AuditEntry { id, at, actor, action, object_id, store_id });
 
 impl AuditLog {
-    /// What concerns one tenant, newest first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Entries that concern one tenant, newest first.
     pub async fn list(
         &self,
         tenant_id: TenantId,
@@ -66,9 +63,6 @@ impl AuditLog {
 
     /// Records an action that writes nothing else, unless the tenant's quota of
     /// entries is used up.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn record(
         &self,
         tenant_id: TenantId,
@@ -84,10 +78,7 @@ impl AuditLog {
         Ok(recorded)
     }
 
-    /// What the operator did before a place, newest first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Entries of the operator before a place, newest first.
     pub async fn list_of_operator(
         &self,
         before: Option<AuditPlace>,
@@ -156,7 +147,7 @@ pub(crate) async fn record_within_quota(
     Ok(Ok(()))
 }
 
-/// Counts an entry of a tenant's credential and answers the day's total; 0 for the
+/// Counts an entry of a tenant's credential and returns the day's total; 0 for the
 /// operator and jobs.
 async fn count(tx: &mut Tx, tenant_id: TenantId, audited: &Audited) -> Result<u64, IndexError> {
     if audited.by.actor().is_none() {

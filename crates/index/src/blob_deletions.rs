@@ -9,8 +9,9 @@ use crate::model::{DueDeletion, RunFence};
 use crate::numbers::hex;
 use crate::stores::lock_store;
 
-/// Queues a blob that no version references: neither the version that introduced it,
-/// nor one that shares it. Uses a range, for the reason given in `statements.rs`.
+/// Queues a blob that no version references: neither the version that introduced the
+/// blob, nor one that shares it. The range of one value stands for an equality, with
+/// which SQLite does not recognise the condition of the partial index.
 pub(crate) const CONDEMN_ORPHAN: &str = "INSERT INTO blob_deletion AS d (tenant_id, store_id, blob_id, not_before, \
         attempts, reason) \
     SELECT $1, $2, $3, $4, 0, 'orphan' WHERE NOT EXISTS ( \
@@ -25,8 +26,8 @@ pub(crate) const CONDEMN_ORPHAN: &str = "INSERT INTO blob_deletion AS d (tenant_
 const DUE: &str = "SELECT tenant_id, store_id, blob_id, attempts, reason FROM blob_deletion \
     WHERE not_before <= $1 ORDER BY not_before LIMIT $2 + 0";
 
-/// Removes deleted blobs from the queue while the run holds its lease; answers whether
-/// it does. An orphan becomes a tombstone.
+/// Removes deleted blobs from the queue while the run holds its lease; returns whether it
+/// does. An orphan becomes a tombstone.
 ///
 /// The lease's row is locked, so that no other run can acquire the lease in the
 /// meantime. All parts of the statement see the queue as it was before.
@@ -62,20 +63,16 @@ const POSTPONE: &str = "UPDATE blob_deletion SET attempts = attempts + 1, not_be
     WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 AND reason = $5 \
         AND EXISTS (SELECT 1 FROM job WHERE name = $6 AND fence = $7 AND owner IS NOT NULL)";
 
-/// The queue of blobs to delete.
 #[derive(Debug, Clone)]
 pub struct BlobDeletions(pub(crate) Database);
 
 from_row!(DueDeletion { attempts, reason; key });
 
 impl BlobDeletions {
-    /// Queues a blob under its store's lock, unless a version references it; answers
+    /// Queues a blob under its store's lock, unless a version references it; returns
     /// whether it is queued now.
     ///
     /// From then on a commit that references the blob is refused.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {
         let mut tx = self.0.write("condemn_orphan", Role::Job(None)).await?;
         // A commit that references the blob either has landed and is visible below, or
@@ -86,10 +83,7 @@ impl BlobDeletions {
         Ok(condemned > 0)
     }
 
-    /// Blobs whose time has come, oldest first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Blobs whose deletion is due, oldest first.
     pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
         let mut tx = self.0.read_one("due_deletions", Role::Job(None)).await?;
         tx.query(DUE).bind((now, limit)).all().await
@@ -99,11 +93,8 @@ impl BlobDeletions {
     /// listed: an entry that has another reason by now belongs to another removal.
     ///
     /// An orphan stays condemned until `orphans_until`, so that a slow commit that
-    /// references it is refused. Answers `false`, and changes nothing, when the lease
-    /// of `fence` was lost. A caller that queued the blobs itself has no fence.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// references it is refused. Returns `false`, and changes nothing, if the lease of
+    /// `fence` was lost. A caller that queued the blobs itself has no fence.
     pub async fn finish(
         &self,
         deleted: &[DueDeletion],
@@ -128,11 +119,8 @@ impl BlobDeletions {
         Ok(is_held)
     }
 
-    /// Postpones a blob that could not be deleted; changes nothing when its reason is
-    /// another by now, or the lease was lost.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Postpones a blob that could not be deleted. Changes nothing if its entry has
+    /// another reason by now, or if the lease was lost.
     pub async fn postpone(
         &self,
         failed: &DueDeletion,

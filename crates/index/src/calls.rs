@@ -1,4 +1,4 @@
-//! Idempotent calls: what an earlier call with the same key did.
+//! Records of idempotent calls.
 
 use keepsake_core::{TenantId, Timestamp};
 
@@ -10,7 +10,7 @@ use crate::model::{KEPT, Replayed};
 const FIND: &str = "SELECT version_seq, object_id, request_sha256, results FROM idempotency \
     WHERE tenant_id = $1 AND scope_sha256 = $2 AND created_at > $3";
 
-/// Replaces a record that was too old to count.
+/// Replaces an expired record.
 const RECORD: &str = "INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, \
         version_seq, results, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
     ON CONFLICT (tenant_id, scope_sha256) DO UPDATE SET request_sha256 = excluded.request_sha256, \
@@ -19,7 +19,7 @@ const RECORD: &str = "INSERT INTO idempotency (tenant_id, scope_sha256, request_
 
 from_row!(Replayed { request_sha256, seq = "version_seq", object_id, results });
 
-/// What an earlier call recorded, if it was made after `since`.
+/// The record of an earlier call, if it was made after `since`.
 pub(crate) async fn earlier_call(
     tx: &mut Tx,
     tenant_id: TenantId,
@@ -30,7 +30,7 @@ pub(crate) async fn earlier_call(
     query.optional().await
 }
 
-/// Records what a call did, if it has an idempotency key.
+/// Does nothing without an idempotency key.
 pub(crate) async fn record_call(
     tx: &mut Tx,
     tenant_id: TenantId,

@@ -22,16 +22,13 @@ const WATCHED: [&str; 2] = [
     "(SELECT unhex(value ->> 'tenant_id') AS tenant_id, unhex(value ->> 'id') AS id FROM json_each($1)) w",
 ];
 
-/// Reads the changes of stores.
 #[derive(Debug, Clone)]
 pub struct Changes(pub(crate) Database);
 
 /// The newest change of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreHead {
-    /// The tenant.
     pub tenant_id: TenantId,
-    /// The store.
     pub store_id: StoreId,
     /// The sequence number of the newest version.
     pub seq: i64,
@@ -39,29 +36,27 @@ pub struct StoreHead {
     pub purge_epoch: i64,
 }
 
-/// How many events of a session are recent.
+/// The number of recent events of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionHead {
-    /// The tenant.
     pub tenant_id: TenantId,
-    /// The session.
     pub session_id: SessionId,
     /// The number of its recent events that are written.
     pub recent_events: u64,
 }
 
-/// Changes of a store that follow each other.
+/// Consecutive changes of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangePage {
     /// The sequence number of the store's newest version.
     pub seq: i64,
     /// The number of removals of the store's history.
     pub purge_epoch: i64,
-    /// The version at the place after which the page begins, if there is one.
+    /// The version at the position after which the page begins, if it exists.
     pub version_before: Option<VersionId>,
     /// The newest version, if there is one.
     pub newest_version: Option<VersionId>,
-    /// The versions, oldest first.
+    /// Oldest first.
     pub versions: Arc<[Version]>,
 }
 
@@ -104,9 +99,6 @@ const HEAD: &str = "s.tenant_id AS of_tenant, s.store_id AS of_store, s.seq AS n
 impl Changes {
     /// The changes after a sequence number, oldest first; `None`: the store does not
     /// exist.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn after(
         &self,
         tenant_id: TenantId,
@@ -144,9 +136,6 @@ impl Changes {
 
     /// The newest changes of stores of any tenant, in one query. Deleted stores are
     /// missing.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn store_heads(&self, stores: &[(TenantId, StoreId)]) -> Result<Vec<StoreHead>, IndexError> {
         let mut tx = self.0.read_one("store_heads", Role::Shared(None)).await?;
         let text = format!(
@@ -161,9 +150,6 @@ impl Changes {
 
     /// How many events of sessions of any tenant have happened since a time, in one
     /// query. Sessions without such events are missing.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn session_heads(
         &self,
         sessions: &[(TenantId, SessionId)],

@@ -1,7 +1,7 @@
 //! Commits: a set of changes, and their effect on counters and directories.
 //!
-//! Both databases write the same [`CommitPlan`], so the arithmetic exists only
-//! once. Commits that wait for the same lock travel together ([`Commits`]).
+//! Both databases write the same [`CommitPlan`], so the arithmetic exists only once.
+//! Commits that wait for the same lock are written together ([`Commits`]).
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -19,29 +19,26 @@ use crate::model::{Expiry, ExpiryChange, Head, HeadChange, Operation};
 use crate::numbers::signed;
 use crate::{IndexError, postgres, sqlite};
 
-/// A time of a version that is further ahead was given by a clock that was set back since
-/// then.
+/// If a version's time is further ahead of the clock than this, the clock was ahead when
+/// the version was written, and has been set back since.
 pub const CLOCK_AHEAD_AT_MOST: Duration = Duration::from_mins(1);
 
 /// Changes of one store that are applied atomically.
 #[derive(Debug, Clone)]
 pub struct Commit {
-    /// The store.
     pub store_id: StoreId,
-    /// The commit time; the time of a version is not before that of the previous version,
-    /// unless a clock was more than a minute ahead then.
+    /// The commit time. The new versions are not earlier than the store's last version,
+    /// unless that one is further ahead than [`CLOCK_AHEAD_AT_MOST`].
     pub now: Timestamp,
-    /// The author; `None` for a job or the operator.
+    /// `None` for a job or the operator.
     pub actor: Option<Actor>,
-    /// The committing replica; its claims on the memories end.
+    /// The committing replica; the commit ends its claims on the memories.
     pub replica: Uuid,
     /// Maximum number of live memories in the store.
     pub memory_limit: u64,
     /// Maximum bytes of live memories in the store.
     pub byte_limit: u64,
-    /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
-    /// A condition on a whole directory.
     pub guard: Option<Guard>,
     /// Refuses the commit if history was removed since this epoch was read. Needed for
     /// changes that refer to the content of a version other than a head.
@@ -49,20 +46,18 @@ pub struct Commit {
     /// Refuses the commit if the store now has another policy. Needed for content with
     /// sensitive data, which was checked under this policy.
     pub policy: Option<SensitiveDataPolicy>,
-    /// The changes; at most one per memory.
+    /// At most one per memory.
     pub changes: Vec<Change>,
-    /// Memories that get no version; none of them is in `changes`.
+    /// None of these memories is in `changes`.
     pub kept: Vec<Kept>,
-    /// What became of each operation of a batch, for the record of an idempotent call.
+    /// The result of each operation of a batch, for the record of an idempotent call.
     pub results: Option<String>,
 }
 
-/// The identity of an idempotent call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Idempotency {
     /// Hash of the idempotency key and its scope.
     pub scope_sha256: [u8; 32],
-    /// Hash of the request.
     pub request_sha256: [u8; 32],
     /// Records of calls before this time are expired.
     pub since: Timestamp,
@@ -71,18 +66,15 @@ pub struct Idempotency {
 /// The object that an idempotent call created or changed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallMade {
-    /// The object.
     pub(crate) object_id: Uuid,
     /// The store that contains the object, or that is the object.
     pub(crate) store_id: Option<StoreId>,
-    /// The resulting version.
     pub(crate) version_seq: Option<i64>,
-    /// Whether the call left this version as it was.
+    /// Whether the call created no version, and `version_seq` is the existing one.
     pub(crate) is_kept: bool,
 }
 
 impl CallMade {
-    /// A store.
     pub(crate) const fn store(store_id: StoreId) -> Self {
         Self { object_id: store_id.uuid(), store_id: Some(store_id), version_seq: None, is_kept: false }
     }
@@ -96,42 +88,35 @@ impl CallMade {
 /// Refuses the commit unless a directory still has the same number of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
-    /// The directory.
     pub directory: DirPath,
-    /// Files below it when it was read.
+    /// Files below the directory when the caller read it.
     pub files: u64,
 }
 
 /// A memory that gets no version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
-    /// The memory.
     pub memory_id: MemoryId,
     /// The head that the caller read. The commit is refused if it has changed.
     pub expected: VersionId,
-    /// The change of the time at which it expires.
     pub expiry: ExpiryChange,
 }
 
-/// One memory's change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The memory.
     pub memory_id: MemoryId,
-    /// The id of the version that the change creates.
+    /// The version that the change creates.
     pub version_id: VersionId,
     /// The head that the caller read; `None`: the memory is new or restored.
     pub before: Option<Head>,
     /// The version that deleted the memory, if the change restores it.
     pub revives: Option<VersionId>,
-    /// The memory's new state; `None`: the memory is deleted.
+    /// `None`: the memory is deleted.
     pub after: Option<HeadChange>,
 }
 
 impl Change {
-    /// The operation of the change, as the version stores it.
-    ///
-    /// The operation of a restored memory is `created`.
+    /// The operation that the version stores; `Created` also for a restored memory.
     pub const fn operation(&self) -> Operation {
         match (&self.before, &self.after) {
             (None, _) => Operation::Created,
@@ -153,10 +138,8 @@ impl Change {
     }
 }
 
-/// The outcome of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitOutcome {
-    /// All changes were written.
     Committed {
         /// The sequence number of the last version.
         seq: i64,
@@ -178,65 +161,54 @@ pub enum CommitOutcome {
     Refused(Refusal),
 }
 
-/// The reason of a refused commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// The store does not exist.
     NoStore,
-    /// The store is archived.
     Archived,
     /// A head, a directory or the store's policy has changed since it was read.
     Stale,
-    /// Another memory has the path.
     PathTaken {
-        /// The path.
         path: String,
-        /// The memory with this path.
         memory_id: MemoryId,
     },
-    /// The path is a directory.
     PathIsDirectory {
         /// The directory, ending in `/`.
         path: String,
     },
     /// A parent of the path is a file.
     ParentIsFile {
-        /// The file.
+        /// The path of the file.
         path: String,
-        /// The memory with this path.
         memory_id: MemoryId,
     },
-    /// The store would hold too many memories.
     TooManyMemories {
-        /// The number of memories it would hold.
+        /// Memories that the store would hold.
         count: u64,
     },
-    /// The store would hold too many bytes.
     StoreFull {
-        /// The number of bytes it would hold.
+        /// Bytes that the store would hold.
         size_bytes: u64,
     },
     /// The store first needs a larger grant of its tenant's bytes.
     NeedsGrant {
-        /// The number of bytes it would hold.
+        /// Bytes that the store would hold.
         size_bytes: u64,
     },
     /// A referenced blob is queued for deletion.
     BlobCondemned,
 }
 
-/// The effect of a commit on one directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DirectoryDelta {
-    /// Files below it.
+    /// Files at any depth below the directory.
     pub files: i64,
-    /// Bytes of the files below it.
+    /// Bytes of these files.
     pub size_bytes: i64,
-    /// Files directly in it that a listing shows.
+    /// Files directly in the directory that a listing shows.
     pub visible_children: i64,
 }
 
-/// The effects of a commit's changes.
+/// The effects of a commit's changes on counters and directories.
 #[derive(Debug, Default)]
 pub(crate) struct CommitPlan {
     /// Change of the number of live memories.
@@ -247,14 +219,13 @@ pub(crate) struct CommitPlan {
     pub directories_may_go: bool,
     /// Paths that the commit occupies.
     pub taken_paths: Vec<String>,
-    /// Parents of these paths, none of which may be a file.
+    /// Parents of `taken_paths`, none of which may be a file.
     pub ancestor_files: Vec<String>,
-    /// Changes of directories, without empty ones.
+    /// Changes of directories, without directories whose counts stay the same.
     pub directories: BTreeMap<DirPath, DirectoryDelta>,
 }
 
 impl CommitPlan {
-    /// Computes the effects of `changes`.
     pub(crate) fn of(changes: &[Change]) -> Self {
         let mut plan = Self::default();
         let mut ancestors = std::collections::BTreeSet::new();
@@ -310,24 +281,22 @@ impl CommitPlan {
     }
 }
 
-/// Executes commits. Those that wait go together, share a transaction and its flush, and
-/// each has its own outcome.
+/// Executes commits in batches: the commits of a batch share a transaction and its flush,
+/// and each has its own outcome.
 ///
-/// On Postgres, puts of all stores go together, without waiting for the lock of a store.
-/// Other commits, and puts of a store that another transaction has locked, wait in the
-/// lane of their store. On SQLite, all commits wait in one lane for the only connection
-/// that writes.
+/// On Postgres, puts of all stores share batches that do not wait for a locked store.
+/// Other commits, and puts of a locked store, wait in the lane of their store. On SQLite,
+/// all commits wait in one lane, because only one connection writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Commits {
     across_stores: Batches<(), StoreCommit, Made>,
     within_store: Batches<StoreLane, StoreCommit, Made>,
 }
 
-/// A store and its tenant, because any tenant may name the id of any store; `None` on
-/// SQLite.
+/// The lane of a store. Any tenant may name the id of any store, so the lane includes the
+/// tenant. `None` on SQLite.
 type StoreLane = Option<(TenantId, StoreId)>;
 
-/// A commit of a tenant.
 #[derive(Debug)]
 pub(crate) struct StoreCommit {
     pub(crate) tenant_id: TenantId,
@@ -335,33 +304,33 @@ pub(crate) struct StoreCommit {
     pub(crate) batching: Batching,
 }
 
-/// With which commits a commit of Postgres shares a call.
+/// The commits with which a commit on Postgres shares a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Batching {
-    /// A put, with puts of any store; skipped if another transaction has locked its store.
+    /// A put: with puts of any store; skipped if another transaction has locked its
+    /// store.
     AcrossStores,
-    /// A put, with puts of its store; waits for the lock of the store.
+    /// A put: with puts of its store; waits for the lock of the store.
     WithinStore,
-    /// With none; the call knows the reason of a refusal.
+    /// With none. The call finds the reason if the commit is refused.
     Never,
 }
 
-/// What became of a commit in a batch.
+/// The result of running one commit in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// It has its outcome.
     Done(CommitOutcome),
-    /// It was skipped, because another transaction has locked its store.
+    /// The commit was skipped, because another transaction has locked its store.
     Locked,
-    /// The batch did not make it, so it needs a separate call.
+    /// The batch did not write the commit and does not know the reason, so the commit
+    /// must run again with [`Batching::Never`].
     NotMade,
 }
 
-/// The answer to one commit of a batch.
 pub(crate) type Made = Result<Attempt, IndexError>;
 
-/// A further batch at the same time is for a connection that hangs. The number of jobs
-/// bounds the wait of each.
+/// Further batches run at the same time only while a connection hangs. `jobs` bounds how
+/// long each commit waits for its batch.
 const ACROSS_STORES: BatchRules<StoreCommit, Made> = BatchRules {
     jobs: 32,
     max_running: 4,
@@ -369,7 +338,7 @@ const ACROSS_STORES: BatchRules<StoreCommit, Made> = BatchRules {
     joins: postgres::commit::joins,
     answer_of_all: IndexError::of_all_that_wait,
 };
-/// One batch at a time, because it locks the store.
+/// A batch locks the store, so a second one runs only if the first hangs.
 const WITHIN_STORE: BatchRules<StoreCommit, Made> =
     BatchRules { max_running: 2, extra_batch_after: Duration::from_secs(3), ..ACROSS_STORES };
 const ON_SQLITE: BatchRules<StoreCommit, Made> =
@@ -410,7 +379,7 @@ impl Commits {
             Backend::Sqlite(_) => None,
         };
         let is_put = lane.is_some() && postgres::commit::is_put(commit);
-        // A store whose lane runs a commit is locked.
+        // A commit that runs in the store's lane holds the store's lock.
         let mut batching = if is_put && !self.within_store.is_running(&lane) {
             Batching::AcrossStores
         } else {

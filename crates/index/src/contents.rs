@@ -1,7 +1,7 @@
 //! Content that is in the database instead of an object store.
 //!
-//! A commit inserts it ([`HeadChange::content`]), and the transaction that queues its
-//! blob for deletion deletes it.
+//! A commit inserts the content ([`HeadChange::content`]). The transaction that queues
+//! its blob for deletion deletes it.
 //!
 //! [`HeadChange::content`]: crate::HeadChange::content
 
@@ -36,16 +36,13 @@ const LIST: &str = "SELECT tenant_id, store_id, blob_id, CAST(length(bytes) AS b
 const LIST_TENANT: &str = "SELECT tenant_id, store_id, blob_id, CAST(length(bytes) AS bigint) AS size_bytes FROM content \
     WHERE tenant_id = $1 AND (store_id, blob_id) > ($2, $3) ORDER BY tenant_id, store_id, blob_id LIMIT $4 + 0";
 
-/// Content in the database.
 #[derive(Debug, Clone)]
 pub struct Contents(pub(crate) Database);
 
-/// A content in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptContent {
-    /// Its size.
     pub size_bytes: u64,
-    /// The content; `None`: it is larger than the caller accepts.
+    /// `None`: the content is larger than the caller accepts.
     pub bytes: Option<Vec<u8>>,
 }
 
@@ -61,9 +58,6 @@ from_row! {
 
 impl Contents {
     /// Reads a content of at most `max_bytes`; `None`: there is no such content.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn read(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<KeptContent>, IndexError> {
         let role = Role::Tenant(key.tenant_id);
         let mut tx = self.0.read_one("read_content", role).await?;
@@ -72,11 +66,8 @@ impl Contents {
         query.bind(max_bytes).optional().await
     }
 
-    /// Inserts content that comes from elsewhere, if a version names it; returns
-    /// whether it was inserted. Does nothing if the content is there.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Inserts content that comes from elsewhere, if a version names it; returns whether
+    /// it was inserted. Does nothing if the content exists.
     pub async fn insert(&self, key: &BlobKey, bytes: &[u8]) -> Result<bool, IndexError> {
         let role = Role::Job(Some(key.tenant_id));
         let mut tx = self.0.write("insert_content", role).await?;
@@ -89,9 +80,6 @@ impl Contents {
     }
 
     /// Deletes a content; returns whether there was one.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn delete(&self, key: &BlobKey) -> Result<bool, IndexError> {
         let role = Role::Job(Some(key.tenant_id));
         let mut tx = self.0.write_one("delete_content", role).await?;
@@ -102,9 +90,6 @@ impl Contents {
     }
 
     /// Deletes all contents of a store; returns their number.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn delete_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<u64, IndexError> {
         let role = Role::Job(Some(tenant_id));
         let mut tx = self.0.write_one("delete_contents", role).await?;
@@ -116,9 +101,6 @@ impl Contents {
 
     /// The first `limit` contents after a key, in key order, with their sizes in
     /// bytes; only those of one tenant if `tenant_id` is set.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list(
         &self,
         tenant_id: Option<TenantId>,

@@ -1,4 +1,4 @@
-//! Who a credential belongs to.
+//! Finds the owner of a credential.
 
 use crate::IndexError;
 use crate::database::{Database, Role, from_row};
@@ -18,7 +18,6 @@ const AUTHENTICATE: [&str; 2] = [
 const STANDING: &str = "SELECT tenant_id, status, limits FROM tenant WHERE tenant_id = $1";
 const STANDING_BY_EXTERNAL_ID: &str = "SELECT tenant_id, status, limits FROM tenant WHERE external_id = $1";
 
-/// Finds out who a credential belongs to.
 #[derive(Debug, Clone)]
 pub struct Credentials(pub(crate) Database);
 
@@ -29,9 +28,6 @@ from_row! {
 
 impl Credentials {
     /// Finds an API key by the SHA-256 of its secret, in one query.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError> {
         let mut tx = self.0.read_one("authenticate", Role::Anonymous).await?;
         let query = tx.query(tx.choose(AUTHENTICATE)).bind(secret_sha256.as_slice());
@@ -39,9 +35,6 @@ impl Credentials {
     }
 
     /// Finds the tenant that a token names, in one query.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn tenant_standing(&self, name: &TenantName) -> Result<Option<TenantStanding>, IndexError> {
         let standing = match name {
             TenantName::Id(tenant_id) => {

@@ -1,8 +1,8 @@
-//! The database under the index: one interface for Postgres and SQLite.
+//! One interface to Postgres and SQLite.
 //!
-//! A method of the index names its call and the [`Role`] it acts in, and gets a
-//! [`Tx`] to run statements on. Here is the one place where calls are measured,
-//! become spans, and are repeated after a broken connection.
+//! A method of the index names its call and its [`Role`], and gets a [`Tx`] to run
+//! statements on. Only this module measures calls, makes their spans, and repeats them
+//! after a lost connection.
 
 mod batches;
 mod packed;
@@ -29,8 +29,8 @@ pub(crate) use values::{FromRow, Row, from_row};
 use crate::model::Auditor;
 use crate::{IndexError, PostgresIndex, SqliteIndex};
 
-/// Whom a call serves. On Postgres it selects the connection pool and what
-/// row-level security shows; SQLite has neither.
+/// The party that a call serves. On Postgres, the role selects the connection pool and
+/// the rows that row-level security shows; SQLite has neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A request of one tenant.
@@ -52,14 +52,13 @@ impl Role {
     }
 }
 
-/// Which database it is.
 #[derive(Debug, Clone)]
 pub(crate) enum Backend {
     Postgres(PostgresIndex),
     Sqlite(SqliteIndex),
 }
 
-/// A database with the metrics of its calls; cheap to clone.
+/// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Database(Arc<Inner>);
 
@@ -84,13 +83,12 @@ impl Database {
         &self.0.backend
     }
 
-    /// What the calls found about the database's disk.
     pub(crate) fn disk(&self) -> &Arc<DiskState> {
         &self.0.disk
     }
 
-    /// Reports the states of the connection pools, and the size of SQLite's log, with the
-    /// metrics, as long as the database is open.
+    /// Reports the connection pools and the size of SQLite's log with the metrics, as
+    /// long as the database is open.
     pub(crate) fn watch(&self) {
         if matches!(self.backend(), Backend::Sqlite(_)) {
             let database = Arc::downgrade(&self.0);
@@ -113,21 +111,21 @@ impl Database {
 
     /// Begins a transaction that reads one snapshot.
     ///
-    /// Commit it at its end: on Postgres that is cheaper than dropping it.
+    /// Commit it when done: on Postgres that is cheaper than dropping it.
     pub(crate) async fn read(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
         self.begin(call, role, Mode::Snapshot).await
     }
 
     /// Takes a connection for one statement that reads, without a transaction.
     ///
-    /// On Postgres the statement sees what the pool's role sees, so in the role of
-    /// a tenant it must be a function that sets the tenant.
+    /// On Postgres the statement sees what the pool's role sees. In the role of a tenant
+    /// it must therefore be a function that sets the tenant.
     pub(crate) async fn read_one(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
         self.begin(call, role, Mode::Statement).await
     }
 
-    /// As [`Self::read_one`] on Postgres, for a function that several statements
-    /// replace on SQLite, where they read one snapshot.
+    /// Like [`Self::read_one`] for a Postgres function. On SQLite, several statements
+    /// replace the function, and they read one snapshot.
     pub(crate) async fn read_function(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
         self.begin(call, role, Mode::Function).await
     }
@@ -137,13 +135,13 @@ impl Database {
         self.begin(call, role, Mode::Write).await
     }
 
-    /// Takes a connection for statements that write. On Postgres each commits by
-    /// itself: one round trip instead of three.
+    /// Takes a connection for statements that write. On Postgres each statement commits
+    /// by itself, in one round trip instead of three.
     pub(crate) async fn write_one(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
         self.begin(call, role, Mode::WriteStatement).await
     }
 
-    /// Measures a call whose statements others send, together with those of other calls.
+    /// Measures a call whose statements a batch sends together with those of other calls.
     pub(crate) async fn measure<T>(
         &self,
         call: &'static str,
@@ -154,7 +152,6 @@ impl Database {
         Call::new(self.clone(), call, role, mode).run(work).await
     }
 
-    /// Answers when the database does and its schema is new enough.
     pub(crate) async fn check(&self) -> Result<(), IndexError> {
         let check_once = async || match self.backend() {
             Backend::Postgres(index) => index.check().await,
@@ -197,7 +194,6 @@ impl Database {
     }
 }
 
-/// The kind of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Snapshot,
@@ -216,13 +212,14 @@ impl Mode {
     }
 }
 
-/// Connections that a call tries, at most, when they break one after the other.
+/// Maximum number of connections that a call tries if they break one after the other.
 const MAX_TRIES: u32 = 20;
-/// How long a call goes on to replace broken connections after the first.
+/// A call replaces its first broken connection in any case, and further ones only within
+/// this time of its start.
 const RECONNECTS_FOR: Duration = Duration::from_secs(1);
 
-/// One call of the index: its span, and what becomes of it. Dropping it records how
-/// long it took and how it ended.
+/// One call of the index: its span and its outcome. Dropping it records its duration and
+/// its outcome in the metrics.
 #[derive(Debug)]
 pub(crate) struct Call {
     database: Database,
@@ -241,7 +238,6 @@ impl Call {
         Self { database, name, role, mode, began_at: Instant::now(), span, outcome: Outcome::Ok }
     }
 
-    /// Runs a part of the call in its span, and notes a failure.
     async fn run<T>(&mut self, part: impl Future<Output = Result<T, IndexError>>) -> Result<T, IndexError> {
         let result = part.instrument(self.span.clone()).await;
         result.map_err(|error| self.note(error))
@@ -261,19 +257,19 @@ impl Call {
         }
     }
 
-    /// Whether a call takes another connection after `tries` that broke. A restart of
-    /// the database breaks many at once, and a call may meet one after the other.
+    /// Whether a call takes another connection after `tries` broken ones. A restart of
+    /// the database breaks many at once, and a call may meet several.
     fn may_reconnect(&self, tries: u32) -> bool {
         tries < 2 || (tries < MAX_TRIES && self.began_at.elapsed() < RECONNECTS_FOR)
     }
 
-    /// Notes an error, as the metrics and readiness show it.
+    /// Records an error for the metrics and for readiness.
     fn note(&mut self, error: IndexError) -> IndexError {
         let error = match self.mode.effect() {
             Effect::Read => error.of_read(),
             Effect::Write => error,
         };
-        // The caller expects this refusal.
+        // Callers expect a unique violation; it is no failure of the call.
         if !error.is_unique_violation() {
             self.outcome = outcome_of(&error);
         }
@@ -289,7 +285,6 @@ impl Drop for Call {
     }
 }
 
-/// Whether a call can change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Read,
@@ -297,8 +292,8 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// Whether a failed call or statement is repeated: its connection was broken, and
-    /// it has certainly changed nothing.
+    /// Whether to repeat a failed call or statement: its connection was lost, and it has
+    /// certainly changed nothing.
     pub(crate) fn may_repeat(self, error: &IndexError) -> bool {
         let changed_nothing = self == Self::Read || matches!(error, IndexError::Unavailable(_));
         changed_nothing && error.is_connection_lost()
@@ -313,7 +308,6 @@ pub(crate) const fn outcome_of(error: &IndexError) -> Outcome {
     }
 }
 
-/// The state of a pool of connections, as the metrics show it.
 pub(crate) fn pool_state(pool: &'static str, status: deadpool::Status) -> PoolState {
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     PoolState {
@@ -325,7 +319,7 @@ pub(crate) fn pool_state(pool: &'static str, status: deadpool::Status) -> PoolSt
     }
 }
 
-/// Whether the database's disk takes writes, as the last calls found.
+/// Whether the database's disk takes writes, as far as calls have found out.
 #[derive(Debug, Default)]
 pub struct DiskState {
     is_full: AtomicBool,
@@ -333,7 +327,7 @@ pub struct DiskState {
 
 impl DiskState {
     /// Whether a write met a full, read-only or failing disk, and no heartbeat was
-    /// written since.
+    /// written since then.
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
@@ -341,7 +335,7 @@ impl DiskState {
     pub(crate) fn observe(&self, call: &str, outcome: Outcome) {
         match outcome {
             Outcome::DiskFull => self.is_full.store(true, Ordering::Relaxed),
-            // The one call that always writes.
+            // A heartbeat is the only call that always writes.
             Outcome::Ok if call == "heartbeat" => self.is_full.store(false, Ordering::Relaxed),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Errors of the index.
+//! Errors of the index, and the meanings of both databases' error codes.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -23,39 +23,25 @@ pub enum IndexError {
     /// The database's disk failed during a write, which may or may not be committed.
     #[error("the database's disk failed: {0}")]
     DiskFailed(String),
-    /// The schema is older than this binary requires.
     #[error("the database schema is at version {found}, this binary needs {needed}: run `keepsake migrate`")]
-    SchemaTooOld {
-        /// The newest migration that has been applied.
-        found: i64,
-        /// The newest migration this binary knows.
-        needed: i64,
-    },
-    /// A migration failed.
+    SchemaTooOld { found: i64, needed: i64 },
     #[error("migration failed: {}", text_of(.0))]
     Migration(#[from] sqlx::migrate::MigrateError),
     /// The URL does not name a database of this kind.
     #[error("{0}")]
     BadUrl(String),
-    /// A pooler before the database gives sessions to several clients, in a way that
-    /// does not work here; the text says what to change.
+    /// A pooler before the database shares sessions between clients in a way that does
+    /// not work here; the text says what to change.
     #[error("{0}")]
     UnsuitablePooler(String),
     /// A row contains a value that no version of this code writes.
     #[error("a row of `{table}` does not make sense: {what}")]
-    Corrupt {
-        /// The table.
-        table: &'static str,
-        /// The problem.
-        what: &'static str,
-    },
-    /// Any other error of the database.
+    Corrupt { table: &'static str, what: &'static str },
     #[error("the database refused: {}", text_of(.0))]
     Database(#[source] sqlx::Error),
 }
 
 impl IndexError {
-    /// The error of a call that was abandoned after `limit`.
     pub fn timed_out(limit: Duration) -> Self {
         Self::OutcomeUnknown(no_answer_within(limit))
     }
@@ -74,7 +60,7 @@ impl IndexError {
         }
     }
 
-    /// What the database says, where it says something.
+    /// The database's own message, if the error has one.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Database(sqlx::Error::Database(answer)) => answer.message().to_owned(),
@@ -82,13 +68,12 @@ impl IndexError {
         }
     }
 
-    /// Whether the database's disk is full or failed.
     pub(crate) const fn is_of_disk(&self) -> bool {
         matches!(self, Self::DiskFull(_) | Self::DiskFailed(_))
     }
 
-    /// The answer of calls that wait for the same database, if this one got no
-    /// connection: none of them can be begun.
+    /// If this answer shows that no connection is available, the same error for the other
+    /// calls that wait for the database; none of them has begun.
     pub(crate) fn of_all_that_wait<T>(answer: &Result<T, Self>) -> Option<Result<T, Self>> {
         let Err(error @ Self::Unavailable(cause)) = answer else {
             return None;
@@ -101,12 +86,11 @@ impl IndexError {
         is_without_connection.then(|| Err(error.copy()))
     }
 
-    /// Whether a row with the same key exists.
     pub(crate) fn is_unique_violation(&self) -> bool {
         matches!(self, Self::Database(sqlx::Error::Database(answer)) if answer.is_unique_violation())
     }
 
-    /// Whether a lost connection was the cause, so that another connection may work.
+    /// Whether the cause was a lost connection, so that another connection may work.
     pub(crate) fn is_connection_lost(&self) -> bool {
         let (Self::Unavailable(cause) | Self::OutcomeUnknown(cause)) = self else {
             return false;
@@ -118,7 +102,7 @@ impl IndexError {
         is_connection_lost(cause) && !has_waited
     }
 
-    /// The same error for another call that was part of the same statement.
+    /// A copy for another call of the same statement; `sqlx::Error` has no `Clone`.
     pub(crate) fn copy(&self) -> Self {
         let cause = |error: &(dyn Error + 'static)| {
             let kind = match error.downcast_ref() {
@@ -165,7 +149,6 @@ pub(crate) fn text_of(error: &(dyn Error + 'static)) -> String {
     error.to_string()
 }
 
-/// The driver's error for a call without a response within `limit`.
 pub(crate) fn no_answer_within(limit: Duration) -> sqlx::Error {
     let message = format!("no answer from the database within {limit:?}");
     sqlx::Error::Io(std::io::Error::new(ErrorKind::TimedOut, message))
@@ -195,7 +178,6 @@ impl From<sqlx::Error> for IndexError {
     }
 }
 
-/// The meaning of a database's error code for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// The call may succeed later.
@@ -208,10 +190,7 @@ enum Meaning {
     Refusal,
 }
 
-/// The meaning of an error code of either database.
-///
-/// A SQLSTATE has five characters; an extended code of SQLite has at most four
-/// digits.
+/// A SQLSTATE has five characters; an extended code of SQLite has at most four digits.
 fn meaning_of(code: &str) -> Meaning {
     let is_sqlstate = code.len() == 5;
     if is_sqlstate {

@@ -51,7 +51,7 @@ pub(crate) const DUE: &str = "SELECT m.expires_at, m.tenant_id, m.store_id, m.me
     AND (m.expires_at, m.tenant_id, m.store_id, m.memory_id) > ($4, $1, $2, $3) \
     ORDER BY m.expires_at, m.tenant_id, m.store_id, m.memory_id LIMIT $6 + 0";
 
-/// The period of an existing store, and its tenant's limits.
+/// The period of a store that is not deleted, and its tenant's limits.
 pub(crate) const PERIOD: &str = "SELECT s.expires_unused_after, s.period_set_at, t.limits \
     FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
@@ -75,7 +75,6 @@ pub(crate) const HEADS: &str = "SELECT m.path, m.size_bytes, m.memory_id, m.vers
         AND a.memory_id = m.memory_id) AS active_at \
     FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id IN_IDS($3)";
 
-/// The progress of the replicas in flushing read times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AccessFlush {
     /// The time through which all replicas have flushed; `None`: there is no replica.
@@ -84,10 +83,8 @@ pub struct AccessFlush {
     pub is_stalled: bool,
 }
 
-/// The source of the period of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeriodOf {
-    /// The store's own setting.
     Store,
     /// The tenant's setting, for stores without one.
     Tenant,
@@ -102,20 +99,17 @@ pub struct IdleStores {
     pub after: Option<(TenantId, StoreId)>,
     /// The time by which a memory may have expired.
     pub until: Timestamp,
-    /// Maximum number of stores.
     pub limit: u32,
 }
 
 /// A store that may have expired memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleStore {
-    /// Its tenant.
     pub tenant_id: TenantId,
-    /// The store.
     pub store_id: StoreId,
-    /// Its effective period.
+    /// The effective period.
     pub expiry: Expiry,
-    /// A lower bound of the last sign of life of its live memories.
+    /// A lower bound of the last sign of life of the store's live memories.
     pub idle_since: Timestamp,
 }
 
@@ -127,34 +121,24 @@ impl IdleStore {
     }
 }
 
-/// A live memory, and its last sign of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
-    /// The memory.
     pub memory_id: MemoryId,
-    /// Whether it never expires.
     pub is_pinned: bool,
-    /// Its expiry time.
     pub expires_at: Option<Timestamp>,
     /// The latest read, write or restoration, as far as it is flushed.
     pub alive_at: Timestamp,
 }
 
-/// A memory whose expiry time has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Due {
-    /// When it expired.
     pub expires_at: Timestamp,
-    /// Its tenant.
     pub tenant_id: TenantId,
-    /// Its store.
     pub store_id: StoreId,
-    /// The memory.
     pub memory_id: MemoryId,
 }
 
 impl Life {
-    /// Whether its expiry time has come.
     pub fn is_due(&self, now: Timestamp) -> bool {
         !self.is_pinned && self.expires_at.is_some_and(|expires_at| expires_at <= now)
     }
@@ -170,32 +154,26 @@ impl Life {
 /// an agent may be working on a copy of them.
 pub const SESSION_KEEPS_FOR: Duration = Duration::from_hours(24);
 
-/// Why memories expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpirationCause {
-    /// They were unused for their store's period.
+    /// The memories were unused for their store's period.
     Unused {
         /// The period used to select them.
         expiry: Expiry,
-        /// The time by which they had expired.
+        /// The time by which the memories had expired.
         until: Timestamp,
     },
-    /// Their expiry time has come.
+    /// The expiry time of the memories has come.
     Due,
 }
 
-/// Memories to expire.
 #[derive(Debug, Clone)]
 pub struct Expiration {
-    /// The store.
     pub store_id: StoreId,
-    /// Why they expire.
     pub cause: ExpirationCause,
-    /// The memories, each with the id of the version that deletes it.
+    /// Each memory has the id of the version that deletes it.
     pub memories: Vec<(MemoryId, VersionId)>,
-    /// The time of the deletion.
     pub now: Timestamp,
-    /// The replica that deletes them.
     pub replica: Uuid,
 }
 
@@ -234,14 +212,12 @@ impl Expiration {
     }
 }
 
-/// Finds and deletes unused memories; for the jobs.
 #[derive(Debug, Clone)]
 pub struct UnusedMemories(pub(crate) Database);
 
-/// The effective period of a store.
 struct EffectivePeriod(Expiry);
 
-/// A memory, unless it is deleted.
+/// `None`: the memory is deleted.
 struct LiveRow(Option<(Head, Life)>);
 
 from_row!(Due { expires_at, tenant_id, store_id, memory_id });
@@ -284,14 +260,9 @@ impl FromRow for LiveRow {
 }
 
 impl UnusedMemories {
-    /// The progress of the replicas in flushing read times.
-    ///
-    /// A replica without a heartbeat for [`FORGOTTEN_AFTER`] counts as dead, and its
-    /// last reads are lost. A replica with a heartbeat within [`LIVES_FOR`] that is
-    /// behind by more than that is stalled.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// A replica without a heartbeat for [`FORGOTTEN_AFTER`] counts as dead, and its last
+    /// reads are lost. A replica with a heartbeat within [`LIVES_FOR`] that is behind by
+    /// more than that is stalled.
     pub async fn access_flush(&self, now: Timestamp) -> Result<AccessFlush, IndexError> {
         let mut tx = self.0.read_one("access_flush", Role::Job(None)).await?;
         let query = tx.query(ACCESS_FLUSH).bind(now.minus(FORGOTTEN_AFTER));
@@ -304,9 +275,6 @@ impl UnusedMemories {
 
     /// Stores that may have expired memories, by tenant and id; leaves out stores
     /// without a period.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn idle_stores(&self, wanted: &IdleStores) -> Result<Vec<IdleStore>, IndexError> {
         let mut tx = self.0.read_one("idle_stores", Role::Job(None)).await?;
         let query = tx.query(match wanted.period_of {
@@ -318,9 +286,6 @@ impl UnusedMemories {
     }
 
     /// The live memories of a store, ordered by id.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn lives(
         &self,
         tenant_id: TenantId,
@@ -335,9 +300,6 @@ impl UnusedMemories {
     }
 
     /// Memories whose expiry time had come by `until`, the earliest first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn due(
         &self,
         after: Option<Due>,
@@ -356,13 +318,10 @@ impl UnusedMemories {
         query.bind((after.expires_at, until, limit)).all().await
     }
 
-    /// The last use, or the creation, of a session that has the store attached and is
-    /// not archived, as far as it is flushed; `None`: there is no such session.
+    /// The last use, or the creation, of a session that has the store attached and is not
+    /// archived, as far as uses are flushed; `None`: there is no such session.
     ///
     /// Reads all attachments of the store, so it must be called rarely.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn last_session_use(
         &self,
         tenant_id: TenantId,
@@ -377,13 +336,9 @@ impl UnusedMemories {
 
     /// Deletes expired memories in one commit without an actor; returns their number.
     ///
-    /// Checks each memory again under the store's lock. A memory that was pinned in the
-    /// meantime is kept, and one whose expiry time was changed. An unused memory is
-    /// also kept if it was read or written, if the period has changed, or if a session
-    /// uses the store.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Checks each memory again under the store's lock. Keeps a memory that was pinned in
+    /// the meantime, or whose expiry time was changed. Keeps an unused memory also if it
+    /// was read or written, if the period has changed, or if a session uses the store.
     pub async fn expire(&self, tenant_id: TenantId, expiration: &Expiration) -> Result<u64, IndexError> {
         let store_id = expiration.store_id;
         let mut tx = self.0.write("expire", Role::Tenant(tenant_id)).await?;
@@ -409,9 +364,6 @@ impl UnusedMemories {
     }
 
     /// Records a lower bound of the last sign of life of a store's live memories.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn set_idle_since(
         &self,
         tenant_id: TenantId,

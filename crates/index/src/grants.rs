@@ -62,25 +62,20 @@ impl Account {
         Some(needed_bytes.saturating_add(spare).min(room).max(self.own))
     }
 
-    /// The sum of all grants of the tenant.
     const fn total(&self) -> u64 {
         self.own.saturating_add(self.others)
     }
 }
 
-/// Grants of a tenant's bytes to its stores.
 #[derive(Debug, Clone)]
 pub struct Grants(pub(crate) Database);
 
 impl Grants {
     /// Grants a store enough of its tenant's bytes to hold `needed_bytes`.
     ///
-    /// Grants in chunks while the tenant has room; without room, recalls unused grants
-    /// of its other stores before it refuses. Locks the tenant, then stores by id; only
-    /// commits of stores whose grants it recalls wait for it.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Grants in chunks while the tenant has room. Without room, recalls unused grants of
+    /// the tenant's other stores before it refuses. Locks the tenant, then stores by id;
+    /// only commits of stores whose grants it recalls wait for it.
     pub async fn extend(
         &self,
         tenant_id: TenantId,
@@ -123,7 +118,7 @@ async fn read(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<Opt
     Ok(own.map(unsigned).map(|own| Account { own, others: of_tenant.saturating_sub(own) }))
 }
 
-/// Recalls the unused grants of the tenant's other stores; answers the sum of their
+/// Recalls the unused grants of the tenant's other stores; returns the sum of their
 /// remaining grants.
 async fn recall(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<u64, IndexError> {
     if tx.is_postgres() {

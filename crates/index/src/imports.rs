@@ -18,46 +18,41 @@ const ADVANCE: &str = "UPDATE store SET imported_seq = $4 WHERE tenant_id = $1 A
 const STATE: &str = "SELECT seq, imported_seq, archived_at IS NOT NULL AS is_archived FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
-/// The import of histories.
 #[derive(Debug, Clone)]
 pub struct Imports(pub(crate) Database);
 
 /// The next versions of a history, oldest first.
 #[derive(Debug, Clone)]
 pub struct HistoryPart {
-    /// The store.
     pub store_id: StoreId,
     /// The number of versions that were imported before.
     pub position: i64,
-    /// The versions; each commit has its own time and author.
+    /// Each commit has its own time and author.
     pub commits: Vec<Commit>,
     /// Versions to redact after the commits, by their places in the history, which
     /// begin at 1, with the time and the author of each redaction.
     pub redactions: Vec<(i64, Audited)>,
-    /// The time and the author of the import.
+    /// The time and author of the import.
     pub audited: Audited,
 }
 
-/// The outcome of an import of versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
-    /// All versions were written.
     Imported,
     /// Nothing was written: the import has another position.
     OtherPosition {
         /// The number of imported versions; `None`: the store also has others.
         imported: Option<i64>,
     },
-    /// Nothing was written, because of this commit.
+    /// Nothing was written: the commit at this index was refused.
     Refused(usize, Refusal),
-    /// Nothing was written: this redaction is of no version, or of the content that a
-    /// live memory has at last.
+    /// Nothing was written: the redaction at this index names no version, or names the
+    /// version with the final content of a live memory.
     RedactionRefused(usize),
     /// Nothing was written: the tenant's credentials used up their audit entries.
     OverQuota(OverQuota),
     /// Nothing was written: the store is archived.
     Archived,
-    /// There is no such store.
     NoStore,
 }
 
@@ -69,11 +64,8 @@ impl HistoryPart {
 }
 
 impl Imports {
-    /// Writes a part of a history, as a whole or not at all. The first part gets an
-    /// audit entry.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Writes a part of a history as a whole or not at all. The first part gets an audit
+    /// entry.
     pub async fn write(&self, tenant_id: TenantId, part: &HistoryPart) -> Result<ImportOutcome, IndexError> {
         let store_id = part.store_id;
         let mut tx = self.0.write("import", Role::Tenant(tenant_id)).await?;
@@ -97,7 +89,8 @@ impl Imports {
             }
         }
         for (place, commit) in part.commits.iter().enumerate() {
-            // Its time is that of a version, not of a clock that may have been set back.
+            // The time is that of an imported version, so the rule for a clock that was
+            // ahead must not apply.
             let mut commit = Cow::Borrowed(commit);
             if commit.now < last {
                 commit.to_mut().now = last;

@@ -12,7 +12,8 @@ use crate::audit::record_of_operator;
 use crate::database::{Database, Role, Tx, from_row};
 use crate::model::{Audited, JobRun, RunPlace, job_action};
 
-/// A lease that ends after `$5` was taken by a clock that was ahead, and holds no longer.
+/// A lease that ends after `$5` was taken by a clock that was ahead, and no longer
+/// counts.
 const TAKE_LEASE: &str = "INSERT INTO job AS j (name, owner, lease_until, fence) VALUES ($1, $2, $3, 1) \
     ON CONFLICT (name) DO UPDATE \
     SET owner = excluded.owner, lease_until = excluded.lease_until, fence = j.fence + 1 \
@@ -51,7 +52,6 @@ const LIST: &str = "SELECT r.slot, r.started_at, r.ended_at, \
 /// How long a failed run of the schedule waits before it is repeated.
 pub const FAILED_RUN_RESTS: Duration = Duration::from_mins(5);
 
-/// Leases and records of scheduled jobs.
 #[derive(Debug, Clone)]
 pub struct JobRuns(pub(crate) Database);
 
@@ -62,14 +62,11 @@ from_row! {
 impl JobRuns {
     /// Takes the lease of a job for one slot of its schedule.
     ///
-    /// Answers the fence of the lease, higher than every one before it, or `None`
-    /// when another replica holds the lease or the slot's run has ended. A slot whose
-    /// run never ended (its owner died) can be taken again, and one whose run failed
-    /// after [`FAILED_RUN_RESTS`]. A lease that ends later than twice its length from now
-    /// is of a clock that was ahead: it can be taken.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Returns the fence of the lease, higher than every earlier one, or `None` if
+    /// another replica holds the lease or the slot's run has ended. A slot can be taken
+    /// again if its run never ended (its owner died), or if its run failed at least
+    /// [`FAILED_RUN_RESTS`] ago. A lease that ends later than twice its length from now
+    /// was taken by a clock that was ahead, and can be taken.
     pub async fn claim(
         &self,
         job: &str,
@@ -97,10 +94,7 @@ impl JobRuns {
         Ok(Some(fence))
     }
 
-    /// Extends a lease and stores the job's cursor; `false` when the lease was lost.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Extends a lease and stores the job's cursor; `false`: the lease was lost.
     pub async fn renew(
         &self,
         job: &str,
@@ -115,12 +109,9 @@ impl JobRuns {
         Ok(renewed > 0)
     }
 
-    /// Ends a run with what it did, and releases its lease.
+    /// Ends a run, records its result, and releases its lease.
     ///
-    /// Answers `false`, recording nothing, when the lease was lost.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Returns `false`, and records nothing, if the lease was lost.
     pub async fn finish(
         &self,
         job: &str,
@@ -142,20 +133,15 @@ impl JobRuns {
 
     /// Releases a lease without ending its run; the next claim of its slot continues
     /// it.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn release(&self, job: &str, fence: i64) -> Result<(), IndexError> {
         let mut tx = self.0.write_one("release_run", Role::Shared(None)).await?;
         release(&mut tx, job, fence).await?;
         tx.commit().await
     }
 
-    /// Whether somebody holds the lease of a job, which lasts `length`. One that ends later
-    /// than twice that from now is of a clock that was ahead.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Whether somebody holds the lease of a job, which lasts `length`. A lease that ends
+    /// later than twice `length` from now was taken by a clock that was ahead, and does
+    /// not count.
     pub async fn is_claimed(&self, job: &str, now: Timestamp, length: Duration) -> Result<bool, IndexError> {
         let mut tx = self.0.read_one("run_is_claimed", Role::Shared(None)).await?;
         let latest = now.plus(2 * length);
@@ -163,20 +149,14 @@ impl JobRuns {
     }
 
     /// The cursor of the last run that was interrupted.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn cursor(&self, job: &str) -> Result<Option<String>, IndexError> {
         let mut tx = self.0.read_one("job_cursor", Role::Shared(None)).await?;
         let cursor: Option<Option<String>> = tx.query(CURSOR).bind(job).optional_scalar().await?;
         Ok(cursor.flatten())
     }
 
-    /// Notes that a person asked for a run, in the run's record and in the operator's
-    /// audit.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Records in the run's record and in the operator's audit that a person asked for
+    /// the run.
     pub async fn note_manual(
         &self,
         job: &str,
@@ -192,9 +172,6 @@ impl JobRuns {
     }
 
     /// Runs of a job before a place, newest first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list(
         &self,
         job: &str,

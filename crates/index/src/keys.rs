@@ -44,7 +44,6 @@ const REVOKE: &str = "UPDATE api_key SET revoked_at = $3 WHERE tenant_id = $1 AN
 /// How long a key counts against its tenant's limit after it was revoked.
 pub const REVOKED_KEYS_COUNT_FOR: Duration = Duration::from_hours(30 * 24);
 
-/// API keys of one tenant.
 #[derive(Debug, Clone)]
 pub struct ApiKeys(pub(crate) Database);
 
@@ -59,9 +58,6 @@ impl ApiKeys {
     ///
     /// Keys revoked within [`REVOKED_KEYS_COUNT_FOR`] count, so that a tenant cannot
     /// make any number of keys by revoking them.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn create(
         &self,
         key: &ApiKey,
@@ -88,9 +84,6 @@ impl ApiKeys {
     }
 
     /// Finds a key, also a revoked one.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn find(
         &self,
         tenant_id: TenantId,
@@ -103,9 +96,6 @@ impl ApiKeys {
     }
 
     /// Lists keys with ids before one, newest id first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list(
         &self,
         tenant_id: TenantId,
@@ -123,9 +113,6 @@ impl ApiKeys {
     /// Revokes a key; `None`: there is no such key.
     ///
     /// Idempotent: a revoked key keeps the time at which it was revoked.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn revoke(
         &self,
         tenant_id: TenantId,
@@ -154,9 +141,6 @@ impl ApiKeys {
 
     /// Writes when keys of any tenant were used, in one transaction; a time never moves
     /// back.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn flush_use(&self, uses: &[KeyUse]) -> Result<(), IndexError> {
         let uses = uses.iter().map(|used| (used.tenant_id, used.api_key_id.uuid(), used.used_at));
         let table = ["api_key", "api_key_id"];
@@ -172,7 +156,7 @@ async fn find(
     tx.query(FIND).bind((tenant_id, api_key_id)).optional().await
 }
 
-/// Why a key is not created. Locks the tenant.
+/// The reason to refuse a new key. Locks the tenant.
 async fn refuse(
     tx: &mut Tx,
     tenant_id: TenantId,

@@ -1,14 +1,14 @@
 //! Metadata: which memory is at which path, in which version, under which blob.
 //!
-//! [`Index`] has a part for each kind of object. Each query and its row exist once for
-//! both databases, [`postgres`] and [`sqlite`].
+//! [`Index`] has a part for each kind of object. Both databases, [`postgres`] and
+//! [`sqlite`], share the queries and rows.
 //!
-//! Every method of the request path takes the tenant first and sees only that
-//! tenant. Only the operator and the jobs use parts that cross tenants: [`Tenants`],
-//! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`],
-//! [`AccessTimes`], [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`],
-//! [`Retention`] and [`SearchTerms::unindexed`], and what the jobs use of [`StoreDeletions`] and
-//! [`Erasures`].
+//! Every method of the request path takes the tenant first and sees only that tenant.
+//! Only the operator and the jobs use the parts that cross tenants: [`Tenants`],
+//! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`], [`AccessTimes`],
+//! [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`], [`Retention`] and
+//! [`SearchTerms::unindexed`], and the methods of [`StoreDeletions`] and [`Erasures`]
+//! that the jobs call.
 
 mod access_times;
 mod audit;
@@ -109,68 +109,39 @@ pub use upkeep::{
 pub use usage::{DailyChanges, StoreUsage, Usage, UsedMemory};
 pub use versions::Versions;
 
-/// How long expiry waits for the reads of a replica that sends no heartbeat and has
-/// not ended; longer than network failures usually last.
+/// How long expiry waits for the unwritten read times of a replica that sends no
+/// heartbeat and has not retired; longer than network failures usually last.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
-/// Metadata of every tenant on one of the databases; cheap to clone.
-///
-/// Each part is for one kind of object.
+/// The metadata of all tenants in one database; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Index {
-    /// When memories were last read.
     pub access_times: AccessTimes,
-    /// API keys.
     pub keys: ApiKeys,
-    /// The audit.
     pub audit: AuditLog,
-    /// The changes of stores, for readers that follow them.
     pub changes: Changes,
-    /// The queue of blobs to delete.
     pub blob_deletions: BlobDeletions,
-    /// Content in the database.
     pub contents: Contents,
-    /// Who a credential belongs to.
     pub credentials: Credentials,
-    /// Erasures.
     pub erasures: Erasures,
-    /// Grants of a tenant's bytes to its stores.
     pub grants: Grants,
-    /// The import of histories.
     pub imports: Imports,
-    /// Leases and records of scheduled jobs.
     pub job_runs: JobRuns,
-    /// Memories.
     pub memories: Memories,
-    /// The codes of issuers with which people signed in.
     pub redeemed_codes: RedeemedCodes,
-    /// The redaction of versions.
     pub redactions: Redactions,
-    /// Replicas of the server.
     pub replicas: Replicas,
-    /// The retention of versions.
     pub retention: Retention,
-    /// Search terms of memories.
     pub search: SearchTerms,
-    /// Secrets of the server itself.
     pub secrets: ServerSecrets,
-    /// Sessions, their attachments and events.
     pub sessions: Sessions,
-    /// The deletion of stores.
     pub store_deletions: StoreDeletions,
-    /// Stores of a tenant.
     pub stores: Stores,
-    /// The deletion of tenants.
     pub tenant_deletions: TenantDeletions,
-    /// Tenants, for the operator.
     pub tenants: Tenants,
-    /// Memories that expire because they are unused.
     pub unused: UnusedMemories,
-    /// The rows of every tenant, for the jobs and `keepsake verify`.
     pub upkeep: Upkeep,
-    /// How stores are used.
     pub usage: Usage,
-    /// The history of stores.
     pub versions: Versions,
     database: Database,
 }
@@ -221,7 +192,8 @@ impl Index {
         }
     }
 
-    /// The same index, whose calls are recorded in `metrics`.
+    /// Records calls in `metrics`, and reports the connection pools and the size of
+    /// SQLite's log.
     #[must_use]
     pub fn measured(self, metrics: Metrics) -> Self {
         let measured = Self::new(Database::new(self.database.backend().clone(), metrics));
@@ -229,17 +201,14 @@ impl Index {
         measured
     }
 
-    /// Answers when the database does and its schema is new enough.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Fails if the database does not answer, or if its schema is too old.
     pub async fn check(&self) -> Result<(), IndexError> {
         self.database.check().await
     }
 
     /// Whether other processes may use the index at the same time.
     pub fn is_shared(&self) -> bool {
-        // The process that serves has a lock on the file of SQLite.
+        // On SQLite, the serving process holds a lock that keeps others out.
         matches!(self.database.backend(), Backend::Postgres(_))
     }
 
@@ -251,7 +220,6 @@ impl Index {
         }
     }
 
-    /// What the calls found about the database's disk.
     pub fn disk(&self) -> &Arc<DiskState> {
         self.database.disk()
     }

@@ -28,7 +28,8 @@ const HEADS_BELOW: &str = "SELECT path, size_bytes, memory_id, version_id, head_
     AND deleted_at IS NULL AND EXISTS (SELECT 1 FROM store s \
         WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) ORDER BY path";
 
-/// The columns of a store that a read of memories shows, each after the name of its table.
+/// The columns of a store that a read of memories returns, with the name of the table
+/// before each.
 macro_rules! store_columns {
     ($table:literal) => {
         concat!(
@@ -44,8 +45,8 @@ macro_rules! store_columns {
     };
 }
 
-/// The columns of a memory that a read shows, each after the name of its table, as in
-/// `m.`. `FIND_ALL` has them too.
+/// The columns of a memory that a read returns, with the name of the table before each,
+/// as in `m.`. `FIND_ALL` has them too.
 macro_rules! memory_columns {
     ($table:literal) => {
         memory_columns!($table: path size_bytes memory_id version_id head_seq blob_id sha256 claimed_by
@@ -56,7 +57,7 @@ macro_rules! memory_columns {
     };
 }
 
-/// The same columns of a directory.
+/// The columns of `memory_columns`, for a directory.
 macro_rules! columns_of_directory {
     () => {
         "path, bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
@@ -122,7 +123,6 @@ const CHILDREN: [&str; 2] = [
     ORDER BY name LIMIT $4 + 0)",
 ];
 
-/// Memories of one store.
 #[derive(Debug, Clone)]
 pub struct Memories {
     database: Database,
@@ -130,7 +130,7 @@ pub struct Memories {
     commits: Commits,
 }
 
-/// One of several memories; without an id, the row has only the store.
+/// A memory with its store. Without an id, the row has only the store.
 struct FoundRow {
     memory_id: Option<MemoryId>,
     found: FoundMemory,
@@ -219,13 +219,10 @@ impl Memories {
 
     /// Finds the target of a path; `None`: no such store.
     ///
-    /// `path` is `None` for the root. A directory comes with at most `max_entries`
-    /// of its listing, two levels deep in display order, and their total, which takes a
-    /// second query for a path that looks like that of a file; with 0, neither the
-    /// entries nor the total are read.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// `path` is `None` for the root. A directory comes with at most `max_entries` of its
+    /// listing, two levels deep in display order, and with the total of the listing. For
+    /// a path that looks like that of a file, these take a second query. With
+    /// `max_entries` 0, neither is read.
     pub async fn head(
         &self,
         tenant_id: TenantId,
@@ -253,9 +250,6 @@ impl Memories {
     /// `None`: no such store.
     ///
     /// Has at most `max_entries` entries; `total_entries` counts all of them.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn root(
         &self,
         tenant_id: TenantId,
@@ -274,9 +268,6 @@ impl Memories {
     }
 
     /// Every live memory below a directory, in path order.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn heads_below(
         &self,
         tenant_id: TenantId,
@@ -297,21 +288,17 @@ impl Memories {
     /// free, the limits, the store's grant of bytes, and that no blob of the commit
     /// is condemned. A [`CommitOutcome::Refused`] has changed nothing.
     ///
-    /// # Errors
     /// After [`IndexError::OutcomeUnknown`] and [`IndexError::DiskFailed`] the changes
     /// may or may not have been made.
     pub async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError> {
         self.commits.run(&self.database, tenant_id, commit).await
     }
 
-    /// Asks other replicas to let the next edit of a memory by `replica` go first,
-    /// until `until`. Returns whether this was granted. An earlier claim that ends more than
+    /// Asks other replicas to let the next edit of a memory by `replica` go first, until
+    /// `until`. Returns whether this was granted. An earlier claim that ends more than
     /// twice as far in the future was made by a clock that is wrong, and does not count.
     ///
-    /// It is a hint; only the compare-and-set of a commit prevents lost edits.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// A claim is a hint; only the compare-and-set of a commit prevents lost edits.
     pub async fn claim_edit(
         &self,
         tenant_id: TenantId,
@@ -329,9 +316,6 @@ impl Memories {
     }
 
     /// The record of an idempotent call, if it was made after `since`.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn replayed(
         &self,
         tenant_id: TenantId,
@@ -345,9 +329,6 @@ impl Memories {
     }
 
     /// Finds a memory by its id, in one query; `None`: no such store.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn find(
         &self,
         tenant_id: TenantId,
@@ -362,9 +343,6 @@ impl Memories {
 
     /// Finds memories by their ids and at paths, and which of the paths are
     /// directories; `None`: no such store.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn find_all(
         &self,
         tenant_id: TenantId,
@@ -395,9 +373,6 @@ impl Memories {
     ///
     /// Checks, in this order and under the store's lock: the store, a replay,
     /// archiving, and the head.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError> {
         let mut tx = self.database.write("pin", Role::Tenant(tenant_id)).await?;
         let Some(store) = lock_live_store(&mut tx, tenant_id, pin.store_id).await? else {
@@ -434,7 +409,6 @@ impl Memories {
     }
 }
 
-/// A store and its tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct StoreKey {
     pub(crate) tenant_id: TenantId,
@@ -462,8 +436,8 @@ pub(crate) async fn children(
     Ok(entries_of(children.0))
 }
 
-/// Entries of a directory as the statements return them: whether it is a directory (1 or
-/// 0), its path, its bytes.
+/// Entries of a directory as the statements return them: 1 for a directory or 0 for a
+/// file, path, bytes.
 type EntryArrays = Vec<(i64, String, u64)>;
 
 /// Siblings, in display order.
@@ -471,7 +445,8 @@ fn entries_of(arrays: EntryArrays) -> Vec<Entry> {
     let entry =
         |(is_directory, path, size_bytes)| Entry { path, is_directory: is_directory == 1, size_bytes };
     let mut entries: Vec<_> = arrays.into_iter().map(entry).collect();
-    // They are sorted, but an aggregate does not promise to keep that, and takes longer if it must.
+    // The rows are sorted, but an aggregate does not promise to keep their order, and is
+    // slower if it must.
     entries.sort_by(|one, other| name_of(one).cmp(name_of(other)));
     entries
 }

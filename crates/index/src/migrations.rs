@@ -35,12 +35,10 @@ const POSTGRES: &List =
 
 const SQLITE: &List = &[(1, "schema", sql!("sqlite/0001_schema.sql"))];
 
-/// The migrations of the Postgres index.
 pub fn postgres() -> Migrator {
     migrator(POSTGRES)
 }
 
-/// The migrations of the SQLite index.
 pub fn sqlite() -> Migrator {
     migrator(SQLITE)
 }
@@ -56,10 +54,8 @@ fn migrator(list: &'static List) -> Migrator {
     migrator
 }
 
-/// What a migration changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migrated {
-    /// The number of migrations that were applied.
     pub applied: usize,
     /// Whether the database had no schema before.
     pub is_new: bool,
@@ -71,7 +67,7 @@ pub(crate) async fn run<C: Migrate>(
     migrator: &Migrator,
     connection: &mut C,
 ) -> Result<Migrated, MigrateError> {
-    // The migrator takes the same lock again, which one connection may.
+    // The migrator takes the same lock again, which one connection may do.
     connection.lock().await?;
     connection.ensure_migrations_table(&migrator.table_name).await?;
     let before = connection.list_applied_migrations(&migrator.table_name).await?;
@@ -81,7 +77,6 @@ pub(crate) async fn run<C: Migrate>(
     Ok(Migrated { applied: after.len() - before.len(), is_new: before.is_empty() })
 }
 
-/// The version of the newest migration.
 pub(crate) fn newest(migrator: &Migrator) -> i64 {
     migrator.iter().map(|migration| migration.version).max().unwrap_or_default()
 }

@@ -36,9 +36,8 @@ pub use version::{
 
 /// Sets metadata pairs, or removes those without a value.
 ///
-/// # Errors
-/// The number of pairs, if it grows above `limit`. Metadata that exceeds a lowered limit
-/// may still shrink.
+/// Fails with the number of pairs if it grows above `limit`. Metadata that exceeds a
+/// lowered limit may still shrink.
 pub(crate) fn merge_metadata(
     metadata: &mut Map<String, Value>,
     changes: &[(String, Option<String>)],

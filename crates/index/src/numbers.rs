@@ -13,7 +13,7 @@ pub(crate) const FIRST_KEY: BlobKey = BlobKey {
     blob_id: VersionId::from_uuid(Uuid::nil()),
 };
 
-/// Converts a count or size from a row, which is never negative.
+/// A count or size in a row is never negative.
 pub(crate) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! The codes of issuers with which people signed in, so that each of them works once.
+//! The codes of issuers with which people signed in. They are recorded for all replicas,
+//! so that each code works once.
 
 use keepsake_core::Timestamp;
 
@@ -7,15 +8,11 @@ use crate::database::{Database, Role};
 
 const ADD: &str = "INSERT INTO redeemed_code (code_sha256, redeemed_at) VALUES ($1, $2) ON CONFLICT (code_sha256) DO NOTHING";
 
-/// The codes of issuers with which people signed in, for all replicas.
 #[derive(Debug, Clone)]
 pub struct RedeemedCodes(pub(crate) Database);
 
 impl RedeemedCodes {
     /// Records a code; `false`: it was used before.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn add(&self, code_sha256: &[u8; 32], now: Timestamp) -> Result<bool, IndexError> {
         let mut tx = self.0.write_one("add_redeemed_code", Role::Shared(None)).await?;
         let query = tx.query(ADD).bind(code_sha256.as_slice()).bind(now);

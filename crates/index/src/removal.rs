@@ -10,7 +10,7 @@
 //! 2. select rows;
 //! 3. delete them; a redaction clears the version's row instead;
 //! 4. queue for deletion the blobs that no version references any longer;
-//! 5. move the store's counters and its purge epoch, so that caches drop the store;
+//! 5. update the store's counters and its purge epoch, so that caches drop the store;
 //! 6. record the request of a tenant or the operator in the audit.
 //!
 //! A deleted store has no readers, so its rows go table by table, and nothing is
@@ -59,7 +59,7 @@ const PLAN_BY_KEYS: &str = "SELECT set_config('plan_cache_mode', 'force_custom_p
 const STORE: &str = "SELECT seq, granted_bytes, deleted_at IS NOT NULL AS is_deleted FROM store \
     WHERE tenant_id = $1 AND store_id = $2";
 
-/// Marks a store as deleted, which hides it from every reader.
+/// Hides a store from every reader.
 const DELETE_STORE: &str = "UPDATE store SET deleted_at = $3, granted_bytes = 0, \
     purge_epoch = purge_epoch + 1 WHERE tenant_id = $1 AND store_id = $2";
 
@@ -77,8 +77,8 @@ const DELETE_VERSIONS_OF: &str = "DELETE FROM version WHERE tenant_id = $1 AND s
         SELECT v.seq FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN_IDS($3) LIMIT $4 + 0) \
     RETURNING blob_id, size_bytes";
 
-/// Whether a blob of the table `ids` is unreferenced: neither the version that
-/// introduced it names it, nor one that shares it.
+/// Whether a blob of the table `ids` is unreferenced: neither the version that introduced
+/// the blob names it, nor one that shares it.
 ///
 /// `OFFSET 0` makes Postgres look up each blob; joined with the history, a plan for an
 /// empty table would read it all. The second condition is a range of one value: with an
@@ -140,7 +140,6 @@ struct Removal<'t> {
     store_id: StoreId,
 }
 
-/// A store's row, as a removal reads it.
 #[derive(Debug, Clone, Copy)]
 struct StoreRow {
     seq: i64,
@@ -148,15 +147,19 @@ struct StoreRow {
     is_deleted: bool,
 }
 
-/// The versions to remove.
 #[derive(Debug)]
 enum Versions<'a> {
     /// One version's content; its row stays.
-    Content { version: &'a ContentRow, audited: &'a Audited },
-    /// Versions by their sequence numbers.
+    Content {
+        version: &'a ContentRow,
+        audited: &'a Audited,
+    },
     At(&'a [i64]),
     /// Versions of these memories, at most `limit`.
-    Of { memories: &'a [MemoryId], limit: i64 },
+    Of {
+        memories: &'a [MemoryId],
+        limit: i64,
+    },
 }
 
 /// A version, as its redaction reads it.
@@ -170,13 +173,12 @@ struct ContentRow {
     redacted_at: Option<Timestamp>,
 }
 
-/// How blobs are queued for deletion.
 #[derive(Debug, Clone, Copy)]
 struct Queue {
     reason: DeletionReason,
-    /// The earliest time of their deletion.
+    /// The earliest time of the deletion.
     not_before: Timestamp,
-    /// The erasure that deletes them, instead of the drain.
+    /// The erasure that deletes the blobs, instead of the drain.
     erasure_id: Option<ErasureId>,
 }
 
@@ -186,24 +188,22 @@ impl Queue {
     }
 }
 
-/// Versions that were removed.
 #[derive(Debug)]
 struct RemovedVersions {
     /// The number of deleted rows.
     versions: u64,
-    /// The blobs that are queued, because no row references them any longer.
+    /// The blobs that were queued, because no row references them any longer.
     blobs: Vec<VersionId>,
     /// Bytes of these blobs.
     bytes: u64,
 }
 
-/// Memories that were removed, and rows that belong to them.
 #[derive(Debug)]
 struct RemovedMemories {
     memories: u64,
     access_times: u64,
     search_documents: u64,
-    /// Those that were live, and their bytes.
+    /// The number of removed memories that were live, and their bytes.
     live: [i64; 2],
 }
 
@@ -224,13 +224,13 @@ impl<'t> Removal<'t> {
         Self { tx, tenant_id, store_id }
     }
 
-    /// A statement about the store; `$1` and `$2` are bound.
+    /// A statement about the store, with `$1` and `$2` bound.
     fn query(&mut self, sql: impl SqlSafeStr) -> Query<'_> {
         let (tenant_id, store_id) = (self.tenant_id, self.store_id);
         self.tx.query(sql).bind((tenant_id, store_id))
     }
 
-    /// The same with lists; see [`Tx::query_with_lists`].
+    /// Like [`Self::query`], with lists; see [`Tx::query_with_lists`].
     fn query_with_lists(&mut self, sql: &str) -> Query<'_> {
         let (tenant_id, store_id) = (self.tenant_id, self.store_id);
         self.tx.query_with_lists(sql).bind((tenant_id, store_id))
@@ -248,7 +248,8 @@ impl<'t> Removal<'t> {
         Ok(self.lock(lock).await?.filter(|store| !store.is_deleted))
     }
 
-    /// Removes versions, queues the blobs that become unreferenced, and counts.
+    /// Removes versions, queues the blobs that become unreferenced, and updates the
+    /// counters.
     async fn remove_versions(
         &mut self,
         selected: Versions<'_>,
@@ -290,7 +291,7 @@ impl<'t> Removal<'t> {
         Ok(())
     }
 
-    /// Queues the unreferenced ones of `blobs`, and returns them. A blob that is
+    /// Queues the unreferenced blobs among `blobs`, and returns them. A blob that is
     /// already queued is returned too; only an erasure takes over its entry.
     async fn queue_unreferenced(
         &mut self,
@@ -362,7 +363,7 @@ impl<'t> Removal<'t> {
     }
 
     /// Subtracts memories, their bytes, versions and their bytes from the store's
-    /// counters, and moves its purge epoch.
+    /// counters, and changes its purge epoch.
     async fn count(&mut self, removed: [i64; 4]) -> Result<(), IndexError> {
         let query = removed.into_iter().fold(self.query(COUNT), Query::bind);
         query.execute().await?;

@@ -24,15 +24,11 @@ const COUNT_GATEWAYS: &str = "SELECT count(*) FROM replica WHERE role IN ('all',
 /// every half minute.
 pub const LIVES_FOR: Duration = Duration::from_secs(90);
 
-/// Replicas of the server.
 #[derive(Debug, Clone)]
 pub struct Replicas(pub(crate) Database);
 
 impl Replicas {
     /// Records that a replica lives, and how far its access times are written.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn beat(
         &self,
         replica: Uuid,
@@ -47,9 +43,6 @@ impl Replicas {
     }
 
     /// Records that a replica has ended and has written all its access times.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn retire(&self, replica: Uuid) -> Result<(), IndexError> {
         let mut tx = self.0.write_one("retire", Role::Shared(None)).await?;
         tx.query(RETIRE).bind(replica).execute().await?;
@@ -57,9 +50,6 @@ impl Replicas {
     }
 
     /// The last heartbeat of each replica, workers included, that has not retired.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn heartbeats(&self) -> Result<HashMap<Uuid, Timestamp>, IndexError> {
         let mut tx = self.0.read_one("heartbeats", Role::Shared(None)).await?;
         let rows: Vec<(Uuid, Timestamp)> = tx.query(HEARTBEATS).all().await?;
@@ -67,9 +57,6 @@ impl Replicas {
     }
 
     /// How many replicas that serve requests had a heartbeat within [`LIVES_FOR`].
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn live_gateways(&self, now: Timestamp) -> Result<u32, IndexError> {
         let mut tx = self.0.read_one("live_gateways", Role::Shared(None)).await?;
         let query = tx.query(COUNT_GATEWAYS);

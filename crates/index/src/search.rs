@@ -75,7 +75,6 @@ const PUT: &str = "INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_
     WHERE search_doc.blob_id IS NULL OR search_doc.blob_id <> excluded.blob_id \
         OR search_doc.analyser < excluded.analyser";
 
-/// The search terms of one content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchRow {
     /// The version of the analyser that made them; higher is newer.
@@ -105,10 +104,10 @@ impl SearchPlace {
     }
 }
 
-/// The state of a replica's search index, to request later changes.
+/// The state of a replica's search index, from which it requests later changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchSince {
-    /// The position up to which it is current; `None`: it is empty.
+    /// The position up to which the search index is current; `None`: it is empty.
     pub place: Option<SearchPlace>,
     /// The version of the analyser whose terms the replica can read.
     pub analyser: u32,
@@ -119,7 +118,6 @@ pub struct SearchSince {
     pub may_be_whole: bool,
 }
 
-/// The changes of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchChanges {
     /// The position of the changes. Content may be read under its purge epoch.
@@ -128,32 +126,26 @@ pub struct SearchChanges {
     /// request had no position, history was removed since, or the database was restored
     /// since.
     pub is_whole: bool,
-    /// The changed memories, unordered.
+    /// Unordered.
     pub memories: Vec<SearchChange>,
 }
 
-/// The change of one memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchChange {
-    /// The memory.
     pub memory_id: MemoryId,
-    /// The memory's current state; `None`: it no longer exists.
+    /// `None`: the memory no longer exists.
     pub head: Option<SearchHead>,
 }
 
 /// The state of a memory that search needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchHead {
-    /// Its path.
     pub path: MemoryPath,
     /// The blob that holds its content.
     pub blob_id: VersionId,
-    /// SHA-256 of its content.
     pub sha256: ContentHash,
-    /// When it was last changed.
     pub updated_at: Timestamp,
-    /// The terms of this content; `None`: it has none, or only those of another
-    /// analyser.
+    /// The terms of this content; `None`: it has none, or only those of another analyser.
     pub terms: Option<Arc<[u8]>>,
 }
 
@@ -177,17 +169,13 @@ pub struct UnindexedPage {
 /// A memory whose content needs analysis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unindexed {
-    /// Its position.
     pub place: MemoryPlace,
-    /// The blob that holds its content.
     pub blob_id: VersionId,
-    /// SHA-256 of its content.
     pub sha256: ContentHash,
     /// The store's purge epoch, under which the content may be read.
     pub purge_epoch: i64,
 }
 
-/// Search terms of memories.
 #[derive(Debug, Clone)]
 pub struct SearchTerms(pub(crate) Database);
 
@@ -198,7 +186,6 @@ struct SinceRow {
     change: Option<SearchChange>,
 }
 
-/// A memory, and whether it needs indexing.
 struct UnindexedRow {
     memory: Unindexed,
     is_unindexed: bool,
@@ -242,9 +229,6 @@ impl SearchTerms {
     ///
     /// The cost grows with the size of the result. The result may include changes after
     /// the returned position and purge epoch; a later call returns those again.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn changes(
         &self,
         tenant_id: TenantId,
@@ -296,9 +280,6 @@ impl SearchTerms {
     }
 
     /// Reads the next `limit` live memories of all tenants after a position.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn unindexed(
         &self,
         after: Option<MemoryPlace>,
@@ -322,9 +303,6 @@ impl SearchTerms {
     ///
     /// Skips a memory if its content has changed, or if it already has terms by the
     /// same or a newer analyser.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn put(
         &self,
         tenant_id: TenantId,

@@ -1,4 +1,5 @@
-//! Secrets that every replica of the server shares.
+//! Secrets of the server itself, which every replica shares and which belong to no
+//! tenant.
 
 use keepsake_core::Timestamp;
 
@@ -15,20 +16,18 @@ const INSERT: &str = "INSERT INTO server_secret (kid, purpose, wrapped_key, not_
 
 const REWRAP: &str = "UPDATE server_secret SET wrapped_key = $3 WHERE kid = $1 AND wrapped_key = $2";
 
-/// An earlier end stays.
+/// A secret that was to end earlier still does.
 const RETIRE_OTHERS: &str = "UPDATE server_secret SET retired_at = \
     CASE WHEN retired_at <= $3 THEN retired_at ELSE $3 END WHERE purpose = $1 AND kid <> $2";
 
 const REMOVE: &str = "DELETE FROM server_secret WHERE kid = $1";
 
-/// A secret as it is stored: wrapped where the operator configured a key for that.
+/// A secret as it is stored: wrapped if the operator configured a key for that.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerSecret {
     /// Key id, unique among all secrets.
     pub kid: String,
-    /// What it is for.
     pub purpose: String,
-    /// Its bytes, as they are stored.
     pub wrapped_key: Vec<u8>,
     /// When it comes into use.
     pub not_before: Timestamp,
@@ -47,7 +46,6 @@ impl std::fmt::Debug for ServerSecret {
     }
 }
 
-/// Secrets of the server itself, which belong to no tenant.
 #[derive(Debug, Clone)]
 pub struct ServerSecrets(pub(crate) Database);
 
@@ -55,9 +53,6 @@ from_row!(ServerSecret { kid, purpose, wrapped_key, not_before, retired_at });
 
 impl ServerSecrets {
     /// All secrets of a purpose, ordered by `not_before`, then by key id.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list(&self, purpose: &str) -> Result<Vec<ServerSecret>, IndexError> {
         let mut tx = self.0.read_one("server_secrets", Role::Shared(None)).await?;
         tx.query(LIST).bind(purpose).all().await
@@ -66,9 +61,6 @@ impl ServerSecrets {
     /// Adds a secret; `false` and no change when its key id is taken.
     ///
     /// When several replicas add the same key id, exactly one gets `true`.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn add(&self, secret: &ServerSecret) -> Result<bool, IndexError> {
         let mut tx = self.0.write_one("add_server_secret", Role::Shared(None)).await?;
         let added = insert(&mut tx, secret).execute().await?;
@@ -78,9 +70,6 @@ impl ServerSecrets {
 
     /// Stores the same secret in another form; `false` when the stored form is not
     /// `from`.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn rewrap(&self, kid: &str, from: &[u8], to: &[u8]) -> Result<bool, IndexError> {
         let mut tx = self.0.write_one("rewrap_server_secret", Role::Shared(None)).await?;
         let changed = tx.query(REWRAP).bind((kid, from, to)).execute().await?;
@@ -88,13 +77,10 @@ impl ServerSecrets {
         Ok(changed > 0)
     }
 
-    /// Adds a secret that the operator asked for, and records it in the operator's
-    /// audit; `false` and no change when its key id is taken.
+    /// Adds a secret that the operator asked for, and records it in the operator's audit;
+    /// `false` and no change when its key id is taken.
     ///
-    /// With `others_until`, all other secrets of the purpose end then.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// With `others_until`, all other secrets of the purpose end at that time.
     pub async fn rotate(
         &self,
         secret: &ServerSecret,
@@ -119,9 +105,6 @@ impl ServerSecrets {
     }
 
     /// Removes a secret; `false` when there is no such secret.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn remove(&self, kid: &str) -> Result<bool, IndexError> {
         let mut tx = self.0.write_one("remove_server_secret", Role::Shared(None)).await?;
         let removed = tx.query(REMOVE).bind(kid).execute().await?;

@@ -29,65 +29,54 @@ keepsake_core::named_enum! {
     }
 }
 
-/// A store that is attached to a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// The attachment's id.
     pub resource_id: ResourceId,
-    /// The store.
     pub store_id: StoreId,
-    /// Its position among the attachments.
+    /// The position among the attachments.
     pub position: i64,
-    /// Its directory: one segment of a path, unique in the session.
+    /// The directory of the attachment: one segment of a path, unique in the session.
     pub slug: String,
-    /// The session's access to the store.
     pub access: Access,
-    /// Instructions for the agent about the store.
+    /// For the agent, about the store.
     pub instructions: Option<String>,
     /// The store's name when it was attached.
     pub name: String,
     /// The store's description when it was attached.
     pub description: String,
-    /// When it was attached.
     pub created_at: Timestamp,
-    /// When it was last changed.
     pub updated_at: Timestamp,
 }
 
-/// A session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// Its id.
     pub session_id: SessionId,
-    /// The agent, in the form of API responses.
+    /// In the form of API responses.
     pub agent: JsonText,
-    /// The environment; stored without interpretation.
+    /// Stored without interpretation.
     pub environment_id: String,
-    /// The title.
     pub title: Option<String>,
     /// A JSON object of strings.
     pub metadata: Map<String, Value>,
-    /// Vaults; stored without interpretation.
+    /// Stored without interpretation.
     pub vault_ids: Vec<String>,
-    /// The stores, in their order.
+    /// In their order.
     pub attachments: Vec<Attachment>,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When it or an attachment was last changed.
+    /// When the session or an attachment was last changed.
     pub updated_at: Timestamp,
-    /// When it was archived; an archived session refuses calls.
+    /// An archived session refuses calls.
     pub archived_at: Option<Timestamp>,
-    /// When it was last used by a call, as far as uses are flushed.
+    /// When a call last used the session, as far as uses are flushed.
     pub last_used_at: Option<Timestamp>,
 }
 
 impl Session {
-    /// Finds an attachment.
     pub fn attachment(&self, name: AttachmentName) -> Option<&Attachment> {
         self.attachments.iter().find(|attachment| name.is_of(attachment))
     }
 
-    /// The size of its description: agent, title, metadata, environment, vault ids and
+    /// The size of the description: agent, title, metadata, environment, vault ids and
     /// instructions.
     pub(crate) fn description_bytes(&self) -> u64 {
         let metadata = serde_json::to_string(&self.metadata).map_or(0, |text| text.len());
@@ -106,7 +95,6 @@ impl Session {
 /// A tenant's quotas of sessions, archived ones included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Number of sessions.
     pub sessions: u64,
     /// Bytes of their descriptions together.
     pub session_bytes: u64,
@@ -140,68 +128,51 @@ impl SessionLimits {
     }
 }
 
-/// A session to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSession {
-    /// Its id.
     pub session_id: SessionId,
-    /// The agent, in the form of API responses.
+    /// In the form of API responses.
     pub agent: JsonText,
-    /// The agent's id, a filter of listings.
+    /// A filter of listings.
     pub agent_id: String,
-    /// The agent's version, a filter of listings.
+    /// A filter of listings.
     pub agent_version: i64,
-    /// The environment.
     pub environment_id: String,
-    /// The title.
     pub title: Option<String>,
     /// A JSON object of strings.
     pub metadata: Map<String, Value>,
-    /// Vaults.
     pub vault_ids: Vec<String>,
-    /// The stores, in their order.
+    /// In their order.
     pub attachments: Vec<NewAttachment>,
-    /// The creation time.
     pub created_at: Timestamp,
 }
 
-/// A store to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAttachment {
-    /// The attachment's id.
     pub resource_id: ResourceId,
-    /// The store.
     pub store_id: StoreId,
-    /// The session's access to the store.
     pub access: Access,
-    /// Instructions for the agent about the store.
+    /// For the agent, about the store.
     pub instructions: Option<String>,
 }
 
-/// The outcome of the creation of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionCreation {
-    /// The created session.
     Created(Box<Session>),
     /// The same call created this session earlier.
     Replayed {
-        /// The session.
         session_id: SessionId,
     },
     /// The idempotency key was reused with another request.
     KeyReused,
-    /// A store cannot be attached.
     Refused(AttachmentRefusal),
-    /// A quota of the tenant refuses it.
     OverQuota(OverQuota),
     /// The tenant does not exist, or is being deleted.
     NoTenant,
 }
 
-/// The outcome of a change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionUpdate {
-    /// The changed session.
     Done(Box<Session>),
     /// The same call was made earlier; the current state of the session.
     Replayed(Box<Session>),
@@ -209,9 +180,7 @@ pub enum SessionUpdate {
     KeyReused,
     /// The change is refused; nothing changed.
     Refused(SessionRefusal),
-    /// A quota of the tenant refuses the change.
     OverQuota(OverQuota),
-    /// The session does not exist.
     NoSession,
 }
 
@@ -224,21 +193,16 @@ pub struct SessionListing {
     pub created_to: Option<Timestamp>,
     /// Only sessions with this store attached.
     pub store_id: Option<StoreId>,
-    /// Only sessions of this agent.
     pub agent_id: Option<String>,
-    /// Only sessions of this version of the agent.
     pub agent_version: Option<i64>,
     /// Whether to include sessions that are not archived.
     pub live: bool,
-    /// Whether to include archived sessions.
     pub archived: bool,
     /// Only sessions whose stores are all among these.
     pub only: Option<Vec<StoreId>>,
-    /// Whether the oldest session is listed first.
     pub oldest_first: bool,
     /// The creation time and id of the last session of the previous page.
     pub after: Option<(Timestamp, SessionId)>,
-    /// Maximum number of sessions.
     pub limit: u32,
     /// Maximum bytes of the listed agents; the first session is always listed.
     pub max_agent_bytes: u64,
@@ -272,10 +236,8 @@ pub(crate) struct FoundSession {
     pub(crate) agent_bytes: u64,
 }
 
-/// A page of a listing of sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionPage {
-    /// The sessions.
     pub sessions: Vec<Session>,
     /// The position after which the next page starts; `None`: this is the last page.
     pub next: Option<(Timestamp, SessionId)>,
@@ -294,25 +256,18 @@ impl SessionPage {
     }
 }
 
-/// A use of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionUse {
-    /// The tenant.
     pub tenant_id: TenantId,
-    /// The session.
     pub session_id: SessionId,
-    /// The time of the use.
     pub used_at: Timestamp,
 }
 
 /// A tool call in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEvent {
-    /// The tenant.
     pub tenant_id: TenantId,
-    /// The session.
     pub session_id: SessionId,
-    /// The event.
     pub event_id: EventId,
     /// When the call was executed.
     pub at: Timestamp,
@@ -320,14 +275,12 @@ pub struct SessionEvent {
     pub name: String,
     /// The call's input, without content.
     pub input: Map<String, Value>,
-    /// The target of its paths.
     pub place: Option<EventPlace>,
 }
 
 /// The target of a call's paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventPlace {
-    /// The store.
     pub store_id: StoreId,
     /// The path in the store; for a directory, without a trailing slash.
     pub path: String,
@@ -342,13 +295,11 @@ pub struct EventListing {
     pub from: Option<Timestamp>,
     /// At or before this time.
     pub to: Option<Timestamp>,
-    /// Whether the newest event is listed first.
     pub newest_first: bool,
     /// Only events in these stores or without a store; `None`: all events.
     pub only: Option<Vec<StoreId>>,
     /// The time and id of the last event of the previous page.
     pub after: Option<(Timestamp, EventId)>,
-    /// Maximum number of events.
     pub limit: u32,
 }
 

@@ -58,7 +58,6 @@ const SEQ: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2"
 const LIVE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
-/// Stores of one tenant.
 #[derive(Debug, Clone)]
 pub struct Stores(pub(crate) Database);
 
@@ -72,9 +71,6 @@ from_row! {
 
 impl Stores {
     /// Creates a store, unless the tenant has `stores_limit` of them.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn create(
         &self,
         tenant_id: TenantId,
@@ -113,9 +109,6 @@ impl Stores {
     }
 
     /// Finds a store that is not deleted.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn find(&self, tenant_id: TenantId, store_id: StoreId) -> Result<Option<Store>, IndexError> {
         let mut tx = self.0.read("store", Role::Tenant(tenant_id)).await?;
         let store = tx.query(FIND).bind((tenant_id, store_id)).optional().await?;
@@ -125,9 +118,6 @@ impl Stores {
 
     /// The first `limit` stores by id, of `only` or of all, and whether each has
     /// files below `directory`.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn with_files(
         &self,
         tenant_id: TenantId,
@@ -143,9 +133,6 @@ impl Stores {
     }
 
     /// Lists stores that are not deleted, newest first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list(&self, tenant_id: TenantId, listing: &StoreListing) -> Result<Vec<Store>, IndexError> {
         let (before, before_id) = listing.after.map_or((i64::MAX, Uuid::max()), |(created_at, store_id)| {
             (created_at.as_micros(), store_id.uuid())
@@ -170,9 +157,6 @@ impl Stores {
     /// Changes a store's name, description, metadata, policy and period of expiry.
     ///
     /// `updated_at` changes with the name, description or metadata.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn update(
         &self,
         tenant_id: TenantId,
@@ -217,9 +201,6 @@ impl Stores {
     /// Archives a store, which then refuses new content; `None`: no such store.
     ///
     /// Idempotent: an archived store is unchanged.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn archive(
         &self,
         tenant_id: TenantId,

@@ -40,7 +40,6 @@ const USAGE: &str = "SELECT t.store_count AS stores, t.granted_bytes, \
     FROM tenant t LEFT JOIN store s ON s.tenant_id = $1 AND s.deleted_at IS NULL \
     WHERE t.tenant_id = $1 GROUP BY t.tenant_id, t.store_count, t.granted_bytes";
 
-/// Tenants, for the operator.
 #[derive(Debug, Clone)]
 pub struct Tenants(pub(crate) Database);
 
@@ -53,9 +52,6 @@ from_row! {
 
 impl Tenants {
     /// Creates a tenant; `false` when its external id is taken.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn create(&self, tenant: &Tenant, audited: &Audited) -> Result<bool, IndexError> {
         let tenant_id = tenant.tenant_id;
         let mut tx = self.0.write("create_tenant", Role::Shared(None)).await?;
@@ -79,18 +75,12 @@ impl Tenants {
     }
 
     /// Finds a tenant, also one that is being deleted.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn find(&self, tenant_id: TenantId) -> Result<Option<Tenant>, IndexError> {
         let mut tx = self.0.read_one("tenant", Role::Shared(None)).await?;
         tx.query(FIND).bind(tenant_id).optional().await
     }
 
     /// Lists tenants with ids before one, newest id first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list(
         &self,
         external_id: Option<&str>,
@@ -107,10 +97,6 @@ impl Tenants {
         }
     }
 
-    /// Changes a tenant.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn update(
         &self,
         tenant_id: TenantId,
@@ -141,10 +127,6 @@ impl Tenants {
         Ok(TenantUpdate::Done(Box::new(changed)))
     }
 
-    /// What a tenant holds; `None`: there is no such tenant.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn usage(&self, tenant_id: TenantId) -> Result<Option<TenantUsage>, IndexError> {
         let mut tx = self.0.read_one("usage", Role::Shared(None)).await?;
         tx.query(USAGE).bind(tenant_id).optional().await

@@ -36,9 +36,9 @@ const BLOB_IS_NAMED: &str = "SELECT EXISTS (SELECT 1 FROM store \
         OR EXISTS (SELECT 1 FROM version \
             WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 AND blob_id <> version_id))";
 
-/// The next rows of search terms after a key, and whether each belongs to no memory or has
-/// numbers that no analyser writes. A deletion of their store or tenant has yet to remove
-/// some; these are well.
+/// The next rows of search terms after a key, and whether each is stray: it belongs to no
+/// memory, or has numbers that no analyser writes. A row is not stray if the deletion of
+/// its store or tenant has yet to remove it.
 const TERMS_AFTER: &str = "SELECT d.tenant_id, d.store_id, d.memory_id, \
         (m.memory_id IS NULL OR d.analyser < 1 OR d.length < 0) \
         AND NOT EXISTS (SELECT 1 FROM store s \
@@ -77,18 +77,15 @@ const PRUNE_CALLS: &str = "DELETE FROM idempotency \
 pub struct NamedBlob {
     /// Its key.
     pub key: BlobKey,
-    /// The expected size.
     pub size_bytes: u64,
-    /// The expected hash; `None`: the row's hash is invalid.
+    /// `None`: the hash in the row is invalid.
     pub sha256: Option<ContentHash>,
-    /// Whether readers may still need it: its store is not deleted.
+    /// Whether readers may still need the blob: its store is not deleted.
     pub is_live: bool,
 }
 
-/// The key of a call record.
 pub type CallKey = (TenantId, [u8; 32]);
 
-/// The result of one batch of call records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrunedCalls {
     /// Records that were removed, or would be.
@@ -97,12 +94,9 @@ pub struct PrunedCalls {
     pub last: Option<CallKey>,
 }
 
-/// The counters of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreCounters {
-    /// The tenant.
     pub tenant_id: TenantId,
-    /// The store.
     pub store_id: StoreId,
     /// Live memories.
     pub memory_count: u64,
@@ -134,11 +128,10 @@ impl FromRow for NamedBlob {
 }
 
 impl Upkeep {
-    /// Reads every row of every table; answers what is damaged, in the database's words.
-    /// On SQLite it also checks every page and every index.
+    /// Reads every row of every table; returns the damage, in the database's messages. On
+    /// SQLite it also checks every page and every index.
     ///
-    /// # Errors
-    /// [`IndexError`] if the database cannot be read now.
+    /// Fails if the database cannot be read now.
     pub async fn find_damage(&self) -> Result<Vec<String>, IndexError> {
         let find = async {
             match self.0.backend() {
@@ -155,9 +148,6 @@ impl Upkeep {
     ///
     /// Versions that reference the same blob with the same size and hash give one row.
     /// Versions of deleted stores are included until they are purged.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn named_blobs(
         &self,
         after: Option<&BlobKey>,
@@ -168,11 +158,9 @@ impl Upkeep {
         tx.query(NAMED_BLOBS).bind((after, limit)).all().await
     }
 
-    /// The next `limit` memories with search terms, by tenant, store and memory; and whether
-    /// the terms are stray: of no memory, or with numbers that no analyser writes.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// The next `limit` memories with search terms, by tenant, store and memory; and
+    /// whether the terms are stray: of no memory, or with numbers that no analyser
+    /// writes.
     pub async fn terms_after(
         &self,
         after: Option<MemoryPlace>,
@@ -187,18 +175,12 @@ impl Upkeep {
     }
 
     /// Whether a version of a store that is not deleted references a blob.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn blob_is_named(&self, key: &BlobKey) -> Result<bool, IndexError> {
         let mut tx = self.0.read_one("blob_is_named", Role::Job(None)).await?;
         tx.query(BLOB_IS_NAMED).bind(key).scalar().await
     }
 
     /// The next stores after a given one that are not deleted, by tenant and id.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn stores_after(
         &self,
         after: Option<(TenantId, StoreId)>,
@@ -211,9 +193,6 @@ impl Upkeep {
 
     /// The counters of the next stores after a given one that are not deleted, by
     /// tenant and id.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn counters_after(
         &self,
         after: Option<(TenantId, StoreId)>,
@@ -225,9 +204,6 @@ impl Upkeep {
     }
 
     /// The next tenants after a given one, by id, without those being deleted.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn tenants_after(
         &self,
         after: Option<TenantId>,
@@ -243,15 +219,12 @@ impl Upkeep {
         Ok(tenants.into_iter().map(TenantId::from_uuid).collect())
     }
 
-    /// Counts a store's data and compares the result with its counters; `None`: the
-    /// store does not exist or is deleted.
+    /// Counts a store's data and compares the result with its counters; `None`: the store
+    /// does not exist or is deleted.
     ///
     /// Without `repairs`, it reads one snapshot of the store and takes no lock. With
     /// `repairs`, it counts under the locks of tenant and store, and writes the result;
-    /// it answers the counters as they were before the write.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// it returns the counters as they were before the write.
     pub async fn recount_store(
         &self,
         tenant_id: TenantId,
@@ -283,9 +256,6 @@ impl Upkeep {
 
     /// Counts a tenant's stores and their grants, in the same way as
     /// [`Self::recount_store`].
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn recount_tenant(
         &self,
         tenant_id: TenantId,
@@ -311,9 +281,6 @@ impl Upkeep {
 
     /// Removes records of calls made before a time, among the next `limit` after a
     /// given one; with `is_dry` it only counts them.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn prune_calls(
         &self,
         after: Option<&CallKey>,
@@ -339,11 +306,8 @@ impl Upkeep {
         Ok(PrunedCalls { rows, last })
     }
 
-    /// Removes at most `limit` rows from before a time; with `is_dry` it counts all
-    /// such rows. Answers the number.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Removes at most `limit` rows from before a time; with `is_dry` it counts all such
+    /// rows. Returns the number.
     pub async fn prune(
         &self,
         what: Prunable,

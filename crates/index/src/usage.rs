@@ -1,4 +1,4 @@
-//! Usage: how a store's memories are used, as far as it is written.
+//! Usage: how a store's memories are used, as far as access times are flushed.
 
 use keepsake_core::{Actor, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
 
@@ -6,7 +6,6 @@ use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, from_row};
 use crate::model::Expiry;
 
-/// The usage counters of a store.
 const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.version_count, s.version_bytes, \
     (SELECT count(*) FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL \
         AND NOT EXISTS (SELECT 1 FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
@@ -55,7 +54,6 @@ const DAILY_CHANGES: &str = "SELECT v.created_at / 86400000000 AS day, count(*) 
     FROM (SELECT created_at FROM version WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq DESC LIMIT 20000) v \
     WHERE v.created_at >= $3 GROUP BY v.created_at / 86400000000 ORDER BY v.created_at / 86400000000";
 
-/// The number of changes of a store in one day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DailyChanges {
     /// The day, in days since 1970 (UTC).
@@ -66,7 +64,6 @@ pub struct DailyChanges {
 
 from_row!(DailyChanges { day, changes });
 
-/// How the memories of a store are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUsage {
     /// The expiry by the store's own period.
@@ -86,34 +83,25 @@ pub struct StoreUsage {
     pub timed: Vec<UsedMemory>,
 }
 
-/// A live memory, and its last uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsedMemory {
-    /// The memory.
     pub memory_id: MemoryId,
-    /// Its path.
     pub path: MemoryPath,
-    /// Bytes of its content.
     pub size_bytes: u64,
-    /// Whether it never expires.
     pub is_pinned: bool,
     /// When it expires even if it is used.
     pub expires_at: Option<Timestamp>,
-    /// When it was created.
     pub created_at: Timestamp,
     /// When it was last written.
     pub updated_at: Timestamp,
     /// The last writer; `None`: a job or the operator.
     pub written_by: Option<Actor>,
-    /// When it was last read.
     pub last_read_at: Option<Timestamp>,
-    /// The last reader.
     pub read_by: Option<Actor>,
     /// The latest sign of life recorded with a read.
     pub active_at: Option<Timestamp>,
 }
 
-/// How stores are used.
 #[derive(Debug, Clone)]
 pub struct Usage(pub(crate) Database);
 
@@ -154,9 +142,6 @@ impl Usage {
     /// such store.
     ///
     /// Reads every live memory of the store, so it is for rare calls.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn of_store(
         &self,
         tenant_id: TenantId,
@@ -181,9 +166,6 @@ impl Usage {
 
     /// Counts the changes of a store per day (UTC) since `from`, among its newest
     /// 20,000 versions.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn daily_changes(
         &self,
         tenant_id: TenantId,

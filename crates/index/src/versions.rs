@@ -1,5 +1,4 @@
-//! The history of a store: versions by sequence number and by id, and lists of
-//! them.
+//! The history of a store: look-ups and lists of its versions.
 
 use keepsake_core::{ContentHash, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::AssertSqlSafe;
@@ -48,7 +47,6 @@ const WITH_CONTENT: &str = "SELECT v.version_id FROM version v \
     AND EXISTS (SELECT 1 FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) \
     ORDER BY v.seq DESC LIMIT $4 + 0";
 
-/// The history of one store.
 #[derive(Debug, Clone)]
 pub struct Versions(pub(crate) Database);
 
@@ -58,7 +56,6 @@ struct PageRow {
     version: Option<Version>,
 }
 
-/// The state of a store, and its last sequence number.
 struct StateRow {
     store: StoreState,
     seq: i64,
@@ -100,10 +97,6 @@ impl FromRow for PageRow {
 }
 
 impl Versions {
-    /// Finds the version with a sequence number of the store.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn find_at(
         &self,
         tenant_id: TenantId,
@@ -118,9 +111,6 @@ impl Versions {
     }
 
     /// Finds a version by its id; `None`: the store does not exist.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn find(
         &self,
         tenant_id: TenantId,
@@ -135,9 +125,6 @@ impl Versions {
     }
 
     /// Lists versions, newest first; `None`: the store does not exist.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list(
         &self,
         tenant_id: TenantId,
@@ -158,9 +145,6 @@ impl Versions {
     /// Lists the versions of a store whose content has this hash, newest first.
     ///
     /// Reads the whole history, so it must be called rarely.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn with_content(
         &self,
         tenant_id: TenantId,
@@ -249,7 +233,8 @@ async fn page_of_sqlite(
     Ok(Some(VersionPage { store: state.store, versions }))
 }
 
-/// The name of the kind that imported versions by the actor have; NULL: they do not count.
+/// The name of the kind that imported versions by the actor have; `None`: such versions
+/// do not count.
 fn imported_kind(listing: &VersionListing) -> Option<&'static str> {
     let (kind, _) = listing.actor.as_ref().filter(|_| listing.includes_imported)?;
     Some(kind.imported_name())
@@ -280,11 +265,11 @@ fn list_on_sqlite(listing: &VersionListing) -> String {
     )
 }
 
-/// The lowest sequence number, up to `high`, of the versions created at `at` or
-/// later; on SQLite.
+/// The lowest sequence number, up to `high`, of the versions created at `at` or later; on
+/// SQLite.
 ///
-/// `created_at` does not decrease with `seq`, so a binary search finds it. (Where a clock was
-/// ahead, it does: then a version between the two times may be missed.)
+/// `created_at` does not decrease with `seq`, so a binary search finds it. If a clock was
+/// ahead, `created_at` may decrease, and a version between the two times may be missed.
 async fn first_since(
     tx: &mut Tx,
     tenant_id: TenantId,

@@ -14,32 +14,26 @@ use secrecy::ExposeSecret;
 
 use crate::data_dir::{self, FolderLock};
 
-/// How long a call of the blob store may take, at most.
 const MAX_BLOB_CALL: Duration = Duration::from_secs(30);
 
 /// The open index and object store; holds the lock of a SQLite file.
 #[derive(Debug)]
 pub(crate) struct Backends {
-    /// The metadata.
     pub(crate) index: Index,
-    /// The content; `None`: it is in the index.
+    /// `None` if the content is in the index.
     pub(crate) blobs: Option<Arc<dyn BlobStore>>,
     metrics: Metrics,
     _lock: Option<FolderLock>,
 }
 
 impl Backends {
-    /// Opens both stores; a SQLite file is locked, created and migrated.
-    ///
-    /// # Errors
-    /// [`Failure`] that names the configuration key of the failed store.
+    /// Opens both stores. A SQLite file is locked, created and migrated.
     pub(crate) async fn open(settings: &Settings, metrics: Metrics) -> Result<Self, Failure> {
         let (index, lock) = open_index(&settings.index).await?;
         let blobs = open_blobs(settings, &metrics).await?;
         Ok(Self { index, blobs, metrics, _lock: lock })
     }
 
-    /// An engine on these stores.
     pub(crate) fn engine(&self, settings: &Settings) -> Engine {
         let options = EngineOptions {
             limits: settings.limits.clone(),
@@ -63,9 +57,6 @@ impl Backends {
 /// Connects to the index as a server does, and changes nothing.
 ///
 /// A SQLite file may be open in a running server.
-///
-/// # Errors
-/// [`Failure`] with the reason why a server could not use it.
 pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure> {
     match &settings.url {
         // The first start of a server creates it.
@@ -85,10 +76,7 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure>
     }
 }
 
-/// Opens only the configured object store; `None`: content is in the index.
-///
-/// # Errors
-/// [`Failure`] that names its configuration key.
+/// Opens only the configured object store; `None` if content is in the index.
 pub(crate) async fn open_blobs(
     settings: &Settings,
     metrics: &Metrics,
@@ -97,9 +85,6 @@ pub(crate) async fn open_blobs(
 }
 
 /// Opens the object store at `url` with the configured S3 settings.
-///
-/// # Errors
-/// [`Failure`] that names its configuration key.
 pub(crate) async fn open_blobs_at(
     url: &BlobUrl,
     settings: &Settings,
@@ -139,8 +124,7 @@ async fn open_sqlite(url: &str, file: &Path) -> Result<(SqliteIndex, FolderLock)
     Ok((index, lock))
 }
 
-/// Returns a function for `map_err` that puts `what` before an error of the index, and
-/// classifies it.
+/// For `map_err`: puts `what` before an error of the index, and classifies it.
 fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
     move |error| {
         let class = if error.is_passing() { FailureClass::Unavailable } else { FailureClass::Failed };
@@ -148,10 +132,7 @@ fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
     }
 }
 
-/// Migrates a database to the schema of this binary; answers what it changed.
-///
-/// # Errors
-/// [`Failure`] that names the database.
+/// Migrates a database to the schema of this binary; returns what changed.
 pub(crate) async fn migrate(url: &IndexUrl) -> Result<Migrated, Failure> {
     match url {
         IndexUrl::Sqlite { url, file } => {

@@ -26,18 +26,16 @@ use crate::output::notice;
 /// The context of `serve --dev`.
 pub(crate) const DEV: &str = "dev";
 
-/// All contexts of a user.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Contexts {
-    /// The one that commands use unless another is named.
+    /// The context that commands use unless another is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
     #[serde(default)]
     pub(crate) contexts: BTreeMap<String, Context>,
 }
 
-/// A server, the credential for it, and the store that commands use.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Context {
@@ -56,10 +54,7 @@ impl std::fmt::Debug for Context {
 }
 
 impl Contexts {
-    /// Reads the file; without one there are no contexts.
-    ///
-    /// # Errors
-    /// [`Failure`] that names the file.
+    /// Reads the file; without a file there are no contexts.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let failed = |place: &str, why: &dyn std::fmt::Display| {
             let path = path.display();
@@ -74,7 +69,7 @@ impl Contexts {
             Err(error) => return Err(failed("", &error)),
         };
         toml::from_str(&text).map_err(|error| {
-            // Without its message, which may quote a value, and so a key.
+            // The error's message is left out: it may quote a value, and so a key.
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let (line, column) = before
                 .rsplit_once('\n')
@@ -85,9 +80,6 @@ impl Contexts {
     }
 
     /// Replaces the file atomically.
-    ///
-    /// # Errors
-    /// [`Failure`] that names the file.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
         let failed = || format!("{} cannot be written", path.display());
         let text = toml::to_string(self).map_err(Failure::of(failed()))?;
@@ -104,9 +96,6 @@ impl Contexts {
     }
 
     /// The context of this name, or the current one.
-    ///
-    /// # Errors
-    /// [`Failure`] if there is none of this name.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<Option<(&str, &Context)>, Failure> {
         let Some(name) = name.or(self.current.as_deref()) else {
             return Ok(None);
@@ -132,10 +121,6 @@ fn warn_of_readers(path: &Path) {
     }
 }
 
-/// The file with the contexts of the user.
-///
-/// # Errors
-/// [`Failure`] if the environment names no home folder.
 pub(crate) fn default_file(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
     let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     folder("XDG_CONFIG_HOME")

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 
 use keepsake_config::{Failure, FailureClass};
 
-/// The mode of a data folder: only its owner has access.
 const FOLDER_MODE: u32 = 0o700;
-/// The mode of a file with secrets: only its owner has access.
 const FILE_MODE: u32 = 0o600;
 
 /// Locks a SQLite index against other processes until it is dropped.
@@ -22,17 +20,12 @@ pub(crate) struct FolderLock {
 }
 
 impl FolderLock {
-    /// The lock file of a database file.
     pub(crate) fn file_of(database: &Path) -> PathBuf {
         let mut name = database.as_os_str().to_owned();
         name.push(".lock");
         PathBuf::from(name)
     }
 
-    /// Takes the lock of a database file.
-    ///
-    /// # Errors
-    /// [`Failure`] that names the folder if another process has the lock.
     pub(crate) fn take(database: &Path) -> Result<Self, Failure> {
         // The resolved path, so that all links to the file share one lock.
         let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
@@ -62,9 +55,6 @@ impl FolderLock {
 /// Creates a data folder that only its owner can access.
 ///
 /// The mode of an existing folder is changed only if it is empty.
-///
-/// # Errors
-/// [`Failure`] that names the folder.
 pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
     make_private_folder(folder)?;
     let is_empty = folder.read_dir().map_err(unusable(folder))?.next().is_none();
@@ -74,8 +64,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a function for `map_err` that makes the failure of a folder, and names the file
-/// that is in its place.
+/// For `map_err`: makes the failure of a folder, and names the file that is in its place.
 pub(crate) fn unusable(folder: &Path) -> impl FnOnce(io::Error) -> Failure {
     move |error| {
         let shown = folder.display();
@@ -96,9 +85,6 @@ pub(crate) fn unusable(folder: &Path) -> impl FnOnce(io::Error) -> Failure {
 /// Creates a folder, and its parents, that only its owner can access.
 ///
 /// Existing ones are not changed.
-///
-/// # Errors
-/// [`Failure`] that names the folder.
 pub(crate) fn make_private_folder(folder: &Path) -> Result<(), Failure> {
     let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder);
     made.map_err(unusable(folder))
@@ -108,9 +94,6 @@ pub(crate) fn make_private_folder(folder: &Path) -> Result<(), Failure> {
 ///
 /// Existing ones are not changed. SQLite creates its other files with the mode
 /// of the database file.
-///
-/// # Errors
-/// [`Failure`] that names the folder or the file.
 pub(crate) fn make_private_file(path: &Path) -> Result<(), Failure> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         make_private_folder(folder)?;
@@ -122,9 +105,6 @@ pub(crate) fn make_private_file(path: &Path) -> Result<(), Failure> {
 /// Replaces a file atomically; only its owner can read it.
 ///
 /// After a crash the file has the old content or the new one.
-///
-/// # Errors
-/// The operating system's error.
 pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
     // A file that remained after a crash may have another mode.
@@ -142,10 +122,6 @@ pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// The default data folder of the user.
-///
-/// # Errors
-/// [`Failure`] if neither `XDG_DATA_HOME` nor `HOME` is set.
 pub(crate) fn default_folder(
     variable: impl Fn(&str) -> Option<std::ffi::OsString>,
 ) -> Result<PathBuf, Failure> {

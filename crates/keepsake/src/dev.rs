@@ -26,18 +26,15 @@ use crate::contexts::{self, Context, Contexts};
 use crate::data_dir::write_private_file;
 use crate::output::print;
 
-/// The file that names tenant and store.
 const TENANT_FILE: &str = "dev-tenant.json";
-/// The file that a client reads.
 const CREDENTIALS_FILE: &str = "dev-credentials.json";
 /// The name of the tenant, the store and the key.
 const NAME: &str = "dev";
-/// Files of earlier credentials that are kept.
+/// Maximum number of files of earlier credentials that are kept.
 const MAX_ASIDE: u32 = 1_000;
-/// Tenants, or stores of a tenant, among which one is looked for.
+/// Maximum number of tenants, or stores of a tenant, that are searched.
 const MAX_LOOKED_AT: u32 = 1_000;
 
-/// The tenant and the store of a data folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct DevTenant {
     workspace_id: TenantId,
@@ -57,9 +54,6 @@ pub(crate) struct Credentials {
 ///
 /// A new key is printed once, with example commands. For an existing key only
 /// the file that contains it is printed.
-///
-/// # Errors
-/// [`Failure`] when the index or the folder cannot be written.
 pub(crate) async fn print_credentials(
     engine: &Engine,
     backends: &Backends,
@@ -81,9 +75,6 @@ pub(crate) async fn print_credentials(
 }
 
 /// Prints a link that signs in to the web console once.
-///
-/// # Errors
-/// [`Failure`] when standard output cannot be written.
 pub(crate) fn print_console_link(
     links: &OneTimeLinks,
     credentials: &Credentials,
@@ -100,9 +91,6 @@ pub(crate) fn print_console_link(
 /// Makes the context `dev`, so that the commands find the server.
 ///
 /// It becomes the current context only if there is no other.
-///
-/// # Errors
-/// [`Failure`] when the file with the contexts cannot be read or written.
 pub(crate) fn remember(credentials: &Credentials) -> Result<(), Failure> {
     let path = contexts::default_file(|name| std::env::var_os(name))?;
     let mut contexts = Contexts::read(&path)?;
@@ -116,9 +104,6 @@ pub(crate) fn remember(credentials: &Credentials) -> Result<(), Failure> {
 }
 
 /// Finds or creates tenant, store and key, and prints nothing.
-///
-/// # Errors
-/// As [`print_credentials`].
 pub(crate) async fn find_or_create(
     engine: &Engine,
     backends: &Backends,
@@ -262,7 +247,7 @@ async fn find_store(
     Ok(found.map(|store| store.store_id))
 }
 
-/// The oldest of those named [`NAME`], or the only one; `all` are newest first.
+/// The oldest item named [`NAME`], or the only item; `all` are newest first.
 fn only_or_named<T>(all: &[T], name: impl Fn(&T) -> &str) -> Option<&T> {
     let named = all.iter().rev().find(|one| name(one) == NAME);
     match all {

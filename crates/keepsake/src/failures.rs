@@ -6,19 +6,16 @@ use keepsake_client::ClientError;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_engine::EngineError;
 
-/// Returns a function for `map_err` that puts `what` before the error of a call, and
-/// classifies it.
+/// For `map_err`: puts `what` before the error of a call, and classifies it.
 pub(crate) fn failure_of(what: impl Display) -> impl FnOnce(ClientError) -> Failure {
     move |error| of_client(error).within(what)
 }
 
-/// The failure of a call, with its class.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(crate) fn of_client(error: ClientError) -> Failure {
     Failure::of_class(class_of(&error), error.to_string())
 }
 
-/// The class of a call's error.
 pub(crate) fn class_of(error: &ClientError) -> FailureClass {
     match error.status() {
         _ if matches!(error, ClientError::Setting { .. } | ClientError::WrongUrl { .. }) => {
@@ -32,14 +29,13 @@ pub(crate) fn class_of(error: &ClientError) -> FailureClass {
     }
 }
 
-/// Whether the server says that it does not have a content any more, or a damaged one, which
-/// concerns no other memory.
+/// Whether the server says that a content is missing or damaged, which concerns no other
+/// memory.
 pub(crate) fn is_content_lost(error: &ClientError) -> bool {
     let kinds = ["content_missing", "content_damaged"];
     matches!(error, ClientError::Refused(refusal) if kinds.contains(&refusal.kind.as_str()))
 }
 
-/// The class of an answer with this status.
 pub(crate) const fn class_of_status(status: u16) -> FailureClass {
     match status {
         401 | 403 => FailureClass::NotAllowed,

@@ -41,8 +41,8 @@ pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
     };
     std::panic::set_hook(Box::new(log_panic));
     let registry = tracing_subscriber::registry().with(lines.with_filter(filter));
-    // Fails only if logging was started before. There is no layer instead of an
-    // empty one, because `tracing` caches which events are disabled without it.
+    // Fails only if logging was started before. An empty layer would keep `tracing` from
+    // caching which events are disabled, so there is no layer without a collector.
     let _ = match telemetry.and_then(Telemetry::layer) {
         Some(spans) => registry.with(spans).try_init(),
         None => registry.try_init(),

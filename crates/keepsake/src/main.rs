@@ -3,7 +3,7 @@
 //! The binary starts a server from a [configuration](keepsake_config) and has the
 //! operator's commands. The other crates implement the product.
 
-// Texts of servers and agents are printed by `output` alone.
+// Only `output` prints texts of servers and agents.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod archive;

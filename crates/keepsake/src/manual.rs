@@ -7,10 +7,6 @@ use crate::cli::{Cli, CompletionsArgs, ManArgs};
 use crate::data_dir::unusable;
 use crate::output::print;
 
-/// Prints a shell's completions.
-///
-/// # Errors
-/// [`Failure`] if stdout is closed.
 pub(crate) fn print_completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "keepsake", &mut script);
@@ -18,9 +14,6 @@ pub(crate) fn print_completions(args: &CompletionsArgs) -> Result<(), Failure> {
 }
 
 /// Prints the manual page of the program, or writes those of all commands.
-///
-/// # Errors
-/// [`Failure`] if stdout is closed or the folder cannot be written.
 pub(crate) fn print_manual(args: &ManArgs) -> Result<(), Failure> {
     // Without the commit: packagers compare pages of different builds.
     let command = Cli::command().version(env!("CARGO_PKG_VERSION"));

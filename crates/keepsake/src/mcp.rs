@@ -22,9 +22,6 @@ use crate::{data_dir, dev, logs, signals};
 const NO_SERVER_YET: &str = "http://127.0.0.1:8080";
 
 /// Serves until the client disconnects or a signal arrives.
-///
-/// # Errors
-/// [`Failure`] if it cannot start, or stdin or stdout fails.
 pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
     let shutdown = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
     if args.data_dir.is_some() {
@@ -50,7 +47,6 @@ pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
     }
 }
 
-/// Serves the memories of a folder.
 async fn embedded(args: &McpArgs) -> Result<(), Failure> {
     let folder = match &args.data_dir {
         Some(folder) => folder.clone(),

@@ -1,8 +1,8 @@
-//! A folder that no name and no symbolic link leads out of.
+//! A folder that neither a name nor a symbolic link leads out of.
 //!
 //! The names below it come from servers and archives. Each directory above a file is
-//! opened below the one before it, without following a symbolic link. A link that is
-//! made between a check and a write so leads nowhere either. In contrast to Linux's
+//! opened below the one before it, without following a symbolic link. So a link that is
+//! made between a check and a write leads nowhere either. In contrast to Linux's
 //! `openat2`, this needs nothing that other systems and sandboxes lack.
 
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,6 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Who may use new files and directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// As any program would make them.
@@ -51,10 +50,8 @@ impl Access {
     }
 }
 
-/// How a directory is opened.
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
-/// An open folder.
 #[derive(Debug)]
 pub(crate) struct OpenFolder(OwnedFd);
 
@@ -67,26 +64,17 @@ pub(crate) struct FolderEntry {
 
 impl OpenFolder {
     /// Opens a folder that the user named, which may be a symbolic link.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(openat(CWD, path, DIRECTORY, Mode::empty())?))
     }
 
-    /// The entry of a relative path, whose directories exist.
-    ///
-    /// # Errors
-    /// That of a directory that is missing or is none; an own one if the path leads out of
-    /// the folder, or if a directory is a symbolic link.
+    /// The entry of a relative path, whose directories exist. Refuses a path that leads
+    /// out of the folder, and a directory that is a symbolic link.
     pub(crate) fn entry(&self, path: impl AsRef<Path>) -> io::Result<FolderEntry> {
         self.walk(path.as_ref(), open_directory)
     }
 
     /// As [`OpenFolder::entry`]; missing directories are made.
-    ///
-    /// # Errors
-    /// As [`OpenFolder::entry`].
     pub(crate) fn make_entry(&self, path: impl AsRef<Path>, access: Access) -> io::Result<FolderEntry> {
         self.walk(path.as_ref(), |directory, name| {
             match open_directory(directory, name) {
@@ -117,10 +105,6 @@ impl OpenFolder {
         Ok(FolderEntry { directory, name: (*name).to_owned() })
     }
 
-    /// The names in the folder.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub(crate) fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.0)? {
@@ -135,104 +119,64 @@ impl OpenFolder {
 }
 
 impl FolderEntry {
-    /// The attributes of what is here, also of a symbolic link.
-    ///
-    /// # Errors
-    /// The operating system's error.
+    /// The attributes of the entry; a symbolic link is not followed.
     pub(crate) fn stat(&self) -> io::Result<Stat> {
         Ok(statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// # Errors
-    /// As [`FolderEntry::stat`].
     pub(crate) fn is_file(&self) -> io::Result<bool> {
         Ok(file_type(&self.stat()?) == FileType::RegularFile)
     }
 
-    /// # Errors
-    /// As [`FolderEntry::stat`].
     pub(crate) fn is_directory(&self) -> io::Result<bool> {
         Ok(file_type(&self.stat()?) == FileType::Directory)
     }
 
-    /// Opens a regular file for reading.
-    ///
-    /// # Errors
-    /// The operating system's error, or an own one if it is not a regular file.
+    /// Opens a file for reading; refuses everything but a regular file.
     pub(crate) fn open(&self) -> io::Result<File> {
         open_regular(self.directory.as_fd(), &self.name, OFlags::NOFOLLOW)
     }
 
-    /// Reads a regular file of at most `max_bytes`; `None`: it has more.
-    ///
-    /// # Errors
-    /// As [`FolderEntry::open`].
+    /// Reads a regular file; `None` if it has more than `max_bytes`.
     pub(crate) fn read(&self, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
         read_at_most(self.open()?, max_bytes)
     }
 
-    /// Creates a file where there is nothing.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub(crate) fn create_new(&self, access: Access) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(&self.directory, &self.name, flags, access.of_file())?;
         Ok(File::from(file))
     }
 
-    /// Gives a file the mode of another one.
-    ///
-    /// # Errors
-    /// As [`FolderEntry::open`].
     pub(crate) fn set_mode_of(&self, other: &Stat) -> io::Result<()> {
         Ok(fchmod(self.open()?, Mode::from_raw_mode(other.st_mode))?)
     }
 
-    /// Makes a directory, unless there is one.
-    ///
-    /// # Errors
-    /// The operating system's error.
+    /// Makes a directory, unless it exists.
     pub(crate) fn make_directory(&self, access: Access) -> io::Result<()> {
         make_directory(self.directory.as_fd(), &self.name, access)
     }
 
-    /// Opens a directory.
-    ///
-    /// # Errors
-    /// The operating system's error, or an own one if it is a symbolic link.
+    /// Opens a directory; refuses a symbolic link.
     pub(crate) fn open_folder(&self) -> io::Result<OpenFolder> {
         open_directory(self.directory.as_fd(), &self.name).map(OpenFolder)
     }
 
-    /// Renames what is here; replaces a file or a symbolic link that is there.
-    ///
-    /// # Errors
-    /// The operating system's error.
+    /// Renames the entry; replaces a file or a symbolic link at `to`.
     pub(crate) fn rename(&self, to: &Self) -> io::Result<()> {
         Ok(renameat(&self.directory, &self.name, &to.directory, &to.name)?)
     }
 
     /// As [`FolderEntry::rename`], with flags that not every file system has.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub(crate) fn rename_with(&self, to: &Self, flags: RenameFlags) -> Result<(), Errno> {
         renameat_with(&self.directory, &self.name, &to.directory, &to.name, flags)
     }
 
     /// Removes a file or a symbolic link.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub(crate) fn remove_file(&self) -> io::Result<()> {
         Ok(unlinkat(&self.directory, &self.name, AtFlags::empty())?)
     }
 
-    /// As [`FolderEntry::remove_file`], unless there is nothing.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub(crate) fn remove_file_if_exists(&self) -> io::Result<()> {
         match self.remove_file() {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -241,17 +185,12 @@ impl FolderEntry {
     }
 
     /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub(crate) fn remove_directory(&self) -> io::Result<()> {
         Ok(unlinkat(&self.directory, &self.name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Removes a directory that has no file, with the directories below it.
-    ///
-    /// # Errors
-    /// The operating system's error, such as that of a directory with a file.
+    /// Removes a directory with the directories below it; fails if one of them has a
+    /// file.
     pub(crate) fn remove_directories(&self) -> io::Result<()> {
         let folder = self.open_folder()?;
         for name in folder.names()? {
@@ -264,9 +203,6 @@ impl FolderEntry {
     }
 
     /// Removes a directory with everything in it.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub(crate) fn remove_all(&self) -> io::Result<()> {
         let folder = self.open_folder()?;
         for name in folder.names()? {
@@ -281,27 +217,18 @@ impl FolderEntry {
     }
 
     /// Makes the names in the entry's directory durable.
-    ///
-    /// # Errors
-    /// The operating system's error.
     pub(crate) fn sync_directory(&self) -> io::Result<()> {
         Ok(fsync(&self.directory)?)
     }
 }
 
-/// Reads a regular file that is in a folder of the user, of at most `max_bytes`; `None`: it
-/// has more. A size is not believed: some files are endless and say that they are empty.
-///
-/// # Errors
-/// As [`FolderEntry::open`].
+/// Reads a regular file in a folder of the user; `None` if it has more than `max_bytes`.
+/// The stated size is not believed: some files are endless and state a size of zero.
 pub(crate) fn read_in_folder(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     read_at_most(open_regular(CWD, path.as_os_str(), OFlags::NOFOLLOW)?, max_bytes)
 }
 
 /// As [`read_in_folder`], for a file that the user named, which may be a symbolic link.
-///
-/// # Errors
-/// As [`FolderEntry::open`].
 pub(crate) fn read_named(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     read_at_most(open_regular(CWD, path.as_os_str(), OFlags::empty())?, max_bytes)
 }
@@ -316,10 +243,7 @@ fn open_regular(directory: BorrowedFd<'_>, name: &OsStr, more: OFlags) -> io::Re
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("is not a regular file")) }
 }
 
-/// Reads at most `max_bytes`; `None`: there is more.
-///
-/// # Errors
-/// That of the reader.
+/// Reads at most `max_bytes`; `None` if there are more.
 pub(crate) fn read_at_most(from: impl Read, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let read = from.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;

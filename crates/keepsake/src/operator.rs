@@ -29,18 +29,11 @@ pub(crate) use tenants::run as run_tenant;
 pub(crate) use token_keys::run as run_token_key;
 pub(crate) use verify::run as verify;
 
-/// Prints the OpenAPI document of the HTTP API or of the operator API.
-///
-/// # Errors
-/// [`Failure`] if stdout is closed.
 pub(crate) fn print_openapi(args: &OpenapiArgs) -> Result<(), Failure> {
     print(if args.admin { keepsake_server::operator_openapi() } else { keepsake_server::openapi() })
 }
 
 /// Migrates the database to the schema of this binary, and says what changed.
-///
-/// # Errors
-/// [`Failure`] of the configuration or the database.
 pub(crate) async fn migrate(args: SourceArgs) -> Result<(), Failure> {
     let folder = args.data_dir.clone();
     let url = args.into_sources().merge().migration()?;
@@ -57,9 +50,6 @@ pub(crate) async fn migrate(args: SourceArgs) -> Result<(), Failure> {
 }
 
 /// Creates a memory store in the database.
-///
-/// # Errors
-/// [`Failure`] of the tenant or the database.
 pub(crate) async fn create_store(args: CreateStoreArgs) -> Result<(), Failure> {
     let Some(tenant_id) = args.operator.tenant else {
         return Err(Failure::of_class(FailureClass::Usage, "--tenant is missing"));

@@ -20,11 +20,11 @@ pub(crate) use terminal::{
 };
 pub(crate) use words::{bytes, counted, limit};
 
-/// Prints the result of one command.
 #[derive(Debug, Clone)]
 pub(crate) struct Printer {
     format: OutputFormat,
-    /// Columns of the terminal; `None`: the output is no terminal, lines are not cut.
+    /// Columns of the terminal; `None` if the output is no terminal and lines are not
+    /// cut.
     width: Option<u16>,
     now: Timestamp,
 }
@@ -38,7 +38,6 @@ pub(crate) struct Column {
     format: Format,
 }
 
-/// How a value is shown in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Text,
@@ -50,7 +49,6 @@ enum Format {
     Flag,
     /// Who did something, as the API describes actors.
     Actor,
-    /// A tenant's limits.
     Limits,
     /// When a job runs, and when it does next.
     Schedule,
@@ -101,7 +99,7 @@ impl Column {
         Self::new(header, "", Format::Schedule)
     }
 
-    /// The outcome of a job's run, which is at `pointer`.
+    /// The outcome of a job's run at `pointer`.
     pub(crate) const fn outcome(header: &'static str, pointer: &'static str) -> Self {
         Self::new(header, pointer, Format::Outcome)
     }
@@ -120,15 +118,11 @@ impl Printer {
         Self { format, width: terminal.is_term().then(|| terminal.size().1), now: Timestamp::now() }
     }
 
-    /// Whether the output is for people.
     pub(crate) fn is_table(&self) -> bool {
         self.format == OutputFormat::Table
     }
 
-    /// Prints the items of a list; `none` describes an empty one.
-    ///
-    /// # Errors
-    /// [`Failure`] if stdout is closed.
+    /// `none` describes an empty list.
     pub(crate) fn items(&self, items: &[Value], columns: &[Column], none: &str) -> Result<(), Failure> {
         match self.format {
             OutputFormat::Table if items.is_empty() => {
@@ -143,9 +137,6 @@ impl Printer {
 
     /// Prints one page of a list, and how to get the next one; `none` describes an
     /// empty list.
-    ///
-    /// # Errors
-    /// [`Failure`] if stdout is closed.
     pub(crate) fn page(&self, list: &Value, columns: &[Column], none: &str) -> Result<(), Failure> {
         if self.format == OutputFormat::Json {
             return print(&format!("{list:#}\n"));
@@ -159,9 +150,6 @@ impl Printer {
     }
 
     /// Prints one object, for people as a field per line.
-    ///
-    /// # Errors
-    /// [`Failure`] if stdout is closed.
     pub(crate) fn object(&self, object: &Value, fields: &[Column]) -> Result<(), Failure> {
         self.done_styled(object, || {
             let width = fields.iter().map(|field| field.header.len()).max().unwrap_or_default();
@@ -174,17 +162,11 @@ impl Printer {
     }
 
     /// Prints the object that a command made or changed, for people as a sentence.
-    ///
-    /// # Errors
-    /// [`Failure`] if stdout is closed.
     pub(crate) fn done(&self, object: &Value, sentence: impl FnOnce() -> String) -> Result<(), Failure> {
         self.done_styled(object, || Stream::Stdout.shown(&sentence()).into_owned())
     }
 
     /// As [`Printer::done`], for a text with colours: see [`print_styled`].
-    ///
-    /// # Errors
-    /// [`Failure`] if stdout is closed.
     pub(crate) fn done_styled(&self, object: &Value, text: impl FnOnce() -> String) -> Result<(), Failure> {
         match self.format {
             OutputFormat::Table => print_styled(&text()),
@@ -193,10 +175,8 @@ impl Printer {
         }
     }
 
-    /// Prints a step of a command that goes on. With JSON only the final result has it.
-    ///
-    /// # Errors
-    /// [`Failure`] if stdout is closed.
+    /// Prints a step of a command that goes on. With JSON, only the final result is
+    /// printed.
     pub(crate) fn step(&self, step: &Value, sentence: impl FnOnce() -> String) -> Result<(), Failure> {
         match self.format {
             OutputFormat::Json => Ok(()),
@@ -278,7 +258,7 @@ impl Printer {
     }
 }
 
-/// The name of an actor: its id, or who acts without one.
+/// The id of an actor, or `server`.
 pub(crate) fn actor_name(actor: &Value) -> String {
     let id = ["api_key_id", "session_id", "user_id", "service_account_id"]
         .iter()
@@ -289,7 +269,6 @@ pub(crate) fn actor_name(actor: &Value) -> String {
     }
 }
 
-/// A value as a text.
 fn text_of(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

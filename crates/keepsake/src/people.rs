@@ -20,10 +20,8 @@ pub(crate) use memories::run as run_memory;
 pub(crate) use sessions::{run as run_session, show_audit, show_usage};
 pub(crate) use stores::run as run_store;
 
-/// The path in the API of a path as agents see it.
-///
-/// # Errors
-/// [`Failure`] if the path is absolute and not below `/memories`.
+/// The path in the API of a path as agents see it. Refuses an absolute path that is not
+/// below `/memories`.
 pub(crate) fn api_path(path: &str) -> Result<String, Failure> {
     let below = match path.strip_prefix(AGENT_ROOT) {
         Some(below) if below.is_empty() || below.starts_with('/') => below,

@@ -33,9 +33,6 @@ const CONTENT_MOVES: &str = "`keepsake blobs move` is removing content from its 
 const TIMEOUT_EXIT_CODE: i32 = 1;
 
 /// Serves until a signal arrives.
-///
-/// # Errors
-/// [`Failure`] if it cannot start or its listener fails.
 pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     let lifecycle = signals::lifecycle().map_err(Failure::of("signals cannot be caught"))?;
     let mut sources = args.sources.into_sources();
@@ -108,7 +105,6 @@ async fn open(
     Backends::open(settings, metrics.clone()).await
 }
 
-/// The parts of a running server.
 struct Serving<'a> {
     engine: &'a Engine,
     settings: &'a Settings,
@@ -318,7 +314,6 @@ async fn end(engine: &Engine, backends: &Backends, deadline: Duration) {
     }
 }
 
-/// Exports the remaining metrics and spans.
 async fn end_telemetry(telemetry: Telemetry) {
     let ended = tokio::task::spawn_blocking(move || telemetry.shut_down(EXPORT_TIMEOUT));
     if let Ok(Err(error)) = ended.await {

@@ -24,9 +24,6 @@ pub(crate) struct EndSignals {
 
 impl EndSignals {
     /// From now on, these signals do not end the process by themselves.
-    ///
-    /// # Errors
-    /// The operating system's error if signals cannot be caught.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -35,7 +32,6 @@ impl EndSignals {
         })
     }
 
-    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> SignalKind {
         tokio::select! {
             _ = self.interrupt.recv() => SignalKind::interrupt(),
@@ -44,10 +40,7 @@ impl EndSignals {
         }
     }
 
-    /// Waits for `work`, or for a signal.
-    ///
-    /// # Errors
-    /// That of `work`, or [`interrupted`].
+    /// Waits for `work`; a signal ends it with [`interrupted`].
     pub(crate) async fn or_end<T>(
         &mut self,
         work: impl Future<Output = Result<T, Failure>>,
@@ -59,15 +52,11 @@ impl EndSignals {
     }
 }
 
-/// The failure of a command that a signal ended.
 pub(crate) fn interrupted() -> Failure {
     Failure::new("interrupted")
 }
 
 /// A token that the first signal cancels; the second signal exits immediately.
-///
-/// # Errors
-/// The operating system's error if signals cannot be caught.
 pub(crate) fn shutdown_token() -> io::Result<CancellationToken> {
     lifecycle().map(|lifecycle| lifecycle.draining)
 }
@@ -77,9 +66,6 @@ pub(crate) fn shutdown_token() -> io::Result<CancellationToken> {
 /// SIGTERM comes from an orchestrator: the server drains first, so that load
 /// balancers notice. SIGINT comes from a person who waits: it stops without
 /// draining.
-///
-/// # Errors
-/// The operating system's error if signals cannot be caught.
 pub(crate) fn lifecycle() -> io::Result<Lifecycle> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -102,7 +88,7 @@ pub(crate) fn lifecycle() -> io::Result<Lifecycle> {
             begun.stopping.cancel();
         }
         let second = next().await;
-        // Nobody may read stderr any more.
+        // The write may block if nobody reads stderr any more.
         let flush = tokio::task::spawn_blocking(crate::logs::flush);
         let _ = tokio::time::timeout(FLUSH_LIMIT, flush).await;
         std::process::exit(SIGNAL_EXIT_CODE + second.as_raw_value());

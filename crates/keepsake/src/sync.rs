@@ -50,7 +50,6 @@ use store::Store;
 /// The folder with the state of the synchronisation.
 const PRIVATE_FOLDER: &str = ".keepsake";
 
-/// Why a run ended early.
 #[derive(Debug)]
 enum Stop {
     /// One side lost its files; nothing was deleted.
@@ -72,10 +71,8 @@ impl From<Stop> for Failure {
     }
 }
 
-/// Synchronises a folder once, or until a signal.
-///
-/// # Errors
-/// [`Failure`] of the server or the folder, of class `Conflict` if conflicts were kept.
+/// Synchronises a folder once, or until a signal. A failure of class `Conflict` means
+/// that conflicts were kept.
 pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
     let ending = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
     let setup = async {
@@ -143,7 +140,7 @@ async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Opt
 }
 
 /// Refuses links in place of the private folder and its files, which are named by their
-/// path: a folder from elsewhere must not make this program write beside it.
+/// path: a folder of somebody else must not make this program write beside it.
 fn refuse_links(private: &Path, state_file: &Path) -> Result<(), Failure> {
     let lock_file = FolderLock::file_of(state_file);
     for path in [private, state_file, &lock_file] {

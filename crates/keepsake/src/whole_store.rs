@@ -1,8 +1,8 @@
 //! Reads all memories of a store while others write to it.
 //!
 //! A memory that is moved during a listing may be on no page of it. So the place in the
-//! store's changes is noted before the listing, and what changed since is read again, until
-//! nothing did.
+//! store's changes is noted before the listing, and memories that changed since are read
+//! again, until no memory changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use crate::failures::{class_of, failure_of, is_content_lost};
 const MAX_ROUNDS: usize = 20;
 /// Pages of changes in a round.
 const MAX_PAGES: usize = 100;
-/// A place after all changes of any store: the answer for it names the newest one.
+/// A place after all changes of any store: the answer for it names the newest place.
 const END: &str = "999999999999999999";
 
-/// What reads a whole store.
+/// Called by [`read_all`].
 pub(crate) trait Reader {
     /// Lists all memories, from the beginning.
     async fn list(&mut self) -> Result<(), Failure>;
@@ -34,12 +34,10 @@ pub(crate) trait Reader {
     }
 }
 
-/// Reads a whole store: each memory that existed all the time. If others do not write
-/// to it without a pause, its state at one moment. `store` is the path of the store.
-/// Returns the place of that moment among the changes of the store.
-///
-/// # Errors
-/// [`Failure`] of a request, or if the store changes faster than it is read.
+/// Reads a whole store: each memory that existed all the time. If others pause their
+/// writes, the result is the store's state at one moment. `store` is the path of the
+/// store. Returns the place of that moment among the changes of the store. Fails if the
+/// store changes faster than it is read.
 pub(crate) async fn read_all(
     client: &Client,
     store: &[&str],
@@ -69,19 +67,13 @@ pub(crate) async fn read_all(
     Err(too_fast())
 }
 
-/// The place after the newest change of a store; `None`: its changes cannot be listed.
-///
-/// # Errors
-/// [`Failure`] of the request.
+/// The place after the newest change of a store; `None` if its changes cannot be listed.
 pub(crate) async fn newest_place(client: &Client, store: &[&str]) -> Result<Option<String>, Failure> {
     Ok(Changes::begin(client, store).await?.place)
 }
 
 /// The place after the newest change of a store, if nothing was removed from its history
 /// since another place.
-///
-/// # Errors
-/// As [`read_all`].
 pub(crate) async fn newest_place_since(
     client: &Client,
     store: &[&str],
@@ -103,12 +95,11 @@ fn too_fast() -> Failure {
 struct Changes<'a> {
     client: &'a Client,
     path: Vec<&'a str>,
-    /// `None`: the server does not list changes, as servers of compatible APIs do not, or not
-    /// for this credential.
+    /// `None` if the server does not list changes: servers of compatible APIs do not, and
+    /// some credentials may not read them.
     place: Option<String>,
 }
 
-/// What changed since the last call.
 enum Changed {
     /// The ids of the memories that changed.
     Memories(BTreeSet<String>),
@@ -130,7 +121,7 @@ struct Change {
 }
 
 impl<'a> Changes<'a> {
-    /// From now on.
+    /// The changes from now on.
     async fn begin(client: &'a Client, store: &[&'a str]) -> Result<Self, Failure> {
         let mut changes = Self { client, path: [store, &["changes"]].concat(), place: None };
         changes.place = match changes.page(END).await {
@@ -177,9 +168,6 @@ fn failed(error: ClientError) -> Failure {
 }
 
 /// All memories of a store without their contents, by id.
-///
-/// # Errors
-/// As [`read_all`].
 pub(crate) async fn list<T: DeserializeOwned>(
     client: &Client,
     store: &[&str],
@@ -189,9 +177,6 @@ pub(crate) async fn list<T: DeserializeOwned>(
 }
 
 /// As [`list`], with the place of [`read_all`].
-///
-/// # Errors
-/// As [`read_all`].
 pub(crate) async fn list_with_place<T: DeserializeOwned>(
     client: &Client,
     store: &[&str],
@@ -225,7 +210,7 @@ impl<T: DeserializeOwned> Reader for Lister<'_, T> {
         match read(self.client, self.store, id, "basic").await? {
             Read::Memory(memory) => drop(self.memories.insert(id.to_owned(), memory)),
             Read::Deleted => drop(self.memories.remove(id)),
-            // It is there: a reader must not take it for deleted.
+            // The memory exists: a reader must not take it for deleted.
             Read::ContentLost(_) => {}
         }
         Ok(())
@@ -235,18 +220,13 @@ impl<T: DeserializeOwned> Reader for Lister<'_, T> {
 /// Why a content is left out that the server states wrongly.
 pub(crate) const WRONG_HASH: &str = "its content does not have the SHA-256 that the server states";
 
-/// A memory that was read again.
 pub(crate) enum Read<T> {
     Memory(T),
     Deleted,
-    /// It is there, but not its content, or a damaged one, for this reason.
+    /// The memory exists, but its content is missing or damaged, for this reason.
     ContentLost(String),
 }
 
-/// Reads one memory.
-///
-/// # Errors
-/// [`Failure`] of the request.
 pub(crate) async fn read<T: DeserializeOwned>(
     client: &Client,
     store: &[&str],

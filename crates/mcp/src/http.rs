@@ -20,7 +20,6 @@ use crate::server::{MemoryServer, NotUnicode};
 const VERSION: &str = "mcp-protocol-version";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A response of MCP.
 type McpResponse = Response<BoxBody<Bytes, Infallible>>;
 
 /// Protection against requests of foreign web pages.
@@ -33,7 +32,6 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// Whether pages of this origin may send requests.
     pub fn allows_origin(&self, origin: &str) -> bool {
         let sent = with_port(origin);
         let is_sent = |allowed: &String| {
@@ -78,7 +76,6 @@ impl HttpService {
         Self(StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config))
     }
 
-    /// Answers one authenticated request.
     pub async fn answer(&self, access: Access, mut head: Parts, body: &Bytes) -> McpResponse {
         head.extensions.insert(access);
         // The handler runs in another task, which continues this span.
@@ -136,7 +133,7 @@ impl HttpService {
                     if response.status() != StatusCode::ACCEPTED
                         && response.headers().get(header::CONTENT_TYPE) != Some(&JSON)
                     {
-                        // A header is refused, which all messages have.
+                        // The refused header is one that all messages have.
                         return response;
                     }
                     answers.extend(json_of(response).await);

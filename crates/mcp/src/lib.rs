@@ -18,10 +18,8 @@ use keepsake_engine::{Held, Mounts, Principal};
 
 pub use http::{HttpOptions, HttpService};
 
-/// The caller and its stores.
 #[derive(Clone)]
 pub struct Access {
-    /// The authenticated caller.
     pub principal: Arc<Principal>,
     /// The stores that paths refer to.
     pub mounts: Mounts,

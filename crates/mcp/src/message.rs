@@ -12,9 +12,9 @@ use rmcp::model::{
 use serde_json::value::RawValue;
 use serde_json::{Value, from_value, json};
 
-/// The place of the protocol version in a request, since 2026-07-28.
+/// JSON pointer to the protocol version in a request, since version 2026-07-28.
 pub const VERSION_OF_REQUEST: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
-/// The last protocol version with batches, which is that of a message without a version.
+/// The last protocol version with batches. A message without a version has this version.
 const LAST_WITH_BATCHES: &str = "2025-03-26";
 /// Maximum messages of a batch, which is one request of the tenant's rate.
 const MAX_BATCH: usize = 20;
@@ -22,21 +22,17 @@ const MAX_BATCH: usize = 20;
 /// What a client sent at once.
 #[derive(Debug)]
 pub enum Incoming {
-    /// One message.
     Single(Message),
-    /// Several, of which the requests are answered together. One that cannot be read is
-    /// answered by itself.
+    /// Several messages, of which the requests are answered together. A message that
+    /// cannot be read is answered by an error of its own.
     Batch(Vec<Result<Message, InvalidMessage>>),
 }
 
-/// One message.
 #[derive(Debug)]
 pub struct Message {
-    /// The parsed text.
     pub value: Value,
     /// The text that the client sent, with invalid Unicode replaced.
     pub(crate) text: String,
-    /// The replaced invalid Unicode, if any.
     pub(crate) mended: Option<Mended>,
 }
 
@@ -52,14 +48,12 @@ pub(crate) struct Mended {
     pub(crate) field: String,
 }
 
-/// The kind of a JSON-RPC message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageKind {
-    /// It is answered.
     Request,
-    /// It has no `id` and is never answered.
+    /// Has no `id` and is never answered.
     Notification,
-    /// It answers a request of the server, which sends none.
+    /// Answers a request of the server, which sends none.
     Response,
 }
 
@@ -81,7 +75,6 @@ impl InvalidMessage {
         Self { id, code: ErrorCode::INVALID_REQUEST, why: why.into() }
     }
 
-    /// The answer to the message.
     pub fn answer(&self) -> Value {
         let message = Echo(&self.why).to_string();
         json!({"jsonrpc": "2.0", "id": self.id, "error": {"code": self.code.0, "message": message}})
@@ -95,10 +88,6 @@ impl InvalidMessage {
 
 impl Incoming {
     /// Parses what a client of a protocol version sent.
-    ///
-    /// # Errors
-    /// [`InvalidMessage`] if it is not JSON, or a batch that is empty, too long or
-    /// that the version does not have.
     pub fn read(bytes: &[u8], version: Option<&str>) -> Result<Self, InvalidMessage> {
         let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii();
         if !bytes.starts_with(b"[") {
@@ -150,15 +139,10 @@ impl Message {
         (value, mended.map_or_else(|| text.into_bytes(), |mended| mended.sent))
     }
 
-    /// Whether it begins a connection.
     pub fn is_initialize(&self) -> bool {
         self.value["method"] == "initialize"
     }
 
-    /// The kind of the message, if it can be served.
-    ///
-    /// # Errors
-    /// [`InvalidMessage`] names the field and the rule.
     pub fn kind(&self) -> Result<MessageKind, InvalidMessage> {
         let invalid = |id, why: &str| Err(InvalidMessage::request(id, why));
         let Value::Object(fields) = &self.value else {
@@ -195,7 +179,7 @@ impl Message {
     }
 
     /// Refuses a request whose header names a protocol version that the server does not
-    /// have. One that is named in the request is negotiated.
+    /// have. A version in the request itself is negotiated.
     pub(crate) fn require_version(&self, version: Option<&str>) -> Result<(), InvalidMessage> {
         let known = ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str);
         match version {

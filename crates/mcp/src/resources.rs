@@ -159,7 +159,7 @@ pub(crate) async fn read(
     let of_part = ResourceContents::text(part.content, uri).with_mime_type(mime_type(memory.name()));
     let mut contents = vec![of_part];
     if let Some(next) = part.next_offset {
-        // Beside the part, which stays as it is stored.
+        // A separate content, so that the part stays as it is stored.
         let (total, path) = (part.total_chars, part.path);
         let rest = format!("{of_memory}{OFFSET}{next}");
         let notice = format!(

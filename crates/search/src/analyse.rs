@@ -20,7 +20,6 @@ pub const MAX_TEXT_BYTES: usize = 1 << 20;
 /// Maximum parts of one compound; the rest of a longer one is a new compound.
 const MAX_PARTS: usize = 12;
 
-/// The kind of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A word, or a part of a compound at the same position.
@@ -33,7 +32,6 @@ pub(crate) enum Kind {
     Single,
 }
 
-/// One term of a text.
 #[derive(Debug, Clone)]
 pub(crate) struct Token<'a> {
     pub(crate) term: &'a str,
@@ -85,7 +83,7 @@ const fn plain_word(letter: char) -> Option<Unspaced> {
 }
 
 /// Whether `letter` certainly does not belong to the letter before it: it is not a
-/// mark, a format character or a joiner. `false` is possible for such letters, too.
+/// mark, a format character or a joiner. `false` does not mean the opposite.
 const fn is_apart(letter: char) -> bool {
     matches!(letter, '\0'..='~' | '\u{3000}'..='\u{3020}' | '！'..='～') || plain_unspaced(letter).is_some()
 }

@@ -73,7 +73,6 @@ pub(crate) struct Slot {
     pub(crate) is_live: bool,
 }
 
-/// The fields of a memory that can contain a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field {
     Content,
@@ -109,12 +108,10 @@ impl Postings {
         }
     }
 
-    /// The number of memories in the index.
     pub const fn len(&self) -> usize {
         self.live
     }
 
-    /// Whether the index has no memories.
     pub const fn is_empty(&self) -> bool {
         self.live == 0
     }
@@ -122,11 +119,8 @@ impl Postings {
     /// Sets a memory's path and the row of its content.
     ///
     /// Without a row, or with a row whose head is damaged, search finds the memory only
-    /// by its path.
-    ///
-    /// # Errors
-    /// [`DamagedRow`] if the row's head is damaged. If all postings are built, also
-    /// when the row is damaged later; then search finds the terms before the damage.
+    /// by its path. Damage after the head is reported only if all postings are built; search
+    /// then finds the terms before the damage.
     pub fn set(
         &mut self,
         memory: MemoryId,
@@ -151,7 +145,6 @@ impl Postings {
         length.and(added)
     }
 
-    /// Removes a memory.
     pub fn remove(&mut self, memory: MemoryId) {
         self.retire(memory);
         self.tidy();
@@ -276,7 +269,6 @@ impl Postings {
         Dictionary::of_needed(&self.slots, needed, self.room)
     }
 
-    /// The postings of all slots, if they are built.
     pub(crate) const fn all(&self) -> Option<&Dictionary> {
         self.all.as_ref()
     }
@@ -290,7 +282,6 @@ impl Postings {
         average(self.content_positions, self.contents)
     }
 
-    /// The average length of paths.
     pub(crate) fn average_path_length(&self) -> f64 {
         average(self.path_positions, self.live as u64)
     }

@@ -9,7 +9,6 @@ use crate::analyse::{Kind, Unspaced, analyse, unspaced};
 use crate::function_words::{is_function_word, language_of, mask};
 use crate::stems::{Language, has_forms};
 
-/// Maximum length of a query in characters.
 pub const MAX_QUERY_CHARS: usize = 1_000;
 
 /// Maximum number of ranked terms of a query; further terms are ignored.
@@ -33,18 +32,15 @@ const LONE_WEIGHT: f64 = 0.8;
 /// The weight of one character of a Han word, in addition to its pairs.
 const HAN_WEIGHT: f64 = 0.2;
 
-/// A query that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("has {chars} characters, over the limit of {MAX_QUERY_CHARS}")]
 pub struct QueryTooLong {
-    /// The length of the query.
     pub chars: usize,
 }
 
 /// The unit that the index looks up.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Atom {
-    /// A term.
     Term(String),
     /// Terms that begin with this text, which has two bytes at least.
     Prefix(String),
@@ -70,7 +66,6 @@ pub(crate) struct RankedTerm {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sequence(pub(crate) Vec<(Atom, u32)>);
 
-/// A parsed query.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Query {
     pub(crate) ranked: Vec<RankedTerm>,
@@ -92,10 +87,6 @@ pub(crate) struct PathFilter {
 }
 
 impl Query {
-    /// Parses `text`.
-    ///
-    /// # Errors
-    /// [`QueryTooLong`] when the text has more than [`MAX_QUERY_CHARS`] characters.
     pub fn parse(text: &str) -> Result<Self, QueryTooLong> {
         let chars = text.chars().count();
         if chars > MAX_QUERY_CHARS {
@@ -326,7 +317,7 @@ impl Parser {
                 None => ranked.push(new),
             }
         }
-        // A query of function words only is about these words.
+        // If all words of a query are function words, they are its topic.
         if ranked.iter().all(|one| !one.is_shown) {
             for one in &mut ranked {
                 one.is_shown = true;

@@ -34,12 +34,9 @@ const INDONESIAN_FORM_WEIGHT: f64 = 0.7;
 /// about a second or two. Real queries need far less, even in the largest stores.
 const MAX_READS: u64 = 50_000_000;
 
-/// A hit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The memory's id.
     pub memory: MemoryId,
-    /// The memory's path.
     pub path: MemoryPath,
     /// Higher is better; comparable within one store.
     pub score: f64,

@@ -56,12 +56,10 @@ impl Row {
         collected.unwrap_or_default().into_row()
     }
 
-    /// The row as the index stores it.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The row as the index stores it.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -75,7 +73,6 @@ impl Row {
 /// The location of the pairs of neighbouring characters in a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Pairs {
-    /// The row has no pairs.
     #[default]
     None = 0,
     /// All pairs are in the runs.
@@ -95,7 +92,6 @@ impl Pairs {
     }
 }
 
-/// The terms of a text.
 #[derive(Default)]
 struct Collected {
     /// The length and the text of each occurrence.

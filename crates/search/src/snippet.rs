@@ -19,7 +19,6 @@ const TOLERANCE: f64 = 1e-9;
 /// Replaces the removed part of a cut line.
 const CUT: char = '…';
 
-/// A passage of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snippet {
     /// The line of the passage's start, counted from 1.

@@ -1,7 +1,7 @@
 //! The operator's routes: tenants, their keys and limits, usage, jobs, audit.
 //!
-//! They have a separate listener and token and are never served beside the
-//! public routes. Requests, errors and pages have the same form as there.
+//! These routes have a separate listener and token and are never served beside the public routes.
+//! Requests, errors and pages have the same form as there.
 
 mod api_keys;
 mod audit;
@@ -39,20 +39,19 @@ use crate::error::ApiError;
 use crate::routes::{health, no_such_method, no_such_route};
 use crate::{Lifecycle, ServerOptions};
 
-/// The operator's token, stored only as a hash.
+/// Holds only the hash of the token.
 #[derive(Clone, Copy)]
 pub struct OperatorToken([u8; 32]);
 
 impl OperatorToken {
-    /// Minimum number of characters of a token.
     pub const MIN_CHARS: usize = 32;
 
-    /// Creates the token from its secret; `None`: the secret is too short.
+    /// `None`: the secret has fewer than [`Self::MIN_CHARS`] characters.
     pub fn new(secret: &str) -> Option<Self> {
         (secret.chars().count() >= Self::MIN_CHARS).then(|| Self(hash(secret)))
     }
 
-    /// Compares complete hashes, so that the time does not depend on the input.
+    /// Compares hashes in constant time.
     pub(crate) fn is(&self, presented: &str) -> bool {
         self.0.ct_eq(&hash(presented)).into()
     }
@@ -68,24 +67,19 @@ fn hash(secret: &str) -> [u8; 32] {
     *ContentHash::of(secret.as_bytes()).as_bytes()
 }
 
-/// The configuration of the operator's listener.
 #[derive(Debug, Clone)]
 pub struct OperatorOptions {
-    /// The token that every request must carry.
     pub token: OperatorToken,
-    /// The metrics that `/metrics` returns.
     pub exposition: Exposition,
     /// Whether `/metrics` needs no token.
     pub metrics_without_token: bool,
-    /// The same options as for the public listener.
     pub server: ServerOptions,
 }
 
-/// Marks a request that a local command with database access makes.
+/// Marks a request made by a local command with database access.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByCommand;
 
-/// How the operator acts, as the audit records it.
 pub(super) struct Acting {
     engine: Engine,
     has_token: bool,
@@ -105,13 +99,8 @@ impl FromRequestParts<Engine> for Acting {
     }
 }
 
-/// Answers a request to the operator's routes from a local command.
-///
-/// Runs in process, without listener and token, with the same answers. `path`
-/// is the part after `/admin/v1`.
-///
-/// # Errors
-/// [`OperatorCallError`] when the answer is an error.
+/// Answers a local command's request to the operator's routes, in process, without listener and
+/// token. `path` is the part after `/admin/v1`.
 pub async fn operator_call(
     engine: &Engine,
     method: Method,
@@ -148,16 +137,12 @@ pub async fn operator_call(
     Err(OperatorCallError { status, message })
 }
 
-/// An error of the operator's routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorCallError {
-    /// The status, as over HTTP.
     pub status: StatusCode,
-    /// The reason, for people.
     pub message: String,
 }
 
-/// Builds every route of the operator's listener.
 pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lifecycle) -> Router {
     let (authenticated, _) = v1().split_for_parts();
     let (open, _) = open().split_for_parts();
@@ -201,7 +186,7 @@ fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(audit::of_operator))
 }
 
-/// A route that only the public listener has, or none.
+/// Answers for the operator's listener when the route is a public one or does not exist.
 async fn not_of_operator(uri: OriginalUri, method: Method, headers: HeaderMap) -> Result<Response, ApiError> {
     if method == Method::GET
         && let Some(redirect) = front_page(&uri, &headers)
@@ -223,12 +208,10 @@ fn open() -> OpenApiRouter<Engine> {
     OpenApiRouter::new().routes(routes!(health::live)).routes(routes!(health::ready))
 }
 
-/// The OpenAPI description of the operator's routes.
 pub(crate) fn described() -> OpenApi {
     OpenApiRouter::<Engine>::new().nest("/admin/v1", v1()).merge(open()).into_openapi()
 }
 
-/// Accepts only requests that carry the token.
 pub(crate) async fn require(State(token): State<OperatorToken>, request: Request, next: Next) -> Response {
     let authorization = match only(request.headers(), header::AUTHORIZATION.as_str()) {
         Ok(authorization) => authorization,

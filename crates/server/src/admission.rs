@@ -1,9 +1,7 @@
-//! Admission of requests by the tenant's rate limit and its shares.
+//! Admission of requests by the tenant's rate limit and its shares of requests and memory.
 //!
-//! A tenant has a share of the running requests and of the memory that they
-//! use. Memory is counted in bytes: bodies, the JSON values parsed from them,
-//! content read for answers, and answers until they are sent. A request is
-//! authenticated first: one without a valid credential takes no share.
+//! Memory is counted in bytes: bodies, the JSON values parsed from them, content read for answers,
+//! and answers until they are sent. A request without a valid credential takes no share.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +25,7 @@ use crate::rate::{Rates, Verdict};
 /// Memory of a request besides its body and answer: head, task, spans.
 pub(crate) const REQUEST_BYTES: u64 = 16 << 10;
 
-/// The limits of one process; cheap to clone.
+/// Rate limits and shares of one process; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission(Arc<Limited>);
 
@@ -35,14 +33,12 @@ pub(crate) struct Admission(Arc<Limited>);
 struct Limited {
     engine: Engine,
     rates: Rates,
-    /// Shares of the running requests.
     requests: FairShares,
-    /// Shares of the bytes of memory that they use.
+    /// Shares of memory, in bytes.
     memory: FairShares,
 }
 
 impl Admission {
-    /// Creates the limits with nothing in use.
     pub(crate) fn new(engine: Engine, options: &ServerOptions) -> Self {
         Self(Arc::new(Limited {
             engine,
@@ -53,7 +49,7 @@ impl Admission {
     }
 }
 
-/// The request's shares, for the extractors that read its body, and for MCP,
+/// The shares of a request, as an extension: for the extractors that read its body, and for MCP,
 /// which serves the request in another task.
 #[derive(Clone)]
 pub(crate) struct Holder(pub(crate) Arc<Held>);
@@ -62,8 +58,7 @@ pub(crate) struct Holder(pub(crate) Arc<Held>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unshared;
 
-/// Authenticates a request and admits it, possibly after a short wait, or refuses it at
-/// once.
+/// Authenticates a request, then admits it, possibly after a short wait, or refuses it.
 pub(crate) async fn admit(
     State(Admission(admission)): State<Admission>,
     mut request: Request,
@@ -97,10 +92,10 @@ pub(crate) async fn admit(
     counted(held, response, is_read)
 }
 
-/// Counts an answer until the client has received it.
+/// Charges an answer to the tenant's memory share until the client has received the answer.
 ///
-/// An answer that exceeds the tenant's share is refused if the request only
-/// reads. Otherwise it is sent, and the tenant's next requests are refused.
+/// An answer over the share is refused if the request only reads. Otherwise it is sent, and the
+/// tenant's next requests are refused.
 fn counted(held: Arc<Held>, response: Response, is_read: bool) -> Response {
     if response.extensions().get::<Unshared>().is_some() {
         return response;
@@ -118,14 +113,13 @@ fn counted(held: Arc<Held>, response: Response, is_read: bool) -> Response {
     response.map(|body| holding_until_sent(held, body))
 }
 
-/// Ties the request's shares to the bytes of its answer. The connection drops
-/// the bytes when the system has accepted them, possibly long after the body
-/// has ended.
+/// Holds a request's shares until the operating system has accepted all bytes of its answer,
+/// possibly long after the body has ended.
 pub(crate) fn holding_until_sent<H: Send + Sync + 'static>(held: Arc<H>, body: Body) -> Body {
     Body::new(CountedBody { body, held })
 }
 
-/// The body of an answer; each part of it holds the request's shares.
+/// Each frame of this body holds the request's shares.
 struct CountedBody<H> {
     body: Body,
     held: Arc<H>,
@@ -153,7 +147,6 @@ impl<H: Send + Sync + 'static> HttpBody for CountedBody<H> {
     }
 }
 
-/// Bytes of an answer, with the shares of the request.
 struct Sending<H> {
     bytes: Bytes,
     _held: Arc<H>,

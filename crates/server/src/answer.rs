@@ -1,9 +1,8 @@
 //! Answers in JSON.
 //!
-//! An answer is written into a buffer that its thread keeps, and then copied into an
-//! allocation of its size. A new buffer would grow while the answer is written, and each
-//! growth would allocate and copy the content of a memory again. A buffer that has become
-//! too large to keep is the answer itself.
+//! Each thread keeps a buffer, in which an answer is written and then copied into an allocation of
+//! its exact size: a new buffer for each answer would grow and copy the content several times. A
+//! buffer that has become too large to keep is itself the answer.
 
 use std::cell::Cell;
 
@@ -14,14 +13,13 @@ use serde::Serialize;
 
 use crate::error::ApiError;
 
-/// Maximum capacity of the buffer that a thread keeps, in bytes.
+/// A thread does not keep a buffer of a larger capacity.
 const MAX_KEPT_BYTES: usize = 256 << 10;
 
 thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// An answer with a value as JSON.
 #[derive(Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
 

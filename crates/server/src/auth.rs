@@ -12,7 +12,7 @@ use keepsake_engine::{Engine, Principal};
 use crate::envelope::Serving;
 use crate::error::ApiError;
 
-/// The header with the tenant's id: set in every answer, checked if sent.
+/// The tenant's id: in every answer, and checked if a request sends it.
 pub(crate) const WORKSPACE: &str = "anthropic-workspace-id";
 
 /// Passes the tenant's id to the outermost layer, which also answers when the
@@ -36,8 +36,8 @@ impl Workspace {
 
 /// The caller of a request without a body.
 ///
-/// A handler with a body takes the principal that the body extractor returns:
-/// reading a body may take a minute, and this principal is older than that.
+/// A handler with a body uses the principal of the body extractor, which authenticates again if the
+/// body arrived slowly.
 pub(crate) struct Caller(pub(crate) Arc<Principal>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
@@ -53,7 +53,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Authenticates a request and stores its [`Principal`], or refuses it.
+/// Stores the [`Principal`] of a request in its extensions, or answers with a refusal.
 pub(crate) async fn authenticate(engine: &Engine, request: &mut Request) -> Result<Arc<Principal>, Response> {
     let principal = match principal_of(engine, request.headers()).await {
         Ok(principal) => principal,
@@ -74,7 +74,7 @@ pub(crate) async fn authenticate(engine: &Engine, request: &mut Request) -> Resu
     Ok(principal)
 }
 
-/// The answer to a request without a valid credential; it says how to get one.
+/// A 401 answer says how to get a credential.
 fn refusal(error: ApiError, request: &Request) -> Response {
     let mut response = error.into_response();
     if response.status() == StatusCode::UNAUTHORIZED {
@@ -94,7 +94,6 @@ pub(crate) async fn principal_of(engine: &Engine, headers: &HeaderMap) -> Result
     Ok(principal?)
 }
 
-/// A credential as sent by the client.
 #[derive(Debug, PartialEq, Eq)]
 enum Presented<'a> {
     /// Sent as `x-api-key`, which accepts only API keys.
@@ -103,8 +102,6 @@ enum Presented<'a> {
     Bearer(&'a str),
 }
 
-/// The single credential of a request.
-///
 /// Two different credentials are refused: a component that reads the other one,
 /// such as a proxy, would attribute the request to another caller.
 fn presented(headers: &HeaderMap) -> Result<Presented<'_>, ApiError> {
@@ -135,7 +132,7 @@ pub(crate) fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a 
         .map_err(|_| ApiError::unauthenticated(format!("`{name}` is not ASCII text")))
 }
 
-/// The credential after `Bearer`; other schemes are ignored.
+/// `None`: another scheme than `Bearer`.
 pub(crate) fn bearer(authorization: &str) -> Option<&str> {
     let (scheme, credential) = authorization.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| credential.trim())

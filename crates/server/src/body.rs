@@ -42,39 +42,38 @@ const MAX_DISCARDED_BYTES: usize = 4 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an authentication is valid while the body arrives.
 const AUTHENTICATION_TTL: Duration = Duration::from_secs(1);
-/// The header that makes a request idempotent.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Maximum number of JSON values of a body: far more than any tool's input
-/// needs.
+/// Maximum number of JSON values in a body, nested values included. A tool's input has far fewer.
 pub(crate) const MAX_VALUES: usize = 2_000;
-/// Bytes of memory charged per field of a form, besides its bytes.
+/// Memory charged for each field of a form, in bytes, in addition to the body.
 const FIELD_BYTES: usize = 192;
-/// Instead of a number of bytes: as many as the tenant's limit per memory needs.
+/// Used in place of a maximum body size: the maximum is then six times the tenant's limit
+/// `bytes_per_memory`, plus [`BODY_OVERHEAD_BYTES`].
 const OF_LIMITS: u64 = 0;
-/// Bytes of memory charged per byte of a body: the body, the texts parsed from
-/// it, and the content that is stored.
+/// Memory charged for a body is its size times this factor: the body, the texts parsed from the
+/// body, and the content that is stored.
 const BYTES_PER_BODY_BYTE: usize = 3;
 
-/// A JSON body of at most `MAX` values, read up to `BYTES`, or up to the size that the
-/// tenant's limits allow.
+/// Extracts the caller, the value `T` parsed from a JSON body, and the identity of an idempotent
+/// call if the request has an idempotency key.
 ///
-/// With the caller, authenticated again if the body arrived slowly, and the
-/// identity of the call, if the request has an idempotency key.
+/// A body may have at most `MAX` JSON values and `BYTES` bytes; with [`OF_LIMITS`] the size limit
+/// follows from the tenant's limits. The caller is authenticated again if the body arrived slowly.
 pub(crate) struct JsonBody<T, const MAX: usize = MAX_VALUES, const BYTES: u64 = OF_LIMITS>(
     pub(crate) Arc<Principal>,
     pub(crate) T,
     pub(crate) Option<Idempotency>,
 );
 
-/// A [`JsonBody`] that refuses duplicate fields itself: those in a part that is parsed by
-/// itself refuse only this part.
+/// A [`JsonBody`] whose type `T` refuses duplicate fields itself, so that a duplicate field in one
+/// operation of a batch refuses only that operation.
 pub(crate) struct BodyOfParts<T, const MAX: usize, const BYTES: u64>(
     pub(crate) Arc<Principal>,
     pub(crate) T,
     pub(crate) Option<Idempotency>,
 );
 
-/// A [`JsonBody`] with only optional fields; the body itself is optional too.
+/// A [`JsonBody`] that may be empty, which means an empty object.
 pub(crate) struct OptionalBody<T>(pub(crate) Arc<Principal>, pub(crate) T, pub(crate) Option<Idempotency>);
 
 /// The [`JsonBody`] of a tool call, whose texts may hold invalid Unicode.
@@ -115,7 +114,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Deserializes an optional field that must be an object.
 pub(crate) fn optional_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -174,9 +172,9 @@ impl FromRequest<Engine> for ToolBody {
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         require_json(request.headers())?;
         let mut received = Received::read(request, engine, OF_LIMITS).await?;
-        // First, because it ends at the limit, and mending reads the whole body.
+        // Counted first: counting stops at the limit, and mending reads the whole body.
         received.count_values(MAX_VALUES)?;
-        // Before two names with different invalid characters become the same.
+        // Refused before mending: mending could make two names equal.
         refuse_duplicates(&received.bytes)?;
         let not_unicode = received.mend();
         let (principal, body, call) = received.decoded(engine)?;
@@ -184,8 +182,7 @@ impl FromRequest<Engine> for ToolBody {
     }
 }
 
-/// A JSON request that another protocol parses: its head, and its body within
-/// the tenant's limits.
+/// The head and the JSON body of a request that another protocol parses.
 pub(crate) struct RawJson {
     /// The caller, authenticated again if the body arrived slowly.
     pub(crate) principal: Arc<Principal>,
@@ -204,7 +201,6 @@ impl FromRequest<Engine> for RawJson {
     }
 }
 
-/// A form of the console, read within the tenant's limits.
 pub(crate) struct RawForm {
     /// The caller, authenticated again if the body arrived slowly.
     pub(crate) principal: Arc<Principal>,
@@ -223,18 +219,16 @@ impl FromRequest<Engine> for RawForm {
     }
 }
 
-/// A form of the console with a file.
 pub(crate) struct RawUpload {
     pub(crate) form: RawForm,
-    /// What separates the fields.
+    /// Separates the fields of the form.
     pub(crate) boundary: String,
-    /// The shares of the request, and the bytes of memory that the body holds of them.
+    /// The shares of the request, and how many bytes of its memory share the body holds.
     pub(crate) held: Arc<Held>,
     pub(crate) held_bytes: u64,
 }
 
 impl RawUpload {
-    /// Reads a form of at most `max_bytes`.
     pub(crate) async fn read(request: Request, engine: &Engine, max_bytes: u64) -> Result<Self, ApiError> {
         let boundary = multer::parse_boundary(content_type(request.headers()).unwrap_or_default());
         let boundary = boundary.map_err(|_| ApiError::unsupported_media_type("multipart/form-data"))?;
@@ -254,7 +248,6 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
     value.and_then(|value| value.to_str().ok())
 }
 
-/// Checks that a body is a form.
 pub(crate) fn require_form(headers: &HeaderMap) -> Result<(), ApiError> {
     let content_type = content_type(headers);
     let media_type = content_type.and_then(|value| value.split(';').next()).map(str::trim);
@@ -266,7 +259,7 @@ pub(crate) fn require_form(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::unsupported_media_type("application/x-www-form-urlencoded"))
 }
 
-/// A request that was read completely.
+/// A request whose body was read completely.
 struct Received {
     principal: Arc<Principal>,
     head: Parts,
@@ -283,8 +276,7 @@ impl Received {
         let mut principal = principal.ok_or_else(ApiError::internal)?;
         let held = parts.extensions.get().map(|Holder(held)| Arc::clone(held));
         let held = held.ok_or_else(ApiError::internal)?;
-        // A PATCH is idempotent anyway; the protocol defines keys only for
-        // POST.
+        // A PATCH is idempotent anyway; the protocol defines keys only for POST.
         let is_post = parts.method == Method::POST;
         let key = if is_post { key_of(&parts.headers)? } else { None };
         let deadline = parts.extensions.get().map(|Deadline(deadline)| *deadline);
@@ -301,8 +293,7 @@ impl Received {
             None => read(&parts.headers, body, limit_bytes, deadline, charge).await?,
         };
         if begun.elapsed() > AUTHENTICATION_TTL {
-            // The credential may have been revoked or restricted meanwhile: the
-            // request is served with its current permissions.
+            // The credential may have been revoked or restricted meanwhile.
             principal = principal_of(engine, &parts.headers).await?;
         }
         Ok(Self { principal, head: parts, key, bytes, held })
@@ -315,8 +306,7 @@ impl Received {
         Some(field)
     }
 
-    /// The caller, the value of at most `max` JSON values, and the identity of
-    /// the call.
+    /// Refuses more than `max` JSON values and duplicate fields, then parses the body.
     fn parsed<T: DeserializeOwned>(
         self,
         engine: &Engine,
@@ -327,7 +317,8 @@ impl Received {
         self.decoded(engine)
     }
 
-    /// The same once the values were counted. Duplicate fields were refused, or `T` refuses them.
+    /// Parses a body whose values were counted. Duplicate fields were refused before, or `T`
+    /// refuses them.
     fn decoded<T: DeserializeOwned>(
         self,
         engine: &Engine,
@@ -337,7 +328,7 @@ impl Received {
         Ok((self.principal, body, call))
     }
 
-    /// Limits the values of the body and counts the memory of their tree.
+    /// Refuses a body of more than `max` JSON values and charges the memory of their tree.
     fn count_values(&self, max: usize) -> Result<(), ApiError> {
         let cost = JsonCost::of(&self.bytes, max).map_err(|TooManyValues| {
             ApiError::invalid_request(format!(
@@ -347,7 +338,7 @@ impl Received {
         charge(&self.held, cost.tree_bytes())
     }
 
-    /// Limits the fields of a form and counts the memory of the parsed ones.
+    /// Refuses a form with too many fields and charges the memory of its parsed fields.
     fn count_fields(&self) -> Result<(), ApiError> {
         charge(&self.held, FIELD_BYTES * count_fields(&self.bytes)?)
     }
@@ -364,7 +355,7 @@ impl Received {
     }
 }
 
-/// The number of fields of a form, which is limited before it is parsed.
+/// Counts the fields before the form is parsed, and refuses too many.
 pub(crate) fn count_fields(form: &[u8]) -> Result<usize, ApiError> {
     count_form_fields(form).ok_or_else(|| {
         ApiError::invalid_request(format!("the form must have at most {MAX_FORM_FIELDS} fields"))
@@ -385,8 +376,9 @@ fn key_of(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     Ok(Some(text.to_owned()))
 }
 
-/// Normalizes whitespace and the order of fields. A body that was accepted, but that no tree
-/// can hold as it is, stays as it is: a part of it is kept as text, or refused by itself.
+/// Normalizes whitespace and the order of fields. Returns a body unchanged if no [`Value`] can hold
+/// all of it, such as one with duplicate fields: a part of an accepted body may be kept as raw text
+/// or refused on its own.
 fn canonical(bytes: &[u8]) -> Vec<u8> {
     let canonical = || {
         let mut value: Value = serde_json::from_slice(bytes).ok()?;
@@ -407,18 +399,18 @@ fn refuse_duplicates(json: &[u8]) -> Result<(), ApiError> {
     }
 }
 
-/// Parses a body, in which no object has a field twice.
+/// Refuses a body in which an object has a field twice.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     refuse_duplicates(bytes)?;
     parse_unchecked(bytes)
 }
 
-/// Parses a body whose duplicate fields were refused, or that refuses them itself.
+/// The caller has refused duplicate fields, or `T` refuses them.
 fn parse_unchecked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let (path, why) = (error.path().to_string(), error.inner());
-        // Of a body that is not JSON, there is no path.
+        // The error of a body that is not JSON has no path.
         let place = if [".", "?"].contains(&path.as_str()) { String::new() } else { format!("`{path}`: ") };
         ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
     })?;
@@ -429,21 +421,19 @@ fn parse_unchecked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     Ok(parsed)
 }
 
-/// Parses a time in a field of a body.
 pub(crate) fn parse_time(field: &str, text: &str) -> Result<Timestamp, ApiError> {
     let rule = || ApiError::invalid_request(format!("`{field}` must be a time in RFC 3339 format"));
     Timestamp::parse(text).ok_or_else(rule)
 }
 
-/// Counts bytes of a request's memory.
 fn charge(held: &Held, bytes: usize) -> Result<(), ApiError> {
     let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     let is_allowed = held.memory.try_grow(bytes);
     is_allowed.then_some(()).ok_or_else(ApiError::over_memory)
 }
 
-/// Reads a body that is small enough and does not pause or last too long. Calls
-/// `charge` with the size of each part before keeping it.
+/// Reads a body within a size limit, the deadline and the limit for a pause. Calls `charge` with
+/// the size of each part before keeping it.
 pub(crate) async fn read(
     headers: &HeaderMap,
     mut body: Body,
@@ -483,8 +473,8 @@ pub(crate) async fn read(
     }
 }
 
-/// Reads the beginning of a form with a file, as far as `charge` allows, and discards a limited part
-/// of the rest.
+/// Reads the first `max_bytes` of a form with a file, as far as `charge` allows, and discards a
+/// limited part of the rest.
 pub(crate) async fn read_start(
     mut body: Body,
     max_bytes: usize,
@@ -508,9 +498,8 @@ pub(crate) async fn read_start(
     start.freeze()
 }
 
-/// Reads and discards a limited part of an oversized body. If the server closed
-/// the connection while the client is still sending, the connection could break
-/// before the client receives the answer.
+/// Reads and discards a limited part of an oversized body. Closing the connection while the client
+/// is still sending could break it before the client receives the answer.
 pub(crate) async fn discard(mut body: Body, limit: usize, deadline: Option<Instant>) {
     let until = Instant::now() + DISCARD_TIMEOUT;
     let until = deadline.map_or(until, |deadline| deadline.min(until));
@@ -534,7 +523,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     is_json.then_some(()).ok_or_else(refused)
 }
 
-/// Checks that a body is not compressed.
+/// Refuses a compressed body.
 fn require_plain(headers: &HeaderMap) -> Result<(), ApiError> {
     let encodings = headers.get_all(header::CONTENT_ENCODING).iter();
     let texts = encodings.map(|value| value.to_str().unwrap_or("unknown"));
@@ -545,7 +534,7 @@ fn require_plain(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Removes a byte order mark, which some systems write in front of JSON.
+/// Some systems write a byte order mark in front of JSON.
 fn without_mark(mut bytes: Bytes) -> Bytes {
     if bytes.len() > BYTE_ORDER_MARK.len() && bytes.starts_with(BYTE_ORDER_MARK) {
         bytes.advance(BYTE_ORDER_MARK.len());
@@ -553,7 +542,6 @@ fn without_mark(mut bytes: Bytes) -> Bytes {
     bytes
 }
 
-/// An empty body means an empty object.
 pub(crate) fn or_empty_object(bytes: Bytes) -> Bytes {
     let is_empty = bytes.trim_ascii().is_empty();
     if is_empty { Bytes::from_static(b"{}") } else { bytes }

@@ -1,8 +1,8 @@
 //! The web console within the layers of the API.
 //!
-//! Its crate makes the pages. Here a person's request passes the same steps as a
-//! program's: the cookie becomes a credential, `auth` finds the principal,
-//! `admission` admits it, and the form is read within the tenant's limits.
+//! The crate `keepsake_console` makes the pages. A person's request passes the same steps as a
+//! program's: the cookie becomes a credential, `auth` finds the principal, `admission` admits it,
+//! and the form is read within the tenant's limits.
 
 mod export;
 pub(crate) mod refused;
@@ -39,7 +39,7 @@ use crate::routes::sessions::events::Calls;
 use crate::streams::Subscription;
 use crate::{OperatorOptions, admin, schemas};
 
-/// Maximum bytes of a form that needs no sign-in and carries no text, and of the operator's forms.
+/// Limit of a form that needs no sign-in and carries no text, and of the operator's forms.
 const MAX_SMALL_FORM_BYTES: u64 = 16 << 10;
 
 query_params! {
@@ -51,8 +51,7 @@ query_params! {
     }
 }
 
-/// The pages of people of a tenant, with streams and downloads; and the pages that
-/// receive a file.
+/// The pages of a tenant's people, with streams and downloads, and the pages that receive a file.
 ///
 /// `in_turn` wraps the pages that wait for no other slot.
 pub(crate) fn pages(in_turn: impl FnOnce(Router<Engine>) -> Router<Engine>) -> (Pages, Pages) {
@@ -64,7 +63,6 @@ pub(crate) fn pages(in_turn: impl FnOnce(Router<Engine>) -> Router<Engine>) -> (
     (pages, upload_pages())
 }
 
-/// The console of people of a tenant.
 pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOptions) -> Router<Engine> {
     let in_turn = middleware::from_fn_with_state(engine.clone(), make_in_turn);
     let (pages, uploads) = pages(|router| router.layer(in_turn));
@@ -84,8 +82,8 @@ pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOp
         .layer(Extension(options.clone()))
 }
 
-/// The calls of a session from now on, or those after `after`: the lines of its
-/// table.
+/// Streams the calls of a session after the client's last event, or after `after`, as rows of the
+/// page's table.
 async fn follow_session(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -99,7 +97,7 @@ async fn follow_session(
     Ok(secured(subscription.answer(engine, calls)))
 }
 
-/// A call as the page gets it. JSON, because a line break would end the data.
+/// JSON, because a line break in the row would end the event's data.
 #[expect(clippy::needless_pass_by_value, reason = "the API's stream consumes the event")]
 fn sent_row(event: SessionEvent, now: Timestamp) -> Option<Event> {
     let row = call_row(&event, now)?;
@@ -107,7 +105,6 @@ fn sent_row(event: SessionEvent, now: Timestamp) -> Option<Event> {
     sent.ok()
 }
 
-/// The console of the operator.
 pub(crate) fn operator_console(engine: &Engine, options: &OperatorOptions) -> Router<Engine> {
     let (token, exposition) = (options.token, options.exposition.clone());
     let signed_in = operator_routes()
@@ -131,7 +128,7 @@ pub(crate) fn front_page(uri: &OriginalUri, headers: &HeaderMap) -> Option<Respo
     (uri.0.path() == "/" && is_browser).then(redirect)
 }
 
-/// Turns a refusal of the console into the error of the API.
+/// Turns a refusal of the console into an API error.
 async fn to_api_error(mut response: Response) -> Response {
     let Some(refusal) = refusal_of(&mut response) else {
         return response;
@@ -154,8 +151,8 @@ async fn to_api_error(mut response: Response) -> Response {
     answer
 }
 
-/// Makes the pages of a tenant in few slots: a large one takes some milliseconds of a thread
-/// that serves all tenants.
+/// Limits how many pages are rendered at once: a large page occupies a thread, which serves all
+/// tenants, for some milliseconds.
 async fn make_in_turn(
     State(engine): State<Engine>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -168,7 +165,6 @@ async fn make_in_turn(
     }
 }
 
-/// Reads the form of a request within the tenant's limits.
 async fn read_form(State(engine): State<Engine>, request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         return next.run(request).await;
@@ -183,7 +179,6 @@ async fn read_form(State(engine): State<Engine>, request: Request, next: Next) -
     }
 }
 
-/// Reads a form of the operator, which is small.
 async fn read_small_form(request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         return next.run(request).await;
@@ -199,7 +194,7 @@ async fn read_small_form(request: Request, next: Next) -> Response {
     }
 }
 
-/// Reads a form within limits that are of no tenant, and limits its fields before it is parsed.
+/// Reads a form outside any tenant's limits, and limits its fields before it is parsed.
 async fn read_counted(
     headers: &HeaderMap,
     form: Body,

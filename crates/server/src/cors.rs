@@ -1,8 +1,8 @@
 //! Requests of web pages to MCP.
 //!
-//! A browser first asks whether a page of another origin may send its request (a
-//! preflight, without a credential), and shows the page only answers that name its
-//! origin. Cookies are never allowed: such a page sends its own credential.
+//! A browser first sends a preflight, which has no credential, and shows a page of another origin
+//! only answers that name this origin. Cookies are never allowed: such a page sends its own
+//! credential.
 
 use std::sync::Arc;
 
@@ -14,18 +14,17 @@ use axum::response::{IntoResponse, Response};
 use crate::McpOptions;
 use crate::error::ApiError;
 
-/// MCP has only POST; pages can read that the others are refused.
+/// MCP has only POST. The others are listed so that pages can read their refusal.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
-/// How long browsers may keep the answer to a preflight, in seconds; most cap it at this.
+/// How long browsers may keep the answer to a preflight; most browsers cap it at this value.
 const MAX_AGE_SECONDS: HeaderValue = HeaderValue::from_static("7200");
-/// The headers of answers that pages may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "anthropic-workspace-id, mcp-protocol-version, mcp-session-id, request-id, retry-after, www-authenticate, \
      x-should-retry",
 );
 
-/// Answers preflights, lets pages of allowed origins read all answers, errors included,
-/// and refuses those of other origins.
+/// Answers preflights, lets pages of allowed origins read every answer, and refuses requests of
+/// other origins.
 pub(crate) async fn allow(State(options): State<Arc<McpOptions>>, request: Request, next: Next) -> Response {
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
         return next.run(request).await;

@@ -36,23 +36,21 @@ const MAX_HEADERS_BYTES: usize = 16 << 10;
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
 /// Polled routes, logged at debug level.
 const POLLED_ROUTES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
-/// The headers that may have a credential.
+/// Headers that may carry a credential.
 const CREDENTIAL_HEADERS: &str = "authorization, x-api-key, cookie";
-/// The route name of requests without a route.
 const NO_ROUTE: &str = "none";
 
-/// The deadline of the request; reading its body ends by then.
+/// When the request must have ended; also the limit for reading its body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
 
-/// What every request of a listener needs of its process; cheap to clone.
+/// The process's state that every request of a listener needs; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Serving(Arc<Process>);
 
 #[derive(Debug)]
 pub(crate) struct Process {
     engine: Engine,
-    /// Time limit of a request.
     deadline: Duration,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) sign_in: SignIn,
@@ -77,7 +75,7 @@ impl Deref for Serving {
     }
 }
 
-/// Marks an answer whose error has the form of another protocol.
+/// Marks an error answer in the form of another protocol, whose body this layer keeps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ForeignErrorFormat;
 
@@ -88,10 +86,10 @@ struct Envelope<'a> {
     request_id: &'a str,
 }
 
-/// Runs a request with its id, which is in every answer, log line and error.
+/// Assigns the request id, which is in every answer, log line and error.
 ///
-/// The only layer around all routes: axum copies each layer of a route, with all layers
-/// in it, for every request.
+/// This is the only layer around all routes: axum copies each layer of a route, with all layers
+/// inside it, for every request.
 pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, next: Next) -> Response {
     let engine = &serving.engine;
     let workspace = Workspace::default();
@@ -110,7 +108,7 @@ pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, n
     let measured = engine.metrics().request_began(&method, route);
     let traced = trace_span(&method, route);
     let trace_id = trace::join(&traced, request.headers());
-    // The parent is the trace's span, which is not in the log.
+    // The parent span belongs to the trace and is not in the log.
     let span = traced.in_scope(|| {
         tracing::info_span!(
             "http.request",
@@ -156,16 +154,15 @@ pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, n
     response
 }
 
-/// The form of a request to the console, which a refusal gives back.
+/// A form sent to the console. A refusal returns its text to the person.
 struct Form {
     slot: FormSlot,
     path: String,
-    /// Whether the browser says that a page of the console sent it.
+    /// Whether the browser's headers say that a page of the console sent the form.
     is_own: bool,
 }
 
 impl Form {
-    /// Passes the slot to the inner layers, as [`Workspace`].
     fn of(request: &mut Request) -> Self {
         let slot = FormSlot::default();
         request.extensions_mut().insert(slot.clone());
@@ -174,10 +171,10 @@ impl Form {
     }
 }
 
-/// Forbids caches to store the answer, except for public files, which say that they are.
+/// Forbids caches to store the answer, unless the answer declares itself public.
 ///
-/// A cache in front of the server does not know that `x-api-key` is a credential. Also
-/// errors are private: a cached refusal would answer another tenant.
+/// A shared cache does not know that `x-api-key` is a credential. Errors are private too: a cached
+/// refusal would answer another tenant.
 fn keep_out_of_shared_caches(headers: &mut HeaderMap) {
     let is_public =
         headers.get(header::CACHE_CONTROL).is_some_and(|value| value.as_bytes().starts_with(b"public"));
@@ -187,7 +184,7 @@ fn keep_out_of_shared_caches(headers: &mut HeaderMap) {
     }
 }
 
-/// The request's span in traces; it names the route and never the path.
+/// Names the route, never the path.
 fn trace_span(method: &Method, route: &str) -> Span {
     tracing::debug_span!(
         "http.server",
@@ -198,7 +195,6 @@ fn trace_span(method: &Method, route: &str) -> Span {
     )
 }
 
-/// Logs one line for each request.
 fn log_end(method: &Method, route: &str, status: StatusCode, took: Duration, is_quiet: bool) {
     let (status, latency_ms) = (status.as_u16(), took.as_secs_f64() * 1_000.0);
     if status >= 500 {
@@ -210,8 +206,7 @@ fn log_end(method: &Method, route: &str, status: StatusCode, took: Duration, is_
     }
 }
 
-/// Refuses requests that are too large for any route, and requests over a
-/// connection beyond the limit.
+/// Refuses a request that is too large for any route, or whose connection is over the limit.
 fn check(request: &Request) -> Result<(), ApiError> {
     let uri = request.uri();
     let is_probe = PROBES.contains(&uri.path());
@@ -231,9 +226,8 @@ fn check(request: &Request) -> Result<(), ApiError> {
 
 /// Runs a request until its deadline; a panic ends only this request.
 async fn answer(request: Request, next: Next, deadline: Instant) -> Response {
-    // After a panic no state of the request remains, except poisoned locks,
-    // which are handled. The process's panic hook has logged the place without
-    // the payload.
+    // After a panic only poisoned locks remain, which are handled. The process's panic hook has
+    // logged the place without the payload.
     let caught = AssertUnwindSafe(next.run(request)).catch_unwind();
     match tokio::time::timeout_at(deadline, caught).await {
         Ok(Ok(response)) => response,
@@ -242,8 +236,8 @@ async fn answer(request: Request, next: Next, deadline: Instant) -> Response {
     }
 }
 
-/// Writes the body of an error, as JSON or as a page of the console. An error of
-/// the framework gets a message by its status.
+/// Writes the body of an error, as JSON or as a page of the console. An error that the framework
+/// made gets a message by its status.
 fn enveloped(mut response: Response, request_id: &str, is_page: bool, form: Option<&Form>) -> Response {
     let error = response.extensions_mut().remove::<ApiError>().unwrap_or_else(|| match response.status() {
         StatusCode::NOT_FOUND => ApiError::not_found("the resource was not found"),

@@ -10,26 +10,23 @@ use keepsake_telemetry::Conflict;
 use keepsake_tokens::TokenError;
 use serde::{Serialize, Serializer};
 
-/// Characters of an unsupported encoding that its error repeats.
+/// An error repeats at most this many characters of an unsupported encoding.
 const MAX_ENCODING_CHARS: usize = 40;
 
-/// An API error.
-///
-/// Its envelope contains the request's id, which the outermost layer knows.
-/// Until then the response carries this value in its extensions.
+/// An error before it has a body. The response carries it in its extensions, because only the
+/// outermost layer knows the request id that the body contains.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) kind: &'static str,
     pub(crate) message: String,
-    /// Details that let a client continue without another read.
+    /// Fields that let a client continue without another read.
     pub(crate) details: Option<Box<Details>>,
-    /// The index of the refused operation of a batch.
+    /// Index of the refused operation of a batch.
     operation: Option<usize>,
     retry: Retry,
 }
 
-/// Fields of the error object besides type and message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Details {
@@ -41,11 +38,10 @@ pub(crate) enum Details {
         conflicting_memory_id: String,
         conflicting_path: String,
     },
-    /// For a content that is missing.
+    /// The content of a version is missing or damaged.
     Content { path: String, memory_version_id: VersionId },
 }
 
-/// The error in the body of an answer.
 #[derive(Debug, Serialize)]
 pub(crate) struct ErrorObject<'a> {
     r#type: &'static str,
@@ -62,18 +58,17 @@ impl Serialize for ApiError {
     }
 }
 
-/// The answer's advice about retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Retry {
-    /// No advice: the status suffices.
+    /// The status suffices.
     AsTheStatusSays,
     /// After this many seconds.
     After(u8),
-    /// No retry, although the status might suggest one.
+    /// Clients retry some statuses on their own; here a retry does not help.
     Never,
 }
 
-/// The `type` of errors of a status.
+/// The `type` of an error.
 const fn kind_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
         401 => "authentication_error",
@@ -182,7 +177,7 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retried_after(1)
     }
 
-    /// The memory for forms of people who are not signed in is in use.
+    /// The memory for forms of people who are not signed in is used up.
     pub(crate) fn too_many_forms() -> Self {
         Self::overloaded("too many forms are being sent at the moment; nothing was done: try again shortly")
     }
@@ -201,13 +196,12 @@ impl ApiError {
 
     fn too_much(what: &str) -> Self {
         let message = format!("{what} at the moment; nothing was done: try again shortly");
-        // This status is not registered. It differs from 503, which means that
-        // a backend is unavailable.
+        // 529 is not registered. 503 means that a backend is unavailable.
         let status = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         Self::new(status, message).retried_after(1)
     }
 
-    /// Over the tenant's rate limit. A retry may succeed, unlike over a quota.
+    /// A retry may succeed, unlike over a quota.
     pub(crate) fn over_rate(requests_per_second: u64, retry_after_seconds: u8) -> Self {
         let message = format!(
             "the tenant makes more requests than its limit of {requests_per_second} a second: \
@@ -216,7 +210,6 @@ impl ApiError {
         Self::new(StatusCode::TOO_MANY_REQUESTS, message).retried_after(retry_after_seconds)
     }
 
-    /// One content is lost; the others are not concerned.
     fn content_lost(kind: &'static str, error: &EngineError, path: &str, version_id: VersionId) -> Self {
         let details = Details::Content { path: path.to_owned(), memory_version_id: version_id };
         Self {
@@ -226,7 +219,6 @@ impl ApiError {
         }
     }
 
-    /// A conflict that a retry cannot resolve.
     fn conflict(kind: &'static str, message: String, details: Details) -> Self {
         Self {
             kind,
@@ -235,7 +227,6 @@ impl ApiError {
         }
     }
 
-    /// The kind of conflict, if this is one.
     pub(crate) fn conflict_kind(&self) -> Option<Conflict> {
         match (self.status, self.kind) {
             (StatusCode::CONFLICT, "memory_precondition_failed_error") => Some(Conflict::Precondition),
@@ -251,7 +242,6 @@ impl ApiError {
         self
     }
 
-    /// Clients retry some statuses automatically; here a retry does not help.
     const fn never_retried(mut self) -> Self {
         self.retry = Retry::Never;
         self
@@ -343,7 +333,7 @@ impl From<&EngineError> for ApiError {
     }
 }
 
-/// Failures of the server and its backends, whose causes are only logged.
+/// Causes of these failures are logged and not sent.
 impl ApiError {
     fn of_index(error: &EngineError, why: &IndexError) -> Self {
         match why {
@@ -387,7 +377,7 @@ impl ApiError {
         Self::overloaded(message)
     }
 
-    /// The server's settings are wrong: its operator must correct them.
+    /// The server's operator must correct the settings of the object store.
     fn misconfigured(error: &EngineError, what: &str) -> Self {
         tracing::error!(error = %error, "http.request failed: the object store refuses the server or is misconfigured");
         let message = format!(
@@ -396,8 +386,7 @@ impl ApiError {
         Self::overloaded(message).retried_after(5)
     }
 
-    /// A disk of the server is full, read-only or failing; an early retry does
-    /// not help.
+    /// A disk is full, read-only or failing; an early retry does not help.
     fn disk_full(error: &EngineError, outcome: &str) -> Self {
         tracing::error!(error = %error, "http.request failed: a disk accepts no writes");
         let message = format!("a disk of the server accepts no writes and may be full; {outcome}");

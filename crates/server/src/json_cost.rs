@@ -1,38 +1,32 @@
 //! The memory cost of a JSON document, computed before it is parsed.
 //!
-//! A tree of values may take a hundred times as much memory as its text, since
-//! each object takes a whole map node. So the values are first counted, in one
-//! pass without allocation of a tree, and their number is limited.
+//! A tree of values may take a hundred times the memory of its text, since each object takes a
+//! whole map node. So the values are counted and limited in one pass that builds no tree.
 
 use std::fmt;
 
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Bytes of an object in a tree: a leaf of a `BTreeMap` with names and values.
+/// Memory of an object: a leaf of a `BTreeMap` with names and values.
 const OBJECT_BYTES: usize = 704;
-/// Bytes of another value: the value and its slot in a growing list.
+/// Memory of another value: the value and its slot in a growing list.
 const VALUE_BYTES: usize = 64;
 
-/// The number of values of a document by kind, including nested ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct JsonCost {
     objects: usize,
     others: usize,
 }
 
-/// The document has too many values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyValues;
 
 impl JsonCost {
-    /// Counts the values of a document, without the names of fields.
+    /// Counts the values of a document, without the names of fields, up to `max_values`.
     ///
-    /// In invalid JSON, brackets and commas count too: a parser that skips a value may
-    /// accept it and read on.
-    ///
-    /// # Errors
-    /// [`TooManyValues`] above `max_values`.
+    /// In invalid JSON, brackets and commas are counted: a parser that skips a value may accept it
+    /// and read on.
     pub(crate) fn of(json: &[u8], max_values: usize) -> Result<Self, TooManyValues> {
         let mut counter = Counter { max_values, cost: Self::default(), is_over: false };
         let outcome = (&mut counter).deserialize(&mut serde_json::Deserializer::from_slice(json));
@@ -43,7 +37,7 @@ impl JsonCost {
         if counter.is_over { Err(TooManyValues) } else { Ok(counter.cost) }
     }
 
-    /// The values that the brackets and commas outside of texts allow.
+    /// The largest number of values that the brackets and commas outside of texts allow.
     fn at_most(json: &[u8]) -> Self {
         let mut cost = Self { objects: 0, others: 1 };
         let (mut is_in_text, mut is_escaped) = (false, false);
@@ -63,7 +57,7 @@ impl JsonCost {
         cost
     }
 
-    /// Approximate size of a tree of the values, without its texts.
+    /// Approximate size of the parsed tree, without its texts.
     pub(crate) fn tree_bytes(self) -> usize {
         self.objects * OBJECT_BYTES + self.others * VALUE_BYTES
     }

@@ -1,12 +1,11 @@
-//! The HTTP API: authentication, request parsing, and answers.
+//! The HTTP API: authentication, request parsing, and answers. A handler parses, calls one method
+//! of the engine and maps the result.
 //!
-//! A handler parses, calls one method of the engine and maps the result. The
-//! layers from the outside in: `listener` limits connections; `envelope`
-//! assigns the request id, limits the request and writes every error in one
-//! form; `auth` finds the principal for everything under `/v1`; `admission`
-//! enforces the tenant's rate limit and its shares of requests and memory. The
-//! web console (`console`) passes the same layers. The operator's routes
-//! (`admin`) have a separate listener and token.
+//! The layers from the outside in: `listener` limits connections; `envelope` assigns the request
+//! id, limits the request and writes every error in one form; `auth` finds the principal for
+//! everything under `/v1`; `admission` enforces the tenant's rate limit and its shares of requests
+//! and memory. The web console (`console`) passes the same layers. The operator's routes (`admin`)
+//! have a separate listener and token.
 
 mod admin;
 mod admission;
@@ -49,25 +48,21 @@ use envelope::Serving;
 pub use listener::run;
 pub use routes::sign_in::SignIn;
 
-/// The configuration of the server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Time limit of a request; after that it is answered 504.
+    /// A request that runs longer is answered 504.
     pub request_deadline: Duration,
     /// Time limit for running requests at shutdown.
     pub shutdown_deadline: Duration,
-    /// Maximum number of running authenticated requests; one tenant gets half.
+    /// Authenticated requests only; one tenant gets half.
     pub max_requests_in_flight: usize,
-    /// Maximum bytes of memory of all running requests, as `admission` counts
-    /// them; one tenant gets at most half.
+    /// Memory of all running requests as `admission` counts it; one tenant gets at most half.
     pub max_request_memory_bytes: u64,
-    /// Maximum number of open connections.
     pub max_connections: usize,
-    /// Options of MCP, including the allowed browser origins.
+    /// Includes the browser origins that may use MCP.
     pub mcp: McpOptions,
-    /// How clients of MCP get a credential.
+    /// How MCP clients get a credential.
     pub sign_in: SignIn,
-    /// How the web console is served.
     pub console: ConsoleOptions,
 }
 
@@ -97,7 +92,6 @@ pub struct Lifecycle {
     pub stopping: CancellationToken,
 }
 
-/// Builds every route of the public listener.
 pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> Router {
     let (v1, _) = routes::v1().split_for_parts();
     let (mcp, _) = routes::mcp().split_for_parts();
@@ -113,10 +107,10 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
     let of_pages = axum::middleware::from_fn_with_state(Arc::new(options.mcp.clone()), cors::allow);
     let mcp_service = HttpService::new(engine.clone(), options.mcp.clone());
     Router::new()
-        // Also around the fallback: a request with a credential gets its
-        // tenant's id even for an unknown route.
+        // Layered around the fallback too: a request with a credential gets its tenant's id even
+        // for an unknown route.
         .nest("/v1", authenticated(v1.fallback(routes::no_such_route)))
-        // Around the authentication: a browser asks first, without a credential.
+        // Outside the authentication: a browser's preflight has no credential.
         .merge(
             authenticated(mcp.layer(Extension(mcp_service)))
                 .merge(sign_in.method_not_allowed_fallback(routes::no_such_method))
@@ -134,33 +128,28 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
         .with_state(engine)
 }
 
-/// The OpenAPI document of the operator's routes, in the same form.
 pub fn operator_openapi() -> &'static str {
     openapi::operator_text()
 }
 
-/// The OpenAPI document of every public route, pretty printed, with a final
-/// newline.
+/// Pretty printed, with a final newline.
 pub fn openapi() -> &'static str {
     openapi::text()
 }
 
-/// The method and the path of each page of the console that needs a sign-in.
+/// Method and path of each console page that needs a sign-in.
 pub fn console_pages() -> Vec<(axum::http::Method, String)> {
     let (mut pages, uploads) = console::pages(|router| router);
     pages.list.extend(uploads.list);
     pages.list
 }
 
-/// The status that an error of the engine is answered with.
+/// The HTTP status for an error of the engine.
 pub fn status_of(error: &keepsake_engine::EngineError) -> axum::http::StatusCode {
     error::ApiError::from(error).status
 }
 
-/// Serves until stopped, then finishes running requests up to a deadline.
-///
-/// # Errors
-/// [`std::io::Error`] when the listener fails.
+/// Serves until stopped, then finishes running requests within `shutdown_deadline`.
 pub async fn serve(
     engine: Engine,
     listener: TcpListener,
@@ -171,11 +160,7 @@ pub async fn serve(
     run(router, listener, options, lifecycle).await
 }
 
-/// Serves the operator's routes in the same way; refuses requests without the
-/// token.
-///
-/// # Errors
-/// [`std::io::Error`] when the listener fails.
+/// [`serve`] for the operator's routes.
 pub async fn serve_operator(
     engine: Engine,
     listener: TcpListener,

@@ -1,9 +1,8 @@
 //! Accepts connections and serves the router on them, with limits.
 //!
-//! The number of connections is limited. Each connection has limits for the
-//! size and the time of a request's head, for the time until the next request,
-//! and for the time to receive an answer. The extractors in `body.rs` limit
-//! size and time of a body.
+//! Each connection has limits for the size and the time of a request's head, for the time until the
+//! next request, and for the time to receive an answer. `body.rs` limits the size and the time of a
+//! body.
 
 mod stream;
 
@@ -30,34 +29,29 @@ use tokio_util::sync::CancellationToken;
 use crate::{Lifecycle, ServerOptions};
 use stream::{Activity, Watched};
 
-/// Maximum bytes of a request's head: more than `envelope.rs` refuses with a
-/// proper error. Beyond this the HTTP library answers 431 without a body.
+/// More than `envelope.rs` refuses with a proper error. Beyond this the HTTP library answers 431
+/// without a body.
 const MAX_HEAD_BYTES: usize = 32 << 10;
-/// Buffer size of a connection: a whole head and a little more.
+/// A whole head and a little more.
 const MAX_BUFFER_BYTES: usize = 36 << 10;
-/// Send buffer of a connection in the kernel, which doubles the value.
+/// Send buffer of a connection in the kernel, which doubles this value.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
-/// Connections beyond the limit that get an overload error and may use the
-/// health probes. Connections beyond these are closed without an answer.
+/// Connections beyond the limit that get an overload error and may use the health probes. Further
+/// connections are closed without an answer.
 const SPARE_CONNECTIONS: usize = 64;
-/// Maximum number of connections accepted after the stop signal: as many as the
-/// system may queue for a listener.
+/// Connections accepted after the stop signal: as many as the system may queue for a listener.
 const MAX_LATE_CONNECTIONS: usize = 1_024;
-/// Pause before the next accept when the system has no resources for it.
+/// Pause when the system has no resources for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Marks the requests of a connection beyond the limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OverConnectionLimit;
 
-/// Serves a router until stopped, then finishes running requests up to a
-/// deadline.
+/// Serves a router until stopped, then finishes running requests within `shutdown_deadline`.
 ///
-/// Connections that the system has queued for the listener by then are served
-/// too. While draining, each answer announces that its connection closes.
-///
-/// # Errors
-/// [`io::Error`] when the listener fails permanently.
+/// Connections that the system has queued for the listener by then are served too. While draining,
+/// each answer announces that its connection closes.
 pub async fn run(
     router: Router,
     listener: TcpListener,
@@ -69,7 +63,6 @@ pub async fn run(
     let spare_permits = semaphore(SPARE_CONNECTIONS);
     let mut late_connections = MAX_LATE_CONNECTIONS;
     loop {
-        // Queued connections are accepted even after the stop signal.
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept(), if late_connections > 0 => accepted,
@@ -112,9 +105,8 @@ fn semaphore(count: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)))
 }
 
-/// Pauses after a failed accept. A connection that the peer aborted needs no
-/// pause. When the system lacks resources, an immediate retry would only use
-/// CPU time.
+/// A connection that the peer aborted needs no pause. When the system lacks resources, an immediate
+/// retry would only use CPU time.
 async fn pause_after(error: &io::Error) {
     let is_the_peers = matches!(
         error.kind(),
@@ -126,18 +118,17 @@ async fn pause_after(error: &io::Error) {
     }
 }
 
-/// The context of serving one connection.
 struct Connection {
     router: Router,
     is_overflowing: bool,
     draining: CancellationToken,
-    /// The permit of the connection, held until it ends.
+    /// Held until the connection ends.
     permit: OwnedSemaphorePermit,
 }
 
 impl Connection {
     async fn serve(self, stream: TcpStream, watcher: Watcher) {
-        // Answers are small: waiting to fill a packet would only delay them.
+        // Answers are small; waiting to fill a packet would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(error = %error, "http.nodelay failed");
         }
@@ -161,8 +152,8 @@ impl Connection {
                     let last = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, last);
                 }
-                // The body owns `running`: the request counts as running until
-                // its answer is written.
+                // The body owns `running`, so that the request counts as running until its answer
+                // is written.
                 let owner = move |error: axum::Error| {
                     let _running = &running;
                     error
@@ -171,7 +162,7 @@ impl Connection {
             }
         });
         let connection = http1::Builder::new()
-            // The stream distinguishes a slow head from an idle client.
+            // `listener/stream.rs` distinguishes a slow head from an idle client.
             .header_read_timeout(None)
             .max_header_size(MAX_HEAD_BYTES)
             .max_buf_size(MAX_BUFFER_BYTES)

@@ -1,9 +1,8 @@
-//! The OpenAPI document: the descriptions of the routes, and the parts common
-//! to all of them.
+//! The OpenAPI document: the descriptions of the routes, and the parts common to all of them.
 //!
-//! The section of an operation follows from its id; its path parameters,
-//! errors, headers and credentials follow from its method, path and body. They
-//! are added here, so that a handler declares only its query and answer.
+//! An operation's section follows from its id; its path parameters, errors, headers and credentials
+//! follow from its method, path and body. They are added here, so that a handler declares only its
+//! query and answer.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -20,8 +19,8 @@ use crate::{admin, routes, schemas};
 
 const DESCRIPTION: &str = "Self-hosted memory for agents: memory stores, their memories and every version of them. Every response has a `request-id` header. Every response to an authenticated request has the tenant's `anthropic-workspace-id`; if a request sends `anthropic-workspace-id`, it must match the credential's tenant. `anthropic-version` and `?beta=true` are accepted and ignored, except where an operation documents them. Unknown body fields are refused. `null` in an optional field means the same as omitting it.";
 
-/// Sections of the document, in order. An operation is in the section of the
-/// first word of its id, unless it declares another.
+/// Sections in order, with descriptions. An operation is in the section that the first word of its
+/// id names, unless it declares another.
 const TAGS: [(&str, &str); 11] = [
     ("Memory stores", "Collections of memories."),
     ("Memories", "Text files in a store, identified by path."),
@@ -38,7 +37,7 @@ const TAGS: [(&str, &str); 11] = [
 
 const OPERATOR_DESCRIPTION: &str = "The operator's API: tenants, their keys, limits and usage, jobs, and the audit. It has a separate listener. Every request must carry the operator's token. Every response has a `request-id` header. Unknown body fields are refused.";
 
-/// Sections of the operator's document, in order.
+/// The same for the operator's document.
 const OPERATOR_TAGS: [(&str, &str); 6] = [
     ("Tenants", "The owners of memory stores."),
     ("Tenant keys", "Credentials of tenants' clients."),
@@ -48,7 +47,7 @@ const OPERATOR_TAGS: [(&str, &str); 6] = [
     ("Health", "Health probes."),
 ];
 
-/// The parameters of paths: name, schema and description.
+/// Name, schema and description.
 const PATH_PARAMETERS: [(&str, &str, &str); 9] = [
     ("memory_store_id", "MemoryStoreId", "The store."),
     ("memory_id", "MemoryId", "The memory."),
@@ -61,13 +60,11 @@ const PATH_PARAMETERS: [(&str, &str, &str); 9] = [
     ("job", "JobName", "The job."),
 ];
 
-/// The path prefix of the operator's operations.
 const OPERATOR_PATHS: &str = "/admin/v1/";
 
-/// An error response of operations.
 struct Refusal {
     status: &'static str,
-    /// The response's name in the document.
+    /// Name in the components of the document.
     name: &'static str,
     description: &'static str,
     has_retry_after: bool,
@@ -135,13 +132,11 @@ const REFUSALS: [Refusal; 15] = [
         .with_retry_after(),
 ];
 
-/// The document, pretty printed.
 pub(crate) fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| pretty(&document()));
     &TEXT
 }
 
-/// The operator's document, pretty printed.
 pub(crate) fn operator_text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let title = "Keepsake operator API";
@@ -157,7 +152,6 @@ fn pretty(document: &OpenApi) -> String {
     format!("{text}\n")
 }
 
-/// The document.
 pub(crate) fn document() -> OpenApi {
     let api_key = ApiKeyValue::with_description("x-api-key", "An API key.");
     let schemes = [
@@ -204,7 +198,7 @@ fn complete_path(path: &str, item: &mut PathItem, tags: &[(&str, &str)]) {
     if let Some(patch) = &mut item.patch
         && item.post.is_some()
     {
-        // It shares POST's handler, but needs a different id.
+        // The PATCH shares the handler of the POST, but needs a different id.
         patch.operation_id = patch.operation_id.take().map(|id| format!("{id}_by_patch"));
     }
     let operations = [
@@ -222,7 +216,6 @@ fn complete_path(path: &str, item: &mut PathItem, tags: &[(&str, &str)]) {
     }
 }
 
-/// The section with the name of the first word of an operation's id.
 fn section_of(operation: &Operation, tags: &[(&str, &str)]) -> Option<String> {
     let (first_word, _) = operation.operation_id.as_deref()?.split_once('.')?;
     let names = tags.iter().map(|(name, _)| *name);
@@ -230,7 +223,6 @@ fn section_of(operation: &Operation, tags: &[(&str, &str)]) -> Option<String> {
     names.next().map(str::to_owned)
 }
 
-/// The parameters that a path contains.
 fn path_parameters(path: &str) -> impl Iterator<Item = RefOr<Parameter>> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let known = names.filter_map(|name| PATH_PARAMETERS.iter().find(|(known, ..)| *known == name));
@@ -245,7 +237,7 @@ fn path_parameters(path: &str) -> impl Iterator<Item = RefOr<Parameter>> {
     })
 }
 
-/// Adds everything that follows from an operation's method, path and body.
+/// Adds parameters, errors, headers and credentials by the operation's method, path and body.
 fn complete(method: &str, path: &str, operation: &mut Operation) {
     complete_parameters(method, path, operation);
     if let Some(RefOr::T(body)) = &mut operation.request_body {
@@ -263,7 +255,7 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
         }
     }
     let schemes: &[&str] = if path == "/mcp" {
-        // Only a session's token determines the stores.
+        // Only a session's token determines the stores of `/mcp`.
         &["bearer"]
     } else if is_v1 {
         &["api_key", "bearer"]
@@ -278,13 +270,13 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
         if ends_in(method, path, operation, refusal.status) {
             let response = RefOr::Ref(Ref::from_response_name(refusal.name));
             let status = refusal.status.to_owned();
-            // A response that the operation declares itself takes precedence.
+            // A response that the operation declares takes precedence.
             operation.responses.responses.entry(status).or_insert(response);
         }
     }
 }
 
-/// Adds the path's parameters and the idempotency key to those of the query.
+/// Puts the path's parameters first and adds the idempotency key.
 fn complete_parameters(method: &str, path: &str, operation: &mut Operation) {
     let mut parameters: Vec<_> = path_parameters(path).collect();
     for parameter in operation.parameters.take().into_iter().flatten() {
@@ -307,7 +299,7 @@ fn is_tenants(path: &str) -> bool {
     path.starts_with("/v1/") || path.starts_with("/mcp")
 }
 
-/// Whether an operation may end in an error of this status.
+/// Whether an operation may answer with this error status.
 fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> bool {
     let is_v1 = is_tenants(path);
     let is_operators = path.starts_with(OPERATOR_PATHS);
@@ -321,7 +313,7 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
         "503" => is_v1 || is_operators || path == "/readyz",
         "507" => (is_v1 || is_operators) && method != "GET",
         "400" | "401" if is_operators => true,
-        // Also when a repeated creation finds that its object was deleted.
+        // A repeated creation may find that its object was deleted.
         "404" => {
             path.contains('{') || is_v1 && (method == "POST" || ["/v1/search", "/v1/tools"].contains(&path))
         }
@@ -341,8 +333,7 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
     }
 }
 
-/// Removes null from the schema of an optional parameter or body: it may be
-/// omitted, but it may not be null.
+/// An optional parameter or body may be omitted, but not null.
 fn without_null(schema: RefOr<Schema>) -> RefOr<Schema> {
     match schema {
         RefOr::T(Schema::OneOf(one_of)) => {
@@ -377,7 +368,6 @@ fn answer_headers(is_v1: bool) -> impl Iterator<Item = (&'static str, Header)> {
     [("request-id", request_id)].into_iter().chain(workspace_id)
 }
 
-/// Adds the components that all operations share.
 fn add_components(components: &mut Components) {
     let described = [
         ("Error", error_envelope()),
@@ -385,7 +375,7 @@ fn add_components(components: &mut Components) {
         ("ErrorType", schemas::ErrorType::schema()),
         ("MemoryId", schemas::MemoryId::schema()),
         ("ContentSha256", schemas::ContentSha256::schema()),
-        // Only parameters refer to these.
+        // Only parameters refer to the schemas below.
         ("GivenName", schemas::GivenName::schema()),
         ("Cursor", schemas::Cursor::schema()),
         ("View", schemas::View::schema()),
@@ -441,7 +431,6 @@ fn idempotency_key() -> Parameter {
         .build()
 }
 
-/// The envelope of every error.
 fn error_envelope() -> RefOr<Schema> {
     let envelope = ObjectBuilder::new()
         .schema_type(Type::Object)

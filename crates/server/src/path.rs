@@ -1,8 +1,7 @@
 //! Ids in paths.
 //!
-//! Text that is not an id of the expected kind is read as an id that no object
-//! has. So it is answered exactly like an id that never existed: after the
-//! credential and the store were checked, in the engine's order.
+//! Text that is not an id of the expected kind is read as an id that no object has. So it is
+//! answered exactly like an unknown id: after the engine has checked credential and store.
 
 use std::convert::Infallible;
 
@@ -16,21 +15,17 @@ use keepsake_index::AttachmentName;
 use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
-/// A value of the path, or a pair of values.
+/// One value of the path, or a pair of values.
 pub(crate) struct Path<T>(pub(crate) T);
 
-/// A value that is read from the parameters of a path.
 pub(crate) trait FromPath {
     fn from_path(parameters: &Parameters) -> Self;
 }
 
-/// The job name of an operator's path; the job may not exist.
+/// Any text; a job of this name may not exist.
 pub(crate) struct JobName(pub(crate) String);
 
-/// The parameters of a path.
-///
-/// The framework's own extractor fails completely when one of them is not
-/// UTF-8.
+/// Replaces the framework's extractor, which fails completely when one parameter is not UTF-8.
 pub(crate) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
@@ -53,12 +48,12 @@ impl Parameters {
     }
 }
 
-/// Parses an id; invalid text becomes an id that no object has.
+/// Invalid text becomes an id that no object has.
 fn id_or_unused<K: IdKind>(text: &str) -> Id<K> {
     text.parse().unwrap_or_else(|_| Id::from_uuid(Uuid::nil()))
 }
 
-/// The parameter of each kind of id.
+// Each kind of id with the name of its path parameter.
 macro_rules! ids {
     ($($kind:ident = $name:literal;)*) => {$(
         impl FromPath for Id<$kind> {

@@ -8,21 +8,18 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::schemas;
 
-/// The condition for creating a memory.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub(crate) enum CreatePrecondition {
-    /// No memory exists at the path.
     #[serde(rename = "not_exists")]
     NotExists {},
 }
 
-/// The condition for changing a memory.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Fields")]
 pub(crate) struct Precondition(pub(crate) engine::Precondition);
 
-/// The fields of a precondition before validation.
+/// A precondition before validation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {
@@ -54,7 +51,6 @@ impl TryFrom<Fields> for Precondition {
     }
 }
 
-/// The schema of one type of precondition.
 fn described(name: &str, description: &str) -> ObjectBuilder {
     let named = ObjectBuilder::new().schema_type(Type::String).enum_values(Some([name]));
     ObjectBuilder::new()

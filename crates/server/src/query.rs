@@ -1,7 +1,7 @@
 //! Query parameters.
 //!
-//! They are parsed by hand, so that an error names the parameter and its rule.
-//! A known parameter must not be repeated or decoded partially.
+//! Parsed by hand, so that an error names the parameter and its rule. A known parameter must not be
+//! repeated, and every parameter must decode completely.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,21 +16,18 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
 
-/// Accepted on every request. Only the creation of a memory uses it: the SDKs
-/// send `?beta=true`, the preview's plain HTTP clients do not.
+/// Accepted on every request, used only when a memory is created: the SDKs send `?beta=true`, the
+/// preview's plain HTTP clients do not.
 const BETA: &str = "beta";
 
-/// The parsed query of a route.
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
-/// A type that can be parsed from a query.
 pub(crate) trait FromQuery: Sized {
-    /// Takes the parameters that this type knows.
     fn from_query(query: &mut Query) -> Result<Self, ApiError>;
 }
 
-/// Declares query parameters: each with its documentation, and the method of
-/// [`Query`] that parses it.
+/// Declares a struct of query parameters: each with its documentation, which the OpenAPI document
+/// shows, and the method of [`Query`] that parses it.
 macro_rules! query_params {
     ($(#[$meta:meta])* $name:ident {
         $($(#[$field_meta:meta])* $field:ident: $type:ty = $parse:ident($($argument:expr),*),)*
@@ -52,14 +49,13 @@ macro_rules! query_params {
 
 pub(crate) use query_params;
 
-/// A query without parameters.
 impl FromQuery for () {
     fn from_query(_: &mut Query) -> Result<Self, ApiError> {
         Ok(())
     }
 }
 
-/// Parameters of several types, parsed in this order.
+/// Several types take their parameters from one query, in this order.
 macro_rules! several {
     ($($type:ident),*) => {
         impl<$($type: FromQuery),*> FromQuery for ($($type,)*) {
@@ -80,7 +76,7 @@ impl<T: FromQuery, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
         let params = T::from_query(&mut query)?;
-        // A misspelt precondition must not lead to a deletion.
+        // A misspelt precondition must not lead to an unconditional deletion.
         if parts.method == Method::DELETE {
             query.refuse_rest()?;
         }
@@ -88,7 +84,7 @@ impl<T: FromQuery, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
     }
 }
 
-/// The decoded parameters that no route has taken yet.
+/// The decoded parameters that no type has taken yet.
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -102,7 +98,7 @@ impl Query {
         pairs.collect::<Option<_>>().map(Self).ok_or_else(malformed)
     }
 
-    /// Takes a parameter with several possible names; it must not be repeated.
+    /// Takes a parameter that has several possible names; it must not be repeated.
     fn take(&mut self, names: &[&str]) -> Result<Option<String>, ApiError> {
         let mut taken = self.0.extract_if(.., |(name, _)| names.contains(&name.as_str()));
         let first = taken.next();
@@ -112,18 +108,18 @@ impl Query {
         }
     }
 
-    /// A text that is used unchanged; no database column accepts NUL.
+    /// The text is used unchanged; no database column accepts NUL.
     pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         let parse = |text: &str| (!text.contains('\0')).then(|| text.to_owned());
         self.parsed(&[name], parse, "must not contain NUL")
     }
 
-    /// A required text; it may be empty.
+    /// The text may be empty.
     pub(crate) fn required_text(&mut self, name: &str) -> Result<String, ApiError> {
         self.text(name)?.ok_or_else(|| invalid(name, "must be given"))
     }
 
-    /// A name that a client assigned; no database accepts NUL in a text.
+    /// A name that a client assigned.
     pub(crate) fn name(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         let is_name = |text: &str| !text.is_empty() && !text.contains(char::is_control);
         let parse = |text: &str| is_name(text).then(|| text.to_owned());
@@ -142,7 +138,6 @@ impl Query {
         }
     }
 
-    /// One of several words.
     pub(crate) fn word<T>(
         &mut self,
         name: &str,
@@ -152,7 +147,7 @@ impl Query {
         self.parsed(&[name], parse, format_args!("must be {words}"))
     }
 
-    /// Any of several words: `name[]` or `name`, repeated for each.
+    /// `name[]` or `name`, repeated for each word.
     pub(crate) fn words<T>(
         &mut self,
         name: &str,
@@ -162,7 +157,7 @@ impl Query {
         self.parsed_list(name, parse, format_args!("must be {words}"))
     }
 
-    /// Several values: `name[]` or `name`, repeated for each.
+    /// `name[]` or `name`, repeated for each value.
     fn parsed_list<T>(
         &mut self,
         name: &str,
@@ -175,7 +170,7 @@ impl Query {
         parsed.ok_or_else(|| invalid(name, rule))
     }
 
-    /// An integer; the engine checks its range.
+    /// The engine checks the range.
     pub(crate) fn number(&mut self, name: &str, range: &str) -> Result<Option<u64>, ApiError> {
         let parse = |text: &str| {
             let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -190,7 +185,7 @@ impl Query {
         pairs.any(|(name, value)| name == BETA && value == "true")
     }
 
-    /// Whether content is requested: `view`.
+    /// The parameter `view`: whether content is requested.
     pub(crate) fn view(&mut self) -> Result<Option<View>, ApiError> {
         let parse = |text: &str| match text {
             "basic" => Some(View::Basic),
@@ -200,12 +195,11 @@ impl Query {
         self.word("view", parse, "`basic` or `full`")
     }
 
-    /// A boolean.
     pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
         self.word(name, |text| text.parse().ok(), "`true` or `false`")
     }
 
-    /// A bound for a time: `name[bound]`, or `name_bound`.
+    /// `name[bound]` or `name_bound`.
     pub(crate) fn time(&mut self, name: &str, bound: &str) -> Result<Option<Timestamp>, ApiError> {
         let names = [format!("{name}[{bound}]"), format!("{name}_{bound}")];
         let names = names.each_ref().map(String::as_str);
@@ -218,19 +212,17 @@ impl Query {
         })
     }
 
-    /// An id of one kind of object.
     pub(crate) fn id<K: IdKind>(&mut self, name: &str) -> Result<Option<Id<K>>, ApiError> {
         let rule = format_args!("must be an id that begins with `{}`", K::PREFIX);
         self.parsed(&[name], |text| text.parse().ok(), rule)
     }
 
-    /// Any number of ids of one kind: `name[]` or `name`, repeated for each.
+    /// `name[]` or `name`, repeated for each id.
     pub(crate) fn ids<K: IdKind>(&mut self, name: &str) -> Result<Vec<Id<K>>, ApiError> {
         let rule = format_args!("must be ids that begin with `{}`", K::PREFIX);
         self.parsed_list(name, |text| text.parse().ok(), rule)
     }
 
-    /// The hash of a content.
     pub(crate) fn hash(&mut self, name: &str) -> Result<Option<ContentHash>, ApiError> {
         let Some(text) = self.take(&[name])? else {
             return Ok(None);
@@ -256,7 +248,7 @@ fn invalid(name: &str, rule: impl fmt::Display) -> ApiError {
     ApiError::invalid_request(format!("`{name}` {rule}"))
 }
 
-/// Decodes form encoding; `None`: it is malformed or not UTF-8.
+/// Decodes form encoding. `None`: the text is malformed or not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     let is_escape = |rest: &[u8]| is_hex(rest.first()) && is_hex(rest.get(1));

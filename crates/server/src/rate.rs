@@ -1,10 +1,9 @@
 //! The rate limit of each tenant.
 //!
-//! Each tenant has a token bucket (GCRA) that fills at the tenant's rate and
-//! holds its burst. Each gateway enforces its share: both values divided by the
-//! number of live gateways. A request slightly over the rate waits in a short
-//! queue, in order. Other requests are refused with a time after which to
-//! retry.
+//! A tenant's token bucket (GCRA) fills at the tenant's rate and holds its burst. Each gateway
+//! enforces its share: both values divided by the number of live gateways. A request slightly over
+//! the rate waits in a short queue, in order; other requests are refused with a time to retry
+//! after.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -33,28 +32,26 @@ const MAX_RETRY_AFTER_SECONDS: u64 = 30;
 
 type Limiter<C> = RateLimiter<NotKeyed, InMemoryState, C, StateInformationMiddleware>;
 
-/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The request continues after this time, mostly zero.
     Passes(Duration),
-    /// The request is refused; the client may retry after this many seconds.
+    /// The client may retry after this time.
     Refused { retry_after_seconds: u8 },
 }
 
-/// A tenant's share of its rate on this gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
-    /// The time in which the bucket regains one request.
+    /// Time in which the bucket regains one request.
     period: Duration,
-    /// Number of requests that pass at once.
+    /// Requests that pass at once.
     burst: u32,
-    /// Number of further requests that may wait.
+    /// Further requests that may wait.
     queue: u32,
 }
 
 impl Share {
-    /// Computes the share; `None`: the tenant's rate is unlimited.
+    /// `None`: the tenant's rate is unlimited.
     fn of(limits: &Limits, gateways: u32) -> Option<Self> {
         let gateways = u64::from(gateways.max(1));
         if limits.requests_per_second > UNLIMITED {
@@ -83,7 +80,6 @@ impl Share {
     }
 }
 
-/// One tenant's bucket.
 #[derive(Debug)]
 struct Bucket<C: Clock> {
     share: Share,
@@ -97,27 +93,26 @@ impl<C: Clock> Bucket<C> {
         Some(Self { share, limiter })
     }
 
-    /// Number of requests that would pass or wait now, after taking one.
+    /// Takes one request and returns how many more would pass or wait now.
     fn left(&self) -> u32 {
         let taken = self.limiter.check();
         taken.map_or(0, |snapshot| snapshot.remaining_burst_capacity())
     }
 
-    /// Takes the same proportion that is taken of another bucket, so that a
-    /// changed limit does not grant a new burst.
+    /// Takes the same proportion as was taken of another bucket, so that a changed limit does not
+    /// grant a new burst.
     fn copy_usage(&self, other: &Self) {
         let room = |bucket: &Self| u64::from(bucket.share.room());
         let taken = room(other).saturating_sub(u64::from(other.left()));
         let taken = (taken * room(self)).div_ceil(room(other).max(1));
         let taken = u32::try_from(taken.min(room(self))).unwrap_or(u32::MAX);
         if let Some(taken) = NonZeroU32::new(taken) {
-            // This is never more than the capacity.
             let _ = self.limiter.check_n(taken);
         }
     }
 }
 
-/// Evicts a bucket some time after it is full again.
+/// Evicts an unused bucket at least [`FULL_BUCKET_TTL`] after it is full again.
 struct FullBucketExpiry;
 
 impl FullBucketExpiry {
@@ -161,13 +156,11 @@ pub(crate) struct Rates<C: Clock + Send + Sync + 'static = MonotonicClock> {
 }
 
 impl<C: Clock + Clone + Send + Sync + 'static> Rates<C> {
-    /// Creates rate limits with nothing used.
     pub(crate) fn new(clock: C) -> Self {
         let buckets = Cache::builder().max_capacity(MAX_BUCKETS).expire_after(FullBucketExpiry).build();
         Self { buckets, clock }
     }
 
-    /// Takes one request from a tenant's bucket, if possible.
     pub(crate) fn take(&self, tenant_id: TenantId, limits: &Limits, gateways: u32) -> Verdict {
         let nothing_passes = Verdict::Refused { retry_after_seconds: retry_after_seconds(Duration::MAX) };
         if limits.requests_per_second == 0 || limits.request_burst == 0 {
@@ -199,7 +192,7 @@ impl<C: Clock + Clone + Send + Sync + 'static> Rates<C> {
         }
         let entry = self.buckets.entry(tenant_id).and_try_compute_with(|entry| {
             let known = entry.map(moka::Entry::into_value);
-            // Another request may have inserted it meanwhile.
+            // Another request may have inserted the bucket meanwhile.
             if known.as_ref().is_some_and(|bucket| bucket.share == share) {
                 return Ok(moka::ops::compute::Op::Nop);
             }
@@ -213,7 +206,7 @@ impl<C: Clock + Clone + Send + Sync + 'static> Rates<C> {
     }
 }
 
-/// Seconds until a retry may succeed, rounded up, 1 to 30.
+/// Rounded up, 1 to 30.
 fn retry_after_seconds(wait: Duration) -> u8 {
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
     u8::try_from(seconds.clamp(1, MAX_RETRY_AFTER_SECONDS)).unwrap_or(u8::MAX)

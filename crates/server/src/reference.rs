@@ -1,5 +1,5 @@
-//! The OpenAPI document as an HTML page, with a style sheet and a script of its
-//! own and no external resources. Everything can be read without the script.
+//! The OpenAPI document as an HTML page that loads only its own style sheet and script. Everything
+//! can be read without the script.
 
 mod call;
 mod curl;
@@ -22,7 +22,6 @@ use keepsake_core::ContentHash;
 use crate::openapi;
 use page::Page;
 
-/// A file that the page loads.
 #[derive(Debug)]
 pub(crate) struct Asset {
     name: &'static str,
@@ -31,7 +30,7 @@ pub(crate) struct Asset {
 }
 
 impl Asset {
-    /// Its name with its hash, so that a browser may keep it for ever.
+    /// The name includes a hash, so that a browser may keep the file for ever.
     fn versioned_name(&self) -> String {
         let hash = ContentHash::of(self.text.as_bytes()).to_string();
         format!("{}?v={}", self.name, hash.get(..12).unwrap_or(&hash))
@@ -50,7 +49,6 @@ pub(crate) const SCRIPT: Asset = Asset {
     text: include_str!("reference/reference.js"),
 };
 
-/// The HTML page.
 pub(crate) fn page() -> &'static str {
     static PAGE: LazyLock<String> = LazyLock::new(|| {
         let document = serde_json::from_str(openapi::text()).unwrap_or_default();

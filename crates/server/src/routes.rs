@@ -32,7 +32,7 @@ use utoipa_axum::routes;
 use crate::console::front_page;
 use crate::error::ApiError;
 
-/// Routes that need a credential, below `/v1`.
+/// Below `/v1`; these routes need a credential.
 pub(crate) fn v1() -> OpenApiRouter<Engine> {
     OpenApiRouter::new()
         .routes(routes!(memory_stores::create, memory_stores::list))
@@ -74,22 +74,20 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(audit::list))
 }
 
-/// Routes that need a credential, at the root.
+/// At the root; these routes need a credential.
 pub(crate) fn mcp() -> OpenApiRouter<Engine> {
     OpenApiRouter::new().routes(routes!(mcp::of_session)).routes(routes!(mcp::of_store))
 }
 
-/// How clients of MCP sign in; without a credential, as all routes below.
+/// How MCP clients sign in. No credential is needed here and in the groups below.
 pub(crate) fn sign_in() -> OpenApiRouter<Engine> {
     OpenApiRouter::new().routes(routes!(sign_in::describe))
 }
 
-/// Probes of the process.
 pub(crate) fn probes() -> OpenApiRouter<Engine> {
     OpenApiRouter::new().routes(routes!(health::live)).routes(routes!(health::ready))
 }
 
-/// The API reference.
 pub(crate) fn reference() -> OpenApiRouter<Engine> {
     OpenApiRouter::new()
         .routes(routes!(reference::document))
@@ -98,7 +96,6 @@ pub(crate) fn reference() -> OpenApiRouter<Engine> {
         .route("/docs/reference.js", get(reference::script))
 }
 
-/// The OpenAPI description of all public routes.
 pub(crate) fn described() -> OpenApi {
     let of_mcp = OpenApiRouter::<Engine>::new().nest("/v1", v1()).merge(mcp());
     of_mcp.merge(probes()).merge(sign_in()).merge(reference()).into_openapi()
@@ -108,7 +105,7 @@ pub(crate) async fn no_such_route() -> ApiError {
     ApiError::not_found("there is no such route")
 }
 
-/// A route that only the operator's listener has, or none.
+/// Answers for the public listener when the route is the operator's or does not exist.
 pub(crate) async fn not_public(
     uri: OriginalUri,
     method: Method,

@@ -1,7 +1,6 @@
-//! Schemas of the small parts of bodies and paths.
+//! Schemas of ids, times and texts in bodies and paths.
 //!
-//! These types have no values. The document refers to them where the code has
-//! an id, a time or a text of the protocol.
+//! These types have no values: the OpenAPI document refers to them where the code has another type.
 
 use std::borrow::Cow;
 
@@ -14,7 +13,7 @@ use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, Schema, Schema
 use utoipa::openapi::{KnownFormat, ObjectBuilder, OneOfBuilder, Ref, RefOr, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// A text without NUL, which no database column accepts.
+/// No database column accepts NUL.
 const WITHOUT_NUL: &str = "^[^\\u0000]*$";
 
 macro_rules! described {
@@ -129,7 +128,7 @@ described! {
     GivenName = name("A name without control characters.");
 }
 
-/// An agent; in requests every field except its id is optional.
+/// In requests every field of an agent except its id is optional.
 fn agent(description: &str, types: &[&str]) -> ObjectBuilder {
     let objects = || {
         ObjectBuilder::new()
@@ -201,7 +200,7 @@ fn pairs(description: &str, value: SchemaType) -> ObjectBuilder {
         .max_properties(Some(16))
 }
 
-/// Every limit; all of them are optional.
+/// Every field is optional.
 fn limits(description: &str, value: &SchemaType) -> ObjectBuilder {
     let limit =
         || ObjectBuilder::new().schema_type(value.clone()).minimum(Some(0)).maximum(Some(1_u64 << 53));
@@ -239,7 +238,7 @@ macro_rules! object_types {
     )*};
 }
 
-// The values of the `type` field of objects.
+// Values of the `type` field of objects.
 object_types! {
     MemoryStoreType = "memory_store";
     DeletedMemoryStoreType = "memory_store_deleted";
@@ -350,7 +349,7 @@ vocabularies! {
     ];
 }
 
-/// The error in the envelope of every error.
+/// The `error` object in the body of every error.
 fn error_object() -> ObjectBuilder {
     let nullable = |schema: &str| {
         AnyOfBuilder::new()

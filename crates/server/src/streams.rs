@@ -1,8 +1,7 @@
-//! Server-sent events for readers that follow something.
+//! Server-sent events for readers that follow changes or a session.
 //!
-//! A stream checks its credential each second and ends with it, with the process, or
-//! with what it follows. It holds none of its tenant's shares of running requests: a
-//! share of readers bounds it instead.
+//! A stream checks its credential each second. It ends with the credential, the process or the
+//! followed object. A share of readers bounds it, and it holds no share of running requests.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,36 +23,33 @@ use crate::auth::principal_of;
 use crate::envelope::Serving;
 use crate::error::ApiError;
 
-/// The interval at which the credential is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval of comments while nothing happens: proxies close idle connections.
+/// Comments are sent while nothing happens: proxies close idle connections.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// The place after which a client continues.
+/// Header with the id of the last event that the client received.
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Events that were read; each is written when the client takes it.
 pub(crate) type Ready = Box<dyn Iterator<Item = Event> + Send>;
 
-/// What a stream follows.
 pub(crate) trait Source: Send + 'static {
-    /// Reads what happened since the last call; `None`: nothing.
+    /// Reads the events since the last call. `None`: there are none.
     fn read(
         &mut self,
         engine: &Engine,
         principal: &Arc<Principal>,
     ) -> impl Future<Output = Result<Option<Ready>, EngineError>> + Send;
 
-    /// Waits until there may be something new.
+    /// Waits until there may be new events.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// What a stream needs of its request.
+/// The parts of a request that its stream needs.
 pub(crate) struct Subscription {
-    /// The place after which the client continues, as it was sent to it.
+    /// As the client sent it; unchecked.
     pub(crate) last_event_id: Option<String>,
-    /// The headers with the credential.
     credential: HeaderMap,
-    /// When the sign-in of a person's browser ends.
+    /// When a person's sign-in in the browser ends.
     until: Option<Timestamp>,
     serving: Serving,
 }
@@ -71,7 +67,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Subscription {
             }
         }
         Ok(Self {
-            // Some clients send it empty at first.
+            // Some clients send an empty header at first.
             last_event_id: parts
                 .headers
                 .get(LAST_EVENT_ID)
@@ -85,10 +81,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Subscription {
 }
 
 impl Subscription {
-    /// The place after which the client continues.
-    ///
-    /// # Errors
-    /// 400 when it is no such place.
+    /// Parses the id of the event after which the client continues; 400 if `parse` refuses it.
     pub(crate) fn place<T>(&self, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, ApiError> {
         let Some(text) = &self.last_event_id else {
             return Ok(None);
@@ -99,7 +92,7 @@ impl Subscription {
         parse(text).map(Some).ok_or_else(refusal)
     }
 
-    /// The answer: the events of a source until the stream ends.
+    /// Sends the events of a source until the stream ends.
     pub(crate) fn answer(self, engine: Engine, source: impl Source) -> Response {
         let reader = Reader {
             engine,
@@ -118,14 +111,13 @@ impl Subscription {
         let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL);
         let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
         response.extensions_mut().insert(Unshared);
-        // Or else a proxy may keep events back until its buffer is full.
+        // Otherwise a proxy may keep events back until its buffer is full.
         let unbuffered = HeaderValue::from_static("no");
         response.headers_mut().insert("x-accel-buffering", unbuffered);
         response
     }
 }
 
-/// The server's end of a stream.
 struct Reader<S> {
     engine: Engine,
     credential: HeaderMap,
@@ -133,13 +125,12 @@ struct Reader<S> {
     serving: Serving,
     source: S,
     ready: Ready,
-    /// Whether the source may have something new.
     is_news: bool,
     has_ended: bool,
 }
 
 impl<S: Source> Reader<S> {
-    /// The next event; `None`: the stream ends.
+    /// `None`: the stream ends.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if self.has_ended || self.serving.lifecycle.draining.is_cancelled() {
@@ -178,7 +169,7 @@ impl<S: Source> Reader<S> {
     }
 }
 
-/// The event that says why a stream ends.
+/// The last event says why the stream ends.
 fn last_event(error: &ApiError) -> Event {
     let body = json!({"type": "error", "error": error.object()});
     Event::default().event("error").data(body.to_string())

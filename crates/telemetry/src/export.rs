@@ -37,11 +37,9 @@ const OWN_TARGETS: &str = "keepsake";
 pub struct TelemetryOptions {
     /// The name by which collectors group processes.
     pub service_name: String,
-    /// The version of the program.
     pub service_version: &'static str,
     /// An id that differs between processes of the same name.
     pub instance_id: String,
-    /// More attributes of the process: names and values.
     pub resource_attributes: Vec<(String, String)>,
     /// The collector; `None`: nothing is exported.
     pub otlp: Option<OtlpOptions>,
@@ -56,22 +54,17 @@ pub struct OtlpOptions {
     pub headers: Vec<(String, SecretString)>,
     /// The share of the traces started here that is sampled, from 0 to 1.
     pub sample_ratio: f64,
-    /// The interval of metric exports.
     pub metrics_interval: Duration,
 }
 
-/// Why telemetry cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The OTLP exporter cannot be created.
     #[error("the OTLP exporter: {0}")]
     Otlp(#[from] ExporterBuildError),
-    /// The Prometheus exporter cannot be created.
     #[error("the metrics: {0}")]
     Metrics(#[from] OTelSdkError),
 }
 
-/// The telemetry of one process.
 #[derive(Debug)]
 pub struct Telemetry {
     meters: SdkMeterProvider,
@@ -81,11 +74,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts exporting if there is a collector.
-    ///
-    /// # Errors
-    /// [`TelemetryError`] if an exporter cannot be created. It does not connect to
-    /// the collector.
+    /// Starts exporting if there is a collector, without connecting to it yet.
     pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
         let resource = resource(options);
         let registry = Registry::new();
@@ -112,12 +101,10 @@ impl Telemetry {
         })
     }
 
-    /// The instruments.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// The metrics in Prometheus format.
     pub fn exposition(&self) -> &Exposition {
         &self.exposition
     }
@@ -137,12 +124,10 @@ impl Telemetry {
         Some(layer.with_filter(filter_fn(is_of_a_trace)))
     }
 
-    /// Exports the remaining data and stops the exporters.
+    /// Exports the remaining data and stops the exporters. An error means that some data may
+    /// not have arrived.
     ///
     /// Blocks for up to about `deadline` if the collector is unreachable.
-    ///
-    /// # Errors
-    /// [`OTelSdkError`] if some data may not have arrived.
     pub fn shut_down(&self, deadline: Duration) -> Result<(), OTelSdkError> {
         let traces = self.tracers.as_ref().map_or(Ok(()), |tracers| tracers.shutdown_with_timeout(deadline));
         self.meters.shutdown_with_timeout(deadline)?;
@@ -196,7 +181,6 @@ fn resource(options: &TelemetryOptions) -> Resource {
 pub struct Exposition(Registry);
 
 impl Exposition {
-    /// The media type of the text.
     pub const CONTENT_TYPE: &'static str = prometheus::TEXT_FORMAT;
 
     /// The current value of every metric; `None` if they cannot be encoded.

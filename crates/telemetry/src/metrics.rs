@@ -41,11 +41,10 @@ impl fmt::Debug for Metrics {
 trait Label: Copy + 'static {
     const ALL: &'static [Self];
 
-    /// The value's text.
     fn name(self) -> &'static str;
 }
 
-/// Declares labels with their values and the texts of these.
+/// Declares labels, their values and the text of each value.
 macro_rules! labels {
     ($($(#[$doc:meta])* $label:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)* })*) => {$(
         $(#[$doc])*
@@ -79,11 +78,9 @@ labels! {
         Denied = "denied",
         /// The configuration is wrong, for example the bucket does not exist.
         Misconfigured = "misconfigured",
-        /// Another error.
         Error = "error",
     }
 
-    /// A cache.
     Cache {
         /// Content of blobs.
         Content = "content",
@@ -95,7 +92,6 @@ labels! {
         Search = "search",
     }
 
-    /// A retried step.
     Retried {
         /// A commit after a lost race: the head had changed.
         Commit = "commit",
@@ -107,7 +103,6 @@ labels! {
 
     /// Why a change was answered with a conflict.
     Conflict {
-        /// Its precondition failed.
         Precondition = "precondition",
         /// Another memory occupies the path.
         Path = "path",
@@ -117,23 +112,15 @@ labels! {
         State = "state",
     }
 
-    /// An exceeded quota.
     Quota {
-        /// Memories of a store.
         MemoriesPerStore = "memories_per_store",
-        /// Bytes of a store.
         BytesPerStore = "bytes_per_store",
-        /// Bytes of a tenant.
         BytesPerTenant = "bytes_per_tenant",
-        /// Stores of a tenant.
         StoresPerTenant = "stores_per_tenant",
-        /// Sessions of a tenant.
         SessionsPerTenant = "sessions_per_tenant",
         /// Bytes of the descriptions of a tenant's sessions.
         SessionBytesPerTenant = "session_bytes_per_tenant",
-        /// API keys of a tenant.
         ApiKeysPerTenant = "api_keys_per_tenant",
-        /// Audit entries of a tenant in a day.
         AuditEntriesPerDay = "audit_entries_per_day",
     }
 
@@ -146,14 +133,10 @@ labels! {
     }
 }
 
-/// A finished run of a job.
 #[derive(Debug)]
 pub struct JobRun<'a> {
-    /// The job.
     pub job: &'static str,
-    /// Whether it succeeded.
     pub has_succeeded: bool,
-    /// Its duration.
     pub took: Duration,
     /// When it ended, in seconds since 1970.
     pub ended_at_seconds: f64,
@@ -161,10 +144,8 @@ pub struct JobRun<'a> {
     pub items: &'a [(&'a str, u64)],
 }
 
-/// The state of a pool of database connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolState {
-    /// The pool.
     pub pool: &'static str,
     /// Connections that calls use.
     pub in_use: u64,
@@ -172,7 +153,6 @@ pub struct PoolState {
     pub idle: u64,
     /// Calls that wait for a connection.
     pub waiting: u64,
-    /// The maximum number of connections.
     pub max: u64,
 }
 
@@ -257,7 +237,6 @@ impl Metrics {
         self.0.watch_log_size(bytes);
     }
 
-    /// Records what all tenants together store.
     pub fn counted(&self, stored: &Stored) {
         let instruments = &self.0;
         instruments.stored_stores.record(stored.stores, &[]);
@@ -280,61 +259,50 @@ impl Metrics {
         }
     }
 
-    /// Records a finished call of the index.
     pub fn index_called(&self, call: &'static str, outcome: Outcome, took: Duration) {
         let labels = [KeyValue::new("call", call), KeyValue::new("outcome", outcome.name())];
         self.0.index_calls.record(took.as_secs_f64(), &labels);
     }
 
-    /// Records a finished call of the blob store.
     pub fn blob_called(&self, call: &'static str, outcome: Outcome, took: Duration) {
         let labels = [KeyValue::new("call", call), KeyValue::new("outcome", outcome.name())];
         self.0.blob_calls.record(took.as_secs_f64(), &labels);
     }
 
-    /// Records that the circuit breaker of the blob store opened or closed.
     pub fn blob_breaker_opened(&self, is_open: bool) {
         self.0.blob_breaker_open.record(u64::from(is_open), &[]);
     }
 
-    /// Counts a call that the open circuit breaker refused.
     pub fn blob_call_refused(&self) {
         self.0.blob_breaker_refusals.add(1, &[]);
     }
 
-    /// Counts bytes read from the blob store.
     pub fn blob_bytes_read(&self, bytes: usize) {
         self.0.blob_bytes.add(bytes as u64, &[KeyValue::new("direction", "read")]);
     }
 
-    /// Counts bytes written to the blob store.
     pub fn blob_bytes_written(&self, bytes: usize) {
         self.0.blob_bytes.add(bytes as u64, &[KeyValue::new("direction", "written")]);
     }
 
-    /// Counts a cache lookup.
     pub fn cache_looked_up(&self, cache: Cache, is_hit: bool) {
         let result = if is_hit { "hit" } else { "miss" };
         let labels = [KeyValue::new("cache", cache.name()), KeyValue::new("result", result)];
         self.0.cache_lookups.add(1, &labels);
     }
 
-    /// Counts a retry.
     pub fn retried(&self, what: Retried) {
         self.0.retries.add(1, &[KeyValue::new("what", what.name())]);
     }
 
-    /// Counts a conflict response.
     pub fn conflicted(&self, kind: Conflict) {
         self.0.conflicts.add(1, &[KeyValue::new("kind", kind.name())]);
     }
 
-    /// Counts a change that a quota refused.
     pub fn quota_refused(&self, limit: Quota) {
         self.0.quota_refusals.add(1, &[KeyValue::new("limit", limit.name())]);
     }
 
-    /// Counts a request that was not admitted.
     pub fn rate_refused(&self, kind: Refused) {
         self.0.rate_refusals.add(1, &[KeyValue::new("kind", kind.name())]);
     }
@@ -347,7 +315,6 @@ impl Metrics {
         }
     }
 
-    /// Records a finished run of a job.
     pub fn job_ended(&self, run: &JobRun<'_>) {
         let job = KeyValue::new("job", run.job);
         let outcome = if run.has_succeeded { "succeeded" } else { "failed" };

@@ -42,7 +42,6 @@ pub fn answered(span: &Span, status: http::StatusCode) {
     }
 }
 
-/// Records the tenant of the request.
 pub fn of_tenant(span: &Span, tenant_id: &str) {
     span.set_attribute("tenant.id", tenant_id.to_owned());
 }

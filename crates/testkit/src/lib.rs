@@ -5,7 +5,6 @@
 //! `KEEPSAKE_TEST_*` variables for this crate.
 
 #![expect(clippy::missing_panics_doc, reason = "every function of a test kit panics on failure")]
-#![expect(missing_docs, reason = "names say what needs no sentence")]
 
 #[cfg(test)]
 extern crate self as libfuzzer_sys;

@@ -16,10 +16,9 @@ const MAX_SUBJECT_CHARS: usize = 255;
 /// The last second of the year 9999.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
-/// The expiry of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Expiry {
-    /// Its `exp`.
+    /// The token's `exp`.
     pub(crate) expires_at: Timestamp,
     /// `exp` plus the leeway.
     pub(crate) refused_from: Timestamp,
@@ -30,7 +29,6 @@ pub(crate) struct Expiry {
 pub(crate) struct Claims(Map<String, Value>);
 
 impl Claims {
-    /// Reads the payload.
     pub(crate) fn of(token: &Untrusted<'_>) -> Result<Self, TokenError> {
         object(token.payload).map(Self)
     }
@@ -73,7 +71,6 @@ impl Claims {
         }
     }
 
-    /// The subject.
     pub(crate) fn subject(&self) -> Result<&str, TokenError> {
         let subject = self.text("sub").map_err(|_| TokenError::Subject)?.unwrap_or_default();
         let is_good = (1..=MAX_SUBJECT_CHARS).contains(&subject.chars().count())

@@ -95,7 +95,6 @@ fn is_over(since: Option<Timestamp>, period: Duration, now: Timestamp) -> bool {
 }
 
 impl<T: Send + Sync + 'static> Fetched<T> {
-    /// An empty cache for a URL.
     pub(crate) fn new(
         what: &'static str,
         url: Url,

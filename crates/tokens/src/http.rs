@@ -6,17 +6,12 @@ use keepsake_core::causes;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 
-/// Timeout of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of a request with its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of an answer.
 const MAX_BODY_BYTES: usize = 256 << 10;
 
-/// A client for requests to an issuer.
-///
-/// # Errors
-/// The reason, as a phrase that follows a field.
+/// A client for requests to an issuer. The error is a phrase that follows a field.
 pub(crate) fn client() -> Result<Client, String> {
     Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
@@ -33,10 +28,8 @@ pub(crate) fn without_url(error: reqwest::Error) -> String {
     causes(&error.without_url())
 }
 
-/// Reads an answer up to the maximum size.
-///
-/// # Errors
-/// The reason, as a sentence about the issuer's server.
+/// Reads an answer up to the maximum size. The error is a sentence about the issuer's
+/// server.
 pub(crate) async fn body_of(mut response: Response) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(without_url)? {
@@ -49,10 +42,8 @@ pub(crate) async fn body_of(mut response: Response) -> Result<Vec<u8>, String> {
 }
 
 /// Parses a configured URL, which must be `https://` unless it is on this machine
-/// or `http://` is allowed.
-///
-/// # Errors
-/// The rule that it breaks; `danger` says what `http://` would allow.
+/// or `http://` is allowed. The error is a phrase that follows a field; `danger` says what
+/// `http://` would allow.
 pub(crate) fn check_url(text: &str, allow_http: bool, danger: &str) -> Result<Url, String> {
     let url: Url = text.parse().map_err(|_| "must be an https:// URL".to_owned())?;
     if !url.username().is_empty() || url.password().is_some() {

@@ -14,14 +14,11 @@ use crate::openid::{Challenge, Client, ClientSettings, OpenIdError, Returned};
 use crate::ring::OWN_ISSUER;
 use crate::untrusted::Untrusted;
 
-/// The source of an issuer's public keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// A JWKS URL.
     Url {
-        /// The URL.
         url: String,
-        /// Whether it may be `http://` on another machine.
+        /// Whether the URL may be `http://` on another machine.
         allow_http: bool,
     },
     /// A file with a public key in PEM or a JWKS; read once.
@@ -31,28 +28,21 @@ pub enum KeySource {
 /// The kind of subjects that an issuer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// People.
     User,
-    /// Workloads.
     ServiceAccount,
 }
 
-/// The configuration of an issuer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuerSettings {
     /// The exact `iss` of its tokens.
     pub issuer: String,
     /// The audience that the `aud` of its tokens must contain.
     pub audience: String,
-    /// The source of its public keys.
     pub keys: KeySource,
-    /// The claim that names the tenant.
     pub tenant_claim: String,
-    /// The claim that names scopes.
     pub scopes_claim: String,
     /// The tenants that its tokens may name; `None`: any.
     pub tenants: Option<Vec<String>>,
-    /// The kind of its subjects.
     pub actor: Subject,
     /// How people sign in to the console at its page; `None`: they do not.
     pub console: Option<ClientSettings>,
@@ -61,9 +51,9 @@ pub struct IssuerSettings {
 /// An issuer at whose page people sign in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignInIssuer {
-    /// Its id, unique among them.
+    /// Unique among these issuers.
     pub id: String,
-    /// Its name for people.
+    /// The name that people see.
     pub name: String,
 }
 
@@ -72,9 +62,8 @@ pub struct SignInIssuer {
 pub struct IssuerProblem {
     /// The issuer's index in the list.
     pub position: usize,
-    /// The field.
     pub field: &'static str,
-    /// The rule that it breaks, as a phrase that follows the field.
+    /// A phrase that follows the field.
     pub rule: String,
 }
 
@@ -93,7 +82,6 @@ pub struct Identity {
     pub refused_from: Timestamp,
 }
 
-/// The trusted issuers.
 #[derive(Debug, Default)]
 pub struct Issuers(Vec<Issuer>);
 
@@ -116,10 +104,8 @@ impl fmt::Debug for Issuer {
 }
 
 impl Issuers {
-    /// Checks the settings and reads key files; fetches nothing.
-    ///
-    /// # Errors
-    /// All problems of the settings.
+    /// Checks the settings and reads key files; fetches nothing. Reports all problems, not
+    /// only the first.
     pub fn new(settings: Vec<IssuerSettings>) -> Result<Self, Vec<IssuerProblem>> {
         let mut issuers: Vec<Issuer> = Vec::new();
         let mut problems = Vec::new();
@@ -163,7 +149,6 @@ impl Issuers {
         if problems.is_empty() { Ok(Self(issuers)) } else { Err(problems) }
     }
 
-    /// Whether there is no trusted issuer.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -178,9 +163,6 @@ impl Issuers {
     /// Verifies a token and returns its claims.
     ///
     /// Before the signature is verified, only issuer and audience are read.
-    ///
-    /// # Errors
-    /// [`TokenError`]; if [`TokenError::is_transient`], the token may be valid.
     pub async fn verify(&self, token: &Untrusted<'_>, now: Timestamp) -> Result<Identity, TokenError> {
         if token.is_own {
             return Err(TokenError::Type);
@@ -230,9 +212,6 @@ impl Issuers {
     }
 
     /// The URL of an issuer's page for one sign-in.
-    ///
-    /// # Errors
-    /// [`OpenIdError::UnknownClient`], [`OpenIdError::Unavailable`].
     pub async fn authorization_url(
         &self,
         id: &str,
@@ -247,9 +226,6 @@ impl Issuers {
     /// that is the person's credential: one that names this issuer's audience.
     ///
     /// The credential's signature and other claims are verified at each use.
-    ///
-    /// # Errors
-    /// [`OpenIdError`].
     pub async fn redeem(
         &self,
         id: &str,

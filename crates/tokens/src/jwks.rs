@@ -15,10 +15,6 @@ use crate::untrusted::Untrusted;
 pub(crate) struct Jwks(Fetched<KeySet>);
 
 impl Jwks {
-    /// An empty cache for a URL.
-    ///
-    /// # Errors
-    /// The rule that the URL breaks.
     pub(crate) fn new(url: &str, allow_http: bool) -> Result<Self, String> {
         let danger = "an attacker who replaces the keys in transit can sign any token";
         let url = check_url(url, allow_http, danger)?;
@@ -26,11 +22,6 @@ impl Jwks {
         Ok(Self(Fetched::new("jwks", url, client()?, parse)))
     }
 
-    /// The key that a token names.
-    ///
-    /// # Errors
-    /// [`TokenError::KeysUnavailable`] if the key may exist and cannot be fetched
-    /// now, otherwise as [`KeySet::key_of`].
     pub(crate) async fn key_of(
         &self,
         token: &Untrusted<'_>,

@@ -59,10 +59,8 @@ struct Jwks {
 }
 
 impl KeySet {
-    /// Reads a JWKS; keys that cannot verify one of the algorithms are skipped.
-    ///
-    /// # Errors
-    /// The rule that the text breaks.
+    /// Reads a JWKS; keys that cannot verify one of the algorithms are skipped. The error is a
+    /// phrase that follows a subject.
     pub(crate) fn of_jwks(json: &[u8]) -> Result<Self, &'static str> {
         let jwks: Jwks = serde_json::from_slice(json).map_err(|_| "is not a JWKS: `{\"keys\": […]}`")?;
         let is_only_key = jwks.keys.len() == 1;
@@ -85,9 +83,6 @@ impl KeySet {
     }
 
     /// Reads a public key in PEM, or a JWKS.
-    ///
-    /// # Errors
-    /// The rule that the text breaks.
     pub(crate) fn of_file(text: &[u8]) -> Result<Self, &'static str> {
         let text = text.trim_ascii();
         let set = if text.starts_with(b"{") {
@@ -102,10 +97,6 @@ impl KeySet {
     }
 
     /// The key that the token's header names.
-    ///
-    /// # Errors
-    /// [`TokenError::UnknownKey`], [`TokenError::WrongKey`],
-    /// [`TokenError::MissingKey`].
     pub(crate) fn key_of(&self, token: &Untrusted<'_>) -> Result<&VerifyingKey, TokenError> {
         if let Some(key) = &self.nameless {
             return Ok(key);

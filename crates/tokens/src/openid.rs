@@ -35,7 +35,6 @@ const MAX_ERROR_CHARS: usize = 64;
 pub struct ClientSecret(Zeroizing<String>);
 
 impl ClientSecret {
-    /// A secret as the issuer gave it.
     pub fn new(secret: &str) -> Self {
         Self(Zeroizing::new(secret.to_owned()))
     }
@@ -58,47 +57,37 @@ pub struct ClientSettings {
     pub client_secret: Option<ClientSecret>,
     /// The scopes to request besides `openid`.
     pub scopes: Vec<String>,
-    /// The URL to which the issuer sends browsers back.
     pub redirect_uri: String,
 }
 
 /// Why a sign-in at an issuer did not succeed; contains no token and no code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenIdError {
-    /// The configuration has no such client.
     #[error("the console does not sign in with this issuer")]
     UnknownClient,
-    /// A document or an answer of the issuer cannot be fetched now.
     #[error("the issuer cannot be reached at the moment")]
     Unavailable,
-    /// Too many sign-ins are under way.
     #[error("too many people are signing in at the moment")]
     Busy,
     /// The browser returned from an issuer other than the one it was sent to.
     #[error("the answer is that of another issuer")]
     OtherIssuer,
-    /// The issuer refused, with this code.
     #[error("the issuer refused the sign-in: {0}")]
     Refused(String),
-    /// The issuer's answer lacks something.
     #[error("the issuer's answer has no {0}")]
     Incomplete(&'static str),
-    /// Somebody signed in with this code before.
     #[error("the code of the issuer was used before")]
     UsedCode,
-    /// The ID token is not valid.
     #[error("the ID token is not valid: {0}")]
     IdToken(TokenError),
-    /// The ID token belongs to another sign-in.
     #[error("the ID token is not valid: it belongs to another sign-in (`nonce`)")]
     Nonce,
-    /// The access token is not one that the API accepts.
     #[error("the issuer's access token is not one for this server: {0}")]
     AccessToken(TokenError),
 }
 
 impl OpenIdError {
-    /// A refusal with an issuer's code, unless that is no such code.
+    /// A refusal with the issuer's error code, if `code` has the form of one.
     pub fn refused(code: &str) -> Self {
         let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
         let is_code = (1..=MAX_ERROR_CHARS).contains(&code.len()) && code.chars().all(is_letter);
@@ -128,16 +117,15 @@ pub struct Challenge<'a> {
     pub verifier: &'a str,
 }
 
-/// What the browser brought back.
+/// The parameters that the browser brought back from the issuer.
 #[derive(Clone, Copy)]
 pub struct Returned<'a> {
-    /// The code to redeem.
     pub code: &'a str,
     /// The issuer's name for itself (RFC 9207).
     pub issuer: Option<&'a str>,
 }
 
-/// The discovery document.
+/// The discovery document of an issuer.
 #[derive(Deserialize)]
 struct Document {
     issuer: String,
@@ -160,9 +148,6 @@ struct Endpoints {
 
 impl Endpoints {
     /// Reads the discovery document of an issuer.
-    ///
-    /// # Errors
-    /// The rule that it breaks, as a phrase that follows "its answer".
     fn parse(json: &[u8], issuer: &str, issuer_url: &Url) -> Result<Self, String> {
         let document: Document =
             serde_json::from_slice(json).map_err(|_| "is not a discovery document".to_owned())?;
@@ -217,9 +202,6 @@ pub(crate) struct Client {
 
 impl Client {
     /// A client of an issuer whose tokens must have an audience.
-    ///
-    /// # Errors
-    /// The rule that the issuer's name breaks.
     pub(crate) fn new(
         settings: ClientSettings,
         issuer: &str,
@@ -250,7 +232,6 @@ impl Client {
         format!("{} {}", self.issuer, self.settings.client_id)
     }
 
-    /// The name that people see.
     pub(crate) fn name(&self) -> &str {
         self.settings.name.as_deref().unwrap_or(&self.host)
     }
@@ -260,10 +241,8 @@ impl Client {
         self.audience.is_some()
     }
 
-    /// Fetches the discovery document unless it is cached.
-    ///
-    /// # Errors
-    /// Why the last fetch failed.
+    /// Fetches the discovery document unless it is cached. The error is why the last fetch
+    /// failed.
     pub(crate) async fn check(&self, now: Timestamp) -> Result<(), Arc<str>> {
         match self.endpoints.get(now, |_| true).await.problem {
             None => Ok(()),

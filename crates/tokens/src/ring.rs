@@ -43,9 +43,6 @@ impl SigningKey {
     ///
     /// It signs from `not_before` until a later key does. From `retired_at` on, its
     /// tokens are refused.
-    ///
-    /// # Errors
-    /// [`TokenError::Unissuable`] if the secret is not a valid key.
     pub fn new(
         kid: String,
         secret: &Secret,
@@ -66,11 +63,9 @@ impl SigningKey {
 /// The claims of a token that the server signs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnClaims {
-    /// The tenant.
     pub tenant_id: TenantId,
     /// The actor of its changes.
     pub actor: Actor,
-    /// The scopes' names.
     pub scopes: Vec<String>,
     /// The stores that it may access; `None`: all stores of the tenant.
     pub store_ids: Option<Vec<StoreId>>,
@@ -80,7 +75,6 @@ pub struct OwnClaims {
     pub issued_at: Timestamp,
     /// The expiry, in whole seconds.
     pub expires_at: Timestamp,
-    /// The token's id.
     pub token_id: Uuid,
 }
 
@@ -107,11 +101,8 @@ impl KeyRing {
         self.find(token).is_some()
     }
 
-    /// Signs a token.
-    ///
-    /// # Errors
-    /// [`TokenError::Unissuable`] if there is no signing key, or if the token's
-    /// life would be zero or longer than [`MAX_LIFE`].
+    /// Signs a token. Fails without a signing key, and for a life of zero or longer than
+    /// [`MAX_LIFE`].
     pub fn issue(&self, claims: &OwnClaims, now: Timestamp) -> Result<String, TokenError> {
         let lives =
             claims.issued_at < claims.expires_at && claims.expires_at <= claims.issued_at.plus(MAX_LIFE);
@@ -145,9 +136,6 @@ impl KeyRing {
     /// Verifies a token that the server signed.
     ///
     /// Returns its claims and the time from which it is refused.
-    ///
-    /// # Errors
-    /// [`TokenError`].
     pub fn verify(
         &self,
         token: &Untrusted<'_>,

@@ -51,9 +51,6 @@ struct Header {
 
 impl<'a> Untrusted<'a> {
     /// Parses a token and its header.
-    ///
-    /// # Errors
-    /// [`TokenError`] if no key could make the token valid.
     pub fn parse(token: &'a str) -> Result<Self, TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::TooLong);

@@ -20,7 +20,6 @@ const WRAPPED_BYTES: usize = 1 + NONCE_LEN + SECRET_BYTES + TAG_BYTES;
 pub struct Secret(Zeroizing<[u8; SECRET_BYTES]>);
 
 impl Secret {
-    /// A secret of these random bytes.
     pub fn new(bytes: [u8; SECRET_BYTES]) -> Self {
         Self(Zeroizing::new(bytes))
     }
@@ -64,16 +63,12 @@ impl MasterKey {
 /// The reason why a stored secret cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
-    /// It is wrapped, and there is no master key.
     #[error("is wrapped by a master key, and none is configured")]
     Locked,
-    /// It is wrapped by another key, or was changed.
     #[error("is wrapped by another master key than those configured, or was changed")]
     WrongKey,
-    /// It has an unknown format.
     #[error("has a format that this version does not know")]
     UnknownForm,
-    /// The cipher failed.
     #[error("cannot be wrapped")]
     Failed,
 }
@@ -81,7 +76,6 @@ pub enum VaultError {
 /// A secret from the index.
 #[derive(Debug, Clone)]
 pub struct Opened {
-    /// The secret.
     pub secret: Secret,
     /// Whether it has the form that this vault writes; otherwise store it again.
     pub is_current: bool,
@@ -109,9 +103,6 @@ impl Vault {
     ///
     /// It can only be read with the same purpose and name. `nonce` must never be
     /// reused.
-    ///
-    /// # Errors
-    /// [`VaultError::Failed`].
     pub fn seal(
         &self,
         purpose: &str,
@@ -140,9 +131,6 @@ impl Vault {
     }
 
     /// Reads a secret that was stored with this purpose and name.
-    ///
-    /// # Errors
-    /// [`VaultError`].
     pub fn open(&self, purpose: &str, kid: &str, stored: &[u8]) -> Result<Opened, VaultError> {
         if let Ok(bytes) = <[u8; SECRET_BYTES]>::try_from(stored) {
             return Ok(Opened { secret: Secret::new(bytes), is_current: self.current.is_none() });

@@ -16,7 +16,6 @@ const CALL_LIMIT: Duration = Duration::from_millis(4_500);
 const MIN_BYTES_PER_SECOND: u64 = 512 << 10;
 /// Maximum duration of a transfer of any size.
 const MAX_TRANSFER: Duration = Duration::from_secs(10);
-/// Maximum number of attempts.
 const MAX_ATTEMPTS: u32 = 4;
 /// The backoff before the second attempt; doubled for each further attempt.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -57,10 +56,7 @@ impl Calls {
         Self { pooled, unpooled, max_call }
     }
 
-    /// Runs a call that transfers at most `size_bytes`.
-    ///
-    /// # Errors
-    /// The error of the last attempt.
+    /// Runs a call that transfers at most `size_bytes`; the error is that of the last attempt.
     pub(super) async fn run<T, F>(
         &self,
         size_bytes: u64,

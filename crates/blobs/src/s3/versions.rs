@@ -25,7 +25,6 @@ const BELIEVED_FOR: Duration = Duration::from_mins(5);
 
 /// The answer to a request about versions.
 enum Answer<T> {
-    /// The requested value.
     Given(T),
     /// The server does not support the request.
     Unknown,
@@ -81,16 +80,15 @@ struct Page {
     next: Option<Marker>,
 }
 
-/// The versioning state of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Versioning {
     /// Versioning was never enabled.
     Never,
     /// There may be versions.
     Possible,
-    /// The server's answer cannot be read: there may be versions, if it lists them.
+    /// The server's answer cannot be read; only a listing shows whether there are versions.
     Unclear,
-    /// The credentials may not read the state.
+    /// The bucket does not allow to list versions.
     Hidden,
 }
 

@@ -5,10 +5,8 @@ use std::time::Duration;
 use crate::checks::days;
 use crate::reader::Reader;
 
-/// The tenants' audits.
 #[derive(Debug, Clone)]
 pub struct AuditSettings {
-    /// How long entries are kept.
     pub retention: Duration,
 }
 

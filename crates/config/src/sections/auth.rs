@@ -8,7 +8,6 @@ use keepsake_tokens::{ClientSecret, ClientSettings, IssuerSettings, Issuers, Key
 use crate::checks::{boolean, days, http_url, one_of, owned, texts};
 use crate::reader::{HIDDEN, Reader, quoted};
 
-/// The array of tables.
 pub(crate) const ISSUERS: &str = "auth.issuers";
 /// The table of an issuer for sign-ins to the console.
 pub(crate) const CONSOLE: &str = "console";
@@ -20,7 +19,6 @@ const ALL_TENANTS: &str = "*";
 /// Which tokens are accepted besides API keys.
 #[derive(Debug, Clone)]
 pub struct AuthSettings {
-    /// The issuers of accepted tokens.
     pub issuers: Arc<Issuers>,
     /// How long a key of the server signs tokens before it is replaced.
     pub token_key_period: Duration,
@@ -61,8 +59,8 @@ fn read_issuers(reader: &mut Reader, public_url: Option<&str>) -> Option<Issuers
     }
 }
 
-/// Requires each of several issuers to list its tenants, so that an omission
-/// does not let one of them name every tenant.
+/// Requires each of several issuers to list its tenants, so that an omission does not let
+/// one issuer name every tenant.
 fn require_tenants(reader: &mut Reader, count: usize) -> bool {
     let keys: Vec<_> = (0..count).map(|position| key_of(position, "tenants")).collect();
     for key in &keys {
@@ -132,7 +130,7 @@ fn read_console(reader: &mut Reader, table: &str, public_url: Option<&str>) -> O
     })
 }
 
-/// The default is not printed with the issuer.
+/// Reads a claim; its default is not printed with the issuer.
 fn claim(reader: &mut Reader, key: &str, default: &str) -> String {
     reader.optional(key, owned).unwrap_or_else(|| default.to_owned())
 }
@@ -141,7 +139,7 @@ fn claim(reader: &mut Reader, key: &str, default: &str) -> String {
 fn read_key_source(reader: &mut Reader, position: usize) -> Option<KeySource> {
     let [url_key, file_key, http_key] =
         ["jwks_url", "key_file", "allow_http"].map(|field| key_of(position, field));
-    // It may have been pasted with credentials, so only a plain URL is printed.
+    // The text may contain credentials, so only a plain URL is printed.
     let url = reader.read(&url_key, None, owned::<String>, |value, _| {
         quoted(http_url(value).as_deref().unwrap_or(HIDDEN))
     });

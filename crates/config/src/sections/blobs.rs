@@ -9,14 +9,12 @@ use toml::Value;
 use crate::checks::{boolean, http_url, owned, seconds, text};
 use crate::reader::Reader;
 
-/// The storage of content.
 #[derive(Clone)]
 pub struct BlobSettings {
     /// The index or a bucket.
     pub url: BlobUrl,
     /// How long an object is kept after the rows that named it are gone.
     pub deletion_delay: Duration,
-    /// How to reach the bucket.
     pub s3: S3Settings,
 }
 

@@ -6,9 +6,7 @@ use crate::reader::Reader;
 /// Memory of the caches, for all tenants together.
 #[derive(Debug, Clone)]
 pub struct CacheSettings {
-    /// For content.
     pub blob_bytes: u64,
-    /// For search indexes.
     pub search_bytes: u64,
 }
 

@@ -13,7 +13,6 @@ use crate::reader::Reader;
 /// How long a request waits for one statement, if the deadline allows it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The index's database.
 #[derive(Debug, Clone)]
 pub struct IndexSettings {
     /// The database for requests.
@@ -42,7 +41,8 @@ impl IndexSettings {
             }
             url @ IndexUrl::Postgres(_) => Ok(url),
         });
-        // Calls that wait go together, and a worker has no requests.
+        // Calls that wait go together (ADR 22), so few connections are enough; a worker
+        // has no requests.
         let default_connections = if role == Role::Worker { 2 } else { 6 };
         let max_connections =
             reader.get("index.max_connections", default_connections, whole(1..=u64::from(u32::MAX)));
@@ -62,7 +62,7 @@ impl IndexSettings {
         settings
     }
 
-    /// The rules between keys.
+    /// Checks the rules between keys.
     fn check(&self, reader: &mut Reader, role: Role, request_deadline: Duration) {
         let migrates_sqlite = self.migrate_url.as_ref().is_some_and(IndexUrl::is_sqlite);
         if migrates_sqlite || (self.url.is_sqlite() && self.migrate_url.is_some()) {

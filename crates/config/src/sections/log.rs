@@ -6,22 +6,18 @@ use tracing_subscriber::EnvFilter;
 use crate::checks::{one_of, text};
 use crate::reader::Reader;
 
-/// The format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Text for people.
     #[default]
     Human,
     /// One JSON object for each line.
     Json,
 }
 
-/// The log.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
-    /// The format of its lines.
     pub format: LogFormat,
-    /// Which lines it has, in the syntax of `tracing`'s `EnvFilter`.
+    /// In the syntax of `tracing`'s `EnvFilter`.
     pub filter: String,
 }
 

@@ -1,4 +1,4 @@
-//! One file for each section: its settings, and the keys they are read from.
+//! One file for each section: its settings, and the keys from which they are read.
 
 mod audit;
 mod auth;
@@ -48,7 +48,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// Its name in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -58,34 +57,24 @@ impl Role {
     }
 }
 
-/// The whole configuration.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The work of this process.
     pub role: Role,
-    /// `[server]`
     pub server: ServerSettings,
-    /// `[operator]`; `None`: the operator API is off.
+    /// `None` if the operator API is off.
     pub operator: Option<OperatorSettings>,
-    /// `[index]`
     pub index: IndexSettings,
-    /// `[blobs]`
     pub blobs: BlobSettings,
-    /// `[cache]`
     pub cache: CacheSettings,
-    /// `[limits]`: the limits of a tenant unless it has others.
+    /// The limits of a tenant unless it has others.
     pub limits: Limits,
-    /// `[sensitive_data]`: finds sensitive data by built-in and configured rules.
+    /// Finds sensitive data by built-in and configured rules.
     pub scanner: Scanner,
-    /// `[audit]`
     pub audit: AuditSettings,
-    /// `[auth]`
     pub auth: AuthSettings,
     /// `[secrets]`: encrypts the secrets in the index.
     pub vault: Vault,
-    /// `[telemetry]`
     pub telemetry: TelemetrySettings,
-    /// `[log]`
     pub log: LogSettings,
 }
 

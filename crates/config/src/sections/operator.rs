@@ -5,12 +5,10 @@ use keepsake_server::OperatorToken;
 use crate::checks::address;
 use crate::reader::Reader;
 
-/// How the operator is served.
 #[derive(Debug, Clone)]
 pub struct OperatorSettings {
     /// Host and port of the operator's own listener.
     pub listen: String,
-    /// The token that the operator's requests must have.
     pub token: OperatorToken,
 }
 

@@ -28,7 +28,6 @@ fn scanner(value: &Value) -> Result<Scanner, String> {
     })
 }
 
-/// The items of the list.
 fn rules(value: &Value) -> Result<Vec<Value>, String> {
     let list = match value {
         Value::Array(list) => Some(list.clone()),
@@ -49,7 +48,7 @@ fn custom_rule(number: usize, rule: &Value) -> Result<CustomRule, String> {
         kind: String,
         pattern: String,
     }
-    // Not the error itself, which may quote a value.
+    // The message leaves the error out: it may quote a value.
     let Ok(Rule { kind, pattern }) = Rule::deserialize(rule.clone()) else {
         return Err(format!(
             "{FORM}: rule {number} must have a kind and a pattern, both text, and nothing else"

@@ -10,12 +10,10 @@ use crate::reader::Reader;
 /// Room for a few of the largest bodies; one tenant gets half of it.
 const MIN_REQUEST_MEMORY_BYTES: u64 = 16 << 20;
 
-/// How clients are served.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
     /// Host and port to listen on.
     pub listen: String,
-    /// How long a request may take.
     pub request_deadline: Duration,
     /// How long running requests may take once the server stops.
     pub shutdown_deadline: Duration,
@@ -24,9 +22,7 @@ pub struct ServerSettings {
     pub drain: Duration,
     /// Maximum number of authenticated requests at a time.
     pub max_requests_in_flight: usize,
-    /// Maximum memory of running requests.
     pub max_request_memory_bytes: u64,
-    /// Maximum number of open connections.
     pub max_connections: usize,
     /// The URL at which clients reach the server, without a final slash.
     pub public_url: Option<String>,
@@ -69,12 +65,13 @@ fn read_mcp(reader: &mut Reader) -> McpOptions {
     }
 }
 
-/// As browsers send it: a name of other letters in its form for the network, `xn--…`.
+/// A host as browsers send it: a name with other letters has its form for the network,
+/// `xn--…`.
 fn is_host(text: &str) -> bool {
     !text.is_empty() && text.is_ascii() && !text.contains(['/', '@', '*', ' '])
 }
 
-/// As browsers send it, so without the scheme's own port; a port `*` is any.
+/// An origin as browsers send it, so without the scheme's own port; a port `*` is any.
 fn is_origin(text: &str) -> bool {
     let Some((scheme, address)) = text.split_once("://") else {
         return false;

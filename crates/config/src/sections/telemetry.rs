@@ -11,14 +11,12 @@ use crate::reader::Reader;
 /// Headers that each export sets itself.
 const RESERVED_HEADERS: [&str; 3] = ["content-type", "content-length", "host"];
 
-/// Metrics and traces.
 #[derive(Debug, Clone)]
 pub struct TelemetrySettings {
     /// The name by which collectors group processes.
     pub service_name: String,
-    /// More attributes of the process.
     pub resource_attributes: Vec<(String, String)>,
-    /// The collector; `None`: nothing is exported.
+    /// `None` if nothing is exported.
     pub otlp: Option<OtlpOptions>,
     /// Whether `/metrics` needs no token.
     pub metrics_without_token: bool,

@@ -40,14 +40,12 @@ const POSTGRES_PARAMETERS: &[&str] = &[
 const PERCENT_ENCODE: &str =
     "percent-encode / ? # @ & and % in a user name or a password, such as %2F for / and %3F for ?";
 
-/// The URL of the index's database.
 #[derive(Clone)]
 pub enum IndexUrl {
     /// A file on this machine.
     Sqlite {
         /// The URL as it was given.
         url: String,
-        /// The file that it names.
         file: PathBuf,
     },
     /// A Postgres server; the URL may hold a password.
@@ -55,11 +53,8 @@ pub enum IndexUrl {
 }
 
 impl IndexUrl {
-    /// Reads `sqlite://…` or `postgres://…`.
-    ///
-    /// # Errors
-    /// The rule that it breaks, as a phrase that follows the key's name and quotes
-    /// nothing of the URL.
+    /// Reads `sqlite://…` or `postgres://…`. The error is the rule that the URL breaks,
+    /// as a phrase that follows the key's name and quotes nothing of the URL.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some(rest) = text.strip_prefix("sqlite://") {
             return parse_sqlite(text, rest);
@@ -71,12 +66,10 @@ impl IndexUrl {
         Err("must begin with sqlite:// or postgres://".to_owned())
     }
 
-    /// Whether the index is a SQLite file.
     pub fn is_sqlite(&self) -> bool {
         matches!(self, Self::Sqlite { .. })
     }
 
-    /// The URL of a Postgres server.
     pub(super) fn into_postgres(self) -> Option<SecretString> {
         match self {
             Self::Sqlite { .. } => None,
@@ -85,15 +78,12 @@ impl IndexUrl {
     }
 }
 
-/// The check of a key that holds such a URL.
 pub(crate) fn index_url(value: &Value) -> Result<IndexUrl, String> {
     IndexUrl::parse(text(value)?)
 }
 
-/// The path with the characters escaped that have a meaning in a URL.
-///
-/// # Errors
-/// The rule that it breaks: it is not UTF-8.
+/// Escapes the characters of a path that have a meaning in a URL. The error is the rule
+/// that the path breaks.
 pub(crate) fn encode_path(path: &Path) -> Result<String, String> {
     let text = path.to_str().ok_or("is not UTF-8")?;
     Ok(text.replace('%', "%25").replace('?', "%3F").replace('#', "%23"))
@@ -156,12 +146,11 @@ fn name_of(parameter: &str) -> String {
     percent_decode_str(name).decode_utf8_lossy().into_owned()
 }
 
-/// Whether the driver takes the parameter.
 fn is_of_driver(name: &str) -> bool {
     POSTGRES_PARAMETERS.contains(&name) || (name.starts_with("options[") && name.ends_with(']'))
 }
 
-/// The URL without password and parameters; `***` where it is not one.
+/// Shows the URL without password and parameters; `***` if it is not one.
 impl fmt::Display for IndexUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

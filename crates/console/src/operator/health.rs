@@ -1,4 +1,4 @@
-//! Whether this server is well: its backends, its caches, its work.
+//! Health of this server: its backends, caches and work.
 
 use askama::Template;
 use axum::Extension;
@@ -10,7 +10,6 @@ use super::{Operator, Readings};
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, page};
 
-/// A part of the server and its state.
 struct Part {
     name: &'static str,
     state: &'static str,
@@ -39,7 +38,6 @@ impl Part {
     }
 }
 
-/// A reading of the metrics.
 struct Reading {
     name: String,
     value: String,
@@ -74,7 +72,7 @@ pub(super) async fn show(
     })
 }
 
-/// The metrics that the page shows, and their names for people.
+/// Metrics of the page, with names for people.
 const SHOWN: [(&str, &str, Unit); 9] = [
     ("keepsake_http_requests_in_flight", "Requests under way", Unit::Number),
     ("keepsake_cache_size_bytes", "Cache", Unit::Bytes),
@@ -93,7 +91,7 @@ enum Unit {
     Bytes,
 }
 
-/// The readings of the shown metrics, with their labels.
+/// The readings of the metrics in [`SHOWN`], with their labels.
 fn shown(text: &str) -> Vec<Reading> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let readings = lines.filter_map(|line| {

@@ -1,4 +1,4 @@
-//! Scheduled jobs: when they ran, whether they failed, and runs by hand.
+//! Scheduled jobs: when they ran, whether they failed, and manual runs.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -15,7 +15,6 @@ use crate::text::markup::{Markup, encoded, time};
 
 const PER_PAGE: u64 = 50;
 
-/// A run in words.
 struct Run {
     status: &'static str,
     began: Markup,
@@ -49,7 +48,7 @@ impl Run {
     }
 }
 
-/// The counts of a run, without zeros.
+/// Counts of zero are left out.
 fn described(counts: &Value) -> String {
     let Some(counts) = counts.as_object() else {
         return counts.to_string();
@@ -59,7 +58,6 @@ fn described(counts: &Value) -> String {
     if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
 }
 
-/// A job in words.
 struct Row {
     name: &'static str,
     href: String,

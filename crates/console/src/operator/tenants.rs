@@ -15,7 +15,6 @@ use crate::text::markup::{Markup, id, time};
 
 const PER_PAGE: u64 = 50;
 
-/// A line of the table.
 struct Row {
     href: String,
     id: Markup,
@@ -27,7 +26,7 @@ struct Row {
     own_limits: usize,
 }
 
-/// The limits that a tenant has instead of the configured ones.
+/// The number of limits that the tenant has in place of the configured ones.
 fn own_limits(tenant: &Tenant) -> usize {
     let limits = serde_json::to_value(&tenant.limits).unwrap_or_default();
     let names = limits.as_object().into_iter().flat_map(|limits| limits.keys());
@@ -86,7 +85,6 @@ struct Limit {
     is_own: bool,
 }
 
-/// A use and its limit.
 struct Quota {
     name: &'static str,
     used: String,

@@ -21,7 +21,6 @@ const PER_PAGE: u64 = 100;
 /// Calls of the engine for one file: 10,000 entries.
 const MAX_EXPORTED_PAGES: usize = 100;
 
-/// A line of the table.
 struct Row {
     at: Markup,
     actor: Markup,
@@ -51,7 +50,7 @@ impl Row {
     }
 }
 
-/// The object of an action, with a link where it has a page.
+/// Links to the object's page, if it has one.
 fn object_of(entry: &AuditEntry) -> Markup {
     let Some(object_id) = entry.object_id else {
         return Markup::default();
@@ -169,7 +168,7 @@ fn push_entry(text: &mut String, entry: &AuditEntry, is_csv: bool) {
     }
 }
 
-/// A cell that no spreadsheet takes for a formula.
+/// Writes a cell that no spreadsheet takes for a formula.
 fn quoted(cell: &str) -> String {
     let guard = if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
     format!("\"{guard}{}\"", cell.replace('"', "\"\""))

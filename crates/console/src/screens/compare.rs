@@ -14,7 +14,6 @@ use crate::request::{Caller, InStore, Query};
 use crate::text::diff::{Diff, Row};
 use crate::text::markup::{Markup, id_link, path, time};
 
-/// A side of the comparison.
 struct Side {
     version: Markup,
     path: Markup,
@@ -40,7 +39,7 @@ impl Side {
     }
 }
 
-/// A passage of the comparison, as the chosen view shows it.
+/// A passage as the chosen view shows it.
 struct Passage {
     heading: String,
     rows: Vec<Row>,
@@ -119,7 +118,7 @@ fn passages(diff: Diff, is_split: bool) -> Vec<Passage> {
     shown.collect()
 }
 
-/// The version of the memory before another one; `None`: it is the first.
+/// The version of the memory before another version. `None`: there is none.
 async fn previous(
     engine: &Engine,
     caller: &Caller,

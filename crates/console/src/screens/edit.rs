@@ -1,8 +1,7 @@
 //! Memories written, renamed, pinned and deleted by people.
 //!
-//! An edit states which content it started from. If another person changed the
-//! memory meanwhile, the page shows the difference and both texts, and nothing
-//! is lost.
+//! An edit states which content it started from. If another person changed the memory meanwhile,
+//! the page shows the difference and both texts, and nothing is lost.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -42,16 +41,16 @@ struct EditPage {
     frame: Frame,
     store: StoreHead,
     heading: &'static str,
-    /// Empty: this address.
+    /// Empty: the address of this page.
     action: String,
     back: String,
-    /// The path of a new memory, which can be typed.
+    /// Path of a new memory, which the person can type.
     new_path: Option<String>,
     path: Markup,
     content: Markup,
     base_sha256: String,
     newlines: &'static str,
-    /// Why the content of the memory is not there.
+    /// Why the content of the memory is missing.
     lost: Option<String>,
     problem: Option<String>,
     conflict: Option<Conflict>,
@@ -82,7 +81,7 @@ impl EditPage {
         }
     }
 
-    /// A form for the current content of a memory, or for another text of it.
+    /// A form for the current content of a memory, or for another text of the memory.
     fn of(engine: &Engine, caller: &Caller, found: &Found, content: &str) -> Self {
         let store = StoreHead::of(&found.store);
         let memory = format!("{}/memories/{}", store.base, found.shown.memory.head.memory_id);
@@ -101,18 +100,18 @@ impl EditPage {
     }
 }
 
-/// How the lines of a text end, for a memory that is deleted while it is edited.
+/// Line ends of a text, which the form keeps in case the memory is deleted during the edit.
 fn newlines_of(content: &str) -> &'static str {
     if line_end(content) == Some("\r\n") { "crlf" } else { "" }
 }
 
-/// The same, as the form says it.
+/// The line ends that the form kept.
 fn newlines_sent(form: &Form) -> &'static str {
     if form.fields.text("newlines") == "crlf" { "crlf" } else { "" }
 }
 
-/// The text of a form, with the line ends of the memory, or of a memory that no longer
-/// exists.
+/// The text of a form, with the line ends of the memory. `found` is `None`: the memory no longer
+/// exists, and the form kept its line ends.
 fn content_of(form: &Form, found: Option<&Found>) -> String {
     let content = line_ends::typed(form.fields.text("content"));
     match found {
@@ -209,7 +208,7 @@ pub(super) async fn save(
 ) -> PageResult {
     let base = form.fields.hash("base_sha256")?;
     let (store_id, memory_id) = (store_id.0, memory_id.0);
-    // If it cannot be read, the text is saved all the same.
+    // If the memory cannot be read, the text is saved all the same.
     let found = Found::inspect(&engine, &form.caller, store_id, memory_id).await.ok();
     let was_lost = found.as_ref().is_some_and(|found| found.lost().is_some());
     let content = content_of(&form, found.as_ref().filter(|_| !was_lost));
@@ -237,8 +236,8 @@ pub(super) async fn save(
     }
 }
 
-/// The form after a conflict. It also shows the text that another author saved
-/// meanwhile; saving again replaces that text.
+/// The form after a conflict. It also shows the text that another author saved meanwhile; saving
+/// again replaces that text.
 async fn conflict(
     engine: &Engine,
     caller: &Caller,
@@ -264,7 +263,7 @@ async fn conflict(
     page_with(StatusCode::CONFLICT, &again)
 }
 
-/// The text of a memory that was deleted meanwhile, as that of a new memory.
+/// Offers the text of a memory that was deleted meanwhile as a new memory.
 async fn deleted(
     engine: &Engine,
     form: &Form,
@@ -279,7 +278,7 @@ async fn deleted(
         page: PageRequest { limit: Some(1), page: None },
         ..VersionQuery::default()
     };
-    // Without its history, the person types the path.
+    // Without the memory's history, the person types the path.
     let last = engine.versions.list(principal, store_id, &last, View::Basic).await.ok();
     let last = last.as_ref().and_then(|page| page.items.first());
     let path = last.and_then(|shown| shown.version.path.as_ref()).map_or("", MemoryPath::as_str);
@@ -318,7 +317,7 @@ pub(super) async fn set_expiry(
             let typed = form.fields.text("expires_at").trim();
             let current = engine.memories.get(principal, store_id.0, memory_id.0, View::Basic).await.ok();
             let current = current.map(|current| current.memory.expires_at);
-            // The time of the memory may be more exact than its form shows it.
+            // The memory's time may be more exact than the time in the form.
             let at = match current.filter(|at| shown_expiry(*at) == typed) {
                 Some(unchanged) => unchanged,
                 None => form.fields.time("expires_at")?,
@@ -347,7 +346,7 @@ struct DeletePage {
     base: String,
     sha256: String,
     lines: Lines,
-    /// Why the content is not there.
+    /// Why the content is missing.
     lost: Option<String>,
 }
 

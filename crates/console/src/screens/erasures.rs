@@ -1,4 +1,4 @@
-//! Erasures: chosen, looked at before, confirmed, with a receipt.
+//! Erasures: selected, previewed, confirmed, with a receipt.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -15,10 +15,9 @@ use crate::request::{Caller, Fields, Form, OfErasure, Pager, Query};
 use crate::text::markup::{Markup, id, id_link, path, time};
 
 const PER_PAGE: u64 = 50;
-/// Stores that the preview of a selection by metadata looks at.
+/// Stores that the preview of a selection by metadata reads.
 const MAX_PREVIEWED_STORES: usize = 1_000;
 
-/// A line of the table.
 struct Row {
     href: String,
     id: Markup,
@@ -78,7 +77,6 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
     })
 }
 
-/// What the form selects.
 fn request_of(fields: &Fields) -> Result<ErasureRequest, Refusal> {
     if let Some(name) = fields.filled("metadata_name") {
         let value = fields.text("metadata_value").trim().to_owned();
@@ -94,10 +92,10 @@ fn request_of(fields: &Fields) -> Result<ErasureRequest, Refusal> {
     })
 }
 
-/// What a selection would erase.
+/// The data that a request would erase.
 struct Selection {
     what: String,
-    /// What must be typed.
+    /// The word that the person must type.
     word: String,
     counts: Vec<String>,
     examples: Vec<Markup>,
@@ -187,7 +185,7 @@ async fn selection_of(
     }
 }
 
-/// The stores whose metadata has all pairs.
+/// Stores whose metadata has all pairs.
 async fn stores_with(
     engine: &Engine,
     caller: &Caller,

@@ -14,15 +14,13 @@ use crate::people::People;
 use crate::request::{Caller, Fields, InStore, OfMemory, Pager, Query};
 use crate::text::markup::{Markup, id_link, path, time};
 
-/// Versions of a page.
 const PER_PAGE: u64 = 50;
 
-/// A version in the timeline.
 struct Entry {
     version_id: String,
     version: Markup,
     href: String,
-    /// The page that compares it with the version before.
+    /// Page that compares this version with the version before.
     compare: String,
     memory_href: String,
     operation: &'static str,
@@ -32,7 +30,6 @@ struct Entry {
     size: String,
     is_redacted: bool,
     has_content: bool,
-    /// Whether a click restores it.
     may_restore: bool,
 }
 
@@ -110,7 +107,7 @@ fn query_of(memory_id: Option<MemoryId>, fields: &Fields) -> Result<VersionQuery
     })
 }
 
-/// The kind of an actor is in its id; another text is the subject of a token.
+/// An id tells the kind of an actor; another text is the subject of a token.
 fn actor_of(text: &str) -> (ActorKind, String) {
     let kind = if text.starts_with("apikey_") {
         ActorKind::ApiKey

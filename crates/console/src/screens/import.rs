@@ -1,7 +1,7 @@
 //! An archive that a person sends, written into a memory store.
 //!
-//! The archive stays packed in memory: it is read once to verify all of it, and once more
-//! to write the contents, batch by batch. No file is written to a disk.
+//! The archive stays packed in memory. It is read once to verify all of it, and once more to write
+//! the contents in batches. No file is written to a disk.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read;
@@ -36,21 +36,20 @@ use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, Refusal, page_with};
 use crate::request::{Form, Upload};
 
-/// Maximum bytes of a form with an archive.
+/// Limit of a form with an archive.
 pub const MAX_UPLOAD_BYTES: u64 = 16 << 20;
-/// Maximum size of an unpacked archive as a multiple of its packed size, within these
-/// bounds.
+/// Maximum size of an unpacked archive as a multiple of its packed size, within these bounds.
 const UNPACKED_RATIO: u64 = 50;
 const MIN_UNPACKED_BYTES: u64 = 16 << 20;
 const MAX_UNPACKED_BYTES: u64 = 256 << 20;
-/// Maximum bytes of an archive's lists and names, and the memory that is counted for each.
+/// Maximum bytes of an archive's lists and names, and the memory charged for each of these bytes.
 const MAX_KEPT_BYTES: u64 = 16 << 20;
 const MEMORY_PER_KEPT_BYTE: u64 = 5;
-/// Memory of a memory in the list of the store, besides its path.
+/// Memory charged for a memory in the list of the store, besides its path.
 const EXISTING_BYTES: u64 = 512;
-/// Batches that are in memory at the same time: read, waiting, and written from a copy.
+/// Batches in memory at the same time: read, waiting, and written from a copy.
 const BATCHES_IN_MEMORY: u64 = 4;
-/// The time that an import leaves for its answer.
+/// Time that an import leaves for its answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// Maximum number of files on the page.
 const MAX_SHOWN: usize = 300;
@@ -67,14 +66,14 @@ struct ImportedPage {
     frame: Frame,
     store: StoreHead,
     file: String,
-    /// Nothing was imported, because memories have other content.
+    /// Nothing was imported, because memories of the store have other content.
     is_refused: bool,
-    /// Why the import ended before its end.
+    /// Why the import ended early.
     stopped: Option<String>,
     counts: Vec<(&'static str, usize)>,
     rows: Vec<Row>,
     not_shown: usize,
-    /// Versions of the archive, which are not imported.
+    /// Versions in the archive, which are not imported.
     versions: usize,
     /// Memories that were written without their expiry time.
     lacking: usize,
@@ -82,7 +81,6 @@ struct ImportedPage {
     left_out: Vec<String>,
 }
 
-/// The store that receives the memories.
 enum Target {
     There(Box<Store>),
     New(StoreDraft),
@@ -149,7 +147,7 @@ pub(super) async fn import(
     )
 }
 
-/// The store that the form names, and whether the person may import into it.
+/// Finds the store that the form names and checks that the person may import into it.
 async fn target_of(engine: &Engine, form: &Form) -> Result<Target, Refusal> {
     let principal = &form.caller.principal;
     principal.require(Scope::MemoryRead)?;
@@ -169,7 +167,6 @@ async fn target_of(engine: &Engine, form: &Form) -> Result<Target, Refusal> {
     Ok(Target::New(StoreDraft { name, ..StoreDraft::default() }))
 }
 
-/// How much an archive may unpack to.
 fn unpack_limit(file: &Bytes) -> UnpackLimit {
     let packed_bytes = file.len() as u64;
     UnpackLimit {
@@ -178,7 +175,7 @@ fn unpack_limit(file: &Bytes) -> UnpackLimit {
     }
 }
 
-/// Verifies the archive as a whole; also returns the memory that the request holds now.
+/// Verifies the whole archive. Also returns the memory that the request now holds.
 async fn verified(upload: &Upload, slot: Arc<FairSlot>) -> Result<(Found, u64), Refusal> {
     if upload.file.is_empty() {
         let rule = "`file` must be an archive, a file that ends in .tar.zst";
@@ -189,7 +186,7 @@ async fn verified(upload: &Upload, slot: Arc<FairSlot>) -> Result<(Found, u64), 
     }
     let (file, held) = (upload.file.clone(), Arc::clone(&upload.held));
     let work = move || {
-        // The work goes on if the request ends, and keeps the slot.
+        // The work continues if the request ends, and keeps the slot.
         let _slot = slot;
         let (mut kept_bytes, mut is_over_memory) = (0, false);
         let allow = |bytes: u64| {
@@ -226,7 +223,6 @@ async fn verified(upload: &Upload, slot: Arc<FairSlot>) -> Result<(Found, u64), 
     Ok((found, held_bytes))
 }
 
-/// Lists the live memories of the store.
 async fn destination_of(
     engine: &Engine,
     principal: &Principal,
@@ -271,30 +267,29 @@ fn credential_of(headers: &HeaderMap) -> String {
 #[derive(Default)]
 struct Batch {
     writes: Vec<(Step, String)>,
-    /// Contents that cannot be imported: the path and the reason.
+    /// Path and reason of contents that cannot be imported.
     refused: Vec<(String, String)>,
     bytes: u64,
 }
 
-/// The writes of an import.
 struct Import<'a> {
     engine: &'a Engine,
     store_id: StoreId,
     upload: &'a Upload,
-    /// Bytes of memory that the request holds between two batches.
+    /// Memory that the request holds between two batches.
     held_bytes: u64,
     slot: Arc<FairSlot>,
     credential: String,
 }
 
 impl Import<'_> {
-    /// Carries out the steps; returns why it stopped before the end.
+    /// Carries out the steps. Returns why the import stopped before the end.
     async fn run(&self, steps: Vec<Step>, report: &mut Report) -> Result<Option<String>, Refusal> {
         let total = steps.len();
         let principal = self.authenticated().await?;
         let max_bytes = principal.limits.bytes_per_memory;
         let (sender, mut receiver) = mpsc::channel(1);
-        // The list of the store is dropped.
+        // The list of the store was dropped.
         self.upload.held.memory.set(self.held_bytes);
         let (file, slot) = (self.upload.file.clone(), Arc::clone(&self.slot));
         let reader = tokio::task::spawn_blocking(move || {
@@ -312,7 +307,7 @@ impl Import<'_> {
                 let written = self.write(&writes, report).await;
                 match written {
                     Ok(()) => done += writes.len(),
-                    // Two of them need one path: one by one, the first wins.
+                    // Two writes need one path. Written one by one, the first succeeds.
                     Err(EngineError::Invalid { .. }) if writes.len() > 1 => {
                         let second = writes.split_off(writes.len() / 2);
                         waiting.push_front(second);
@@ -341,12 +336,11 @@ impl Import<'_> {
         }
     }
 
-    /// The person's current permissions: an import takes longer than a revocation.
+    /// Authenticates again: the credential may be revoked or restricted during an import.
     async fn authenticated(&self) -> Result<Arc<Principal>, EngineError> {
         self.engine.auth.authenticate(&self.credential).await
     }
 
-    /// Writes a batch and reports each operation.
     async fn write(&self, writes: &[(Step, String)], report: &mut Report) -> Result<(), EngineError> {
         if writes.is_empty() {
             return Ok(());
@@ -373,7 +367,6 @@ impl Import<'_> {
     }
 }
 
-/// Whether the server caused an error.
 const fn is_of_the_server(error: &EngineError) -> bool {
     matches!(
         error,
@@ -422,7 +415,7 @@ fn read_batches(
     }
     let mut batch = Batch::default();
     let send = |batch: Batch| {
-        // The receiver has ended if the import was stopped.
+        // The receiver was dropped if the import was stopped.
         sender.blocking_send(batch).map_err(|_| Damage("stopped".to_owned()))
     };
     read_files::<Damage>(&file[..], unpack_limit(file), |name, size, content| {
@@ -449,7 +442,7 @@ fn read_batches(
     send(batch)
 }
 
-/// The text of a file; the reason if it is none that a memory can have.
+/// Reads the text of a file, or returns why a memory cannot have it.
 fn read_text(size: u64, max_bytes: u64, content: &mut dyn Read) -> Result<String, String> {
     if size > max_bytes {
         return Err(format!("has {size} bytes, but a memory may have {max_bytes}"));
@@ -461,7 +454,8 @@ fn read_text(size: u64, max_bytes: u64, content: &mut dyn Read) -> Result<String
     }
 }
 
-/// The first files of the report: those with a reason, then the others.
+/// The first [`MAX_SHOWN`] files of the report, those with a reason first, and the number of the
+/// others.
 fn rows_of(report: &mut Report) -> (Vec<Row>, usize) {
     let sorted = report.sorted();
     let (not_written, written): (Vec<_>, Vec<_>) = sorted.iter().partition(|file| file.reason().is_some());

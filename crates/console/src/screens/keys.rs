@@ -1,4 +1,4 @@
-//! API keys: made for teammates and agents, looked at, revoked.
+//! API keys: created for teammates and agents, shown, revoked.
 
 use std::time::Duration;
 
@@ -19,7 +19,6 @@ use crate::text::markup::{Markup, copy_button, id, id_link, time, time_or};
 
 const PER_PAGE: u64 = 100;
 
-/// What a scope allows, in words.
 const fn meaning(scope: Scope) -> &'static str {
     match scope {
         Scope::MemoryRead => "read memories, versions and sessions",
@@ -31,7 +30,6 @@ const fn meaning(scope: Scope) -> &'static str {
     }
 }
 
-/// A key in words.
 struct Key {
     href: String,
     id: Markup,
@@ -164,7 +162,7 @@ pub(super) async fn create(
     })
 }
 
-/// The address of this server, as clients reach it.
+/// The address at which clients reach this server.
 pub(super) fn url_of(options: &ConsoleOptions, headers: &HeaderMap) -> String {
     if let Some(url) = &options.public_url {
         return url.to_string();

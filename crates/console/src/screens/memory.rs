@@ -1,4 +1,4 @@
-//! A memory: its text, who wrote it, whether it is still used.
+//! A memory: its text, its author and its use.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -17,7 +17,6 @@ use crate::text::lines::Lines;
 use crate::text::markdown;
 use crate::text::markup::{Markup, copy_button, id, is_deceptive, path, time, time_or};
 
-/// A memory with its store, its current version and its content.
 pub(super) struct Found {
     pub(super) store: Store,
     pub(super) shown: ShownMemory,
@@ -25,7 +24,6 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Reads a memory with its content.
     pub(super) async fn read(
         engine: &Engine,
         caller: &Caller,
@@ -36,8 +34,8 @@ impl Found {
         found.version.content_error().map_or(Ok(found), |error| Err(error.into()))
     }
 
-    /// Reads a memory, also one whose content is lost. The content is read as that of its
-    /// version, so that a look at it does not count as a use.
+    /// Reads a memory, even if its content is lost. The content is read as the content of its
+    /// version, so that showing it does not count as a use.
     pub(super) async fn inspect(
         engine: &Engine,
         caller: &Caller,
@@ -56,7 +54,7 @@ impl Found {
         self.version.content.as_deref().unwrap_or_default()
     }
 
-    /// Why the content is not there.
+    /// Why the content is missing.
     pub(super) fn lost(&self) -> Option<String> {
         self.version.content_error().map(|error| error.to_string())
     }
@@ -96,11 +94,11 @@ struct MemoryPage {
     is_too_large: bool,
     is_deceptive: bool,
     may_write: bool,
-    /// Why the content is not there.
+    /// Why the content is missing.
     lost: Option<String>,
 }
 
-/// A path that begins with the agents' `/memories`, which agents see in front of every path.
+/// A path that begins with `/memories`, which agents see in front of every path.
 struct Doubled {
     for_agents: Markup,
     /// The path that was probably meant.
@@ -169,12 +167,12 @@ pub(super) async fn show(
     })
 }
 
-/// The time at which a memory expires, as its form shows it: to the minute.
+/// The expiry time as its form shows it: to the minute.
 pub(super) fn shown_expiry(at: Option<Timestamp>) -> String {
     at.map_or_else(String::new, |at| at.to_rfc3339()[..16].to_owned())
 }
 
-/// Whether a memory is shown as Markdown: most are, whatever their names.
+/// Whether a memory is shown as Markdown. Most memories are, whatever their names.
 fn is_markdown(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     match name.rsplit_once('.') {

@@ -14,12 +14,10 @@ use crate::people::{People, actor_text};
 use crate::request::{Caller, Fields, Pager, Query};
 use crate::text::markup::{Markup, path, snippet, time};
 
-/// Hits of a page.
 const PER_PAGE: u64 = 20;
-/// Pages of the engine that are read at most to fill one page after filters.
+/// Maximum number of engine pages read to fill one page after filters.
 const MAX_PAGES: usize = 5;
 
-/// A hit.
 struct Hit {
     href: String,
     path: Markup,
@@ -48,7 +46,7 @@ struct SearchPage {
     count: String,
 }
 
-/// What is left out after the search.
+/// The filters applied to the hits of a search.
 struct Filter {
     author: Option<String>,
     from: Option<Timestamp>,
@@ -69,17 +67,17 @@ impl Filter {
     }
 }
 
-/// Who wrote a hit.
+/// The author of a hit, compared with the filter.
 enum Author {
-    /// There is no filter.
+    /// The filter has no author.
     NotAsked,
-    /// One that the filter names.
+    /// The filter names this author.
     Wanted(Markup),
-    /// Another one.
+    /// The filter names another author.
     Other,
 }
 
-/// The result of a search: hits with the next page's cursor, or a problem of the query.
+/// Hits with the cursor of the next page, or a problem of the query.
 enum Searched {
     Hits(Vec<Hit>, Option<String>),
     Problem(String),
@@ -157,7 +155,7 @@ async fn search(
     Ok(Searched::Hits(hits, query.page.page))
 }
 
-/// Who wrote a hit. Only a filter by author looks it up.
+/// Looks up the author of a hit only if the filter has an author.
 async fn author_of(
     engine: &Engine,
     caller: &Caller,
@@ -199,7 +197,7 @@ fn shown(hit: &SearchHit, by: Option<Markup>, stores: &[Store], now: Timestamp) 
     }
 }
 
-/// The first line of the part that is shown: pages of long memories begin there.
+/// The line in which the shown part begins: a long memory's page begins near the hit.
 const fn near(line: usize) -> usize {
     if line > 200 { line - 100 } else { 1 }
 }

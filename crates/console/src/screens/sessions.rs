@@ -1,4 +1,4 @@
-//! Sessions: which stores an agent has, and what it read and wrote.
+//! Sessions: the stores that an agent has, and its reads and writes.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -16,7 +16,6 @@ use crate::text::markup::{Markup, encoded, id, path, time, time_or};
 const PER_PAGE: u64 = 50;
 const EVENTS_PER_PAGE: u64 = 200;
 
-/// A line of the table.
 struct Row {
     href: String,
     id: Markup,
@@ -28,7 +27,6 @@ struct Row {
     has_ended: bool,
 }
 
-/// An attached store.
 struct Attached {
     name: String,
     href: String,
@@ -108,7 +106,6 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
     })
 }
 
-/// A tool call, in words.
 struct Call {
     id: EventId,
     /// Sorts the lines.
@@ -135,7 +132,7 @@ const WRITES: [&str; 9] = [
     "memory_append",
     "memory_delete",
 ];
-/// Input fields with the path that a call is about.
+/// Input fields that hold the path of a call.
 const PATHS: [&str; 3] = ["path", "old_path", "path_prefix"];
 
 impl Call {
@@ -165,27 +162,26 @@ impl Call {
     }
 }
 
-/// A call as a line of the page's table.
 #[derive(Template)]
 #[template(path = "call_row.html")]
 struct CallRow {
     call: Call,
 }
 
-/// A call as a line of the table of its session; `None`: the template failed.
+/// `None`: the template failed.
 pub fn call_row(event: &SessionEvent, now: Timestamp) -> Option<String> {
     let call = Call::of(event, now);
     rendered(&CallRow { call }).ok()
 }
 
-/// The stream of the calls that follow those of a page.
+/// The stream of the calls after those of a page.
 struct Live {
     href: String,
-    /// The calls after this one follow.
+    /// The stream sends the calls after this one.
     after: EventId,
 }
 
-/// A recorded value: contents are recorded by their sizes.
+/// Shows a recorded value. Contents are recorded by their sizes.
 fn described(value: &Value) -> String {
     match value.get("size_bytes").and_then(Value::as_u64) {
         Some(size_bytes) => keepsake_core::words::bytes(size_bytes),
@@ -202,7 +198,7 @@ struct SessionPage {
     environment: String,
     metadata: Vec<(String, String)>,
     calls: Vec<Call>,
-    /// `None`: no call follows those of the page.
+    /// `None`: no call follows the calls of the page.
     live: Option<Live>,
     pager: Pager,
     newest_first: bool,
@@ -234,7 +230,7 @@ pub(super) async fn show(
     let newest = if newest_first { calls.first() } else { calls.last() };
     let live = (is_at_end && session.archived_at.is_none()).then(|| Live {
         href: format!("/console/sessions/{}/events", session.session_id),
-        // Without a call, all since the session's creation, whose time is in its id.
+        // Without a call, the stream begins at the session's creation, whose time is in its id.
         after: newest.map_or_else(|| EventId::from_uuid(session.session_id.uuid()), |call| call.id),
     });
     page(&SessionPage {

@@ -1,4 +1,4 @@
-//! The settings of a store, its archive and its deletion.
+//! The settings of a store, its archiving and its deletion.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -59,7 +59,7 @@ pub(super) async fn show(
     })
 }
 
-/// A period in days, as the form shows it; other programs set also parts of a day.
+/// A period in days as the form shows it; other programs may set a part of a day.
 fn shown_days(period_secs: Option<u64>) -> String {
     let Some(secs) = period_secs else {
         return String::new();

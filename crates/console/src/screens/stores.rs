@@ -12,12 +12,11 @@ use crate::request::{Caller, Form, Pager, Query};
 use crate::text::line_ends;
 use crate::text::markup::{Markup, id, time, time_or};
 
-/// Stores of a page: the most that one call of the engine returns.
+/// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
-/// Calls of the engine that a search by name makes at most.
+/// Maximum number of engine calls for a search by name.
 const MAX_SEARCHED_PAGES: usize = 10;
 
-/// A line of the table.
 struct Row {
     href: String,
     name: String,
@@ -112,7 +111,6 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
     })
 }
 
-/// Whether the person can create stores.
 pub(super) fn may_create_stores(caller: &Caller) -> bool {
     caller.may(Scope::StoresAdmin) && !caller.principal.is_bound_to_stores()
 }
@@ -136,7 +134,7 @@ pub(super) async fn create(State(engine): State<Engine>, form: Form) -> PageResu
     done(&format!("/console/stores/{}", store.store_id), Done::StoreCreated)
 }
 
-/// A period in seconds.
+/// Converts days to seconds.
 pub(super) fn days(days: Option<u64>) -> Result<Option<u64>, Refusal> {
     let rule = || Refusal::Invalid("`expires_days` is too large".to_owned());
     days.map(|days| days.checked_mul(86_400).ok_or_else(rule)).transpose()

@@ -16,7 +16,6 @@ use crate::page::{PageResult, page};
 use crate::request::{Caller, Query};
 use crate::sign_in::ConsoleOptions;
 
-/// A store to choose.
 struct Choice {
     id: String,
     name: String,
@@ -39,7 +38,7 @@ struct TransferPage {
     once: String,
 }
 
-/// The name of the file with the archive of a store.
+/// File name of a store's archive.
 pub fn archive_name(store: &str) -> String {
     let letter_or_dash = |letter: char| {
         if letter.is_ascii_alphanumeric() { letter } else { '-' }

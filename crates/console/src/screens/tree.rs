@@ -11,7 +11,7 @@ use crate::page::{PageResult, Refusal, page, see_other};
 use crate::request::{Caller, InStore, Pager, Query};
 use crate::text::markup::{Markup, encoded, id, push_visible, time, time_or};
 
-/// Entries of a page: the most that one call of the engine returns.
+/// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
 
 /// The head of a store's pages.
@@ -39,7 +39,7 @@ pub(super) struct Crumb {
     pub(super) href: String,
 }
 
-/// The directories of a path that begins with `/`.
+/// `directory` begins with `/`.
 pub(super) fn crumbs(base: &str, directory: &str) -> Vec<Crumb> {
     let mut below = String::from("/");
     let names = directory.split('/').filter(|name| !name.is_empty());
@@ -51,14 +51,13 @@ pub(super) fn crumbs(base: &str, directory: &str) -> Vec<Crumb> {
     parts.collect()
 }
 
-/// A text with deceptive characters by their codes.
+/// A text in which codes replace deceptive characters.
 pub(super) fn visible(text: &str) -> Markup {
     let mut html = String::new();
     push_visible(&mut html, text);
     Markup::trusted(html)
 }
 
-/// An entry of the directory.
 struct Entry {
     name: Markup,
     href: String,
@@ -158,7 +157,7 @@ pub(super) async fn show(
     })
 }
 
-/// Leads to the memory at a path.
+/// Redirects to the memory at a path.
 async fn file_at(engine: &Engine, caller: &Caller, store: &Store, path: String) -> PageResult {
     let query = MemoryQuery { path: Some(path), ..MemoryQuery::default() };
     let found = engine.memories.list(&caller.principal, store.store_id, &query, View::Basic).await?;

@@ -17,7 +17,6 @@ use crate::text::markup::{Markup, path, time, time_or};
 const STORES_PER_PAGE: u64 = 100;
 const MEMORIES_PER_LIST: u64 = 50;
 
-/// A use and its limit.
 struct Quota {
     name: &'static str,
     used: String,
@@ -47,7 +46,6 @@ fn quotas_of(report: &TenantUsageReport) -> Vec<Quota> {
     ]
 }
 
-/// A store and its share of its limits.
 struct StoreRow {
     name: String,
     href: String,
@@ -95,7 +93,7 @@ pub(super) async fn of_tenant(
     let found = engine.stores.list(&caller.principal, &query).await?;
     let report = match engine.usage.of_tenant(&caller.principal).await {
         Ok(report) => Some(report),
-        // A credential that is bound to stores sees only these.
+        // A credential that is bound to stores sees only the usage of these stores.
         Err(EngineError::PermissionDenied(_)) => None,
         Err(error) => return Err(error.into()),
     };
@@ -115,7 +113,6 @@ pub(super) async fn of_tenant(
     })
 }
 
-/// A memory and its last use.
 struct Used {
     href: String,
     path: Markup,

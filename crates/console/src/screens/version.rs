@@ -32,11 +32,11 @@ struct VersionPage {
     redacted: Option<(Markup, Markup)>,
     has_content: bool,
     lines: Lines,
-    /// The memory, if this is its current version or equal to it.
+    /// Page of the memory, if the memory has this version's content now.
     live_href: Option<String>,
     may_restore: bool,
     may_redact: bool,
-    /// Why the content is not there, although it was not removed.
+    /// Why the content is missing, although it was not removed.
     lost: Option<String>,
 }
 
@@ -116,12 +116,12 @@ struct RedactPage {
     at: Markup,
     size: String,
     lines: Lines,
-    /// Why the content is not there, although it was not removed.
+    /// Why the content is missing, although it was not removed.
     lost: Option<String>,
     /// Other versions that have the same content and keep it.
     also_in: Vec<Markup>,
     also_in_count: usize,
-    /// The memory that has this content now, which must be changed first.
+    /// Page of the memory that has this content now and must be changed first.
     live_href: Option<String>,
     is_redacted: bool,
 }
@@ -162,12 +162,11 @@ pub(super) async fn preview(
     })
 }
 
-/// The page of a version's memory.
 fn memory_href(shown: &ShownVersion) -> String {
     format!("/console/stores/{}/memories/{}", shown.store_id, shown.version.memory_id)
 }
 
-/// The path of a version's memory, if its content is that of the version now.
+/// The path of a version's memory, if the memory has the version's content now.
 async fn live_memory(
     engine: &Engine,
     caller: &Caller,

@@ -1,10 +1,9 @@
 //! Sign-in at the page of an issuer (OpenID Connect).
 //!
-//! [`start`] sends the browser to the issuer, and [`arrive`] receives it with a
-//! code. Both answer with a page that goes on by itself, not with a redirect: the
-//! policy of the sign-in page then allows no form to lead elsewhere, and the page
-//! after the sign-in is opened by this site, so that it carries the cookie, which
-//! is `SameSite=Strict`.
+//! [`start`] sends the browser to the issuer, and [`arrive`] receives it with a code. Both answer
+//! with a page that continues by itself, not with a redirect. So the sign-in page's policy can
+//! forbid forms that lead to another site. And this site opens the page after the sign-in, so that
+//! the request carries the cookie, which is `SameSite=Strict`.
 
 use askama::Template;
 use axum::Extension;
@@ -21,7 +20,7 @@ use crate::next::{HOME, or_home};
 use crate::page::{PageResult, Refusal, page, page_with};
 use crate::request::{Fields, Query};
 
-/// The problem of a browser that returns without having left.
+/// Shown to a browser that returns from an issuer without a begun sign-in.
 const NOT_BEGUN: &str = "This browser did not begin this sign-in, has completed it already, began it more than ten \
     minutes ago, or began another one since.";
 
@@ -82,7 +81,7 @@ pub(crate) async fn arrive(
     };
     let answer = welcome(&engine, &begun, &fields, is_secure).await;
     let mut response = answer.unwrap_or_else(Refusal::into_response);
-    // It is used once, whatever came of it.
+    // The cookie is used once, whatever the outcome.
     remove_cookie(&mut response, Audience::AtIssuer);
     Ok(response)
 }
@@ -104,14 +103,13 @@ async fn welcome(engine: &Engine, begun: &AtIssuer, fields: &Fields, is_secure: 
     let mut response = page(&GoOnPage { frame: Frame::bare(&heading), heading, url: next })?;
     let set = set_sign_in(engine, &mut response, Audience::Tenant, &credential, is_secure).await;
     if let Err(error) = set {
-        // Such as a token that does not fit into a cookie.
+        // For example, the token does not fit into a cookie.
         log_refusal(engine, begun.issuer_id(), &error.to_string());
         return Err(error.into());
     }
     Ok(response)
 }
 
-/// The credential of the person that the issuer sent back.
 async fn credential_of(
     engine: &Engine,
     begun: &AtIssuer,
@@ -140,7 +138,7 @@ fn log_refusal(engine: &Engine, issuer_id: &str, why: &str) {
     tracing::warn!(issuer.name = name, "console.sign_in at an issuer failed: {why}");
 }
 
-/// The answer to a sign-in that the issuer refused or that is not accepted.
+/// The issuer refused the sign-in, or the server does not accept it.
 fn refused(engine: &Engine, issuer_id: &str, next: &str, why: &OpenIdError) -> PageResult {
     let status = match why {
         OpenIdError::UnknownClient => StatusCode::BAD_REQUEST,
@@ -151,14 +149,14 @@ fn refused(engine: &Engine, issuer_id: &str, next: &str, why: &OpenIdError) -> P
     failed(status, &sentence(&why.to_string()), next)
 }
 
-/// A page that says why there is no sign-in, with a link to try again.
+/// A page with the problem and a link to try again.
 fn failed(status: StatusCode, problem: &str, next: &str) -> PageResult {
     let template =
         FailedPage { frame: Frame::bare("You are not signed in"), problem, again: sign_in_path(next) };
     page_with(status, &template)
 }
 
-/// A message as a sentence.
+/// Capitalizes a message and ends it with a full stop.
 fn sentence(message: &str) -> String {
     let mut letters = message.chars();
     let first = letters.next().map(|letter| letter.to_uppercase().to_string());

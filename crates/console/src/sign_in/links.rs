@@ -9,10 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keepsake_core::{ContentHash, Timestamp};
 
-/// How long a link can be used.
 const LINK_LIFE: Duration = Duration::from_mins(10);
 
-/// A credential, and until when its link can be used.
 struct Link {
     credential: String,
     expires_at: Timestamp,
@@ -29,8 +27,8 @@ impl fmt::Debug for OneTimeLinks {
 }
 
 impl OneTimeLinks {
-    /// Makes the path of a link that signs in with a credential, once, within
-    /// ten minutes. `random` must come from a cryptographically secure source.
+    /// Returns the path of a link that signs in with a credential, once, within ten minutes.
+    /// `random` must come from a cryptographically secure source.
     pub fn add(&self, credential: &str, random: [u8; 32], now: Timestamp) -> String {
         let token = URL_SAFE_NO_PAD.encode(random);
         let link = Link { credential: credential.to_owned(), expires_at: now.plus(LINK_LIFE) };
@@ -40,7 +38,7 @@ impl OneTimeLinks {
         format!("/console/sign-in/once?token={token}")
     }
 
-    /// Uses a link up; `None`: it was used, has expired, or never existed.
+    /// Uses up a link. `None`: the link was used, has expired, or never existed.
     pub(crate) fn take(&self, token: &str, now: Timestamp) -> Option<String> {
         let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let link = links.remove(&ContentHash::of(token.as_bytes()))?;

@@ -8,12 +8,11 @@ use keepsake_index::DailyChanges;
 use super::markup::Markup;
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;
-/// Days of the chart.
 pub(crate) const DAYS: i64 = 30;
 const WIDTH: i64 = 600;
 const HEIGHT: i64 = 96;
 
-/// The first day of the chart that ends today.
+/// The first day of a chart that ends today.
 pub(crate) fn first_day(now: Timestamp) -> Timestamp {
     let today = now.as_micros().div_euclid(MICROS_PER_DAY);
     Timestamp::from_micros((today - DAYS + 1) * MICROS_PER_DAY)
@@ -48,7 +47,7 @@ pub(crate) fn changes(days: &[DailyChanges], now: Timestamp) -> Markup {
     Markup::trusted(svg)
 }
 
-/// The height of a bar; a day with any change has one that can be seen.
+/// The height of a bar. The bar of a day with any change is visible.
 fn scaled(changes: u64, most: u64) -> i64 {
     if changes == 0 {
         return 1;
@@ -57,7 +56,7 @@ fn scaled(changes: u64, most: u64) -> i64 {
     i64::try_from(height).unwrap_or(HEIGHT).max(3)
 }
 
-/// The share of a limit in percent, at most 100; `None`: there is no limit.
+/// At most 100. `None`: there is no limit.
 pub(crate) fn percent(used: u64, limit: u64) -> Option<u64> {
     if limit == 0 {
         return None;

@@ -11,30 +11,29 @@ use super::markup::{Markup, push_visible};
 use crate::page::Refusal;
 use crate::request::Caller;
 
-/// Lines without a change around each change.
+/// Unchanged lines around each change.
 const CONTEXT_LINES: usize = 3;
-/// After this time the differences are larger than they would have to be.
+/// After this time the comparison ends and shows more changes than necessary.
 const TIMEOUT: Duration = Duration::from_millis(100);
-/// Lines of each text, from the first to the last that differs, that are compared; of
-/// more lines the first are shown as changed. The time limit does not cover the work
-/// before and after the comparison, which grows faster than the number of lines.
+/// Maximum number of lines compared in each text, from the first to the last changed line. Of a
+/// longer range, the first lines are shown as changed. [`TIMEOUT`] does not cover the work before
+/// and after the comparison, which grows faster than the number of lines.
 const MAX_LINES: usize = 2_000;
-/// Bytes of HTML, so that a page stays small.
+/// Limit of the HTML, so that a page stays small.
 const MAX_BYTES: usize = 48 << 10;
 /// Longer lines are cut.
 const MAX_LINE_CHARS: usize = 2_000;
-/// Changes of more bytes are not compared word by word.
+/// Larger changes are not compared word by word.
 const MAX_WORDS_BYTES: usize = 8 << 10;
 
-/// One side of a row.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Side {
-    /// The number of the line, counted from 1.
+    /// Counted from 1.
     pub(crate) number: usize,
     pub(crate) text: Markup,
 }
 
-/// A row of the comparison: a line of either text, or of both.
+/// A line of either text, or of both.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Row {
     pub(crate) old: Option<Side>,
@@ -43,7 +42,6 @@ pub(crate) struct Row {
     pub(crate) is_same: bool,
 }
 
-/// A passage with changes.
 #[derive(Debug, Default)]
 pub(crate) struct Hunk {
     pub(crate) heading: String,
@@ -52,7 +50,7 @@ pub(crate) struct Hunk {
 }
 
 impl Hunk {
-    /// Below each other: removed lines, then added ones.
+    /// One below the other: removed lines, then added lines.
     pub(crate) fn inline(&self) -> Vec<Row> {
         let mut rows = Vec::with_capacity(self.rows.len() * 2);
         let mut added = Vec::new();
@@ -74,7 +72,6 @@ impl Hunk {
     }
 }
 
-/// The differences between two texts.
 #[derive(Debug, Default)]
 pub(crate) struct Diff {
     pub(crate) hunks: Vec<Hunk>,
@@ -97,7 +94,7 @@ impl Diff {
         Ok(diff)
     }
 
-    /// Compares two texts. Takes up to some hundreds of milliseconds.
+    /// Takes up to some hundreds of milliseconds.
     pub(crate) fn of(old: &str, new: &str) -> Self {
         let [old, new]: [Vec<&str>; 2] = [old, new].map(|text| text.split_inclusive('\n').collect());
         let same = |(a, b): &(&&str, &&str)| a == b;
@@ -145,7 +142,7 @@ impl Diff {
     }
 }
 
-/// The heading of a passage; `before` lines are before the compared ones.
+/// `before` is the number of lines before the compared ones.
 fn heading(ops: &[DiffOp], before: usize) -> String {
     let first = ops.first().map_or((0, 0), |op| (op.old_range().start, op.new_range().start));
     let old: usize = ops.iter().map(|op| op.old_range().len()).sum();
@@ -153,7 +150,7 @@ fn heading(ops: &[DiffOp], before: usize) -> String {
     format!("@@ -{},{old} +{},{new} @@", before + first.0 + 1, before + first.1 + 1)
 }
 
-/// Appends the rows of a change; returns whether some did not fit.
+/// Appends the rows of a change. Returns whether some rows did not fit.
 fn push_rows(
     diff: &TextDiff<'_, '_, str>,
     op: &DiffOp,
@@ -197,7 +194,7 @@ fn push_rows(
     false
 }
 
-/// Appends a line of which the changed words are marked.
+/// Appends a line with its changed words marked.
 fn push_words(
     change: &InlineChange<'_, str>,
     before: usize,

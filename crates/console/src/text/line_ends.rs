@@ -1,4 +1,4 @@
-//! The line ends of a text that a person edits. Browsers send each of them as CRLF.
+//! The line ends of a text that a person edits. Browsers send every line end as CRLF.
 
 use keepsake_core::tool::line_end;
 
@@ -7,8 +7,8 @@ pub(crate) fn typed(field: &str) -> String {
     field.replace("\r\n", "\n")
 }
 
-/// A typed text, with the line ends of the text before the edit: the lines before and after
-/// the change keep their line ends, and new lines get the most frequent line end.
+/// A typed text with the line ends of the text before the edit: the lines before and after the
+/// change keep their line ends, and new lines get the most frequent line end.
 pub(crate) fn kept(before: &str, typed: &str) -> String {
     let old = lines_of(before);
     let new: Vec<&str> = typed.split('\n').collect();
@@ -34,7 +34,7 @@ pub(crate) fn kept(before: &str, typed: &str) -> String {
     text
 }
 
-/// The lines of a text and their ends, as browsers divide it.
+/// The lines of a text and their ends, divided as browsers do.
 fn lines_of(text: &str) -> Vec<(&str, &str)> {
     let mut lines = Vec::new();
     let mut rest = text;

@@ -1,12 +1,12 @@
-//! A text with line numbers, a part of it at a time.
+//! A text with line numbers, shown in parts.
 
 use std::fmt::Write;
 
 use super::markup::{Markup, push_visible};
 
-/// Bytes of HTML of one part, so that a page stays small.
+/// Limit of one part's HTML, so that a page stays small.
 const MAX_BYTES: usize = 96 << 10;
-/// Longer lines are cut; the file to save has them whole.
+/// Longer lines are cut; the file to save has whole lines.
 const MAX_LINE_CHARS: usize = 8_000;
 
 /// A part of a text, as items of a list.
@@ -14,17 +14,16 @@ const MAX_LINE_CHARS: usize = 8_000;
 pub(crate) struct Lines {
     /// `li` elements.
     pub(crate) items: Markup,
-    /// The number of the first line, counted from 1.
+    /// Number of the first line, counted from 1.
     pub(crate) first: usize,
-    /// The number of the last line.
     pub(crate) last: usize,
     pub(crate) total: usize,
-    /// Whether a line is not shown whole.
+    /// Whether a line is shown only in part.
     pub(crate) is_cut: bool,
 }
 
 impl Lines {
-    /// The lines from a number on, as many as fit on a page.
+    /// The lines from `first` on, as many as fit on a page.
     pub(crate) fn from(text: &str, first: usize) -> Self {
         let total = text.lines().count();
         let first = first.clamp(1, total.max(1));
@@ -41,13 +40,13 @@ impl Lines {
         Self { items: Markup::trusted(html), first, last, total, is_cut }
     }
 
-    /// Where the next part begins.
+    /// The line in which the next part begins.
     pub(crate) fn next(&self) -> Option<usize> {
         (self.last < self.total).then_some(self.last + 1)
     }
 }
 
-/// Appends a line, cut after a number of characters; returns whether it was cut.
+/// Appends a line, cut after `max_chars`. Returns whether the line was cut.
 pub(crate) fn push_cut(html: &mut String, line: &str, max_chars: usize) -> bool {
     if let Some((end, _)) = line.char_indices().nth(max_chars) {
         push_visible(html, &line[..end]);

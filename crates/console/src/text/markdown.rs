@@ -1,8 +1,8 @@
 //! Markdown of memories as safe HTML.
 //!
-//! Agents write memories, and others write what agents read, so nothing of it
-//! is trusted. HTML within the Markdown is shown as text, images become links,
-//! and the result passes a sanitiser that knows few elements and attributes.
+//! Agents write memories, and other people write the texts that agents read, so no part of a memory
+//! is trusted. HTML within the Markdown is shown as text, images become links, and the result
+//! passes a sanitiser that knows few elements and attributes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,10 +17,10 @@ use super::markup::Markup;
 const MAX_BYTES: usize = 96 << 10;
 /// Texts that become more HTML are not rendered.
 const MAX_HTML_BYTES: usize = 120 << 10;
-/// Texts with more elements within each other are not rendered: a parser of HTML passes
-/// over all open elements for each new one.
+/// Texts with deeper nested elements are not rendered: an HTML parser passes over all open elements
+/// for each new one.
 const MAX_DEPTH: usize = 32;
-/// The schemes of links; a link of any other kind, or a relative one, is text.
+/// Schemes of links. A link of another scheme, or a relative one, is shown as text.
 const SCHEMES: [&str; 3] = ["http", "https", "mailto"];
 const ELEMENTS: [&str; 27] = [
     "a",
@@ -69,9 +69,8 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     builder
 });
 
-/// Renders Markdown; `None`: it is too long or too deep, and is to be shown as it is.
-///
-/// Takes up to some tens of milliseconds.
+/// `None`: the text is too long or too deep, and must be shown unrendered. Takes up to some tens of
+/// milliseconds.
 pub(crate) fn render(text: &str) -> Option<Markup> {
     if text.len() > MAX_BYTES {
         return None;
@@ -110,7 +109,7 @@ impl fmt::Write for BoundedHtml {
     }
 }
 
-/// The event without anything that a browser would load or run.
+/// Removes everything that a browser would load or run.
 fn inert(event: Event<'_>) -> Event<'_> {
     match event {
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
@@ -131,7 +130,7 @@ fn inert(event: Event<'_>) -> Event<'_> {
     }
 }
 
-/// The address of a link; empty if it is not an allowed one.
+/// Empty if the link's scheme is not allowed.
 fn allowed(url: CowStr<'_>) -> CowStr<'_> {
     let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
     let is_allowed = scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.as_str()));

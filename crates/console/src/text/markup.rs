@@ -1,24 +1,24 @@
-//! HTML that needs no escaping: made only here and by the modules beside.
+//! HTML that needs no escaping. Only this module and the modules beside it make such HTML.
 
 use std::fmt::{self, Write};
 
 use keepsake_core::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Everything but what RFC 3986 calls unreserved.
+/// All characters except those that RFC 3986 calls unreserved.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// HTML that a template writes as it is.
+/// HTML that a template writes unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Markup(String);
 
 impl Markup {
-    /// HTML that was made by trusted code.
+    /// The HTML must come from trusted code.
     pub(crate) const fn trusted(html: String) -> Self {
         Self(html)
     }
 
-    /// A text, escaped.
+    /// Escapes the text.
     pub(crate) fn text(text: &str) -> Self {
         let mut html = String::with_capacity(text.len());
         push_escaped(&mut html, text);
@@ -43,7 +43,7 @@ impl fmt::Display for Markup {
 
 impl askama::filters::HtmlSafe for Markup {}
 
-/// Appends a text in which HTML finds nothing, also within quotes.
+/// Appends a text, escaped also for use within quotes.
 pub(crate) fn push_escaped(html: &mut String, text: &str) {
     for character in text.chars() {
         match character {
@@ -62,7 +62,7 @@ pub(crate) fn text_area(text: &str) -> Markup {
     Markup(format!("\n{}", text.replace('&', "&amp;").replace('<', "&lt;")))
 }
 
-/// Percent-encoded, for a part of a path or of a query.
+/// Percent-encodes a part of a path or of a query.
 pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
@@ -75,7 +75,7 @@ pub(crate) const fn is_deceptive(character: char) -> bool {
     ) || (character.is_ascii_control() && !matches!(character, '\t' | '\n' | '\r'))
 }
 
-/// Appends a text, with deceptive characters by their codes.
+/// Appends a text in which codes replace deceptive characters.
 pub(crate) fn push_visible(html: &mut String, text: &str) {
     let mut rest = text;
     while let Some(position) = rest.find(is_deceptive) {
@@ -90,7 +90,7 @@ pub(crate) fn push_visible(html: &mut String, text: &str) {
     push_escaped(html, rest);
 }
 
-/// A time in relation to `now`, with the exact one on hover.
+/// A time in relation to `now`, with the exact time on hover.
 pub(crate) fn time(at: Timestamp, now: Timestamp) -> Markup {
     let exact = at.to_rfc3339();
     // To the second: `2026-01-31 09:30:00 UTC`.
@@ -99,7 +99,7 @@ pub(crate) fn time(at: Timestamp, now: Timestamp) -> Markup {
     Markup(format!("<time datetime=\"{exact}\" title=\"{shown}\">{relative}</time>"))
 }
 
-/// A time, or a text where there is none.
+/// `none` is shown where there is no time.
 pub(crate) fn time_or(at: Option<Timestamp>, now: Timestamp, none: &str) -> Markup {
     at.map_or_else(|| Markup(format!("<span class=\"none\">{none}</span>")), |at| time(at, now))
 }
@@ -119,7 +119,7 @@ fn relative(at: Timestamp, now: Timestamp) -> String {
     if past { format!("{amount} ago") } else { format!("in {amount}") }
 }
 
-/// An id, shortened, with the full one on hover and a button that copies it.
+/// A shortened id, with the full id on hover and a button that copies it.
 pub(crate) fn id(full: &str) -> Markup {
     Markup(format!(
         "<span class=\"id\"><code title=\"{full}\">{}</code>{}</span>",
@@ -128,12 +128,12 @@ pub(crate) fn id(full: &str) -> Markup {
     ))
 }
 
-/// A shortened id that leads to a page.
+/// A shortened id that links to a page.
 pub(crate) fn id_link(full: &str, href: &str) -> Markup {
     Markup(format!("<a class=\"id\" href=\"{href}\"><code title=\"{full}\">{}</code></a>", short(full)))
 }
 
-/// A button that copies a text; the script shows it.
+/// A button that copies a text. The script makes it visible.
 pub(crate) fn copy_button(text: &str) -> Markup {
     let mut html = String::from("<button type=\"button\" class=\"copy\" hidden data-copy=\"");
     push_escaped(&mut html, text);
@@ -153,7 +153,7 @@ pub(crate) fn short(full: &str) -> String {
     }
 }
 
-/// A path, its directories quieter than its name, which may break anywhere.
+/// A path with its directories less prominent than its name. The name may break anywhere.
 pub(crate) fn path(path: &str) -> Markup {
     let (directory, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
     let mut html = String::from("<code class=\"path\"><span class=\"dir\">");

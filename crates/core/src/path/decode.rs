@@ -9,9 +9,6 @@
 use super::PathError;
 
 /// Refuses traversal and control characters in any encoding.
-///
-/// # Errors
-/// [`PathError::Traversal`] or [`PathError::Control`].
 pub(super) fn check_as_others_read_it(path: &str) -> Result<(), PathError> {
     if !path.contains('%') {
         return check_decoded(path);
@@ -91,7 +88,6 @@ const fn is_continuation(byte: u8) -> bool {
     byte & 0xC0 == 0x80
 }
 
-/// The value of an ASCII hexadecimal digit.
 const fn hex_value(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',

@@ -16,7 +16,6 @@ const MOUNT_ROOT: &str = "/mnt/memory";
 /// The contents of `/memories`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolRoot {
-    /// The memories of one store.
     Store,
     /// A directory for each store of a session, by its slug.
     Mounts(Arc<[String]>),
@@ -44,41 +43,22 @@ enum Place {
 /// on them, so they repeat the whole path, unless it is too long for any file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolPathError {
-    /// The path is neither `/memories` nor below it.
     #[error("Error: Path must start with /memories, got: {}", WholeUpTo(MAX_PATH_BYTES, .path))]
-    OutsideMemories {
-        /// The path that was sent.
-        path: String,
-    },
-    /// The path could leave `/memories`.
+    OutsideMemories { path: String },
     #[error("Error: Path {} would escape /memories directory", WholeUpTo(MAX_PATH_BYTES, .path))]
-    Escapes {
-        /// The path that was sent.
-        path: String,
-    },
-    /// The path is in none of the session's stores.
+    Escapes { path: String },
     #[error("Error: Path {} is in no memory store of this session. {}", Echo(.path), mounted(.slugs))]
-    NoSuchMount {
-        /// The path that was sent.
-        path: String,
-        /// The slugs of the session's stores.
-        slugs: Arc<[String]>,
-    },
-    /// The path breaks another rule.
+    NoSuchMount { path: String, slugs: Arc<[String]> },
     #[error("Error: Path {} {rule}", Echo(.path))]
     BreaksRule {
-        /// The path that was sent.
         path: String,
-        /// The broken rule; never [`PathError::Traversal`].
+        /// Never [`PathError::Traversal`].
         rule: PathError,
     },
 }
 
 impl ToolPath {
     /// Checks a path that a model sent, for a single store.
-    ///
-    /// # Errors
-    /// As [`Self::parse_in`].
     pub fn parse(text: &str) -> Result<Self, ToolPathError> {
         Self::parse_in(text, &ToolRoot::Store)
     }
@@ -88,10 +68,9 @@ impl ToolPath {
     /// Normalises to NFC and drops one trailing slash; repairs nothing else. Parsing
     /// its [`display`](Self::display) gives an equal path.
     ///
-    /// # Errors
-    /// [`ToolPathError`]: first when the path is not literally `/memories` or below
-    /// `/memories/`, then when it could leave that directory, then when it is in no
-    /// mount, then when it breaks another rule of [`MemoryPath::parse`].
+    /// The rules are checked in this order: the path is literally `/memories` or below
+    /// `/memories/`; it cannot leave that directory; it is in a mount; it follows the other
+    /// rules of [`MemoryPath::parse`].
     pub fn parse_in(text: &str, root: &ToolRoot) -> Result<Self, ToolPathError> {
         let normal = nfc(text);
         let display = match normal.strip_suffix('/') {
@@ -232,7 +211,6 @@ fn refuse(rule: PathError, normal: &str, display: &str) -> ToolPathError {
     }
 }
 
-/// Lists the mounts.
 fn mounted(slugs: &[String]) -> String {
     if slugs.is_empty() {
         return "None is attached.".to_owned();

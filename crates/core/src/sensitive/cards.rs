@@ -17,8 +17,6 @@ const OTHER_LABELS: [&str; 24] = [
     "run", "batch",
 ];
 
-/// Finds the cards in `text`.
-///
 /// A run of four or more digits covers at least one position that is a multiple of
 /// four after the start, so the search skips three of four bytes.
 pub(super) fn find(text: &str, found: &mut Vec<Candidate>) {

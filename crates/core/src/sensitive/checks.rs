@@ -3,7 +3,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// Words of placeholders.
 #[rustfmt::skip]
 const PLACEHOLDERS: [&str; 20] = [
     "example", "your", "xxxx", "placeholder", "redacted", "dummy", "changeme", "change_me", "change-me",
@@ -37,7 +36,7 @@ const OTHER_STARTS: [&str; 48] = [
 const MAX_PASSWORD_BYTES: usize = 256;
 const MAX_CREDENTIAL_BYTES: usize = 4_096;
 
-/// Whether a text is a placeholder: it contains such a word, or varies too little.
+/// Whether a text contains a word of [`PLACEHOLDERS`], or varies too little to be random.
 pub(super) fn is_placeholder(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     PLACEHOLDERS.iter().any(|word| lower.contains(word)) || distinct(text) < min_distinct(text.len())
@@ -211,7 +210,6 @@ pub(super) fn is_discord_token(text: &str) -> bool {
         && is_random_base64(text)
 }
 
-/// Whether a text is a valid Keepsake key.
 pub(super) fn is_keepsake_key(text: &str) -> bool {
     crate::api_key::ApiKeySecret::parse(text).is_ok()
 }

@@ -10,7 +10,6 @@ use super::{Candidate, Kind, MARKER_START, rules};
 
 /// Maximum size of a compiled pattern.
 const PATTERN_LIMIT_BYTES: usize = 1 << 20;
-/// Maximum length of a kind.
 const KIND_LIMIT_BYTES: usize = 64;
 /// Maximum matches of one rule in one text. The last match extends to the end of
 /// the text, because a pattern can be crafted to read the whole rest for each
@@ -26,19 +25,16 @@ pub struct CustomRule {
     pub pattern: String,
 }
 
-/// Why an operator's rule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rules[{position}].{field} {rule}")]
 pub struct RuleError {
     /// The position of the rule, counted from 0.
     pub position: usize,
-    /// The invalid field.
     pub field: &'static str,
-    /// The broken requirement, as a phrase that follows the field.
+    /// A phrase that follows the field.
     pub rule: String,
 }
 
-/// A valid rule.
 #[derive(Debug)]
 pub(super) struct Compiled {
     kind: Kind,

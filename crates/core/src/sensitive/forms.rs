@@ -21,7 +21,6 @@ pub(super) struct Form {
     pub(super) check: fn(&str) -> bool,
 }
 
-/// The start of a form.
 pub(super) enum Start {
     /// At the anchor, which begins a word. No two words share a byte.
     Word,

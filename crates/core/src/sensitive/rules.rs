@@ -28,7 +28,6 @@ const FIRST_FORM_RANK: usize = 3;
 /// Operators' kinds rank last: an overlapping built-in kind is more specific.
 pub(super) const CUSTOM_RANK: usize = 1_000;
 
-/// The compiled forms.
 struct Compiled {
     anchors: AhoCorasick,
     /// For each anchor, the forms and blocks that use it.

@@ -38,20 +38,15 @@ const PRECONDITION: &str = "an object with `type`";
 const EDITS: &str = "an array of 1 to 100 objects, each with `old_str` and `new_str`";
 
 crate::named_enum! {
-    /// The agent tools.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum AgentTool {
-        /// Lists memories with their first lines.
         List = "memory_list",
-        /// Searches the contents of memories.
         Search = "memory_search",
         /// Reads a memory verbatim.
         Read = "memory_read",
-        /// Creates a memory or replaces its content.
         Write = "memory_write",
         /// Replaces texts in a memory, all or none.
         Edit = "memory_edit",
-        /// Appends lines to a memory.
         Append = "memory_append",
         /// Deletes a memory or a directory.
         Delete = "memory_delete",
@@ -83,12 +78,10 @@ pub(super) fn quoted_names() -> impl Iterator<Item = String> {
     std::iter::once("memory").chain(agent_tools).map(|name| format!("`{name}`"))
 }
 
-/// The precondition of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum FilePrecondition {
     /// Nothing is at the path.
     NotExists,
-    /// The file's content has this hash.
     ContentSha256(ContentHash),
 }
 
@@ -97,31 +90,23 @@ pub enum FilePrecondition {
 /// Two calls with the same meaning are equal as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum AgentCall {
-    /// Lists memories below a directory.
     List {
         /// The directory; the root if the call has none.
         path: ToolPath,
         /// Whether deeper memories are listed by their directory only.
         is_shallow: bool,
-        /// Maximum number of entries on the page.
         limit: Option<u64>,
         /// The cursor of the requested page.
         page: Option<String>,
     },
-    /// Searches the contents of memories.
     Search {
         /// The directory; the root if the call has none.
         path: ToolPath,
-        /// The search query.
         query: String,
-        /// Maximum number of hits on the page.
         limit: Option<u64>,
-        /// The cursor of the requested page.
         page: Option<String>,
     },
-    /// Reads a part of a memory.
     Read {
-        /// The file.
         path: ToolPath,
         /// The first character, counted from 0.
         offset: u64,
@@ -129,19 +114,10 @@ pub enum AgentCall {
         limit: Option<u64>,
     },
     /// Creates a memory or replaces its content.
-    Write {
-        /// The file.
-        path: ToolPath,
-        /// The new content.
-        content: String,
-        /// The precondition.
-        precondition: Option<FilePrecondition>,
-    },
+    Write { path: ToolPath, content: String, precondition: Option<FilePrecondition> },
     /// Applies replacements in order.
     Edit {
-        /// The file.
         path: ToolPath,
-        /// The replacements.
         edits: Vec<Replacement>,
         /// The required hash of the current content.
         expected: Option<ContentHash>,
@@ -150,14 +126,11 @@ pub enum AgentCall {
     Append {
         /// The file; created if it is missing.
         path: ToolPath,
-        /// The lines.
         content: String,
-        /// The precondition.
         precondition: Option<FilePrecondition>,
     },
     /// Deletes a file, or a directory with everything in it.
     Delete {
-        /// The file or directory.
         path: ToolPath,
         /// The required hash of the current content.
         expected: Option<ContentHash>,
@@ -169,10 +142,6 @@ impl AgentCall {
     ///
     /// `null` is the same as absent. Unlike the memory tool, an unknown field is refused: it
     /// may be a precondition with a wrong name.
-    ///
-    /// # Errors
-    /// [`ToolError`] for the first field that is missing, of the wrong type, out of
-    /// bounds or unknown, or for a refused path.
     pub fn parse(tool: AgentTool, input: &Map<String, Value>, root: &ToolRoot) -> Result<Self, ToolError> {
         let fields = Fields::new(input, root);
         let call = match tool {
@@ -217,7 +186,6 @@ impl AgentCall {
         Ok(call)
     }
 
-    /// The tool of the call.
     pub const fn tool(&self) -> AgentTool {
         match self {
             Self::List { .. } => AgentTool::List,
@@ -230,7 +198,6 @@ impl AgentCall {
         }
     }
 
-    /// The path that the call reads or changes.
     pub const fn path(&self) -> &ToolPath {
         match self {
             Self::List { path, .. }
@@ -254,9 +221,6 @@ impl AgentCall {
 
     /// Applies the call to a file's content; `None` before: there is no file. Returns
     /// `None` for calls that bring no content.
-    ///
-    /// # Errors
-    /// [`ToolError::NotFoundEdit`], and those of [`apply_edits`].
     pub fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError> {
         match self {
             Self::Write { content, .. } => Ok(Some(Edit::whole(content.clone()))),
@@ -271,11 +235,9 @@ impl AgentCall {
 
     /// The result of a change that was made; `None` for calls that only read.
     ///
-    /// `edit` is `None` when it can no longer be determined, and `made` when the
-    /// version was erased since.
-    ///
-    /// # Errors
-    /// [`ToolError::NotFoundEdit`] without `made`, except for a deletion.
+    /// `edit` is `None` if it can no longer be determined. `made` is `None` if the version was
+    /// erased since; then every change except a deletion fails with
+    /// [`ToolError::NotFoundEdit`].
     pub fn result(
         &self,
         edit: Option<&Edit>,
@@ -319,7 +281,6 @@ impl AgentCall {
         }))
     }
 
-    /// The error for a missing file at the call's path.
     pub fn missing(&self) -> ToolError {
         ToolError::NotFoundEdit { path: self.path().display().to_owned() }
     }

@@ -20,7 +20,6 @@ pub(super) const NAMES: &str = "one of `view`, `create`, `str_replace`, `insert`
 pub enum Command {
     /// Shows a file with line numbers, or lists a directory.
     View {
-        /// The file or directory.
         path: ToolPath,
         /// The first and last line, counted from 1, for a part of a file; -1 means the
         /// end of the file. Ignored for a directory.
@@ -29,42 +28,25 @@ pub enum Command {
         offset: u64,
     },
     /// Creates a new file; never overwrites.
-    Create {
-        /// The file.
-        path: ToolPath,
-        /// Its content.
-        file_text: String,
-    },
+    Create { path: ToolPath, file_text: String },
     /// Replaces a text that occurs exactly once in the file.
     StrReplace {
-        /// The file.
         path: ToolPath,
-        /// The text to replace.
         old_str: String,
-        /// The replacement; empty if the model sent none.
+        /// Empty if the model sent none.
         new_str: String,
     },
     /// Inserts whole lines into a file.
     Insert {
-        /// The file.
         path: ToolPath,
         /// The line after which the text is inserted; 0 is the top.
         insert_line: i64,
-        /// The lines.
         insert_text: String,
     },
     /// Deletes a file, or a directory with everything in it.
-    Delete {
-        /// The file or directory.
-        path: ToolPath,
-    },
+    Delete { path: ToolPath },
     /// Moves a file, or a directory with everything in it.
-    Rename {
-        /// The source.
-        old_path: ToolPath,
-        /// The destination.
-        new_path: ToolPath,
-    },
+    Rename { old_path: ToolPath, new_path: ToolPath },
 }
 
 impl Command {
@@ -72,10 +54,6 @@ impl Command {
     ///
     /// Unknown fields are ignored, `null` is the same as absent, and a float without a
     /// fraction or a number in a string is an integer.
-    ///
-    /// # Errors
-    /// [`ToolError`] for the first field that is missing or of the wrong type, for an
-    /// unknown command, or for a refused path.
     pub fn parse(input: &Map<String, Value>, root: &ToolRoot) -> Result<Self, ToolError> {
         let fields = Fields::new(input, root);
         match fields.text("command", NAMES)? {
@@ -122,10 +100,6 @@ impl Command {
 
     /// Applies the command to a file's content; `None` before: there is no file.
     /// Returns `None` for commands that bring no content.
-    ///
-    /// # Errors
-    /// The error of the command for a missing file, and those of [`str_replace`] and
-    /// [`insert`].
     pub fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError> {
         let missing = |path: &ToolPath| path.display().to_owned();
         match self {
@@ -144,7 +118,7 @@ impl Command {
 
     /// The result of a change that was made; `None` for `view`.
     ///
-    /// Without `edit`, which can be impossible to determine later, it shows no content.
+    /// Shows no content if `edit` is `None`: an edit can be impossible to determine later.
     pub fn message(&self, edit: Option<&Edit>, max_chars: u64) -> Option<String> {
         let message = match self {
             Self::View { .. } => return None,
@@ -163,7 +137,6 @@ impl Command {
         })
     }
 
-    /// The command's name in the protocol.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::View { .. } => "view",
@@ -175,7 +148,7 @@ impl Command {
         }
     }
 
-    /// Whether a successful call changes the store; only `view` does not.
+    /// Whether a successful call changes the store.
     pub const fn is_change(&self) -> bool {
         !matches!(self, Self::View { .. })
     }

@@ -13,20 +13,20 @@ use crate::sensitive::{Finding, Redacted, redaction_note};
 
 /// Lines that a snippet shows before and after the change.
 const SNIPPET_CONTEXT_LINES: usize = 2;
-/// Characters of a line up to which no snippet shortens it.
+/// No snippet shortens a line of at most this many characters.
 const MIN_LINE_CHARS: usize = 200;
 
-/// A change of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
     /// The file's new content.
     pub content: String,
-    /// The first and last line of each change that the result shows, in order; no two
-    /// touch.
+    /// The first and last line of each changed part of `content`, counted from 1 and in
+    /// ascending order; two parts can share a line. Empty if the result shows no lines.
     pub(super) shown_lines: Vec<(usize, usize)>,
-    /// Lines of the content before the text of the request.
+    /// Only of an append: the number of lines of the file before the appended text.
     pub(super) lines_before: usize,
-    /// The redactions, with line numbers of the request's text.
+    /// The secrets that redaction replaced. An append counts their lines from the start of the
+    /// appended text, any other edit from the start of the file.
     pub findings: Vec<Finding>,
 }
 
@@ -49,8 +49,9 @@ impl Edit {
         }
     }
 
-    /// Converts the findings' line numbers from lines of the file to lines of the
-    /// request: the former reveal the file's length to a write-only caller.
+    /// Converts line numbers in the file to line numbers in the appended text, because line
+    /// numbers in the file would reveal its length to a caller that may write but not read. Of
+    /// other edits, the line numbers stay the same.
     #[must_use]
     pub fn in_lines_sent(&self, mut findings: Vec<Finding>) -> Vec<Finding> {
         for finding in &mut findings {
@@ -105,7 +106,7 @@ impl Edit {
         snippets
     }
 
-    /// The lines to show, as positions; the ranges do not touch.
+    /// The lines to show, counted from 0, as ranges that do not touch.
     fn wanted_lines(&self, line_count: usize) -> Vec<Range<usize>> {
         let mut wanted: Vec<Range<usize>> = Vec::new();
         for &(first, last) in &self.shown_lines {
@@ -143,12 +144,10 @@ impl Edit {
     }
 }
 
-/// Lines of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snippet {
     /// The number of the first line, counted from 1.
     pub first_line: usize,
-    /// The lines.
     pub text: String,
     /// Whether lines are shortened or missing because of the limit.
     pub is_cut: bool,
@@ -158,7 +157,6 @@ pub struct Snippet {
 }
 
 impl Snippet {
-    /// Appends the lines with their numbers.
     pub(super) fn push_to(&self, text: &mut String) {
         if self.missing.is_none_or(|(first, _)| first > self.first_line) {
             push_numbered_lines(text, self.first_line, self.text.split('\n'));
@@ -171,7 +169,7 @@ fn numbered_chars(line: &str) -> usize {
     NUMBER_CHARS + line.chars().count() + 1
 }
 
-/// The start of a line that is too long, with the number of characters left out.
+/// A line, cut after `max_chars` characters, with the number of characters left out.
 fn shortened(line: &str, max_chars: usize) -> Cow<'_, str> {
     match line.char_indices().nth(max_chars) {
         Some((cut, _)) => {
@@ -192,14 +190,11 @@ fn line_after(content: &str, redacted: &Redacted, line: usize) -> usize {
     line - lost_before.sum::<usize>()
 }
 
-/// Replaces `old_str`, which must occur in `content` exactly once.
+/// Replaces `old_str`, which must occur in `content` exactly once; overlapping matches
+/// count.
 ///
-/// Without a line break in `old_str`, those of `new_str` become line ends of the file. The
-/// result shows the changed lines.
-///
-/// # Errors
-/// [`ToolError::EmptyOldStr`], [`ToolError::NoMatch`], or
-/// [`ToolError::ManyMatches`] (overlapping matches count).
+/// If `old_str` has no line break, the line breaks of `new_str` become line ends of the
+/// file. The result shows the changed lines.
 pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str) -> Result<Edit, ToolError> {
     let Range { start, end } = only_match(path, content, old_str)?;
     let new_str = replacement(content, old_str, new_str);
@@ -215,8 +210,8 @@ pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str)
     Ok(Edit { shown_lines: vec![(first_line, last_line)], ..Edit::whole(edited) })
 }
 
-/// The text that replaces `old_str`. Whoever wrote an `old_str` with a line break knows the
-/// line ends of the file; its replacement is taken as it is.
+/// The text that replaces `old_str`. The author of an `old_str` with a line break knows the
+/// line ends of the file, so `new_str` is then used unchanged.
 pub(super) fn replacement<'a>(content: &str, old_str: &str, new_str: &'a str) -> Cow<'a, str> {
     match line_end(content) {
         Some(end) if !old_str.contains(['\r', '\n']) => with_line_end(new_str, end),
@@ -225,9 +220,6 @@ pub(super) fn replacement<'a>(content: &str, old_str: &str, new_str: &'a str) ->
 }
 
 /// The byte range of the only occurrence of `old_str` in `content`.
-///
-/// # Errors
-/// As [`str_replace`].
 pub(super) fn only_match(path: &ToolPath, content: &str, old_str: &str) -> Result<Range<usize>, ToolError> {
     let Some(first_character) = old_str.chars().next() else {
         return Err(ToolError::EmptyOldStr);
@@ -289,11 +281,8 @@ fn fallbacks(needle: &[u8]) -> Vec<usize> {
 
 /// Inserts `insert_text` as whole lines after line `insert_line`; 0 is the top.
 ///
-/// The new lines end as those of the file, and the new content ends with a newline. The
-/// empty tail after a last newline is not a line to insert after.
-///
-/// # Errors
-/// [`ToolError::InvalidInsertLine`] when `content` has no such line.
+/// The new lines get the line ends of the file, and the new content ends with a newline.
+/// The empty text after the last newline is not a line to insert after.
 pub fn insert(content: &str, insert_line: i64, insert_text: &str) -> Result<Edit, ToolError> {
     let lacks_last_newline = !content.is_empty() && !content.ends_with('\n');
     let line_count = count_newlines(content) + usize::from(lacks_last_newline);
@@ -310,8 +299,8 @@ pub fn append(content: &str, text: &str) -> Edit {
     Edit { lines_before: content.lines().count(), ..Edit::whole(with_lines(content, content.len(), text)) }
 }
 
-/// Puts the lines of `text` at a byte of a content. The trailing newlines of the text
-/// count as one, so that it is whole lines (one empty line if it has only newlines).
+/// Inserts the lines of `text` at a byte of a content. Newlines at the end of `text` count
+/// as one newline, so a text of newlines only is one empty line.
 fn with_lines(content: &str, at: usize, text: &str) -> String {
     let end = line_end(content).or_else(|| line_end(text)).unwrap_or("\n");
     let text = with_line_end(text, end);

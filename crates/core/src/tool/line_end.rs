@@ -12,15 +12,14 @@ pub fn line_end(text: &str) -> Option<&'static str> {
     (ends > 0).then_some(if crlf > ends / 2 { "\r\n" } else { "\n" })
 }
 
-/// The text with this end at each of its lines.
+/// Converts the line ends of a text to `end`.
 pub fn with_line_end<'a>(text: &'a str, end: &str) -> Cow<'a, str> {
     let text: Cow<'a, str> =
         if text.contains("\r\n") { text.replace("\r\n", "\n").into() } else { text.into() };
     if end == "\r\n" && text.contains('\n') { text.replace('\n', end).into() } else { text }
 }
 
-/// What to do about an `old_str` that occurs only with other line ends; empty if it does
-/// not.
+/// Advice for an `old_str` that occurs only with other line ends; otherwise empty.
 pub(super) fn hint_of_other_ends(content: &str, old_str: &str) -> &'static str {
     if !with_line_end(content, "\n").contains(&*with_line_end(old_str, "\n")) {
         return "";

@@ -21,12 +21,6 @@ const NOTICE_BYTES: usize = 160;
 /// that is too long is cut, so that every page makes progress; `offset` skips the
 /// characters of the file before it, so that such a line can be read to its end. Only
 /// `\n` ends a line, and an empty file is one empty line.
-///
-/// # Errors
-/// [`ToolError::TooManyLines`] for a file of more than 999,999 lines,
-/// [`ToolError::InvalidViewRange`] for a range of lines that the file does not
-/// have, [`ToolError::OffsetPastEnd`] and [`ToolError::OutOfBounds`] for an offset after the
-/// file or the range.
 pub fn view_file(
     path: &ToolPath,
     content: &str,
@@ -82,8 +76,8 @@ pub fn view_file(
     Ok(text)
 }
 
-/// The first line from a character of the file on, and its byte; `skipped_bytes` are before
-/// the lines of the range.
+/// The line and the byte from which a view with `offset` shows the file. The requested
+/// lines start at byte `skipped_bytes`.
 fn after_offset(
     content: &str,
     offset: u64,
@@ -220,7 +214,6 @@ impl LineNumber {
     }
 }
 
-/// One line of a directory's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry<'a> {
     /// The path relative to the viewed directory, without a slash at either end.

@@ -1,9 +1,9 @@
 //! Cached look-ups of API keys, and limits on look-ups of unknown keys.
 //!
-//! A known key is looked up at most every three seconds while it is used. An
-//! unknown key may be invented. So look-ups of unknown keys are limited in
-//! concurrency, and failed look-ups are limited per second. Keys that were not
-//! found have their own cache, so that invented keys evict no valid ones.
+//! A known key is looked up at most every three seconds while it is used. An unknown key
+//! may be invented, so look-ups of unknown keys are limited in concurrency and in
+//! failures per second. Keys that were not found have their own cache, so that invented
+//! keys evict no valid ones.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,12 +27,11 @@ const LOOK_UPS_AT_ONCE: usize = 8;
 const TURN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Failed look-ups per second after which new look-ups are refused.
 const MISSES_PER_SECOND: u32 = 200;
-/// The reason for refusing a key that does not exist.
 const UNKNOWN: &str = "the API key is unknown";
 const BUSY: EngineError =
     EngineError::AuthenticationBusy("too many unknown API keys are tried at the moment: try again");
 
-/// The cached look-up of a key, by the key's hash.
+/// The cached look-up of a key; the cache entry's key is the API key's hash.
 #[derive(Debug, Clone)]
 struct Remembered {
     looked_up_at: Timestamp,
@@ -40,7 +39,6 @@ struct Remembered {
     principal: Result<Arc<Principal>, &'static str>,
 }
 
-/// Authenticates API keys, with caches of recent look-ups.
 #[derive(Debug)]
 pub(super) struct KeyAuth {
     context: Arc<Context>,
@@ -71,14 +69,8 @@ impl KeyAuth {
         }
     }
 
-    /// Authenticates an API key.
-    ///
-    /// A mistyped key fails its checksum and needs no look-up. A look-up is one
-    /// query and is cached for a few seconds.
-    ///
-    /// # Errors
-    /// [`EngineError::Unauthenticated`], [`EngineError::AuthenticationBusy`],
-    /// [`EngineError::Index`].
+    /// A mistyped key fails its checksum and needs no look-up. A look-up is one query and
+    /// is cached for a few seconds.
     #[tracing::instrument(name = "engine.authenticate_key", level = "debug", skip_all)]
     pub(super) async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
         self.replica.require_heartbeat().await?;
@@ -135,7 +127,6 @@ impl KeyAuth {
         }
     }
 
-    /// Looks up a possibly invented key, within the limits.
     async fn look_up_unknown(
         &self,
         secret_sha256: &[u8; 32],
@@ -160,8 +151,7 @@ impl KeyAuth {
         Ok(found)
     }
 
-    /// Queries the index and caches a miss. The miss is valid from this look-up
-    /// on.
+    /// A cached miss is valid from this look-up on.
     async fn look_up(
         &self,
         secret_sha256: &[u8; 32],
@@ -195,7 +185,6 @@ impl KeyAuth {
     }
 }
 
-/// Failed look-ups in the current one-second window.
 #[derive(Debug, Default)]
 struct Misses(Mutex<(Timestamp, u32)>);
 
@@ -204,7 +193,6 @@ impl Misses {
         self.count(now, 0) < MISSES_PER_SECOND
     }
 
-    /// Adds to the count and returns it.
     fn count(&self, now: Timestamp, more: u32) -> u32 {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, count) = &mut *window;

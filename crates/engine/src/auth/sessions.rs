@@ -54,7 +54,6 @@ impl Attached {
     }
 }
 
-/// The result of a session look-up.
 #[derive(Debug, Clone)]
 enum State {
     Live(Arc<Attached>),
@@ -68,7 +67,6 @@ struct Remembered {
     state: State,
 }
 
-/// Looks up sessions and their stores, with a cache of recent look-ups.
 #[derive(Debug)]
 pub(crate) struct AttachedStores {
     context: Arc<Context>,
@@ -81,15 +79,11 @@ impl AttachedStores {
         Self { context, sessions }
     }
 
-    /// Removes a session that was changed here, so that its next use reads it.
+    /// The next use of a session that was changed here reads it again.
     pub(crate) async fn forget(&self, tenant_id: TenantId, session_id: SessionId) {
         self.sessions.invalidate(&(tenant_id, session_id)).await;
     }
 
-    /// Finds the session of a token and its attached stores.
-    ///
-    /// # Errors
-    /// [`EngineError::Unauthenticated`] when the session has ended.
     pub(super) async fn of_token(
         &self,
         tenant_id: TenantId,
@@ -104,10 +98,7 @@ impl AttachedStores {
         }
     }
 
-    /// Finds a session's attached stores for a credential other than its token.
-    ///
-    /// # Errors
-    /// [`EngineError::SessionNotFound`], [`EngineError::SessionArchived`].
+    /// Finds a session's attached stores for a credential other than the session's token.
     pub(crate) async fn of_session(
         &self,
         tenant_id: TenantId,

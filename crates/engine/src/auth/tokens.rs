@@ -25,7 +25,6 @@ const UNKNOWN_TENANT: EngineError = EngineError::Unauthenticated("the token's te
 /// All scopes of a session's token; its issuer may have fewer.
 pub(crate) const SESSION_SCOPES: [Scope; 2] = [Scope::MemoryRead, Scope::MemoryWrite];
 
-/// Authenticates tokens, with caches of verified tokens and of their tenants.
 #[derive(Debug)]
 pub(super) struct TokenAuth {
     context: Arc<Context>,
@@ -36,7 +35,6 @@ pub(super) struct TokenAuth {
     issuers: Arc<Issuers>,
     believed: Cache<[u8; 32], Verified>,
     tenants: Cache<TenantName, Standing>,
-    /// API keys that tokens were issued to.
     issuing_keys: Cache<(TenantId, ApiKeyId), IssuingKey>,
 }
 
@@ -44,7 +42,7 @@ pub(super) struct TokenAuth {
 #[derive(Debug, Clone)]
 struct IssuingKey {
     looked_up_at: Timestamp,
-    /// `None`: there is no such key.
+    /// `None`: the key does not exist.
     found: Option<Arc<IssuedKey>>,
 }
 
@@ -65,7 +63,6 @@ struct Says {
     expires_at: Timestamp,
 }
 
-/// The scopes and the stores of a credential.
 #[derive(Debug, Clone)]
 struct Grant {
     scopes: Vec<Scope>,
@@ -115,7 +112,6 @@ impl TokenAuth {
         }
     }
 
-    /// Authenticates a token.
     pub(super) async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
         self.replica.require_heartbeat().await?;
         let now = self.context.now();
@@ -165,9 +161,9 @@ impl TokenAuth {
 
     /// The API key that a token was issued to, if the key is still valid.
     ///
-    /// The key is looked up every few seconds. The token may do at most what
-    /// its key may do now, and ends with it. The token does not contain the
-    /// stores of its key, because up to a thousand of them would not fit.
+    /// The key is looked up every few seconds. The token may do at most what its key may
+    /// do now, and ends with the key. The token does not contain the stores of its key,
+    /// because up to a thousand of them would not fit.
     async fn issuing_key(
         &self,
         tenant_id: TenantId,
@@ -252,7 +248,6 @@ impl TokenAuth {
         Ok((says, identity.refused_from))
     }
 
-    /// Looks up a tenant's status and limits, cached for a few seconds.
     async fn standing(
         &self,
         tenant: &TenantName,
@@ -282,7 +277,7 @@ impl TokenAuth {
     }
 }
 
-/// Parses scopes; names of other services' scopes are ignored.
+/// Names of other services' scopes are ignored.
 fn known_scopes(names: &[String]) -> Vec<Scope> {
     names.iter().filter_map(|name| name.parse().ok()).collect()
 }

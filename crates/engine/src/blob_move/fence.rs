@@ -1,4 +1,4 @@
-//! The fence of a move: it keeps servers from starting, and notices those that do.
+//! The fence of a move: it keeps servers from starting, and notices servers that start.
 //!
 //! The move first writes its lease and then reads the heartbeats. A server first writes
 //! its heartbeat and then reads the lease ([`Replica`](crate::Replica)). So at least one
@@ -17,12 +17,13 @@ use uuid::Uuid;
 use super::MoveError;
 use crate::{Clock, IdSource, RandomIds};
 
-/// The name of the lease among those of the jobs.
+/// The name of the lease among the leases of the jobs.
 const NAME: &str = "move-blobs";
 /// How long the lease lasts after each check. A move that was killed keeps servers from
-/// starting, and moves from continuing, until then.
+/// starting, and moves from continuing, until the lease ends.
 const LEASE: Duration = Duration::from_mins(2);
-/// After this time, a slow object store does not keep the lease from being renewed.
+/// Age at which a check renews the lease, so that the lease does not end while an object
+/// store is slow.
 const RENEWED_AFTER: Duration = Duration::from_secs(30);
 
 /// Keeps servers from starting while the originals of moved content are removed.
@@ -32,27 +33,25 @@ pub struct MoveFence {
     clock: Arc<dyn Clock>,
     began_at: Timestamp,
     fence: i64,
-    /// When the lease was renewed last.
+    /// When the lease was last renewed.
     held_at: Mutex<Instant>,
-    /// The last heartbeats of servers that ended before without retiring.
+    /// The last heartbeats of servers that ended earlier without retiring.
     ended: HashMap<Uuid, Timestamp>,
 }
 
 impl MoveFence {
-    /// Puts up the fence. From then on, no server starts.
-    ///
-    /// # Errors
-    /// [`MoveError::AlreadyMoving`], [`MoveError::Served`], [`MoveError::Failed`].
+    /// From the return of this function on, no server starts.
     pub async fn put_up(index: Index, clock: Arc<dyn Clock>) -> Result<Self, MoveError> {
         let now = clock.now();
-        // Before, so that a refused move does not disturb the servers.
+        // Checked before the claim, so that a refused move does not disturb the servers.
         require_ended(&index, now).await?;
         let owner = RandomIds.uuid(now);
         let claimed = index.job_runs.claim(NAME, now, owner, now, now.plus(LEASE));
         let Some(fence) = claimed.await? else {
             return Err(MoveError::AlreadyMoving);
         };
-        // After, because a server that started in between may not have seen the lease.
+        // Checked after the claim too, because a server that started in between may not
+        // have seen the lease.
         let ended = require_ended(&index, now).await;
         let mut fence = Self {
             index,
@@ -74,10 +73,7 @@ impl MoveFence {
         }
     }
 
-    /// Like [`Self::hold`], if the last time is long ago.
-    ///
-    /// # Errors
-    /// As [`Self::hold`].
+    /// Like [`Self::hold`], if the lease was last renewed at least 30 seconds ago.
     pub async fn hold_in_time(&self) -> Result<(), MoveError> {
         if self.held_at().elapsed() < RENEWED_AFTER {
             return Ok(());
@@ -92,10 +88,6 @@ impl MoveFence {
     /// Renews the lease, and checks that no server has started.
     ///
     /// Any new heartbeat counts, whatever its time: the clock of a server may be wrong.
-    ///
-    /// # Errors
-    /// [`MoveError::AlreadyMoving`], [`MoveError::ServerStarted`],
-    /// [`MoveError::Failed`].
     pub async fn hold(&self) -> Result<(), MoveError> {
         let (lease_until, began_at) = (self.clock.now().plus(LEASE), Instant::now());
         let job_runs = &self.index.job_runs;
@@ -108,8 +100,7 @@ impl MoveFence {
         if heartbeats.iter().all(is_old) { Ok(()) } else { Err(MoveError::ServerStarted) }
     }
 
-    /// Takes down the fence, and records what the move did. If that fails, the lease
-    /// ends by itself.
+    /// Records what the move did. If that fails, the lease ends by itself.
     pub async fn take_down(self, counts: &Value, error: Option<&MoveError>) {
         let error = error.map(ToString::to_string);
         let (slot, ended_at) = (self.began_at, self.clock.now());
@@ -121,12 +112,12 @@ impl MoveFence {
     }
 }
 
-/// Checks that no server is running; answers the last heartbeats of those that ended
+/// Checks that no server is running; returns the last heartbeats of servers that ended
 /// without retiring.
 async fn require_ended(index: &Index, now: Timestamp) -> Result<HashMap<Uuid, Timestamp>, MoveError> {
     let heartbeats = index.replicas.heartbeats().await?;
-    // A later one was sent by a clock that was ahead. If its server lives, the next heartbeat
-    // stops the move.
+    // A later heartbeat was sent by a clock that was ahead. If its server lives, the next
+    // heartbeat stops the move.
     let lives = now.minus(LIVES_FOR)..now.plus(LIVES_FOR);
     if heartbeats.values().any(|at| lives.contains(at)) {
         return Err(MoveError::Served);
@@ -134,9 +125,8 @@ async fn require_ended(index: &Index, now: Timestamp) -> Result<HashMap<Uuid, Ti
     Ok(heartbeats)
 }
 
-/// Whether a fence is up at `now`.
 pub(crate) async fn is_up(index: &Index, now: Timestamp) -> Result<bool, IndexError> {
-    // The process that has the file's lock is this one: a lease there is that of a move
-    // that was killed.
+    // On SQLite, this process has the file's lock: a lease there belongs to a move that
+    // was killed.
     Ok(index.is_shared() && index.job_runs.is_claimed(NAME, now, LEASE).await?)
 }

@@ -14,22 +14,21 @@ use crate::EngineError;
 use crate::context::Context;
 use crate::jobs::Lease;
 
-/// Rows of one batch: one transaction, which may block other writers.
+/// Rows of one batch. A batch is one transaction, which may block other writers.
 const BATCH_ROWS: u32 = 1000;
-/// Blobs of one batch.
 const BATCH_BLOBS: u32 = 100;
-/// Blobs erased concurrently.
 const BLOBS_AT_ONCE: usize = 16;
 /// How long a worker holds an erasure after its last batch.
 const HELD_FOR: Duration = Duration::from_mins(2);
 /// Delay before a failed attempt is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(45);
 
-/// How long erasures are collected whose rows are erased: the database rewrites its file
-/// once for all of them. It is less than a worker holds an erasure.
+/// How long the replica collects erasures whose rows are erased: the database rewrites
+/// its file once for all of them. It is shorter than the time that a worker holds an
+/// erasure.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// Erasures that this replica received. It works on one at a time, so that many
+/// Erasures that this replica received. The worker handles one at a time, so that many
 /// erasures load the database like a single client.
 #[derive(Debug, Default)]
 struct Queue(Mutex<Waiting>);
@@ -38,7 +37,8 @@ struct Queue(Mutex<Waiting>);
 struct Waiting {
     erasures: VecDeque<(TenantId, ErasureId)>,
     has_worker: bool,
-    /// Erasures whose rows this replica erased, and whether they are overwritten, too.
+    /// Erasures whose rows this replica erased, and whether the database has overwritten
+    /// the rows, too.
     erased: HashMap<ErasureId, bool>,
 }
 
@@ -47,14 +47,13 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an erasure to the queue; `true`: a worker must be started.
+    /// `true`: a worker must be started.
     fn push(&self, erasure: (TenantId, ErasureId)) -> bool {
         let mut waiting = self.lock();
         waiting.erasures.push_back(erasure);
         !std::mem::replace(&mut waiting.has_worker, true)
     }
 
-    /// The next erasure; `None`: none waits.
     fn next(&self) -> Option<(TenantId, ErasureId)> {
         self.lock().erasures.pop_front()
     }
@@ -67,7 +66,6 @@ impl Queue {
     }
 }
 
-/// Carries out erasures; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Eraser {
     context: Arc<Context>,
@@ -80,7 +78,6 @@ impl Eraser {
         Self { context, queue }
     }
 
-    /// Starts an erasure in this replica in the background.
     pub(super) fn begin(&self, tenant_id: TenantId, erasure_id: ErasureId) {
         if !self.queue.push((tenant_id, erasure_id)) {
             return;
@@ -96,8 +93,8 @@ impl Eraser {
         });
     }
 
-    /// Carries out the waiting erasures in two steps: the rows of all are overwritten at
-    /// once. On shutdown the job finishes them on any replica.
+    /// Carries out the waiting erasures in two steps; the rows of all erasures are
+    /// overwritten together. On shutdown the job `erase` finishes them on any replica.
     async fn carry_out_waiting(&self) {
         let (mut erased, began_at) = (Vec::new(), Instant::now());
         while began_at.elapsed() < ROUND && !self.context.writes.is_closed() {
@@ -115,7 +112,7 @@ impl Eraser {
             if self.context.writes.is_closed() {
                 return;
             }
-            // The first one has the database rewritten, also for the others.
+            // The first erasure has the database rewritten, also for the others.
             if let Err(error) = work.recorded(work.end()).await {
                 work.warn(&error);
             }
@@ -144,24 +141,22 @@ impl Eraser {
     }
 }
 
-/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
     Done,
     /// The error is recorded; a later attempt retries.
     Failed,
-    /// Another worker finished it, or another erasure still has blobs of its
-    /// stores: a later attempt checks again.
+    /// Another worker finished the erasure, or another erasure still has blobs of the
+    /// same stores: a later attempt checks again.
     NotEnded,
     /// The process is shutting down, or the lease was lost.
     Stopped,
 }
 
-/// One erasure, and the lease to work on it.
 #[derive(Debug, Clone, Copy)]
 struct Work<'a> {
     eraser: &'a Eraser,
-    /// `None` in the replica that received the request: it needs no lease.
+    /// `None` in the replica that received the request: that replica needs no lease.
     lease: Option<&'a Lease<'a>>,
     tenant_id: TenantId,
     erasure_id: ErasureId,
@@ -179,7 +174,8 @@ impl Work<'_> {
         );
     }
 
-    /// Runs a step of the erasure, and records its error in it; the inner error is recorded.
+    /// Runs a step of the erasure, and records the step's error in the erasure; the inner
+    /// error is recorded.
     async fn recorded<T>(
         self,
         step: impl Future<Output = Result<T, EngineError>>,
@@ -199,7 +195,7 @@ impl Work<'_> {
         Ok(Err(error))
     }
 
-    /// Erases rows and blobs; `false`: the run must stop.
+    /// `false`: the run must stop.
     async fn erase(self) -> Result<bool, EngineError> {
         let Some(erased) = self.erase_rows().await? else {
             return Ok(false);
@@ -223,7 +219,7 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// Ends the erasure, whose rows and blobs are erased.
+    /// The rows and blobs of the erasure must be erased.
     async fn end(self) -> Result<Attempt, EngineError> {
         self.overwrite_rows().await?;
         self.eraser.queue.lock().erased.remove(&self.erasure_id);
@@ -241,8 +237,8 @@ impl Work<'_> {
             return Ok(());
         }
         let queue = &self.eraser.queue;
-        // This blocks all writers, so it runs once for all erasures whose rows are gone by
-        // now, and not again for an attempt that only has to empty the log.
+        // Overwriting blocks all writers, so it runs once for all erasures whose rows are
+        // gone by now, and not again for an attempt that only has to empty the log.
         let erased = queue.lock().erased.clone();
         if erased.get(&self.erasure_id) == Some(&false) {
             index.erasures.overwrite_deleted().await?;
@@ -267,8 +263,7 @@ impl Work<'_> {
         }
     }
 
-    /// Deletes the rows; returns the stores of the erasure, or `None` when the
-    /// run must stop.
+    /// The stores of the erasure; `None`: the run must stop.
     async fn erase_rows(self) -> Result<Option<RowsErased>, EngineError> {
         loop {
             let now = self.context().now();
@@ -289,7 +284,7 @@ impl Work<'_> {
         }
     }
 
-    /// Erases the queued blobs; `false`: the run must stop.
+    /// `false`: the run must stop.
     async fn erase_blobs(self) -> Result<bool, EngineError> {
         let index = &self.context().index;
         loop {
@@ -304,8 +299,7 @@ impl Work<'_> {
         }
     }
 
-    /// Erases blobs and counts them. `are_queued` says whether they have rows
-    /// in the deletion queue.
+    /// `are_queued` says whether the blobs have rows in the deletion queue.
     async fn erase_keys(self, keys: Vec<BlobKey>, are_queued: bool) -> Result<(), EngineError> {
         let outcomes: Vec<_> = stream::iter(keys)
             .map(|key| async move { (key, self.erase_blob(&key).await) })
@@ -365,7 +359,7 @@ impl Work<'_> {
         }
     }
 
-    /// Erases one blob and checks that it no longer exists.
+    /// Also checks that the blob no longer exists.
     async fn erase_blob(self, key: &BlobKey) -> Result<Erased, BlobError> {
         let blobs = &self.context().blobs;
         let erased = blobs.erase(key).await?;

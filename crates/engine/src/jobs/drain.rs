@@ -12,9 +12,7 @@ use super::{Job, JobServices, Lease};
 use crate::EngineError;
 use crate::context::Context;
 
-/// Blobs of one batch.
 const BATCH: u32 = 100;
-/// Blobs removed concurrently.
 const REMOVALS_AT_ONCE: usize = 16;
 /// Delay before the first retry of a failed removal; doubles with each failure.
 const FIRST_RETRY: Duration = Duration::from_secs(30);
@@ -24,7 +22,7 @@ const LAST_RETRY: Duration = Duration::from_hours(6);
 /// longest write that could still try to commit it.
 pub(crate) const ORPHAN_CONDEMNED_FOR: Duration = Duration::from_hours(720);
 
-/// Removes queued blobs every minute; failed removals are retried later.
+/// Runs every minute; failed removals are retried later.
 #[derive(Debug, Clone, Copy)]
 pub struct DrainDeletions;
 
@@ -49,7 +47,6 @@ impl Job for DrainDeletions {
     }
 }
 
-/// The queued blobs, a batch at a time, with the counts of the run.
 struct QueuedBlobs<'a> {
     context: &'a Context,
     lease: &'a Lease<'a>,
@@ -91,7 +88,7 @@ impl Selection for QueuedBlobs<'_> {
 }
 
 impl QueuedBlobs<'_> {
-    /// Removes one blob, or schedules a retry.
+    /// `false`: the removal failed and a retry is scheduled.
     async fn remove_blob(&self, deletion: &DueDeletion) -> Result<bool, EngineError> {
         let (context, key) = (self.context, &deletion.key);
         let removed = if deletion.reason.is_for_good() {

@@ -11,10 +11,9 @@ use super::{Job, JobServices, Lease};
 use crate::EngineError;
 use crate::erasures::Attempt;
 
-/// Erasures read per query.
 const ERASURES: u32 = 10;
-/// Finishes, every minute, erasures that the receiving replica did not finish.
-/// The next run resumes an interrupted one.
+/// Finishes, every minute, erasures that the receiving replica did not finish. The next
+/// run resumes an interrupted erasure.
 #[derive(Debug, Clone, Copy)]
 pub struct Erase;
 
@@ -39,7 +38,6 @@ impl Job for Erase {
     }
 }
 
-/// The erasures that are not done, with the counts of the run.
 struct OpenErasures<'a> {
     services: &'a JobServices,
     lease: &'a Lease<'a>,

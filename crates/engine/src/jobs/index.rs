@@ -17,7 +17,6 @@ use uuid::Uuid;
 use super::{Job, JobServices, Lease};
 use crate::EngineError;
 
-/// Memories checked in one batch.
 const BATCH: u32 = 500;
 
 /// Indexes older memories daily in the order of their ids, in batches. A run
@@ -25,7 +24,6 @@ const BATCH: u32 = 500;
 #[derive(Debug, Clone, Copy)]
 pub struct IndexMemories;
 
-/// The counts of a run, or of a dry run.
 #[derive(Debug, Default)]
 struct Counts {
     looked_at: u64,
@@ -84,12 +82,11 @@ fn report(counts: &Counts, is_dry_run: bool) -> Value {
     }
 }
 
-/// Formats a place for the cursor.
 fn text_of((tenant_id, store_id, memory_id): MemoryPlace) -> String {
     [tenant_id.uuid(), store_id.uuid(), memory_id.uuid()].map(|id| id.simple().to_string()).join("/")
 }
 
-/// Parses the place in a cursor; `None` if invalid: then all is checked.
+/// `None`: the cursor is invalid; then all memories are checked.
 fn place_of(cursor: &str) -> Option<MemoryPlace> {
     let mut ids = cursor.split('/').map(Uuid::try_parse);
     let mut next = || ids.next()?.ok();

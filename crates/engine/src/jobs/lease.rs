@@ -14,7 +14,6 @@ use crate::EngineError;
 /// How long a lease is valid without renewal.
 pub(super) const LEASE: Duration = Duration::from_mins(1);
 
-/// The options of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunRequest {
     /// Whether the run only reports its changes without making them.
@@ -22,17 +21,15 @@ pub struct RunRequest {
     slot: Slot,
 }
 
-/// The slot of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// The slot of the schedule that contains the current time; it is run once.
+    /// The slot of the schedule that contains the current time; the slot is run once.
     Scheduled,
     /// A separate slot that starts now.
     Manual,
 }
 
 impl RunRequest {
-    /// A run by the schedule.
     pub const SCHEDULED: Self = Self { dry_run: false, slot: Slot::Scheduled };
 
     /// A run that an operator requests, independent of the schedule.
@@ -43,7 +40,7 @@ impl RunRequest {
     pub(super) fn slot(self, now: Timestamp, period: Duration) -> Timestamp {
         match self.slot {
             Slot::Scheduled => slot_of(now, period),
-            // Must not equal a slot of the schedule.
+            // A manual slot must not equal a slot of the schedule.
             Slot::Manual if slot_of(now, period) == now => now.plus(Duration::from_micros(1)),
             Slot::Manual => now,
         }
@@ -55,7 +52,6 @@ impl RunRequest {
     }
 }
 
-/// The lease of a run, valid while it is renewed.
 #[derive(Debug)]
 pub struct Lease<'a> {
     pub(super) services: &'a JobServices,
@@ -68,7 +64,7 @@ pub struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// Whether the run must only report its changes without making them.
+    /// A dry run must only report its changes without making them.
     pub const fn dry_run(&self) -> bool {
         self.request.dry_run
     }
@@ -84,9 +80,6 @@ impl Lease<'_> {
     }
 
     /// The cursor of an interrupted earlier run, where this run resumes.
-    ///
-    /// # Errors
-    /// [`EngineError::Index`].
     pub async fn cursor(&self) -> Result<Option<String>, EngineError> {
         if self.request.starts_anew() {
             return Ok(None);
@@ -94,14 +87,11 @@ impl Lease<'_> {
         Ok(self.services.context.index.job_runs.cursor(self.job).await?)
     }
 
-    /// Extends the lease between two batches and saves the job's cursor. A dry
-    /// run does not change the saved cursor.
+    /// Extends the lease between two batches and saves the job's cursor. A dry run does
+    /// not change the saved cursor.
     ///
-    /// Returns whether to continue: not when the lease was lost or the process
-    /// is shutting down.
-    ///
-    /// # Errors
-    /// [`EngineError::Index`].
+    /// `false`: the lease was lost or the process is shutting down, and the run must
+    /// stop.
     pub async fn renew(&self, cursor: Option<&str>) -> Result<bool, EngineError> {
         if self.stopping.is_cancelled() {
             self.is_cut.store(true, Ordering::Relaxed);
@@ -117,7 +107,6 @@ impl Lease<'_> {
     }
 }
 
-/// The start of the slot that contains `now`.
 pub(super) fn slot_of(now: Timestamp, period: Duration) -> Timestamp {
     let period = i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
     Timestamp::from_micros(now.as_micros() - now.as_micros().rem_euclid(period))

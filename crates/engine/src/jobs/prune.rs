@@ -13,15 +13,14 @@ use crate::EngineError;
 use crate::idempotency::REMEMBERED_FOR;
 
 const DAY: Duration = Duration::from_hours(24);
-/// Retention of call records: their use plus a day for clock differences.
+/// The time for which a call is recognised, plus a day for clock differences.
 const CALLS_KEPT_FOR: Duration = Duration::from_secs(REMEMBERED_FOR.as_secs() + DAY.as_secs());
-/// Retention of job runs.
 const RUNS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
-/// Retention of a silent replica's row, so that it can return unchanged.
+/// Retention of a silent replica's row. A replica that returns within this time finds its
+/// row unchanged.
 const REPLICAS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 
-/// Retention of codes with which people signed in: the cookie that each of them needs is
-/// valid for some minutes.
+/// Retention of sign-in codes: the cookie that redeems a code is valid for some minutes.
 const CODES_KEPT_FOR: Duration = DAY;
 /// Retention of session events, and of archived sessions.
 const SESSIONS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
@@ -37,8 +36,8 @@ const OLD: [(Prunable, Duration, &str); 7] = [
     (Prunable::EndedSessions, SESSIONS_KEPT_FOR, "sessions"),
 ];
 
-/// Deletes, once a day, old records of idempotent calls, job runs, silent
-/// replicas, codes of issuers, session events, ended sessions, old audit entries, and signing keys
+/// Deletes, once a day, old records of idempotent calls, job runs, silent replicas,
+/// sign-in codes, session events, ended sessions, old audit entries, and signing keys
 /// without valid tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Prune {
@@ -141,7 +140,7 @@ impl Prune {
     }
 }
 
-/// Formats a call's key for the cursor; it does not reveal the request.
+/// The text does not reveal the request.
 fn text_of((tenant_id, scope): &CallKey) -> String {
     format!("{tenant_id}/{}", hex::encode(scope))
 }

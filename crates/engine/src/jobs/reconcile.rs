@@ -22,7 +22,6 @@ const DRIFTED_TOLD: usize = 20;
 /// corrected.
 #[derive(Debug, Clone, Copy)]
 pub struct ReconcileUsage {
-    /// Stores or tenants of one batch.
     pub batch: u32,
 }
 
@@ -92,7 +91,7 @@ impl Job for ReconcileUsage {
     }
 }
 
-/// The progress of a run.
+/// Stores are counted before tenants; the value is the last counted id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Stores(Option<(TenantId, StoreId)>),
@@ -100,7 +99,6 @@ enum Place {
 }
 
 impl Place {
-    /// The place after a store or a tenant.
     fn of(tenant_id: TenantId, store_id: Option<StoreId>) -> Self {
         match store_id {
             Some(store_id) => Self::Stores(Some((tenant_id, store_id))),
@@ -108,7 +106,6 @@ impl Place {
         }
     }
 
-    /// The next batch of stores or tenants.
     async fn following(
         self,
         services: &JobServices,
@@ -139,7 +136,7 @@ impl Place {
         }
     }
 
-    /// Parses a cursor; an invalid or missing cursor starts from the beginning.
+    /// An invalid or missing cursor starts from the beginning.
     fn parse(cursor: Option<&str>) -> Self {
         let mut ids = cursor.unwrap_or_default().split('/');
         match (ids.next(), ids.next()) {
@@ -159,7 +156,6 @@ impl Place {
     }
 }
 
-/// The counts of a run.
 #[derive(Debug, Default)]
 struct Reconciled {
     stores: u64,

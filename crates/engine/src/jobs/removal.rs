@@ -10,28 +10,23 @@ use crate::EngineError;
 /// A tenant, or one of its stores.
 pub(super) type Place = (TenantId, Option<StoreId>);
 
-/// The data that a job removes.
 pub(super) trait Selection: Send {
     /// A unit of removal, such as a store; it may need many batches.
     type Item: Send;
 
-    /// The place of an item; `None`: its failure ends the run.
+    /// `None`: a failure of the item ends the run.
     fn place(item: &Self::Item) -> Option<Place>;
 
-    /// Reads the next items; the last page is empty. It may contain the `left`
-    /// items that this run leaves to the next one.
+    /// Reads the next items; the last page is empty. It may contain the `left` items that
+    /// this run leaves to the next run.
     fn page(&mut self, left: u32) -> impl Future<Output = Result<Vec<Self::Item>, EngineError>> + Send;
 
-    /// Removes one batch of an item.
     fn batch(&mut self, item: &mut Self::Item) -> impl Future<Output = Result<Step, EngineError>> + Send;
 }
 
-/// The state of an item after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It needs another batch.
     More,
-    /// It needs no other batch.
     Done,
     /// The next run tries again.
     Left,
@@ -81,7 +76,6 @@ pub(super) async fn remove_all<S: Selection>(
     }
 }
 
-/// Removes one item in batches.
 async fn remove<S: Selection>(
     selection: &mut S,
     item: &mut S::Item,

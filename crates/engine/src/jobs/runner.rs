@@ -1,4 +1,5 @@
-//! The scheduler of this process.
+//! The scheduler of this process: it triggers the periodic tasks and the jobs, and
+//! restarts after steps of the machine's clock.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,16 +21,15 @@ const FLUSH_SCHEDULE: &str = "*/30 * * * * *";
 /// the stored totals.
 const COUNT_SCHEDULE: &str = "5/10 * * * * *";
 
-/// The interval at which the machine's clock is compared with one that is never set.
+/// The interval at which the machine's clock is compared with a clock that is never set.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A greater difference within an interval is a step of the machine's clock.
 const STEP: Duration = Duration::from_secs(2);
-/// A step of the clock after which a job may take memories for expired that are not.
+/// After such a step of the clock a job may take memories for expired that are not.
 const LARGE_STEP: Duration = Duration::from_mins(1);
-/// How long jobs rest after such a step: it may be taken back.
+/// How long jobs rest after a large step: the step may be taken back.
 const REST_AFTER_LARGE_STEP: Duration = Duration::from_mins(5);
 
-/// The scheduler of this process.
 pub struct Runner {
     supervisor: JoinHandle<()>,
     runs: TaskTracker,
@@ -39,9 +39,6 @@ pub struct Runner {
 impl Runner {
     /// Sends the first heartbeat and starts the schedule: the periodic tasks of
     /// every replica, and the fleet's jobs if `is_worker`.
-    ///
-    /// # Errors
-    /// [`JobSchedulerError`] when the schedule cannot be set up.
     pub async fn start(engine: &Engine, is_worker: bool) -> Result<Self, JobSchedulerError> {
         engine.replica.announce().await;
         let stopping = CancellationToken::new();
@@ -61,8 +58,7 @@ impl Runner {
         Ok(Self { supervisor, runs, stopping })
     }
 
-    /// Stops the schedule and waits for running jobs, at most `deadline`. A job
-    /// stops after its current batch.
+    /// Waits at most `deadline` for running jobs. A job stops after its current batch.
     pub async fn stop(self, deadline: Duration) {
         self.stopping.cancel();
         self.runs.close();
@@ -78,7 +74,6 @@ impl Runner {
     }
 }
 
-/// What the scheduler runs.
 struct Schedule {
     engine: Engine,
     is_worker: bool,
@@ -88,14 +83,13 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// Starts the periodic tasks, and a worker's jobs.
     async fn start(&self) -> Result<JobScheduler, JobSchedulerError> {
         let scheduler = JobScheduler::new().await?;
         for job in fleet_jobs().into_iter().filter(|_| self.is_worker) {
             let (engine, runs) = (self.engine.clone(), self.runs.clone());
             let (schedule, clock) = (job.schedule(), Arc::clone(&self.clock));
             let tick = move |_, _| {
-                // The scheduler takes a clock that was set ahead for the time of all jobs.
+                // If the machine's clock was set ahead, the scheduler triggers all jobs.
                 let Some(stopping) = look_at(&clock, Clocks::now(&engine)).jobs else {
                     return;
                 };
@@ -115,7 +109,7 @@ impl Schedule {
         let (engine, runs, is_worker) = (self.engine.clone(), self.runs.clone(), self.is_worker);
         let clock = Arc::clone(&self.clock);
         let count = move |_, _| {
-            // A step that is taken back before the next check is noticed, too.
+            // Also notices a step that is taken back before the next check.
             look_at(&clock, Clocks::now(&engine));
             let engine = engine.clone();
             runs.spawn(async move {
@@ -141,9 +135,10 @@ impl Schedule {
         Ok(scheduler)
     }
 
-    /// Starts the schedule again after each step of the machine's clock, until the end.
+    /// Restarts the schedule after each step of the machine's clock, until the process
+    /// stops.
     ///
-    /// The scheduler waits for times of the machine's clock: once this was ahead for a
+    /// The scheduler waits for times of the machine's clock: if the clock was ahead for a
     /// moment, the next trigger may be a year away.
     async fn supervise(&self, scheduler: JobScheduler) {
         let mut scheduler = Some(scheduler);
@@ -185,23 +180,20 @@ async fn shut_down(scheduler: Option<JobScheduler>) {
     }
 }
 
-/// What is known of the machine's clock.
 struct WatchedClock {
     seen: Clocks,
-    /// How often it was set.
+    /// How often the clock was set.
     steps: u64,
-    /// Until then, jobs rest.
+    /// Jobs rest until this time.
     rests_until: Option<Instant>,
-    /// Ends all jobs.
     stopping: CancellationToken,
     /// Ends the jobs that begin before the next large step.
     jobs: CancellationToken,
 }
 
-/// The state of the machine's clock.
 struct Seen {
     steps: u64,
-    /// What ends the jobs that begin now; `None`: none may begin.
+    /// Ends the jobs that begin now; `None`: no job may begin.
     jobs: Option<CancellationToken>,
 }
 
@@ -231,7 +223,7 @@ impl WatchedClock {
     }
 }
 
-/// The machine's clock and one that is never set, at one moment.
+/// The machine's clock and a clock that is never set, at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Clocks {
     machine: Timestamp,

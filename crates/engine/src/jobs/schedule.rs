@@ -10,7 +10,7 @@ use keepsake_index::{FAILED_RUN_RESTS, JobRun};
 use super::Job;
 use super::lease::slot_of;
 
-/// When a worker runs the job next, by its last runs.
+/// When a worker runs the job next, according to the job's last runs.
 pub(crate) fn next_run_at(job: &dyn Job, now: Timestamp, runs: &[JobRun]) -> Timestamp {
     let slot = slot_of(now, job.period());
     let earliest = match runs.iter().find(|run| run.slot == slot) {
@@ -24,9 +24,9 @@ pub(crate) fn next_run_at(job: &dyn Job, now: Timestamp, runs: &[JobRun]) -> Tim
     next_trigger(job.schedule(), earliest).unwrap_or(earliest)
 }
 
-/// The first trigger of a schedule that is not before `earliest`; `None` if there is none.
+/// `None`: no trigger is at or after `earliest`.
 fn next_trigger(schedule: &str, earliest: Timestamp) -> Option<Timestamp> {
-    // The scheduler reads patterns in the same way.
+    // The options match how the scheduler reads patterns.
     let parser = CronParser::builder().seconds(Seconds::Required).dom_and_dow(true).build();
     let pattern = parser.parse(schedule).ok()?;
     // Triggers are whole seconds.

@@ -11,9 +11,8 @@ use super::{Job, JobServices, Lease};
 use crate::EngineError;
 use crate::context::Context;
 
-/// Stores read per query.
 const STORES: u32 = 10;
-/// Rows of one batch: one transaction, which may block other writers.
+/// Rows of one batch. A batch is one transaction, which may block other writers.
 const BATCH_ROWS: u32 = 1000;
 
 /// Purges deleted stores every minute, in batches. It needs no cursor: the next
@@ -43,7 +42,6 @@ impl Job for PurgeStores {
     }
 }
 
-/// The stores that were deleted, with the counts of the run.
 struct DeletedStores<'a> {
     context: &'a Context,
     stores: u64,

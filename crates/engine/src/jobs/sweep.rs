@@ -17,7 +17,6 @@ const DAY: Duration = Duration::from_hours(24);
 const GRACE_IN_DEADLINES: u32 = 60;
 /// Minimum grace period.
 const GRACE_AT_LEAST: Duration = DAY;
-/// Blobs processed concurrently.
 const AT_ONCE: usize = 8;
 /// Number of unnamed blobs that a scheduled run condemns even if most blobs are
 /// unnamed.
@@ -25,25 +24,22 @@ const UNNAMED_AT_LEAST: u64 = 100;
 /// Maximum number of missing blobs whose keys a run reports.
 const MISSING_TOLD: usize = 20;
 
-/// Compares the blob store with the index once a day, one range of keys at a
-/// time. It condemns blobs that no row names and reports rows whose blob is
-/// missing.
+/// Compares the blob store with the index once a day, one range of keys at a time. It
+/// condemns blobs that no row names and reports rows whose blob is missing.
 ///
-/// The walk is ordered by key across all tenants and stores. A blob is
-/// considered once it is older than any request can be. Age does not prove that
-/// it is an orphan, so it is condemned under its store's lock, where a row that
-/// names it is visible. A write that tries to commit it later is refused and
-/// repeated with a new blob. The job `drain-deletions` removes condemned blobs.
+/// The walk is ordered by key across all tenants and stores. A blob is considered once it
+/// is older than any request can be. Age does not prove that a blob is an orphan, so the
+/// job condemns the blob under its store's lock, where a row that names it is visible. A
+/// write that tries to commit the blob later is refused and repeated with a new blob. The
+/// job `drain-deletions` removes condemned blobs.
 ///
-/// When most blobs are unnamed, the index probably does not belong to this blob
-/// store: it is new and waits for its backup, or it is another deployment's.
-/// Then a scheduled run fails; a manual run continues. The decision uses all
-/// blobs, not those of one range: a run that finds too many unnamed blobs stops
-/// condemning, counts to the end, and sweeps again from the beginning if the
-/// total is sound. The counts are part of the cursor.
+/// When most blobs are unnamed, the index probably does not belong to this blob store: it
+/// is new and waits for its backup, or it is another deployment's. Then a scheduled run
+/// fails; a manual run continues. The decision uses all blobs, not those of one range: a
+/// run that finds too many unnamed blobs stops condemning, counts to the end, and sweeps
+/// again from the beginning if the total is sound. The counts are part of the cursor.
 #[derive(Debug, Clone, Copy)]
 pub struct SweepBlobs {
-    /// Blobs and rows compared in one range.
     pub batch: u32,
 }
 
@@ -101,7 +97,6 @@ impl Job for SweepBlobs {
 }
 
 impl SweepBlobs {
-    /// Compares the next range of keys and advances past it.
     async fn sweep_range(
         &self,
         services: &JobServices,
@@ -140,7 +135,6 @@ fn end_of(listed: &[ListedBlob], named: &[NamedBlob], batch: usize) -> Option<Bl
     listed_to.into_iter().chain(named_to).min()
 }
 
-/// The differences within a range of keys.
 struct Range {
     blobs: u64,
     /// Blobs without a row.
@@ -188,7 +182,7 @@ keepsake_core::named_enum! {
 #[derive(Debug, Default)]
 struct Swept {
     phase: Phase,
-    /// The key that the next range starts after.
+    /// The next range starts after this key.
     after: Option<BlobKey>,
     blobs: u64,
     named: u64,
@@ -201,8 +195,8 @@ struct Swept {
 }
 
 impl Swept {
-    /// Resumes an interrupted run. Starts from the beginning without a cursor,
-    /// or with a cursor of an earlier release.
+    /// Starts from the beginning without a cursor, or with a cursor that cannot be
+    /// parsed.
     fn resumed(cursor: Option<&str>) -> Self {
         cursor.and_then(Self::of_cursor).unwrap_or_default()
     }
@@ -225,7 +219,7 @@ impl Swept {
         })
     }
 
-    /// The cursor that [`Self::resumed`] reads; `None` if nothing is left to resume.
+    /// `None`: nothing is left to resume.
     fn cursor(&self) -> Option<String> {
         let mut kept = self.counts();
         kept["after"] = self.after?.to_string().into();
@@ -235,7 +229,6 @@ impl Swept {
         Some(kept.to_string())
     }
 
-    /// The start of the sweep after a sound count.
     fn confirmed() -> Self {
         Self { phase: Phase::Confirmed, ..Self::default() }
     }
@@ -257,7 +250,7 @@ impl Swept {
         knows_none || self.old_unnamed > self.named.max(UNNAMED_AT_LEAST)
     }
 
-    /// Condemns the old blobs among these; a dry run only counts them.
+    /// Only condemns blobs last modified before `old_from`; a dry run only counts them.
     async fn condemn(
         &mut self,
         services: &JobServices,

@@ -14,13 +14,10 @@ use super::{Job, JobServices, Lease};
 use crate::EngineError;
 use crate::context::Context;
 
-/// Tenants read per query.
 const TENANTS: u32 = 10;
-/// Rows of one batch: one transaction, which may block other writers.
+/// Rows of one batch. A batch is one transaction, which may block other writers.
 const BATCH_ROWS: u32 = 1000;
-/// Blobs listed per call.
 const BATCH_BLOBS: usize = 1000;
-/// Blobs removed concurrently.
 const REMOVALS_AT_ONCE: usize = 16;
 /// Delay before the second pass. It is longer than any request that was running
 /// at the first removal and could still leave a row or a blob.
@@ -66,12 +63,10 @@ impl Job for DeleteTenants {
     }
 }
 
-/// The tenants that were deleted, with the counts of the run.
 struct DeletedTenants<'a> {
     context: &'a Context,
     /// Tenants without any data left, to be checked again.
     settling: u64,
-    /// Tenants whose deletion is done.
     done: u64,
     rows: u64,
     blobs: u64,
@@ -79,7 +74,6 @@ struct DeletedTenants<'a> {
     kept: u64,
 }
 
-/// A tenant that is removed, and the progress of this run.
 struct Removal {
     deletion: TenantDeletion,
     versions: VersionCounts,
@@ -89,14 +83,12 @@ struct Removal {
 #[derive(Debug, Clone, Copy)]
 enum Phase {
     Rows,
-    /// Blobs after this key.
+    /// Resumes after this key.
     Blobs(Option<BlobKey>),
     Versions(OlderVersions),
-    /// Nothing is left.
     Settled,
 }
 
-/// Progress of the removal of older object versions.
 #[derive(Debug, Clone, Copy)]
 struct OlderVersions {
     after: Option<BlobKey>,
@@ -144,10 +136,8 @@ impl DeletedTenants<'_> {
         Ok(())
     }
 
-    /// Removes the blobs that the blob store lists for the tenant.
-    ///
-    /// A batch is counted up to its last key before it is removed. After a kill,
-    /// the remaining blobs are listed again but not counted twice.
+    /// A batch is counted up to its last key before it is removed. After a kill, the
+    /// remaining blobs are listed again but not counted twice.
     async fn remove_blobs(
         &mut self,
         removal: &mut Removal,
@@ -209,7 +199,8 @@ impl DeletedTenants<'_> {
         if older.after.is_none() {
             versions.kept = match older.kept {
                 _ if older.is_clean => 0,
-                // They could not be listed: at least the blobs just removed have some.
+                // The object versions could not be listed: at least the blobs just
+                // removed have some.
                 0 => versions.kept.max(1),
                 kept => kept,
             };
@@ -236,7 +227,7 @@ impl DeletedTenants<'_> {
                 self.done += 1;
                 Ok(Step::Done)
             }
-            // Rows came back.
+            // The tenant has rows again.
             DeletionState::Settling | DeletionState::Done => Ok(Step::Left),
         }
     }

@@ -13,7 +13,7 @@ use crate::EngineError;
 use crate::context::Context;
 
 const NAME: &str = "count-totals";
-/// Records that are searched for the last successful run.
+/// Number of recent run records that are searched for the last successful run.
 const RECENT_RUNS: u32 = 20;
 
 /// Sums up the counters of all stores every ten minutes.
@@ -22,7 +22,6 @@ const RECENT_RUNS: u32 = 20;
 /// reports it, so that all of them report the same totals.
 #[derive(Debug, Clone, Copy)]
 pub struct CountTotals {
-    /// Stores of one batch.
     pub batch: u32,
 }
 
@@ -32,14 +31,13 @@ impl Default for CountTotals {
     }
 }
 
-/// The sums so far, and the last store that is in them: the cursor of a run.
+/// The cursor of a run: the sums so far, and the last store that the sums include.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Counted {
     after: Option<(TenantId, StoreId)>,
     totals: Totals,
 }
 
-/// The sums, as the record of a run has them.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Totals {
     stores: u64,
@@ -95,16 +93,14 @@ impl Job for CountTotals {
 
 impl Counted {
     /// The counts of the run. Totals are no items of work, so they are nested: only
-    /// numbers at the top are added to the metric of processed items.
+    /// numbers at the top level are added to the metric of processed items.
     fn record(&self) -> Value {
         json!({"stores": self.totals.stores, "totals": self.totals})
     }
 }
 
-/// Records the totals of the last successful run in this process's metrics.
-///
-/// # Errors
-/// [`EngineError::Index`]; the totals before are kept.
+/// Records the totals of the last successful run in this process's metrics. After an
+/// error the previous totals stay.
 pub(crate) async fn report(context: &Context) -> Result<(), EngineError> {
     let job_runs = &context.index.job_runs;
     let runs = job_runs.list(NAME, None, context.now(), RECENT_RUNS).await?;

@@ -22,9 +22,7 @@ use super::{Job, JobServices, Lease};
 use crate::EngineError;
 use crate::context::Context;
 
-/// Stores read per query.
 const STORES: u32 = 100;
-/// Memories read per query.
 const LIVES: u32 = 1000;
 /// Memories deleted in one commit, which blocks the store's writers.
 const BATCH: usize = 100;
@@ -63,7 +61,7 @@ impl Job for ExpireUnused {
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        // Writes its own reads first, so that a single process need not wait.
+        // The job writes its own reads first, so that a single process need not wait.
         services.replica.flush().await?;
         let now = services.context.now();
         let mut due = DueMemories {
@@ -106,8 +104,6 @@ impl Job for ExpireUnused {
     }
 }
 
-/// The unused memories, store by store, with the counts of the run, or of a dry
-/// run.
 struct UnusedMemories<'a> {
     context: &'a Context,
     is_dry: bool,
@@ -117,15 +113,14 @@ struct UnusedMemories<'a> {
     period_of: PeriodOf,
     after: Option<(TenantId, StoreId)>,
     stores: u64,
-    /// How many of the stores a session uses.
+    /// Number of stores that a session uses.
     in_use: u64,
     memories: u64,
 }
 
-/// A store, and the progress in it.
 struct StoreProgress {
     store: IdleStore,
-    /// Since when none of its live memories can have expired; `None` before the
+    /// Since when none of the store's live memories can have expired; `None` before the
     /// first batch.
     idle_since: Option<Timestamp>,
     /// The last memory that was read.
@@ -179,7 +174,7 @@ impl Selection for UnusedMemories<'_> {
         let batch: Vec<_> = idle.over.drain(..many).collect();
         let expired = self.expire(idle.store, &batch).await?;
         if expired < batch.len() as u64 {
-            // Some were used meanwhile: the next run checks them again.
+            // Some memories were used meanwhile: the next run checks them again.
             idle.idle_since = Some(idle_since.min(idle.store.idle_since));
         }
         self.memories += expired;
@@ -188,8 +183,8 @@ impl Selection for UnusedMemories<'_> {
 }
 
 impl UnusedMemories<'_> {
-    /// Begins with a store: the latest time since when it can be idle; `None`: its
-    /// memories cannot expire now.
+    /// The latest time since when the store can be idle; `None`: its memories cannot
+    /// expire now.
     async fn begin(&mut self, store: IdleStore) -> Result<Option<Timestamp>, EngineError> {
         if !store.may_have_expired(self.until) {
             return Ok(None);
@@ -206,8 +201,7 @@ impl UnusedMemories<'_> {
         Ok(Some(self.context.now().minus(CLOCKS_AGREE_WITHIN)))
     }
 
-    /// Reads the next memories of a store; after the last, records since when it
-    /// is idle.
+    /// After the last memory, records since when the store is idle.
     async fn read_lives(
         &mut self,
         idle: &mut StoreProgress,
@@ -234,7 +228,7 @@ impl UnusedMemories<'_> {
 
     async fn expire(&self, store: IdleStore, lives: &[Life]) -> Result<u64, EngineError> {
         if self.is_dry {
-            // Due memories were counted already.
+            // `DueMemories` has counted the due memories already.
             let now = self.context.now();
             return Ok(lives.iter().filter(|life| !life.is_due(now)).count() as u64);
         }
@@ -286,7 +280,7 @@ impl Selection for DueMemories<'_> {
     }
 }
 
-/// Deletes memories in one commit; returns their number.
+/// Returns the number of deleted memories.
 async fn expire(
     context: &Context,
     (tenant_id, store_id): (TenantId, StoreId),

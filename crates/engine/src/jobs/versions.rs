@@ -19,13 +19,12 @@ use super::{Job, JobServices, Lease};
 use crate::EngineError;
 use crate::context::Context;
 
-/// Stores read per query.
 const STORES: u32 = 100;
-/// Rows of one batch: one transaction, which blocks the store's writers.
+/// Rows of one batch. A batch is one transaction, which blocks the store's writers.
 const BATCH_ROWS: u32 = 500;
 
-/// Deletes old versions daily, store by store, in batches. It needs no cursor:
-/// the next run continues with the versions that remain.
+/// Deletes old versions daily, store by store, in batches. The job needs no cursor: the
+/// next run continues with the versions that remain.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpireVersions;
 
@@ -68,8 +67,6 @@ impl Job for ExpireVersions {
     }
 }
 
-/// The versions after their retention, store by store, with the counts of the
-/// run, or of a dry run.
 struct OutdatedVersions<'a> {
     context: &'a Context,
     is_dry: bool,
@@ -133,11 +130,12 @@ impl Selection for OutdatedVersions<'_> {
 }
 
 impl OutdatedVersions<'_> {
-    /// Which versions of a store to delete, and after which position.
+    /// The versions of a store to delete, each kind with the position to start after.
     fn outdated(&self, history: &History) -> VecDeque<(Outdated, i64)> {
         let limits = self.context.limits.with(&history.limits);
         let by = self.ago(limits.version_retention_secs);
-        // A time of a clock that was ahead says nothing: the batch looks at the ones after it.
+        // The time of a clock that was ahead says nothing: the batch looks at the
+        // versions after it.
         let ahead = self.now.plus(CLOCK_AHEAD_AT_MOST);
         let is_due = history.deleted_at.is_some_and(|deleted_at| deleted_at <= by || deleted_at > ahead);
         let deleted = is_due.then_some((Outdated::Deleted { by }, history.retention_seq));
@@ -145,7 +143,7 @@ impl OutdatedVersions<'_> {
         deleted.into_iter().chain(superseded).collect()
     }
 
-    /// Which versions of live memories to delete; `None`: none.
+    /// `None`: no versions of live memories are deleted.
     fn superseded(&self, limits: &Limits, by: Timestamp) -> Option<Outdated> {
         let set = |limit: u64| Some(limit).filter(|limit| *limit > 0);
         let made_by = set(limits.version_age_secs).map(|secs| self.ago(secs));

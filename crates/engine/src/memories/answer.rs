@@ -15,7 +15,7 @@ use crate::{EngineError, Principal};
 /// Data of a memory before a change that the change does not contain.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Past {
-    /// `None`: it did not exist.
+    /// `None`: the memory did not exist.
     created_at: Option<Timestamp>,
     is_pinned: bool,
     expires_at: Option<Timestamp>,
@@ -56,7 +56,6 @@ impl Past {
     }
 }
 
-/// Builds the answer to a change.
 pub(super) struct Answer<'a> {
     pub(super) context: &'a Context,
     pub(super) reader: &'a Reader,
@@ -99,7 +98,7 @@ impl Answer<'_> {
     }
 
     /// Adds the content that a committed change wrote, whatever happened to the memory
-    /// since; without content if that was removed.
+    /// since; without content if the content was removed.
     async fn with_content(
         &self,
         mut shown: ShownMemory,
@@ -108,7 +107,7 @@ impl Answer<'_> {
         if self.view == View::Full {
             match self.content_left(&shown.memory.head, purge_epoch).await {
                 Ok(content) => shown.content = content,
-                // The change was made.
+                // The change was committed, so a lost content is no error.
                 Err(error) => match ContentLoss::of(&error) {
                     Some(loss) => shown.lost = Some(loss),
                     None => return Err(error),
@@ -159,7 +158,7 @@ impl Answer<'_> {
                 };
                 Past::of(&target).with(head, version.created_at)
             }
-            // Redacted since: return the current memory.
+            // The version was redacted since: return the current memory.
             (_, _, MemoryTarget::Live(memory)) => memory,
             _ => return Err(EngineError::MemoryNotFound),
         };
@@ -168,7 +167,6 @@ impl Answer<'_> {
     }
 }
 
-/// A version that a change wrote.
 pub(super) struct NewVersion<'a> {
     pub(super) change: &'a Change,
     seq: i64,
@@ -176,7 +174,7 @@ pub(super) struct NewVersion<'a> {
 }
 
 impl Written {
-    /// The new versions, in the order of the changes.
+    /// In the order of the changes.
     pub(super) fn versions(&self) -> impl Iterator<Item = NewVersion<'_>> {
         let first = self.seq - i64::try_from(self.changes.len()).unwrap_or_default() + 1;
         let at = self.at;
@@ -186,7 +184,7 @@ impl Written {
 }
 
 impl NewVersion<'_> {
-    /// The memory since this version; `None`: it was deleted.
+    /// The memory since this version; `None`: the version deleted the memory.
     pub(super) fn leaves(&self, past: Past) -> Option<Memory> {
         let after = self.change.after.as_ref()?;
         let head = Head {

@@ -1,8 +1,8 @@
 //! Several changes of one store's memories in one call and one commit.
 //!
-//! Each operation is decided as its single call, on one read of all memories and paths
-//! that the batch names. A commit that is refused because of some operations is made
-//! without them, unless the batch is atomic.
+//! Each operation is decided like its single call, on one read of all memories and paths
+//! that the batch names. When a commit is refused because of some operations, the batch
+//! commits the others, unless it is atomic.
 
 mod over_limit;
 mod request;
@@ -33,26 +33,23 @@ pub use results::{BatchStatus, OperationResult};
 /// Contents or versions that a batch reads concurrently.
 const READS_AT_ONCE: usize = 10;
 
-/// The changes of a batch.
 struct Batch {
     operations: Vec<Parsed>,
     is_atomic: bool,
-    /// Whether the call is recorded.
     is_recorded: bool,
     /// Operations that a commit was refused for.
     refused: Mutex<BTreeMap<usize, Arc<EngineError>>>,
 }
 
-/// An operation that is decided as the single call.
 enum Operation {
     Put(Creation),
     Update(Updated),
 }
 
-/// What becomes of an operation, as far as the read shows.
+/// The decision on an operation, or the error that the read shows.
 type Decided = Result<Decision, Arc<EngineError>>;
 
-/// What was read for a batch, and what it means for each operation.
+/// The state that a batch read, and the decision on each operation.
 struct BatchRead {
     found: FoundMemories,
     decided: Vec<Decided>,
@@ -63,16 +60,10 @@ type ByPath<'a> = HashMap<&'a str, &'a FoundMemory>;
 
 impl Memories {
     /// Carries out several operations in one commit, and returns a result for each, in
-    /// their order.
+    /// the order of the operations.
     ///
-    /// An atomic batch is made as a whole or not at all. Otherwise operations that are
-    /// refused are left out.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] for a batch without or with too many operations, or with
-    /// two on one memory or path; [`EngineError::OfOperation`] for the first refused
-    /// operation of an atomic batch; [`EngineError::Contended`], and those of every
-    /// write. After a failure of the index the operations may have been carried out.
+    /// An atomic batch commits all operations or none. Otherwise refused operations are
+    /// left out. After a failure of the index the operations may have been carried out.
     #[tracing::instrument(name = "engine.batch", level = "debug", skip_all)]
     pub async fn batch(
         &self,
@@ -119,7 +110,7 @@ impl Batch {
         Ok(())
     }
 
-    /// What becomes of each operation, after the refusals of commits.
+    /// The decision on each operation, after the refusals of commits.
     fn settled<'a>(&self, read: &'a BatchRead) -> Vec<Result<&'a Decision, Arc<EngineError>>> {
         let refused = self.refused();
         let decided = read.decided.iter().enumerate();
@@ -193,7 +184,7 @@ impl Batch {
 }
 
 impl Parsed {
-    /// An error of this operation, without what the credential may not read.
+    /// Removes details that the credential may not read.
     fn refusal(&self, principal: &Principal, error: EngineError) -> Arc<EngineError> {
         Arc::new(conceal_refusal(principal, error, self.sent.path.as_ref()))
     }
@@ -266,8 +257,8 @@ impl Change for Batch {
         }))
     }
 
-    /// A refusal because of some operations leaves them out; any other is shown by the
-    /// next read.
+    /// Leaves out the operations that the refusal names; the next read shows any other
+    /// refusal.
     async fn refused(
         &self,
         write: &Write<'_>,
@@ -310,7 +301,7 @@ impl Change for Batch {
 }
 
 impl Batch {
-    /// Leaves an operation out that the commit was refused for.
+    /// Leaves out an operation that the commit was refused for.
     async fn refuse(
         &self,
         write: &Write<'_>,
@@ -327,7 +318,8 @@ impl Batch {
     }
 }
 
-/// If an operation keeps a memory's content and this content is lost, stores it again.
+/// If an operation keeps a memory's content and this content is lost, stores the content
+/// again.
 async fn or_anew(write: &Write<'_>, decided: Decided) -> Result<Decided, EngineError> {
     match decided {
         Ok(decision) => write.or_anew(decision).await.map(Ok),
@@ -335,7 +327,7 @@ async fn or_anew(write: &Write<'_>, decided: Decided) -> Result<Decided, EngineE
     }
 }
 
-/// Decides as the single call does. An obstacle, which the commit of a single call would
+/// Decides like the single call. An obstacle, which the commit of a single call would
 /// meet, is known already.
 async fn decide_as_single<C: Change<Error = EngineError>>(
     write: &Write<'_>,
@@ -382,7 +374,7 @@ fn obstacle(found: &FoundMemories, by_path: &ByPath<'_>, decision: &Decision) ->
     })
 }
 
-/// Whether an error is about one operation, not about the whole call.
+/// Whether the error is about one operation, not about the whole call.
 const fn is_refusal(error: &EngineError) -> bool {
     matches!(
         error,
@@ -394,12 +386,11 @@ const fn is_refusal(error: &EngineError) -> bool {
     )
 }
 
-/// The error of an atomic batch because of one operation.
 fn of_operation(operation: usize, error: &Arc<EngineError>) -> EngineError {
     EngineError::OfOperation { operation, refusal: Arc::clone(error) }
 }
 
-/// The error of two operations that do not go into one batch.
+/// The error of two operations that must not be in one batch.
 fn together(one: usize, other: usize, why: &str) -> EngineError {
     EngineError::Invalid {
         field: "operations",

@@ -1,4 +1,4 @@
-//! The decisions of the API: what a request does to the state that was read.
+//! The decisions of the API: the change that a request makes to the state that was read.
 
 use std::sync::Arc;
 
@@ -20,16 +20,17 @@ use crate::write::{
 pub(super) struct Creation {
     pub(super) path: MemoryPath,
     pub(super) content: Content,
-    /// Of a new memory: from not pinned and without an expiry time.
+    /// The pin and the expiry time; a new memory starts unpinned and without an expiry
+    /// time.
     pub(super) expiry: ExpiryChange,
     pub(super) on_taken: OnTaken,
     /// The hash that the content to replace must have.
     pub(super) expected: Option<ContentHash>,
-    /// When the request arrived.
     pub(super) now: Timestamp,
 }
 
-/// The store and the memory at the path, read if the creation may replace it.
+/// The store and the memory at the path, read only if the creation may replace the
+/// memory.
 #[derive(Default)]
 pub(super) struct Place {
     pub(super) store: Option<StoreState>,
@@ -119,7 +120,7 @@ impl Change for Creation {
     }
 }
 
-/// Changes a memory's content, path, pin or expiry time, or deletes it.
+/// Changes a memory's content, path, pin or expiry time, or deletes the memory.
 #[derive(Default)]
 pub(super) struct Update {
     pub(super) is_deletion: bool,
@@ -128,12 +129,11 @@ pub(super) struct Update {
     pub(super) path: Option<MemoryPath>,
     pub(super) expiry: ExpiryChange,
     pub(super) precondition: Option<Precondition>,
-    /// When the request arrived.
     pub(super) now: Timestamp,
 }
 
 impl Update {
-    /// The deletion of a memory, of one with this content if `expected` is set.
+    /// With `expected`, the memory's content must have this hash.
     pub(super) fn deletion(expected: Option<ContentHash>) -> Self {
         Self { precondition: expected.map(Precondition::ContentSha256), is_deletion: true, ..Self::default() }
     }
@@ -165,7 +165,8 @@ impl Update {
         let to = NewState {
             path: self.path.clone().unwrap_or_else(|| head.path.clone()),
             content: match &self.content {
-                // Also if it is the same, which may be lost; a move leaves it as it is.
+                // Also stores the same content, which may be lost; a move leaves it as it
+                // is.
                 Some(content) if is_at_path || !keeps_content => NewContent::Exact(content.clone()),
                 _ => NewContent::Kept,
             },
@@ -180,7 +181,6 @@ impl Update {
     }
 }
 
-/// An update of this memory.
 pub(super) struct Updated(pub(super) MemoryId, pub(super) Update);
 
 impl Change for Updated {
@@ -208,7 +208,6 @@ impl Change for Updated {
     }
 }
 
-/// Restores a version's content and path.
 pub(super) struct Restored {
     pub(super) version_id: VersionId,
     pub(super) precondition: Option<Precondition>,
@@ -308,7 +307,7 @@ async fn refused_move(
     }
 }
 
-/// Converts a refusal; looks up the conflicting memory.
+/// Looks up the conflicting memory.
 pub(super) async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<EngineError, EngineError> {
     let limits = &write.principal.limits;
     let too_many_bytes = |whose, size_bytes, limit_bytes| EngineError::TooManyBytes {

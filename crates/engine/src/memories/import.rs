@@ -13,7 +13,6 @@ use super::requests::{parse_content, parse_path};
 use crate::write::{NotImported, PastPart, PastRedaction, PastVersion, Refusal};
 use crate::{EngineError, Principal};
 
-/// Maximum number of versions of one call.
 pub const MAX_VERSIONS: usize = 500;
 /// More versions than any store has.
 const MAX_POSITION: i64 = 1 << 53;
@@ -25,26 +24,22 @@ const MAX_ID_CHARS: usize = 255;
 pub struct HistoryPart {
     /// The number of versions that were imported before.
     pub position: u64,
-    /// The next versions.
     pub versions: Vec<ImportedVersion>,
-    /// Redactions of imported versions.
     pub redactions: Vec<ImportedRedaction>,
 }
 
 /// A version of another store.
 #[derive(Debug, Clone)]
 pub struct ImportedVersion {
-    /// The id that the memory has there.
+    /// The id that the memory has in the other store.
     pub memory_id: String,
-    /// What the version did.
     pub operation: Operation,
-    /// The memory's path; `None` for a deletion.
+    /// `None` for a deletion.
     pub path: Option<String>,
-    /// Its content; `None` for a deletion.
+    /// `None` for a deletion.
     pub content: Option<String>,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// Who made it, with the id there.
+    /// The actor of the version, with the actor's id in the other store.
     pub created_by: Option<(ActorKind, String)>,
 }
 
@@ -53,21 +48,16 @@ pub struct ImportedVersion {
 pub struct ImportedRedaction {
     /// The version's place in the history, which begins at 1.
     pub version: u64,
-    /// When it was redacted.
     pub redacted_at: Timestamp,
-    /// Who redacted it, with the id there.
+    /// The actor of the redaction, with the actor's id in the other store.
     pub redacted_by: Option<(ActorKind, String)>,
 }
 
 impl Memories {
     /// Imports a part of a history into a store whose versions were all imported, and
-    /// returns the number of imported versions.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`] without `stores:admin`,
-    /// [`EngineError::Invalid`], [`EngineError::OfOperation`] for the first refused
-    /// version, [`EngineError::Conflict`] for another position, and those of every
-    /// write. After a failure of the index the part may have been imported.
+    /// returns the number of imported versions. A part at another position is a conflict;
+    /// the last imported part may be sent again. After a failure of the index the part
+    /// may have been imported.
     #[tracing::instrument(name = "engine.import", level = "debug", skip_all)]
     pub async fn import(
         &self,

@@ -12,55 +12,45 @@ use crate::content::{ContentLoss, Contents, MAX_READS, missing};
 use crate::context::Context;
 use crate::{EngineError, Principal};
 
-/// Contents fetched concurrently for one listing.
 const FETCHES_AT_ONCE: usize = 10;
 
 /// Whether content is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
-    /// Without content.
     Basic,
-    /// With content.
     Full,
 }
 
-/// A memory as returned to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownMemory {
-    /// The store.
     pub store_id: StoreId,
-    /// The memory.
     pub memory: Memory,
-    /// Its content, if requested.
+    /// The content, if requested.
     pub content: Option<Arc<str>>,
-    /// Why the requested content is not there.
+    /// Why the requested content is missing.
     pub lost: Option<ContentLoss>,
-    /// When it was last read.
     pub last_accessed_at: Option<Timestamp>,
-    /// When it would expire without another read; `None`: never.
+    /// When the memory would expire without another read; `None`: never.
     pub expires_at: Option<Timestamp>,
     /// Which parts may be shown; `None`: all.
     pub receipt: Option<Receipt>,
 }
 
 impl ShownMemory {
-    /// The error of the requested content that is not there.
+    /// The error of the requested content that is missing.
     pub fn content_error(&self) -> Option<EngineError> {
         let head = &self.memory.head;
         self.lost.map(|loss| loss.error(head.path.as_str(), head.version_id))
     }
 }
 
-/// One item of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShownItem {
-    /// A memory.
     Memory(Box<ShownMemory>),
     /// A directory with memories somewhere below it.
     Prefix(DirPath),
 }
 
-/// Shows memories, with their content and the access to it.
 #[derive(Debug, Clone)]
 pub(super) struct Reader {
     context: Arc<Context>,
@@ -89,7 +79,7 @@ impl Reader {
             .await
     }
 
-    /// Converts a memory without its content.
+    /// The content is not read.
     pub(super) fn show(
         &self,
         principal: &Principal,
@@ -112,7 +102,8 @@ impl Reader {
         }
     }
 
-    /// Notes that a call brought the content that the memory has: it wrote no version.
+    /// Notes the use by a call that sent the memory's current content and wrote no
+    /// version.
     pub(super) fn note_use(&self, principal: &Principal, shown: &ShownMemory) {
         self.access.note_read(principal, shown.store_id, shown.memory.head.memory_id);
     }
@@ -134,8 +125,8 @@ impl Reader {
         }
     }
 
-    /// Shows a memory in a list, unless it no longer exists at its path. A content that
-    /// is lost does not hide the other memories.
+    /// Shows a memory in a list, unless the memory no longer exists at its path. A lost
+    /// content does not hide the other memories.
     pub(super) async fn memory(
         &self,
         principal: &Principal,

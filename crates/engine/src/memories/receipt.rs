@@ -47,7 +47,7 @@ impl Sent {
     }
 }
 
-/// The outcome of a tool call, without details that this credential may not read.
+/// Removes the details that the credential may not read.
 pub(crate) fn conceal_outcome<T>(
     principal: &Principal,
     outcome: Result<T, ToolError>,
@@ -55,7 +55,7 @@ pub(crate) fn conceal_outcome<T>(
     outcome.map_err(|error| if principal.may_read() { error } else { error.concealed() })
 }
 
-/// The outcome of a write, without details that this credential may not read.
+/// Removes the details that the credential may not read.
 pub(super) fn conceal_write(
     principal: &Principal,
     outcome: Result<ShownMemory, EngineError>,
@@ -79,7 +79,8 @@ pub(super) fn conceal_write(
     })
 }
 
-/// An error of a write, without details that this credential may not read.
+/// Removes the details that the credential may not read. `path` is the path of the
+/// request.
 pub(super) fn conceal_refusal(
     principal: &Principal,
     error: EngineError,

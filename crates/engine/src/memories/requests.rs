@@ -1,4 +1,4 @@
-//! Requests to read and change memories.
+//! Requests to read and change memories, and the checks of their fields.
 
 use keepsake_core::{Content, ContentHash, DirPath, MemoryPath, StoreId, Timestamp};
 use keepsake_index::{Depth, ExpiresAt, ExpiryChange, Idempotency, Scope};
@@ -10,26 +10,20 @@ use crate::{EngineError, PageRequest, Principal};
 /// The year 9999. Later times cannot be shown in every offset.
 const LATEST: Timestamp = Timestamp::from_micros(253_370_764_800_000_000);
 
-/// A memory to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMemory {
-    /// Its path.
     pub path: String,
-    /// Its content.
     pub content: String,
-    /// Whether it never expires; `None`: it may, or as the replaced memory.
+    /// `None`: not pinned, or as the replaced memory.
     pub pinned: Option<bool>,
-    /// Its expiry time; `None`: none, or that of the replaced memory.
+    /// `None`: no expiry time, or that of the replaced memory.
     pub expires_at: Option<ExpiresAt>,
-    /// What to do when a memory exists at the path.
     pub on_taken: OnTaken,
-    /// Whether the answer contains the content.
     pub view: View,
-    /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
 }
 
-/// What to do when a memory exists at the path of a new memory.
+/// The reaction to an existing memory at the path of a new memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnTaken {
     /// Fail with a conflict that names the existing memory.
@@ -40,37 +34,25 @@ pub enum OnTaken {
     Replace,
 }
 
-/// The changes of a memory; `None` leaves a field unchanged.
+/// `None` leaves a field unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryEdit {
-    /// The new content.
     pub content: Option<String>,
-    /// The new path.
     pub path: Option<String>,
-    /// Whether the memory never expires.
     pub pinned: Option<bool>,
-    /// Its expiry time.
     pub expires_at: Option<ExpiresAt>,
-    /// The condition for the change.
     pub precondition: Option<Precondition>,
-    /// Whether the answer contains the content.
     pub view: View,
-    /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
 }
 
-/// The options of a restoration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restoration {
-    /// The condition for the restoration.
     pub precondition: Option<Precondition>,
-    /// Whether the answer contains the content.
     pub view: View,
-    /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
 }
 
-/// The condition for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {
     /// The memory's content has this hash.
@@ -79,20 +61,18 @@ pub enum Precondition {
     NotExists,
 }
 
-/// Filters of a memory listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryQuery {
-    /// Only the memory at this path; excludes the other filters.
+    /// Excludes the other filters.
     pub path: Option<String>,
     /// Begins and ends with `/`; the whole store if unset.
     pub path_prefix: Option<String>,
     /// 0: all memories below the prefix; 1: direct children only.
     pub depth: Option<u64>,
-    /// The page to return.
     pub page: PageRequest,
 }
 
-/// Parses a `path_prefix`: a directory path that begins and ends with `/`.
+/// A directory path that begins and ends with `/`.
 pub(crate) fn parse_prefix(prefix: &str) -> Result<DirPath, EngineError> {
     let invalid = |rule: String| EngineError::Invalid { field: "path_prefix", rule };
     if prefix == "/" {
@@ -142,7 +122,6 @@ pub(super) fn require_write(principal: &Principal, store_id: StoreId, view: View
     }
 }
 
-/// Checks the fields of an update.
 pub(super) fn parse_update(
     principal: &Principal,
     content: Option<String>,
@@ -152,7 +131,7 @@ pub(super) fn parse_update(
     now: Timestamp,
 ) -> Result<Update, EngineError> {
     if content.is_none() && path.is_none() && expiry == ExpiryChange::default() {
-        // Such a request only shows the memory.
+        // An empty update only shows the memory.
         principal.require(Scope::MemoryRead)?;
     }
     if precondition == Some(Precondition::NotExists) && path.is_none() {

@@ -12,27 +12,22 @@ use crate::cursor::{Query, parse_number};
 use crate::jobs::{Job, Jobs, RunRequest, fleet_jobs, next_run_at};
 use crate::{EngineError, Page, PageRequest};
 
-/// A job, and its last run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobState {
-    /// Its name.
     pub name: &'static str,
     /// When a worker checks whether the job is due: six cron fields in UTC.
     pub schedule: &'static str,
-    /// How often it runs.
+    /// The interval between two runs.
     pub period: Duration,
-    /// When a worker runs it next.
     pub next_run_at: Timestamp,
-    /// Whether it supports dry runs.
     pub can_be_dry: bool,
     /// The most recently started run.
     pub last_run: Option<JobRun>,
 }
 
-/// The number of runs among which the last one of the schedule is looked for.
+/// The number of recent runs in which the last scheduled run is searched.
 const RECENT_RUNS: u32 = 20;
 
-/// Jobs, their runs, and manual runs.
 #[derive(Debug, Clone)]
 pub struct ManualJobs {
     operation: Operation,
@@ -47,9 +42,6 @@ impl ManualJobs {
     }
 
     /// Lists every job that one replica at a time runs for all replicas.
-    ///
-    /// # Errors
-    /// [`EngineError::Index`].
     pub async fn list(&self) -> Result<Vec<JobState>, EngineError> {
         let (context, mut jobs) = (&self.operation.context, Vec::new());
         for job in fleet_jobs() {
@@ -67,11 +59,7 @@ impl ManualJobs {
         Ok(jobs)
     }
 
-    /// Lists a job's runs, most recently started first.
-    ///
-    /// # Errors
-    /// [`EngineError::JobNotFound`], [`EngineError::Invalid`],
-    /// [`EngineError::Index`].
+    /// Most recently started first.
     pub async fn runs(&self, name: &str, request: &PageRequest) -> Result<Page<JobRun>, EngineError> {
         let job = job_called(name)?;
         let limit = request.limit(false)?;
@@ -83,15 +71,11 @@ impl ManualJobs {
         context.cursors.page(identity, runs, limit, position).await
     }
 
-    /// Starts a manual run of a job in this process and returns its record.
+    /// Starts a manual run of a job in this process and returns the run's record.
     ///
-    /// The run does all the work and ignores the cursor of an interrupted run.
-    /// It does not use up a slot of the schedule. A dry run changes nothing.
-    ///
-    /// # Errors
-    /// [`EngineError::JobNotFound`], [`EngineError::Invalid`] for a dry run of
-    /// a job that does not support it, [`EngineError::Conflict`] while the job
-    /// runs, [`EngineError::Index`].
+    /// The run does all the work and ignores the cursor of an interrupted run. It does
+    /// not use up a slot of the schedule. A dry run changes nothing. While the job runs,
+    /// another run is refused as a conflict.
     pub async fn run(&self, name: &str, dry_run: bool) -> Result<JobRun, EngineError> {
         let job = job_called(name)?;
         if dry_run && !job.can_be_dry() {
@@ -149,7 +133,6 @@ fn job_called(name: &str) -> Result<Arc<dyn Job>, EngineError> {
     jobs.find(|job| job.name() == name).ok_or(EngineError::JobNotFound)
 }
 
-/// The position of a run in the listing, as a cursor contains it.
 fn position(run: &JobRun) -> Vec<u8> {
     let parts = [run.started_at, run.slot].map(|time| time.as_micros().to_be_bytes());
     parts.concat()

@@ -7,7 +7,6 @@ use keepsake_index::{ApiKey, IssuedKey};
 use super::{Operation, Tenants, check_text};
 use crate::{ApiKeys, EngineError, KeyDraft, MadeKey, NewKey, Page, PageRequest};
 
-/// API keys of any tenant.
 #[derive(Debug, Clone)]
 pub struct TenantKeys {
     operation: Operation,
@@ -20,11 +19,7 @@ impl TenantKeys {
         Self { operation, tenants, keys }
     }
 
-    /// Creates an API key; its secret exists only in the answer.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`], [`EngineError::TenantNotFound`],
-    /// [`EngineError::Index`].
+    /// The secret exists only in the answer.
     pub async fn create(&self, new: NewKey) -> Result<(ApiKey, ApiKeySecret), EngineError> {
         check_text("name", &new.name)?;
         let limit = self.limit(new.tenant_id).await?;
@@ -33,11 +28,6 @@ impl TenantKeys {
         Ok((made.issued.key, secret))
     }
 
-    /// Creates an API key for a tenant from a draft.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`], [`EngineError::TenantNotFound`],
-    /// [`EngineError::StoreNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.issue_key", level = "debug", skip_all)]
     pub async fn issue(&self, tenant_id: TenantId, draft: KeyDraft) -> Result<MadeKey, EngineError> {
         draft.check(self.operation.context.now())?;
@@ -60,20 +50,13 @@ impl TenantKeys {
         Ok(self.operation.context.limits.with(&tenant.limits).api_keys_per_tenant)
     }
 
-    /// Finds a key of a tenant; also a revoked one.
-    ///
-    /// # Errors
-    /// [`EngineError::KeyNotFound`], [`EngineError::Index`].
+    /// Also finds a revoked key.
     #[tracing::instrument(name = "engine.key", level = "debug", skip_all)]
     pub async fn get(&self, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
         self.keys.find(tenant_id, api_key_id).await
     }
 
-    /// Lists the keys of a tenant, newest first.
-    ///
-    /// # Errors
-    /// [`EngineError::TenantNotFound`], [`EngineError::Invalid`],
-    /// [`EngineError::Index`].
+    /// Newest first.
     #[tracing::instrument(name = "engine.keys", level = "debug", skip_all)]
     pub async fn list(
         &self,
@@ -84,11 +67,7 @@ impl TenantKeys {
         self.keys.of_tenant(tenant_id, page).await
     }
 
-    /// Revokes a key of a tenant, within five seconds on every replica.
-    /// Idempotent.
-    ///
-    /// # Errors
-    /// [`EngineError::KeyNotFound`], [`EngineError::Index`].
+    /// Takes effect on every replica within five seconds. Idempotent.
     #[tracing::instrument(name = "engine.revoke_key", level = "debug", skip_all)]
     pub async fn revoke(&self, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
         let keys = self.keys.clone();

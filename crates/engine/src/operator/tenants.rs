@@ -17,23 +17,21 @@ use crate::{EngineError, Page, PageRequest};
 /// The largest limit; JSON and every database represent it exactly.
 const MAX_LIMIT: u64 = 1 << 53;
 
-/// A tenant to create.
 #[derive(Debug, Clone, Default)]
 pub struct NewTenant {
-    /// A display name.
     pub name: String,
-    /// The operator's id for it, unique if set.
+    /// The operator's id for the tenant, unique if set.
     pub external_id: Option<String>,
     /// Limits that differ from the configured defaults.
     pub limits: LimitOverrides,
 }
 
-/// The changes of a tenant; `None` leaves a field unchanged.
+/// `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantEdit {
     /// 1 to 255 characters, none of them a control character.
     pub name: Option<String>,
-    /// The operator's id for it, unique; `Some(None)` removes it.
+    /// The operator's id for the tenant, unique; `Some(None)` removes it.
     pub external_id: Option<Option<String>>,
     /// Limits to set by name; null restores the configured default.
     pub limits: Map<String, Value>,
@@ -42,25 +40,19 @@ pub struct TenantEdit {
 /// A tenant's usage according to its counters, and its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageReport {
-    /// The usage.
     pub usage: TenantUsage,
     /// The limits in force: the tenant's own, or else the configured defaults.
     pub limits: Limits,
 }
 
-/// Filters of the tenant listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantQuery {
-    /// Only the tenant with this external id.
     pub external_id: Option<String>,
-    /// The page to return.
     pub page: PageRequest,
 }
 
-/// Parses limits by name; null means the configured default.
-///
-/// # Errors
-/// [`EngineError::Invalid`] with a list of the known limits.
+/// Parses limits by name; null means the configured default. The error for an unknown
+/// name lists the known limits.
 pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> {
     let invalid = |rule| EngineError::Invalid { field: "limits", rule };
     let is_number = |value: &Value| value.as_u64().is_some_and(|number| number <= MAX_LIMIT);
@@ -80,7 +72,6 @@ pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineErr
     Ok(limits)
 }
 
-/// Tenants; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Tenants(Operation);
 
@@ -89,11 +80,6 @@ impl Tenants {
         Self(operation)
     }
 
-    /// Creates a tenant.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`], [`EngineError::TenantExists`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.create_tenant", level = "debug", skip_all)]
     pub async fn create(&self, new: NewTenant) -> Result<Tenant, EngineError> {
         check_text("name", &new.name)?;
@@ -117,20 +103,14 @@ impl Tenants {
         self.0.run(create).await
     }
 
-    /// Finds a tenant; also one that is being deleted.
-    ///
-    /// # Errors
-    /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
+    /// Also finds a tenant that is being deleted.
     #[tracing::instrument(name = "engine.tenant", level = "debug", skip_all)]
     pub async fn get(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
         let found = self.0.context.index.tenants.find(tenant_id).await?;
         found.ok_or(EngineError::TenantNotFound)
     }
 
-    /// Lists tenants, newest first.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`], [`EngineError::Index`].
+    /// Newest first.
     #[tracing::instrument(name = "engine.tenants", level = "debug", skip_all)]
     pub async fn list(&self, query: &TenantQuery) -> Result<Page<Tenant>, EngineError> {
         let limit = query.page.limit(false)?;
@@ -146,12 +126,8 @@ impl Tenants {
         context.cursors.page(identity, items, limit, position).await
     }
 
-    /// Changes a tenant's name, external id and limits.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`], [`EngineError::TenantExists`],
-    /// [`EngineError::TenantNotFound`], [`EngineError::Conflict`] when it is
-    /// being deleted, [`EngineError::Index`].
+    /// Changes a tenant's name, external id and limits. A tenant that is being deleted
+    /// cannot be changed.
     #[tracing::instrument(name = "engine.update_tenant", level = "debug", skip_all)]
     pub async fn update(&self, tenant_id: TenantId, edit: TenantEdit) -> Result<Tenant, EngineError> {
         if let Some(name) = &edit.name {
@@ -171,18 +147,12 @@ impl Tenants {
     /// Suspends a tenant until it is resumed; its data is kept.
     ///
     /// Takes effect on every replica within seconds. Idempotent.
-    ///
-    /// # Errors
-    /// As [`Self::update`].
     #[tracing::instrument(name = "engine.suspend_tenant", level = "debug", skip_all)]
     pub async fn suspend(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
         self.set_status(tenant_id, TenantStatus::Suspended).await
     }
 
-    /// Resumes a suspended tenant. Idempotent.
-    ///
-    /// # Errors
-    /// As [`Self::update`].
+    /// Idempotent.
     #[tracing::instrument(name = "engine.resume_tenant", level = "debug", skip_all)]
     pub async fn resume(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
         self.set_status(tenant_id, TenantStatus::Active).await
@@ -211,9 +181,6 @@ impl Tenants {
     /// the job `delete-tenants` removes its rows and blobs.
     ///
     /// Idempotent: a tenant is deleted once, and its deletion report is kept.
-    ///
-    /// # Errors
-    /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.delete_tenant", level = "debug", skip_all)]
     pub async fn delete(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
         let context = Arc::clone(&self.0.context);
@@ -225,20 +192,13 @@ impl Tenants {
         self.0.run(begin).await
     }
 
-    /// Returns the progress and the report of a tenant's deletion.
-    ///
-    /// # Errors
-    /// [`EngineError::DeletionNotFound`], [`EngineError::Index`].
+    /// The progress and the report of a tenant's deletion.
     #[tracing::instrument(name = "engine.tenant_deletion", level = "debug", skip_all)]
     pub async fn deletion(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
         let found = self.0.context.index.tenant_deletions.find(tenant_id).await?;
         found.ok_or(EngineError::DeletionNotFound)
     }
 
-    /// Returns the usage and the limits of a tenant.
-    ///
-    /// # Errors
-    /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.usage", level = "debug", skip_all)]
     pub async fn usage(&self, tenant_id: TenantId) -> Result<UsageReport, EngineError> {
         let tenant = self.get(tenant_id).await?;

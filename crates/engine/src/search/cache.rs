@@ -19,10 +19,9 @@ use crate::compute::off_the_runtime;
 use crate::context::Context;
 use crate::fair::{FairSlot, FairSlots};
 
-/// Bytes of rows up to which a search waits for the postings of a store that
-/// are being built. This is a few thousand memories and about a tenth of a
-/// second. A search that read the rows instead would take a core from the
-/// build.
+/// Size of a store, in bytes of rows, up to which a search waits for the store's postings
+/// that are being built. This is a few thousand memories and about a tenth of a second. A
+/// search that read the rows instead would take a core from the build.
 const SOON_MADE_BYTES: usize = 8 << 20;
 type Key = (TenantId, StoreId);
 
@@ -34,7 +33,7 @@ pub(super) struct Cache {
     /// kept.
     max_store_bytes: usize,
     stores: DividedLru<Arc<SearchedStore>>,
-    /// Postings are built for one store at a time, since this uses a core.
+    /// Postings are built for one store at a time, since building uses a core.
     builds: FairSlots,
     /// Two whole stores are loaded at a time, one of each tenant, since each
     /// load may take as much memory as the store.
@@ -56,7 +55,6 @@ impl Cache {
         }
     }
 
-    /// Total bytes of the cache entries.
     pub(super) fn size_bytes(&self) -> u64 {
         self.stores.size_bytes()
     }
@@ -73,8 +71,8 @@ impl Cache {
         self.stores.insert(key, Arc::clone(store), bytes);
     }
 
-    /// Returns the index of a store, updated by one query. After a full load it
-    /// also returns the slot of the load.
+    /// The index of a store, updated by one query. After a full load, the result also has
+    /// the slot of the load.
     pub(super) async fn searched_store(
         self: &Arc<Self>,
         tenant_id: TenantId,
@@ -102,8 +100,8 @@ impl Cache {
         Ok((store, Some(load)))
     }
 
-    /// Applies the changes since the last query; `false`: that would be the
-    /// whole store, which `may_be_whole` does not allow.
+    /// Applies the changes since the last query; `false`: the changes would be the whole
+    /// store, which `may_be_whole` does not allow.
     async fn catch_up(
         self: &Arc<Self>,
         key: Key,
@@ -147,7 +145,7 @@ impl Cache {
     /// Starts to add terms to memories without them. A replica of an earlier
     /// release leaves such memories until the job runs.
     fn index_meanwhile(self: &Arc<Self>, key: Key, store: &Arc<SearchedStore>) {
-        // If all permits are taken, a later search or the job does it.
+        // If all permits are taken, a later search or the job adds the terms.
         let Ok(permit) = Arc::clone(&self.indexings).try_acquire_owned() else {
             return;
         };

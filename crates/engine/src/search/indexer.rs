@@ -1,6 +1,6 @@
 //! Adds search terms to memories without terms of their content.
 //!
-//! It does not use the content cache, which is kept for what clients read.
+//! It does not use the content cache, which is kept for contents that clients read.
 
 use std::sync::Arc;
 
@@ -13,17 +13,14 @@ use crate::EngineError;
 use crate::content::{Contents, Recorded};
 use crate::context::Context;
 
-/// Contents read concurrently.
 const READS_AT_ONCE: usize = 8;
 
-/// Adds missing search terms; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Indexer {
     context: Arc<Context>,
     contents: Arc<Contents>,
 }
 
-/// How many memories were indexed, and how many could not be.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Indexed {
     pub(crate) indexed: u64,
@@ -35,7 +32,7 @@ impl Indexer {
         Self { context, contents }
     }
 
-    /// Indexes memories that are sorted by store.
+    /// The memories must be sorted by store.
     pub(crate) async fn index(&self, unindexed: Vec<Unindexed>) -> Result<Indexed, EngineError> {
         let mut counts = Indexed::default();
         for of_store in unindexed.chunk_by(|a, b| store_of(a) == store_of(b)) {
@@ -71,7 +68,7 @@ impl Indexer {
         }
     }
 
-    /// The search terms of a memory's content; `None`: its blob does not exist.
+    /// `None`: the memory's blob does not exist.
     async fn row_of(&self, memory: &Unindexed) -> Result<Option<SearchRow>, EngineError> {
         let (tenant_id, store_id, memory_id) = memory.place;
         let key = BlobKey { tenant_id, store_id, blob_id: memory.blob_id };

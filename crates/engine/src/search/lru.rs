@@ -14,7 +14,6 @@ const ENTRY_BYTES: u64 = 512;
 
 type Key = (TenantId, StoreId);
 
-/// Entries by tenant and store, with one limit on their bytes.
 #[derive(Debug)]
 pub(super) struct DividedLru<V> {
     max_bytes: u64,
@@ -48,7 +47,7 @@ impl<V: Clone> DividedLru<V> {
         Self { max_bytes, entries: Mutex::new(Entries { bytes: 0, uses: 0, by_tenant: HashMap::new() }) }
     }
 
-    /// Finds an entry, or adds one with the weight of an empty value.
+    /// A new entry has the weight of an empty value.
     pub(super) fn get_or_insert(&self, key: Key, make: impl FnOnce() -> V) -> V {
         let mut entries = self.lock();
         if let Some(value) = entries.touch(key) {
@@ -72,7 +71,6 @@ impl<V: Clone> DividedLru<V> {
         self.lock().remove(key);
     }
 
-    /// Bytes of all entries.
     pub(super) fn size_bytes(&self) -> u64 {
         self.lock().bytes
     }
@@ -98,7 +96,7 @@ impl<V: Clone> Entries<V> {
         Some(entry.value.clone())
     }
 
-    /// Adds an entry that does not exist yet.
+    /// The entry must not exist yet.
     fn insert(&mut self, (tenant_id, store_id): Key, value: V, bytes: u64) {
         self.uses += 1;
         let used = self.uses;

@@ -1,4 +1,4 @@
-//! The search terms of the content of a change.
+//! Makes the search terms of the contents of a change.
 
 use std::sync::Arc;
 
@@ -10,11 +10,10 @@ use crate::EngineError;
 use crate::compute::{Computations, off_the_runtime};
 use crate::write::Text;
 
-/// Texts from this size are analysed on a blocking thread: it takes some tenths
-/// of a millisecond.
+/// Texts from this size are analysed on a blocking thread: analysis takes some tenths of
+/// a millisecond.
 const LONG_TEXT_BYTES: usize = 16 << 10;
 
-/// The search terms of each content of a tenant.
 pub(crate) async fn search_rows(
     computations: &Computations,
     tenant_id: TenantId,
@@ -28,7 +27,7 @@ pub(crate) async fn search_rows(
     computations.run(tenant_id, analyse).await
 }
 
-/// The search terms of one content; the caller holds a slot, or limits how many it makes.
+/// The caller holds a slot, or limits how many rows it makes.
 pub(crate) async fn search_row(content: Arc<str>) -> Result<SearchRow, EngineError> {
     off_the_runtime(move || row_of(&content)).await
 }

@@ -22,33 +22,30 @@ use crate::compute::off_the_runtime;
 const UNINDEXED_AT_ONCE: usize = 256;
 /// Maximum number of memories for which postings are built while loading.
 const FEW_MEMORIES: usize = 64;
-/// Longest wait for postings.
 const SOON_MADE: Duration = Duration::from_millis(150);
 /// Bytes of a memory in this cache besides its postings.
 const HEAD_BYTES: usize = 160;
 
-/// The index of one store.
 #[derive(Default)]
 pub(super) struct SearchedStore {
     state: RwLock<State>,
     /// Held while one search loads the store; other searches wait for it.
     pub(super) loading: Mutex<()>,
     pub(super) is_building: AtomicBool,
-    /// Whether its postings are being built and worth waiting for, and the
-    /// notification for their end.
+    /// Whether the postings are being built and worth waiting for, and the notification
+    /// for the end of the build.
     pub(super) is_soon_made: AtomicBool,
     pub(super) made: Notify,
-    /// Maximum bytes of all its postings, and whether they exceed it. If so,
-    /// each search reads the rows for its words.
+    /// Maximum bytes of all postings, and whether the postings exceed it. If so, each
+    /// search reads the rows for its words.
     max_postings_bytes: usize,
     is_large: AtomicBool,
-    /// Its bytes, and whether it is loaded. These are readable without the
+    /// The bytes of the index, and whether it is loaded. These are readable without the
     /// lock, which a search holds until it ends.
     pub(super) bytes: AtomicUsize,
     pub(super) is_loaded: AtomicBool,
-    /// Whether there are memories without terms, and whether a task adds them.
-    /// After an attempt without success the second flag stays set, and the job
-    /// adds the terms.
+    /// Whether there are memories without terms, and whether a task adds the terms. After
+    /// an attempt without success the second flag stays set, and the job adds the terms.
     pub(super) has_unindexed: AtomicBool,
     pub(super) is_indexing: AtomicBool,
 }
@@ -63,7 +60,6 @@ struct State {
     unindexed: BTreeSet<MemoryId>,
 }
 
-/// Data of a memory besides its terms.
 struct Known {
     blob_id: VersionId,
     sha256: ContentHash,
@@ -71,7 +67,6 @@ struct Known {
 }
 
 impl SearchedStore {
-    /// An index without any loaded data.
     pub(super) fn unloaded(max_postings_bytes: usize) -> Self {
         Self { max_postings_bytes, ..Self::default() }
     }
@@ -94,7 +89,7 @@ impl SearchedStore {
         off_the_runtime(move || store.read().since(may_be_whole)).await
     }
 
-    /// Whether the store is known to be at `place` or past it.
+    /// Whether the index is known to be at `place` or past it.
     pub(super) fn is_at(&self, place: SearchPlace) -> bool {
         let state = self.state.try_read();
         state.is_ok_and(|state| {
@@ -118,7 +113,7 @@ impl SearchedStore {
         self.is_large.load(Ordering::Relaxed) || self.read().postings.has_all()
     }
 
-    /// Waits for the postings of a small store if they are being built.
+    /// Waits only for a small store whose postings are being built.
     pub(super) async fn wait_for_postings(&self) {
         let made = self.made.notified();
         // A store reloaded meanwhile may be so small that it has them already.
@@ -129,7 +124,6 @@ impl SearchedStore {
         }
     }
 
-    /// Builds the postings.
     pub(super) fn build(&self) {
         let builder = self.read().postings.builder();
         let Some(builder) = builder else {
@@ -144,8 +138,8 @@ impl SearchedStore {
         self.note(&mut state);
     }
 
-    /// Updates the values that are readable without the lock. Drops postings
-    /// that exceed the limit of a store, so that its rows can stay.
+    /// Updates the values that are readable without the lock. Drops postings that exceed
+    /// the limit of a store, so that the store's rows can stay.
     fn note(&self, state: &mut State) {
         if state.postings.has_all() && state.bytes() > self.max_postings_bytes {
             state.postings.drop_all();
@@ -163,7 +157,7 @@ impl SearchedStore {
         if changes.is_whole {
             let whole = State::whole(changes, self.max_postings_bytes);
             let mut state = self.write();
-            // Another search may have loaded it meanwhile.
+            // Another search may have loaded the store meanwhile.
             let is_newer = state.place.is_none_or(|known| known.order() < place.order());
             if is_newer {
                 *state = whole;
@@ -196,10 +190,8 @@ impl SearchedStore {
         self.read().unindexed(place)
     }
 
-    /// The best hits, in the order of all hits of a search.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] when the query is too broad for the store.
+    /// The best hits, in the order of all hits of a search. A query that is too broad for
+    /// the store is refused.
     pub(super) fn search(&self, store_id: StoreId, asked: &Asked) -> Result<Vec<Candidate>, EngineError> {
         let state = self.read();
         let is_after = |score: f64, path: &MemoryPath| match &asked.after {
@@ -269,7 +261,6 @@ impl State {
         state
     }
 
-    /// A page of the memories without terms.
     fn unindexed(&self, (tenant_id, store_id): (TenantId, StoreId)) -> Vec<Unindexed> {
         let purge_epoch = self.place.map_or(0, |place| place.purge_epoch);
         let ids = self.unindexed.iter().take(UNINDEXED_AT_ONCE);
@@ -285,8 +276,8 @@ impl State {
         .collect()
     }
 
-    /// Whether a memory still has no terms and is known to have none. Each
-    /// search receives it again, and replacing it each time would degrade the
+    /// Whether a memory still has no terms and is known to have none. Each search
+    /// receives such a memory again, and replacing it each time would degrade the
     /// postings.
     fn is_known_unindexed(&self, memory_id: MemoryId, head: &SearchHead) -> bool {
         let known = self.heads.get(&memory_id);

@@ -12,7 +12,6 @@ use keepsake_index::{IndexError, SessionEvent, SessionUse};
 
 use crate::context::Context;
 
-/// Rows of one batch.
 const BATCH_ROWS: usize = 500;
 /// Maximum number of events kept while the database is unavailable, and their
 /// approximate bytes. Above this, the oldest events of the tenant with the most
@@ -20,7 +19,6 @@ const BATCH_ROWS: usize = 500;
 const MAX_EVENTS: usize = 50_000;
 const MAX_EVENT_BYTES: usize = 32 << 20;
 
-/// The records since the last flush.
 #[derive(Debug)]
 pub(crate) struct Activity {
     context: Arc<Context>,
@@ -28,7 +26,7 @@ pub(crate) struct Activity {
     events: Mutex<Events>,
 }
 
-/// Events of every tenant: a buffer that is divided among them.
+/// A buffer of the events of every tenant, divided among the tenants.
 #[derive(Debug, Default)]
 struct Events {
     by_tenant: BTreeMap<TenantId, OfTenant>,
@@ -62,7 +60,6 @@ impl Events {
         }
     }
 
-    /// Drops a tenant's oldest event.
     fn pop(&mut self, tenant_id: TenantId) {
         let Some(own) = self.by_tenant.get_mut(&tenant_id) else {
             return;
@@ -77,8 +74,8 @@ impl Events {
         }
     }
 
-    /// Returns the oldest events of each tenant, beginning after the tenant whose
-    /// events were written last.
+    /// The oldest events of each tenant, beginning after the tenant whose events were
+    /// written last.
     fn next_batch(&mut self) -> Vec<SessionEvent> {
         let of_each = (BATCH_ROWS / self.by_tenant.len().max(1)).max(1);
         let after = self.last_written.map_or(Bound::Unbounded, Bound::Excluded);
@@ -109,7 +106,6 @@ impl Events {
         }
     }
 
-    /// The events of a session.
     fn of_session(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<SessionEvent> {
         let own = self.by_tenant.get(&tenant_id);
         let noted = own.into_iter().flat_map(|own| &own.noted).map(|(event, _)| event);
@@ -150,8 +146,7 @@ impl Activity {
         Self { context, used: Mutex::default(), events: Mutex::default() }
     }
 
-    /// Notes that a session was used; a later use that is already noted is
-    /// kept.
+    /// A later use that is already noted is kept.
     pub(crate) fn used(&self, tenant_id: TenantId, session_id: SessionId, at: Timestamp) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let noted = used.entry((tenant_id, session_id)).or_insert(at);
@@ -176,7 +171,7 @@ impl Activity {
         self.events().push(event);
     }
 
-    /// Noted events of a session, which may not be written yet.
+    /// The events may not be written yet.
     pub(super) fn noted(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<SessionEvent> {
         self.events().of_session(tenant_id, session_id)
     }
@@ -187,7 +182,7 @@ impl Activity {
         self.events().forget(tenant_id, store_id);
     }
 
-    /// Writes when sessions were used; uses that could not be written are kept.
+    /// Uses that could not be written are kept.
     pub(crate) async fn write_use(&self) -> Result<(), IndexError> {
         let mut taken = TakenUses { activity: self, uses: self.take_used() };
         while !taken.uses.is_empty() {

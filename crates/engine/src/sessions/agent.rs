@@ -12,7 +12,6 @@ use super::draft::check_foreign_id;
 use crate::EngineError;
 use crate::stores::invalid;
 
-/// Maximum bytes of an agent as JSON.
 const AGENT_BYTES: usize = 256 << 10;
 
 /// An agent in the form of answers, with its fields for listings.
@@ -54,14 +53,11 @@ struct Shown<'a> {
 impl Agent {
     /// Parses an agent's id, or an object with the id and some fields.
     ///
-    /// Fields are checked and copied as text: a tree of them could take a hundred
-    /// times as much memory.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] for a field that would be invalid in an answer.
+    /// Fields are checked and copied as text: a tree of fields could take a hundred times
+    /// as much memory.
     pub(super) fn resolve(given: &JsonText) -> Result<Self, EngineError> {
         if let Some(MendedJson { field, .. }) = MendedJson::of(given.as_str().as_bytes()) {
-            // As it is, no list of sessions with it could be parsed by every client.
+            // Not every client could parse a list of sessions with this agent.
             let place = if field.is_empty() { field } else { format!(", in its field `{field}`") };
             return invalid("agent", format!("{NOT_UNICODE}{place}"));
         }
@@ -82,7 +78,7 @@ impl Agent {
             return invalid("agent.id", "must be a string");
         };
         check_foreign_id("agent.id", &id)?;
-        // 0: the version was omitted, and the latest one is unknown here.
+        // 0: the version was omitted, and the latest version is unknown here.
         let version = given.remove("version").map_or(Ok(0), |version| {
             let version = serde_json::from_str(version.get()).ok();
             let version = version.filter(|version| *version >= 0);
@@ -140,7 +136,7 @@ fn raw(text: &str) -> Result<&RawValue, EngineError> {
     serde_json::from_str(text).map_err(|_| EngineError::Internal("a text that is not JSON"))
 }
 
-/// Parses the fields of an object and drops null fields.
+/// Null fields are dropped.
 fn fields<'a>(text: &'a str, field: &'static str) -> Result<Fields<'a>, EngineError> {
     let Ok(mut fields) = serde_json::from_str::<Fields<'a>>(text) else {
         return invalid(field, "must have names that are valid texts");
@@ -153,7 +149,7 @@ fn string(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// The model as an object; a string is taken as its id.
+/// A string is taken as the model's id.
 fn model(given: Option<&RawValue>) -> Result<BTreeMap<String, Field<'_>>, EngineError> {
     let of_id = |id| Ok(BTreeMap::from([("id".to_owned(), id)]));
     let Some(given) = given else {

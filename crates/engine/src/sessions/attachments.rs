@@ -11,24 +11,20 @@ use crate::cursor::{MAX_SESSION_LIMIT, Query, parse_number};
 use crate::stores::invalid;
 use crate::{EngineError, Page, PageRequest, Principal};
 
-/// Maximum number of characters of instructions.
 const INSTRUCTION_CHARS: usize = 4096;
 
-/// A store to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachmentDraft {
-    /// The store.
     pub store_id: StoreId,
-    /// The session's access to the store; read and write if unset.
+    /// Read and write if unset.
     pub access: Option<Access>,
     /// Instructions for the agent: at most 4,096 characters.
     pub instructions: Option<String>,
 }
 
-/// The changes of an attachment; `None` leaves a field unchanged.
+/// `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AttachmentEdit {
-    /// The session's access to the store.
     pub access: Option<Access>,
     /// Instructions for the agent: at most 4,096 characters.
     pub instructions: Option<String>,
@@ -46,7 +42,6 @@ pub(super) fn check_instructions(instructions: &str) -> Result<(), EngineError> 
     Ok(())
 }
 
-/// Attaches stores to sessions.
 #[derive(Debug)]
 pub struct Attachments {
     context: Arc<Context>,
@@ -60,10 +55,6 @@ impl Attachments {
 
     /// Lists the attachments of a session in the order of attaching; all of
     /// them if no limit is set.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
-    /// [`EngineError::SessionNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.attachments", level = "debug", skip_all)]
     pub async fn list(
         &self,
@@ -86,11 +77,7 @@ impl Attachments {
         cursors.page(identity, items, limit, place).await
     }
 
-    /// Finds an attachment of a session, by its id or its store's id.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
-    /// [`EngineError::ResourceNotFound`], [`EngineError::Index`].
+    /// The name is the attachment's id or its store's id.
     #[tracing::instrument(name = "engine.attachment", level = "debug", skip_all)]
     pub async fn get(
         &self,
@@ -103,13 +90,6 @@ impl Attachments {
     }
 
     /// Attaches a store to a session.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`] (also when the credential lacks rights
-    /// that the session would get), [`EngineError::Invalid`],
-    /// [`EngineError::StoreNotFound`], [`EngineError::SessionNotFound`],
-    /// [`EngineError::SessionArchived`], [`EngineError::KeyReused`],
-    /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.attach", level = "debug", skip_all)]
     pub async fn attach(
         &self,
@@ -130,9 +110,6 @@ impl Attachments {
     /// Changes a session's access to a store, and the instructions for it.
     ///
     /// Takes effect on every replica within five seconds.
-    ///
-    /// # Errors
-    /// As [`Self::attach`], and [`EngineError::ResourceNotFound`].
     #[tracing::instrument(name = "engine.update_attachment", level = "debug", skip_all)]
     pub async fn update(
         &self,
@@ -154,14 +131,7 @@ impl Attachments {
         attachment_of(&session, name)
     }
 
-    /// Detaches a store from a session; returns the removed attachment.
-    ///
-    /// Takes effect on every replica within five seconds.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
-    /// [`EngineError::SessionArchived`], [`EngineError::ResourceNotFound`],
-    /// [`EngineError::Index`].
+    /// Returns the removed attachment. Takes effect on every replica within five seconds.
     #[tracing::instrument(name = "engine.detach", level = "debug", skip_all)]
     pub async fn detach(
         &self,

@@ -12,29 +12,26 @@ use crate::stores::{check_metadata, invalid, metadata_patch};
 
 /// Maximum number of characters of an id that a client assigned.
 pub(super) const FOREIGN_ID_CHARS: usize = 255;
-/// Maximum number of characters of a title.
 const TITLE_CHARS: usize = 1024;
-/// Maximum number of vaults of a session.
 const VAULTS: usize = 100;
 
-/// A session as the client requests it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionDraft {
-    /// The agent: its id, or an object with it.
+    /// The agent's id, or an object with the id.
     pub agent: JsonText,
-    /// The environment's id, stored unchanged.
+    /// Stored unchanged.
     pub environment_id: String,
     /// At most 1,024 characters.
     pub title: Option<String>,
     /// At most 16 pairs of strings.
     pub metadata: Map<String, Value>,
-    /// Ids of vaults, stored unchanged.
+    /// Stored unchanged.
     pub vault_ids: Vec<String>,
-    /// The stores to attach, at most 8.
+    /// At most 8.
     pub attachments: Vec<AttachmentDraft>,
 }
 
-/// The changes of a session; `None` leaves a field unchanged.
+/// `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionEdit {
     /// At most 1,024 characters.

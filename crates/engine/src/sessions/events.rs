@@ -35,20 +35,17 @@ const KEPT: [&str; 6] = ["command", "view_range", "insert_line", "depth", "offse
 /// Maximum number of characters of a recorded text.
 const KEPT_CHARS: usize = 64;
 
-/// Filters of a listing of a session's events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventQuery {
-    /// At or after this time.
+    /// Inclusive.
     pub from: Option<Timestamp>,
-    /// At or before this time.
+    /// Inclusive.
     pub to: Option<Timestamp>,
     /// Whether the newest event comes first.
     pub newest_first: bool,
-    /// The page to return.
     pub page: PageRequest,
 }
 
-/// Records and lists the events of sessions; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct SessionEvents {
     pub(super) context: Arc<Context>,
@@ -62,7 +59,7 @@ impl SessionEvents {
         Self { watch: Arc::new(follow::watch(&context, &activity)), context, sessions, activity }
     }
 
-    /// The event of a tool call; `None`: the call belongs to no session.
+    /// `None`: the call belongs to no session.
     pub(crate) fn of_call(
         &self,
         principal: &Principal,
@@ -76,7 +73,7 @@ impl SessionEvents {
         Some(SessionEvent {
             tenant_id: principal.tenant_id,
             session_id,
-            // A follower goes on from the time in the id of the last event that it has.
+            // A follower continues from the time in the id of its last event.
             event_id: EventId::from_uuid(self.context.ids.uuid_at(at)),
             at,
             name: if is_name(name) { name } else { UNNAMED }.to_owned(),
@@ -85,17 +82,13 @@ impl SessionEvents {
         })
     }
 
-    /// Notes an event; it is written later.
+    /// The event is written later.
     pub(crate) fn note(&self, event: SessionEvent) {
         self.activity.note(event);
     }
 
     /// Lists the events of a session by time. Events of the last 30 seconds
     /// that other replicas served are missing.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
-    /// [`EngineError::SessionNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.session_events", level = "debug", skip_all)]
     pub async fn list(
         &self,
@@ -117,8 +110,8 @@ impl SessionEvents {
         let cursors = &self.context.cursors;
         let after = cursors.after(identity, &query.page, parse_time_and_id).await?;
         let listing = EventListing {
-            // By the granted stores, since an attached one may have been
-            // detached since.
+            // By the granted stores, since an attached store may have been detached
+            // since.
             only: principal.granted_store_ids().map(<[StoreId]>::to_vec),
             from: query.from,
             to: query.to,
@@ -143,10 +136,10 @@ impl SessionEvents {
     }
 }
 
-/// Describes an input without contents, with the store and path it refers to.
+/// Describes an input without contents, with the store and path that the input refers to.
 ///
-/// A path that cannot be resolved is omitted as content is, because an erasure
-/// could not match it to a store.
+/// A path that cannot be resolved is omitted like content, because an erasure could not
+/// match it to a store.
 fn describe(mounts: &Mounts, input: &Map<String, Value>) -> (Map<String, Value>, Option<EventPlace>) {
     let parsed = PATHS.map(|name| {
         let text = input.get(name)?.as_str()?;
@@ -181,15 +174,15 @@ fn place_of<'a>(mounts: &Mounts, paths: impl Iterator<Item = &'a ToolPath>) -> O
                 place = Some(EventPlace { store_id, path: text, new_path: None });
             }
             Some(place) if place.store_id == store_id => place.new_path = Some(text),
-            // Two stores: the call is refused, and neither store's erasure
-            // would find it.
+            // The paths are in two stores: the call is refused, and neither store's
+            // erasure would find the event.
             Some(_) => return None,
         }
     }
     place
 }
 
-/// Whether this is a possible name of a tool or command and not content.
+/// Whether the text is a possible name of a tool or command and not content.
 fn is_name(name: &str) -> bool {
     (1..=KEPT_CHARS).contains(&name.len())
         && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())

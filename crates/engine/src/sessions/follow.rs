@@ -15,23 +15,21 @@ use crate::{EngineError, PageRequest, Principal};
 
 /// Events of other replicas are written up to this much later than they happened.
 const LATE: Duration = Duration::from_secs(90);
-/// Events of a page.
 const PAGE: u64 = 1_000;
 /// Maximum number of pages that are read at once.
 const MAX_PAGES: usize = 10;
 
-/// A session, and the number of its recent events.
+/// The key of a watched session. Its head is the number of its recent events.
 type Session = (TenantId, SessionId);
 pub(super) type SessionWatch = Watch<Session, u64>;
 
-/// A session that a reader follows.
 #[derive(Debug)]
 pub struct FollowedSession {
     session_id: SessionId,
     watched: Watched<u64>,
     /// Events from this time on are read.
     from: Timestamp,
-    /// Which of these the reader has.
+    /// The events since `from` that the reader has, with their times.
     seen: HashMap<EventId, Timestamp>,
 }
 
@@ -41,7 +39,7 @@ impl FollowedSession {
         self.watched.changed().await;
     }
 
-    /// Keeps the new ones of some events.
+    /// Keeps the events that the reader does not have yet.
     fn only_new(&mut self, events: Vec<SessionEvent>) -> Vec<SessionEvent> {
         let mut new = events;
         new.retain(|event| self.seen.insert(event.event_id, event.at).is_none());
@@ -54,7 +52,6 @@ impl FollowedSession {
     }
 }
 
-/// Watches the sessions that readers follow.
 pub(super) fn watch(context: &Arc<Context>, activity: &Arc<Activity>) -> SessionWatch {
     let (context, activity) = (Arc::clone(context), Arc::clone(activity));
     Watch::new(move |sessions: Vec<Session>| {
@@ -86,10 +83,6 @@ impl SessionEvents {
     ///
     /// Events of up to 90 seconds before that event are given again, because other
     /// replicas write events late.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
-    /// [`EngineError::TooManyStreams`], [`EngineError::Index`].
     pub async fn follow(
         &self,
         principal: &Principal,
@@ -110,9 +103,6 @@ impl SessionEvents {
 
     /// The new events of a followed session, oldest first. An event that is written
     /// late comes late.
-    ///
-    /// # Errors
-    /// As of [`Self::list`].
     pub async fn next(
         &self,
         principal: &Principal,

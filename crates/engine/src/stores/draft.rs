@@ -7,21 +7,15 @@ use serde_json::{Map, Value};
 use crate::EngineError;
 use crate::context::Context;
 
-/// Maximum number of characters of a store's name.
 const NAME_CHARS: usize = 255;
-/// Maximum number of characters of a description.
 const DESCRIPTION_CHARS: usize = 1024;
-/// Maximum number of metadata pairs.
 pub(crate) const METADATA_PAIRS: usize = 16;
-/// Maximum number of characters of a metadata key.
 const METADATA_KEY_CHARS: usize = 64;
-/// Maximum number of characters of a metadata value.
 const METADATA_VALUE_CHARS: usize = 512;
 
-/// Maximum number of seconds of an expiry period: a hundred years.
+/// A hundred years.
 pub(crate) const MAX_UNUSED_SECS: u64 = 100 * 365 * 86_400;
 
-/// A store as the client requests it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreDraft {
     /// 1 to 255 characters, none of them a control character.
@@ -36,7 +30,7 @@ pub struct StoreDraft {
     pub expires_unused_after: Option<u64>,
 }
 
-/// The changes of a store; `None` leaves a field unchanged.
+/// `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreEdit {
     /// 1 to 255 characters, none of them a control character.
@@ -97,7 +91,6 @@ fn check_pair(field: &'static str, key: &str, value: &str) -> Result<(), EngineE
     Ok(())
 }
 
-/// Validates the metadata of a store.
 pub(crate) fn check_metadata(field: &'static str, metadata: &Map<String, Value>) -> Result<(), EngineError> {
     check_pairs(field, metadata.len())?;
     for (key, value) in metadata {
@@ -109,7 +102,7 @@ pub(crate) fn check_metadata(field: &'static str, metadata: &Map<String, Value>)
     Ok(())
 }
 
-/// Parses metadata pairs to set; null removes a pair.
+/// Null removes a pair.
 pub(crate) fn metadata_patch(
     metadata: Map<String, Value>,
 ) -> Result<Vec<(String, Option<String>)>, EngineError> {
@@ -134,7 +127,7 @@ fn parse_policy(name: &str) -> Result<SensitiveDataPolicy, EngineError> {
     }
 }
 
-/// Converts an expiry period for the index; 0 means never.
+/// 0 means never.
 fn parse_period(secs: u64) -> Result<Option<u64>, EngineError> {
     if secs > MAX_UNUSED_SECS {
         let rule = format!("must be at most {MAX_UNUSED_SECS} seconds, but is {secs}");

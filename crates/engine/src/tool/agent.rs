@@ -1,6 +1,7 @@
 //! The agent tools on a store, or on a session's stores.
 //!
-//! They share code with the memory tool: the same reads and changes. Their results are typed, for models and programs.
+//! They make the same reads and changes as the memory tool. Their results are typed, for
+//! models and programs.
 
 use std::sync::Arc;
 
@@ -22,7 +23,6 @@ use crate::{
     EngineError, Mounted, Mounts, Page, PageRequest, Principal, Search, SearchHit, SearchQuery, Stores,
 };
 
-/// The agent tools.
 #[derive(Debug)]
 pub struct AgentTools {
     context: Arc<Context>,
@@ -45,12 +45,9 @@ impl AgentTools {
         Self { context, contents, access, stores, search, changes }
     }
 
-    /// Carries out one call of an agent tool.
-    ///
-    /// A change runs to its end even when this future is dropped.
-    ///
-    /// # Errors
-    /// As [`MemoryTool::call`](super::MemoryTool::call).
+    /// A change runs to its end even when this future is dropped. After a failure of the
+    /// index the change may have been committed; a call with a `tool_use_id` can be
+    /// repeated.
     #[tracing::instrument(name = "engine.call_agent_tool", level = "debug", skip_all)]
     pub async fn call(
         &self,
@@ -100,10 +97,6 @@ impl AgentTools {
 
     /// The content of the file at a path; `None`: no file exists there. Counts
     /// as access.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`], and
-    /// failures of index and blob store.
     #[tracing::instrument(name = "engine.read_file", level = "debug", skip_all)]
     pub async fn read_file(
         &self,
@@ -159,7 +152,7 @@ impl AgentTools {
         }
     }
 
-    /// Searches below a path: in its store, or in all stores when the path is
+    /// Searches below a path: in the path's store, or in all stores when the path is
     /// `/memories` of a session.
     async fn search(
         &self,
@@ -306,7 +299,6 @@ fn missing(path: &ToolPath) -> ToolError {
     ToolError::NotFoundEdit { path: path.display().to_owned() }
 }
 
-/// Converts an item to an entry with the tool's path.
 fn entry(path: &ToolPath, item: &MemoryItem) -> ListingEntry {
     match item {
         MemoryItem::Memory { memory, first_line } => ListingEntry::File {

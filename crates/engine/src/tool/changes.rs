@@ -21,7 +21,7 @@ use crate::write::{
 };
 use crate::{EngineError, IdempotentCalls, Mounts, Principal};
 
-/// A call that changes files. As JSON, it shows whether another call is the same.
+/// A call that changes files. Two calls with the same JSON are the same call.
 pub(super) trait ToolChange: Serialize + Send + Sync {
     /// The result for the model.
     type Answer: Send;
@@ -29,24 +29,22 @@ pub(super) trait ToolChange: Serialize + Send + Sync {
     /// The file or directory; the source of a rename.
     fn path(&self) -> &ToolPath;
 
-    /// The path of the file after the change.
     fn destination(&self) -> &ToolPath {
         self.path()
     }
 
-    /// The objects to read for the decision.
-    ///
-    /// # Errors
-    /// [`ToolError`] when nothing needs to be read to refuse the call.
+    /// The objects to read for the decision. An error means that nothing needs to be read
+    /// to refuse the call.
     fn reads(&self) -> Result<Reads<'_>, ToolError>;
 
-    /// Decides what to change; a pure function.
+    /// A pure function.
     fn decide(&self, read: &PathRead) -> Result<Decision, ToolError>;
 
-    /// The error when something is at the path; `None`: it came after the read.
+    /// The error when something is at the path; `None`: the object at the path came after
+    /// the read.
     fn path_taken(&self) -> Option<ToolError>;
 
-    /// The edit of the file's content; `None`: the call brings no content.
+    /// `None`: the call brings no content.
     fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError>;
 
     /// The answer to a change that was made, now or by an earlier call.
@@ -58,7 +56,6 @@ pub(super) trait ToolChange: Serialize + Send + Sync {
     ) -> Result<Self::Answer, Stop>;
 }
 
-/// Makes the changes of tool calls; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolChanges {
     context: Arc<Context>,
@@ -79,7 +76,7 @@ impl ToolChanges {
         Self { context, contents, writer, access, calls }
     }
 
-    /// Makes the change of a tool call, to its end even when this future is dropped.
+    /// Runs to its end even when this future is dropped.
     pub(super) async fn make<T: ToolChange + 'static>(
         &self,
         principal: &Arc<Principal>,
@@ -393,7 +390,6 @@ fn rename(old_path: &ToolPath, new_path: &ToolPath, read: &PathRead) -> Result<D
     }
 }
 
-/// Changes every file below a directory.
 fn change_directory(path: &ToolPath, files: u64, changes: Vec<Proposed>, read: &PathRead) -> Decision {
     if changes.len() as u64 != files {
         return Decision::ReadAgain; // it moved between the two reads

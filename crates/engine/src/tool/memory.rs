@@ -16,7 +16,6 @@ use crate::context::Context;
 use crate::memories::conceal_outcome;
 use crate::{EngineError, Mounted, Mounts, Principal, Stores};
 
-/// The memory tool.
 #[derive(Debug)]
 pub struct MemoryTool {
     context: Arc<Context>,
@@ -37,14 +36,8 @@ impl MemoryTool {
         Self { context, contents, access, stores, changes }
     }
 
-    /// Carries out one call of the memory tool.
-    ///
-    /// A change runs to its end even when this future is dropped.
-    ///
-    /// # Errors
-    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`], and
-    /// failures of index and blob store. After a failure of the index the
-    /// change may have been committed: a call with a `tool_use_id` can be
+    /// A change runs to its end even when this future is dropped. After a failure of the
+    /// index the change may have been committed; a call with a `tool_use_id` can be
     /// repeated.
     #[tracing::instrument(name = "engine.call_tool", level = "debug", skip_all)]
     pub async fn call(
@@ -107,9 +100,8 @@ impl MemoryTool {
         .into())
     }
 
-    /// Lists the mounted stores by name, with the entries directly in each.
-    ///
-    /// A store that was deleted meanwhile is omitted.
+    /// Lists the mounted stores by name, with the entries directly in each. A store that
+    /// was deleted meanwhile is omitted.
     async fn view_mounts(
         &self,
         principal: &Principal,

@@ -1,11 +1,11 @@
 //! Rebuilds the answer to a repeated call.
 //!
-//! The answer itself is not stored. The repeated call sends the request again,
-//! and the version that it created leads to the previous content. Edits are
-//! pure functions, so applying the edit again yields the same answer as the
-//! first time. The stored hash shows whether something was redacted: it is the
-//! hash of the content as sent, or the hash of that content after redaction. A
-//! call that changed nothing has recorded the version that it left as it was.
+//! The answer itself is not stored. The repeated call sends the request again, and the
+//! version that it created leads to the previous content. Edits are pure functions, so
+//! applying the edit again yields the same answer as the first time. The stored hash
+//! shows whether something was redacted: it is the hash of the content as sent, or the
+//! hash of that content after redaction. A call that changed nothing has recorded the
+//! version that it left unchanged.
 
 use std::sync::Arc;
 
@@ -20,7 +20,6 @@ use crate::EngineError;
 use crate::content::Contents;
 use crate::context::Context;
 
-/// Rebuilds the answers of calls on one store.
 pub(super) struct Replay<'a> {
     pub(super) context: &'a Context,
     pub(super) contents: &'a Contents,
@@ -30,7 +29,7 @@ pub(super) struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Rebuilds the answer of the call that created version `seq`, or left it as it was.
+    /// The call created version `seq`, or left it unchanged if `is_kept`.
     pub(super) async fn answer<T: ToolChange>(
         &self,
         call: &T,
@@ -59,15 +58,15 @@ impl Replay<'_> {
         call.answer(edit.as_ref(), Some(made), max_chars)
     }
 
-    /// The edit of a content to that of `version`; `None`: the call makes another one, or it
-    /// can no longer be determined.
+    /// The edit from `before` to the content of `version`; `None`: the call makes another
+    /// edit, or the edit can no longer be determined.
     fn edit_of<T: ToolChange>(&self, call: &T, before: Option<&str>, version: &Version) -> Option<Edit> {
         let edit = call.edit(before).ok().flatten()?;
         let stored = version.content?.sha256;
         if ContentHash::of(edit.content.as_bytes()) == stored {
             return Some(edit);
         }
-        // The operator may have changed the rules; then it is unknown.
+        // If the operator changed the rules since, the edit can no longer be determined.
         let redacted = self.context.scanner.redact_change(before, &edit.content)?;
         (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted))
     }

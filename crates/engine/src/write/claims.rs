@@ -15,20 +15,21 @@ use uuid::Uuid;
 use super::Write;
 use crate::EngineError;
 
-/// How long a claim lasts, and how long this replica waits for another's: a
+/// How long a claim lasts, and how long this replica waits for another replica's claim: a
 /// few times the duration of a blob put and a commit.
 const CLAIM_LASTS: Duration = Duration::from_secs(2);
-/// How far in the future a claim may end. One that ends later was made by a clock that is
-/// wrong, and does not count.
+/// How far in the future a claim may end. A claim that ends later was made by a wrong
+/// clock, and does not count.
 const CLAIM_ENDS_WITHIN: Duration = Duration::from_secs(2 * CLAIM_LASTS.as_secs());
 /// Average wait between two reads of a memory that another replica claimed.
 const CLAIM_POLL: Duration = Duration::from_millis(4);
 
-/// Since when this replica has waited for another's claim.
+/// Since when this replica has waited for another replica's claim.
 #[derive(Debug, Default)]
 pub(super) struct ClaimWait(Option<Instant>);
 
-/// Whether a claim is another replica's, has not ended, and was made by a clock that is right.
+/// Whether a claim is another replica's, has not ended, and was not made by a wrong
+/// clock.
 fn is_of_another(claim: Claim, replica: Uuid, now: Timestamp) -> bool {
     claim.replica != replica && claim.until > now && claim.until <= now.plus(CLAIM_ENDS_WITHIN)
 }

@@ -45,7 +45,6 @@ const BLOBS_AT_ONCE: usize = 16;
 /// How long a failed request waits for the removal of its blobs.
 const REMOVAL_AWAITED_FOR: Duration = Duration::from_millis(200);
 
-/// The content of a memory after a change.
 #[derive(Debug, Clone)]
 pub(crate) enum Text {
     New(Content),
@@ -190,8 +189,8 @@ impl Write<'_> {
         }
     }
 
-    /// Prepares a change. `text` is its content, unless unchanged, and `row` contains
-    /// the search terms of that content.
+    /// `text` is the change's content, unless unchanged, and `row` contains the search
+    /// terms of that content.
     pub(super) fn prepare(
         &self,
         wanted: &Proposed,
@@ -267,7 +266,7 @@ impl Write<'_> {
         let puts = stream::iter(puts).buffer_unordered(BLOBS_AT_ONCE);
         let put: Result<(), BlobError> = puts.try_collect().await;
         if let Err(error) = put {
-            // Some may have been stored, but no row names them.
+            // Some blobs may have been stored, but no row names them.
             self.remove_blobs_soon(prepared).await;
             return Err(error.into());
         }
@@ -280,8 +279,8 @@ impl Write<'_> {
         remove_keys(self.context(), keys_brought(prepared)).await;
     }
 
-    /// Removes them in the background if it takes long: the client has already
-    /// waited for an unavailable object store and must not wait again.
+    /// Removes the blobs in the background if the removal takes long: the client has
+    /// already waited for an unavailable object store and must not wait again.
     async fn remove_blobs_soon(&self, prepared: &[Prepared]) {
         let (context, keys) = (Arc::clone(self.context()), keys_brought(prepared));
         let removal = async move { remove_keys(&context, keys).await };
@@ -343,7 +342,6 @@ fn keys_brought(prepared: &[Prepared]) -> Vec<BlobKey> {
     brought.map(|(key, _)| *key).collect()
 }
 
-/// Blob, size and hash of a head's content.
 const fn content_of(head: &Head) -> StoredContent {
     StoredContent { blob_id: head.blob_id, size_bytes: head.size_bytes, sha256: head.sha256 }
 }

@@ -17,11 +17,10 @@ use super::{Attempt, NewContent, Origin, Proposal, Proposed, Refusal, Write};
 use crate::EngineError;
 use crate::search::search_rows;
 
-/// A version of a history.
 #[derive(Debug, Clone)]
 pub(crate) struct PastVersion {
     pub(crate) memory_id: MemoryId,
-    /// `None`: the memory was deleted.
+    /// `None`: the version deleted the memory.
     pub(crate) state: Option<(MemoryPath, Content)>,
     pub(crate) at: Timestamp,
     pub(crate) by: Option<Actor>,
@@ -44,16 +43,15 @@ pub(crate) struct PastPart {
     pub(crate) redactions: Vec<PastRedaction>,
 }
 
-/// Why a part of a history was not imported.
 #[derive(Debug)]
 pub(crate) enum NotImported {
     /// The store has other versions, or this many imported ones.
     OtherPosition(Option<i64>),
-    /// The version deletes a memory that does not exist.
+    /// The version at this index deletes a memory that does not exist.
     DeletesNothing(usize),
-    /// The version is refused; the second one for its content or path.
+    /// The version at this index is refused, because of its content or path.
     Refused(usize, Refusal),
-    /// The redaction is of no version, or of a live memory's content.
+    /// The redaction at this index is of no version, or of a live memory's content.
     RedactionRefused(usize),
 }
 
@@ -84,7 +82,7 @@ impl Memories {
 }
 
 impl Write<'_> {
-    /// Writes a part of a history as a whole, or not at all.
+    /// Writes the whole part, or nothing.
     pub(crate) async fn import(&self, part: &PastPart) -> Result<Result<(), NotImported>, EngineError> {
         let ids: HashSet<_> = part.versions.iter().map(|version| version.memory_id).collect();
         let ids: Vec<_> = ids.into_iter().collect();
@@ -178,8 +176,8 @@ impl Write<'_> {
         imports.write(self.principal.tenant_id, &history).await
     }
 
-    /// Prepares a version on the memories before it; `None`: it deletes a memory that
-    /// does not exist.
+    /// `None`: the version deletes a memory that does not exist. `memories` is the state
+    /// before the version.
     fn prepare_past(
         &self,
         memories: &mut Memories,
@@ -222,8 +220,8 @@ impl Write<'_> {
         Some(ready)
     }
 
-    /// The commits of prepared versions. Creations at the same time by the same author
-    /// go into one commit, as the batch that made them.
+    /// The commits of prepared versions. Creations at the same time by the same author go
+    /// into one commit, like the batch that made them.
     fn commits_of(
         &self,
         part: &PastPart,
@@ -259,13 +257,12 @@ impl Write<'_> {
 struct Created {
     paths: HashSet<String>,
     parents: HashSet<String>,
-    /// Whether there is another change.
+    /// Whether the commit has a change that is no creation.
     has_others: bool,
 }
 
 impl Created {
-    /// Adds a change; says whether all are creations at paths that do not exclude each
-    /// other.
+    /// Returns whether all changes are creations at paths that do not exclude each other.
     fn add(&mut self, change: &Change) -> bool {
         let path = change.after.as_ref().map(|after| &after.path);
         let Some(path) = path.filter(|_| change.expected_version().is_none()) else {
@@ -295,7 +292,7 @@ impl PastVersion {
     }
 }
 
-/// The contents to search for: the last one of each memory that still exists.
+/// The contents that get search terms: the last content of each memory that still exists.
 fn last_texts(part: &PastPart, texts: &[Option<Text>]) -> Vec<Option<Text>> {
     let mut seen = HashSet::new();
     let mut last = vec![None; texts.len()];
@@ -307,7 +304,7 @@ fn last_texts(part: &PastPart, texts: &[Option<Text>]) -> Vec<Option<Text>> {
     last
 }
 
-/// The place of each commit's first version.
+/// The index of each commit's first version.
 fn starts_of(commits: &[Commit]) -> Vec<usize> {
     let mut next = 0;
     let starts = commits.iter().map(|commit| {

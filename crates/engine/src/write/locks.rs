@@ -10,17 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use keepsake_core::{StoreId, TenantId};
 use tokio::sync::OwnedMutexGuard;
 
-/// A path in a store.
 pub(super) type Place = (TenantId, StoreId, String);
 
 /// Slots for the last releases of paths; paths may share a slot.
 const SLOTS: usize = 1024;
 
-/// The locks that are in use, and when paths were released.
 #[derive(Debug)]
 struct State {
     held: HashMap<Place, Arc<tokio::sync::Mutex<()>>>,
-    /// How many locks were released so far.
+    /// Number of locks released so far.
     releases: u64,
     /// For each slot, the number of its last release.
     last_releases: Box<[u64]>,
@@ -34,7 +32,6 @@ impl State {
     }
 }
 
-/// The locks of paths.
 #[derive(Debug, Clone)]
 pub(super) struct PathLocks(Arc<Mutex<State>>);
 
@@ -54,7 +51,6 @@ impl PathLocks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many locks were released so far.
     pub(super) fn releases(&self) -> u64 {
         self.state().releases
     }
@@ -70,7 +66,7 @@ impl PathLocks {
     }
 }
 
-/// The lock of a path, released on drop.
+/// Releases the lock on drop.
 #[derive(Debug)]
 pub(super) struct PathLock {
     /// Whether another change may have held the path since the caller read it.

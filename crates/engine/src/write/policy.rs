@@ -19,7 +19,7 @@ use crate::EngineError;
 /// The content of a proposal, ready to be stored.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
-    /// For each change; `None`: it brings no content.
+    /// For each change; `None`: the change brings no content.
     pub(super) texts: Vec<Option<Text>>,
     /// The edit as it is stored.
     pub(super) edit: Option<Edit>,
@@ -27,13 +27,11 @@ pub(super) struct Checked {
     pub(super) policy: Option<SensitiveDataPolicy>,
 }
 
-/// The result of applying the policy to new content.
 enum Verdict {
-    /// Keep it unchanged; with the policy, if there were findings.
+    /// Contains the policy if there were findings.
     Keep(Option<SensitiveDataPolicy>),
     /// Store this redacted content instead.
     Redact(Redacted),
-    /// Refuse it because of these findings.
     Refuse(SensitiveDataPolicy, Vec<Finding>),
 }
 

@@ -9,38 +9,34 @@ use super::Write;
 use crate::EngineError;
 use crate::content::{ContentLoss, Found};
 
-/// The objects to read for the change of a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reads<'a> {
-    /// Nothing: the commit checks whether the path is free.
+    /// The commit checks whether the path is free.
     Nothing,
-    /// The head of the file.
     Head,
-    /// The head of the file, and its content.
     Content,
     /// The head of the file, or of every file below the directory.
     Tree,
-    /// The same, and the obstacles to a move to this path.
+    /// Like `Tree`, with the obstacles to a move to this path.
     Move(&'a MemoryPath),
 }
 
-/// What is at a path.
+/// The object at a path and the obstacle to a move there.
 #[derive(Debug)]
 pub(crate) struct PathRead {
-    /// `None`: not read.
+    /// `None`: the store was not read.
     pub(crate) store: Option<StoreState>,
     pub(crate) target: PathTarget,
     pub(crate) obstacle: Option<Obstacle>,
 }
 
-/// The object at a path.
 #[derive(Debug)]
 pub(crate) enum PathTarget {
-    /// Nothing, or it was not read.
+    /// No object is at the path, or the path was not read.
     Missing,
-    /// A memory, and its content if that was read.
+    /// A memory, and its content if the content was read.
     File(Head, Option<Arc<str>>),
-    /// A directory, the number of files below it, and their heads if those were read.
+    /// A directory, the number of files below it, and their heads if the heads were read.
     Directory { files: u64, heads: Vec<Head> },
 }
 
@@ -71,7 +67,7 @@ impl From<VersionRead> for Option<FoundMemory> {
 impl PathRead {
     pub(crate) const NOTHING: Self = Self { store: None, target: PathTarget::Missing, obstacle: None };
 
-    /// The content of the file, if there is a file and its content was read.
+    /// `None`: there is no file, or its content was not read.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.target {
             PathTarget::File(_, text) => text.as_deref(),
@@ -81,7 +77,7 @@ impl PathRead {
 }
 
 impl Write<'_> {
-    /// Reads the object at a path of the store; `None` is the root.
+    /// `None` is the root.
     pub(crate) async fn path(
         &self,
         path: Option<&MemoryPath>,
@@ -148,19 +144,17 @@ impl Write<'_> {
         Ok(None)
     }
 
-    /// Looks up a path of the store; `None` is the root.
+    /// `None` is the root.
     pub(crate) async fn look_up(&self, path: Option<&MemoryPath>) -> Result<Lookup, EngineError> {
         let tenant_id = self.principal.tenant_id;
         self.context().look_up(tenant_id, self.store_id, path).await
     }
 
-    /// Finds a memory of the store.
     pub(crate) async fn memory(&self, memory_id: MemoryId) -> Result<FoundMemory, EngineError> {
         let tenant_id = self.principal.tenant_id;
         self.context().find_memory(tenant_id, self.store_id, memory_id).await
     }
 
-    /// Finds memories of the store by their ids and at paths.
     pub(crate) async fn memories(
         &self,
         ids: &[MemoryId],
@@ -171,8 +165,8 @@ impl Write<'_> {
         found.ok_or(EngineError::StoreNotFound)
     }
 
-    /// The content of a memory that a change replaces; `None`: it is lost, which must not
-    /// keep a new content from being stored.
+    /// The content of a memory that a change replaces; `None`: the content is lost, which
+    /// must not keep a new content from being stored.
     pub(super) async fn stored(
         &self,
         store: StoreState,
@@ -185,7 +179,7 @@ impl Write<'_> {
         }
     }
 
-    /// Whether the content of a memory in a store that was read is not lost.
+    /// Whether the content of a memory is not lost; `true` if the store was not read.
     pub(super) async fn is_stored(
         &self,
         store: Option<StoreState>,
@@ -197,7 +191,6 @@ impl Write<'_> {
         }
     }
 
-    /// Reads a version, its memory and its content.
     pub(crate) async fn version(&self, version_id: VersionId) -> Result<VersionRead, EngineError> {
         let (context, contents) = (self.context(), &self.writer.contents);
         let (tenant_id, store_id) = (self.principal.tenant_id, self.store_id);

@@ -1,16 +1,17 @@
-//! Jobs that wait travel together.
+//! Runs jobs that wait for the same resource together, in batches.
 //!
-//! A job that finds its lane free goes at once, by itself. While it is under way, further
-//! jobs wait, and when it ends, all that wait go as one batch, up to a limit. So nothing
-//! waits for a timer, and the more jobs there are, the larger are their batches.
+//! A lane is the queue of one key. A job that finds its lane idle runs at once, by
+//! itself. While it runs, further jobs wait; when it ends, all waiting jobs run as the
+//! next batch, up to a limit. So no timer delays a job, and batches grow with the load.
 //!
-//! A lane may allow several batches at once. The second one begins only when a job has
+//! A lane may allow several batches at once. An extra batch begins only when a job has
 //! waited for some time, as behind a connection that hangs. A job that has waited for
-//! [`MAX_WAIT`] leaves the lane, and one batch that gets no connection speaks for all that
-//! wait: so no caller waits longer for the lane than for a connection.
+//! [`MAX_WAIT`] leaves the lane. If a batch gets no connection, all waiting jobs of its
+//! lane fail with its error. So no caller waits longer for the lane than for a
+//! connection.
 //!
-//! A batch of jobs that waited runs in a separate task. A caller that goes away gives
-//! up its own job only.
+//! A batch of jobs that waited runs in a separate task, so a caller that goes away gives
+//! up only its own job.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -23,35 +24,34 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-/// How long a job waits to begin: as long as a call waits for a connection.
+/// How long a job waits to begin; equal to the time that a call waits for a connection.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// How many jobs go at once, and which.
+/// Which jobs share a batch, and how many batches run.
 #[derive(Debug)]
 pub(crate) struct BatchRules<J, A> {
     /// Maximum number of jobs of one batch.
     pub(crate) jobs: usize,
-    /// Batches of one lane that run at the same time.
+    /// Maximum number of batches of one lane that run at the same time.
     pub(crate) max_running: usize,
-    /// How long a job waits before the lane runs a further batch at the same time;
-    /// doubled after each.
+    /// How long a job waits before the lane runs an extra batch; doubled after each.
     pub(crate) extra_batch_after: Duration,
-    /// Whether a job may join the jobs of a batch, of which there is at least one.
+    /// Whether a job may join a batch, which has at least one job.
     pub(crate) joins: fn(&[J], &J) -> bool,
-    /// The answer of all waiting jobs, if this answer shows that they would fail too.
+    /// If this answer shows that all waiting jobs would fail too, the answer of each of
+    /// them.
     pub(crate) answer_of_all: fn(&A) -> Option<A>,
 }
 
-/// Why a job has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// It waited for [`MAX_WAIT`], and was not begun.
+    /// The job waited for [`MAX_WAIT`] and has not begun.
     NotBegun,
-    /// Its batch ended without an answer; what it did is unknown.
+    /// The batch ended without an answer; its effects are unknown.
     Lost,
 }
 
-/// Runs a batch; has one answer for each job, in their order.
+/// Runs a batch; returns one answer for each job, in their order.
 type Run<J, A> = Box<dyn Fn(Vec<J>) -> BoxFuture<'static, Vec<A>> + Send + Sync>;
 
 /// Jobs `J` with answers `A`, in a lane for each key `K`; cheap to clone.
@@ -65,7 +65,7 @@ struct Inner<K, J, A> {
 
 struct Lane<J, A> {
     running: usize,
-    /// The number of the next job that waits.
+    /// The number for the next job that waits.
     next_number: u64,
     waiting: VecDeque<Waiting<J, A>>,
 }
@@ -76,7 +76,7 @@ struct Waiting<J, A> {
     answer: oneshot::Sender<A>,
 }
 
-/// Jobs that go together, and their callers.
+/// Jobs of one batch, and their callers in the same order.
 struct Batch<J, A> {
     jobs: Vec<J>,
     callers: Vec<oneshot::Sender<A>>,
@@ -117,10 +117,6 @@ where
         }))
     }
 
-    /// Runs a job in the lane of `key`, by itself or in a batch.
-    ///
-    /// # Errors
-    /// [`Unanswered`].
     pub(crate) async fn run(&self, key: K, job: J) -> Result<A, Unanswered> {
         let entered = {
             let mut lanes = self.0.lanes();
@@ -148,12 +144,10 @@ where
         }
     }
 
-    /// Whether a job runs in the lane of `key`.
     pub(crate) fn is_running(&self, key: &K) -> bool {
         self.0.lanes().contains_key(key)
     }
 
-    /// Waits for the answer of a job in a batch.
     async fn wait(&self, key: &K, number: u64, mut answered: oneshot::Receiver<A>) -> Result<A, Unanswered> {
         let gives_up_at = Instant::now() + MAX_WAIT;
         let mut wait = self.0.rules.extra_batch_after;
@@ -164,7 +158,7 @@ where
             }
             match timeout(wait.min(remaining), &mut answered).await {
                 Ok(answer) => return answer.map_err(|_| Unanswered::Lost),
-                // Dropping the slot passes it on to the jobs that wait.
+                // Dropping the extra slot starts a batch of the waiting jobs in it.
                 Err(_) => drop(self.take_extra_slot(key)),
             }
             wait *= 2;
@@ -172,7 +166,7 @@ where
         if self.leave(key, number) {
             return Err(Unanswered::NotBegun);
         }
-        // It runs, and its calls have their own limits.
+        // The job has begun, and its calls have their own time limits.
         answered.await.map_err(|_| Unanswered::Lost)
     }
 
@@ -186,7 +180,7 @@ where
         })
     }
 
-    /// Removes a job that waits; `false`: it has begun.
+    /// Removes a waiting job from its lane; `false`: it has begun.
     fn leave(&self, key: &K, number: u64) -> bool {
         let mut lanes = self.0.lanes();
         let Some(lane) = lanes.get_mut(key) else {
@@ -203,7 +197,8 @@ impl<K, J, A> Inner<K, J, A> {
     }
 }
 
-/// A batch that a lane may run; dropping it passes it on to the jobs that wait.
+/// The right to run one batch at a time in a lane. Dropping it starts a task that runs
+/// the waiting jobs, or frees the right.
 struct Slot<K, J, A>
 where
     K: Clone + Eq + Hash + Send + 'static,
@@ -225,14 +220,14 @@ where
         Self { inner: Arc::clone(inner), key, is_free: false }
     }
 
-    /// Takes the jobs that wait, up to the limit; frees the slot if no job does.
+    /// Takes waiting jobs, up to the limit; frees the slot if there are none.
     fn next_batch(&mut self) -> Option<Batch<J, A>> {
         let rules = &self.inner.rules;
         let mut lanes = self.inner.lanes();
         let lane = lanes.get_mut(&self.key)?;
         let mut batch = Batch { jobs: Vec::new(), callers: Vec::new() };
         while let Some(waiting) = lane.waiting.pop_front() {
-            // The caller of a closed one went away before its job began.
+            // The caller went away before its job began.
             if waiting.answer.is_closed() {
                 continue;
             }
@@ -319,7 +314,7 @@ where
                     runtime.spawn(Self::taken(&self.inner, self.key.clone()).go_on(batch));
                 }
             }
-            // The runtime has ended.
+            // Without a runtime, nothing can run the waiting jobs.
             Err(_) => self.abandon(),
         }
     }

@@ -1,7 +1,7 @@
 //! Rows that SQLite packs into one JSON array.
 //!
-//! Each row is a message from SQLite's thread, and wakes the task that waits for it. So
-//! a page of a list travels as one row.
+//! Each row is a message from SQLite's thread, and wakes the waiting task. So a page of a
+//! list is sent as one row.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 use uuid::Uuid;
 
-/// A statement for SQLite that answers one row, with all rows of another statement.
+/// A statement for SQLite that returns one row with all rows of another statement.
 #[derive(Debug)]
 pub(crate) struct Packing {
     text: SqlStr,
@@ -19,9 +19,10 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Packs the rows of a statement, which selects these columns, written as in a
-    /// `SELECT`; those of `bytes` hold bytes. An aggregate does not promise to keep the order of
-    /// the rows.
+    /// Packs the rows of `statement`. `selected` are its columns, written as in a
+    /// `SELECT`; the columns in `bytes` hold bytes.
+    ///
+    /// SQLite does not promise that an aggregate keeps the order of the rows.
     pub(crate) fn of(statement: &str, selected: &'static str, bytes: &[&str]) -> Self {
         let name_of = |column: &'static str| column.rsplit(' ').next().unwrap_or(column);
         let columns: Vec<_> = selected.split(", ").map(name_of).collect();
@@ -38,14 +39,12 @@ impl Packing {
         self.text.clone()
     }
 
-    /// The rows of its answer.
     pub(super) fn rows(&'static self, rows: Vec<Vec<Value>>) -> impl Iterator<Item = PackedRow> {
         let columns = self.columns.as_slice();
         rows.into_iter().map(|values| PackedRow { columns, values })
     }
 }
 
-/// One of the packed rows.
 #[derive(Debug)]
 pub(crate) struct PackedRow {
     columns: &'static [&'static str],
@@ -86,7 +85,7 @@ impl PackedColumn for usize {
     }
 }
 
-/// A type that is read from a packed row; `None`: the value has another type.
+/// A type that can be read from a packed row; `None`: the value has another type.
 pub(crate) trait Unpack: Sized {
     fn unpack(value: &Value) -> Option<Self>;
 }

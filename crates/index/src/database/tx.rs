@@ -25,24 +25,23 @@ use crate::sqlite::{Reader, Writer};
 pub(crate) struct Tx {
     call: Call,
     connection: Connection,
-    /// Whether a statement was answered on it.
+    /// Whether a statement was sent. Only the first one may be sent again.
     is_used: bool,
 }
 
-/// Where the statements of a transaction go.
 #[derive(Debug)]
 pub(crate) enum Connection {
     Postgres(pool::Tx),
     /// Outside any transaction.
     PostgresStatement(pool::Connection),
-    /// With a snapshot, or outside any transaction.
+    /// In a snapshot, or outside any transaction.
     SqliteReader(Reader),
     SqliteWriter(OwnedMutexGuard<Writer>),
-    /// Given back, before another one is taken.
+    /// The connection was given back, and no other one is taken yet.
     Released,
 }
 
-/// How a query of Postgres locks the rows it finds.
+/// How a Postgres query locks the rows that it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowLock {
     /// Against every other lock.
@@ -53,8 +52,8 @@ pub(crate) enum RowLock {
     Share,
 }
 
-/// The forms of a list in a statement, for Postgres and SQLite: the text before the
-/// parameter, and the text after it.
+/// The list forms of [`Tx::query_with_lists`], and the SQL before and after the parameter
+/// of each, for Postgres and then for SQLite.
 const LISTS: [(&str, [[&str; 2]; 2]); 5] = [
     (
         "FROM_IDS(",
@@ -92,7 +91,7 @@ impl Tx {
         Self { call, connection, is_used: false }
     }
 
-    /// A statement with `$1`, `$2` and so on for the values to bind.
+    /// The statement has `$1`, `$2` and so on for the values to bind.
     pub(crate) fn query(&mut self, sql: impl SqlSafeStr) -> Query<'_> {
         let sql = sql.into_sql_str();
         let statement = if self.is_postgres() {
@@ -143,20 +142,21 @@ impl Tx {
         matches!(self.connection, Connection::Postgres(_) | Connection::PostgresStatement(_))
     }
 
-    /// Notes that the log of SQLite will hold removed rows, until it is emptied.
+    /// Records that the transaction removes rows for good, so that SQLite's write-ahead
+    /// log, which still holds them, is emptied later.
     pub(crate) fn note_removal(&mut self) {
         if let Connection::SqliteWriter(writer) = &mut self.connection {
             writer.note_removal();
         }
     }
 
-    /// Whether a transaction of SQLite has not begun: its first statement was not sent, or
-    /// failed to begin it.
+    /// Whether a transaction of SQLite has yet to begin: no statement was sent, or the
+    /// first one failed to begin it.
     pub(crate) fn is_to_begin(&self) -> bool {
         matches!(&self.connection, Connection::SqliteWriter(writer) if writer.is_to_begin())
     }
 
-    /// The connection that writes to SQLite, if it is that.
+    /// The write connection of SQLite; `None` for any other connection.
     pub(crate) fn sqlite_writer(&mut self) -> Option<&mut Writer> {
         match &mut self.connection {
             Connection::SqliteWriter(writer) => Some(writer),
@@ -164,23 +164,18 @@ impl Tx {
         }
     }
 
-    /// Chooses the text for this database from one for Postgres and one for SQLite.
     pub(crate) const fn choose(&self, [postgres, sqlite]: [&'static str; 2]) -> &'static str {
         if self.is_postgres() { postgres } else { sqlite }
     }
 
-    /// Commits the transaction.
-    ///
-    /// # Errors
-    /// [`IndexError`]. After [`IndexError::OutcomeUnknown`] it may or may not have
-    /// been committed.
+    /// After [`IndexError::OutcomeUnknown`], the transaction may or may not be committed.
     pub(crate) async fn commit(self) -> Result<(), IndexError> {
         let Self { mut call, connection, .. } = self;
         let is_read = call.mode.effect() == Effect::Read;
         let commit = async {
             match connection {
                 Connection::Postgres(tx) if is_read => {
-                    // The caller has what it read, also if the connection breaks now.
+                    // The caller already has its rows, even if the connection breaks now.
                     let _ = tx.commit().await;
                     Ok(())
                 }
@@ -194,8 +189,8 @@ impl Tx {
         committed.await
     }
 
-    /// Sends a statement. The first one is sent again, on another connection, where
-    /// its connection was broken and it has changed nothing.
+    /// Sends a statement. The first statement of a transaction is sent again on another
+    /// connection if its connection was lost and it has changed nothing.
     async fn send(&mut self, statement: Statement, fetch: Fetch) -> Result<Fetched, IndexError> {
         let again = (!self.is_used && self.is_postgres()).then(|| statement.clone());
         self.is_used = true;
@@ -207,8 +202,8 @@ impl Tx {
             && self.call.may_reconnect(tries)
         {
             tries += 1;
-            // Given back first: requests that each held one connection and waited
-            // for another would use up the pool.
+            // The old connection is given back first: requests that each held one
+            // connection and waited for another would use up the pool.
             self.connection = Connection::Released;
             self.connection = self.call.connect().await?;
             let repeated = self.connection.send(statement.clone(), fetch);
@@ -218,7 +213,7 @@ impl Tx {
     }
 }
 
-/// The text for one of the databases of a statement with lists.
+/// Replaces the list forms of [`Tx::query_with_lists`] with the SQL of one database.
 pub(crate) fn with_lists(sql: &str, is_postgres: bool) -> String {
     let mut text = sql.to_owned();
     while let Some((start, rest)) = text.split_once("EACH[") {
@@ -293,44 +288,39 @@ impl Connection {
     }
 }
 
-/// Whether a limit is a variable by itself. SQLite plans by its value, and therefore
-/// prepares the statement again whenever it is bound; it does not look into `$n + 0`.
+/// Whether the statement has a `LIMIT` that is only a variable. SQLite plans by the value
+/// of such a variable, and so prepares the statement again each time a value is bound. It
+/// does not do so for `LIMIT $n + 0`.
 fn is_limited_by_variable(sql: &str) -> bool {
     let mut limits = sql.split("LIMIT $").skip(1);
     limits.any(|limit| !limit.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with(" + 0"))
 }
 
-/// Never happens: a statement is made for the transaction that sends it.
+/// Never happens: a statement is built for the transaction that sends it.
 const OTHER_DATABASE: IndexError =
     IndexError::Corrupt { table: "none", what: "a statement was made for the other database" };
 
-/// A statement for one of the databases, with the values bound to it.
 #[derive(Debug, Clone)]
 enum Statement {
     Postgres(SqlStr, PgArguments),
     Sqlite(SqlStr, SqliteArguments),
 }
 
-/// What is wanted of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fetch {
-    /// How many rows it changed.
+    /// The number of rows that the statement changed.
     Changes,
-    /// The same; a writer of SQLite also commits.
+    /// The same; a write connection of SQLite also commits.
     Commit,
-    /// Its first row.
     First,
-    /// All its rows.
     All,
 }
 
-/// What a statement answered.
 enum Fetched {
     Changes(u64),
     Rows(Vec<Row>),
 }
 
-/// A statement of a transaction, to which values are bound.
 #[must_use = "a statement does nothing before it is executed"]
 #[derive(Debug)]
 pub(crate) struct Query<'t> {
@@ -392,7 +382,7 @@ impl Query<'_> {
         sent.await
     }
 
-    /// Executes the statement; returns the number of rows that it changed.
+    /// Returns the number of rows that the statement changed.
     pub(crate) async fn execute(self) -> Result<u64, IndexError> {
         match self.send(Fetch::Changes).await? {
             Fetched::Changes(rows) => Ok(rows),
@@ -400,13 +390,14 @@ impl Query<'_> {
         }
     }
 
-    /// Executes the last statement of a transaction. SQLite commits it in the same
-    /// message, so its error may be that of the commit; [`Tx::commit`] does so elsewhere.
+    /// Executes the last statement of a transaction. On SQLite the same message also
+    /// commits, so the error may be that of the commit; on Postgres, [`Tx::commit`]
+    /// commits.
     pub(crate) async fn execute_last(self) -> Result<(), IndexError> {
         self.send(Fetch::Commit).await.map(drop)
     }
 
-    /// Drops each row after it is read, so that large rows are not in memory twice.
+    /// Drops each row after reading it, so that large rows are not in memory twice.
     async fn rows<R: FromRow>(self, fetch: Fetch) -> Result<Vec<R>, IndexError> {
         match self.send(fetch).await? {
             Fetched::Changes(_) => Ok(Vec::new()),
@@ -414,12 +405,11 @@ impl Query<'_> {
         }
     }
 
-    /// All rows.
     pub(crate) async fn all<R: FromRow>(self) -> Result<Vec<R>, IndexError> {
         self.rows(Fetch::All).await
     }
 
-    /// All rows; those of SQLite come packed.
+    /// On SQLite, the statement returns its rows packed into one row.
     pub(crate) async fn all_packed<R: FromRow>(
         self,
         packing: &'static Packing,
@@ -431,12 +421,11 @@ impl Query<'_> {
         packing.rows(rows.0).map(|row| Row::Packed(row).read()).collect()
     }
 
-    /// The first row, if there is one.
     pub(crate) async fn optional<R: FromRow>(self) -> Result<Option<R>, IndexError> {
         Ok(self.rows(Fetch::First).await?.pop())
     }
 
-    /// The first row, which is always there.
+    /// The first row; fails if there is none.
     pub(crate) async fn one<R: FromRow>(self) -> Result<R, IndexError> {
         let row = self.optional().await?;
         row.ok_or(IndexError::Database(sqlx::Error::RowNotFound))
@@ -453,7 +442,7 @@ impl Query<'_> {
         Ok(self.optional::<(T,)>().await?.map(|(value,)| value))
     }
 
-    /// The first column of the first row, which is always there.
+    /// The first column of the first row; fails if there is none.
     pub(crate) async fn scalar<T: Column>(self) -> Result<T, IndexError> {
         Ok(self.one::<(T,)>().await?.0)
     }

@@ -25,7 +25,7 @@ use crate::numbers::{signed, unsigned};
 use crate::removal::{ErasureState, Receipt, Selector};
 use crate::sessions::Access;
 
-/// A value that a statement binds, as both drivers know it.
+/// A value that both drivers can bind.
 pub(crate) trait Value {
     /// The type that the drivers store.
     type Stored;
@@ -136,7 +136,7 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// A type that the drivers of both databases read.
+/// A type that both drivers can read.
 pub(crate) trait Readable:
     for<'r> Decode<'r, Postgres> + Type<Postgres> + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + Unpack
 {
@@ -147,7 +147,6 @@ impl<T> Readable for T where
 {
 }
 
-/// A type that a column holds.
 pub(crate) trait Column: Sized {
     /// The type that the drivers read.
     type Stored: Readable;
@@ -210,7 +209,6 @@ impl<T: Column> Column for Option<T> {
     }
 }
 
-/// Column types that are stored as JSON.
 macro_rules! json_columns {
     ($($type:ty),+ $(,)?) => {
         columns! { $($type: Json<$type> => |json| Ok(json.0);)+ }
@@ -246,7 +244,6 @@ named_columns!(
     TenantStatus,
 );
 
-/// A row of either database.
 pub(crate) enum Row {
     Postgres(PgRow),
     Sqlite(SqliteRow),
@@ -254,7 +251,6 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    /// Reads a column by its name.
     pub(crate) fn get<T: Column>(&self, column: &str) -> Result<T, IndexError> {
         self.column(column)
     }
@@ -274,7 +270,6 @@ impl Row {
         if is_null { Ok(None) } else { self.read().map(Some) }
     }
 
-    /// Reads an actor from the columns of its kind and its id.
     pub(crate) fn actor(&self, [kind, id]: [&str; 2]) -> Result<Option<Actor>, IndexError> {
         let stored = self.get::<Option<String>>(kind)?.zip(self.get::<Option<String>>(id)?);
         let actor = stored.map(|(kind, id)| {
@@ -303,7 +298,6 @@ fn undecodable(column: impl Display, source: BoxDynError) -> sqlx::Error {
     sqlx::Error::ColumnDecode { index, source }
 }
 
-/// A type that is read from a row.
 pub(crate) trait FromRow: Sized {
     fn from_row(row: &Row) -> Result<Self, IndexError>;
 }

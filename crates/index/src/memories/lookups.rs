@@ -1,5 +1,5 @@
-//! Look-ups of one memory each. Those that wait for the database travel together,
-//! across stores and tenants: one statement has the tenant of each.
+//! Look-ups of one memory each. Waiting look-ups share a statement, also across stores
+//! and tenants; the statement names the tenant of each.
 
 use std::hash::Hash;
 use std::slice;
@@ -13,12 +13,11 @@ use crate::database::{Backend, BatchRules, Batches, Database, FromRow, Role, Row
 use crate::model::{FoundMemory, Lookup};
 use crate::{IndexError, postgres, sqlite};
 
-/// The names of the calls.
 const HEADS: &str = "heads";
 const MEMORIES: &str = "memories_by_id";
 
-/// A second batch takes a second connection, and makes both smaller, which costs more.
-/// It is for the time in which the first does not come back.
+/// A second batch at the same time takes a second connection and makes both batches
+/// smaller, which costs more. So it begins only if the first batch does not return.
 const fn rules<J, T>() -> BatchRules<J, Found<T>> {
     BatchRules {
         jobs: 16,
@@ -36,25 +35,24 @@ pub(crate) struct Place {
     pub(crate) path: Option<MemoryPath>,
 }
 
-/// A place whose target is wanted.
 #[derive(Debug)]
 pub(crate) struct HeadAt {
     pub(crate) place: Place,
-    /// The most entries that are wanted of a directory.
+    /// Maximum number of entries to read of a directory.
     pub(crate) max_entries: u64,
 }
 
-/// A memory that is wanted by its id.
 #[derive(Debug)]
 pub(crate) struct MemoryAt {
     pub(crate) store: StoreKey,
     pub(crate) memory_id: MemoryId,
 }
 
-/// What a look-up found; `None`: no such store.
+/// The result of a look-up; `None`: no such store.
 type Found<T> = Result<Option<T>, IndexError>;
 
-/// What look-ups of paths want. A listing takes longer, so nothing else waits for it.
+/// The kinds of look-ups by path. A listing takes longer, so other look-ups do not share
+/// its batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Wanted {
     Head,
@@ -69,7 +67,7 @@ pub(super) struct Lookups {
 }
 
 impl Place {
-    /// The path as that of a directory.
+    /// The path, as that of a directory.
     pub(crate) fn directory(&self) -> DirPath {
         self.path.as_ref().map_or_else(DirPath::root, MemoryPath::as_dir)
     }
@@ -84,7 +82,6 @@ impl Lookups {
         }
     }
 
-    /// The target of a path, with the entries of a directory.
     pub(super) async fn head(&self, at: HeadAt) -> Found<Lookup> {
         if let Backend::Sqlite(index) = self.database.backend()
             && let Some(found) = index.known().target(&at)
@@ -109,7 +106,6 @@ fn answered<T>(answer: Result<Found<T>, Unanswered>) -> Found<T> {
     })
 }
 
-/// Looks up all jobs in one call.
 type LookUp<J, T> = for<'a> fn(&'a Database, &'a [J]) -> BoxFuture<'a, Result<Vec<Answer<T>>, IndexError>>;
 
 fn batches<K, J, T>(database: &Database, call: &'static str, look_up: LookUp<J, T>) -> Batches<K, J, Found<T>>
@@ -123,7 +119,7 @@ where
         let database = database.clone();
         async move {
             match look_up(&database, &jobs).await {
-                // One of them may be at fault.
+                // One look-up may be the cause, so each one then runs by itself.
                 Err(IndexError::Database(error)) if jobs.len() > 1 => {
                     tracing::warn!(error = %error, "index.{call}: a batch was refused; its look-ups are made one by one");
                     let mut answers = Vec::with_capacity(jobs.len());
@@ -139,10 +135,10 @@ where
     })
 }
 
-/// The row of one job of a batch.
+/// The row of one job of a batch; `element` is the index of the job.
 pub(crate) struct Answer<T> {
     element: u64,
-    /// A row that cannot be read is the failure of its job only.
+    /// A row that cannot be read fails only its own job.
     row: Result<T, IndexError>,
 }
 
@@ -153,13 +149,14 @@ impl<T: FromRow> FromRow for Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// What was found, and the job that it answers.
+    /// The job that the row answers, and the result.
     pub(crate) fn with_job<'a, J>(&'a mut self, jobs: &'a [J]) -> Option<(&'a J, &'a mut T)> {
         let job = jobs.get(usize::try_from(self.element).ok()?)?;
         Some((job, self.row.as_mut().ok()?))
     }
 
-    /// The same answer for jobs that were sent in another order.
+    /// Translates the index of the job, after jobs were sent in the given order of their
+    /// indexes.
     pub(crate) fn at(self, order: &[usize]) -> Self {
         let sent = usize::try_from(self.element).ok();
         let job = sent.and_then(|sent| order.get(sent));
@@ -167,7 +164,7 @@ impl<T> Answer<T> {
     }
 }
 
-/// One answer for each of `count` jobs. A failure is that of all of them.
+/// One answer for each of `count` jobs. If the read failed, every job gets the error.
 pub(crate) fn answers_of<T>(read: Result<Vec<Answer<T>>, IndexError>, count: usize) -> Vec<Found<T>> {
     match read {
         Ok(rows) => {

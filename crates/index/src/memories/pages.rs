@@ -1,4 +1,4 @@
-//! Pages of a store's memories. On SQLite, first pages are known until they change.
+//! Pages of a store's memories. On SQLite, first pages are cached until they change.
 
 use keepsake_core::{StoreId, TenantId};
 use sqlx::SqlSafeStr;
@@ -9,7 +9,7 @@ use crate::listing::Span;
 use crate::model::{Depth, Expiry, MemoryItem, MemoryListing, MemoryPage, StoreState};
 use crate::{IndexError, postgres, sqlite};
 
-/// A first page that is wanted of the memories below a place.
+/// A request for the first page of the memories below a place.
 #[derive(Debug)]
 pub(crate) struct PageAt {
     pub(crate) place: Place,
@@ -26,7 +26,7 @@ struct ItemRow {
 }
 
 impl PageAt {
-    /// What is wanted of the place.
+    /// The key of the page among the pages of its place.
     pub(crate) const fn wanted(&self) -> (Depth, u32) {
         (self.depth, self.limit)
     }
@@ -50,9 +50,6 @@ impl Memories {
     ///
     /// Reads about as many rows as it returns, however many memories are below the
     /// directory.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list(
         &self,
         tenant_id: TenantId,
@@ -60,7 +57,8 @@ impl Memories {
         listing: &MemoryListing,
     ) -> Result<Option<MemoryPage>, IndexError> {
         let known = match self.database.backend() {
-            // A reader of a whole store needs each later page once, and would displace answers.
+            // A reader of a whole store needs each later page once; caching these would
+            // displace other answers.
             Backend::Sqlite(index) if listing.after.is_none() => index.known(),
             _ => return self.read_page(tenant_id, store_id, listing).await,
         };

@@ -7,21 +7,18 @@ use std::str::FromStr;
 use keepsake_core::{Actor, ApiKeyId, ErasureId, SessionId, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
-/// The actor of an audited action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Auditor {
     /// The holder of the operator's token.
     Operator,
     /// An operator's command that accesses the database directly.
     OperatorCli,
-    /// A credential of the tenant.
     Credential(Actor),
-    /// One of Keepsake's jobs.
     Job,
 }
 
 impl Auditor {
-    /// The tenant's credential; `None` for the operator and jobs.
+    /// `None` for the operator and jobs.
     pub const fn actor(&self) -> Option<&Actor> {
         match self {
             Self::Credential(actor) => Some(actor),
@@ -76,21 +73,17 @@ pub struct UnknownAuditor;
 /// An audited action, written in the same transaction as the action itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audited {
-    /// The id of the entry.
     pub id: Uuid,
-    /// The time of the action.
     pub at: Timestamp,
-    /// The actor.
     pub by: Auditor,
     /// Maximum number of entries per day (UTC) by the tenant's credentials; `None`: no
     /// limit.
     pub entries_per_day: Option<u64>,
 }
 
-/// The object of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditObject {
-    /// The object's id; the action determines its kind.
+    /// The action determines the kind of the object.
     pub id: Uuid,
     /// The store that contains the object or that the action concerns; `None` if the
     /// object is a store.
@@ -120,29 +113,20 @@ impl AuditObject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OverQuota {
     /// The tenant's credentials have used up today's audit entries.
-    AuditEntries {
-        /// The limit.
-        limit: u64,
-    },
-    /// The tenant would have too many sessions.
+    AuditEntries { limit: u64 },
     Sessions {
-        /// The number of sessions it would have.
+        /// Sessions that the tenant would have.
         count: u64,
-        /// The limit.
         limit: u64,
     },
-    /// The descriptions of the tenant's sessions would be too large.
     SessionBytes {
-        /// The size they would have together.
+        /// Bytes of the descriptions of the tenant's sessions, with the change.
         size_bytes: u64,
-        /// The limit.
         limit_bytes: u64,
     },
-    /// The tenant would have too many API keys.
     ApiKeys {
-        /// The number of keys it would have.
+        /// API keys that the tenant would have.
         count: u64,
-        /// The limit.
         limit: u64,
     },
 }
@@ -188,25 +172,21 @@ pub(crate) fn job_action(job: &str, is_dry_run: bool) -> String {
     format!("job.{done}.{job}")
 }
 
-/// An entry of the audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Its id.
     pub id: Uuid,
-    /// The time of the action.
     pub at: Timestamp,
-    /// The actor, as [`Auditor`] is displayed.
+    /// The text of an [`Auditor`].
     pub actor: String,
-    /// The action, by the name of its [`AuditAction`].
+    /// The name of an [`AuditAction`].
     pub action: String,
-    /// The id of the object; the action determines its kind.
+    /// The action determines the kind of the object.
     pub object_id: Option<Uuid>,
     /// The store that contains the object or that the action concerns; `None` if the
     /// object is a store.
     pub store_id: Option<StoreId>,
 }
 
-/// The kind of object that an action is about.
 pub fn audit_object_type(action: &str) -> &str {
     action.split('.').next().unwrap_or_default()
 }
@@ -243,16 +223,13 @@ pub struct AuditListing {
     pub from: Option<Timestamp>,
     /// Written at or before this time.
     pub to: Option<Timestamp>,
-    /// Only this action.
     pub action: Option<AuditAction>,
     /// Only actions of this actor: an API key, a session, or the subject of a token of
     /// a user or a service account.
     pub actor_id: Option<String>,
-    /// Only actions on this object.
     pub object_id: Option<Uuid>,
     /// The last entry of the previous page.
     pub before: Option<AuditPlace>,
-    /// Maximum number of entries.
     pub limit: u32,
 }
 

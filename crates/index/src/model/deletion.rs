@@ -20,15 +20,11 @@ keepsake_core::named_enum! {
 /// The report of a tenant's deletion, which outlives the tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantDeletion {
-    /// The tenant.
     pub tenant_id: TenantId,
-    /// The state.
     pub state: DeletionState,
-    /// When the operator requested it.
     pub requested_at: Timestamp,
     /// The time after which no earlier request can still be running.
     pub settles_at: Option<Timestamp>,
-    /// When it finished.
     pub ended_at: Option<Timestamp>,
     /// Rows removed, by table.
     pub rows: BTreeMap<String, u64>,
@@ -38,7 +34,6 @@ pub struct TenantDeletion {
     pub blob_bytes: u64,
     /// The last blob included in the counts.
     pub blob_cursor: Option<BlobKey>,
-    /// The counts of older object versions.
     pub object_versions: VersionCounts,
 }
 

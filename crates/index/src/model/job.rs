@@ -7,26 +7,19 @@ use uuid::Uuid;
 /// The latest read of one memory, as the flush writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRow {
-    /// The tenant.
     pub tenant_id: TenantId,
-    /// The store.
     pub store_id: StoreId,
-    /// The memory.
     pub memory_id: MemoryId,
-    /// When it was last read.
     pub read_at: Timestamp,
-    /// The actor of that read.
     pub read_by: Actor,
 }
 
 /// A blob that is due for deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueDeletion {
-    /// Its key.
     pub key: BlobKey,
     /// The number of earlier attempts.
     pub attempts: u32,
-    /// The reason of its deletion.
     pub reason: DeletionReason,
 }
 
@@ -64,34 +57,28 @@ impl DeletionReason {
 /// The fence of a run's lease: writes are refused once another run holds the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunFence {
-    /// The job.
     pub job: &'static str,
-    /// The fence of the lease.
     pub fence: i64,
 }
 
 /// A position in the order of a job's runs: start time and slot.
 pub type RunPlace = (Timestamp, Timestamp);
 
-/// The record of a run of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobRun {
     /// The slot, which identifies the run among the job's runs.
     pub slot: Timestamp,
-    /// When it started or was last resumed.
+    /// When the run started or was last resumed.
     pub started_at: Timestamp,
-    /// When it ended; `None`: it is running, or was interrupted.
+    /// `None`: the run has not ended, or was interrupted.
     pub ended_at: Option<Timestamp>,
-    /// Whether it is running: it has not ended, and still holds the lease.
+    /// Whether the run has not ended and still holds the lease.
     pub is_running: bool,
     /// Whether it was started by hand instead of by the schedule.
     pub by_hand: bool,
-    /// Whether it was a dry run.
     pub is_dry_run: bool,
     /// The replica that last ran it; `None` for runs of earlier versions.
     pub owner: Option<Uuid>,
-    /// Its counts.
     pub counts: Option<Value>,
-    /// The error, if it failed.
     pub error: Option<String>,
 }

@@ -15,42 +15,32 @@ use crate::search::SearchRow;
 /// A live memory's current state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// The memory.
     pub memory_id: MemoryId,
-    /// Its path.
     pub path: MemoryPath,
-    /// Its current version.
     pub version_id: VersionId,
-    /// That version's sequence number in the store.
+    /// The sequence number of `version_id` in the store.
     pub seq: i64,
     /// The version that introduced the content; names the blob.
     pub blob_id: VersionId,
-    /// Bytes of the content.
     pub size_bytes: u64,
-    /// SHA-256 of the content.
     pub sha256: ContentHash,
     /// The claim of a replica that wants to edit the memory next.
     pub claim: Option<Claim>,
 }
 
-/// The new state of a memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadChange {
-    /// Its path.
     pub path: MemoryPath,
     /// The version that names the content's blob: the change's own version, or the
     /// previous blob if the content is unchanged.
     pub blob_id: VersionId,
-    /// Bytes of the content.
     pub size_bytes: u64,
-    /// SHA-256 of the content.
     pub sha256: ContentHash,
     /// The content, if the commit writes it into the index; `None` if it is unchanged or
     /// in an object store.
     pub content: Option<Content>,
-    /// The content's first line; `None` if the content is unchanged.
+    /// `None` if the content is unchanged.
     pub first_line: Option<String>,
-    /// The change of the time at which the memory expires.
     pub expiry: ExpiryChange,
     /// The content's search terms; `None` if the content is unchanged.
     pub search: Option<SearchRow>,
@@ -65,27 +55,19 @@ impl HeadChange {
 /// A replica's claim: other replicas let its edit of the memory go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// The claiming replica.
     pub replica: Uuid,
-    /// When the claim expires.
     pub until: Timestamp,
 }
 
-/// The result of a lookup by path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lookup {
-    /// The store.
     pub store: StoreState,
-    /// The target of the path.
     pub target: Target,
 }
 
-/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Nothing.
     Missing,
-    /// A memory.
     Memory(Head),
     /// A directory, implied by the memories below it; the root always exists.
     Directory(Directory),
@@ -109,18 +91,14 @@ pub struct Directory {
 pub struct Entry {
     /// The API path; the path of a directory ends in `/`.
     pub path: String,
-    /// Whether it is a directory.
     pub is_directory: bool,
     /// Bytes of the file, or of all files below the directory.
     pub size_bytes: u64,
 }
 
-/// Several memories, and the directories at some paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMemories {
-    /// The store.
     pub store: StoreState,
-    /// The expiry of the store's memories.
     pub expiry: Expiry,
     /// The memories that exist or existed, by their ids.
     pub memories: HashMap<MemoryId, FoundMemory>,
@@ -133,19 +111,19 @@ pub struct FoundMemories {
 pub struct Replayed {
     /// Hash of the request; reusing the key with another request is an error.
     pub request_sha256: [u8; 32],
-    /// The last version that it created, or left as it was.
+    /// The last version that the call created, or the version that it left unchanged.
     pub seq: Option<i64>,
-    /// The memory or store that it created or changed first.
+    /// The memory or store that the call created or changed first.
     pub object_id: Option<Uuid>,
-    /// What became of each operation of a batch, or that the version was left as it was.
+    /// The result of each operation of a batch, or `KEPT`.
     pub results: Option<String>,
 }
 
-/// The results of a call that made no version, and left `seq` as it was.
+/// The `results` of a call that created no version, and whose `seq` is the existing one.
 pub(crate) const KEPT: &str = "kept";
 
 impl Replayed {
-    /// Whether the call left the version as it was.
+    /// Whether the call created no version.
     pub fn is_kept(&self) -> bool {
         self.results.as_deref() == Some(KEPT)
     }
@@ -171,13 +149,11 @@ impl Replayed {
 /// A live memory with everything that the API shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// Its current state.
     pub head: Head,
     /// Whether it never expires.
     pub is_pinned: bool,
     /// When it expires even if it is used, unless it is pinned.
     pub expires_at: Option<Timestamp>,
-    /// When it was created.
     pub created_at: Timestamp,
     /// When its path, content or existence last changed.
     pub updated_at: Timestamp,
@@ -190,20 +166,14 @@ pub struct Memory {
 /// A lookup of a memory by id, in an existing store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMemory {
-    /// The store.
     pub store: StoreState,
-    /// The expiry of its memories.
     pub expiry: Expiry,
-    /// The target of the id.
     pub target: MemoryTarget,
 }
 
-/// The target of a memory's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryTarget {
-    /// The store has no such memory.
     Missing,
-    /// A live memory.
     Live(Memory),
     /// A deleted memory with retained versions.
     Deleted {
@@ -211,7 +181,6 @@ pub enum MemoryTarget {
         version_id: VersionId,
         /// When the memory was created.
         created_at: Timestamp,
-        /// Whether the memory was pinned.
         is_pinned: bool,
         /// When it was last read, as far as reads are flushed.
         last_read_at: Option<Timestamp>,
@@ -220,7 +189,6 @@ pub enum MemoryTarget {
     },
 }
 
-/// The depth of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// Every memory below the directory.
@@ -233,33 +201,23 @@ pub enum Depth {
 /// A page of a store's memories, in byte order of their paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryListing {
-    /// The directory.
     pub below: DirPath,
-    /// The depth.
     pub depth: Depth,
     /// The path of the last item of the previous page; a directory's path ends in `/`.
     pub after: Option<String>,
-    /// Maximum number of items.
     pub limit: u32,
 }
 
-/// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryPage {
-    /// The store.
     pub store: StoreState,
-    /// The expiry of its memories.
     pub expiry: Expiry,
-    /// The items.
     pub items: Vec<MemoryItem>,
 }
 
-/// One item of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryItem {
-    /// A memory.
     Memory {
-        /// The memory's state.
         memory: Box<Memory>,
         /// The first line, cut for listings.
         first_line: String,
@@ -288,17 +246,14 @@ pub struct ExpiryChange {
     pub expires_at: Option<ExpiresAt>,
 }
 
-/// The expiry time of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpiresAt {
-    /// It has none.
     Never,
     /// It expires at this time, even if it is used.
     Time(Timestamp),
 }
 
 impl ExpiryChange {
-    /// A change of only the pin.
     pub const fn pinned(is_pinned: bool) -> Self {
         Self { is_pinned: Some(is_pinned), expires_at: None }
     }
@@ -309,7 +264,6 @@ impl ExpiryChange {
             && self.expires_at.is_none_or(|at| at.time() == memory.expires_at)
     }
 
-    /// The memory after the change.
     #[must_use]
     pub fn applied_to(&self, memory: Memory) -> Memory {
         Memory {
@@ -327,7 +281,6 @@ impl ExpiryChange {
 }
 
 impl ExpiresAt {
-    /// The time; `None`: it has none.
     pub const fn time(self) -> Option<Timestamp> {
         match self {
             Self::Never => None,
@@ -339,29 +292,22 @@ impl ExpiresAt {
 /// A change of a memory's pin or expiry time; creates no version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
-    /// The store.
     pub store_id: StoreId,
-    /// The memory.
     pub memory_id: MemoryId,
     /// The head that the caller read.
     pub expected: VersionId,
     /// The change. `None` keeps the value at the time of the commit, even if it differs
     /// from the value that the caller read.
     pub expiry: ExpiryChange,
-    /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
-    /// The time of the change.
     pub now: Timestamp,
 }
 
-/// The outcome of a change of a pin or expiry time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinOutcome {
     /// The change was made, or changes nothing.
     Done {
-        /// Whether the memory never expires.
         is_pinned: bool,
-        /// Its expiry time.
         expires_at: Option<Timestamp>,
     },
     /// The same call was made earlier.
@@ -373,8 +319,6 @@ pub enum PinOutcome {
     KeyReused,
     /// The head has changed since the caller read it.
     Stale,
-    /// The store is archived.
     Archived,
-    /// The store does not exist.
     NoStore,
 }

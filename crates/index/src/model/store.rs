@@ -19,7 +19,6 @@ pub struct StoreState {
     pub purge_epoch: i64,
 }
 
-/// The expiry of a store's memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Expiry {
     /// Seconds after which an unread memory expires; `None`: never.
@@ -58,7 +57,6 @@ impl Expiry {
         times.into_iter().flatten().min()
     }
 
-    /// When the period takes effect.
     pub fn in_effect_at(self) -> Option<Timestamp> {
         self.set_at.map(|set_at| set_at.plus(PERIOD_TAKES_EFFECT_AFTER))
     }
@@ -71,54 +69,42 @@ pub struct StoreListing {
     pub created_from: Option<Timestamp>,
     /// Created at or before this time.
     pub created_to: Option<Timestamp>,
-    /// Whether to include archived stores.
     pub include_archived: bool,
-    /// Only these stores.
     pub only: Option<Vec<StoreId>>,
     /// The creation time and id of the last store of the previous page.
     pub after: Option<(Timestamp, StoreId)>,
-    /// Maximum number of stores.
     pub limit: u32,
 }
 
 /// A change of a store; `None` leaves a field unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreChange {
-    /// Its validated name.
+    /// Validated.
     pub name: Option<String>,
-    /// Its description.
     pub description: Option<String>,
     /// Metadata to set, or to remove with `None`.
     pub metadata: Vec<(String, Option<String>)>,
     /// Maximum number of metadata pairs after the change.
     pub metadata_pairs_limit: usize,
-    /// The sensitive-data policy.
     pub policy: Option<SensitiveDataPolicy>,
     /// Seconds after which an unread memory expires; `Some(None)`: never.
     pub expires_unused_after: Option<Option<u64>>,
-    /// The time of the change.
     pub now: Timestamp,
 }
 
-/// The outcome of a change of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUpdate {
-    /// The changed store.
     Done(Store),
     /// The same call was made earlier; the current state of the store.
     Replayed(Store),
     /// The idempotency key was reused with another request.
     KeyReused,
-    /// The store would have too many metadata pairs.
     TooManyPairs {
-        /// The number of pairs it would have.
+        /// Metadata pairs that the store would have.
         count: usize,
     },
-    /// The store is archived.
     Archived,
-    /// A quota of the tenant refuses the change.
     OverQuota(OverQuota),
-    /// The store does not exist.
     NoStore,
 }
 
@@ -133,37 +119,28 @@ pub struct StorePurge {
     pub is_done: bool,
 }
 
-/// A store to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewStore {
-    /// Its id.
     pub store_id: StoreId,
-    /// Its validated name.
+    /// Validated.
     pub name: String,
-    /// Its description, empty when unset.
+    /// Empty when unset.
     pub description: String,
-    /// Its metadata, a JSON object of strings.
+    /// A JSON object of strings.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// Its sensitive-data policy.
     pub policy: SensitiveDataPolicy,
     /// Seconds after which an unread memory expires.
     pub expires_unused_after: Option<u64>,
-    /// The creation time.
     pub created_at: Timestamp,
 }
 
-/// A store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
-    /// Its id.
     pub store_id: StoreId,
-    /// Its name.
     pub name: String,
-    /// Its description, empty when unset.
+    /// Empty when unset.
     pub description: String,
-    /// Its metadata.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// Its sensitive-data policy.
     pub policy: SensitiveDataPolicy,
     /// Seconds after which an unread memory expires.
     pub expires_unused_after: Option<u64>,
@@ -171,20 +148,17 @@ pub struct Store {
     pub memory_count: u64,
     /// Bytes of the live memories.
     pub live_bytes: u64,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When its name, description, metadata or archived state last changed.
+    /// When the name, description, metadata or archived state last changed.
     pub updated_at: Timestamp,
-    /// When a memory of it last changed; `None`: never.
+    /// When a memory of the store last changed; `None`: never.
     pub last_version_at: Option<Timestamp>,
-    /// When it was archived; an archived store refuses new content.
+    /// An archived store refuses new content.
     pub archived_at: Option<Timestamp>,
 }
 
-/// The outcome of the creation of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreCreation {
-    /// The store was created.
     Created,
     /// The same call created this store earlier.
     Replayed {
@@ -193,27 +167,21 @@ pub enum StoreCreation {
     },
     /// The idempotency key was reused with another request.
     KeyReused,
-    /// The tenant has reached its limit of stores.
     TooMany {
-        /// The tenant's number of stores.
+        /// Stores that the tenant has.
         count: u64,
     },
-    /// Another quota refuses it.
     OverQuota(OverQuota),
-    /// The tenant does not exist.
     NoTenant,
 }
 
-/// The outcome of a request for a byte grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
-    /// The store has the requested grant.
     Granted,
     /// The tenant's limit refuses the grant.
     Refused {
         /// The bytes that the tenant would hold.
         wanted_bytes: u64,
     },
-    /// The store does not exist.
     NoStore,
 }

@@ -64,41 +64,32 @@ keepsake_core::named_enum! {
     }
 }
 
-/// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
-    /// Its id.
     pub tenant_id: TenantId,
     /// The operator's external id for the tenant, unique if set.
     pub external_id: Option<String>,
     /// A name for people.
     pub name: String,
-    /// The status.
     pub status: TenantStatus,
     /// The tenant's overrides of the configured limits.
     pub limits: LimitOverrides,
-    /// When the tenant was created.
     pub created_at: Timestamp,
 }
 
 /// A change of a tenant; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantChange {
-    /// A name for people.
     pub name: Option<String>,
     /// The operator's external id for the tenant; `Some(None)` removes it.
     pub external_id: Option<Option<String>>,
     /// Limits to set by name; null restores the configured value.
     pub limits: Map<String, Value>,
-    /// The status.
     pub status: Option<TenantStatus>,
 }
 
 impl TenantChange {
-    /// Applies the change to a tenant, at the time `now`.
-    ///
-    /// # Errors
-    /// The limits are invalid.
+    /// Fails if the changed limits are invalid.
     pub fn applied_to(&self, tenant: &Tenant, now: Timestamp) -> Result<Tenant, serde_json::Error> {
         let mut changed = tenant.clone();
         if let Some(name) = &self.name {
@@ -121,7 +112,6 @@ impl TenantChange {
         Ok(changed)
     }
 
-    /// The audit action of the change.
     pub(crate) const fn action(&self) -> AuditAction {
         match self.status {
             Some(TenantStatus::Suspended) => AuditAction::TenantSuspended,
@@ -131,16 +121,12 @@ impl TenantChange {
     }
 }
 
-/// The outcome of a change of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TenantUpdate {
-    /// The changed tenant.
     Done(Box<Tenant>),
-    /// Another tenant has this external id.
     ExternalIdTaken,
     /// The tenant is being deleted and cannot change.
     Deleting,
-    /// The tenant does not exist.
     NoTenant,
 }
 
@@ -170,37 +156,26 @@ pub struct TenantUsage {
 /// An API key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its id.
     pub api_key_id: ApiKeyId,
-    /// The tenant that owns it.
     pub tenant_id: TenantId,
-    /// A name for people.
     pub name: String,
-    /// Its scopes.
     pub scopes: Vec<Scope>,
-    /// The stores it is restricted to; `None`: all stores.
+    /// The stores that the key is restricted to; `None`: all stores.
     pub store_ids: Option<Vec<StoreId>>,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// An API key and its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedKey {
-    /// The key.
     pub key: ApiKey,
-    /// When it was last used, accurate to a few minutes.
+    /// Accurate to a few minutes.
     pub last_used_at: Option<Timestamp>,
-    /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// The outcome of the creation of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyCreation {
-    /// The key was created.
     Created,
     /// The same call created this key earlier.
     Replayed {
@@ -211,7 +186,6 @@ pub enum KeyCreation {
     KeyReused,
     /// The key that authenticated the call was revoked.
     MakerRevoked,
-    /// A quota of the tenant refuses it.
     OverQuota(OverQuota),
     /// The tenant does not exist, or is being deleted.
     NoTenant,
@@ -220,9 +194,7 @@ pub enum KeyCreation {
 /// A reference to a tenant in a token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TenantName {
-    /// By its id.
     Id(TenantId),
-    /// By the operator's external id.
     External(String),
 }
 
@@ -234,44 +206,30 @@ impl TenantName {
     }
 }
 
-/// The current status and limits of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantStanding {
-    /// Its id.
     pub tenant_id: TenantId,
-    /// The status.
     pub status: TenantStatus,
     /// The tenant's overrides of the configured limits.
     pub limits: LimitOverrides,
 }
 
-/// A use of an API key by a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyUse {
-    /// The tenant that owns the key.
     pub tenant_id: TenantId,
-    /// The key.
     pub api_key_id: ApiKeyId,
-    /// The time of the request.
     pub used_at: Timestamp,
 }
 
-/// The tenant and permissions of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// The tenant it belongs to.
     pub tenant_id: TenantId,
-    /// The key.
     pub api_key_id: ApiKeyId,
-    /// Its scopes.
     pub scopes: Vec<Scope>,
-    /// The stores it is restricted to; `None`: all stores.
+    /// The stores that the key is restricted to; `None`: all stores.
     pub store_ids: Option<Vec<StoreId>>,
-    /// When it expires.
     pub expires_at: Option<Timestamp>,
-    /// Whether it was revoked.
     pub is_revoked: bool,
-    /// The status of its tenant.
     pub tenant_status: TenantStatus,
     /// The tenant's overrides of the configured limits.
     pub limits: LimitOverrides,

@@ -1,6 +1,6 @@
-//! Commits: one call of the function `put_content` for the most frequent kind, else of
-//! `commit_changes`, which also returns the reason of a refusal. Several puts take one
-//! call of `put_contents`.
+//! Commits on Postgres. A put is one call of the function `put_content`, and several puts
+//! share one call of `put_contents`. Any other commit is one call of `commit_changes`,
+//! which also returns the reason of a refusal.
 
 use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, TenantId};
 use uuid::Uuid;
@@ -115,16 +115,16 @@ impl<'a> DirectoryColumns<'a> {
     }
 }
 
-/// The bytes of contents and search terms of a batch, at most: a call that is sent again
-/// on another connection is in memory twice.
+/// Maximum bytes of contents and search terms in a batch. A call that is sent again on
+/// another connection is in memory twice.
 const MAX_BATCH_BYTES: usize = 2 << 20;
 
-/// Whether one call may make this commit and others: it is a put.
+/// Whether the commit is a put, which one call may make together with others.
 pub(crate) fn is_put(commit: &Commit) -> bool {
     put_of(commit).is_some()
 }
 
-/// Whether a commit goes together with others, which only puts do.
+/// Whether `next` may share a call with `batch`; only puts share calls.
 pub(crate) fn joins(batch: &[StoreCommit], next: &StoreCommit) -> bool {
     let may_join = |commit: &StoreCommit| commit.batching != Batching::Never && is_put(&commit.commit);
     let bytes: usize = batch.iter().chain([next]).map(|commit| bytes_of(&commit.commit)).sum();
@@ -140,8 +140,8 @@ fn bytes_of(commit: &Commit) -> usize {
     bytes.sum()
 }
 
-/// Executes commits that [`joins`] put together; a failure or refusal of one does not
-/// affect the others.
+/// Executes commits that [`joins`] put together. A failure or refusal of one commit does
+/// not affect the others.
 pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
     match commits {
         [commit] => vec![commit_one(database, commit).await],
@@ -149,7 +149,6 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
     }
 }
 
-/// Executes one commit in one transaction.
 async fn commit_one(database: &Database, commit: &StoreCommit) -> Made {
     let StoreCommit { tenant_id, commit, batching } = commit;
     let role = Role::Tenant(*tenant_id);
@@ -167,7 +166,6 @@ async fn commit_one(database: &Database, commit: &StoreCommit) -> Made {
     commit_changes(&mut tx, *tenant_id, commit).await.map(Attempt::Done)
 }
 
-/// Executes a commit, by itself or as a part of a transaction.
 pub(crate) async fn commit_changes(
     tx: &mut Tx,
     tenant_id: TenantId,
@@ -220,7 +218,7 @@ pub(crate) async fn commit_changes(
         .await
 }
 
-/// Binds the parameters with which both functions begin.
+/// Binds the first parameters, which both functions share.
 fn bind_shared<'t>(query: Query<'t>, tenant_id: TenantId, commit: &Commit) -> Query<'t> {
     let idempotency = commit.idempotency.as_ref();
     query
@@ -388,10 +386,10 @@ impl<'a> PutColumns<'a> {
     }
 }
 
-/// Executes puts in one call.
 async fn put_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
     let made = match put_all_of(database, commits).await {
-        // A statement that Postgres refuses has made no commit, and one of them may be at fault.
+        // Postgres refused the statement, so no commit was made. One of them may be the
+        // cause, so each one then runs by itself.
         Err(IndexError::Database(error)) => {
             tracing::warn!(error = %error, "index.commit: a batch was refused; its commits are made one by one");
             Ok(Vec::new())
@@ -406,8 +404,9 @@ async fn put_all_of(
     database: &Database,
     commits: &[StoreCommit],
 ) -> Result<Vec<Answer<Attempt>>, IndexError> {
-    // Idempotency keys are all that two batches wait for: in one order, so that no two
-    // batches wait for each other. Puts of a store are side by side, for one lock of it.
+    // Batches wait for each other only over idempotency keys, so every batch takes the
+    // keys in the same order. Puts of one store are adjacent, so that the store is locked
+    // once.
     let mut order: Vec<usize> = (0..commits.len()).collect();
     order.sort_by_key(|&job| {
         let StoreCommit { tenant_id, commit, .. } = &commits[job];
@@ -462,7 +461,7 @@ async fn put_all_of(
     Ok(answers.into_iter().map(|answer| answer.at(&order)).collect())
 }
 
-/// By how much the visible children of a new path's directory change.
+/// The change of the number of visible children in the directory of the new path.
 fn children_of(plan: &CommitPlan, after: &HeadChange) -> i64 {
     let delta = plan.directories.get(&after.path.parent());
     delta.map(|delta| delta.visible_children).unwrap_or_default()

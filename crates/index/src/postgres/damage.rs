@@ -31,8 +31,8 @@ const CHECK_INDEX: &str = "SELECT bt_index_check(CAST(CAST($1 AS oid) AS regclas
 /// Maximum number of messages, as on SQLite.
 const MAX_MESSAGES: usize = 100;
 
-/// What is damaged, in Postgres's words; empty: every row of every table was read, with
-/// its large values, and every index was checked that can be.
+/// The damage, in Postgres's messages. Empty: every row of every table was read, with its
+/// large values, and every index that can be checked was checked.
 ///
 /// Rows that are written meanwhile may not be read.
 pub(crate) async fn find(database: &Database) -> Result<Vec<String>, IndexError> {
@@ -78,10 +78,8 @@ async fn read_rows(
     Ok(())
 }
 
-/// Adds the error of a statement to the damage.
-///
-/// # Errors
-/// An error after which the statement may succeed later.
+/// Adds the error of a statement to the damage. Fails with an error after which the
+/// statement may succeed later.
 fn note<T>(answer: Result<T, IndexError>, place: &str, damage: &mut Vec<String>) -> Result<(), IndexError> {
     match answer {
         Ok(_) => {}

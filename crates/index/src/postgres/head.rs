@@ -38,7 +38,6 @@ pub(crate) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
     query.bind_array(max_entries)
 }
 
-/// Memories by their ids.
 pub(crate) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
     let [tenants, stores] = columns(wanted.iter().map(|at| at.store));
     let ids: Vec<_> = wanted.iter().map(|at| at.memory_id.uuid()).collect();
@@ -46,7 +45,6 @@ pub(crate) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
     query.bind_array(ids)
 }
 
-/// The columns of tenants and stores.
 fn columns(stores: impl Iterator<Item = StoreKey>) -> [Vec<Uuid>; 2] {
     let (tenants, stores) = stores.map(|store| (store.tenant_id.uuid(), store.store_id.uuid())).unzip();
     [tenants, stores]

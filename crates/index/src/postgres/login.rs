@@ -1,11 +1,10 @@
-//! How connections get their role and settings: from their session, or from the role
-//! that they log in as.
+//! How connections get their role and settings: by statements, or by the login itself.
 //!
-//! The simple way is one login, which may be the owner's: each new connection sends
-//! `SET ROLE` and `SET`. They last as long as the session, and behind a pooler in
-//! transaction mode the next transaction belongs to another client's session. A
-//! login as the role itself, which brings its settings (`ALTER ROLE … SET`), sends
-//! nothing and works there too.
+//! With a single login, which may be the owner's, each new connection sends `SET ROLE`
+//! and `SET`. These last as long as the session, so they fail behind a pooler in
+//! transaction mode, where the next transaction uses another client's session. A login as
+//! the role itself brings the role's settings (`ALTER ROLE … SET`), sends nothing, and
+//! works there too.
 
 use std::time::Duration;
 
@@ -14,12 +13,11 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 use crate::IndexError;
 
-/// What the connections of a pool run as.
+/// The role and settings of a pool's connections.
 #[derive(Debug)]
 pub(super) struct Profile {
-    /// The setting with its URL.
+    /// The configuration setting that contains the URL.
     key: &'static str,
-    /// The role, which decides what they may access.
     role: &'static str,
     /// Names and values, as Postgres displays them.
     settings: &'static [(&'static str, &'static str)],
@@ -53,14 +51,14 @@ pub(super) const JOBS: Profile = Profile {
     settings: &[("idle_in_transaction_session_timeout", "10s"), ("lock_timeout", "1min")],
 };
 
-/// A role without this setting could occupy a connection with one statement.
+/// Without this setting, one statement could occupy a connection of the role without
+/// limit.
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
 
-/// How often the backends of two connections are compared: under load, a pooler does
-/// not always give both the same one.
+/// How often the backends of two connections are compared: under load, a pooler does not
+/// always give both connections the same one.
 const COMPARISONS: u32 = 4;
 
-/// The role and the settings of a new connection.
 #[derive(Debug)]
 struct Seen {
     backend: i32,
@@ -73,12 +71,12 @@ const SEE: &str = "SELECT pg_backend_pid() AS backend, current_user::text AS rol
     ARRAY(SELECT current_setting(name) FROM unnest($1::text[]) WITH ORDINALITY AS wanted(name, position) \
           ORDER BY position) AS settings";
 
-/// How a URL logs in, and a connection that was opened to find out.
+/// How a URL logs in, and the connection that was opened to find out.
 pub(super) struct Login {
     pub(super) connection: PgConnection,
     /// Whether the role and its settings come with the login.
     pub(super) is_role: bool,
-    /// Whether a pooler in transaction mode is between.
+    /// Whether there is a pooler in transaction mode.
     pub(super) is_shared: bool,
 }
 
@@ -95,11 +93,8 @@ impl Profile {
         session
     }
 
-    /// Finds out how a URL logs in.
-    ///
-    /// # Errors
-    /// [`IndexError::UnsuitablePooler`] if the session is not the connection's own, and
-    /// is needed; [`IndexError::Unavailable`].
+    /// Finds out how a URL logs in. Fails with [`IndexError::UnsuitablePooler`] if a
+    /// pooler shares the session with other clients and the connection needs its own.
     pub(super) async fn look(
         &self,
         options: &PgConnectOptions,

@@ -1,11 +1,11 @@
-//! The index on Postgres.
+//! The index on Postgres. Reads and commits of the request path are database functions
+//! with one round trip each.
 //!
-//! Reads and commits of the request path are database functions with one round trip
-//! each. They set the tenant for their transaction, and row-level security hides
-//! every row from a query without a tenant. There are two roles: connections for
-//! requests run as `keepsake_app`, which sees one tenant at a time; connections for
-//! jobs and the operator run as `keepsake_jobs`, which may access all tenants. No
-//! other state is kept in a session, so a pooler in transaction mode may be between.
+//! The functions set the tenant for their transaction, and row-level security hides every
+//! row from a query without a tenant. Connections for requests run as `keepsake_app`,
+//! which sees one tenant at a time; connections for jobs and the operator run as
+//! `keepsake_jobs`, which may access all tenants. A session keeps no other state, so a
+//! pooler in transaction mode may be in front of Postgres.
 
 pub(crate) mod commit;
 pub(crate) mod damage;
@@ -29,15 +29,13 @@ use login::Login;
 use pool::{Connection, Pool, PoolOptions, Tx};
 pub(crate) use pool::{Failure, is_connection_lost};
 
-/// Connection options.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// URL of the connections for requests.
+    /// For requests.
     pub url: String,
-    /// URL of the connections for jobs and the operator; by default, the URL for
-    /// requests.
+    /// For jobs and the operator; by default, the URL for requests.
     pub jobs_url: Option<String>,
-    /// Maximum number of connections for requests.
+    /// For requests.
     pub max_connections: u32,
     /// How long a request waits for a connection.
     pub acquire_timeout: Duration,
@@ -47,7 +45,6 @@ pub struct PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// The default options for a URL.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -59,7 +56,6 @@ impl PostgresOptions {
     }
 }
 
-/// The index on Postgres.
 #[derive(Debug, Clone)]
 pub struct PostgresIndex {
     /// Requests of tenants.
@@ -71,13 +67,10 @@ pub struct PostgresIndex {
     shared: Pool,
 }
 
-/// Maximum number of connections for jobs.
 const JOBS_CONNECTIONS: u32 = 3;
-/// How long a job waits for the result of one statement.
 const JOBS_CALL_TIMEOUT: Duration = Duration::from_mins(2);
-/// Maximum number of connections for short calls across tenants.
 const SHARED_CONNECTIONS: u32 = 3;
-/// How long a short call waits for a lock, if the session can say so; otherwise, the
+/// How long a short call waits for a lock. Where the session cannot set this, the time
 /// limit of the call applies.
 const SHARED_LOCK_TIMEOUT: &str = "; SET lock_timeout = '5s'";
 /// A migration that waits for a table lock blocks all later statements on the
@@ -91,10 +84,6 @@ const LOCKS_AWAITED_FOR: Duration = Duration::from_mins(10);
 
 impl PostgresIndex {
     /// Connects, and checks that the schema is recent enough.
-    ///
-    /// # Errors
-    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
-    /// [`IndexError::SchemaTooOld`].
     pub async fn connect(options: &PostgresOptions) -> Result<Self, IndexError> {
         let mut login = look(options, &options.url, &login::REQUESTS).await?;
         require_schema(bounded(options, schema_version(&mut login.connection)).await?)?;
@@ -130,20 +119,16 @@ impl PostgresIndex {
         })
     }
 
-    /// Migrates the schema at `url`, which must be the owner's URL; answers what it
-    /// changed.
+    /// `url` must be the owner's URL.
     ///
-    /// Safe to run in several processes at once, and repeatedly. A migration that
-    /// cannot lock a table lets other statements proceed, and retries.
-    ///
-    /// # Errors
-    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`], [`IndexError::Migration`].
+    /// Safe to run in several processes at once, and repeatedly. A migration that cannot
+    /// lock a table lets other statements proceed, and retries.
     pub async fn migrate(url: &str) -> Result<Migrated, IndexError> {
         let options = parse(url)?;
         let mut waited = Duration::ZERO;
         loop {
-            // A new connection for each attempt: a failed one may still hold the
-            // migrations' lock.
+            // A new connection for each attempt: a failed one may still hold the lock of
+            // the migrations.
             let mut connection = connect(&options, MIGRATION_CONNECT_TIMEOUT).await?;
             connection.execute(MIGRATION_SESSION).await?;
             let migrated = migrations::run(&migrations::postgres(), &mut connection).await;
@@ -159,13 +144,12 @@ impl PostgresIndex {
         }
     }
 
-    /// Begins a transaction on the pool of a role.
     pub(crate) async fn begin_as(&self, role: Role) -> Result<Tx, IndexError> {
         let (pool, tenant_id) = self.pool_of(role);
         Ok(pool.begin(tenant_id).await?)
     }
 
-    /// Acquires a connection from the pool of a role, without a transaction.
+    /// Acquires a connection without a transaction.
     pub(crate) async fn acquire_as(&self, role: Role) -> Result<Connection, IndexError> {
         Ok(self.pool_of(role).0.acquire().await?)
     }
@@ -180,15 +164,11 @@ impl PostgresIndex {
     }
 
     /// Checks that the schema is new enough.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn check(&self) -> Result<(), IndexError> {
         let mut connection = self.app.acquire().await?;
         require_schema(connection.run(|raw| Box::pin(schema_version(raw))).await?)
     }
 
-    /// The states of its pools.
     pub(crate) fn pools(&self) -> Vec<PoolState> {
         vec![self.app.state("requests"), self.jobs.state("jobs"), self.shared.state("shared")]
     }
@@ -201,23 +181,17 @@ impl PostgresIndex {
     }
 
     /// Runs a statement without parameters on the pool for requests, for tests.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn execute(&self, statement: &'static str) -> Result<(), IndexError> {
         self.app.acquire().await?.run(|raw| raw.execute(statement)).await?;
         Ok(())
     }
 
     /// Opens a separate connection with the settings of the request pool, for tests.
-    ///
-    /// # Errors
-    /// [`IndexError::Unavailable`].
     pub async fn app_session(&self) -> Result<PgConnection, IndexError> {
         Ok(self.app.connect().await?)
     }
 
-    /// The text that is sent for a statement with lists, for tests.
+    /// The text of a statement with lists as it is sent, for tests.
     pub fn text_of(statement: &str) -> String {
         with_lists(statement, true)
     }
@@ -252,16 +226,14 @@ async fn connect(options: &PgConnectOptions, limit: Duration) -> Result<PgConnec
     Ok(connected.map_err(|error| sqlx::Error::from(Failure::NotConnected(error)))?)
 }
 
-/// Finds out how a URL logs in.
-///
-/// A pool retries every error until its timeout and then reports only the timeout.
-/// This reports the cause immediately.
+/// Reports a failure to connect immediately, with its cause. A pool would retry every
+/// error until its timeout and then report only the timeout.
 async fn look(options: &PostgresOptions, url: &str, profile: &login::Profile) -> Result<Login, IndexError> {
     let connect = parse(url)?.application_name("keepsake");
     bounded(options, profile.look(&connect, options.acquire_timeout)).await
 }
 
-/// Waits for a call as long as for a connection.
+/// Limits a call to the time that a request waits for a connection.
 async fn bounded<T, E: Into<IndexError>>(
     options: &PostgresOptions,
     call: impl Future<Output = Result<T, E>>,

@@ -1,9 +1,8 @@
 //! Connections to Postgres.
 //!
-//! The driver waits for an answer without a bound, and its own pool does too
-//! when a connection comes back to it. Here every wait has a limit, a
-//! connection is checked before it is used, and one whose state is in doubt is
-//! closed:
+//! The driver waits for an answer without a bound, and so does its own pool when a
+//! connection comes back. Here every wait has a limit, a connection is checked before it
+//! is used, and a connection whose state is in doubt is closed:
 //!
 //! - A statement is answered within the call limit, or its connection is closed.
 //! - A connection that was idle, or that was last used before another one broke,
@@ -31,25 +30,20 @@ pub(crate) use connection::{Connection, Tx};
 
 use manager::Manager;
 
-/// How long an idle connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
-/// The interval of the search for idle connections.
 const REAP_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Connection options of a pool, and its time limits.
 #[derive(Debug, Clone)]
 pub(super) struct PoolOptions {
     pub(super) connect: PgConnectOptions,
-    /// Statements that a new connection runs first, if any.
+    /// Statements that a new connection runs first; may be empty.
     pub(super) session: String,
     pub(super) max_connections: u32,
-    /// How long a call waits for a connection.
     pub(super) acquire_timeout: Duration,
-    /// How long a call waits for the result of a statement.
     pub(super) call_timeout: Duration,
 }
 
-/// A pool of connections; cheap to clone.
+/// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Pool {
     connections: managed::Pool<Manager>,
@@ -65,7 +59,7 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool that connects on first use.
+    /// Connects on first use.
     pub(super) fn new(options: PoolOptions) -> sqlx::Result<Self> {
         let (acquire_timeout, call_timeout) = (options.acquire_timeout, options.call_timeout);
         let max_connections = usize::try_from(options.max_connections).unwrap_or(usize::MAX);
@@ -88,7 +82,7 @@ impl Pool {
         self.connections.manager().connect().await
     }
 
-    /// Acquires a connection, which returns to the pool when it is dropped.
+    /// The connection returns to the pool when it is dropped.
     pub(super) async fn acquire(&self) -> sqlx::Result<Connection> {
         self.reap();
         let taken = tokio::time::timeout(self.acquire_timeout, self.connections.get()).await;
@@ -105,17 +99,16 @@ impl Pool {
         }
     }
 
-    /// Begins a transaction, which sees one tenant or, with `None`, everything visible
-    /// to the pool's role. Dropping it rolls it back.
+    /// Begins a transaction, which sees one tenant or, with `None`, everything visible to
+    /// the pool's role. Dropping it rolls it back.
     ///
-    /// This is the only way to begin one. It may be cancelled: a connection counts as
-    /// inside a transaction before `BEGIN` is sent.
+    /// No other function begins a transaction. This one may be cancelled: a connection
+    /// counts as inside a transaction before `BEGIN` is sent.
     pub(super) async fn begin(&self, tenant_id: Option<TenantId>) -> sqlx::Result<Tx> {
         let connection = self.acquire().await?;
         Tx::begin(connection, tenant_id).await
     }
 
-    /// How many connections are in use, and how many calls wait for one.
     pub(super) fn state(&self, pool: &'static str) -> PoolState {
         pool_state(pool, self.connections.status())
     }

@@ -23,7 +23,6 @@ pub const MAX_OPEN_ERASURES: u64 = 20;
 /// The request hash of a record that no longer has one; it matches any request.
 pub(crate) const FORGOTTEN: [u8; 32] = [0; 32];
 
-/// The selection of an erasure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Selector {
@@ -31,7 +30,6 @@ pub enum Selector {
     Store(StoreId),
     /// Every memory of a store that was ever below a directory.
     PathPrefix {
-        /// The store.
         store_id: StoreId,
         /// The directory, ending in `/`.
         below: String,
@@ -66,30 +64,23 @@ impl Selector {
     }
 }
 
-/// An erasure to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewErasure {
-    /// Its id.
     pub erasure_id: ErasureId,
-    /// The selection.
     pub selector: Selector,
-    /// The requester, and the time of the request.
     pub audited: Audited,
 }
 
-/// The outcome of the creation of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErasureCreation {
     /// The erasure was created, and waits for a worker.
     Created,
     /// The same call created this erasure earlier.
     Replayed {
-        /// The erasure.
         erasure_id: ErasureId,
     },
     /// The idempotency key was reused with another request.
     KeyReused,
-    /// The store does not exist.
     NoStore,
     /// The tenant has [`MAX_OPEN_ERASURES`] open erasures.
     TooMany,
@@ -128,7 +119,6 @@ pub struct ErasedBlobs {
     pub keys: Vec<BlobKey>,
     /// The number of other blobs, which no row referenced.
     pub orphans: u64,
-    /// The handling of their older versions.
     pub object_versions: ObjectVersions,
 }
 
@@ -142,19 +132,15 @@ pub struct Receipt {
     pub memory_stores: u64,
     /// Memories, including deleted ones.
     pub memories: u64,
-    /// Versions.
     pub versions: u64,
     /// Bytes of content.
     pub bytes: u64,
-    /// Search documents.
     pub search_documents: u64,
-    /// Access times.
     pub access_times: u64,
     /// Attachments of the stores to sessions.
     pub session_resources: u64,
     /// Session events.
     pub session_events: u64,
-    /// Records of idempotent calls.
     pub idempotency_records: u64,
     /// Blobs, including unreferenced ones.
     pub blobs: u64,
@@ -170,7 +156,6 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Whether any row was deleted.
     pub const fn has_rows(&self) -> bool {
         self.memory_stores
             + self.memories
@@ -214,34 +199,24 @@ impl Receipt {
 pub struct ErasureStep {
     /// `rows`, `idempotency_records`, `blobs` or `traces`.
     pub name: String,
-    /// When it began.
     pub started_at: i64,
-    /// When it ended.
     pub ended_at: Option<i64>,
 }
 
-/// An erasure with its receipt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erasure {
-    /// Its id.
     pub erasure_id: ErasureId,
-    /// The kind of selector; see [`Selector::kind`].
+    /// See [`Selector::kind`].
     pub kind: String,
     /// The selected store; `None` if stores are selected by metadata.
     pub store_id: Option<StoreId>,
-    /// The state.
     pub state: ErasureState,
-    /// When it was requested.
     pub created_at: Timestamp,
-    /// When a worker started it.
     pub started_at: Option<Timestamp>,
-    /// When it finished.
     pub ended_at: Option<Timestamp>,
-    /// The number of failed attempts.
     pub failed_attempts: u64,
     /// The last failure, in one word.
     pub error: Option<String>,
-    /// The counts of deleted data.
     pub receipt: Receipt,
 }
 
@@ -252,7 +227,6 @@ pub struct ErasureListing {
     pub only: Option<Vec<StoreId>>,
     /// The last erasure of the previous page.
     pub after: Option<ErasureId>,
-    /// Maximum number of erasures.
     pub limit: u32,
 }
 

@@ -26,20 +26,16 @@ const BLOB_IS_LIVE: &str = "SELECT v.memory_id FROM version v \
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id) \
     LIMIT 1";
 
-/// The redaction of versions.
 #[derive(Debug, Clone)]
 pub struct Redactions(pub(crate) Database);
 
 impl Redactions {
     /// Removes a version's content, path, size and hash from its row.
     ///
-    /// In one transaction, under the store's lock, with the queueing of its blob,
-    /// unless another version still references it. A version whose blob holds a live
-    /// memory's content is refused. Idempotent. The path of a deleted memory goes with
-    /// the version that deleted it.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// The same transaction, under the store's lock, queues the version's blob, unless
+    /// another version still references it. A version whose blob holds a live memory's
+    /// content is refused. Idempotent. Redacting the version that deleted a memory also
+    /// clears the memory's path.
     pub async fn redact(
         &self,
         tenant_id: TenantId,

@@ -54,11 +54,13 @@ const DELETIONS: [&str; 2] = [
     AND v.op <> 'modified' AND v.seq > $3 ORDER BY v.seq LIMIT $4 + 0",
 ];
 
-/// Selects versions of a store after a sequence number, up to the first one that
-/// was created too late; those after `$7` were made by a clock that was ahead. The page is limited before the versions are compared, so
-/// that only one page of the history is read. The next version of a memory is a
-/// subquery per row in the order of its index; the memory is looked up by its
-/// primary key, which is not a partial index.
+/// Selects versions of a store after a sequence number, up to the first one that was
+/// created too late. Versions created after `$7` do not count as too late: their clock
+/// was ahead.
+///
+/// The page is limited before the versions are compared, so that only one page of the
+/// history is read. The next version of a memory is a subquery per row in the order of
+/// its index; the memory is looked up by its primary key, which is not a partial index.
 const PAST: [&str; 2] = [
     "SELECT v.seq, v.created_at, \
         (SELECT n.created_at FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
@@ -90,12 +92,9 @@ const VERSIONS_OF: &str = "SELECT v.seq, v.memory_id FROM version v \
 /// Records up to where deletions are processed.
 const SET_RETENTION_SEQ: &str = "UPDATE store SET retention_seq = $3 WHERE tenant_id = $1 AND store_id = $2";
 
-/// A store with a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
-    /// Its tenant.
     pub tenant_id: TenantId,
-    /// The store.
     pub store_id: StoreId,
     /// The tenant's overrides of the configured limits.
     pub limits: LimitOverrides,
@@ -109,13 +108,9 @@ pub struct History {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outdated {
     /// Memories that were deleted by this time, with all their versions.
-    Deleted {
-        /// The time.
-        by: Timestamp,
-    },
+    Deleted { by: Timestamp },
     /// Versions of live memories that were superseded by a time.
     Superseded {
-        /// The time.
         by: Timestamp,
         /// Only versions created by this time, or with `beyond` newer versions.
         made_by: Option<Timestamp>,
@@ -124,29 +119,22 @@ pub enum Outdated {
     },
 }
 
-/// One batch of removable versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionBatch {
-    /// The store.
     pub store_id: StoreId,
-    /// The removable part of the history.
     pub outdated: Outdated,
     /// The sequence number after which the batch starts.
     pub after: i64,
-    /// The time of the run.
     pub now: Timestamp,
     /// The earliest removal time of blobs that become unreferenced.
     pub blobs_go_from: Timestamp,
     /// Approximate maximum number of rows to read.
     pub limit: u32,
-    /// Whether to count only.
     pub dry_run: bool,
 }
 
-/// The result of one batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VersionsTaken {
-    /// Versions.
     pub versions: u64,
     /// Memories without any version left.
     pub memories: u64,
@@ -158,11 +146,9 @@ pub struct VersionsTaken {
     pub is_done: bool,
 }
 
-/// Removes versions whose retention has ended; for the jobs.
 #[derive(Debug, Clone)]
 pub struct Retention(pub(crate) Database);
 
-/// A deletion in the history.
 struct DeletionRow {
     seq: i64,
     memory_id: MemoryId,
@@ -191,9 +177,6 @@ from_row! {
 
 impl Retention {
     /// The next stores with a history after a given one, by tenant and id.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn histories(
         &self,
         after: Option<(TenantId, StoreId)>,
@@ -209,9 +192,6 @@ impl Retention {
     ///
     /// Changes the store's purge epoch. Never removes the current version of a live
     /// memory. Idempotent.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn remove(
         &self,
         tenant_id: TenantId,
@@ -244,7 +224,8 @@ async fn remove_deleted(
     let mut deletions: Vec<DeletionRow> = removal.query(text).bind((batch.after, limit)).all().await?;
     let is_page = deletions.len() as u64 == u64::from(batch.limit.max(1));
     let found = deletions.len();
-    // A deletion by a clock that was ahead is not later than the ones after it.
+    // A deletion by a clock that was ahead counts as no later than the deletions after
+    // it.
     let mut latest = Timestamp::from_micros(i64::MAX);
     for deletion in deletions.iter_mut().rev() {
         latest = latest.min(deletion.created_at);
@@ -301,7 +282,7 @@ async fn remove_superseded(
 ) -> Result<VersionsTaken, IndexError> {
     let limit = batch.limit.max(1);
     let text = removal.tx.choose(PAST);
-    // A version that was superseded by this time was also created by it.
+    // A version that was superseded by this time was also created by this time.
     let query = removal.query(text).bind((batch.after, by));
     let query = query.bind((beyond.unwrap_or_default(), limit));
     let past: Vec<PastRow> = query.bind(batch.now.plus(CLOCK_AHEAD_AT_MOST)).all().await?;

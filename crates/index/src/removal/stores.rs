@@ -40,11 +40,9 @@ const BYTES: &str = "SELECT CAST(coalesce(sum(CASE WHEN v.blob_id = v.version_id
 /// Deletes the row of a store without any other rows.
 const DELETE: &str = "DELETE FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NOT NULL";
 
-/// The deletion of stores.
 #[derive(Debug, Clone)]
 pub struct StoreDeletions(pub(crate) Database);
 
-/// Rows that one batch of a store's purge deleted.
 #[derive(Debug, Default)]
 pub(super) struct PurgedRows {
     /// Rows by table; `store` is the store's own row.
@@ -58,13 +56,10 @@ pub(super) struct PurgedRows {
 }
 
 impl StoreDeletions {
-    /// Deletes a store for every reader; `false`: there is no such store.
+    /// Hides a store from every reader; `false`: there is no such store.
     ///
     /// Costs the same for any store: [`Self::purge`] removes its rows and blobs later.
-    /// Its bytes and its place are the tenant's again at once.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// The tenant gets the store's bytes and its place back at once.
     pub async fn begin(
         &self,
         tenant_id: TenantId,
@@ -81,11 +76,8 @@ impl StoreDeletions {
         Ok(true)
     }
 
-    /// Deleted stores that are not purged yet, of any tenant, oldest first. Those of a
-    /// tenant with an erasure that has not ended wait for it.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Deleted stores of any tenant that are not purged yet, oldest first. Stores of a
+    /// tenant with an open erasure wait for the erasure.
     pub async fn due(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
         let mut tx = self.0.read_one("deleted_stores", Role::Job(None)).await?;
         tx.query(DUE).bind(limit).all().await
@@ -95,9 +87,6 @@ impl StoreDeletions {
     ///
     /// Each batch is one transaction of at most `limit` rows. Safe to run twice and at
     /// the same time. A store that is not deleted is done and stays as it is.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn purge(
         &self,
         tenant_id: TenantId,
@@ -115,7 +104,6 @@ impl StoreDeletions {
 }
 
 impl PurgedRows {
-    /// The rows of one table.
     pub(super) fn of(&self, table: &str) -> u64 {
         self.rows.get(table).copied().unwrap_or_default()
     }

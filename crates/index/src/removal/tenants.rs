@@ -41,7 +41,7 @@ const COUNT_BLOBS: &str = "UPDATE tenant_deletion SET blob_count = blob_count + 
 const NOTE_VERSIONS: &str = "UPDATE tenant_deletion SET versions_deleted = $2, versions_not_kept = $3, \
     versions_kept = $4 WHERE tenant_id = $1 AND ended_at IS NULL";
 
-/// The blobs are counted from the beginning when they are looked for again.
+/// The blobs are counted from the beginning when the job looks for late ones.
 const SETTLE: &str = "UPDATE tenant_deletion SET state = 'settling', settles_at = $2, blob_cursor = NULL \
     WHERE tenant_id = $1 AND state = 'removing'";
 
@@ -67,7 +67,6 @@ const OTHER_TABLES: [(&str, &str); 10] = [
     ("tenant_counter", "tenant_id"),
 ];
 
-/// The deletion of tenants.
 #[derive(Debug, Clone)]
 pub struct TenantDeletions(pub(crate) Database);
 
@@ -100,12 +99,9 @@ impl FromRow for TenantDeletion {
 impl TenantDeletions {
     /// Marks a tenant as being deleted; `None`: there is no such tenant.
     ///
-    /// Costs the same whatever the tenant holds. Its keys stop working, and no store
-    /// or key can be created for it. Idempotent: a second call answers the deletion
-    /// that the first began, also when it has ended.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Costs the same whatever the tenant holds. Its keys stop working, and no store or
+    /// key can be created for it. Idempotent: a second call returns the deletion that the
+    /// first one began, even if it has ended.
     pub async fn begin(
         &self,
         tenant_id: TenantId,
@@ -128,19 +124,12 @@ impl TenantDeletions {
         Ok(begun)
     }
 
-    /// A tenant's deletion.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn find(&self, tenant_id: TenantId) -> Result<Option<TenantDeletion>, IndexError> {
         let mut tx = self.0.read_one("tenant_deletion", Role::Shared(None)).await?;
         find(&mut tx, tenant_id).await
     }
 
-    /// Deletions that have something to do now, oldest first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Deletions that are due, oldest first.
     pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<TenantDeletion>, IndexError> {
         let mut tx = self.0.read_one("due_tenant_deletions", Role::Job(None)).await?;
         tx.query(DUE).bind((now, limit)).all().await
@@ -152,9 +141,6 @@ impl TenantDeletions {
     /// no store. Each call is one transaction of at most `limit` rows. Safe to run
     /// twice and at the same time. The tenant's own row stays: it prevents new stores
     /// and keys.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn purge(
         &self,
         tenant_id: TenantId,
@@ -185,9 +171,6 @@ impl TenantDeletions {
     }
 
     /// Counts blobs that are about to be removed, up to `last`.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn count_blobs(
         &self,
         tenant_id: TenantId,
@@ -202,9 +185,6 @@ impl TenantDeletions {
     }
 
     /// Records the removal of older object versions, replacing the earlier record.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn note_object_versions(
         &self,
         tenant_id: TenantId,
@@ -217,22 +197,15 @@ impl TenantDeletions {
         tx.commit().await
     }
 
-    /// Notes that everything was removed once, and when to look again for late
-    /// writes.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Records that everything was removed once, and when to look again for late writes.
     pub async fn settle(&self, tenant_id: TenantId, settles_at: Timestamp) -> Result<(), IndexError> {
         let mut tx = self.0.write_one("settle_tenant", Role::Job(None)).await?;
         tx.query(SETTLE).bind((tenant_id, settles_at)).execute().await?;
         tx.commit().await
     }
 
-    /// Removes the tenant's own row and ends its deletion, if it has no other row;
-    /// answers whether it did.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Removes the tenant's own row and ends its deletion, if the tenant has no other
+    /// row; returns whether it did.
     pub async fn finish(&self, tenant_id: TenantId, now: Timestamp) -> Result<bool, IndexError> {
         let mut tx = self.0.write("finish_tenant", Role::Job(None)).await?;
         let Some(mut counts) = lock(&mut tx, tenant_id).await? else {
@@ -257,7 +230,7 @@ async fn find(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<TenantDeletion>
     tx.query(FIND).bind(tenant_id).optional().await
 }
 
-/// Locks the deletion and answers the rows counted so far; `None`: it has ended.
+/// Locks the deletion and returns the rows counted so far; `None`: it has ended.
 async fn lock(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<BTreeMap<String, u64>>, IndexError> {
     begin_removal(tx).await?;
     // Two purges of one tenant take turns.
@@ -266,15 +239,15 @@ async fn lock(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<BTreeMap<String
     Ok(counts.map(|counts| counts.0))
 }
 
-/// Deletes a batch of stores, so that no commit finds them; answers whether there
-/// were any.
+/// Deletes a batch of stores, so that no commit finds them; returns whether there were
+/// any.
 async fn end_stores(
     tx: &mut Tx,
     tenant_id: TenantId,
     now: Timestamp,
     limit: i64,
 ) -> Result<bool, IndexError> {
-    // Against commits and writers of access times.
+    // Locks against commits and against writers of access times.
     let query = tx.query_locking(STORES, RowLock::Update).bind((tenant_id, limit));
     let stores: Vec<Uuid> = query.scalars().await?;
     for store_id in &stores {

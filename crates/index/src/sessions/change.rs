@@ -7,28 +7,22 @@ use super::{Access, Attachment, NewAttachment, NewSession, Session, SessionLimit
 use crate::model::merge_metadata;
 use crate::model::{AuditAction, AuditObject, Audited};
 
-/// Maximum number of stores attached to a session.
 pub const MAX_ATTACHMENTS: usize = 8;
 
-/// A change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionChange {
-    /// The change.
     pub detail: Detail,
     /// The stores that the caller may access; `None`: all of the tenant's.
     pub only: Option<Vec<StoreId>>,
     /// The tenant's quotas; a session that exceeds a quota may still shrink.
     pub limits: SessionLimits,
-    /// The time and the actor.
     pub audited: Audited,
 }
 
-/// The kind of change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
     /// A change of title or metadata; `None` leaves a field unchanged.
     Describe {
-        /// The title.
         title: Option<String>,
         /// Metadata to set, or to remove with `None`.
         metadata: Vec<(String, Option<String>)>,
@@ -37,27 +31,19 @@ pub enum Detail {
     },
     /// Archives the session, which then refuses calls.
     Archive,
-    /// Attaches a store.
     Attach(NewAttachment),
     /// Changes an attachment; `None` leaves a field unchanged.
     Reattach {
-        /// The attachment.
         name: AttachmentName,
-        /// The session's access to the store.
         access: Option<Access>,
-        /// Instructions for the agent about the store.
         instructions: Option<String>,
     },
-    /// Detaches a store.
     Detach(AttachmentName),
 }
 
-/// A reference to an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachmentName {
-    /// By the attachment's id.
     Resource(ResourceId),
-    /// By the store's id.
     Store(StoreId),
 }
 
@@ -70,30 +56,21 @@ impl AttachmentName {
     }
 }
 
-/// The reason why a change of a session was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionRefusal {
-    /// The session is archived.
     Archived,
-    /// The session would have too many metadata pairs.
     TooManyPairs {
-        /// The number of pairs it would have.
+        /// Metadata pairs that the session would have.
         count: usize,
     },
-    /// The store cannot be attached.
     Attachment(AttachmentRefusal),
-    /// The session has no such attachment.
     NoAttachment,
 }
 
-/// The reason why a store cannot be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachmentRefusal {
-    /// The store does not exist.
     NoStore,
-    /// The store is archived.
     StoreArchived,
-    /// The store is already attached.
     Attached,
     /// The session already has [`MAX_ATTACHMENTS`] attachments.
     TooMany,
@@ -156,7 +133,6 @@ impl SessionChange {
         }
     }
 
-    /// The store to attach.
     pub(crate) const fn store_id(&self) -> Option<StoreId> {
         match &self.detail {
             Detail::Attach(new) => Some(new.store_id),
@@ -180,7 +156,6 @@ pub fn sees_session_of(only: Option<&[StoreId]>, stores: impl IntoIterator<Item 
 }
 
 impl Session {
-    /// Whether a credential that is restricted to some stores may access the session.
     pub fn is_within(&self, only: Option<&[StoreId]>) -> bool {
         let stores = self.attachments.iter().map(|attachment| attachment.store_id);
         sees_session_of(only, stores)
@@ -258,7 +233,6 @@ impl Session {
         attachments.filter(|attachment| !before.attachments.contains(attachment))
     }
 
-    /// The attachments that `after` no longer has.
     pub(crate) fn detached_by(&self, after: &Self) -> impl Iterator<Item = ResourceId> {
         let ids = self.attachments.iter().map(|attachment| attachment.resource_id);
         ids.filter(|id| after.attachment(AttachmentName::Resource(*id)).is_none())

@@ -23,15 +23,11 @@ use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
 use crate::tenants::lock_live_tenant;
 use crate::{IndexError, audit, last_used};
 
-/// Sessions of one tenant.
 #[derive(Debug, Clone)]
 pub struct Sessions(pub(crate) Database);
 
 impl Sessions {
     /// Creates a session with its attachments, or nothing.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn create(
         &self,
         tenant_id: TenantId,
@@ -78,9 +74,6 @@ impl Sessions {
     }
 
     /// Finds a session that is not deleted.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn find(
         &self,
         tenant_id: TenantId,
@@ -95,9 +88,6 @@ impl Sessions {
     }
 
     /// Lists sessions that are not deleted, by their time of creation.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list(
         &self,
         tenant_id: TenantId,
@@ -114,10 +104,6 @@ impl Sessions {
         Ok(SessionPage::of(&found, sessions, next))
     }
 
-    /// Changes a session or one of its attachments.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn change(
         &self,
         tenant_id: TenantId,
@@ -162,9 +148,6 @@ impl Sessions {
     /// Deletes a session for every reader; `false`: there is no such session.
     ///
     /// The job `prune` removes its rows later.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn delete(
         &self,
         tenant_id: TenantId,
@@ -183,9 +166,6 @@ impl Sessions {
     }
 
     /// Lists the events of a session in the order of their times.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list_events(
         &self,
         tenant_id: TenantId,
@@ -218,9 +198,6 @@ impl Sessions {
     ///
     /// Drops events of a session or a store that was deleted, and events from before
     /// an erasure of their store.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn flush_events(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
         let rows: Value = events.iter().map(row_of_event).collect();
         let mut tx = self.0.write_one("flush_session_events", Role::Shared(None)).await?;
@@ -232,9 +209,6 @@ impl Sessions {
 
     /// Writes when sessions of any tenant were used, in one transaction; a time never
     /// moves back.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn flush_use(&self, uses: &[SessionUse]) -> Result<(), IndexError> {
         let uses = uses.iter().map(|used| (used.tenant_id, used.session_id.uuid(), used.used_at));
         let table = ["session", "session_id"];
@@ -305,8 +279,8 @@ async fn add_attachments(
     Ok(())
 }
 
-/// The store that is to be attached. Locked until the end of the transaction, so that
-/// a deletion of the store comes before or after it.
+/// The store that is to be attached. It is locked until the end of the transaction, so
+/// that a deletion of the store comes before or after the attachment.
 async fn store_to_attach(
     tx: &mut Tx,
     tenant_id: TenantId,

@@ -1,10 +1,9 @@
-//! Commits: a gate query reads all inputs, Rust code decides, and one call writes.
+//! Commits on SQLite: a gate query reads all inputs, Rust code decides, and one call
+//! writes.
 //!
-//! A commit takes two calls on the write connection: the gate's SELECT, and all
-//! writes at once. The writes are the trigger of a temporary view, so one statement makes
-//! them all or none; several would each send a message from SQLite's thread. Commits that
-//! wait for the connection at the same time share a transaction, so that one flush of the
-//! disk serves them all.
+//! The writes are the trigger of a temporary view, so one statement makes them all or
+//! none; each of several statements would be a message to SQLite's thread. Commits that
+//! wait for the connection share a transaction, and so one flush of the disk.
 
 use keepsake_core::{Actor, DirPath, MemoryId, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
 use serde_json::{Value, json};
@@ -58,7 +57,7 @@ const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_byte
     (SELECT data_version FROM pragma_data_version) AS data_version \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
-/// Makes a commit, by the statements of [`WRITES`].
+/// Makes a commit: the trigger of the view executes [`WRITES`].
 const MAKE: &str = "INSERT INTO one_commit VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
     $16, $17, $18, $19, $20, $21, $22, $23, $24)";
 
@@ -145,7 +144,8 @@ struct GateRow {
     purge_epoch: i64,
     expiry: Expiry,
     policy: SensitiveDataPolicy,
-    /// Changes when another connection has written to the file.
+    /// SQLite's `data_version`, which changes when another connection has written to the
+    /// file.
     data_version: i64,
 }
 
@@ -158,12 +158,12 @@ from_row! {
     }
 }
 
-/// Creates the view, of which [`MAKE`] inserts a row, on a new write connection.
+/// Creates the view of [`MAKE`] and its trigger on a new write connection.
 pub(super) async fn create_view(connection: &mut SqliteConnection) -> Result<(), IndexError> {
     let column = |number| format!("NULL AS p{number}");
     let columns: Vec<_> = (1..=PARAMETERS).map(column).collect();
     let mut writes = WRITES.to_owned();
-    // From the last, because the name of the first begins those of others.
+    // In descending order, because `$1` is also the beginning of `$10`.
     for number in (1..=PARAMETERS).rev() {
         writes = writes.replace(&format!("${number}"), &format!("NEW.p{number}"));
     }
@@ -176,7 +176,6 @@ pub(super) async fn create_view(connection: &mut SqliteConnection) -> Result<(),
     Ok(())
 }
 
-/// Executes commits in one transaction.
 pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
     let mut outcomes = Vec::with_capacity(commits.len());
     let done = match database.write("commit_batch", Role::Shared(None)).await {
@@ -202,30 +201,29 @@ async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) 
         if let Err(error) = &outcome
             && (error.is_of_disk() || tx.is_to_begin())
         {
-            // SQLite may have rolled back the whole transaction. The next commit would
-            // then run in a transaction without the previous commits. Or it began none:
+            // SQLite may have rolled back the whole transaction, and the next commit
+            // would run without the previous ones. Or the transaction never began, and
             // each further commit would wait for the file as long as this one did.
             return outcome.map(drop);
         }
         if outcome.is_err()
             && let Some(writer) = tx.sqlite_writer()
         {
-            // Its changes may be noted, and were not made.
+            // The failed commit may already be among the changes of the transaction.
             writer.changes_anything();
         }
-        // A statement that fails undoes what it did.
+        // A failed statement undoes its own changes, so the transaction goes on.
         outcomes.push(outcome.map(Attempt::Done));
     }
     tx.commit().await
 }
 
-/// The error for each commit of a failed transaction: only a full disk says that none of
-/// them was made.
+/// The error for each commit of a failed transaction. After any error except one of the
+/// disk, each of the commits may have been made.
 fn failure_of_batch(error: &IndexError) -> IndexError {
     if error.is_of_disk() { error.copy() } else { IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed) }
 }
 
-/// Executes a commit in the open transaction.
 pub(crate) async fn commit_changes(
     tx: &mut Tx,
     tenant_id: TenantId,
@@ -234,7 +232,8 @@ pub(crate) async fn commit_changes(
     make(tx, tenant_id, commit, false).await
 }
 
-/// Executes a commit in the open transaction, which may end with it.
+/// Executes a commit in the open transaction. With `ends_with_it`, also commits the
+/// transaction.
 async fn make(
     tx: &mut Tx,
     tenant_id: TenantId,
@@ -404,7 +403,7 @@ fn change_row(change: &Change) -> Option<Value> {
     ]))
 }
 
-/// A memory without a version, in the form that the statements read.
+/// A memory without a new version, in the form that the statements read.
 fn kept_row(kept: &Kept) -> Value {
     json!([
         hex(kept.memory_id.uuid()),
@@ -485,14 +484,13 @@ pub(super) fn moved_rows(directories: &Directories) -> String {
     rows.collect::<Value>().to_string()
 }
 
-/// The paths of removed directories, as JSON.
 pub(super) fn emptied_paths(directories: &Directories) -> String {
     let paths = directories.emptied.iter().map(|directory| json!(directory.as_str()));
     paths.collect::<Value>().to_string()
 }
 
-/// The time of a version after one of `last`: not an earlier one, unless that was given by
-/// a clock that was ahead.
+/// The time of a version that follows one of time `last`: not before `last`, unless
+/// `last` came from a clock that was ahead.
 fn time_of_version(now: Timestamp, last: Timestamp) -> Timestamp {
     if last <= now.plus(CLOCK_AHEAD_AT_MOST) { now.max(last) } else { now }
 }

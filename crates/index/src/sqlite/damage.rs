@@ -11,12 +11,12 @@ use crate::IndexError;
 const CHECK: &str = "PRAGMA integrity_check(100)";
 /// The answer of [`CHECK`] if there is no damage.
 const WELL: &str = "ok";
-/// The line of [`CHECK`] that names the database: there is one.
+/// The line of [`CHECK`]'s answer that names the database; there is one database.
 const HEADING: &str = "*** in database main ***";
 
 const TABLES: &str = "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name";
 
-/// What is damaged, in SQLite's words; empty: nothing was found.
+/// The damage in the file, in SQLite's messages; empty: none was found.
 pub(super) async fn find(connection: &mut SqliteConnection) -> Result<Vec<String>, IndexError> {
     let checked = sqlx::query_scalar(CHECK).fetch_all(&mut *connection).await;
     let messages: Vec<String> = checked.or_else(|error| Ok::<_, IndexError>(vec![words_of(error)?]))?;
@@ -37,7 +37,7 @@ pub(super) async fn find(connection: &mut SqliteConnection) -> Result<Vec<String
     Ok(damage)
 }
 
-/// Reads every row of a table; answers the first damage.
+/// Reads every row of a table; returns the first damage.
 async fn read_rows(connection: &mut SqliteConnection, table: &str) -> Result<Option<String>, IndexError> {
     let all = AssertSqlSafe(format!("SELECT * FROM \"{}\"", table.replace('"', "\"\"")));
     let mut rows = sqlx::query(all).fetch(connection);
@@ -69,10 +69,8 @@ fn undecodable_column(row: &SqliteRow) -> Option<String> {
     Some(column.name().to_owned())
 }
 
-/// The words of SQLite for an error that damage can cause.
-///
-/// # Errors
-/// An error after which the file may be readable later.
+/// The message of SQLite for an error that damage can cause. Fails with an error after
+/// which the file may be readable later.
 fn words_of(error: sqlx::Error) -> Result<String, IndexError> {
     match IndexError::from(error) {
         error if error.is_passing() => Err(error),

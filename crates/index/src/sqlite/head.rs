@@ -14,8 +14,8 @@ use crate::model::{Depth, Directory, Lookup, Target};
 use crate::numbers::hex;
 use crate::sqlite::SqliteIndex;
 
-/// The memories of a page, with the columns of the store empty: a range of an index, in
-/// its order.
+/// The memories of a page: a range of an index, in its order. The columns of the store
+/// are empty.
 macro_rules! memories_of_page {
     ($index:literal, $range:literal, $order:literal) => {
         concat!(
@@ -35,7 +35,7 @@ macro_rules! memories_of_page {
     };
 }
 
-/// The row of the store, with the columns of memories empty.
+/// The row of the store. The columns of memories are empty.
 macro_rules! store_of_page {
     () => {
         concat!(
@@ -81,7 +81,7 @@ const CHILDREN_BELOW: &str = concat!(
     store_of_page!(),
 );
 
-/// The memories of a page, as [`ALL_BELOW`] and [`CHILDREN_BELOW`] select them.
+/// [`ALL_BELOW`] and [`CHILDREN_BELOW`], with their rows packed.
 static PAGES: LazyLock<[Packing; 2]> = LazyLock::new(|| {
     [ALL_BELOW, CHILDREN_BELOW].map(|statement| Packing::of(statement, COLUMNS, COLUMNS_OF_BYTES))
 });
@@ -89,7 +89,6 @@ static PAGES: LazyLock<[Packing; 2]> = LazyLock::new(|| {
 const COLUMNS: &str = concat!(store_columns!(""), ", ", memory_columns!(""), ", last_read_at, active_at");
 const COLUMNS_OF_BYTES: &[&str] = &["memory_id", "version_id", "blob_id", "sha256", "claimed_by"];
 
-/// The statement for a page of memories.
 pub(crate) fn page(depth: Depth) -> &'static Packing {
     let [all, children] = &*PAGES;
     match depth {
@@ -109,12 +108,12 @@ const HEADS: &str = "SELECT j.key AS element, s.archived_at IS NOT NULL AS is_ar
         AND m.deleted_at IS NULL \
     LEFT JOIN directory d ON d.tenant_id = s.tenant_id AND d.store_id = s.store_id AND d.path = j.value ->> 3";
 
-/// The number of entries that the subdirectories add to a listing.
+/// The number of entries that subdirectories add to a listing.
 const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM directory \
     WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
     AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
 
-/// The targets of paths, with the entries of directories; they are known until they change.
+/// The targets of paths, with the entries of directories. Caches the answers.
 pub(crate) async fn heads(
     database: &Database,
     index: &SqliteIndex,
@@ -129,7 +128,7 @@ pub(crate) async fn heads(
     Ok(answers)
 }
 
-/// The same in the file, in one snapshot.
+/// Like [`heads`], but only reads the file, in one snapshot.
 async fn look_up(
     database: &Database,
     call: &'static str,
@@ -155,7 +154,6 @@ async fn look_up(
     Ok(answers)
 }
 
-/// Memories by their ids.
 pub(crate) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
     let element = |at: &MemoryAt| {
         let [tenant, store] = hex_of(at.store);

@@ -1,8 +1,8 @@
-//! Look-ups and first pages whose answers are known, because nothing that they read was
-//! changed since.
+//! A cache of look-ups and first pages on SQLite. A cached answer is valid until the data
+//! that it was read from changes.
 //!
-//! Only this process writes the file. So between two changes of what a look-up reads it
-//! has one answer, and who asks again needs no connection, and no other thread.
+//! Only this process writes the file, so it knows every change. A cached answer needs
+//! neither a connection nor SQLite's thread.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,87 +16,90 @@ use crate::commit::{Change, Commit};
 use crate::memories::{HeadAt, PageAt, Place, StoreKey};
 use crate::model::{Depth, ExpiryChange, Head, HeadChange, Lookup, MemoryPage, StoreState, Target};
 
-/// Answers, entries of directories and items of pages in a generation, from which on
-/// nothing is kept in it. There are two generations, and a head takes about half a
-/// kilobyte.
+/// The number of entries at which a generation is full: answers, entries of their
+/// directories and items of their pages ([`Slot::entries`]). There are two generations,
+/// and a head takes about half a kilobyte.
 const MAX_ENTRIES: usize = 20_000;
-/// Look-ups of one place, with different numbers of entries, and as many pages.
+/// Maximum number of look-ups, and of pages, that are cached for one place. They differ
+/// in the number of entries that the caller asked for.
 const MAX_ANSWERS: usize = 4;
 
-/// The answers to look-ups, and first pages.
 #[derive(Debug, Default)]
 pub(crate) struct KnownAnswers(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many transactions that were to be committed have ended.
+    /// The number of commits of SQLite transactions that have ended, successful or not.
+    /// This number is the clock of the cache; [`Moment`] is a reading of it.
     ended: u64,
-    /// An answer is not kept if its look-up began before as many had ended;
-    /// [`BEING_CHANGED`] while one that changes anything is committed.
+    /// The answer of a look-up that began before this time of the cache's clock is not
+    /// cached. [`BEING_CHANGED`] while a transaction that may change every answer is
+    /// committed.
     since: u64,
-    /// The changes of a transaction that was to be committed and has not certainly ended.
+    /// The changes of the transaction that is being committed, or whose commit may not
+    /// have ended.
     committing: Option<Changes>,
     answers: Answers,
 }
 
-/// What a transaction changes of the answers.
+/// The cached answers that a transaction changes.
 #[derive(Debug)]
 pub(crate) enum Changes {
-    /// Any of them.
+    /// Any answer may change.
     All,
-    /// Those at the paths of commits.
+    /// Only the answers at the paths of the added commits change.
     Commits(Changed),
 }
 
-/// The places that commits of one transaction change, and the new heads there.
+/// The places that the commits of one transaction change, each with the new head of the
+/// memory there. `None`: the place has no memory, or the new head is not known.
 #[derive(Debug, Default)]
 pub(crate) struct Changed(HashMap<Place, Option<NewHead>>);
 
-/// The head of a memory after a commit.
 #[derive(Debug)]
 struct NewHead {
-    /// Without the claim of the head before.
+    /// Has no claim until [`NewHead::with_claim`] copies the claim of the head before.
     head: Head,
     store: StoreState,
     before: Option<Before>,
 }
 
-/// The head before an edit or a rename, whose claim is that of the new one.
+/// The head before an edit or a rename. The new head keeps its claim.
 #[derive(Debug)]
 struct Before {
     at: Place,
     version_id: VersionId,
-    /// The replica that commits; its own claim ends.
+    /// The replica that commits; the commit ends the replica's own claim.
     replica: Uuid,
 }
 
-/// Answers in two generations. A place is in one of them. One that changes, or gets an
-/// answer, goes to the younger; when that is full, it becomes the older, and the older is
-/// forgotten.
+/// The cached answers, in two generations. Each place is in one of them. A place that
+/// changes or gets an answer moves to the younger generation. When the younger one is
+/// full, it becomes the older one, and the previous older one is dropped.
 #[derive(Debug, Default)]
 struct Answers {
     younger: Generation,
     older: Generation,
-    /// What the slots of the younger count for.
+    /// The size of the younger generation: the sum of its [`Slot::entries`].
     entries: usize,
 }
 
 type Generation = HashMap<Place, Slot>;
 
-/// What is known of a place.
+/// The cached answers for one place.
 #[derive(Debug, Default)]
 struct Slot {
-    /// How many transactions had ended when the place was changed last;
-    /// [`BEING_CHANGED`] until that has ended.
+    /// The number of commits that had ended (`State::ended`) when the place last
+    /// changed; [`BEING_CHANGED`] until the commit that changes it has ended.
     changed: u64,
-    /// The target, by the number of entries that was asked for. That number matters for a
-    /// directory only.
+    /// The target of the place, by the maximum number of entries that the caller asked
+    /// for. That number matters only for a directory.
     targets: Answered<u64, Lookup>,
-    /// The first pages of the memories below.
+    /// The first pages of the memories below the place, by depth and limit.
     pages: Answered<(Depth, u32), MemoryPage>,
 }
 
-/// Answers with their questions, the oldest first.
+/// Answers with their questions, oldest first; at most [`MAX_ANSWERS`].
 #[derive(Debug)]
 struct Answered<Q, A>(Vec<(Q, Arc<A>)>);
 
@@ -108,30 +111,29 @@ impl<Q, A> Default for Answered<Q, A> {
 
 const BEING_CHANGED: u64 = u64::MAX;
 
-/// The state of the file, in which a look-up begins.
+/// The time at which a look-up begins, as the number of commits that had ended
+/// (`State::ended`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment(u64);
 
 impl KnownAnswers {
-    /// The answer to a look-up, if it is known.
     pub(crate) fn target(&self, at: &HeadAt) -> Option<Lookup> {
         let target = self.state().answers.slot(&at.place)?.target(at.max_entries).cloned();
         target.map(Arc::unwrap_or_clone)
     }
 
-    /// A page, if it is known.
     pub(crate) fn page(&self, at: &PageAt) -> Option<MemoryPage> {
         let page = self.state().answers.slot(&at.place)?.pages.get(&at.wanted()).cloned();
         page.map(Arc::unwrap_or_clone)
     }
 
-    /// Call it before a look-up whose answer is to be kept.
+    /// Call this before a look-up whose answer is to be cached.
     pub(crate) fn moment(&self) -> Moment {
         Moment(self.state().ended)
     }
 
-    /// Keeps the answer to a look-up that began at `moment`, unless what it read may have
-    /// been changed since.
+    /// Caches the answer of a look-up that began at `moment`, unless the data that it
+    /// read may have changed since then.
     pub(crate) fn keep_target(&self, moment: Moment, at: &HeadAt, target: &Lookup) {
         let target = Arc::new(target.clone());
         self.keep(moment, &at.place, |slot| {
@@ -139,7 +141,7 @@ impl KnownAnswers {
         });
     }
 
-    /// The same for a page.
+    /// Like [`Self::keep_target`], for a page.
     pub(crate) fn keep_page(&self, moment: Moment, at: &PageAt, page: &MemoryPage) {
         let page = Arc::new(page.clone());
         self.keep(moment, &at.place, |slot| slot.pages.keep(at.wanted(), page));
@@ -148,7 +150,8 @@ impl KnownAnswers {
     fn keep(&self, moment: Moment, at: &Place, keep: impl FnOnce(&mut Slot)) {
         let mut state = self.state();
         let forgotten = state.make_room();
-        // A generation that is full stays until the transaction ends that is committed.
+        // A full generation is replaced only after the current commit has ended; until
+        // then, it takes no further answers.
         if state.since <= moment.0 && state.answers.entries < MAX_ENTRIES {
             state.answers.change(at, |slot| {
                 if slot.changed <= moment.0 {
@@ -160,7 +163,7 @@ impl KnownAnswers {
         drop(forgotten);
     }
 
-    /// Forgets what a transaction changes, which is now to be committed.
+    /// Call this before a commit. Drops the answers that the transaction changes.
     pub(super) fn committing(&self, changes: Changes) {
         let mut state = self.state();
         let forgotten = state.committing(changes);
@@ -168,8 +171,8 @@ impl KnownAnswers {
         drop(forgotten);
     }
 
-    /// The transaction that was to be committed has ended. `is_made`: it was certainly
-    /// made, so its new heads are known.
+    /// Call this after a commit has ended. `is_made`: the commit was certainly made, so
+    /// the new heads are cached.
     pub(super) fn ended(&self, is_made: bool) {
         let mut state = self.state();
         let forgotten = state.ended(is_made);
@@ -183,8 +186,8 @@ impl KnownAnswers {
 }
 
 impl State {
-    /// Forgets the answers that a transaction changes, and returns them: to drop them takes
-    /// a while.
+    /// Removes the answers that a transaction changes, and returns them: dropping them
+    /// takes a while, so the caller does it after it has released the lock.
     fn committing(&mut self, mut changes: Changes) -> (Answers, Vec<Slot>) {
         let mut forgotten = (Answers::default(), Vec::new());
         match &mut changes {
@@ -228,9 +231,12 @@ impl State {
         self.make_room()
     }
 
-    /// Starts a generation if the younger is full; returns the older, which is forgotten.
-    /// Nothing then says when its places were changed, so the answer to a look-up that has
-    /// begun is not kept, and a transaction that is being committed ends first.
+    /// If the younger generation is full, makes it the older one and returns the previous
+    /// older one, to be dropped without the lock.
+    ///
+    /// With the dropped slots, the cache loses the numbers that say when their places
+    /// changed. So it caches no answer of a look-up that has already begun, and replaces
+    /// no generation during a commit.
     fn make_room(&mut self) -> Generation {
         if self.answers.entries < MAX_ENTRIES || self.committing.is_some() {
             return Generation::new();
@@ -243,9 +249,10 @@ impl State {
 }
 
 impl Changes {
-    /// Adds a commit of which `seq` is the number of the store's last version before it.
+    /// `seq` is the sequence number of the store's last version before the commit.
     pub(super) fn add(&mut self, tenant_id: TenantId, commit: &Commit, seq: i64, purge_epoch: i64) {
-        // The paths of memories without a version are not known here.
+        // Memories without a new version are named by id only, so their paths are
+        // unknown.
         let unchanged = ExpiryChange::default();
         if commit.kept.iter().any(|kept| kept.expiry != unchanged) {
             *self = Self::All;
@@ -260,7 +267,7 @@ impl Changed {
     fn add(&mut self, tenant_id: TenantId, commit: &Commit, seq: i64, purge_epoch: i64) {
         let store_id = commit.store_id;
         let at = |path: Option<MemoryPath>| Place { store: StoreKey { tenant_id, store_id }, path };
-        // A change adds content, so its store is not archived.
+        // A change with a new head adds content, which an archived store refuses.
         let store = StoreState { is_archived: false, purge_epoch };
         for change in &commit.changes {
             let paths = [
@@ -289,7 +296,6 @@ impl Changed {
     }
 }
 
-/// The head that a change makes, without a claim.
 fn head_of(change: &Change, after: &HeadChange, seq: i64) -> Head {
     Head {
         memory_id: change.memory_id,
@@ -304,7 +310,7 @@ fn head_of(change: &Change, after: &HeadChange, seq: i64) -> Head {
 }
 
 impl NewHead {
-    /// The head with the claim of the one before; `None` if that is not known.
+    /// Copies the claim of the head before; `None` if that head is not cached.
     fn with_claim(mut self, answers: &Answers) -> Option<Self> {
         if let Some(Before { at, version_id, replica }) = &self.before {
             let answer = answers.slot(at)?.target(0)?;
@@ -329,7 +335,7 @@ impl Answers {
         self.younger.get(at).or_else(|| self.older.get(at))
     }
 
-    /// Changes the slot of a place, and puts it into the younger generation.
+    /// Moves the slot of a place to the younger generation, and changes it.
     fn change<T>(&mut self, at: &Place, change: impl FnOnce(&mut Slot) -> T) -> T {
         let slot = match self.younger.entry(at.clone()) {
             Entry::Occupied(entry) => {
@@ -357,7 +363,7 @@ impl Slot {
         targets.find(is_wanted).map(|(_, target)| target)
     }
 
-    /// What it counts for in its generation.
+    /// The number of entries for which the slot counts in its generation.
     fn entries(&self) -> usize {
         let targets = self.targets.0.iter().map(|(_, target)| match &target.target {
             Target::Directory(directory) => 1 + directory.entries.len(),

@@ -1,9 +1,9 @@
-//! The index on SQLite: one process, one file.
+//! The index on SQLite: one process, one file. The lock on the data folder keeps a second
+//! process from opening the file.
 //!
-//! Writes use one connection with `BEGIN IMMEDIATE`. Reads use a separate pool, and
-//! in WAL mode they run beside a write. Commits that wait for the write connection
-//! share one transaction with a statement for each, and so share one flush of the
-//! disk. The lock on the data folder keeps a second process from opening the file.
+//! Writes use one connection with `BEGIN IMMEDIATE`. Reads use a pool, and in WAL mode
+//! they run beside a write. Commits that wait for the write connection share one
+//! transaction, with a statement for each, and so share one flush of the disk.
 
 pub(crate) mod commit;
 mod damage;
@@ -34,31 +34,29 @@ pub(crate) use session::{Reader, Session};
 use crate::database::pool_state;
 use crate::{IndexError, Migrated, migrations};
 
-/// Connections for reads.
 const READERS: usize = 4;
-/// How long a call waits for one of them.
+/// How long a call waits for a read connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Rows that a reader's thread may prefetch. When a search reads a whole store, the
-/// thread and its consumer would otherwise wake each other for each row. A row of
-/// terms has some kilobytes; for the largest memories it has some tens of
-/// kilobytes.
+/// thread and its consumer would otherwise wake each other for each row. A row of terms
+/// has some kilobytes; for the largest memories it has some tens of kilobytes.
 const ROWS_AHEAD: usize = 200;
 /// Bytes of the file that readers map into memory, which avoids a system call per
 /// page. A disk error in the mapped part ends the process instead of failing one
 /// query.
 const MAPPED_BYTES: &str = "1073741824";
 
-/// Memory for pages of the writing connection, in KiB (negative: not in pages). A
+/// Memory for pages of the write connection, in KiB (negative: not in pages). A
 /// transaction of many commits that changes more pages than fit would write some of them
 /// several times.
 const WRITER_CACHE: &str = "-32768";
-/// Pages of the write-ahead log (16 MiB) from which a commit copies them into the
-/// database. A page that many commits change is copied once, and each copy is flushed.
+/// Pages in the write-ahead log (16 MiB) at which a commit copies them into the database.
+/// Each copy is flushed, and a page that many commits have changed is copied once.
 const CHECKPOINT_PAGES: &str = "4096";
-/// The size to which SQLite cuts the log once it is copied: a long reader makes it grow.
+/// The size to which SQLite cuts the log after copying it; a long read makes the log
+/// grow.
 const MAX_LOG_BYTES: &str = "67108864";
 
-/// The index on SQLite.
 #[derive(Debug, Clone)]
 pub struct SqliteIndex {
     readers: deadpool::managed::Pool<Opener>,
@@ -72,26 +70,28 @@ pub struct SqliteIndex {
 #[derive(Debug)]
 pub(crate) struct Writer {
     session: Session,
-    /// What the transaction changes of the known look-ups.
+    /// The changes of the open transaction to the cached answers in `known`.
     changes: Changes,
     known: Arc<KnownAnswers>,
-    /// Whether the log may hold rows that were removed for good.
+    /// Whether the write-ahead log may hold rows that were removed for good.
     has_removed: bool,
-    /// SQLite's number, which changes when another connection has written to the file.
+    /// SQLite's `data_version`, which changes when another connection has written to the
+    /// file. `None`: unknown, at the start and after an error.
     data_version: Option<i64>,
 }
 
 impl Writer {
-    /// The connection, without an open transaction: one that an abandoned task left open
-    /// is rolled back.
+    /// The connection, after a rollback of a transaction that an abandoned task left
+    /// open.
     async fn idle(&mut self) -> &mut SqliteConnection {
         let raw = self.session.idle().await;
         self.known.ended(false);
         raw
     }
 
-    /// Forgets all known answers if another process has written to the file. The lock on
-    /// the data folder prevents that, unless somebody removed the lock or linked the file.
+    /// Drops all cached answers if another process has written to the file. The lock on
+    /// the data folder prevents that, unless somebody removed the lock or linked the
+    /// file.
     fn saw_data_version(&mut self, data_version: i64) {
         let before = self.data_version.replace(data_version);
         if before.is_some_and(|before| before != data_version) {
@@ -101,14 +101,15 @@ impl Writer {
         }
     }
 
-    /// After an error of the disk, SQLite reads the file again, and its number changes, too.
+    /// After a disk error, SQLite reads the file again, which changes `data_version`,
+    /// too.
     fn forget_data_version_after<T, E>(&mut self, executed: &Result<T, E>) {
         if executed.is_err() {
             self.data_version = None;
         }
     }
 
-    /// Has the log emptied after this transaction.
+    /// Records that the write-ahead log holds removed rows, until the log is emptied.
     pub(crate) const fn note_removal(&mut self) {
         self.has_removed = true;
     }
@@ -118,22 +119,22 @@ impl Writer {
         self.session.is_to_begin()
     }
 
-    /// The connection, in the transaction.
     pub(crate) const fn session(&mut self) -> &mut Session {
         &mut self.session
     }
 
-    /// The transaction changes no look-up but those of the commits that are added.
+    /// Declares that the transaction changes only the answers of the commits that are
+    /// added to `changes`.
     pub(crate) fn changes_only_commits(&mut self) {
         self.changes = Changes::Commits(Changed::default());
     }
 
-    /// The transaction changes any look-up.
+    /// Declares that the transaction may change any cached answer.
     pub(crate) fn changes_anything(&mut self) {
         self.changes = Changes::All;
     }
 
-    /// What the transaction changes, to which its commits are added.
+    /// The changes of the transaction, to which its commits are added.
     pub(crate) const fn changes(&mut self) -> &mut Changes {
         &mut self.changes
     }
@@ -156,9 +157,8 @@ impl Writer {
 
     /// Executes the last statement of the transaction, and commits it.
     ///
-    /// # Errors
-    /// [`IndexError::OutcomeUnknown`] if it may be committed. After any other error it
-    /// is not, or the error says that it may be.
+    /// After [`IndexError::OutcomeUnknown`] and [`IndexError::DiskFailed`], the
+    /// transaction may be committed. After any other error it is not.
     pub(crate) async fn execute_and_commit(
         &mut self,
         sql: &SqlStr,
@@ -184,17 +184,14 @@ impl Writer {
 }
 
 impl SqliteIndex {
-    /// Creates and migrates the file if necessary; answers what it changed.
-    ///
-    /// # Errors
-    /// As [`SqliteIndex::open`].
+    /// Creates and migrates the file if necessary.
     pub async fn migrate(url: &str) -> Result<Migrated, IndexError> {
         let (_, connection, migrated) = Self::connect(url).await?;
         connection.close().await?;
         Ok(migrated)
     }
 
-    /// Opens a connection to the file, which is created and migrated if necessary.
+    /// Creates and migrates the file if necessary.
     async fn connect(url: &str) -> Result<(SqliteConnectOptions, SqliteConnection, Migrated), IndexError> {
         let options = parse(url)?
             .create_if_missing(true)
@@ -217,10 +214,7 @@ impl SqliteIndex {
         Ok((options, connection, migrated))
     }
 
-    /// Opens the file; creates and migrates it if necessary.
-    ///
-    /// # Errors
-    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`], [`IndexError::Migration`].
+    /// Creates and migrates the file if necessary.
     pub async fn open(url: &str) -> Result<Self, IndexError> {
         let (options, mut connection, _) = Self::connect(url).await?;
         commit::create_view(&mut connection).await?;
@@ -253,11 +247,7 @@ impl SqliteIndex {
     }
 
     /// Checks that a file is an index that this binary can use; a server may have it
-    /// open.
-    ///
-    /// # Errors
-    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`], and
-    /// [`IndexError::SchemaTooOld`], also for a file without a schema.
+    /// open. A file without a schema is [`IndexError::SchemaTooOld`].
     pub async fn look(url: &str) -> Result<(), IndexError> {
         let mut connection = parse(url)?.read_only(true).connect().await?;
         let looked = check_schema(&mut connection).await;
@@ -265,7 +255,6 @@ impl SqliteIndex {
         looked
     }
 
-    /// Acquires a connection for reads.
     pub(crate) async fn reader(&self) -> Result<Reader, IndexError> {
         let taken = tokio::time::timeout(ACQUIRE_TIMEOUT, self.readers.get()).await;
         match taken {
@@ -276,7 +265,7 @@ impl SqliteIndex {
         }
     }
 
-    /// Acquires a connection for reads, which all see one snapshot.
+    /// All reads of the connection see one snapshot.
     pub(crate) async fn snapshot(&self) -> Result<Reader, IndexError> {
         let mut reader = self.reader().await?;
         reader.begin_with("BEGIN");
@@ -292,38 +281,31 @@ impl SqliteIndex {
         Ok(writer)
     }
 
-    /// The look-ups and pages that are known.
     pub(crate) fn known(&self) -> &KnownAnswers {
         &self.known
     }
 
-    /// Checks that the schema is new enough.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn check(&self) -> Result<(), IndexError> {
         check_schema(&mut self.reader().await?.raw).await
     }
 
-    /// The state of the pool for reads.
     pub(crate) fn pools(&self) -> Vec<PoolState> {
         vec![pool_state("readers", self.readers.status())]
     }
 
-    /// The size of the log beside the file.
     pub(crate) fn log_bytes(&self) -> Option<u64> {
         std::fs::metadata(&self.log).ok().map(|log| log.len())
     }
 
-    /// What is damaged in the file, in SQLite's words.
+    /// The damage in the file, in SQLite's messages.
     pub(crate) async fn find_damage(&self) -> Result<Vec<String>, IndexError> {
         damage::find(&mut self.reader().await?.raw).await
     }
 
     /// Rewrites the file.
     ///
-    /// Deleted content is overwritten immediately, except for copies in the unused part
-    /// of a page after its rows moved to another page.
+    /// This removes copies of deleted content from the unused part of a page whose rows
+    /// moved to another page. All other deleted content is overwritten immediately.
     pub(crate) async fn vacuum(&self) -> Result<(), IndexError> {
         let mut writer = self.writer.lock().await;
         let rewritten = sqlx::query("VACUUM").execute(writer.idle().await).await;
@@ -332,7 +314,7 @@ impl SqliteIndex {
         Ok(())
     }
 
-    /// Empties the log beside the file; `false`: a reader prevents it now.
+    /// Empties the write-ahead log; `false`: a reader prevents it now.
     pub(crate) async fn truncate_log(&self) -> Result<bool, IndexError> {
         let mut writer = self.writer.lock().await;
         let is_busy: bool =
@@ -341,7 +323,7 @@ impl SqliteIndex {
         Ok(!is_busy)
     }
 
-    /// Notices whether another process has written to the file.
+    /// Checks whether another process has written to the file.
     async fn look_for_other_writers(&self) -> Result<MutexGuard<'_, Writer>, IndexError> {
         let mut writer = self.writer.lock().await;
         let data_version = sqlx::query_scalar("PRAGMA data_version").fetch_one(writer.idle().await).await?;
@@ -349,8 +331,8 @@ impl SqliteIndex {
         Ok(writer)
     }
 
-    /// Empties the log if rows were removed for good since it was emptied; `false`: a
-    /// reader prevents it now.
+    /// Empties the write-ahead log if rows were removed for good since it was last
+    /// emptied; `false`: a reader prevents it now.
     pub(crate) async fn truncate_log_of_removals(&self) -> Result<bool, IndexError> {
         if !self.look_for_other_writers().await?.has_removed {
             return Ok(true);
@@ -367,9 +349,6 @@ impl SqliteIndex {
     }
 
     /// Limits the pages of the file, so that tests can fill it up.
-    ///
-    /// # Errors
-    /// [`IndexError::Database`].
     pub async fn limit_pages(&self, max_pages: u32) -> Result<(), IndexError> {
         let mut writer = self.writer.lock().await;
         let pragma = AssertSqlSafe(format!("PRAGMA max_page_count = {max_pages}"));
@@ -377,11 +356,8 @@ impl SqliteIndex {
         Ok(())
     }
 
-    /// Calls `seen` after each `steps` steps of SQLite's machine in any read, so that
-    /// tests can count them.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Calls `seen` after each `steps` steps of SQLite's virtual machine in any read, so
+    /// that tests can count them.
     pub async fn watch_steps(
         &self,
         steps: i32,
@@ -412,7 +388,6 @@ fn parse(url: &str) -> Result<SqliteConnectOptions, IndexError> {
     Ok(options.disable_statement_logging())
 }
 
-/// Refuses a schema that is older than this binary requires.
 async fn check_schema(connection: &mut SqliteConnection) -> Result<(), IndexError> {
     let found: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
         .fetch_one(connection)

@@ -1,9 +1,8 @@
 //! Connections to the file, and their transactions.
 //!
-//! Each connection has a separate thread, and each of its calls is a message there and one
-//! back. So a transaction begins with its first statement, in one message, and a
-//! connection goes back to the pool without one; that of the driver would ask it each
-//! time whether it still works.
+//! Each connection has its own thread, and each call is a message to that thread and an
+//! answer. So `BEGIN` is sent in one message with the first statement, and a connection
+//! returns to the pool without a message; the driver's own pool would ping it each time.
 
 use std::ops::{Deref, DerefMut};
 
@@ -12,7 +11,6 @@ use futures::TryStreamExt;
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Either, Executor, SqlSafeStr, SqlStr};
 
-/// A connection, and the state of its transaction.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(super) raw: SqliteConnection,
@@ -21,13 +19,12 @@ pub(crate) struct Session {
     is_busy: bool,
 }
 
-/// The transaction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transaction {
     None,
-    /// The next statement begins it with this one.
+    /// The next statement is sent with this one before it, and so begins the transaction.
     Wanted(&'static str),
-    /// It is open, or may be.
+    /// The transaction is open, or may be.
     Open,
 }
 
@@ -36,17 +33,18 @@ impl Session {
         Self { raw, transaction: Transaction::None, is_busy: false }
     }
 
-    /// Makes the next statement begin a transaction, with the statement `begin`. There is
-    /// none open.
+    /// Makes the next statement begin a transaction with `begin`. No transaction may be
+    /// open.
     pub(super) const fn begin_with(&mut self, begin: &'static str) {
         self.transaction = Transaction::Wanted(begin);
     }
 
-    /// Executes a statement; answers how many rows its last part changed.
+    /// Returns the number of rows that the last part of the statement changed.
     pub(crate) async fn execute(&mut self, sql: SqlStr, arguments: SqliteArguments) -> sqlx::Result<u64> {
         let (sql, opening) = self.send(sql);
         let parts = self.raw.fetch_many(sqlx::query_with(sql, arguments));
-        // A part that changes nothing, such as `BEGIN`, has the number of the one before it.
+        // A part that changes nothing, such as `BEGIN`, reports the number of the part
+        // before it.
         let changed = parts.try_fold(0, |changed, part| async move {
             Ok(match part {
                 Either::Left(done) => done.rows_affected(),
@@ -57,7 +55,6 @@ impl Session {
         self.answered(opening, changed).await
     }
 
-    /// The first row of a statement, if it has one.
     pub(crate) async fn first(
         &mut self,
         sql: SqlStr,
@@ -68,7 +65,6 @@ impl Session {
         self.answered(opening, row).await
     }
 
-    /// All rows of a statement.
     pub(crate) async fn all(
         &mut self,
         sql: SqlStr,
@@ -79,8 +75,8 @@ impl Session {
         self.answered(opening, rows).await
     }
 
-    /// The text to send for a statement, and with what it begins the transaction, if it
-    /// does.
+    /// The text to send for a statement, and the `BEGIN` at its front, if it begins the
+    /// transaction.
     fn send(&mut self, sql: SqlStr) -> (SqlStr, Option<&'static str>) {
         self.is_busy = true;
         let Transaction::Wanted(begin) = self.transaction else {
@@ -91,8 +87,9 @@ impl Session {
         (sql, Some(begin))
     }
 
-    /// Notes the answer to a statement. If one failed that was to begin the transaction,
-    /// it is not known whether it did, so the next one begins it again.
+    /// Records the answer to a statement. If the statement was to begin the transaction
+    /// and failed, it may have begun one. That one is rolled back, and the next statement
+    /// begins it again.
     async fn answered<T>(
         &mut self,
         opening: Option<&'static str>,
@@ -130,7 +127,7 @@ impl Session {
         Ok(())
     }
 
-    /// A statement has committed the transaction.
+    /// Call this after a statement that has committed the transaction.
     pub(super) const fn committed(&mut self) {
         self.transaction = Transaction::None;
     }
@@ -142,12 +139,13 @@ impl Session {
         rolled_back.is_ok()
     }
 
-    /// Whether a statement failed, or one or a transaction was dropped before its end.
+    /// Whether a statement failed, or a statement or a transaction was dropped before its
+    /// end.
     const fn is_abandoned(&self) -> bool {
         self.is_busy || matches!(self.transaction, Transaction::Open)
     }
 
-    /// The connection without a transaction: rolls back one that is open.
+    /// The connection without a transaction: an open one is rolled back.
     pub(super) async fn idle(&mut self) -> &mut SqliteConnection {
         if self.transaction == Transaction::Open {
             // SQLite may have rolled back already.
@@ -158,7 +156,6 @@ impl Session {
     }
 }
 
-/// Opens the connections for reads.
 #[derive(Debug)]
 pub(super) struct Opener(pub(super) SqliteConnectOptions);
 
@@ -179,7 +176,7 @@ impl managed::Manager for Opener {
 /// A connection for reads, on loan from the pool.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// `None` only while this is dropped.
+    /// `None` only while the reader is dropped.
     object: Option<Object<Opener>>,
 }
 
@@ -209,8 +206,8 @@ impl DerefMut for Reader {
 }
 
 impl Drop for Reader {
-    /// One that was abandoned goes back after its statement, without its snapshot, if it
-    /// still works.
+    /// An abandoned connection returns to the pool after its statement has ended and its
+    /// snapshot is closed, if it still works.
     fn drop(&mut self) {
         let Some(mut object) = self.object.take() else {
             return;

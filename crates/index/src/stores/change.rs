@@ -13,10 +13,8 @@ pub(super) struct StoredStore {
 }
 
 impl StoredStore {
-    /// The row after a change.
-    ///
-    /// # Errors
-    /// The number of metadata pairs the store would have, if it exceeds the limit.
+    /// Fails with the number of metadata pairs that the store would have, if it exceeds
+    /// the limit.
     pub(super) fn changed(&self, change: &StoreChange) -> Result<Self, usize> {
         let mut row = self.clone();
         let store = &mut row.store;
@@ -61,7 +59,7 @@ impl StoredStore {
         }
     }
 
-    /// The row after archiving; an archived store is unchanged.
+    /// An archived store is unchanged.
     pub(super) fn archived(&self, now: Timestamp) -> Self {
         let mut row = self.clone();
         if row.store.archived_at.is_none() {

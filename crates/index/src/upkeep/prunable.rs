@@ -4,7 +4,6 @@
 pub(super) const MOVE_AUDIT_HORIZON: &str = "INSERT INTO audit_horizon AS h (id, kept_from) VALUES (1, $1) \
     ON CONFLICT (id) DO UPDATE SET kept_from = excluded.kept_from WHERE excluded.kept_from > h.kept_from";
 
-/// Rows that expire after some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prunable {
     /// Job runs, by start time.
@@ -20,7 +19,6 @@ pub enum Prunable {
     /// Entries of the tenants' audit logs, by time; the operator's audit log is kept
     /// forever.
     Audit,
-    /// Attachments of ended sessions.
     ResourcesOfEndedSessions,
     /// Ended sessions without remaining events or attachments.
     EndedSessions,

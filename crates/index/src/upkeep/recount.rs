@@ -9,7 +9,6 @@ use crate::commit::{CommitPlan, DirectoryDelta};
 use crate::database::{FromRow, Row, Tx, from_row};
 use crate::directories::Directories;
 
-/// The counters in a store's row.
 const RECORDED: &str = "SELECT memory_count, live_bytes, version_count, version_bytes, granted_bytes \
     FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
@@ -51,7 +50,6 @@ const REPAIR_DIRECTORY: &str = "INSERT INTO directory (tenant_id, store_id, path
 
 const DROP_DIRECTORY: &str = "DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path = $3";
 
-/// A tenant's counters, and the totals of its stores.
 const TENANT_COUNT: &str = "SELECT t.store_count, t.granted_bytes, \
     (SELECT count(*) FROM store s WHERE s.tenant_id = $1 AND s.deleted_at IS NULL) AS stores, \
     CAST((SELECT coalesce(sum(s.granted_bytes), 0) FROM store s \
@@ -63,23 +61,19 @@ const REPAIR_TENANT: &str = "UPDATE tenant SET store_count = $2, granted_bytes =
 /// Live memories per page of a recount.
 const MEMORIES_AT_ONCE: i64 = 1000;
 
-/// A counter's stored value and its true value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counter {
     /// The value in the row.
     pub recorded: i64,
-    /// The counted value.
     pub counted: i64,
 }
 
 impl Counter {
-    /// Whether the two values differ.
     pub const fn has_drifted(&self) -> bool {
         self.recorded != self.counted
     }
 }
 
-/// The recount of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreCount {
     /// Live memories.
@@ -107,7 +101,6 @@ impl StoreCount {
     }
 }
 
-/// The recount of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TenantCount {
     /// Stores that are not deleted.
@@ -117,13 +110,11 @@ pub struct TenantCount {
 }
 
 impl TenantCount {
-    /// Whether a stored value is wrong.
     pub const fn has_drifted(&self) -> bool {
         self.store_count.has_drifted() || self.granted_bytes.has_drifted()
     }
 }
 
-/// A store's row, as a recount reads it.
 #[derive(Debug, Clone, Copy)]
 struct Recorded {
     memory_count: i64,
@@ -140,7 +131,6 @@ struct Recount {
 }
 
 impl Recount {
-    /// Counts a live memory.
     fn add(&mut self, path: &MemoryPath, size_bytes: u64) {
         self.memories.arrive(path, size_bytes);
     }
@@ -189,7 +179,6 @@ impl Recount {
 /// deleted.
 pub(super) type Wrong = BTreeMap<DirPath, Option<DirectoryDelta>>;
 
-/// A directory's row.
 struct DirectoryRow {
     path: DirPath,
     counts: DirectoryDelta,
@@ -213,7 +202,6 @@ impl FromRow for TenantCount {
     }
 }
 
-/// Counts a tenant's stores and grants in one statement.
 pub(super) async fn count_tenant(
     tx: &mut Tx,
     tenant_id: TenantId,
@@ -233,7 +221,7 @@ pub(super) async fn repair_tenant(
     Ok(())
 }
 
-/// Counts a store's data; also answers the correct rows of wrong directories.
+/// Also returns the correct rows of wrong directories.
 pub(super) async fn count_store(
     tx: &mut Tx,
     tenant_id: TenantId,

@@ -31,16 +31,12 @@ use crate::whole_store::{self, Read, Reader, WRONG_HASH};
 
 /// In the folder of an unfinished export; names the store.
 const MARKER: &str = "export.json";
-/// What the name of that folder ends with.
+/// The end of the name of an unfinished export's folder.
 const PARTIAL: &str = ".partial";
-/// Contents that are read at the same time.
 const MAX_READS_IN_FLIGHT: usize = 8;
 
-/// Writes a memory store into an archive.
-///
-/// # Errors
-/// [`Failure`] if the target exists, a file cannot be written or a request fails. The
-/// same command then continues. [`Failure`] also if a memory was left out.
+/// Writes a memory store into an archive. After a failure, the same command continues.
+/// Fails also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open(&args.store).await?;
     let written = write_to(&connection, &args.target, args.versions, Access::ByUmask).await?;
@@ -57,7 +53,6 @@ pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
     written.result()
 }
 
-/// A complete archive.
 pub(super) struct Exported {
     pub(super) manifest: Manifest,
     /// Memories that were left out.
@@ -67,8 +62,7 @@ pub(super) struct Exported {
 }
 
 impl Exported {
-    /// # Errors
-    /// [`Failure`] if memories, or contents of versions, were left out.
+    /// Fails if memories, or contents of versions, were left out.
     pub(super) fn result(&self) -> Result<(), Failure> {
         match (self.refused, self.missing) {
             (0, 0) => Ok(()),
@@ -80,10 +74,8 @@ impl Exported {
     }
 }
 
-/// Writes the archive, or continues to write it. A memory whose path is none is left out.
-///
-/// # Errors
-/// As [`run`], but for memories that are left out.
+/// Writes the archive, or continues to write it. A memory whose path is invalid is left
+/// out.
 pub(super) async fn write_to(
     connection: &StoreConnection,
     target: &Path,
@@ -193,7 +185,8 @@ struct Shown {
     content_size_bytes: u64,
     created_at: String,
     updated_at: String,
-    /// Its own; `expires_at` of the API may be the end of the store's period.
+    /// The memory's own expiry time; `expires_at` of the API may be the end of the
+    /// store's period.
     #[serde(default)]
     expiry_time: Option<String>,
     #[serde(default)]
@@ -204,7 +197,8 @@ struct Shown {
 #[derive(Default)]
 struct Memories {
     index: Index,
-    /// Why memories are left out, by id: their path is none, or their content is missing.
+    /// Why memories are left out, by id: their path is invalid, or their content is
+    /// missing.
     refused: BTreeMap<String, String>,
 }
 
@@ -246,7 +240,7 @@ impl Memories {
         Ok(reading.memories)
     }
 
-    /// Content and hash of a memory are those of one answer.
+    /// The content and the hash of a memory are those of one answer.
     async fn read_listed(
         connection: &StoreConnection,
         folder: &mut Folder,
@@ -291,7 +285,7 @@ impl Memories {
         }
     }
 
-    /// Leaves a memory out, and says so once.
+    /// Leaves a memory out, and prints the reason once.
     fn leave_out(&mut self, id: &str, reason: &str) {
         self.index.remove(id);
         if self.refused.insert(id.to_owned(), format!("{id}: {reason}")).is_none() {
@@ -299,8 +293,8 @@ impl Memories {
         }
     }
 
-    /// The file of a memory's content, and its hash; `None`: it is left out, because a
-    /// server that is wrong or hostile named a path that leads elsewhere.
+    /// The file of a memory's content, and its hash. `None` if the memory is left out,
+    /// because a wrong or hostile server named a path that leads elsewhere.
     fn place(&mut self, memory: &Shown) -> Result<Option<(String, ContentHash)>, Failure> {
         let path = match MemoryPath::parse(&memory.path) {
             Ok(path) => path,
@@ -327,7 +321,8 @@ impl Memories {
             self.leave_out(&memory.id, &format!("{}: {WRONG_HASH}", memory.path));
             return Ok(());
         }
-        // Not for one that moved or changed since then: a blob is named by its content.
+        // The listed file is used unless the memory moved since then. A blob is named by
+        // its content, which may have changed.
         let listed = listed.filter(|(path, name)| *path == memory.path && !name.starts_with(BLOBS));
         let name = match listed {
             Some((_, name)) => name,
@@ -365,7 +360,6 @@ struct Fetched {
     listed: (String, String),
 }
 
-/// Reads a memory with its content.
 async fn fetch(connection: &StoreConnection, listed: Shown, name: String) -> Result<Fetched, Failure> {
     let store = connection.path(&[]);
     let read = whole_store::read(&connection.client, &store, &listed.id, "full").await?;

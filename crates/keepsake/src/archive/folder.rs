@@ -26,10 +26,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder; `access` is that of the files that are written.
-    ///
-    /// # Errors
-    /// [`Failure`] that names the folder.
+    /// `access` is that of the files that are written.
     pub(super) fn open(root: &Path, access: Access) -> Result<Self, Failure> {
         let opened = OpenFolder::open(root);
         Ok(Self {
@@ -44,21 +41,21 @@ impl Folder {
         &self.root
     }
 
-    /// Writes a whole file, in place of one that is there.
+    /// Writes a whole file, or replaces one.
     pub(super) fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         self.make_parents(name)?;
         self.replace(name, bytes)
             .map_err(Failure::of(format_args!("{} cannot be written", self.root.join(name).display())))
     }
 
-    /// A new name is taken by `rename`, which replaces a symbolic link and follows none.
+    /// Uses `rename`, which replaces a symbolic link and follows none.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.create_unnamed()?;
         file.write_all(bytes)?;
         drop(file);
         let (written, named) = (self.opened.entry(WRITING)?, self.opened.entry(name)?);
         match written.rename(&named) {
-            // Left by an earlier run.
+            // An earlier run left a directory of this name.
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
                 named.remove_all()?;
                 written.rename(&named)
@@ -72,7 +69,7 @@ impl Folder {
         self.create(WRITING)
     }
 
-    /// Creates a file, in place of one that is there.
+    /// Creates a file, or replaces one.
     pub(super) fn create(&self, name: &str) -> io::Result<File> {
         let entry = self.opened.entry(name)?;
         entry.remove_file_if_exists()?;
@@ -91,7 +88,6 @@ impl Folder {
         fs::rename(self.root.join(WRITING), path)
     }
 
-    /// Removes a file.
     pub(super) fn remove(&self, name: &str) -> Result<(), Failure> {
         let removed = self.opened.entry(name).and_then(|entry| entry.remove_file());
         removed.map_err(Failure::of(format_args!("{} cannot be removed", self.root.join(name).display())))
@@ -124,7 +120,7 @@ impl Folder {
     fn make_directory(&self, name: &str) -> io::Result<()> {
         let entry = self.opened.entry(name)?;
         if entry.is_file().is_ok_and(|is_file| is_file) {
-            // Left by an earlier run.
+            // An earlier run left a file of this name.
             entry.remove_file()?;
         }
         entry.make_directory(self.access)?;
@@ -136,7 +132,7 @@ impl Folder {
         }
     }
 
-    /// Opens a file; the reason if it is missing or not a regular file.
+    /// Opens a file. The error is the reason: the file is missing or not a regular file.
     pub(super) fn open_file(&self, name: &str) -> Result<File, String> {
         let mut path = self.root.clone();
         let mut parts = name.split('/').peekable();
@@ -156,7 +152,8 @@ impl Folder {
         opened.map_err(|error| format!("cannot be read: {error}"))
     }
 
-    /// Reads a file of at most this size; the reason if that is not possible.
+    /// Reads a file of at most this size. The error is the reason, without the file's
+    /// name.
     pub(super) fn read(&self, name: &str, max_bytes: u64) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
         let file = self.open_file(name)?;
@@ -169,17 +166,13 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// Whether a file has the content with this hash.
     pub(super) fn has(&self, name: &str, hash: ContentHash) -> bool {
         let found = self.read(name, MAX_CONTENT_BYTES);
         found.is_ok_and(|bytes| ContentHash::of(&bytes) == hash)
     }
 
-    /// All files below a directory, relative to the folder; a missing one has none.
-    ///
-    /// # Errors
-    /// [`Failure`] if a directory cannot be read, or something is neither a file nor a
-    /// directory.
+    /// All files below a directory, relative to the folder; a missing directory has none.
+    /// Fails if an entry is neither a file nor a directory.
     pub(super) fn files_below(&self, directory: &str) -> Result<Vec<String>, Failure> {
         let (mut files, mut directories) = (Vec::new(), vec![directory.to_owned()]);
         while let Some(directory) = directories.pop() {
@@ -226,7 +219,7 @@ impl Files for Folder {
     }
 }
 
-/// Why something is not a file that is read.
+/// Why something is not a regular file.
 pub(super) fn describe(found: &fs::Metadata) -> &'static str {
     if found.is_symlink() {
         "is a symbolic link"

@@ -18,26 +18,21 @@ use crate::whole_store::WRONG_HASH;
 
 /// The versions as the API lists them, newest first.
 const NEWEST_FIRST: &str = "versions.newest-first";
-/// Contents that are read at the same time.
 const MAX_READS_IN_FLIGHT: usize = 8;
 
-/// The history that was written.
 pub(super) struct Versions {
     pub(super) count: u64,
     /// The hash of `versions.jsonl`.
     pub(super) sha256: String,
     /// The files of contents that no memory has now.
     pub(super) blobs: HashSet<String>,
-    /// Why contents are left out that the server does not have any more.
+    /// Why contents are left out: the server no longer has them.
     pub(super) missing: Vec<String>,
 }
 
 /// Writes `versions.jsonl`, and the contents that are not among the `current` ones. The
 /// memories that are `left_out` have no versions; a version whose content is missing is
 /// written as a redacted one.
-///
-/// # Errors
-/// [`Failure`] if a file cannot be written or a request fails.
 pub(super) async fn read(
     connection: &StoreConnection,
     folder: &mut Folder,
@@ -99,7 +94,7 @@ struct Reading {
     /// The length of each line, in the order of the list.
     lengths: Vec<usize>,
     blobs: HashSet<String>,
-    /// Further versions with a content that is read, by its hash.
+    /// Further versions with a content that is being read, by its hash.
     others: HashMap<String, Vec<Wanted>>,
     /// The hashes of contents that the server does not have, with the reason.
     missing: BTreeMap<String, String>,
@@ -153,7 +148,6 @@ impl Reading {
         other
     }
 
-    /// The line of a version in the archive.
     fn line_of(&self, line: Vec<u8>) -> io::Result<Vec<u8>> {
         if self.missing.is_empty() {
             return Ok(line);
@@ -183,7 +177,6 @@ impl Reading {
     }
 }
 
-/// Reads a version with its content.
 async fn fetch(connection: &StoreConnection, wanted: Wanted) -> Result<Fetched, Failure> {
     let path = connection.path(&["memory_versions", &wanted.id]);
     let version = match connection.client.get::<Value>(&path, &[("view", Some("full"))]).await {
@@ -195,7 +188,6 @@ async fn fetch(connection: &StoreConnection, wanted: Wanted) -> Result<Fetched, 
     Ok(Fetched { wanted, version })
 }
 
-/// Writes the content of a version.
 fn write(folder: &mut Folder, version: &Value) -> Result<(), Failure> {
     let id = version["id"].as_str().unwrap_or_default();
     let Some(content) = version["content"].as_str() else {

@@ -17,10 +17,7 @@ use crate::output::{notice, printable};
 use crate::people::{StoreConnection, agent_path, api_path};
 use crate::whole_store;
 
-/// Writes the memories of a source into a memory store, and prints what it did.
-///
-/// # Errors
-/// [`Failure`] if the source is damaged, a request fails, or a text is refused. With
+/// Writes the memories of a source into a memory store, and prints the outcomes. With
 /// `--on-conflict fail` nothing is written if a memory has other content.
 pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
     let prefix = Prefix::new(&api_path(&args.prefix)?);
@@ -67,13 +64,13 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
     report::result(&outcomes)
 }
 
-/// The time by which expiry times are in the future.
+/// An expiry time is in the future if it is after this time.
 pub(super) fn now() -> Timestamp {
     Timestamp::from_micros(jiff::Timestamp::now().as_microsecond())
 }
 
-/// Lists the memories of the destination. Reports those whose path is none, with which
-/// nothing that is imported can conflict.
+/// Lists the memories of the destination. Reports the memories whose path is invalid:
+/// nothing that is imported can conflict with them.
 async fn read_destination(connection: &StoreConnection, report: &mut Report) -> Result<Destination, Failure> {
     #[derive(Deserialize)]
     struct Listed {
@@ -107,7 +104,7 @@ async fn read_destination(connection: &StoreConnection, report: &mut Report) -> 
 }
 
 /// Imports an archive with its history. The history of another store is exported into an
-/// archive first, so that both are verified before anything is written.
+/// archive first, so that it, too, is verified before anything is written.
 async fn import_history(
     connection: &StoreConnection,
     args: &ImportArgs,
@@ -138,7 +135,7 @@ async fn import_history(
     left_out
 }
 
-/// Names what the exporting server had lost.
+/// Prints what the exporting server had lost.
 fn tell_left_out(found: &Found) {
     for reason in &found.left_out {
         notice(&format!("not in the archive: {}", printable(reason)));

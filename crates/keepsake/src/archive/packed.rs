@@ -13,7 +13,7 @@ use super::folder::Folder;
 use super::temporary::TemporaryFolder;
 use crate::open_folder::Access;
 
-/// A temporary folder may take so much, and a large archive more.
+/// Maximum size of the temporary folder; a large archive may take more.
 const LIMIT: UnpackLimit = UnpackLimit { bytes: 1 << 30, ratio: 1_000 };
 
 /// Whether an archive of this name is one file.
@@ -21,16 +21,13 @@ pub(super) fn is_packed(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(EXTENSION))
 }
 
-/// A file of an archive and the time that it gets, in seconds.
+/// A file of an archive; `modified_at` is in seconds.
 pub(super) struct Packed<'a> {
     pub(super) name: &'a str,
     pub(super) modified_at: u64,
 }
 
 /// Packs files of a folder into an archive, which gets its name when it is complete.
-///
-/// # Errors
-/// [`Failure`] if a file cannot be read or the archive cannot be written.
 pub(super) fn pack<'a>(
     folder: &Folder,
     files: impl Iterator<Item = Packed<'a>>,
@@ -64,10 +61,6 @@ impl From<Damage> for Stopped {
     }
 }
 
-/// Unpacks an archive into a temporary folder.
-///
-/// # Errors
-/// [`Failure`] names the file of the archive that is not part of it, or is damaged.
 pub(super) fn unpack(archive: &Path) -> Result<TemporaryFolder, Failure> {
     let file =
         File::open(archive).map_err(Failure::of(format_args!("{} cannot be read", archive.display())))?;

@@ -31,18 +31,17 @@ const MAX_PART_VERSIONS: usize = 250;
 const MAX_PART_BYTES: u64 = 3 << 20;
 /// Redactions of a call.
 const MAX_PART_REDACTIONS: usize = 500;
-/// Memories that are changed at the same time.
 const MAX_CHANGES_IN_FLIGHT: usize = 8;
 
 /// A version of the archive, as it is sent.
 struct Past {
     line: VersionLine,
-    /// Its path; a redacted version does not have it any more.
+    /// `None` for a deletion. A redacted version has the memory's earlier path or a
+    /// made-up one.
     path: Option<String>,
     content: Option<Content>,
 }
 
-/// The content of a version.
 enum Content {
     File {
         name: String,
@@ -59,11 +58,8 @@ struct Memory {
     content_sha256: String,
 }
 
-/// Imports a verified archive into a store.
-///
-/// # Errors
-/// [`Failure`] if the store has other versions, if a request fails, or if the store is
-/// not equal to the archive at the end.
+/// Imports a verified archive into a store. Fails if the store has other versions, or if
+/// it is not equal to the archive at the end.
 pub(super) async fn run(
     connection: &StoreConnection,
     folder: &Folder,
@@ -107,7 +103,7 @@ pub(super) async fn run(
 }
 
 /// The versions to send. The deletion of a memory whose other versions were removed is
-/// left out; the second value counts these.
+/// left out; the second value counts these deletions.
 fn history_of(lines: Vec<VersionLine>, items: &[Item]) -> Result<(Vec<Past>, u64), Failure> {
     let current = items.iter().filter_map(|item| match &item.origin {
         Origin::File(name) => Some((item.sha256, name.as_str())),
@@ -145,7 +141,7 @@ fn history_of(lines: Vec<VersionLine>, items: &[Item]) -> Result<(Vec<Past>, u64
     Ok((history, left_out))
 }
 
-/// How many versions the store has, all of which must be the archive's first ones.
+/// How many versions the store has. All of them must be the archive's first ones.
 async fn count_imported(connection: &StoreConnection, history: &[Past]) -> Result<usize, Failure> {
     #[derive(Deserialize)]
     struct Listed {
@@ -204,7 +200,6 @@ async fn write(
     Ok(())
 }
 
-/// A version as the server reads it.
 fn version_of(folder: &Folder, past: &Past) -> Result<Value, Failure> {
     let line = &past.line;
     let mut version = json!({

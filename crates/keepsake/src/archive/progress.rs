@@ -18,7 +18,6 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// A step with `total` parts.
     pub(super) fn new(done: &'static str, total: u64) -> Self {
         // Draws nothing unless stderr is a terminal.
         let bar = ProgressBar::new(total);
@@ -30,7 +29,6 @@ impl Progress {
         Self { bar, done, position: 0 }
     }
 
-    /// Counts further parts.
     pub(super) fn add(&mut self, parts: u64) {
         let total = self.bar.length().unwrap_or_default();
         let tenth = |position: u64| (position * LINES).checked_div(total).unwrap_or_default();

@@ -8,9 +8,6 @@ use serde_json::{Value, json};
 use crate::output::{Column, Printer};
 
 /// Prints each file as JSON; as a table, only the files not written as a whole, and counts.
-///
-/// # Errors
-/// [`Failure`] if stdout is closed.
 pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) -> Result<(), Failure> {
     let shown = |file: &&Reported| !printer.is_table() || file.reason().is_some();
     let items: Vec<Value> = report
@@ -30,7 +27,6 @@ pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) ->
     Ok(())
 }
 
-/// The number of files of each result.
 fn summary(report: &Report, is_dry_run: bool) -> String {
     let counts = report.counts();
     let counts = counts.map(|(name, count)| format!("{} {name}", HumanCount(count as u64)));
@@ -43,9 +39,6 @@ fn summary(report: &Report, is_dry_run: bool) -> String {
 }
 
 /// A failure if a text was refused.
-///
-/// # Errors
-/// [`Failure`] with the number of refused texts.
 pub(super) fn result(report: &Report) -> Result<(), Failure> {
     let (conflicts, rules) = (report.conflicts().count(), report.refusals(Class::Rule).count());
     if conflicts + rules == 0 {

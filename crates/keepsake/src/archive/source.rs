@@ -25,7 +25,7 @@ use crate::whole_store::{self, Read, WRONG_HASH};
 pub(super) enum Source {
     Files {
         folder: Folder,
-        /// Contains the folder of an archive in one file.
+        /// Keeps the folder of an unpacked archive.
         _unpacked: Option<TemporaryFolder>,
     },
     Store {
@@ -50,9 +50,6 @@ struct Listed {
 
 impl Source {
     /// Opens a folder or an archive, which is verified as a whole.
-    ///
-    /// # Errors
-    /// [`Failure`] names the damaged file.
     pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, Found), Failure> {
         let about = fs::metadata(path).map_err(|error| {
             let class = match error.kind() {
@@ -91,9 +88,6 @@ impl Source {
     }
 
     /// Lists another store.
-    ///
-    /// # Errors
-    /// [`Failure`] of the requests.
     pub(super) async fn connect(
         url: &str,
         args: &FromArgs,
@@ -126,10 +120,8 @@ impl Source {
         Ok((Self::Store { client, store_id }, found))
     }
 
-    /// The content of an item; the reason if it cannot be imported any more.
-    ///
-    /// # Errors
-    /// [`Failure`] of the request to another store.
+    /// The content of an item. The inner error is the reason why the item can no longer
+    /// be imported.
     pub(super) async fn content(&self, item: &Item) -> Result<Result<String, String>, Failure> {
         match (self, &item.origin) {
             (Self::Files { folder, .. }, Origin::File(name)) => {
@@ -147,7 +139,8 @@ impl Source {
                     Read::ContentLost(reason) => return Ok(Err(reason)),
                 };
                 let content = memory.content.unwrap_or_default();
-                // The content may be newer than the listing, but must be what its answer says.
+                // The content may be newer than the listing, but must have the hash that
+                // its own answer states.
                 let is_same = ContentHash::of(content.as_bytes()).to_string() == memory.content_sha256;
                 Ok(is_same.then_some(content).ok_or_else(|| WRONG_HASH.to_owned()))
             }
@@ -159,9 +152,6 @@ impl Source {
 }
 
 /// A client of another server, and the id of the store there.
-///
-/// # Errors
-/// [`Failure`] if an argument is malformed or there is no such store.
 pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, String), Failure> {
     let api_key = args.from_api_key.clone().unwrap_or_default();
     let client = Client::of_compatible(url, &api_key.into())
@@ -171,7 +161,6 @@ pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, S
     Ok((client, store_id))
 }
 
-/// Verifies an archive as a whole.
 fn read_archive(folder: &Folder, shown: &Path, prefix: &Prefix) -> Result<Found, Failure> {
     let mut shown_progress = None;
     let found = verify(folder, prefix, |memories| {
@@ -180,7 +169,6 @@ fn read_archive(folder: &Folder, shown: &Path, prefix: &Prefix) -> Result<Found,
     found.map_err(|damage| Failure::new(format!("{} is damaged: {damage}", shown.display())))
 }
 
-/// Reports a file that is not imported.
 fn refuse(found: &mut Found, prefix: &Prefix, name: &str, class: Class, reason: &str) {
     let (path, _) = prefix.place(&format!("/{name}"));
     found.report.add(path, Outcome::refused(class, reason));

@@ -15,13 +15,12 @@ use tempfile::TempDir;
 use crate::data_dir::unusable;
 use crate::open_folder::{Access, FolderEntry, OpenFolder};
 
-/// What the names of these folders begin with.
 const PREFIX: &str = "keepsake-import-";
 /// The file in the folder that its process locks.
 const LOCK: &str = "lock";
-/// That file before it is locked.
+/// The name of the lock file until it is locked.
 const UNLOCKED: &str = "lock.new";
-/// The folder that is used.
+/// The subfolder that the import uses.
 const CONTENT: &str = "content";
 
 /// A temporary folder, removed when it is dropped.
@@ -33,9 +32,6 @@ pub(super) struct TemporaryFolder {
 
 impl TemporaryFolder {
     /// Makes a folder, after it removed those of killed processes.
-    ///
-    /// # Errors
-    /// [`Failure`] if it cannot be made.
     pub(super) fn new() -> Result<Self, Failure> {
         let parent = std::env::temp_dir();
         // Another user's folders, for example, cannot be removed.
@@ -49,7 +45,8 @@ impl TemporaryFolder {
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(parent)?;
         let opened = OpenFolder::open(folder.path())?;
-        // The file gets its name when it is locked: without a lock, its process is dead.
+        // The file is renamed after it is locked: a lock file without a lock is that of a
+        // dead process.
         let unlocked = opened.entry(UNLOCKED)?;
         let lock = unlocked.create_new(Access::OwnerOnly)?;
         lock.try_lock()?;
@@ -58,7 +55,6 @@ impl TemporaryFolder {
         Ok(Self { folder, _lock: lock })
     }
 
-    /// The folder that is used.
     pub(super) fn path(&self) -> PathBuf {
         self.folder.path().join(CONTENT)
     }

@@ -37,10 +37,7 @@ struct OperationError {
     message: String,
 }
 
-/// Carries out the steps, and reports each one.
-///
-/// # Errors
-/// [`Failure`] if a source or the server fails; the steps until then are done.
+/// Carries out the steps, and reports each one. Steps before a failure are done.
 pub(super) async fn run(
     connection: &StoreConnection,
     source: &Source,
@@ -83,14 +80,12 @@ pub(super) async fn run(
     }
 }
 
-/// The end of one call.
 enum Sent<'a> {
     Done(Vec<(&'a Step, Outcome)>),
-    /// The server refused the call as a whole; a part of it may be accepted.
+    /// The server refused the call as a whole; it may accept a part of it.
     TooLarge(&'a [Step]),
 }
 
-/// Reads the contents of a batch and sends them.
 async fn send<'a>(
     connection: &StoreConnection,
     source: &Source,
@@ -141,7 +136,7 @@ async fn send<'a>(
     }
 }
 
-/// Whether the server would accept the call without one of its operations.
+/// Whether the server may accept the call without one of its operations.
 fn is_about_an_operation(error: &ClientError) -> bool {
     matches!(error.status().map(|status| status.as_u16()), Some(400 | 413))
 }
@@ -183,7 +178,7 @@ fn outcome_of(result: OperationResult) -> Outcome {
     }
 }
 
-/// As a batch, for a server that does not take batches.
+/// Sends the steps one by one, for a server that does not take batches.
 async fn send_singly<'a>(
     connection: &StoreConnection,
     steps: Vec<&'a Step>,

@@ -47,9 +47,6 @@ pub(crate) struct ServerArgs {
 impl ServerArgs {
     /// Refuses arguments of a server for a command that uses none. Variables are
     /// ignored.
-    ///
-    /// # Errors
-    /// [`Failure`] that names the argument.
     pub(crate) fn refuse_beside(&self, other: &str) -> Result<(), Failure> {
         let given = [
             ("--context", "KEEPSAKE_CONTEXT", &self.context),

@@ -1,4 +1,4 @@
-//! Lines for stderr. A thread writes them, all that wait with one call: a call for each
+//! Lines for stderr. A thread writes all waiting lines with one call: a call for each
 //! line would be a large part of the work of a short request.
 
 use std::io::{self, Write};
@@ -58,7 +58,7 @@ pub(super) fn start() -> Gathered {
     Gathered { is_started: thread.is_ok() }
 }
 
-/// Writes the lines that wait; called before the process ends.
+/// Writes the waiting lines; called before the process ends.
 pub(crate) fn flush() {
     let _ = LINES.write_all();
 }

@@ -19,12 +19,9 @@ pub(super) struct Bridge {
 
 impl Bridge {
     /// Finds the store, without a message to MCP.
-    ///
-    /// # Errors
-    /// [`Failure`] if there is no credential or no such store.
     pub(super) async fn open(args: &McpArgs) -> Result<Self, Failure> {
         let (client, of_context) = connect(&args.server)?;
-        // A session's token has its own stores.
+        // The API key may be a session's token, which has its own stores.
         let of_context = of_context.filter(|_| args.server.api_key.is_none());
         let named = args.store.clone().or_else(|| std::env::var(STORE_VARIABLE).ok());
         let store_id = match named.or(of_context) {
@@ -38,7 +35,6 @@ impl Bridge {
         Ok(Self { client, url })
     }
 
-    /// The server's answer to a message, if there is one.
     pub(super) async fn ask(&self, headers: HeaderMap, message: Vec<u8>) -> Result<Option<Value>, String> {
         let response = self
             .client

@@ -25,11 +25,9 @@ const HEADERS_SINCE: &str = "2026-07-28";
 /// The first of the error codes that JSON-RPC reserves for servers.
 const SERVER_ERROR: i64 = -32_000;
 
-/// What answers the messages.
 pub(super) enum Backend {
     /// The memories of a folder, in this process.
     Folder(Box<HttpService>, Access),
-    /// A server.
     Server(Bridge),
 }
 
@@ -42,9 +40,6 @@ struct Stdio {
 
 /// Serves messages until the client closes stdin. A line that is no message is answered
 /// with an error, and the next one is served.
-///
-/// # Errors
-/// [`Failure`] if stdin or stdout fails.
 pub(super) async fn serve(backend: Backend) -> Result<(), Failure> {
     let stdout = Mutex::new(tokio::io::stdout());
     let stdio = Arc::new(Stdio { backend, version: OnceLock::new(), stdout });
@@ -62,7 +57,7 @@ pub(super) async fn serve(backend: Backend) -> Result<(), Failure> {
         let stdio = Arc::clone(&stdio);
         match incoming {
             Err(invalid) => stdio.write(&invalid.answer()).await.map_err(Failure::of("stdout failed"))?,
-            // The version that it negotiates is that of the following messages.
+            // The following messages have the version that `initialize` negotiates.
             Ok(Incoming::Single(message)) if message.is_initialize() => {
                 stdio.carry(Incoming::Single(message)).await.map_err(Failure::of("stdout failed"))?;
             }
@@ -87,14 +82,13 @@ fn result_of(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<()
     }
 }
 
-/// A line of stdin.
 enum Line {
     Whole(Vec<u8>),
-    /// Its bytes were discarded.
+    /// The bytes of the line were discarded.
     TooLong,
 }
 
-/// The next line; `None`: stdin is closed.
+/// The next line; `None` if stdin is closed.
 async fn next_line(stdin: &mut BufReader<Stdin>) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
     let mut is_too_long = false;
@@ -113,7 +107,7 @@ async fn next_line(stdin: &mut BufReader<Stdin>) -> io::Result<Option<Line>> {
 }
 
 impl Stdio {
-    /// Serves what one line has, and writes the answer.
+    /// Serves the messages of one line, and writes the answer.
     async fn carry(&self, incoming: Incoming) -> io::Result<()> {
         match incoming {
             Incoming::Single(message) => match self.answer(message).await {
@@ -133,7 +127,6 @@ impl Stdio {
         }
     }
 
-    /// The answer to one message, if it has one.
     async fn answer(&self, message: Message) -> Option<Value> {
         let kind = match message.kind() {
             Ok(kind) => kind,

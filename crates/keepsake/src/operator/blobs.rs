@@ -16,11 +16,8 @@ use crate::output::{Printer, bytes, counted, print};
 use crate::{data_dir, logs};
 
 /// Copies all content to another place, compares it with the hashes in the index and
-/// then, without `--keep`, removes the originals.
-///
-/// # Errors
-/// [`Failure`] if a server runs, a store fails, or content is missing or damaged. It says
-/// whether originals were removed.
+/// then, without `--keep`, removes the originals. Refuses to run beside a server. A
+/// failure says whether originals were removed.
 pub(crate) async fn run(args: MoveBlobsArgs) -> Result<(), Failure> {
     let folder = args.sources.data_dir.clone();
     let settings = args.sources.clone().into_sources().merge().settings()?;

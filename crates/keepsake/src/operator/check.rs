@@ -15,14 +15,10 @@ use crate::backends;
 use crate::cli::CheckArgs;
 use crate::output::{Column, Printer, print};
 
-/// The content of the probe object.
 const PROBE: &[u8] = b"keepsake config check --connect";
 
 /// Prints the merged configuration and its problems; with `--connect`, also tests
 /// both stores.
-///
-/// # Errors
-/// [`Failure`] with every problem.
 pub(crate) async fn run(args: CheckArgs) -> Result<(), Failure> {
     let printer = Printer::new(args.output.output);
     let merged = args.sources.into_sources().merge();
@@ -56,8 +52,8 @@ fn document(merged: &Merged, report: &Report) -> Value {
     json!({"configuration": keys.collect::<Vec<_>>(), "steps": report.steps})
 }
 
-/// Connects to the index and, if there is one, the object store, whose operations it
-/// tries, and reads the discovery documents of issuers at whose page people sign in.
+/// Connects to the index and, if there is one, to the object store, and tries its
+/// operations. Reads the discovery documents of issuers at whose page people sign in.
 /// Independent steps are tried also after a failure.
 async fn check(settings: &Settings, report: &mut Report) {
     let index = backends::probe_index(&settings.index).await;
@@ -109,11 +105,10 @@ async fn use_blobs(blobs: &Arc<dyn BlobStore>, report: &mut Report) {
         report.skipped(KEY, "read");
         report.skipped(KEY, "list");
     }
-    // Also after a failed write, which may have stored the object.
+    // The delete also follows a failed write, which may have stored the object.
     report.step(KEY, "delete", &blobs.erase(&key).await);
 }
 
-/// The result of each step.
 #[derive(Debug, Default)]
 struct Report {
     steps: Vec<Value>,
@@ -121,7 +116,7 @@ struct Report {
 }
 
 impl Report {
-    /// Notes the result of a step; answers whether it succeeded.
+    /// Notes the result of a step; returns whether it succeeded.
     fn step<T, E: std::fmt::Display>(&mut self, key: &str, step: &str, outcome: &Result<T, E>) -> bool {
         let (result, error) = match outcome {
             Ok(_) => ("ok", None),

@@ -33,13 +33,8 @@ const RUN_FIELDS: [Column; 7] = [
     Column::time("ended", "/ended_at"),
     Column::outcome("result", ""),
 ];
-/// The interval at which the state of a run is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs a `job` command.
-///
-/// # Errors
-/// [`Failure`] of the request.
 pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
     match command {
         JobCommand::List(args) => list_jobs(args).await,

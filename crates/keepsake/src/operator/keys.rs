@@ -25,10 +25,6 @@ const COLUMNS: [Column; 7] = [
     Column::time("REVOKED", "/revoked_at"),
 ];
 
-/// Runs a `key` command.
-///
-/// # Errors
-/// [`Failure`] of the request.
 pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {
     match command {
         KeyCommand::List(args) => {

@@ -19,7 +19,6 @@ use crate::output::{Column, Printer};
 /// The variable with the operator's token, if `--token-file` is not given.
 const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";
 
-/// An open connection to the operator API.
 pub(super) enum OperatorApi {
     /// The database, with the lock of its folder if it is a SQLite file.
     Database { engine: Engine, backends: Box<Backends> },
@@ -60,10 +59,6 @@ impl<'a> Request<'a> {
 }
 
 impl OperatorApi {
-    /// Opens the server or the database that the arguments name.
-    ///
-    /// # Errors
-    /// [`Failure`] of the configuration, the database or the token.
     pub(super) async fn open(args: TargetArgs) -> Result<Self, Failure> {
         let Some(url) = &args.server else {
             let (engine, backends) = open(args.sources).await?;
@@ -85,10 +80,6 @@ impl OperatorApi {
         Ok(Self::Server(client))
     }
 
-    /// Sends a request.
-    ///
-    /// # Errors
-    /// [`Failure`] with the error in the answer.
     pub(super) async fn call(&self, request: &Request<'_>) -> Result<Value, Failure> {
         let Request { method, path, query, body } = request;
         match self {
@@ -111,7 +102,6 @@ impl OperatorApi {
         }
     }
 
-    /// Closes the database.
     pub(super) async fn close(self) {
         if let Self::Database { engine, backends } = self {
             // A requested run may have registered this process as a replica.
@@ -121,10 +111,8 @@ impl OperatorApi {
     }
 }
 
-/// Sends one request; answers what to print, and the printer for it.
-///
-/// # Errors
-/// [`Failure`] that begins with `what_failed`.
+/// Sends one request; returns what to print, and the printer for it. A failure begins
+/// with `what_failed`.
 pub(super) async fn call(
     args: TargetArgs,
     what_failed: &str,
@@ -137,10 +125,7 @@ pub(super) async fn call(
     Ok((printer, answer.map_err(|failure| failure.within(what_failed))?))
 }
 
-/// [`call`] for an object, of which these fields are printed.
-///
-/// # Errors
-/// As [`call`].
+/// As [`call`], for an object of which these fields are printed.
 pub(super) async fn show(
     args: TargetArgs,
     what_failed: &str,
@@ -151,11 +136,8 @@ pub(super) async fn show(
     printer.object(&object, fields)
 }
 
-/// [`call`] for one page of a list, which is printed with these columns; `none`
+/// As [`call`], for one page of a list, which is printed with these columns; `none`
 /// describes an empty list.
-///
-/// # Errors
-/// As [`call`].
 pub(super) async fn list(
     args: TargetArgs,
     what_failed: &str,
@@ -171,7 +153,6 @@ pub(super) async fn list(
     printer.page(&found, columns, none)
 }
 
-/// The id of an object.
 pub(super) fn id_of(object: &Value) -> &str {
     object["id"].as_str().unwrap_or_default()
 }

@@ -56,10 +56,6 @@ const AUDIT: [Column; 4] = [
     Column::text("OBJECT", "/object_id"),
 ];
 
-/// Runs a `tenant` command.
-///
-/// # Errors
-/// [`Failure`] of the request.
 pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
     match command {
         TenantCommand::List(args) => list_tenants(args).await,

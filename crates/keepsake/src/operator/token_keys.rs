@@ -7,10 +7,6 @@ use super::target::{Request, call, id_of};
 use crate::cli::TokenKeyCommand;
 use crate::output::confirm;
 
-/// Runs a `token-key` command.
-///
-/// # Errors
-/// [`Failure`] of the request.
 pub(crate) async fn run(command: TokenKeyCommand) -> Result<(), Failure> {
     let TokenKeyCommand::Rotate(args) = command;
     let question = "Refuse all tokens that were signed until now?";

@@ -17,10 +17,8 @@ use crate::output::{Column, Printer, bytes, counted};
 const COLUMNS: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];
 
 /// Reads every row, checks every blob's hash and recounts the totals; changes nothing.
-///
-/// # Errors
-/// [`Failure`] if problems were found, which are printed first, or if the check
-/// could not be completed.
+/// Prints the problems and then fails if there are any, or if the check could not be
+/// completed.
 pub(crate) async fn run(args: VerifyArgs) -> Result<(), Failure> {
     refuse_to_make_an_index(&args)?;
     let (engine, backends) = open(args.sources.clone()).await?;
@@ -175,10 +173,6 @@ fn report_of(found: &Verification, problems: &[Value]) -> Value {
     })
 }
 
-/// Prints problems as a table.
-///
-/// # Errors
-/// [`Failure`] if stdout is closed.
 pub(super) fn print_problems(printer: &Printer, problems: &[Value]) -> Result<(), Failure> {
     if problems.is_empty() {
         return Ok(());
@@ -201,7 +195,6 @@ pub(super) fn print_problems(printer: &Printer, problems: &[Value]) -> Result<()
     printer.items(&rows, &columns, "")
 }
 
-/// The totals in a sentence.
 fn totals_of(found: &Verification) -> String {
     let problems = match found.problem_count {
         0 => "all is well".to_owned(),

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// A text for a terminal: lines and tabs stay, other characters that control it become
-/// JSON's escapes of them. JSON remains the same JSON, since they occur only in strings.
+/// A text for a terminal: lines and tabs stay, other characters that control a terminal
+/// become JSON's escapes. JSON remains the same JSON, since these characters occur only
+/// in strings.
 pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     escape(text, |char| controls(char) && !matches!(char, '\n' | '\t'))
 }

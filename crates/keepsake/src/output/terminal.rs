@@ -10,7 +10,6 @@ use super::foreign::escaped;
 /// The exit code of a program whose reader went away, as shells report it.
 const BROKEN_PIPE: i32 = 128 + 13;
 
-/// Where a text is printed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stream {
     Stdout,
@@ -31,18 +30,12 @@ impl Stream {
 
 /// Prints to stdout a text that may have parts of a server or an agent. A closed pipe
 /// ends the program quietly.
-///
-/// # Errors
-/// [`Failure`] if stdout cannot be written.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_styled(&Stream::Stdout.shown(text))
 }
 
 /// As [`print()`], for a text with colours, whose foreign parts are [`Stream::shown`] or
 /// [`printable`](super::printable).
-///
-/// # Errors
-/// As [`print()`].
 pub(crate) fn print_styled(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
@@ -63,15 +56,12 @@ pub(crate) fn notice_styled(text: &str) {
     eprint!("{text}");
 }
 
-/// Whether a person can answer questions.
 pub(crate) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Asks for confirmation, unless the user is sure already.
-///
-/// # Errors
-/// [`Failure`] if the answer is not `y`, or stdin is not a terminal.
+/// Asks for confirmation, unless the user is sure already. Fails if the answer is not
+/// `y`, or stdin is not a terminal.
 pub(crate) fn confirm(question: &str, is_sure: bool) -> Result<(), Failure> {
     if is_sure {
         return Ok(());
@@ -88,10 +78,6 @@ pub(crate) fn confirm(question: &str, is_sure: bool) -> Result<(), Failure> {
     }
 }
 
-/// Asks a question on the terminal.
-///
-/// # Errors
-/// [`Failure`] if stdin cannot be read.
 pub(crate) fn answer(question: &str) -> Result<String, Failure> {
     notice_styled(&Stream::Stderr.shown(question));
     let mut line = String::new();

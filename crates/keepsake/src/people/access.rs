@@ -17,9 +17,6 @@ use crate::output::{Column, Printer, Stream, print};
 const NO_CONTEXT: &str = "there is no context: `keepsake login URL` makes one";
 
 /// Checks an API key and remembers it as a context, which becomes the current one.
-///
-/// # Errors
-/// [`Failure`] if the server refuses the key or cannot be reached.
 pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
     let path = contexts::default_file(|name| std::env::var_os(name))?;
     let mut contexts = Contexts::read(&path)?;
@@ -45,7 +42,6 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
     print(&format!("logged in to {}; the current context is {name}\n", client.url()))
 }
 
-/// Reads the API key from the terminal, or from stdin.
 fn read_key(url: &str) -> Result<String, Failure> {
     let failed = || Failure::of("the API key cannot be read");
     let mut key = String::new();
@@ -64,10 +60,6 @@ fn read_key(url: &str) -> Result<String, Failure> {
     }
 }
 
-/// Runs a `context` command.
-///
-/// # Errors
-/// [`Failure`] of the file with the contexts.
 pub(crate) fn run_context(command: ContextCommand) -> Result<(), Failure> {
     let path = contexts::default_file(|name| std::env::var_os(name))?;
     let contexts = Contexts::read(&path)?;

@@ -11,7 +11,6 @@ use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
 use crate::output::{Printer, notice};
 
-/// An open connection to a server.
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) printer: Printer,
@@ -19,19 +18,14 @@ pub(super) struct Connection {
     store: Option<String>,
 }
 
-/// An open connection, and the store that the command works on.
 pub(crate) struct StoreConnection {
     pub(crate) client: Client,
     pub(crate) printer: Printer,
-    /// The store's id.
     pub(crate) store_id: String,
 }
 
 impl Connection {
     /// Opens the connection that arguments, variables and contexts name, in this order.
-    ///
-    /// # Errors
-    /// [`Failure`] if the URL or the API key is missing or malformed.
     pub(super) fn open(args: &ConnectionArgs) -> Result<Self, Failure> {
         let (client, store) = connect(&args.server)?;
         let printer = Printer::new(args.output.output);
@@ -41,9 +35,6 @@ impl Connection {
 
 /// A client of the server that arguments, variables and contexts name, in this order,
 /// and the store of the context.
-///
-/// # Errors
-/// [`Failure`] if the URL or the API key is missing or malformed.
 pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>), Failure> {
     let needs_context = args.context.is_some() || args.url.is_none() || args.api_key.is_none();
     let contexts = match contexts::default_file(|name| std::env::var_os(name)) {
@@ -74,9 +65,6 @@ impl StoreConnection {
     ///
     /// Without a store in the arguments, in a variable or in the context, it is the only
     /// store that the credential may read.
-    ///
-    /// # Errors
-    /// As [`Connection::open`]; [`Failure`] if it is not clear which store is meant.
     pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
         Self::open_store(&args.connection, args.store.as_deref()).await
     }
@@ -123,10 +111,7 @@ fn is_same_server(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
-/// The id of the store with this id or name.
-///
-/// # Errors
-/// [`Failure`] if no store or several stores have the name.
+/// The id of the store with this id or name. Fails if several stores have the name.
 pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, Failure> {
     if store.parse::<StoreId>().is_ok() {
         return Ok(store.to_owned());

@@ -36,7 +36,8 @@ pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
     }
 }
 
-/// Opens the editor until its text is saved or given up; `false`: it is the memory's text.
+/// Opens the editor until its text is saved or given up; `false` if the memory already
+/// has the text.
 async fn save_edited(
     connection: &StoreConnection,
     path: &str,
@@ -115,10 +116,9 @@ impl Base {
     }
 }
 
-/// The file that the editor opens.
 struct Draft {
     path: TempPath,
-    /// What the file had when the editor opened it first.
+    /// The file's content when the editor first opened it.
     before: Vec<u8>,
     /// Whether the editor may still have text that is not in the file.
     is_open: bool,
@@ -197,7 +197,6 @@ pub(super) fn keep_typed(path: &str, content: &[u8], failure: Failure) -> Failur
     }
 }
 
-/// The user's editor.
 fn editor(variable: impl Fn(&str) -> Option<OsString>) -> OsString {
     let given = |name| variable(name).filter(|value| !value.is_empty());
     given("VISUAL").or_else(|| given("EDITOR")).unwrap_or_else(|| "vi".into())

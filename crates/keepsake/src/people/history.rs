@@ -91,7 +91,7 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
     })
 }
 
-/// The version of the memory before another one; `None`: it is the first.
+/// The version of the memory before another one; `None` if that is the first.
 async fn previous(
     connection: &StoreConnection,
     memory_id: &str,
@@ -102,7 +102,6 @@ async fn previous(
     Ok(versions.next().map(|version| text_of(&version, "id").to_owned()))
 }
 
-/// A version of the memory with its content.
 async fn version(connection: &StoreConnection, memory_id: &str, id: &str) -> Result<Value, Failure> {
     let path = connection.path(&["memory_versions", id]);
     let found = connection.client.get::<Value>(&path, &[("view", Some("full"))]).await;
@@ -117,7 +116,6 @@ async fn version(connection: &StoreConnection, memory_id: &str, id: &str) -> Res
     Ok(found)
 }
 
-/// A text that is compared, with its title.
 #[derive(Clone, Copy)]
 pub(super) struct Titled<'a> {
     pub(super) title: &'a str,

@@ -28,10 +28,6 @@ use crate::signals::EndSignals;
 /// The value of `expires_at` for no time.
 const NEVER: &str = "never";
 
-/// Runs a `memory` command.
-///
-/// # Errors
-/// [`Failure`] of the request.
 pub(crate) async fn run(command: MemoryCommand) -> Result<(), Failure> {
     match command {
         MemoryCommand::Ls(args) => list(args).await,
@@ -84,7 +80,6 @@ fn missing(path: &str) -> Failure {
     Failure::of_class(FailureClass::NotFound, text)
 }
 
-/// Lists the entries of a directory.
 async fn below(connection: &StoreConnection, directory: &str, depth: &str) -> Result<Vec<Value>, Failure> {
     let prefix = if directory == "/" { "/".to_owned() } else { format!("{directory}/") };
     let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some(depth))];
@@ -103,7 +98,7 @@ async fn list(args: LsArgs) -> Result<(), Failure> {
     if args.recursive && connection.printer.is_table() && !items.is_empty() {
         return print_styled(&tree(&path, &items, |time| connection.printer.relative(time)));
     }
-    // People see paths as agents do; programs get the API's.
+    // A table shows paths as agents see them; JSON has the paths of the API.
     if connection.printer.is_table() {
         for item in &mut items {
             item["path"] = agent_path(text_of(item, "path")).into();
@@ -186,7 +181,7 @@ async fn cat(args: CatArgs) -> Result<(), Failure> {
     for path in paths {
         match get(&connection, &path, "full").await {
             Ok(memory) => connection.printer.done(&memory, || text_of(&memory, "content").to_owned())?,
-            // The others may be there.
+            // The other memories may exist.
             Err(failure) if matches!(failure.class(), FailureClass::NotFound | FailureClass::Failed) => {
                 if let Some(earlier) = failed.replace(failure) {
                     notice(&earlier.to_string());
@@ -205,7 +200,7 @@ async fn put(args: PutArgs) -> Result<(), Failure> {
     if file.is_some() || !std::io::stdin().is_terminal() {
         return put_content(args, &path, &content).await;
     }
-    // From now on, the typed text is kept in a file even if a signal ends the command.
+    // From now on, a file keeps the typed text even if a signal ends the command.
     let signals = EndSignals::listen().map_err(Failure::of("signals cannot be caught"));
     let put = match signals {
         Ok(mut signals) => signals.or_end(put_content(args, &path, &content)).await,
@@ -272,7 +267,7 @@ pub(super) async fn save(
     })
 }
 
-/// The file with the content; `None`: stdin.
+/// The file with the content; `None` for stdin.
 fn file_of(args: &PutArgs) -> Option<&Path> {
     args.file.as_deref().filter(|file| *file != Path::new("-"))
 }
@@ -281,7 +276,6 @@ fn name_of(file: Option<&Path>) -> String {
     file.map_or_else(|| "stdin".to_owned(), |file| file.display().to_string())
 }
 
-/// The content of a file, or of stdin.
 fn read_content(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
     let from = name_of(file);
     let read = match file {

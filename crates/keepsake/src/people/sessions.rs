@@ -14,10 +14,6 @@ use crate::output::{Column, print, printable};
 const EVENTS: [Column; 3] =
     [Column::time("TIME", "/processed_at"), Column::text("TOOL", "/name"), Column::text("INPUT", "/input")];
 
-/// Runs a `session` command.
-///
-/// # Errors
-/// [`Failure`] of the request.
 pub(crate) async fn run(command: SessionCommand) -> Result<(), Failure> {
     match command {
         SessionCommand::List(args) => list(args).await,
@@ -111,9 +107,6 @@ async fn list_events(client: &Client, session: &str) -> Result<Vec<Value>, Failu
 }
 
 /// Lists the audit, newest first.
-///
-/// # Errors
-/// [`Failure`] of the request.
 pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
     let Connection { client, printer, .. } = Connection::open(&args.connection)?;
     let query = [("action", args.action.as_deref())];
@@ -129,9 +122,6 @@ pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
 }
 
 /// Shows the size of every memory store, and their sum.
-///
-/// # Errors
-/// [`Failure`] of the request.
 pub(crate) async fn show_usage(args: UsageArgs) -> Result<(), Failure> {
     let Connection { client, printer, .. } = Connection::open(&args.connection)?;
     let query = [("include_archived", Some("true"))];

@@ -34,10 +34,6 @@ const FIELDS: [Column; 11] = [
     Column::time("archived", "/archived_at"),
 ];
 
-/// Runs a `store` command.
-///
-/// # Errors
-/// [`Failure`] of the request.
 pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
         StoreCommand::List(args) => list(args).await,

@@ -24,41 +24,37 @@ use crate::open_folder::{OpenFolder, read_in_folder};
 /// The largest file that is read if the store's limit is unknown.
 const DEFAULT_LIMIT_BYTES: u64 = 16 << 20;
 
-/// The folder that is synchronised.
 #[derive(Debug)]
 pub(super) struct Folder {
     root: PathBuf,
-    /// For changes; `None`: the folder is only looked at.
+    /// For changes; `None` in a run that changes nothing.
     opened: Option<OpenFolder>,
     /// The limit of the store for one memory.
     limit_bytes: u64,
     /// Whether the file system takes `a` and `A` for one name.
     pub(super) ignores_case: bool,
-    /// Whether contents that are removed stay in the private folder for some time.
+    /// Why removed contents stay in the private folder for some time; `None` if they do
+    /// not.
     keeps_removed: Option<&'static str>,
     /// Paths on the disk of files whose name is not in NFC, relative to the folder.
     places: HashMap<String, PathBuf>,
 }
 
-/// The files of a folder.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub(super) files: Local,
     /// Hints of files that a later change certainly changes.
     pub(super) hints: HashMap<MemoryPath, Hint>,
-    /// What is not synchronised, with the reason.
+    /// Paths that are not synchronised, with the reason.
     pub(super) skipped: Vec<(String, String)>,
     /// Whether a file was written while it was read.
     pub(super) is_unsettled: bool,
-    /// As of [`Folder`], with the path of the folder.
+    /// As in [`Folder`], but not relative to it.
     places: HashMap<String, PathBuf>,
 }
 
 impl Folder {
-    /// Opens a folder; one that is only looked at may be missing.
-    ///
-    /// # Errors
-    /// [`Failure`] that names the folder.
+    /// A folder that is only read may be missing.
     pub(super) fn open(root: PathBuf, limit_bytes: Option<u64>, is_read_only: bool) -> Result<Self, Failure> {
         let mut folder = Self {
             root,
@@ -79,11 +75,8 @@ impl Folder {
         &self.root
     }
 
-    /// Lists the folder. Files that are unchanged since `state` are not read. Between the
-    /// entries the caller may end it.
-    ///
-    /// # Errors
-    /// [`Failure`] if the folder itself cannot be read.
+    /// Lists the folder. Files that are unchanged since `state` are not read. The caller
+    /// may cancel the listing between two entries.
     pub(super) async fn list(&mut self, state: &State, scope: &Scope) -> Result<Listing, Failure> {
         let mut walk = Walk {
             state,
@@ -108,7 +101,6 @@ impl Folder {
     }
 }
 
-/// One listing in progress.
 struct Walk<'a> {
     state: &'a State,
     scope: &'a Scope,
@@ -231,7 +223,8 @@ impl Walk<'_> {
         self.found.files.insert(path, Side::Present(hash));
     }
 
-    /// A path that exists and cannot be read; one that vanished meanwhile is absent.
+    /// Reports a path that exists and cannot be read; a path that vanished meanwhile is
+    /// absent.
     fn unreadable(&mut self, path: &str, error: &io::Error) {
         if error.kind() != io::ErrorKind::NotFound {
             self.block(path, &format!("cannot be read: {error}"));

@@ -1,4 +1,4 @@
-//! Files that are gone, which `--watch` does not act on at once: editors that save a file
+//! Files that are gone. `--watch` does not act on them at once: editors that save a file
 //! may move it away first, and write a new one in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,17 +12,15 @@ use super::plan::Action;
 /// How long a file must be gone before its memory is moved or deleted.
 pub(super) const GONE_FOR: Duration = Duration::from_secs(3);
 
-/// The files that are gone.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
     files: BTreeMap<MemoryPath, GoneFile>,
 }
 
-/// A file that is gone.
 #[derive(Debug)]
 struct GoneFile {
     since: Instant,
-    /// The file that had its content at first.
+    /// The file that had the content of the gone file when it was first missed.
     moved_to: Option<MemoryPath>,
 }
 
@@ -86,7 +84,6 @@ impl Gone {
     }
 }
 
-/// The paths of new memories.
 fn created_by(actions: &[Action]) -> BTreeSet<MemoryPath> {
     let created = actions.iter().filter_map(|action| match action {
         Action::Create { path, .. } => Some(path.clone()),

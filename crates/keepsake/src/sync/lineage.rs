@@ -1,9 +1,9 @@
-//! Why a store does not have a version any more that was synchronised.
+//! Why a store no longer has a version that was synchronised.
 //!
-//! It was removed on purpose, by an erasure, a redaction or the end of its retention: its
-//! content must not come back. Or a backup of the store was restored that is older: the
-//! folder may have the only copy. A removal is counted in the places among the store's
-//! changes; a restored backup has fewer changes, or others.
+//! Either the version was removed on purpose, by an erasure, a redaction or the end of
+//! its retention: its content must not come back. Or an older backup of the store was
+//! restored: the folder may have the only copy. A removal is counted in the places among
+//! the store's changes; a restored backup has fewer changes, or others.
 
 use keepsake_config::Failure;
 use keepsake_core::VersionId;
@@ -15,7 +15,7 @@ use super::store::{Change, MAX_CHANGES, Recorded, Store};
 /// How much later than the id of a version its commit may be, in the order of commits, unless
 /// the version is large or the store busy.
 const USUAL_DISORDER_MILLIS: u128 = 100;
-/// The same for any version.
+/// As [`USUAL_DISORDER_MILLIS`], for any version.
 const MAX_DISORDER_MILLIS: u128 = 60_000;
 
 /// The state of a synchronised version in the store.
@@ -23,15 +23,15 @@ const MAX_DISORDER_MILLIS: u128 = 60_000;
 pub(super) enum VersionState {
     Kept,
     Redacted,
-    /// It was erased, or has expired.
+    /// The version was erased, or has expired.
     Removed,
-    /// As removed, unless a backup was restored and as many newer changes were removed.
+    /// As `Removed`, unless a backup was restored and as many newer changes were removed.
     Likely,
     /// An older backup was restored.
     Lost,
-    /// It was removed or lost.
+    /// The version was removed or lost.
     Unclear,
-    /// The credential may not ask, such as a session's token.
+    /// The credential may not read versions, such as a session's token.
     Hidden,
 }
 
@@ -62,16 +62,13 @@ pub(super) struct Lineage {
     /// The newest version that was not found to be missing.
     pub(super) newest: Option<VersionId>,
     /// A place among the store's changes that all versions are before, in one history;
-    /// `None`: they may be of several.
+    /// `None` if they may be of several histories.
     pub(super) place: Option<ChangePlace>,
 }
 
 impl Lineage {
     /// The state of one of the versions; `missing` is the reason that an earlier pass noted.
     /// `version_id` is `None` if an older keepsake wrote the state file.
-    ///
-    /// # Errors
-    /// [`Failure`] if the pass cannot go on.
     pub(super) async fn state_of(
         &self,
         store: &Store,
@@ -94,7 +91,7 @@ impl Lineage {
             Some(Missing::Unclear) => return Ok(VersionState::Unclear),
             None => {}
         }
-        // After the look at the version: a removal in between is counted.
+        // Read after the version, so that a removal in between is counted.
         let now = store.newest_place().await?;
         // If a later version of the same history is there, only this one was removed.
         let at_place = self.place.and_then(|place| place.version_id());
@@ -116,7 +113,7 @@ impl Lineage {
             }
             (VersionState::Lost, _) if now.removals() != Some(0) => {
                 let changes = store.changes_around(now.seq(), now).await?;
-                // A removal since the backup may have taken it.
+                // A removal since the backup may have taken the version.
                 let is_lost = was_never_there(version_id, now.seq(), &changes);
                 if is_lost { VersionState::Lost } else { VersionState::Unclear }
             }

@@ -17,7 +17,7 @@ use super::scope::Scope;
 use super::state::State;
 use super::store::{Attempt, Recorded, Store};
 
-/// Passes of one run: others may change what a pass has just seen.
+/// Maximum number of passes of one run: others may change what a pass has just seen.
 const MAX_PASSES: u32 = 5;
 /// Steps after which the state is saved, so that a killed run loses little work.
 const STEPS_PER_SAVE: usize = 100;
@@ -37,7 +37,6 @@ const HIDDEN: &str = "the credential may not read versions";
 const LIKELY: &str =
     "the store's history does not have a content any more, and a backup may have been restored";
 
-/// The synchronisation of one folder with one store.
 pub(super) struct Sync {
     pub(super) store: Store,
     pub(super) folder: Folder,
@@ -54,9 +53,9 @@ pub(super) struct Sync {
 struct Seen {
     scope: Scope,
     listing: Listing,
-    /// The paths of memories.
+    /// The paths of the store's memories.
     paths: BTreeSet<MemoryPath>,
-    /// The versions of memories.
+    /// The versions of the store's memories.
     versions: BTreeSet<VersionId>,
     /// The place among the store's changes at which it had these memories.
     place: Option<ChangePlace>,
@@ -74,10 +73,8 @@ struct HeldFile {
 }
 
 impl Sync {
-    /// Makes passes until both sides are equal, and reports what they did.
-    ///
-    /// # Errors
-    /// [`Stop`]; the state and the report have the steps that were done.
+    /// Makes passes until both sides are equal, and reports their steps. After an error,
+    /// the state and the report have the steps that were done.
     pub(super) async fn run(&mut self) -> Result<(), Stop> {
         let mut passes = 0;
         let done = loop {
@@ -98,9 +95,6 @@ impl Sync {
     }
 
     /// Saves the state, unless nothing may be written or the folder is gone.
-    ///
-    /// # Errors
-    /// [`Failure`] that names the file.
     pub(super) fn save(&mut self) -> Result<(), Failure> {
         if self.report.is_dry_run() {
             return Ok(());
@@ -109,7 +103,7 @@ impl Sync {
         self.state.save()
     }
 
-    /// One pass; `false`: something changed meanwhile, another pass is needed.
+    /// One pass; `false` if something changed meanwhile and another pass is needed.
     async fn pass(&mut self) -> Result<bool, Stop> {
         self.state.check_exists()?;
         let scope = Scope::read(self.folder.root())?;
@@ -240,7 +234,7 @@ impl Sync {
         for path in uploads {
             let path = *moved.get(path).unwrap_or(&path);
             let hash = local.get(path).and_then(Side::present);
-            // The file itself, or files of the same content that are gone.
+            // The file itself, or missing files of the same content.
             let origins: Vec<_> = match base.get_key_value(path) {
                 Some(origin) => vec![origin],
                 None => base
@@ -266,8 +260,8 @@ impl Sync {
         Ok(held)
     }
 
-    /// Refuses a plan that carries the loss of most files over to the other side. Memories
-    /// that were erased are no loss.
+    /// Refuses a plan that carries the loss of most files over to the other side.
+    /// Memories that were erased are no loss.
     async fn check_emptied(&mut self, plan: &Plan, lineage: Lineage) -> Result<(), Stop> {
         let Some(emptied) = plan.emptied.filter(|_| !self.allows_emptying) else {
             return Ok(());
@@ -308,7 +302,7 @@ impl Sync {
                 return Ok(false);
             };
             let state = self.state_of(path, memory.version_id, lineage).await?;
-            // So that the step does not find it out again.
+            // So that the step does not determine the state again.
             if let Some(missing) = state.missing() {
                 self.state.note_missing(path, missing);
             }
@@ -345,7 +339,7 @@ impl Sync {
             let is_missing = self.state.missing(path).is_some() || seen.redacted.contains(*path);
             is_missing || known.version_id.is_some_and(|id| is_new(&id))
         };
-        // Of files that were not carried over.
+        // Versions of files that were not carried over.
         let older: Vec<_> = self.state.base().iter().filter(|entry| !is_known(entry)).collect();
         if older.is_empty() {
             return Ok(true);
@@ -366,7 +360,7 @@ impl Sync {
         Ok(true)
     }
 
-    /// Carries the steps out; returns how many found something else than the plan saw.
+    /// Carries the steps out; returns how many found something other than the plan saw.
     async fn carry_out(&mut self, actions: &[Action], seen: &Seen) -> Result<usize, Stop> {
         let mut lost = 0;
         for (number, action) in actions.iter().enumerate() {
@@ -410,7 +404,7 @@ impl Sync {
                 Ok(moved.map(|moved| {
                     self.state.rename(from, to);
                     self.written.extend(moved.version_id);
-                    // The move made a version.
+                    // The move made a new version.
                     if self.state.base().get(to).is_some_and(|base| base.hash == moved.hash) {
                         self.state.record(to, moved, None);
                     }
@@ -443,7 +437,8 @@ impl Sync {
                 Ok(deleted.map(|()| self.state.forget(path)))
             }
             Action::KeepBoth { path, kept_as } => {
-                // Else a run that is killed after the rename would look like a deletion.
+                // If a run is killed after the rename, a base that was not forgotten
+                // would look like a deletion.
                 self.state.forget(path);
                 self.state.save()?;
                 Ok(self.folder.rename(path, kept_as))

@@ -35,7 +35,7 @@ impl Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side<T> {
     Present(T),
-    /// Something that is not synchronised: it stays, and so does everything below.
+    /// Something that is not synchronised: it stays, and so does everything below it.
     Blocked,
 }
 
@@ -76,14 +76,14 @@ pub(super) enum Action {
     Download {
         path: MemoryPath,
         memory: Known,
-        /// The file's current content; `None`: there is no file.
+        /// The file's current content; `None` if there is no file.
         replaces: Option<ContentHash>,
     },
     /// Creates a memory.
     Create { path: MemoryPath, hash: ContentHash },
     /// Replaces a memory's content.
     Replace { path: MemoryPath, memory: Known, hash: ContentHash },
-    /// Both sides are equal, which the base does not say yet.
+    /// Both sides are equal, but the base does not say so yet.
     Record { path: MemoryPath, memory: Known },
 }
 
@@ -100,14 +100,14 @@ pub(super) struct Plan {
     pub(super) actions: Vec<Action>,
     /// Paths that cannot be synchronised, with the reason.
     pub(super) skipped: Vec<(MemoryPath, &'static str)>,
-    /// The plan would empty the other side of this one.
+    /// The side that lost its files, if the plan would empty the other side.
     pub(super) emptied: Option<Emptied>,
 }
 
 /// What a plan depends on besides the three sides.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings<'a> {
-    /// The part of a kept file's name that says when.
+    /// The time in the name of a kept file.
     pub(super) time: &'a str,
     /// Whether the folder's file system takes `a` and `A` for one name.
     pub(super) ignores_case: bool,
@@ -116,7 +116,6 @@ pub(super) struct Settings<'a> {
 /// A base with fewer paths than this is emptied only when every file is gone.
 const MIN_PATHS_FOR_HALF: usize = 10;
 
-/// Plans a pass.
 pub(super) fn plan(base: &Base, local: &Local, remote: &Remote, settings: Settings<'_>) -> Plan {
     let mut planner = Planner {
         base: base.clone(),
@@ -132,7 +131,7 @@ pub(super) fn plan(base: &Base, local: &Local, remote: &Remote, settings: Settin
 }
 
 struct Planner<'a> {
-    // As they are after the planned renames.
+    // The three sides as they are after the planned renames.
     base: Base,
     local: Local,
     remote: Remote,
@@ -229,7 +228,8 @@ impl Planner<'_> {
                 continue;
             };
             moved.insert(path.clone());
-            // A file that both sides edited; the other steps already have a path.
+            // A file that both sides edited gets its new path here; the other steps
+            // already have one.
             if path == kept_as {
                 *kept_as = conflict_path(path, path, self.settings.time, &taken);
                 taken.insert(kept_as.clone());
@@ -337,7 +337,6 @@ impl Action {
         }
     }
 
-    /// The path that the step is about.
     pub(super) fn path(&self) -> &MemoryPath {
         match self {
             Self::MoveBase { from: path, .. }

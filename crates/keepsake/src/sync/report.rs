@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::plan::Action;
 use crate::output::{Printer, notice, printable};
 
-/// What the runs of one command did.
 pub(super) struct Report {
     printer: Printer,
     folder: String,
@@ -21,7 +20,7 @@ pub(super) struct Report {
     counts: BTreeMap<&'static str, usize>,
     /// Paths of the current run that are not synchronised, with the reason.
     skipped: BTreeMap<String, String>,
-    /// What was shown already.
+    /// Paths and reasons that were already printed.
     shown: BTreeSet<(String, String)>,
     has_finished: bool,
     conflicts: usize,
@@ -67,10 +66,6 @@ impl Report {
         self.has_refused
     }
 
-    /// Prints a step that was done.
-    ///
-    /// # Errors
-    /// [`Failure`] if stdout is closed.
     pub(super) fn step(&mut self, action: &Action) -> Result<(), Failure> {
         let Some(shown) = shown(action) else { return Ok(()) };
         *self.counts.entry(shown.name).or_default() += 1;
@@ -111,10 +106,7 @@ impl Report {
     }
 
     /// Prints the summary of a run, and starts the next one. A run that failed and a
-    /// later one print nothing if they did nothing.
-    ///
-    /// # Errors
-    /// [`Failure`] if stdout is closed.
+    /// later run print nothing if they did nothing.
     pub(super) fn finish(&mut self, known: usize, is_complete: bool) -> Result<(), Failure> {
         let (steps, counts) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.counts));
         let skipped = std::mem::take(&mut self.skipped);

@@ -17,17 +17,12 @@ const MAX_RULES_BYTES: u64 = 1 << 20;
 const HIDDEN: &str = "hidden";
 const IGNORED: &str = "listed in .keepsakeignore";
 
-/// The rules for both sides.
 #[derive(Debug)]
 pub(super) struct Scope {
     ignored: Gitignore,
 }
 
 impl Scope {
-    /// Reads the rules of a folder.
-    ///
-    /// # Errors
-    /// [`Failure`] that names the file and the line.
     pub(super) fn read(root: &Path) -> Result<Self, Failure> {
         let file = root.join(IGNORE_FILE);
         let failed = |error: &dyn std::fmt::Display| {
@@ -51,7 +46,7 @@ impl Scope {
         Ok(Self { ignored })
     }
 
-    /// Why an entry of a directory that is synchronised is not.
+    /// Why an entry of a synchronised directory is not synchronised.
     pub(super) fn excludes_entry(&self, path: &str, is_directory: bool) -> Option<&'static str> {
         let relative = path.trim_start_matches('/');
         let name = relative.rsplit('/').next().unwrap_or_default();
@@ -66,7 +61,6 @@ impl Scope {
         }
     }
 
-    /// Why a path is not synchronised.
     pub(super) fn excludes(&self, path: &MemoryPath) -> Option<&'static str> {
         path.ancestor_files()
             .find_map(|above| self.excludes_entry(above, true))

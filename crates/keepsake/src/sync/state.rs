@@ -23,7 +23,6 @@ const FORMAT: u32 = 1;
 /// File systems with coarse times may not show a change within this time.
 const TIME_GRANULARITY_SECS: i64 = 2;
 
-/// The state of one folder with one store.
 #[derive(Debug)]
 pub(super) struct State {
     file: PathBuf,
@@ -37,9 +36,8 @@ pub(super) struct State {
     hints: HashMap<MemoryPath, Hint>,
     /// Entries of the file that were left out, with the reason.
     ignored: Vec<(String, String)>,
-    /// Whether the file has what this value has.
+    /// Whether the file is up to date with this value.
     is_saved: bool,
-    /// Whether the file exists.
     exists: bool,
 }
 
@@ -51,7 +49,7 @@ pub(super) struct Hint {
     inode: u64,
     /// Seconds and nanoseconds of the last change of the content.
     modified: (i64, i64),
-    /// Of the last change of the content or the attributes.
+    /// Seconds and nanoseconds of the last change of the content or the attributes.
     changed: (i64, i64),
 }
 
@@ -96,7 +94,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The path and the memory of an entry, and the entry; the reason if it is malformed.
+    /// Parses the entry of a path; the error is the reason if the entry is malformed.
     fn parse(path: &str, entry: Value) -> Result<(MemoryPath, Known, Self), String> {
         let path = MemoryPath::parse(path).map_err(|error| format!("the path {error}"))?;
         let entry: Self = serde_json::from_value(entry).map_err(|error| error.to_string())?;
@@ -115,9 +113,6 @@ impl State {
     ///
     /// A malformed entry is left out, as if its file was never synchronised: the state may
     /// be older than a rule of paths. No edit is lost by that.
-    ///
-    /// # Errors
-    /// [`Failure`] if the file is damaged, or belongs to another store.
     pub(super) fn read(file: PathBuf, url: &str, store_id: &str) -> Result<Self, Failure> {
         let mut state = Self {
             url: url.to_owned(),
@@ -185,10 +180,7 @@ impl State {
         Failure::of(format!("the state {} {what}", self.file.display()))
     }
 
-    /// Replaces the file atomically, if it has something else.
-    ///
-    /// # Errors
-    /// [`Failure`] that names the file.
+    /// Replaces the file atomically, unless it is up to date.
     pub(super) fn save(&mut self) -> Result<(), Failure> {
         if self.is_saved {
             return Ok(());
@@ -217,9 +209,6 @@ impl State {
     }
 
     /// Checks that the folder with the state still exists.
-    ///
-    /// # Errors
-    /// [`Failure`] if the file is gone.
     pub(super) fn check_exists(&self) -> Result<(), Failure> {
         if self.exists && !self.file.exists() {
             return Err(Failure::new(format!(
@@ -230,7 +219,6 @@ impl State {
         Ok(())
     }
 
-    /// Entries of the file that were left out, with the reason.
     pub(super) fn ignored(&self) -> &[(String, String)] {
         &self.ignored
     }
@@ -239,20 +227,20 @@ impl State {
         &self.base
     }
 
-    /// What both sides had.
     pub(super) fn lineage(&self) -> Lineage {
         let there = self.base.iter().filter(|(path, _)| !self.missing.contains_key(*path));
         let versions = there.filter_map(|(_, known)| known.version_id);
         Lineage { newest: versions.max(), place: self.place }
     }
 
-    /// All versions of the base are before a place among the changes of the store.
+    /// Notes that all versions of the base are before a place among the changes of the
+    /// store.
     pub(super) fn note_place(&mut self, place: ChangePlace) {
         self.is_saved &= self.place == Some(place);
         self.place = Some(place);
     }
 
-    /// The version of a path of the base is missing in the store.
+    /// Notes that the version of a path of the base is missing in the store.
     pub(super) fn note_missing(&mut self, path: &MemoryPath, missing: Missing) {
         self.is_saved &= self.missing.insert(path.clone(), missing) == Some(missing);
     }
@@ -267,9 +255,9 @@ impl State {
         (self.hints.get(path) == Some(hint)).then(|| self.base.get(path).map(|known| known.hash))?
     }
 
-    /// Both sides have `known` at the path.
+    /// Notes that both sides have `known` at the path.
     pub(super) fn record(&mut self, path: &MemoryPath, known: Known, hint: Option<Hint>) {
-        // The version may be behind it.
+        // The version may be after the place.
         self.place = None;
         self.insert(path, known, hint);
     }
@@ -282,7 +270,7 @@ impl State {
         self.is_saved = false;
     }
 
-    /// Neither side has the path, or it is not synchronised any more.
+    /// Notes that neither side has the path, or that it is no longer synchronised.
     pub(super) fn forget(&mut self, path: &MemoryPath) {
         if self.base.remove(path).is_some() {
             self.missing.remove(path);
@@ -291,7 +279,7 @@ impl State {
         }
     }
 
-    /// Both sides moved from one path to another.
+    /// Notes that both sides moved from one path to another.
     pub(super) fn rename(&mut self, from: &MemoryPath, to: &MemoryPath) {
         if let Some(known) = self.base.remove(from) {
             self.hints.remove(from);

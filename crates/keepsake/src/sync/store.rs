@@ -15,10 +15,9 @@ use super::plan::Known;
 use crate::failures::{class_of, failure_of};
 use crate::whole_store;
 
-/// The changes of a page.
+/// Maximum number of changes on a page.
 pub(super) const MAX_CHANGES: i64 = 1_000;
 
-/// The memory store that a folder is synchronised with.
 #[derive(Debug)]
 pub(super) struct Store {
     client: Client,
@@ -35,18 +34,16 @@ struct Around {
     changes: Arc<[Change]>,
 }
 
-/// How a step ended.
 #[derive(Debug)]
 pub(super) enum Attempt<T> {
     Done(T),
     /// The plan is outdated: the file or the memory has changed.
     Lost,
-    /// It cannot be done, for this reason.
+    /// The step cannot be done, for this reason.
     Refused(String),
 }
 
 impl<T> Attempt<T> {
-    /// The same end, with the result that `next` makes of this one.
     pub(super) fn map<U>(self, next: impl FnOnce(T) -> U) -> Attempt<U> {
         match self {
             Self::Done(value) => Attempt::Done(next(value)),
@@ -56,7 +53,6 @@ impl<T> Attempt<T> {
     }
 }
 
-/// The memories of a store.
 #[derive(Debug, Default)]
 pub(super) struct Memories {
     pub(super) known: BTreeMap<MemoryPath, Known>,
@@ -73,11 +69,10 @@ pub(super) enum Recorded {
     /// The version is there without its content and path.
     Redacted,
     Gone,
-    /// The credential may not ask, such as a session's token.
+    /// The credential may not read versions, such as a session's token.
     Hidden,
 }
 
-/// A change of the store.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Change {
     pub(super) seq: i64,
@@ -116,9 +111,6 @@ impl Store {
     }
 
     /// The limit of one memory; `None` if the credential may not read it.
-    ///
-    /// # Errors
-    /// [`Failure`] of the request.
     pub(super) async fn bytes_per_memory(&self) -> Result<Option<u64>, Failure> {
         let limit: &[Parameter<'_>] = &[("limit", Some("1"))];
         match self.client.get::<Value>(&self.path(&["usage"]), limit).await {
@@ -129,9 +121,6 @@ impl Store {
     }
 
     /// All memories by path. A server that is wrong or hostile may name any path.
-    ///
-    /// # Errors
-    /// [`Failure`] of the request.
     pub(super) async fn list(&self) -> Result<Memories, Failure> {
         let id_of: fn(&Memory) -> String = |memory| memory.id.to_string();
         let listed = whole_store::list_with_place(&self.client, &self.path(&[]), id_of).await?;
@@ -153,9 +142,6 @@ impl Store {
 
     /// The stream of the store's changes from now on; `None` if the credential may not
     /// follow them.
-    ///
-    /// # Errors
-    /// [`Failure`] of the request.
     pub(super) async fn changes(&self) -> Result<Option<Events>, Failure> {
         let mut changes = self.client.events(&self.path(&["changes", "stream"]), &[], None);
         match changes.open().await {
@@ -166,9 +152,6 @@ impl Store {
     }
 
     /// The content of a memory that still is what the plan saw.
-    ///
-    /// # Errors
-    /// [`Failure`] if the pass cannot go on.
     pub(super) async fn content(&self, path: &MemoryPath, memory: Known) -> Result<Attempt<String>, Failure> {
         let id = memory.memory_id.to_string();
         let read = attempt(self.client.get::<Memory>(&self.path(&["memories", &id]), &[]).await)?;
@@ -188,10 +171,7 @@ impl Store {
         Ok(Attempt::Done(content))
     }
 
-    /// The current path of a memory; `None`: it was deleted.
-    ///
-    /// # Errors
-    /// [`Failure`] if the pass cannot go on.
+    /// The current path of a memory; `None` if it was deleted.
     pub(super) async fn path_of(&self, memory_id: MemoryId) -> Result<Attempt<Option<MemoryPath>>, Failure> {
         let id = memory_id.to_string();
         let view: &[Parameter<'_>] = &[("view", Some("basic"))];
@@ -208,10 +188,6 @@ impl Store {
         }
     }
 
-    /// Looks up a version in the store's history.
-    ///
-    /// # Errors
-    /// [`Failure`] if the pass cannot go on.
     pub(super) async fn recorded(&self, version_id: VersionId) -> Result<Recorded, Failure> {
         #[derive(Deserialize)]
         struct Version {
@@ -229,10 +205,7 @@ impl Store {
         }
     }
 
-    /// The place after the store's newest change; `None`: its changes cannot be listed.
-    ///
-    /// # Errors
-    /// [`Failure`] of the request.
+    /// The place after the store's newest change; `None` if the changes cannot be listed.
     pub(super) async fn newest_place(&self) -> Result<Option<ChangePlace>, Failure> {
         let place = whole_store::newest_place(&self.client, &self.path(&[])).await?;
         Ok(place.as_deref().and_then(place_of))
@@ -240,9 +213,6 @@ impl Store {
 
     /// The place after the store's newest change, if nothing was removed from its history
     /// since another place.
-    ///
-    /// # Errors
-    /// [`Failure`] of the request.
     pub(super) async fn newest_place_since(
         &self,
         place: ChangePlace,
@@ -252,12 +222,9 @@ impl Store {
         Ok(newest.as_deref().and_then(place_of))
     }
 
-    /// The changes up to a number that are still there, and the next ones: a page of those
-    /// whose numbers are greater than `seq` + 1 - [`MAX_CHANGES`]. It is read once for each
-    /// newest place, however many versions are missing.
-    ///
-    /// # Errors
-    /// [`Failure`] of the request.
+    /// The changes up to a number that are still there, and the next ones: a page of the
+    /// changes whose numbers are greater than `seq` + 1 - [`MAX_CHANGES`]. The page is
+    /// read once for each newest place, however many versions are missing.
     pub(super) async fn changes_around(&self, seq: i64, now: ChangePlace) -> Result<Arc<[Change]>, Failure> {
         #[derive(Deserialize)]
         struct Page {
@@ -279,10 +246,6 @@ impl Store {
         Ok(changes)
     }
 
-    /// Creates a memory at a free path.
-    ///
-    /// # Errors
-    /// [`Failure`] if the pass cannot go on.
     pub(super) async fn create(&self, path: &MemoryPath, content: &str) -> Result<Attempt<Known>, Failure> {
         let precondition = json!({"type": "not_exists"});
         let body = json!({"path": path.as_str(), "content": content, "precondition": precondition});
@@ -290,9 +253,6 @@ impl Store {
     }
 
     /// Replaces the content of a memory that still has the expected one.
-    ///
-    /// # Errors
-    /// [`Failure`] if the pass cannot go on.
     pub(super) async fn replace(&self, memory: Known, content: &str) -> Result<Attempt<Known>, Failure> {
         let precondition = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
         let body = json!({"content": content, "precondition": precondition});
@@ -300,9 +260,6 @@ impl Store {
     }
 
     /// Moves a memory that still has the expected content.
-    ///
-    /// # Errors
-    /// [`Failure`] if the pass cannot go on.
     pub(super) async fn rename(&self, memory: Known, to: &MemoryPath) -> Result<Attempt<Known>, Failure> {
         let precondition = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
         let body = json!({"path": to.as_str(), "precondition": precondition});
@@ -319,9 +276,6 @@ impl Store {
     }
 
     /// Deletes a memory that still has the expected content.
-    ///
-    /// # Errors
-    /// [`Failure`] if the pass cannot go on.
     pub(super) async fn delete(&self, memory: Known) -> Result<Attempt<()>, Failure> {
         let (id, hash) = (memory.memory_id.to_string(), memory.hash.to_string());
         let expected: &[Parameter<'_>] = &[("expected_content_sha256", Some(&hash))];
@@ -330,7 +284,7 @@ impl Store {
     }
 }
 
-/// A place among changes; `None`: a server of another kind names it.
+/// A place among changes; `None` if a server of another kind named it.
 fn place_of(text: &str) -> Option<ChangePlace> {
     text.parse().ok()
 }

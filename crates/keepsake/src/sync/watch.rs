@@ -29,10 +29,8 @@ const SAFETY_INTERVAL: Duration = Duration::from_mins(1);
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Synchronises until a signal. Waits for a server that cannot be reached.
-///
-/// # Errors
-/// [`Failure`] that another attempt cannot fix.
+/// Synchronises until a signal. Waits for a server that cannot be reached; fails only if
+/// another attempt cannot help.
 pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(), Failure> {
     let events = FolderEvents::watch(sync.folder.root());
     let mut changes = StoreChanges::default();
@@ -41,7 +39,7 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
     let mut has_synchronised = false;
     loop {
         let round = async {
-            // Before the pass: a change during it must cause another one.
+            // Opened before the pass: a change during the pass must cause another one.
             changes.open(&sync.store).await?;
             sync.run().await
         };
@@ -92,10 +90,7 @@ async fn sleep_until(time: Option<Instant>) {
     }
 }
 
-/// The text of a problem that may pass.
-///
-/// # Errors
-/// The failure of one that does not.
+/// The text of a problem that may pass; the error is a failure that does not.
 fn problem_of(stop: Stop, has_synchronised: bool) -> Result<String, Failure> {
     match stop {
         Stop::Emptied(failure) => Ok(failure.to_string()),
@@ -113,7 +108,7 @@ fn problem_of(stop: Stop, has_synchronised: bool) -> Result<String, Failure> {
 /// Changes of files, as the operating system reports them.
 struct FolderEvents {
     changed: Arc<Notify>,
-    /// Reports while it lives.
+    /// Reports changes until it is dropped.
     _watcher: Option<RecommendedWatcher>,
 }
 

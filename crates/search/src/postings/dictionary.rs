@@ -142,7 +142,6 @@ impl Texts {
     }
 }
 
-/// The text of a term.
 pub(crate) enum TermText<'a> {
     Kept(&'a [u8]),
     Pair([u8; 6]),
@@ -209,7 +208,7 @@ impl Dictionary {
         Some(made)
     }
 
-    /// Builds the dictionary of the needed terms of all live slots; `None` as above.
+    /// Builds the dictionary of the needed terms of all live slots; `None` as for [`Self::of`].
     pub(super) fn of_needed(slots: &[Slot], needed: &Needed, max_bytes: usize) -> Option<Self> {
         let dictionary = Self { content: Lists::of(&[], 0), ..Self::default() };
         dictionary.make(slots, Some(needed), 0, max_bytes).map(|made| made.dictionary)
@@ -306,10 +305,8 @@ impl Dictionary {
         self.content.reserve(more, postings);
     }
 
-    /// Adds the terms of a slot, which must follow all earlier slots.
-    ///
-    /// # Errors
-    /// [`DamagedRow`], after the terms before the damage were added.
+    /// Adds the terms of a slot, which must follow all earlier slots. If the row is damaged,
+    /// the terms before the damage are added.
     pub(super) fn add(&mut self, number: u32, slot: &Slot) -> Result<(), DamagedRow> {
         let content = read_row((number, slot), Field::Content, None, |text, posting| {
             let term = self.intern(text);

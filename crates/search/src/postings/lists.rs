@@ -102,12 +102,10 @@ impl Lists {
         (self.built_of(term).iter()).chain(self.added_of(term)).copied()
     }
 
-    /// The length of a term's list.
     pub(super) fn len_of(&self, term: u32) -> usize {
         self.built_of(term).len() + self.added_of(term).len()
     }
 
-    /// The posting of a term in a slot.
     pub(super) fn in_slot(&self, term: u32, slot: u32) -> Option<Posting> {
         [self.built_of(term), self.added_of(term)].into_iter().find_map(|list| {
             let place = list.binary_search_by_key(&slot, |posting| posting.slot);

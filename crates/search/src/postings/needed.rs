@@ -171,7 +171,6 @@ impl Needed {
         self.characters.has(character)
     }
 
-    /// Whether a pair may be needed.
     pub(super) fn needs_pair(&self, pair: [u16; 2]) -> bool {
         pair.iter().any(|letter| self.letters.has(*letter))
             || (self.firsts.has(pair[0]) && any_overlaps(&self.pairs, pair, pair))

@@ -25,7 +25,7 @@ const COUNTS_BYTES: usize = (2 * size_of::<u32>()) << u16::BITS;
 #[derive(Default)]
 pub(super) struct Pairs {
     pairs: Vec<Pair>,
-    /// Their terms, ordered by the second character.
+    /// The terms of `pairs`, ordered by the second character.
     by_second: Vec<u32>,
 }
 
@@ -52,7 +52,6 @@ impl Pairs {
         self.pairs.get(term as usize).and_then(|pair| text_of(*pair))
     }
 
-    /// The terms that begin with a character.
     pub(super) fn with_first(&self, letter: char) -> impl Iterator<Item = u32> + use<> {
         let range = narrow(letter).map(|letter| {
             let start = self.pairs.partition_point(|pair| halves(*pair)[0] < letter);
@@ -62,7 +61,6 @@ impl Pairs {
         range.into_iter().flatten()
     }
 
-    /// The terms that end with a character.
     pub(super) fn with_second(&self, letter: char) -> &[u32] {
         let Some(letter) = narrow(letter) else {
             return &[];
@@ -74,9 +72,9 @@ impl Pairs {
     }
 }
 
-/// The pair that a text is; a word of two such letters is stored like a pair.
+/// The pair of a text of two characters with three bytes each. A word of two such
+/// characters is stored like a pair.
 pub(super) fn pair_in(text: &[u8]) -> Option<Pair> {
-    // Each character has three bytes.
     if text.len() != 6 || text[0] < 0xe0 {
         return None;
     }
@@ -109,10 +107,8 @@ struct RunsAt {
 }
 
 impl PairsOf {
-    /// Adds the runs of a slot, which must follow all earlier slots.
-    ///
-    /// # Errors
-    /// [`DamagedRow`] if some characters are invalid; these are skipped.
+    /// Adds the runs of a slot, which must follow all earlier slots. Invalid characters are
+    /// skipped and reported as damage.
     pub(super) fn take(&mut self, slot: u32, runs: Runs<'_>) -> Result<(), DamagedRow> {
         self.characters.push(BETWEEN);
         self.rows.push(RunsAt { first: to_u32(self.characters.len()), slot, at: runs.at() });
@@ -141,7 +137,7 @@ impl PairsOf {
         if self.characters.is_empty() && self.block_pairs.is_empty() {
             return Some((Pairs::default(), Lists::of(&[], 0)));
         }
-        // A pair of a block is placed after all rows, like a row of its pair only.
+        // Each pair of a block is placed after all rows, like a row that has only this pair.
         let block_pairs_at = self.characters.len();
         for (pair, _) in &self.block_pairs {
             self.characters.push(BETWEEN);

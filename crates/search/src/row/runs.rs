@@ -17,8 +17,8 @@ const MAX_CHARACTERS: usize = 1 << 16;
 /// Separates runs; never a character of a run.
 pub(crate) const BETWEEN: u16 = 0;
 
-/// The number of characters that take the time of one read: to count them, and to
-/// compare them or add distances.
+/// Characters whose processing takes as long as one read: counting them, and comparing
+/// them or adding distances.
 const CHARACTERS_COUNTED_PER_READ: usize = 256;
 const CHARACTERS_SCANNED_PER_READ: usize = 16;
 
@@ -50,7 +50,9 @@ impl RunsOf {
         else {
             return false;
         };
-        // Otherwise the last character of the run is the first character of this pair.
+        // `end` is the position after the last character of the runs so far. A pair that begins
+        // before `end` overlaps the previous pair by one character, so only its second character
+        // is new. Any other pair begins a new run, and both its characters are new.
         if self.distances.is_empty() || position >= self.end {
             if !self.distances.is_empty() {
                 self.characters.push(BETWEEN);
@@ -152,16 +154,12 @@ impl<'a> Runs<'a> {
         self.at <= place && place < self.at + self.characters.len()
     }
 
-    /// The offset of the first character in the row.
     pub(crate) const fn at(&self) -> usize {
         self.at
     }
 
-    /// Appends the characters to a list.
-    ///
-    /// # Errors
-    /// [`DamagedRow`] if some characters are invalid; each of those is replaced by
-    /// [`BETWEEN`].
+    /// Appends the characters to a list. Each invalid character is replaced by [`BETWEEN`],
+    /// and reported as damage after all characters were appended.
     pub(crate) fn copy_to(&self, characters: &mut Vec<u16>) -> Result<(), DamagedRow> {
         let mut is_whole = true;
         characters.extend(self.characters().map(|character| {
@@ -174,11 +172,9 @@ impl<'a> Runs<'a> {
         if is_whole { Ok(()) } else { Err(DamagedRow) }
     }
 
-    /// Passes each requested term to `sink`, in byte order, with its characters. The
-    /// filter for pairs is called only for pairs with a requested character.
-    ///
-    /// # Errors
-    /// [`DamagedRow`], after all valid terms, if a term is invalid.
+    /// Passes each requested term to `sink`, in byte order, with its characters; reports
+    /// damage after all valid terms. The filter for pairs is called only for pairs with a
+    /// requested character.
     pub(crate) fn each_term(
         &self,
         is_needed: impl Fn(u16) -> bool,
@@ -200,7 +196,8 @@ impl<'a> Runs<'a> {
         read
     }
 
-    /// The requested pairs, each in the bits above its place among the characters.
+    /// The requested pairs as numbers that sort by pair: the pair in the upper half, its place
+    /// among the characters in the lower half.
     fn positions(
         &self,
         is_needed: impl Fn(u16) -> bool,

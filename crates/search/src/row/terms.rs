@@ -21,15 +21,12 @@ pub(crate) struct Terms<'a> {
 
 /// A term that was read; the reader has its text.
 pub(crate) struct TermAt {
-    /// The number of its occurrences.
     pub(crate) frequency: u32,
     /// The offset of its positions in the row.
     pub(crate) positions_at: usize,
 }
 
 impl<'a> Terms<'a> {
-    /// # Errors
-    /// [`DamagedRow`] when the head is not the head of a row.
     pub(crate) fn of(row: &'a [u8]) -> Result<Self, DamagedRow> {
         let mut rest = Reader { bytes: row, at: 0 };
         if rest.byte()? != FORMAT_VERSION {
@@ -74,7 +71,6 @@ impl<'a> Terms<'a> {
         self.runs
     }
 
-    /// Whether the blocks contain pairs of characters.
     pub(crate) const fn has_pairs(&self) -> bool {
         self.has_pairs
     }
@@ -90,9 +86,6 @@ impl<'a> Terms<'a> {
     }
 
     /// Reads the next term; `None` after the last.
-    ///
-    /// # Errors
-    /// [`DamagedRow`] when the rest is not valid.
     pub(crate) fn next(&mut self) -> Result<Option<TermAt>, DamagedRow> {
         if self.left == 0 {
             return if self.rest.is_empty() { Ok(None) } else { Err(DamagedRow) };
@@ -117,9 +110,6 @@ impl<'a> Terms<'a> {
     /// Skips to the next block that may have a requested term. `may_be` gets the
     /// leading bytes of the first and the last possible term of a block. Does nothing
     /// inside a block.
-    ///
-    /// # Errors
-    /// [`DamagedRow`] as [`next`](Self::next).
     pub(crate) fn skip_blocks(&mut self, may_be: impl Fn(u64, u64) -> bool) -> Result<(), DamagedRow> {
         if self.left_of_block > 0 || self.left == 0 {
             return Ok(());

@@ -1,5 +1,4 @@
-//! Request bodies of the operator's routes: as public ones, without a tenant's
-//! limits.
+//! Request bodies of the operator's routes: as public ones, without a tenant's limits.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
@@ -9,13 +8,11 @@ use crate::body;
 use crate::envelope::Deadline;
 use crate::error::ApiError;
 
-/// Maximum bytes of a body: enough for a key with a thousand stores.
+/// Enough for a key with a thousand stores.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// A JSON body.
 pub(super) struct AdminBody<T>(pub(super) T);
 
-/// A JSON body that may be omitted.
 pub(super) struct OptionalAdminBody<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for AdminBody<T> {

@@ -11,7 +11,7 @@ use keepsake_telemetry::Exposition;
 use super::{OperatorOptions, require};
 use crate::error::ApiError;
 
-/// The route; it needs the operator's token unless configured otherwise.
+/// Needs the operator's token unless configured otherwise.
 pub(super) fn router(options: &OperatorOptions) -> Router<Engine> {
     let route = get(read).with_state(options.exposition.clone());
     let route = if options.metrics_without_token {

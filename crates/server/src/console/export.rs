@@ -1,9 +1,9 @@
 //! A memory store as an archive, sent while it is read.
 //!
-//! The lists are made first, and are in memory. Contents are sent one by one: each is the
-//! content of the version that the index names, so that changes during the download do
-//! not matter. If one of these versions is removed meanwhile, or the credential ends, the
-//! download is broken off. The lists are sent last, without contents that are missing.
+//! The lists are read first and kept in memory. Then the contents are sent one by one: each is the
+//! content of the version that the list names, so that changes during the download do not matter.
+//! If one of these versions is removed meanwhile, or the credential ends, the download is broken
+//! off. The lists are sent last, without contents that are missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -38,19 +38,17 @@ use crate::path::Path;
 use crate::routes::memory_stores::MemoryStore;
 use crate::routes::memory_versions::MemoryVersion;
 
-/// The path of an archive.
 pub(super) const ROUTE: &str = "/console/stores/{memory_store_id}/archive";
 /// Packed bytes that are sent at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// The interval at which the credential is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Pages of changes after which a store is given up that changes while it is read.
+/// A store that changes while it is read is given up after this many pages of changes.
 const MAX_PAGES_OF_CHANGES: usize = 1_000;
 /// Memory of a memory in the lists, besides its path: the entry, its line, its file.
 const ENTRY_BYTES: usize = 2 << 10;
-/// Times that a content is in memory while it is sent: as text, and packed.
+/// Copies of a content in memory while it is sent: as text, and packed.
 const COPIES_OF_CONTENT: usize = 2;
-/// Times that the line of a version is in memory while the archive begins.
+/// Copies of a version's line in memory while the archive begins.
 const COPIES_OF_VERSION: usize = 3;
 
 /// `GET /console/stores/{id}/archive?versions=1`
@@ -105,13 +103,12 @@ pub(super) async fn export(
     Ok(download(&name, "application/zstd", Body::from_stream(chunks)))
 }
 
-/// What the archive lists.
 #[derive(Default)]
 struct Lists {
     index: Index,
-    /// A version with the content of each file; the hash of the content.
+    /// For each file, a version with this content, and the hash of the content.
     contents: HashMap<String, (VersionId, ContentHash)>,
-    /// The files of contents that only the history has.
+    /// Files of contents that only the history has.
     past: HashSet<String>,
 }
 
@@ -121,17 +118,15 @@ struct History {
     count: u64,
 }
 
-/// A content that is still to be sent.
 struct File {
     name: String,
     modified_at: u64,
     version_id: VersionId,
     sha256: ContentHash,
-    /// Whether only the history has it.
+    /// Whether only the history has this content.
     is_past: bool,
 }
 
-/// The reads before the answer begins.
 struct Reading<'a> {
     engine: &'a Engine,
     principal: &'a Arc<Principal>,
@@ -144,7 +139,7 @@ fn page_after(page: Option<String>) -> PageRequest {
 }
 
 impl Reading<'_> {
-    /// Counts memory that the request needs until it ends.
+    /// Charges memory that the request holds until it ends.
     fn charge(&self, bytes: usize) -> Result<(), ApiError> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let is_allowed = self.held.memory.try_grow(bytes);
@@ -153,8 +148,8 @@ impl Reading<'_> {
 
     /// The memories of the store at one moment.
     ///
-    /// A memory that is renamed during a listing may be on no page of it. So what changed
-    /// since the listing began is read again, until nothing did.
+    /// A memory that is renamed during a listing may be on no page of it. So the changes since the
+    /// listing began are read until there are no further ones.
     async fn memories(&self) -> Result<Lists, ApiError> {
         let changes = &self.engine.changes;
         let mut place = changes.newest(self.principal, self.store_id).await?;
@@ -197,7 +192,6 @@ impl Reading<'_> {
         self.charge(ENTRY_BYTES + 4 * shown.memory.head.path.as_str().len())
     }
 
-    /// The memories that the pages of a listing show.
     async fn listed(&self) -> Result<BTreeMap<MemoryId, ShownMemory>, ApiError> {
         let mut listed = BTreeMap::new();
         let mut query = MemoryQuery::default();
@@ -218,7 +212,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Reads the history, oldest first, and adds the contents that no memory has now.
+    /// Reads the history, oldest first, and adds to `lists` the contents that no memory has now.
     async fn versions(&self, lists: &mut Lists) -> Result<History, ApiError> {
         let current = lists.index.contents();
         let mut lines = Vec::new();
@@ -273,7 +267,7 @@ impl Lists {
     }
 }
 
-/// The contents in the order of the archive: those of memories, then those of the history.
+/// In the order of the archive: contents of memories, then contents of the history.
 fn files_of(lists: &Lists) -> Vec<File> {
     let current = lists.index.files();
     let past: BTreeSet<_> = lists.past.iter().filter(|name| !current.contains_key(*name)).cloned().collect();
@@ -286,21 +280,22 @@ fn files_of(lists: &Lists) -> Vec<File> {
     files.collect()
 }
 
-/// What ends the archive: its lists.
+/// The lists at the end of the archive.
 struct Ending {
     exported_at: Timestamp,
     store: Map<String, Value>,
     lists: Lists,
     history: Option<History>,
-    /// The files of contents that are missing or damaged, with the reason.
+    /// Files of contents that are missing or damaged, with the reason.
     missing: BTreeMap<String, String>,
-    /// The hashes of contents that the history names without the memories that are left out.
+    /// Hashes of the contents that the history names once the memories with missing content are
+    /// left out.
     named: Option<HashSet<String>>,
 }
 
 impl Ending {
-    /// Removes the memories whose content is missing, with their versions. An older version
-    /// whose content is missing becomes a redacted one.
+    /// Removes the memories whose content is missing, with their versions. An older version whose
+    /// content is missing becomes a redacted one.
     fn leave_out(&mut self) -> serde_json::Result<()> {
         let lists = &mut self.lists;
         let missing = |file: &str| self.missing.contains_key(file);
@@ -342,7 +337,6 @@ impl Ending {
     }
 }
 
-/// Ends the archive with its lists.
 fn end(mut writer: Writer<Vec<u8>>, mut ending: Ending) -> io::Result<Writer<Vec<u8>>> {
     if !ending.missing.is_empty() {
         ending.leave_out()?;
@@ -370,10 +364,8 @@ fn end(mut writer: Writer<Vec<u8>>, mut ending: Ending) -> io::Result<Writer<Vec
     Ok(writer)
 }
 
-/// The archive while it is sent.
 struct Download {
     engine: Engine,
-    /// The headers with the credential.
     credential: HeaderMap,
     principal: Arc<Principal>,
     checked_at: Instant,
@@ -381,12 +373,12 @@ struct Download {
     files: std::vec::IntoIter<File>,
     /// `None`: the archive is complete.
     writer: Option<Writer<Vec<u8>>>,
-    /// `None`: the lists were written.
+    /// `None`: the lists were written to the archive.
     ending: Option<Ending>,
 }
 
 impl Download {
-    /// Whether the history names a content without the memories that are left out.
+    /// Whether the history names the content once the memories with missing content are left out.
     async fn names(&mut self, file: &File) -> Result<bool, ApiError> {
         let is_whole = |ending: &Ending| ending.missing.is_empty();
         if self.ending.as_ref().is_none_or(is_whole) {
@@ -401,10 +393,10 @@ impl Download {
         Ok(named.is_none_or(|named| named.contains(&file.sha256.to_string())))
     }
 
-    /// The next bytes of the archive; `None`: it is complete.
+    /// `None`: the archive is complete.
     ///
-    /// Takes a slot of the tenant for this step only: the client decides when it asks for the
-    /// next one.
+    /// Takes a slot of the tenant for one chunk only: the client decides when it reads the next
+    /// one.
     async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
         let _slot = self.engine.export_slots.take(self.principal.tenant_id).await?;
         let unpackable = |_: io::Error| ApiError::internal();

@@ -1,9 +1,9 @@
-//! Keeps the form of a request until the answer is known, so that a refusal can give back
-//! the typed text.
+//! Keeps the form of a request until the answer is known, so that a refusal can give back the typed
+//! text. Nothing is kept after the answer.
 //!
-//! A form is read also if its sender is not signed in, or if it was refused unread. The memory
-//! for such forms is bounded for the process, and counted as they arrive: a client that states
-//! a length and sends nothing holds nothing. Nothing is kept after the answer.
+//! A form is read even if its sender is not signed in or the request was refused unread. The memory
+//! for such forms is bounded for the process, and charged as their bytes arrive: a client that
+//! states a length and sends nothing holds nothing.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,41 +27,39 @@ use crate::body;
 use crate::envelope::Deadline;
 use crate::error::ApiError;
 
-/// Maximum bytes of a form whose sender is not signed in.
+/// Limit of a form whose sender is not signed in.
 const MAX_FORM_BYTES: u64 = 2 << 20;
-/// The same for the sign-in form, which carries such a form in longer names beside its own fields.
+/// Limit of the sign-in form, which carries a refused form in longer names beside its own fields.
 const MAX_CARRIED_BYTES: u64 = MAX_FORM_BYTES + MAX_SMALL_FORM_BYTES;
-/// Maximum bytes of the beginning of a form with a file: its texts.
+/// A form with a file is read only up to here, for the texts before the file.
 const MAX_TEXTS_BYTES: usize = 64 << 10;
-/// Memory of all such forms, in KiB.
+/// Memory of all forms whose sender is not signed in or that are refused.
 const MAX_ALL_KIB: usize = 64 << 10;
-/// Times that a form is in memory while it arrives, in a buffer that grows.
+/// Copies of a form in memory while it arrives, in a buffer that grows.
 const COPIES_WHILE_IT_ARRIVES: usize = 2;
-/// The same once it was read: as it was sent, parsed, and on its page.
+/// Copies of a form in memory once it was read: as sent, parsed, and on its page.
 const COPIES: usize = 16;
 
-/// The shares of that memory.
 static MEMORY: Semaphore = Semaphore::const_new(MAX_ALL_KIB);
 
-/// The form of a request, for its answer; cheap to clone.
+/// A request's form, kept for its answer; cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct FormSlot(Arc<Mutex<Slot>>);
 
 #[derive(Default)]
 struct Slot {
     sent: Sent,
-    /// The memory that the form holds of [`MEMORY`].
+    /// The part of [`MEMORY`] that the form holds, in KiB.
     share: Option<SemaphorePermit<'static>>,
 }
 
-/// What is known of a form.
 #[derive(Default)]
 enum Sent {
     #[default]
     Nothing,
     Encoded(Bytes),
     WithFile(Vec<(String, String)>),
-    /// Found to be of this console, for the page that says why it is refused.
+    /// Checked to come from this console; the page that states the refusal shows it.
     Refused(RefusedForm),
 }
 
@@ -77,7 +75,6 @@ impl Sent {
 }
 
 impl FormSlot {
-    /// Keeps a form that was read.
     pub(crate) fn keep(&self, bytes: Bytes) {
         self.set(Sent::Encoded(bytes));
     }
@@ -95,7 +92,7 @@ impl FormSlot {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).sent)
     }
 
-    /// Holds memory for a form of which so many bytes have arrived, so many times.
+    /// Holds memory for `copies` copies of a form of which `bytes` bytes have arrived.
     fn hold(&self, bytes: usize, copies: usize) -> Result<(), ApiError> {
         let kib = bytes.saturating_mul(copies) / 1_024 + 1;
         if u64::try_from(bytes).is_ok_and(|bytes| bytes > MAX_CARRIED_BYTES) {
@@ -116,7 +113,6 @@ impl FormSlot {
         Ok(())
     }
 
-    /// Counts the parts of a form that arrive.
     fn arriving(&self) -> impl FnMut(usize) -> Result<(), ApiError> {
         let mut arrived = 0_usize;
         move |bytes| {
@@ -125,8 +121,8 @@ impl FormSlot {
         }
     }
 
-    /// Reads a form within a tenant's share of memory, and keeps it. One that is over the share is
-    /// read all the same, if there is memory for such forms.
+    /// Reads a form within a tenant's share of memory, and keeps it. A form over the share is read
+    /// and kept too if [`MEMORY`] has room, and then refused.
     pub(crate) async fn read_within(
         &self,
         headers: &HeaderMap,
@@ -136,7 +132,7 @@ impl FormSlot {
         charge: impl Fn(usize) -> Result<(), ApiError>,
     ) -> Result<Bytes, ApiError> {
         if HttpBody::size_hint(&body).lower() > limit_bytes {
-            // Unread, so that `keep_form` gets the body back.
+            // The body stays unread, so that `keep_form` gets it back.
             return Err(ApiError::body_too_large(limit_bytes));
         }
         let (mut arrived, mut refused) = (0, None);
@@ -164,7 +160,7 @@ impl FormSlot {
         }
     }
 
-    /// Reads a form that needs no sign-in, and keeps it. A small one holds no memory.
+    /// Reads a form that needs no sign-in, and keeps it. A small form holds none of [`MEMORY`].
     async fn read_open(
         &self,
         headers: &HeaderMap,
@@ -186,7 +182,6 @@ impl FormSlot {
         Ok(bytes)
     }
 
-    /// Keeps a form that was read and is refused.
     fn keep_refused(&self, bytes: Bytes) {
         if self.hold(bytes.len(), COPIES).is_ok() {
             self.keep(bytes);
@@ -194,8 +189,8 @@ impl FormSlot {
     }
 
     /// The form of a refused request: as [`keep_form`] has checked it, or as it was sent, if the
-    /// deadline or a panic came first. Then it is shown only if the browser says that a page of
-    /// the console sent it; a form that is sent again is checked in any case.
+    /// deadline or a panic came first. An unchecked form is shown only if the browser says that a
+    /// page of the console sent it; a form that is sent again is checked in any case.
     pub(crate) fn refused(&self, path: &str, is_own: bool) -> Option<RefusedForm> {
         match self.take() {
             Sent::Refused(form) => Some(form),
@@ -204,7 +199,7 @@ impl FormSlot {
         }
     }
 
-    /// Holds the memory of the form's page until the answer is sent.
+    /// Holds the memory of the page with the form until the answer is sent.
     pub(crate) fn until_sent(&self, response: Response) -> Response {
         let share = self.0.lock().unwrap_or_else(PoisonError::into_inner).share.take();
         let Some(mut share) = share else {
@@ -217,7 +212,6 @@ impl FormSlot {
         response.map(|body| holding_until_sent(Arc::new(share), body))
     }
 
-    /// Reads a form that was refused unread.
     async fn read(&self, body: Body, headers: &HeaderMap, deadline: Option<Instant>) {
         if let Some(boundary) = boundary_of(headers) {
             let start = body::read_start(body, MAX_TEXTS_BYTES, deadline, self.arriving()).await;
@@ -232,13 +226,13 @@ impl FormSlot {
     }
 }
 
-/// What separates the fields of a form with a file.
+/// `None`: the form has no file.
 fn boundary_of(headers: &HeaderMap) -> Option<String> {
     let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     multer::parse_boundary(content_type).ok()
 }
 
-/// Gives the form of a refused request to the page that says why.
+/// Keeps the form of a refused request for the page that states the refusal.
 pub(super) async fn keep_form(
     State(engine): State<Engine>,
     Extension(options): Extension<ConsoleOptions>,
@@ -283,7 +277,7 @@ pub(super) async fn keep_form(
     response
 }
 
-/// A page instead of an answer, with that answer's cookies and challenge.
+/// A page in place of an answer keeps that answer's cookies and challenge.
 fn with_headers_of(response: &Response, mut page: Response) -> Response {
     for name in [header::SET_COOKIE, header::WWW_AUTHENTICATE] {
         for value in response.headers().get_all(&name) {
@@ -310,7 +304,7 @@ pub(super) async fn read_open_form(request: Request, next: Next) -> Response {
     }
 }
 
-/// Gets the body of a request back if the handler did not read it.
+/// Takes the body of a request back if the handler did not read it.
 #[derive(Clone, Default)]
 struct Unread(Arc<Mutex<Option<Body>>>);
 

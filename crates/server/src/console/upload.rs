@@ -17,14 +17,11 @@ use crate::body::RawUpload;
 use crate::envelope::Deadline;
 use crate::error::ApiError;
 
-/// Maximum size of a field that is text.
+/// Limit of a text field.
 const MAX_TEXT_BYTES: u64 = 16 << 10;
-/// The field with the file.
 const FILE: &str = "file";
-/// Maximum number of fields.
 const MAX_FIELDS: usize = 16;
 
-/// Reads the form of a request within the tenant's limits.
 pub(super) async fn read_upload(State(engine): State<Engine>, request: Request, next: Next) -> Response {
     match upload_of(request, &engine).await {
         Ok(request) => next.run(request).await,
@@ -52,14 +49,14 @@ async fn upload_of(request: Request, engine: &Engine) -> Result<Request, ApiErro
     Ok(Request::from_parts(head, Body::empty()))
 }
 
-/// The fields of a form.
+/// Splits a form into its fields and limits their sizes.
 fn fields_of(body: Bytes, boundary: String) -> Multipart<'static> {
     let whole = stream::once(async { Ok::<_, Infallible>(body) });
     let sizes = SizeLimit::new().per_field(MAX_TEXT_BYTES).for_field(FILE, MAX_UPLOAD_BYTES);
     Multipart::with_constraints(whole, boundary, Constraints::new().size_limit(sizes))
 }
 
-/// The texts before the file in the beginning of a form.
+/// Reads the texts before the file in the beginning of a form.
 pub(super) async fn texts_of(start: Bytes, boundary: String) -> Vec<(String, String)> {
     let mut fields = fields_of(start, boundary);
     let mut texts = Vec::new();
@@ -76,7 +73,6 @@ pub(super) async fn texts_of(start: Bytes, boundary: String) -> Vec<(String, Str
     texts
 }
 
-/// Divides a form into its fields.
 async fn parse(body: Bytes, boundary: String, upload: &mut Upload) -> Result<(), ApiError> {
     let malformed =
         |error: multer::Error| ApiError::invalid_request(format!("the form is not valid: {error}"));

@@ -10,31 +10,29 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Time limit of a request's head, from its first byte.
+/// Limit from the first to the last byte of a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit of an idle connection between two requests: longer than the
-/// minute for which proxies usually keep connections.
+/// Limit between two requests: longer than the minute for which proxies usually keep connections.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
-/// Time limit for a client to receive the next part of an answer while the
-/// server waits for it, and the size of a part. A slower client is
-/// disconnected. Until then the answer counts towards its tenant's share of
+/// While the server waits to send an answer, a client must receive [`MIN_PROGRESS_BYTES`] within
+/// this time, or it is disconnected. Until then the answer counts towards its tenant's share of
 /// memory.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const MIN_PROGRESS_BYTES: usize = 256 << 10;
 
-/// Whether a request of the connection is running, as the service reports it.
+/// Requests of one connection, as the service reports them to the stream.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     is_running: AtomicBool,
     begun: AtomicU64,
 }
 
-/// A running request; dropped when its answer is written.
+/// Dropped when the answer is written.
 #[derive(Debug)]
 pub(super) struct RunningRequest(Arc<Activity>);
 
 impl Activity {
-    /// Records that a request's head was read.
+    /// Records that the head of a request was read.
     pub(super) fn begin(self: &Arc<Self>) -> RunningRequest {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.is_running.store(true, Ordering::Relaxed);
@@ -53,11 +51,11 @@ impl Drop for RunningRequest {
 enum Awaited {
     /// The first byte of the next request.
     Request,
-    /// The rest of its head.
+    /// The rest of the request's head.
     Head,
 }
 
-/// A stream that fails when its client is too slow.
+/// Fails when the client is too slow.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
@@ -70,11 +68,10 @@ pub(super) struct Watched<S> {
     waiting: Option<Waiting>,
 }
 
-/// A client that receives an answer more slowly than it is written.
 #[derive(Debug)]
 struct Waiting {
     until: Pin<Box<Sleep>>,
-    /// The number of the request that is being answered.
+    /// Number of the request that is being answered.
     request: u64,
     /// Bytes that the client received since the timer was set.
     taken_bytes: usize,
@@ -85,8 +82,7 @@ impl<S> Watched<S> {
         Self {
             stream,
             activity,
-            // A new client should send a request at once, so it only has the
-            // time limit of a head.
+            // A new client should send a request at once, so it only has the time limit of a head.
             awaited: Awaited::Head,
             begun: 0,
             timer: Box::pin(tokio::time::sleep(HEAD_TIMEOUT)),
@@ -99,8 +95,8 @@ impl<S> Watched<S> {
         self.timer.as_mut().reset(Instant::now() + timeout);
     }
 
-    /// Returns the result of a write, unless the client has received too little
-    /// for too long.
+    /// Returns the result of a write, or an error if the client has received too little for too
+    /// long.
     fn unless_stalled<T>(
         &mut self,
         written: Poll<io::Result<T>>,

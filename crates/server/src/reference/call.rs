@@ -6,7 +6,7 @@ use super::document::{Document, Operation};
 use super::literal::Literal;
 use super::value;
 
-/// What needs no encoding in a query.
+/// Characters that need no encoding in a query.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A request with example values for everything that is required.
@@ -15,9 +15,9 @@ pub(super) struct Call<'a> {
     pub(super) operation_id: &'a str,
     /// In upper case.
     pub(super) method: String,
-    /// The path and query.
+    /// Path and query.
     pub(super) target: String,
-    /// The names and values in the path, in its order.
+    /// Names and values in the path, in its order.
     pub(super) in_path: Vec<(&'a str, String)>,
     pub(super) in_query: Vec<(&'a str, String)>,
     pub(super) body: Option<Literal>,
@@ -25,7 +25,6 @@ pub(super) struct Call<'a> {
     pub(super) answer: AnswerKind,
 }
 
-/// What a request authenticates with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Credential {
     ApiKey,
@@ -35,7 +34,7 @@ pub(super) enum Credential {
 }
 
 impl Credential {
-    /// The header, and the variable of the environment with its value.
+    /// Name of the header, prefix of its value, and environment variable with the credential.
     pub(super) const fn header(self) -> Option<(&'static str, &'static str, &'static str)> {
         match self {
             Self::ApiKey => Some(("x-api-key", "", "KEEPSAKE_API_KEY")),
@@ -45,14 +44,12 @@ impl Credential {
     }
 }
 
-/// What comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerKind {
     /// A page of a listing.
     List,
     Json,
     Text,
-    /// Server-sent events.
     Events,
 }
 
@@ -88,7 +85,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The body, if the request needs one.
 fn body(document: &Document, operation: &Operation) -> Option<Literal> {
     let body = operation.request_body.as_ref().filter(|body| body.required)?;
     let media = body.media()?;

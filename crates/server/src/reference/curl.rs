@@ -22,7 +22,7 @@ pub(super) fn example(call: &Call<'_>) -> String {
     parts.join(" \\\n  ")
 }
 
-/// Text as one word of the shell.
+/// Quotes text as one word of the shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -10,13 +10,12 @@ use serde_json::Number;
 
 use super::literal::Literal;
 
-/// An OpenAPI 3.1 document.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Document {
     pub(super) info: Info,
     pub(super) tags: Vec<Tag>,
-    /// The operations of each path, by method.
+    /// Operations by path, then by method.
     paths: Ordered<Ordered<Operation>>,
     pub(super) components: Components,
 }
@@ -54,9 +53,9 @@ pub(super) struct Operation {
     pub(super) description: String,
     parameters: Vec<Parameter>,
     pub(super) request_body: Option<Body>,
-    /// The responses, by status.
+    /// Responses by status.
     responses: Ordered<Answer>,
-    /// The accepted credentials, by the name of their scheme.
+    /// Accepted credentials, by the name of their scheme.
     security: Vec<Ordered<Literal>>,
 }
 
@@ -73,7 +72,6 @@ pub(super) struct Parameter {
     pub(super) schema: Schema,
 }
 
-/// A request body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Body {
@@ -82,7 +80,6 @@ pub(super) struct Body {
     content: Ordered<Media>,
 }
 
-/// A response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Answer {
@@ -131,7 +128,6 @@ pub(super) struct Schema {
     pub(super) additional_properties: Option<Additional>,
 }
 
-/// One type, or several.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Kinds {
@@ -139,7 +135,7 @@ enum Kinds {
     Several(Vec<String>),
 }
 
-/// Whether an object may have other fields, or what they are.
+/// Whether an object may have other fields, and their schema.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Additional {
@@ -206,7 +202,7 @@ impl Document {
         all.filter(move |(_, _, operation)| operation.tags.iter().any(|tag| tag == section))
     }
 
-    /// The parameters of an operation, without references.
+    /// References are resolved.
     pub(super) fn parameters<'a>(&'a self, operation: &'a Operation) -> Vec<&'a Parameter> {
         let all = operation.parameters.iter();
         let resolved = all.filter_map(|parameter| match &parameter.reference {
@@ -216,7 +212,7 @@ impl Document {
         resolved.collect()
     }
 
-    /// The responses of an operation with their statuses, without references.
+    /// Responses with their statuses; references are resolved.
     pub(super) fn answers<'a>(&'a self, operation: &'a Operation) -> Vec<(&'a str, &'a Answer)> {
         let all = operation.responses.iter();
         let resolved = all.filter_map(|(status, answer)| match &answer.reference {
@@ -237,7 +233,7 @@ impl Document {
         shared.collect()
     }
 
-    /// The schema itself, or the component that it refers to.
+    /// The schema itself, or the component that the schema refers to.
     pub(super) fn resolved<'a>(&'a self, schema: &'a Schema) -> &'a Schema {
         let found = schema.component().and_then(|name| self.components.schemas.get(name));
         found.unwrap_or(schema)
@@ -258,19 +254,19 @@ impl Body {
 }
 
 impl Answer {
-    /// The type and schema of the content, if it has content.
+    /// Media type and schema of the content, if there is content.
     pub(super) fn media(&self) -> Option<(&str, &Media)> {
         self.content.iter().next()
     }
 }
 
 impl Schema {
-    /// The name of the component that it refers to.
+    /// Name of the component that the schema refers to.
     pub(super) fn component(&self) -> Option<&str> {
         self.reference.as_deref().map(last_of)
     }
 
-    /// The types of the value, without null.
+    /// Types of the value, without null.
     pub(super) fn kinds(&self) -> Vec<&str> {
         let all: Vec<&str> = match &self.kinds {
             None => Vec::new(),
@@ -280,24 +276,22 @@ impl Schema {
         all.into_iter().filter(|kind| *kind != "null").collect()
     }
 
-    /// Whether it is only null.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.kinds, Some(Kinds::One(kind)) if kind == "null")
     }
 
-    /// Whether the value may be null.
     pub(super) fn is_nullable(&self) -> bool {
         let has_null =
             matches!(&self.kinds, Some(Kinds::Several(kinds)) if kinds.iter().any(|kind| kind == "null"));
         has_null || self.choices().any(Self::is_null)
     }
 
-    /// The schemas of which the value has one.
+    /// Alternative schemas of the value.
     pub(super) fn choices(&self) -> impl Iterator<Item = &Self> {
         self.one_of.iter().chain(&self.any_of)
     }
 
-    /// The only schema that a value other than null may have, or itself.
+    /// The only schema that a value other than null may have, or the schema itself.
     pub(super) fn without_null(&self) -> &Self {
         let mut others = self.choices().filter(|choice| !choice.is_null());
         match (others.next(), others.next()) {

@@ -7,14 +7,13 @@ use super::document::{Document, Parameter, Schema};
 use super::html::Html;
 use super::types::{description_of, rules_of, type_of};
 
-/// Objects inside objects that a list shows; the others are links.
+/// Levels of objects inside objects that a list shows; deeper objects are links.
 const MAX_DEPTH: usize = 3;
 
-/// A list of fields or parameters.
 #[derive(Debug, Template)]
 #[template(path = "reference/fields.html")]
 pub(super) struct FieldList {
-    /// What distinguishes this list from its alternatives.
+    /// Distinguishes this list from its alternatives.
     title: Html,
     description: Html,
     fields: Vec<Field>,
@@ -31,18 +30,17 @@ struct Field {
     is_required: bool,
     description: Html,
     rules: Vec<Html>,
-    /// The fields of the value; several lists are alternatives.
+    /// Fields of the value; several lists are alternatives.
     inside: Vec<FieldList>,
 }
 
-/// Whether a list also shows the fields of the components that it refers to.
+/// Whether a list also shows the fields of the components that its fields refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
     Components,
     Inline,
 }
 
-/// The parameters of an operation.
 pub(super) fn of_parameters(document: &Document, parameters: &[&Parameter]) -> FieldList {
     let field = |parameter: &&Parameter| Field {
         name: parameter.name.clone(),
@@ -60,7 +58,7 @@ pub(super) fn of_parameters(document: &Document, parameters: &[&Parameter]) -> F
     }
 }
 
-/// The fields of a value; several lists are alternatives.
+/// Several lists are alternatives.
 pub(super) fn of_schema(document: &Document, schema: &Schema, depth: Depth) -> Vec<FieldList> {
     lists(document, schema, depth, 0)
 }
@@ -87,7 +85,7 @@ fn lists(document: &Document, schema: &Schema, depth: Depth, level: usize) -> Ve
     Vec::new()
 }
 
-/// Whether it has fields to list.
+/// Whether the value has fields to list.
 fn is_object(document: &Document, schema: &Schema) -> bool {
     let schema = document.resolved(schema);
     !schema.properties.is_empty() || schema.all_of.iter().any(|part| is_object(document, part))

@@ -4,12 +4,12 @@ use std::fmt;
 
 use askama::filters::HtmlSafe;
 
-/// HTML that a template inserts as it is.
+/// Escaped markup that a template inserts unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Html(String);
 
 impl Html {
-    /// Text with the parts between backticks as code.
+    /// Text in which the parts between backticks become code.
     pub(super) fn prose(text: &str) -> Self {
         let escaped = escaped(text);
         let mut html = String::with_capacity(escaped.len());
@@ -34,18 +34,18 @@ impl Html {
         Self(format!("<a href=\"#schema-{component}\">{text}</a>"))
     }
 
-    /// All of them, with a plain text between them.
+    /// `between` is plain text.
     pub(super) fn join(parts: &[Self], between: &str) -> Self {
         let parts: Vec<&str> = parts.iter().map(|part| part.0.as_str()).collect();
         Self(parts.join(&escaped(between)))
     }
 
-    /// Plain text before it.
+    /// Puts plain text before the markup.
     pub(super) fn after(self, text: &str) -> Self {
         Self(escaped(text) + &self.0)
     }
 
-    /// Plain text behind it.
+    /// Puts plain text behind the markup.
     pub(super) fn before(self, text: &str) -> Self {
         Self(self.0 + &escaped(text))
     }

@@ -5,7 +5,7 @@ use serde_json::Number;
 
 use super::document::Ordered;
 
-/// The longest list or object on one line, in bytes.
+/// A longer list or object is written on several lines.
 const MAX_LINE_BYTES: usize = 60;
 
 /// A JSON value; objects keep the order of their fields.
@@ -20,18 +20,17 @@ pub(super) enum Literal {
     Object(Ordered<Self>),
 }
 
-/// How a language writes values.
 #[derive(Debug)]
 pub(super) struct Syntax {
     null: &'static str,
     booleans: [&'static str; 2],
-    /// Whether names of fields are quoted where they need not be.
+    /// Whether names of fields are quoted where the language does not need it.
     quotes_names: bool,
-    /// What follows the last of several lines.
+    /// Follows the last of several lines.
     last_comma: &'static str,
-    /// What is between a brace and the field beside it.
+    /// Stands between a brace and the field beside it.
     padding: &'static str,
-    /// What one level adds to the indentation.
+    /// Indents one level.
     indentation: &'static str,
 }
 
@@ -67,7 +66,7 @@ impl Literal {
         Self::Text(text.to_owned())
     }
 
-    /// The value as source text; `outer` is the indentation of its first line.
+    /// Writes the value as source text; `outer` is the indentation of its first line.
     pub(super) fn written(&self, syntax: &Syntax, outer: &str) -> String {
         let (open, parts, close) = match self {
             Self::Null => return syntax.null.to_owned(),
@@ -102,7 +101,6 @@ impl Literal {
 }
 
 impl Syntax {
-    /// The indentation inside a list or an object.
     pub(super) fn inner(&self, outer: &str) -> String {
         format!("{outer}{}", self.indentation)
     }

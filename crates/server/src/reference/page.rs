@@ -10,14 +10,13 @@ use super::literal::JSON;
 use super::types::{rules_of, type_of};
 use super::{curl, python, typescript, value};
 
-/// The whole page.
 #[derive(Debug, Template)]
 #[template(path = "reference/page.html")]
 pub(super) struct Page {
     title: String,
     version: String,
     description: Html,
-    /// The names of the style sheet and the script below `/docs`.
+    /// Names of the style sheet and the script below `/docs`.
     style: String,
     script: String,
     sections: Vec<Section>,
@@ -44,7 +43,7 @@ struct OperationView {
     credential: &'static str,
     parameters: Option<FieldList>,
     body: Option<BodyView>,
-    /// The responses of success.
+    /// Successful responses.
     answers: Vec<Status>,
     errors: Vec<Status>,
     examples: [Example; 3],
@@ -57,11 +56,10 @@ struct BodyView {
     kind: Html,
     description: Html,
     is_required: bool,
-    /// Its fields; several lists are alternatives.
+    /// Fields of the body; several lists are alternatives.
     lists: Vec<FieldList>,
 }
 
-/// A response.
 #[derive(Debug, PartialEq, Eq)]
 struct Status {
     code: String,
@@ -71,17 +69,16 @@ struct Status {
 
 #[derive(Debug)]
 struct Example {
-    /// As in ids and classes.
+    /// In ids and classes.
     language: &'static str,
     title: &'static str,
     text: String,
 }
 
-/// A component.
 #[derive(Debug)]
 struct ObjectView {
     name: String,
-    /// Empty for an object, which its fields describe.
+    /// Empty for an object, whose fields describe it.
     kind: Html,
     description: Html,
     rules: Vec<Html>,
@@ -153,7 +150,7 @@ impl OperationView {
     }
 }
 
-/// The first response as JSON, unless its schema says nothing about it.
+/// `None`: the response is not JSON, or its schema does not describe it.
 fn answer_example(document: &Document, answer: &Answer) -> Option<String> {
     let (media_type, media) = answer.media()?;
     let is_described = media.schema.component().is_some();

@@ -4,7 +4,7 @@ use super::call::{AnswerKind, Call, Credential};
 use super::literal::{Literal, PYTHON, quoted};
 use super::sdk;
 
-/// The longest line of code, in bytes.
+/// Longest line of code.
 const MAX_LINE_BYTES: usize = 88;
 
 pub(super) fn example(call: &Call<'_>) -> String {
@@ -72,7 +72,7 @@ fn sent(call: &Call<'_>, arguments: &[String], content: &str) -> String {
     format!("response = {sent}\nresponse.raise_for_status()\nprint({content})")
 }
 
-/// A call of a function, on one line if it is short.
+/// On one line if the call is short.
 fn invocation(function: &str, arguments: &[String]) -> String {
     let short = format!("{function}({})", arguments.join(", "));
     let is_short = short.len() <= MAX_LINE_BYTES && !short.contains('\n');

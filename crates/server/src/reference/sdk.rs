@@ -1,7 +1,6 @@
 //! The operations that the official SDKs have methods for.
 
-/// Their ids. An SDK's method may have other fields than the operation; then it is
-/// not here.
+/// Ids of these operations. An operation whose SDK method has other fields is left out.
 const METHODS: [&str; 25] = [
     "memory_stores.list",
     "memory_stores.create",
@@ -30,7 +29,7 @@ const METHODS: [&str; 25] = [
     "sessions.resources.delete",
 ];
 
-/// The method of an operation, as the Python SDK names it below `client.beta`.
+/// The method as the Python SDK names it below `client.beta`.
 pub(super) fn method_of(operation_id: &str) -> Option<String> {
     if !METHODS.contains(&operation_id) {
         return None;

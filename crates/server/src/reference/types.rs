@@ -4,7 +4,7 @@ use super::document::{Document, Schema};
 use super::html::Html;
 use super::literal::{JSON, Literal};
 
-/// The type of a value; a word, or a link to the component.
+/// A word, or a link to the component.
 pub(super) fn type_of(document: &Document, schema: &Schema) -> Html {
     let or_null = if schema.is_nullable() { " or null" } else { "" };
     let schema = schema.without_null();
@@ -24,7 +24,7 @@ pub(super) fn type_of(document: &Document, schema: &Schema) -> Html {
     }
 }
 
-/// The word for a component: its type if it is a simple one, or else its name.
+/// The type of a simple component, or else its name.
 fn name_of(document: &Document, name: &str) -> String {
     let schema = document.components.schemas.get(name);
     let simple = schema.and_then(|schema| match schema.kinds().as_slice() {
@@ -39,9 +39,8 @@ fn word_of(kind: &str) -> &str {
     if kind == "array" { "list" } else { kind }
 }
 
-/// The rules for a value, apart from its description.
-///
-/// A component states its rules in its description.
+/// The rules for a value in addition to the value's description. A component without fields states
+/// its rules in the component's description.
 pub(super) fn rules_of(document: &Document, schema: &Schema) -> Vec<Html> {
     let inner = schema.without_null();
     let target = document.resolved(inner);
@@ -61,7 +60,7 @@ pub(super) fn rules_of(document: &Document, schema: &Schema) -> Vec<Html> {
     rules
 }
 
-/// The words that the value is one of.
+/// The words of which the value is one.
 fn words(schema: &Schema) -> Option<Html> {
     let code = |word: &Literal| match word {
         Literal::Text(text) => Html::code(text),
@@ -75,7 +74,7 @@ fn words(schema: &Schema) -> Option<Html> {
     }
 }
 
-/// Lengths, numbers and patterns.
+/// Rules for lengths, numbers and patterns.
 fn limits(schema: &Schema) -> Vec<Html> {
     let number = |bound: &Option<_>| bound.as_ref().map(serde_json::Number::to_string);
     let length = |bound: Option<u64>| bound.map(|bound| bound.to_string());
@@ -98,7 +97,7 @@ fn limits(schema: &Schema) -> Vec<Html> {
     rules
 }
 
-/// The description of a value: of the field, or else of what it refers to.
+/// The description of the field, or else of the component that the field refers to.
 pub(super) fn description_of(document: &Document, schema: &Schema) -> Html {
     let inner = schema.without_null();
     let target = document.resolved(inner);

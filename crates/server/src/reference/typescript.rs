@@ -89,7 +89,7 @@ fn with_fetch(call: &Call<'_>) -> String {
     )
 }
 
-/// A method's name with its parts in camel case: `memoryStores.list`.
+/// The parts of a method's name in camel case: `memoryStores.list`.
 fn camel_case(method: &str) -> String {
     let mut name = String::with_capacity(method.len());
     let mut is_start = false;

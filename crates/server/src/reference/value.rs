@@ -3,31 +3,27 @@
 use super::document::{Additional, Document, Ordered, Schema};
 use super::literal::Literal;
 
-/// Objects inside objects; a schema that contains itself has an end too.
+/// Levels of objects inside objects: a schema that contains itself must end.
 const MAX_DEPTH: usize = 6;
 
-/// An example of a time.
 const TIME: &str = "2026-07-22T09:30:00.000000Z";
 
-/// Which fields of an object an example has.
+/// The fields that an example object has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fields {
-    /// The required ones; if there are none, the first one.
+    /// The required fields; if there are none, the first field.
     Required,
     All,
 }
 
-/// An example of a request's body.
 pub(super) fn request(document: &Document, schema: &Schema) -> Literal {
     value(document, schema, Fields::Required, 0)
 }
 
-/// An example of a response's body.
 pub(super) fn answer(document: &Document, schema: &Schema) -> Literal {
     value(document, schema, Fields::All, 0)
 }
 
-/// The example of a required parameter, as text.
 pub(super) fn parameter(document: &Document, schema: &Schema) -> String {
     match value(document, schema, Fields::Required, 0) {
         Literal::Text(text) => text,

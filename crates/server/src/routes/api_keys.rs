@@ -36,7 +36,6 @@ pub(crate) struct CreateApiKey {
 }
 
 impl CreateApiKey {
-    /// Converts the body to a draft of the key.
     pub(crate) fn draft(self) -> Result<KeyDraft, ApiError> {
         let expires_at = self.expires_at.map(|text| parse_time("expires_at", &text));
         Ok(KeyDraft {

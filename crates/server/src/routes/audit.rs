@@ -87,7 +87,7 @@ impl AuditActor {
                 Some(Self::ServiceAccount { service_account_id })
             }
             Auditor::Operator | Auditor::OperatorCli => Some(Self::Operator),
-            // Nobody acts with a credential of another server.
+            // An imported author belongs to another server; nobody acts here as that author.
             Auditor::Job | Auditor::Credential(Actor::Imported(..)) => None,
         }
     }

@@ -20,9 +20,7 @@ use crate::query::{QueryParams, query_params};
 use crate::schemas::{self, HistoryRemovedType, MemoryChangeType};
 use crate::streams::{Ready, Source, Subscription};
 
-/// The name of the event for a change.
 const CHANGE: &str = "memory_change";
-/// The name of the event for removed history.
 const HISTORY_REMOVED: &str = "history_removed";
 
 /// A change of a memory.
@@ -177,10 +175,9 @@ pub(crate) async fn stream(
     Ok(subscription.answer(engine, source))
 }
 
-/// A store that a stream follows.
 struct StoreSource {
     followed: FollowedStore,
-    /// The place of the last change that was read.
+    /// The last change that was read.
     after: ChangePlace,
 }
 
@@ -202,12 +199,11 @@ impl Source for StoreSource {
     }
 }
 
-/// A page of changes as it is sent.
 fn sent(found: StoreChanges) -> impl Iterator<Item = Event> {
     let removed = found.is_history_removed.then(|| {
         let event = HistoryRemoved { r#type: HistoryRemovedType, next_after: found.next_after.to_string() };
         let event = Event::default().event(HISTORY_REMOVED).json_data(event).ok()?;
-        // Without an id before changes: a client that loses them asks for them again.
+        // No id before changes: a client that loses these changes then requests them again.
         let is_all = found.changes.is_empty();
         Some(if is_all { event.id(found.next_after.to_string()) } else { event })
     });

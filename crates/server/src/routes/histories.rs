@@ -14,9 +14,9 @@ use crate::error::ApiError;
 use crate::path::Path;
 use crate::schemas::{self, MemoryStoreImportType};
 
-/// Maximum bytes of the body, whatever the tenant's limits.
+/// Limit of the body; it replaces the tenant's limits.
 const MAX_BYTES: u64 = 8 << 20;
-/// Maximum JSON values of the body: a version has at most 10.
+/// A version has at most 10 JSON values.
 const MAX_VALUES: usize = 16 * MAX_VERSIONS;
 
 /// The body of an import.

@@ -18,7 +18,6 @@ pub(crate) struct List<T> {
 }
 
 impl<T> List<T> {
-    /// Converts each item of a page.
     pub(crate) fn of<U>(page: Page<U>, show: impl FnMut(U) -> T) -> Self {
         let page = page.map(show);
         Self { data: page.items, next_page: page.next }
@@ -98,7 +97,6 @@ query_params! {
     }
 }
 
-/// The order of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Ascending,
@@ -156,7 +154,6 @@ query_params! {
 }
 
 impl Prompted {
-    /// The options, checked.
     pub(crate) fn options(self) -> Result<PromptOptions, EngineError> {
         let is_set = Option::unwrap_or_default;
         PromptOptions::new(is_set(self.keep_tidy), self.topic, is_set(self.file_index))

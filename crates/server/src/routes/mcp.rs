@@ -1,8 +1,7 @@
 //! `POST /mcp`, `POST /mcp/{memory_store_id}`
 //!
-//! MCP over streamable HTTP, stateless: a JSON-RPC message, and its answer as
-//! JSON. Authentication is the same as for other routes. Errors before MCP have
-//! the API's envelope; errors of MCP have its own form.
+//! MCP over streamable HTTP, stateless: a JSON-RPC message, and its answer as JSON. Errors before
+//! MCP have the API's envelope; errors of MCP have MCP's own form.
 
 use std::sync::Arc;
 
@@ -89,7 +88,6 @@ pub(crate) async fn of_store(
     answer(&service, store_id.into(), slugs.into(), holder, request).await
 }
 
-/// Passes an authenticated request to MCP.
 async fn answer(
     service: &HttpService,
     mounts: Mounts,
@@ -109,7 +107,7 @@ async fn answer(
     Ok(response)
 }
 
-/// The error for a request that was refused before MCP parsed a message.
+/// The request was refused before MCP parsed a message.
 fn refusal(status: StatusCode) -> ApiError {
     match status {
         StatusCode::FORBIDDEN => ApiError::permission_denied(

@@ -24,12 +24,12 @@ use crate::precondition::{CreatePrecondition, Precondition};
 use crate::query::{FromQuery, Query, QueryParams, query_params};
 use crate::schemas::{self, MemoryPrefixType, MemoryType};
 
-/// The header with the edition of the API that a client uses.
+/// Header with the edition of the API that a client uses.
 const BETA: &str = "anthropic-beta";
-/// The edition whose plain HTTP clients expect a create to replace the memory
-/// at the path. SDKs send it too, with `?beta=true`, and expect a conflict.
+/// Plain HTTP clients of this edition expect a create to replace the memory at the path. SDKs send
+/// this edition with `?beta=true` and expect a conflict.
 const PREVIEW: &str = "managed-agents-2026-04-01";
-/// The edition whose create refuses a taken path.
+/// In this edition, a create refuses a taken path.
 const CURRENT: &str = "agent-memory-2026-07-22";
 
 /// The body of a create request.
@@ -215,7 +215,7 @@ impl From<ShownMemory> for Memory {
             expires_at: shown.expires_at.map(Timestamp::to_rfc3339),
             expiry_time: match shown.receipt {
                 None => memory.expires_at,
-                // Only what the request sent.
+                // Only the value that the request sent.
                 Some(_) => shown.expires_at,
             }
             .map(Timestamp::to_rfc3339),
@@ -372,7 +372,6 @@ pub(crate) async fn delete(
     Ok(Json(memory_id.into()))
 }
 
-/// Parses the expiry time of a memory.
 pub(crate) fn parse_expires_at(text: Option<&str>) -> Result<Option<ExpiresAt>, ApiError> {
     let rule = || ApiError::invalid_request("`expires_at` must be a time in RFC 3339 format, or `never`");
     Ok(match text {

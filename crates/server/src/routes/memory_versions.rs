@@ -153,7 +153,7 @@ query_params! {
 }
 
 impl ListMemoryVersions {
-    /// The actors that may have written a version; empty: any actor.
+    /// The actors that may have written a version. Empty: any actor.
     fn actors(self) -> Vec<(ActorKind, String)> {
         let session = self.session_id.map(|id| (ActorKind::Session, id.to_string()));
         let api_key = self.api_key_id.map(|id| (ActorKind::ApiKey, id.to_string()));
@@ -185,7 +185,6 @@ impl VersionActor {
         }
     }
 
-    /// The kind and the id.
     pub(crate) fn into_parts(self) -> (ActorKind, String) {
         match self {
             Self::Api { api_key_id, .. } => (ActorKind::ApiKey, api_key_id),

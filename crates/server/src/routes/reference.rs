@@ -39,17 +39,15 @@ pub(crate) async fn page() -> impl IntoResponse {
     )
 }
 
-/// The style sheet of the page
 pub(crate) async fn style() -> impl IntoResponse {
     asset(&reference::STYLE)
 }
 
-/// The script of the page
 pub(crate) async fn script() -> impl IntoResponse {
     asset(&reference::SCRIPT)
 }
 
-/// A file that a browser may keep, since its URL changes with its content.
+/// Browsers may keep the file, since its URL changes with its content.
 fn asset(asset: &Asset) -> impl IntoResponse + use<> {
     let headers = [
         (header::CONTENT_TYPE, asset.media_type),

@@ -24,7 +24,7 @@ use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 use crate::schemas::{self, SessionTokenType};
 
-/// Maximum number of JSON values of a body with an agent, stored as text.
+/// An agent is stored as text.
 const MAX_AGENT_VALUES: usize = 10_000;
 
 /// The body of a create request.
@@ -139,12 +139,11 @@ query_params! {
     }
 }
 
-/// The status of a session in the clients' protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Idle,
     Terminated,
-    /// Sessions here are never running, so this status matches none.
+    /// Sessions here are never running, so this status matches no session.
     Other,
 }
 

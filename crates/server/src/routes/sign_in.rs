@@ -16,12 +16,10 @@ use crate::envelope::Serving;
 use crate::error::ApiError;
 use crate::path::Path;
 
-/// How MCP clients get a credential.
 #[derive(Debug, Clone, Default)]
 pub struct SignIn {
-    /// The URL at which clients reach the server, without a final slash.
+    /// Where clients reach the server, without a final slash.
     pub public_url: Option<Arc<str>>,
-    /// The issuers whose tokens are accepted.
     pub issuers: Arc<[String]>,
 }
 
@@ -38,12 +36,12 @@ pub(crate) struct ProtectedResource {
 }
 
 impl SignIn {
-    /// The server's URL, if clients can sign in.
+    /// `None`: clients cannot sign in.
     fn url(&self) -> Option<&str> {
         self.public_url.as_deref().filter(|_| !self.issuers.is_empty())
     }
 
-    /// The value of `www-authenticate` for a request without a valid credential.
+    /// `www-authenticate` for a request without a valid credential.
     pub(crate) fn challenge(&self, uri: &Uri) -> HeaderValue {
         let path = uri.path();
         let store = path.strip_prefix("/mcp/").and_then(|id| id.parse::<StoreId>().ok());

@@ -1,9 +1,8 @@
-//! `POST /v1/memory_stores/{memory_store_id}/tool_calls`, and code shared with
-//! the sessions' route
+//! `POST /v1/memory_stores/{memory_store_id}/tool_calls`, and code shared with the sessions' route
 //!
-//! The request is a whole `tool_use` block of the memory tool or an agent tool,
-//! or the memory tool's bare input. The answer is a `tool_result` block that a
-//! harness appends unchanged to the next user message.
+//! The request is a whole `tool_use` block of the memory tool or an agent tool, or the memory
+//! tool's bare input. The answer is a `tool_result` block that a harness appends unchanged to the
+//! next user message.
 
 use axum::extract::State;
 use keepsake_core::tool::agent::AgentTool;
@@ -36,10 +35,10 @@ pub(crate) struct ToolResult {
     is_error: bool,
 }
 
-/// The schema of the request body: a whole block, or only its input.
+/// The schema of the request body: a whole block, or only its input. This type has no values.
 ///
-/// This type has no values. The body is parsed as a map, since the model can
-/// correct a wrong input, which must not become an API error.
+/// The body is parsed as a map: a wrong input must not become an API error, since the model can
+/// correct it.
 pub(crate) enum ToolCallBody {}
 
 impl PartialSchema for ToolCallBody {
@@ -88,7 +87,6 @@ impl PartialSchema for ToolCallBody {
 
 impl ToSchema for ToolCallBody {}
 
-/// Every tool name that a block may contain.
 fn names() -> impl Iterator<Item = &'static str> {
     std::iter::once(MEMORY_TOOL).chain(AgentTool::ALL.map(AgentTool::name))
 }
@@ -114,7 +112,6 @@ pub(crate) async fn call(
     answer(&engine, store_id, body).await
 }
 
-/// Carries out the call in a body, on one store or a session's stores.
 pub(crate) async fn answer(
     engine: &Engine,
     mounts: impl Into<Mounts>,
@@ -127,7 +124,7 @@ pub(crate) async fn answer(
     Ok(Json(ToolResult { r#type: ToolResultType, tool_use_id, content, is_error }))
 }
 
-/// Distinguishes a block from a bare input; other bodies are an API error.
+/// Distinguishes a block from a bare input. Another body is an API error.
 fn parse(mut body: Map<String, Value>, not_unicode: Option<String>) -> Result<(String, ToolCall), ApiError> {
     if body.get("type").and_then(Value::as_str) != Some("tool_use") {
         if body.contains_key("command") {
@@ -154,7 +151,7 @@ fn parse(mut body: Map<String, Value>, not_unicode: Option<String>) -> Result<(S
         return Err(ApiError::invalid_request("`input` must be an object: the tool's input"));
     };
     // The model wrote the name and the input; the rest of the block is the caller's. Invalid
-    // Unicode in the name is no error here: after its replacement the name matches no tool.
+    // Unicode in the name is no error here: the mended name matches no tool.
     let not_unicode =
         not_unicode.filter(|field| field != "name").map(|field| match field.strip_prefix("input.") {
             Some(field) => Ok(field.to_owned()),

@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::query::{QueryParams, query_params};
 use crate::schemas;
 
-/// The memory tool's type: the model knows its input.
+/// The type of the memory tool, whose input the model knows.
 const MEMORY_TOOL_TYPE: &str = "memory_20250818";
 
 /// One entry of a request's `tools`.

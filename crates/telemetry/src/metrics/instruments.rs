@@ -110,7 +110,6 @@ impl Instruments {
         }
     }
 
-    /// Registers a callback that returns the size of a cache when metrics are read.
     pub(super) fn watch_cache_size(
         &self,
         cache: &'static str,
@@ -128,8 +127,6 @@ impl Instruments {
             .build();
     }
 
-    /// Registers a callback that returns the states of connection pools when metrics
-    /// are read.
     pub(super) fn watch_pools(&self, pools: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
         let pools = Arc::new(pools);
         let gauge = |name: &'static str, description: &'static str| {
@@ -164,8 +161,6 @@ impl Instruments {
             .build();
     }
 
-    /// Registers a callback that returns the size of the database's log when metrics are
-    /// read.
     pub(super) fn watch_log_size(&self, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
         self.meter
             .u64_observable_gauge("keepsake.index.log.size")
@@ -179,7 +174,6 @@ impl Instruments {
             .build();
     }
 
-    /// Registers a callback that returns the lag of access times when metrics are read.
     pub(super) fn watch_access_flush_lag(&self, lag: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
         self.meter
             .f64_observable_gauge("keepsake.access_flush_lag")

@@ -11,12 +11,10 @@ use super::result::PartOfFile;
 use crate::content::ContentHash;
 use crate::path::ToolPath;
 
-/// One replacement of a text by another text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Replacement {
-    /// The old text, which must occur exactly once.
+    /// Must occur exactly once.
     pub old_str: String,
-    /// The new text.
     pub new_str: String,
 }
 
@@ -24,9 +22,6 @@ pub struct Replacement {
 ///
 /// Each `old_str` must occur exactly once in the result of the previous
 /// replacements.
-///
-/// # Errors
-/// [`ToolError::InEdit`], with the first replacement that failed and the reason.
 pub fn apply_edits(path: &ToolPath, content: &str, edits: &[Replacement]) -> Result<Edit, ToolError> {
     let mut content = content.to_owned();
     let mut changed: Vec<Range<usize>> = Vec::new();
@@ -43,8 +38,8 @@ pub fn apply_edits(path: &ToolPath, content: &str, edits: &[Replacement]) -> Res
     })
 }
 
-/// Records that a replacement changed `place` to `new_bytes` bytes, and moves the
-/// earlier ranges accordingly.
+/// Records that a replacement turned the range `place` into `new_bytes` bytes, and moves
+/// the earlier ranges accordingly.
 fn note_change(changed: &mut Vec<Range<usize>>, place: Range<usize>, new_bytes: usize) {
     let moved = |position: usize| position - place.len() + new_bytes;
     let mut new = place.start..place.start + new_bytes;
@@ -74,12 +69,9 @@ fn lines_of(content: &str, range: &Range<usize>) -> (usize, usize) {
     (first, last)
 }
 
-/// A part of a content, from the character `offset` on.
+/// A part of a content, from the character `offset` on; the end is a valid offset.
 ///
 /// Returns at most `limit` and at most `max_chars` characters.
-///
-/// # Errors
-/// [`ToolError::OffsetPastEnd`]; the end itself is a valid offset.
 pub fn read(
     path: &ToolPath,
     content: &str,

@@ -10,72 +10,57 @@ use crate::content::ContentHash;
 use crate::id::MemoryId;
 use crate::sensitive::{Finding, redaction_note};
 
-/// The result of a successful call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum AgentResult {
-    /// Of `memory_list`.
     List(Listing),
-    /// Of `memory_search`.
     Search(Hits),
-    /// Of `memory_read`.
     Read(PartOfFile),
     /// Of `memory_write` and `memory_append`.
     Write(WrittenFile),
-    /// Of `memory_edit`.
     Edit(EditedFile),
-    /// Of `memory_delete`.
     Delete(Deletion),
 }
 
-/// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Listing {
-    /// The directory.
     pub path: String,
-    /// The entries, in byte order of the paths.
+    /// In byte order of the paths.
     pub entries: Vec<ListingEntry>,
-    /// The cursor of the next page, if there is one.
+    /// The cursor of the next page.
     pub next_page: Option<String>,
 }
 
-/// One line of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ListingEntry {
-    /// A file.
     File {
-        /// The file's path.
         path: String,
-        /// Bytes of its content.
         content_size_bytes: u64,
         /// The time of the last change, in RFC 3339.
         updated_at: String,
-        /// The first line, cut to 120 characters.
+        /// Cut to 120 characters.
         first_line: String,
     },
     /// A directory with files somewhere below it.
     Directory {
-        /// The directory's path; ends in `/`.
+        /// Ends in `/`.
         path: String,
         /// Whether everything below it is read-only.
         read_only: bool,
     },
 }
 
-/// A page of search results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Hits {
-    /// The hits, the best first.
+    /// The best first.
     pub hits: Vec<Hit>,
-    /// The cursor of the next page, if there is one.
+    /// The cursor of the next page.
     pub next_page: Option<String>,
 }
 
-/// A file that a search found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Hit {
-    /// The file.
     pub path: String,
     /// Higher is better; comparable within one search.
     pub score: f64,
@@ -88,11 +73,9 @@ pub struct Hit {
 /// A verbatim part of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartOfFile {
-    /// The file.
     pub path: String,
-    /// The part.
     pub content: String,
-    /// Its first character, counted from 0.
+    /// The first character of `content`, counted from 0.
     pub offset: u64,
     /// The offset of the next character, if the file has more.
     pub next_offset: Option<u64>,
@@ -104,22 +87,17 @@ pub struct PartOfFile {
     pub content_sha256: String,
 }
 
-/// The effect of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteOutcome {
-    /// The file is new.
     Created,
-    /// The file's content was replaced.
     Replaced,
-    /// The file's content was extended.
     Appended,
 }
 
 /// The version that a change of a file made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MadeVersion {
-    /// The memory.
     pub memory_id: MemoryId,
     /// Hash and size of its content; `None`: removed since.
     pub content: Option<(ContentHash, u64)>,
@@ -127,41 +105,31 @@ pub struct MadeVersion {
     pub is_new: bool,
 }
 
-/// A file that was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WrittenFile {
-    /// The file.
     pub path: String,
-    /// The effect of the write.
     pub outcome: WriteOutcome,
-    /// The memory's id in the API.
     pub memory_id: String,
-    /// SHA-256 of the file's content; `None` if the content was removed since, or the
-    /// caller may not read it.
+    /// `None` if the content was removed since, or the caller may not read it.
     pub content_sha256: Option<String>,
-    /// Size of the file's content; `None` as for the hash.
+    /// `None` as for the hash.
     pub content_size_bytes: Option<u64>,
-    /// The redactions of the request's text.
     #[serde(flatten)]
     pub redactions: Redactions,
 }
 
-/// A file that was edited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EditedFile {
-    /// The file.
     pub path: String,
     /// The number of edits.
     pub edits: usize,
-    /// The memory's id in the API.
     pub memory_id: String,
-    /// SHA-256 of the file's content; `None` if the content was removed since.
+    /// `None` if the content was removed since.
     pub content_sha256: Option<String>,
-    /// Size of the file's content; `None` if the content was removed since.
+    /// `None` as for the hash.
     pub content_size_bytes: Option<u64>,
     /// The changed lines with their surrounding lines.
     pub snippets: Vec<Snippet>,
-    /// The redactions of the request's text.
     #[serde(flatten)]
     pub redactions: Redactions,
 }
@@ -169,37 +137,31 @@ pub struct EditedFile {
 /// The secrets that were replaced by markers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Redactions {
-    /// The first ones.
+    /// The first replaced secrets.
     #[serde(rename = "redactions")]
     pub listed: Vec<Redaction>,
-    /// The number of the others, whose markers are in the content too.
+    /// The number of replaced secrets that are not listed. Their markers are in the content too.
     #[serde(rename = "redactions_left_out")]
     pub left_out: usize,
 }
 
-/// A secret that was replaced by a marker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Redaction {
-    /// The kind of secret.
     pub kind: String,
-    /// Its first line in the text of the request.
+    /// The first line of the secret, counted as in `Edit::findings`.
     pub line: usize,
 }
 
-/// A deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Deletion {
-    /// The file or directory.
     pub path: String,
     /// Always `true`.
     pub deleted: bool,
 }
 
 impl Redactions {
-    /// The redactions of findings.
-    ///
-    /// The list of redactions takes at most a sixteenth of `max_chars`, or has one entry;
-    /// `left_out` counts the others.
+    /// The list takes at most a sixteenth of `max_chars`, or has one entry; `left_out` counts
+    /// the other findings.
     pub fn of(findings: &[Finding], max_chars: u64) -> Self {
         let to_redaction =
             |finding: &Finding| Redaction { kind: finding.kind.as_str().to_owned(), line: finding.line };
@@ -223,7 +185,6 @@ impl AgentResult {
         self
     }
 
-    /// The text for the model.
     pub fn to_text(&self) -> String {
         match self {
             Self::List(listing) => listing.to_text(),
@@ -253,7 +214,6 @@ impl Listing {
 }
 
 impl ListingEntry {
-    /// The entry's part of the text for the model.
     pub fn to_text(&self) -> String {
         match self {
             Self::File { path, content_size_bytes, updated_at, first_line } => {
@@ -267,7 +227,6 @@ impl ListingEntry {
 }
 
 impl Hit {
-    /// The hit's part of the text for the model.
     pub fn to_text(&self) -> String {
         let Self { path, score, line, snippet } = self;
         format!("\n\n{path}, line {line}, score {score:.2}\n{snippet}")

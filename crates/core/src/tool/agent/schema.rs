@@ -18,20 +18,16 @@ macro_rules! object {
     };
 }
 
-/// The definition of a tool for a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
     /// The tool's name in the protocol.
     pub name: &'static str,
     /// A display name.
     pub title: &'static str,
-    /// The tool's effect and purpose.
     pub description: &'static str,
-    /// JSON Schema of its input.
     pub input_schema: Value,
     /// JSON Schema of its structured result; `None`: the result is text only.
     pub output_schema: Option<Value>,
-    /// Whether the tool is read-only.
     pub is_read_only: bool,
     /// Whether the tool can delete or overwrite data.
     pub is_destructive: bool,
@@ -39,7 +35,6 @@ pub struct ToolDefinition {
     pub is_idempotent: bool,
 }
 
-/// Every agent tool.
 pub fn definitions() -> Vec<ToolDefinition> {
     AgentTool::ALL.into_iter().map(definition).collect()
 }
@@ -186,7 +181,7 @@ fn input(tool: AgentTool) -> Value {
     }
 }
 
-/// The condition of a change, of one of these types.
+/// The schema of a precondition of one of these types.
 fn precondition(types: &[&str]) -> Value {
     let mut schema = closed(object!(
         {"type": json!({"type": "string", "enum": types})},
@@ -254,7 +249,7 @@ fn output(tool: AgentTool) -> Value {
     }
 }
 
-/// The result of a change: the common properties and those of `more`.
+/// The schema of the result of a change: the common properties and those of `more`.
 fn changed(mut more: Value) -> Value {
     let redaction = object!({
         "kind": text("The kind of secret."),

@@ -1,8 +1,7 @@
-//! Which operations of a batch a limit leaves out.
+//! Selects the operations of a batch that a limit leaves out.
 
 use crate::write::{NewContent, Origin, Proposed};
 
-/// What a limit counts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Measure {
     Memories,
@@ -10,7 +9,7 @@ pub(super) enum Measure {
 }
 
 impl Measure {
-    /// What a change adds; negative if it frees.
+    /// The amount that a change adds; negative if the change frees room.
     fn of(self, change: &Proposed) -> i128 {
         let before = change.head();
         let before_bytes = before.map_or(0, |head| i128::from(head.size_bytes));
@@ -31,9 +30,9 @@ impl Measure {
     }
 }
 
-/// The operations that are refused when all changes together would reach `wanted` and
-/// the limit is `limit`. Room that other operations free counts for all; operations that
-/// add get the room in their order, each if it fits.
+/// The operations that are refused when all changes together would reach `wanted` and the
+/// limit is `limit`. Room that other operations free counts for all. Operations that add
+/// get the room in their order, each if it fits.
 pub(super) fn over_limit(
     committed: &[(usize, &Proposed)],
     measure: Measure,

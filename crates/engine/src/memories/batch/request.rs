@@ -11,68 +11,53 @@ use crate::memories::decisions::Update;
 use crate::memories::requests::{parse_content, parse_path, parse_update};
 use crate::{EngineError, Principal};
 
-/// Maximum number of operations of a batch.
 pub const MAX_OPERATIONS: usize = 500;
 
-/// Operations on memories of one store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryBatch {
-    /// The operations; at most one for each memory and path.
+    /// At most one for each memory and path.
     pub operations: Vec<MemoryOperation>,
     /// Whether one refused operation refuses all.
     pub is_atomic: bool,
-    /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
 }
 
-/// One operation of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryOperation {
     /// Creates a memory, or replaces the content of the memory at the path.
     Put {
-        /// Its path.
         path: String,
-        /// Its content.
         content: String,
-        /// Whether it never expires; `None`: it may, or unchanged.
+        /// `None`: not pinned, or unchanged.
         pinned: Option<bool>,
-        /// Its expiry time; `None`: none, or unchanged.
+        /// `None`: no expiry time, or unchanged.
         expires_at: Option<ExpiresAt>,
-        /// What to do when a memory exists at the path.
         on_taken: OnTaken,
         /// The hash that the content to replace must have.
         expected: Option<ContentHash>,
     },
-    /// Changes a memory; `None` leaves a field unchanged.
+    /// `None` leaves a field unchanged.
     Update {
-        /// The memory.
         memory_id: MemoryId,
-        /// The new content.
         content: Option<String>,
-        /// The new path.
         path: Option<String>,
-        /// Whether the memory never expires.
         pinned: Option<bool>,
-        /// Its expiry time.
         expires_at: Option<ExpiresAt>,
-        /// The condition for the change.
         precondition: Option<Precondition>,
     },
-    /// Deletes a memory.
     Delete {
-        /// The memory.
         memory_id: MemoryId,
-        /// The hash that its content must have.
+        /// The hash that the memory's content must have.
         expected: Option<ContentHash>,
     },
-    /// An operation that cannot be read, which is refused.
+    /// An operation that cannot be parsed, and is refused.
     Malformed {
-        /// The rule that it breaks, as a phrase that follows `operations`.
+        /// A phrase that follows `operations`.
         rule: String,
     },
 }
 
-/// A checked operation, or why it is refused whatever the store holds.
+/// A checked operation, or the refusal that holds whatever the store contains.
 pub(super) struct Parsed {
     pub(super) operation: Result<Operation, Arc<EngineError>>,
     pub(super) sent: Sent,
@@ -80,7 +65,6 @@ pub(super) struct Parsed {
     pub(super) memory_id: Option<MemoryId>,
 }
 
-/// Checks the operations of a batch.
 pub(super) fn parse(
     principal: &Principal,
     operations: Vec<MemoryOperation>,

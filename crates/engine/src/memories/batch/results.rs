@@ -1,7 +1,7 @@
 //! The answer to a batch: a result for each operation.
 //!
-//! The record of an idempotent call has what became of each operation, without content
-//! and paths; the answer to a repeated call is rebuilt from the versions.
+//! The record of an idempotent call contains the status of each operation, without
+//! content and paths; the answer to a repeated call is rebuilt from the versions.
 
 use std::sync::Arc;
 
@@ -17,30 +17,24 @@ use crate::memories::receipt::conceal_write;
 use crate::memories::{ShownMemory, View};
 use crate::write::{Outcome, Written};
 
-/// What a carried out operation did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchStatus {
-    /// The memory is new.
     Created,
-    /// The memory was changed.
     Updated,
-    /// The memory was as requested already.
+    /// The memory already was as requested.
     Unchanged,
-    /// The memory was deleted.
     Deleted,
 }
 
-/// What became of one operation.
 #[derive(Debug)]
 pub struct OperationResult {
-    /// The memory, if it is known.
     pub memory_id: Option<MemoryId>,
-    /// The memory after the operation, without content; `None`: it is deleted, or its
-    /// history is removed. An error if the operation was refused.
+    /// The memory after the operation, without content; `None`: the memory is deleted, or
+    /// its history is removed. An error if the operation was refused.
     pub outcome: Result<(BatchStatus, Option<Box<ShownMemory>>), Arc<EngineError>>,
 }
 
-/// What became of one operation, as recorded.
+/// The status of one operation in the record of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Recorded {
@@ -80,19 +74,17 @@ impl Recorded {
         }
     }
 
-    /// Whether it wrote a version.
     const fn has_version(self) -> bool {
         matches!(self, Self::Created | Self::Updated | Self::Deleted)
     }
 }
 
-/// What becomes of the operations, for the record of the call.
+/// The status of each operation, for the record of the call.
 pub(super) fn record(settled: &[Result<&Decision, Arc<EngineError>>]) -> Result<String, EngineError> {
     let recorded: Vec<_> = settled.iter().map(Recorded::of).collect();
     serde_json::to_string(&recorded).map_err(|_| EngineError::Internal("results are no JSON"))
 }
 
-/// Builds the results of a batch.
 pub(super) struct Answers<'a> {
     pub(super) memories: &'a Memories,
     pub(super) batch: &'a Batch,
@@ -227,8 +219,8 @@ impl Answers<'_> {
         OperationResult { memory_id: operation.memory_id, outcome: Err(error) }
     }
 
-    /// The result of a carried out operation, without what the credential may not read:
-    /// also not whether the memory was there before, or had the content already.
+    /// The result of a carried out operation, without details that the credential may not
+    /// read: also not whether the memory existed before, or had the content already.
     fn done(
         &self,
         operation: &Parsed,

@@ -25,7 +25,7 @@ const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(1);
 /// transaction, it returns after a clean-up.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// `None` only while this is dropped.
+    /// `None` only while the connection is dropped.
     object: Option<Object<Manager>>,
     call_timeout: Duration,
 }
@@ -35,7 +35,6 @@ impl Connection {
         Self { object: Some(object), call_timeout }
     }
 
-    /// Runs a statement; it is answered within the call limit, or the connection is closed.
     pub(crate) async fn run<T>(
         &mut self,
         statement: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>,
@@ -70,7 +69,7 @@ impl Drop for Connection {
 
 /// Cleans up a connection in a task; closes it if that fails.
 fn clean_up_later(object: Object<Manager>) {
-    // It is also closed if the task is dropped, or if the runtime has ended.
+    // The connection is also closed if the task is dropped, or if the runtime has ended.
     let mut dirty = ClosedOnDrop(Some(object));
     let Ok(runtime) = tokio::runtime::Handle::try_current() else {
         return;
@@ -94,7 +93,7 @@ fn clean_up_later(object: Object<Manager>) {
 
 /// Ends the statement or transaction that was dropped on a connection.
 async fn clean_up(session: &mut Session) -> sqlx::Result<()> {
-    // Both first read the rest of the answer to an earlier statement.
+    // Both ways first read the rest of the answer to an earlier statement.
     if session.status.is_in_transaction {
         session.raw.execute("ROLLBACK").await?;
     } else {
@@ -106,7 +105,6 @@ async fn clean_up(session: &mut Session) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// A connection that closes when it is dropped.
 struct ClosedOnDrop(Option<Object<Manager>>);
 
 impl Drop for ClosedOnDrop {
@@ -135,7 +133,7 @@ impl Status {
                 self.failures.connection_lost();
                 error
             }
-            // A pooler has no connection to the server, and passes the reason on.
+            // A pooler without a connection to the server passes on the reason.
             Ok(Err(error)) if is_fatal(&error) => {
                 self.failures.connection_lost();
                 sqlx::Error::Io(std::io::Error::new(ErrorKind::ConnectionAborted, error))
@@ -154,7 +152,8 @@ impl Status {
         Err(error)
     }
 
-    /// Adapts an error to the state of the open transaction, if there is one.
+    /// Marks an error as one of an uncommitted transaction, if the connection was lost
+    /// inside a transaction.
     fn in_transaction(&self, error: sqlx::Error) -> sqlx::Error {
         if self.is_lost && self.is_in_transaction { Failure::NotCommitted(error).into() } else { error }
     }
@@ -180,11 +179,7 @@ impl Tx {
         Ok(Self(connection))
     }
 
-    /// Commits it.
-    ///
-    /// # Errors
-    /// [`sqlx::Error`]. After a lost connection or a timeout it may or may not
-    /// have been committed.
+    /// After a lost connection or a timeout, the transaction may or may not be committed.
     pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
         let (raw, status, limit) = self.0.parts();
         status.bounded(limit, raw.execute("COMMIT")).await?;

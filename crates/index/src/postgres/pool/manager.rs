@@ -10,17 +10,14 @@ use sqlx::{ConnectOptions, Connection as _, Executor};
 
 use super::{PoolOptions, is_connection_lost};
 
-/// The maximum age of a connection.
 const MAX_LIFETIME: Duration = Duration::from_mins(30);
 /// A connection that was idle for longer is pinged before use.
 const CHECKED_AFTER_IDLE: Duration = Duration::from_secs(1);
-/// The time limit of a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
 /// The waits between attempts to connect to a server that is starting.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
 
-/// The latest failures of a pool's connections.
 #[derive(Debug, Default)]
 pub(super) struct Failures(Mutex<FailureTimes>);
 
@@ -42,7 +39,6 @@ impl Failures {
         self.times().lost_at = Some(Instant::now());
     }
 
-    /// Records that a call that began at `began_at` timed out.
     pub(super) fn timed_out(&self, began_at: Instant) {
         let mut times = self.times();
         times.silent_since = times.silent_since.max(Some(began_at));
@@ -50,7 +46,6 @@ impl Failures {
     }
 }
 
-/// The status of a connection.
 #[derive(Debug)]
 pub(super) struct Status {
     /// When the server last answered.
@@ -59,19 +54,17 @@ pub(super) struct Status {
     pub(super) is_busy: bool,
     /// Whether a transaction is open, or may be.
     pub(super) is_in_transaction: bool,
-    /// Whether it must not be reused.
+    /// Whether the connection must not be used again.
     pub(super) is_lost: bool,
     pub(super) failures: Arc<Failures>,
 }
 
-/// A connection and its status.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) raw: PgConnection,
     pub(super) status: Status,
 }
 
-/// Opens and checks the connections of one pool.
 #[derive(Debug)]
 pub(super) struct Manager {
     options: PoolOptions,
@@ -83,7 +76,6 @@ impl Manager {
         Self { options, failures: Arc::default() }
     }
 
-    /// Opens a connection with the pool's session settings.
     pub(super) async fn connect(&self) -> sqlx::Result<PgConnection> {
         let mut raw = self.options.connect.connect().await?;
         if !self.options.session.is_empty() {

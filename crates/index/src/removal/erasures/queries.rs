@@ -43,7 +43,6 @@ const STORES_WITH: [&str; 2] = [
 const OPEN: &str = "SELECT tenant_id, id FROM erasure WHERE ended_at IS NULL \
     AND (lease_until IS NULL OR lease_until <= $1) ORDER BY created_at LIMIT $2 + 0";
 
-/// An open erasure, for its worker.
 const WORK: &str = "SELECT selector, cursor, counts FROM erasure \
     WHERE tenant_id = $1 AND id = $2 AND ended_at IS NULL";
 
@@ -72,11 +71,9 @@ const DELETE_QUEUED: [&str; 2] = [
 const HAS_QUEUED: &str = "SELECT EXISTS (SELECT 1 FROM blob_deletion WHERE erasure_id = $2) \
     OR EXISTS (SELECT 1 FROM blob_deletion WHERE tenant_id = $1 AND store_id IN_IDS($3) AND erasure_id IS NOT NULL)";
 
-/// Erasures: they delete stored data permanently, and keep receipts.
 #[derive(Debug, Clone)]
 pub struct Erasures(pub(crate) Database);
 
-/// The work of an open erasure.
 struct WorkRow {
     selector: Option<Selector>,
     cursor: Option<String>,
@@ -96,9 +93,6 @@ impl Erasures {
     ///
     /// The affected stores are determined here. A deleted store that is not purged yet
     /// still exists for an erasure.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn create(
         &self,
         tenant_id: TenantId,
@@ -144,10 +138,6 @@ impl Erasures {
         Ok(ErasureCreation::Created)
     }
 
-    /// Finds an erasure.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn find(
         &self,
         tenant_id: TenantId,
@@ -160,9 +150,6 @@ impl Erasures {
     }
 
     /// Lists erasures, newest first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn list(
         &self,
         tenant_id: TenantId,
@@ -182,9 +169,6 @@ impl Erasures {
     }
 
     /// Open erasures of all tenants that no worker holds, oldest first.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<(TenantId, ErasureId)>, IndexError> {
         let mut tx = self.0.read_one("open_erasures", Role::Job(None)).await?;
         tx.query(OPEN).bind((now, limit)).all().await
@@ -195,9 +179,6 @@ impl Erasures {
     /// Each deletion changes the store's purge epoch. Blobs that become unreferenced
     /// are queued for the erasure, not for the drain. Idempotent when all rows are
     /// deleted, and for a finished erasure.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn erase_rows(
         &self,
         tenant_id: TenantId,
@@ -236,9 +217,6 @@ impl Erasures {
     }
 
     /// Blobs that an erasure has queued and that no worker has reported as deleted.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn queued_blobs(
         &self,
         tenant_id: TenantId,
@@ -251,9 +229,6 @@ impl Erasures {
     }
 
     /// Removes blobs from the queue and counts each of them once.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn blobs_erased(
         &self,
         tenant_id: TenantId,
@@ -279,9 +254,6 @@ impl Erasures {
 
     /// The blobs of a store, out of the given ones, that no version references and that
     /// are not queued for deletion. Such blobs were deleted earlier and have no row left.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn forgotten_blobs(
         &self,
         tenant_id: TenantId,
@@ -302,9 +274,6 @@ impl Erasures {
     ///
     /// Does nothing on Postgres: queries cannot see remains of deleted rows in its
     /// files, and the database's own vacuum reclaims them.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn overwrite_deleted(&self) -> Result<(), IndexError> {
         let overwrite = async {
             match self.0.backend() {
@@ -318,9 +287,6 @@ impl Erasures {
 
     /// Empties the log beside the database file, if there is one; `false`: a reader
     /// prevents it now. The operator of a Postgres server manages its log.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn empty_log(&self) -> Result<bool, IndexError> {
         let empty = async {
             match self.0.backend() {
@@ -331,11 +297,9 @@ impl Erasures {
         self.0.measure("empty_log", Role::Job(None), Mode::Write, empty).await
     }
 
-    /// As [`Erasures::empty_log`], but only if rows were removed for good since then: by
-    /// a redaction, a retention, or the deletion of a store or a tenant.
-    ///
-    /// # Errors
-    /// [`IndexError`].
+    /// Like [`Erasures::empty_log`], but only if rows were removed for good since the log
+    /// was last emptied: by a redaction, a retention, or the deletion of a store or a
+    /// tenant.
     pub async fn empty_log_of_removals(&self) -> Result<bool, IndexError> {
         match self.0.backend() {
             Backend::Postgres(_) => Ok(true),
@@ -344,9 +308,6 @@ impl Erasures {
     }
 
     /// Records a failed attempt; the next attempt is at `retry_at`.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn fail(
         &self,
         tenant_id: TenantId,
@@ -366,9 +327,6 @@ impl Erasures {
     /// already finished. Blobs that another erasure has queued in the same stores count
     /// as left, because that erasure may have deleted rows that this one selects as
     /// well.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     pub async fn finish(
         &self,
         tenant_id: TenantId,

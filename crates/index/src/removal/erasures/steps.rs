@@ -101,7 +101,6 @@ enum Phase {
 }
 
 impl Progress {
-    /// The cursor at the start.
     pub(super) fn new(stores: Vec<StoreId>, is_whole: bool, through: i64, call: Option<&[u8; 32]>) -> Self {
         Self {
             phase: Phase::Rows,
@@ -117,13 +116,11 @@ impl Progress {
         }
     }
 
-    /// Parses the cursor in an erasure's row.
     pub(super) fn parse(cursor: Option<String>) -> Result<Self, IndexError> {
         let progress = cursor.and_then(|cursor| serde_json::from_str(&cursor).ok());
         progress.ok_or(IndexError::Corrupt { table: "erasure", what: "a cursor of no erasure" })
     }
 
-    /// The cursor as the erasure's row stores it.
     pub(super) fn to_text(&self) -> Result<String, IndexError> {
         serde_json::to_string(self)
             .map_err(|_| IndexError::Corrupt { table: "erasure", what: "a cursor that is no JSON" })
@@ -139,7 +136,6 @@ impl Progress {
         self.phase == Phase::Rows
     }
 
-    /// Whether all rows are deleted.
     pub(super) fn is_done(&self) -> bool {
         self.phase == Phase::Blobs
     }
@@ -178,7 +174,6 @@ struct HistoryRow {
 from_row!(HistoryRow { seq, memory_id, is_below });
 
 impl Step {
-    /// Executes the step.
     pub(super) async fn run(&mut self, tx: &mut Tx) -> Result<(), IndexError> {
         if self.receipt.steps.is_empty() {
             self.receipt.begin("rows", self.now);

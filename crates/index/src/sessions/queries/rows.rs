@@ -9,7 +9,7 @@ use crate::numbers::hex;
 use crate::sessions::change::StoreToAttach;
 use crate::sessions::{Attachment, EventPlace, FoundSession, Session, SessionEvent};
 
-/// An event as the statement that writes it reads it.
+/// An event, in the form that the statement reads that writes it.
 pub(super) fn row_of_event(event: &SessionEvent) -> Value {
     let place = event.place.as_ref();
     json!({
@@ -25,7 +25,6 @@ pub(super) fn row_of_event(event: &SessionEvent) -> Value {
     })
 }
 
-/// An attachment and its session.
 pub(super) struct AttachmentRow {
     pub(super) session_id: SessionId,
     pub(super) attachment: Attachment,
@@ -40,7 +39,7 @@ from_row! {
     StoreToAttach { name, description, is_archived }
 }
 
-/// Without its attachments.
+/// The attachments are not read.
 impl FromRow for Session {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self {

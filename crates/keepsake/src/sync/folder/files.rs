@@ -27,11 +27,12 @@ const SWAP: &str = "swap";
 /// Contents that were removed though it is not known whether the store has had them. Their
 /// names begin with the time.
 const REMOVED: &str = "removed";
-/// Characters of the hash in such a name.
+/// Characters of the hash in the name of a removed content.
 const HASH_CHARS: usize = 12;
-/// Characters of the file's name in it, at most four bytes each.
+/// Characters of the file's name in the name of a removed content, at most four bytes
+/// each.
 const MAX_NAME_CHARS: usize = 50;
-/// How long they are kept.
+/// How long removed contents are kept.
 const REMOVED_KEPT_FOR: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// A download that is not complete.
 const INCOMING: &str = "incoming";
@@ -48,7 +49,7 @@ impl Folder {
         self.opened()?.entry(Path::new(PRIVATE_FOLDER).join(name))
     }
 
-    /// The file of a path. Its directories exist.
+    /// The file of a path. Its directories must exist.
     fn entry(&self, path: &MemoryPath) -> io::Result<FolderEntry> {
         self.opened()?.entry(self.place(path))
     }
@@ -101,8 +102,8 @@ impl Folder {
         Ok(ignores_case)
     }
 
-    /// From now on, contents that are removed stay in the private folder for some time, if
-    /// there is a reason.
+    /// From now on, removed contents stay in the private folder for some time, if there
+    /// is a reason.
     pub(in crate::sync) fn keep_removed(&mut self, why: Option<&'static str>) {
         if let Some(why) = why.filter(|_| self.keeps_removed != why) {
             notice(&format!(
@@ -123,7 +124,6 @@ impl Folder {
         self.drop_old_removed()
     }
 
-    /// Drops removed contents that were kept long enough.
     fn drop_old_removed(&self) -> io::Result<()> {
         let removed = match self.private(REMOVED)?.open_folder() {
             Ok(removed) => removed,
@@ -155,12 +155,12 @@ impl Folder {
     pub(in crate::sync) fn has_no_file(&self, path: &MemoryPath) -> bool {
         match self.entry(path).and_then(|entry| entry.is_directory()) {
             Ok(is_directory) => is_directory,
-            // Also below a file, where there can be nothing.
+            // Below a file there can be nothing.
             Err(error) => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
         }
     }
 
-    /// Writes a file, if the place still is free or has the expected content.
+    /// Writes a file, if the path still is free or has the expected content.
     pub(in crate::sync) fn write(
         &self,
         path: &MemoryPath,
@@ -221,7 +221,8 @@ impl Folder {
             return Ok(false);
         }
         let taken = if self.keeps_removed.is_some() {
-            // A new name each time: a file that an error left there is not replaced.
+            // A new name each time: a file that an earlier error left in the private
+            // folder is not replaced.
             let of_path = ContentHash::of(path.as_str().as_bytes()).to_string();
             self.private(&format!("{SWAP}/{}-{}", time(), &of_path[..HASH_CHARS]))?
         } else {
@@ -245,7 +246,7 @@ impl Folder {
     fn try_rename(&self, from: &MemoryPath, to: &MemoryPath) -> io::Result<bool> {
         let to = self.new_entry(to)?;
         let from = self.entry(from)?;
-        // On a file system that ignores case, a file meets itself.
+        // On a file system that ignores case, the two names may be those of one file.
         let is_itself = match (from.stat(), to.stat()) {
             (Ok(from), Ok(to)) => self.ignores_case && (from.st_dev, from.st_ino) == (to.st_dev, to.st_ino),
             _ => false,
@@ -253,7 +254,7 @@ impl Folder {
         if is_itself { from.rename(&to).map(|()| true) } else { rename_over_nothing(&from, &to) }
     }
 
-    /// A complete file in the private folder.
+    /// Writes a complete file in the private folder.
     fn stage(&self, content: &str, replaces: Option<ContentHash>) -> io::Result<FolderEntry> {
         let incoming = self.private(INCOMING)?;
         incoming.remove_file_if_exists()?;
@@ -267,14 +268,15 @@ impl Folder {
         Ok(staged)
     }
 
-    /// A file in the private folder that names the contents that the store has.
+    /// A file in the private folder whose name has the hashes of contents that the store
+    /// has.
     fn swap_entry(&self, one: ContentHash, other: Option<ContentHash>) -> io::Result<FolderEntry> {
         let other = other.map_or_else(String::new, |other| format!("-{other}"));
         self.private(&format!("{SWAP}/{one}{other}"))
     }
 
-    /// Removes a file that was taken from `path` if it has the expected content;
-    /// else keeps it at `path` or beside, and returns `false`.
+    /// Removes a file that was taken from `path` if it has the expected content; else
+    /// keeps it at `path` or beside it, and returns `false`.
     pub(super) fn drop_if_known(
         &self,
         taken: &FolderEntry,
@@ -318,7 +320,7 @@ impl Folder {
     }
 }
 
-/// The time in the name of a kept file.
+/// The current time for the name of a kept file.
 pub(in crate::sync) fn time() -> String {
     name_of_time(Timestamp::now())
 }
@@ -337,7 +339,7 @@ fn classify(done: io::Result<bool>) -> Attempt<()> {
     }
 }
 
-/// The hash of a file; `None`: it is larger than any memory.
+/// The hash of a file; `None` if it is larger than any memory.
 fn hash_of(entry: &FolderEntry) -> io::Result<Option<ContentHash>> {
     Ok(entry.read(MAX_CONTENT_BYTES)?.map(|bytes| ContentHash::of(&bytes)))
 }

@@ -21,7 +21,7 @@ impl Names {
         Self { files: paths.map(|path| path.as_str().to_owned()).collect(), spellings: None }
     }
 
-    /// What is blocked on one side.
+    /// The blocked paths of one side.
     pub(super) fn blocked<T>(side: &BTreeMap<MemoryPath, Side<T>>) -> Self {
         let blocked = side.iter().filter(|(_, side)| matches!(side, Side::Blocked));
         Self::new(blocked.map(|(path, _)| path))
@@ -95,7 +95,7 @@ pub(in crate::sync) fn conflict_path(
         Some((stem, extension)) if !stem.is_empty() && rest.is_empty() => (stem, format!(".{extension}")),
         _ => (place.name(), String::new()),
     };
-    // A long extension is not one.
+    // A long extension is part of the name.
     let (stem, extension) =
         if extension.len() > 16 { (place.name(), String::new()) } else { (stem, extension) };
     let parent = place.parent();

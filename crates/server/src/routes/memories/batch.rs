@@ -19,9 +19,9 @@ use crate::path::Path;
 use crate::precondition::{CreatePrecondition, Precondition};
 use crate::schemas::{self, MemoryBatchResultType, MemoryBatchType};
 
-/// Maximum bytes of the body, whatever the tenant's limits.
+/// Limit of the body; it replaces the tenant's limits.
 const MAX_BYTES: u64 = 8 << 20;
-/// Maximum JSON values of the body: an operation has at most 10.
+/// An operation has at most 10 JSON values.
 const MAX_VALUES: usize = 16 * MAX_OPERATIONS;
 
 /// The body of a batch.
@@ -33,15 +33,15 @@ pub(crate) struct Batch {
     #[schema(default = true)]
     atomic: bool,
     /// The operations, at most one for each memory and path.
-    // Each is parsed by itself: a malformed one refuses the others only if the batch is
-    // atomic.
+    // Each operation is parsed separately: unless the batch is atomic, a malformed operation does
+    // not refuse the others.
     #[schema(value_type = Vec<Operation>, min_items = 1, max_items = 500)]
     operations: Vec<Box<RawValue>>,
 }
 
 /// One operation of a batch.
 #[derive(Debug, Deserialize, ToSchema)]
-// Not `Operation`, which is the schema of a version's operation.
+// The schema `Operation` is that of a version's operation.
 #[schema(as = BatchOperation)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 enum Operation {
@@ -175,7 +175,6 @@ fn optional_hash<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Co
     hash.transpose().map_err(|rule| D::Error::custom(format!("`expected_content_sha256` {rule}")))
 }
 
-/// Parses the operation at an index of the batch.
 fn operation_of((index, text): (usize, Box<RawValue>)) -> MemoryOperation {
     let malformed = |why: &str| MemoryOperation::Malformed { rule: format!("{index} is malformed: {why}") };
     if let Some(field) = duplicate_field(text.get().as_bytes()) {
@@ -184,7 +183,7 @@ fn operation_of((index, text): (usize, Box<RawValue>)) -> MemoryOperation {
     match serde_json::from_str::<Object<Operation>>(text.get()) {
         Ok(Object(operation)) => operation.into(),
         Err(error) => {
-            // The position would be that in the operation, not in the body.
+            // This position counts from the operation, not from the body.
             let position = format!(" at line {} column {}", error.line(), error.column());
             let why = error.to_string();
             malformed(why.strip_suffix(&position).unwrap_or(&why))

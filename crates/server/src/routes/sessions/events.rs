@@ -23,9 +23,8 @@ use crate::routes::list::{CreatedInOrder, List, Order, SessionPage};
 use crate::schemas::{self, AlwaysAllowType, ToolUseType};
 use crate::streams::{Ready, Source, Subscription};
 
-/// The type of every event.
 const TOOL_USE: &str = "agent.tool_use";
-/// How long a stream may outlive its session, at most.
+/// The longest time by which a stream may outlive its session.
 const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A call of a tool.
@@ -150,20 +149,17 @@ pub(crate) async fn stream(
     Ok(subscription.answer(engine, calls))
 }
 
-/// Writes an event; `None`: it cannot be written.
 type Write = fn(Kept, Timestamp) -> Option<Event>;
 
-/// The calls of a session, for a stream.
 pub(crate) struct Calls {
     session_id: SessionId,
     followed: FollowedSession,
     write: Write,
-    /// When the session is looked at, although it had no call.
+    /// When the session is read although it had no call.
     looks: Interval,
 }
 
 impl Calls {
-    /// Begins to follow a session.
     pub(crate) async fn follow(
         engine: &Engine,
         principal: &Principal,
@@ -208,7 +204,6 @@ impl Source for Calls {
     }
 }
 
-/// An event as the API sends it.
 fn sent(event: Kept, _: Timestamp) -> Option<Event> {
     let id = event.event_id.to_string();
     let shown = SessionEvent::from(event);

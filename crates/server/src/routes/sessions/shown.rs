@@ -54,7 +54,6 @@ pub(crate) struct Session {
     system_prompt: String,
 }
 
-/// A value that is always absent.
 #[derive(Debug, Serialize)]
 enum Nothing {}
 
@@ -92,7 +91,7 @@ impl From<Kept> for Session {
 }
 
 impl Session {
-    /// Shows a session with this text for its agent.
+    /// `system_prompt` is the text for the session's agent.
     pub(crate) fn with_prompt(session: Kept, system_prompt: String) -> Self {
         Self {
             system_prompt,
@@ -118,7 +117,6 @@ impl Session {
 }
 
 impl NewSession {
-    /// Shows a created session with this text for its agent.
     pub(crate) fn with_prompt(made: MadeSession, system_prompt: String) -> Self {
         Self { session: Session::with_prompt(made.session, system_prompt), token: made.token }
     }
