@@ -21,7 +21,7 @@ pub enum Outcome {
 /// Why a file was refused, as far as the exit code depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// The file is not text, or hidden: nobody expects its import.
+    /// A hidden file, or a file that is not text: importers do not expect a memory of it.
     NotText,
     /// The memory store has something else at the path.
     Conflict,

@@ -11,8 +11,8 @@ pub enum Actor {
     User(String),
     /// A workload, named by the subject of a token.
     ServiceAccount(String),
-    /// An author named by an imported history. Whoever imports a history can claim any id; no
-    /// credential of this server has this kind.
+    /// An author named by an imported history. A caller can import a history with any author
+    /// id, so no credential of this server has this kind.
     Imported(ActorKind, String),
 }
 

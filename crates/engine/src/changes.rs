@@ -27,8 +27,8 @@ type Head = (i64, i64);
 
 /// A place among the changes of a store: behind a version, in one history.
 ///
-/// As text it is `SEQ.EPOCH.VERSION`. A number alone says nothing about the history; 0 is
-/// the beginning of any history.
+/// As text it is `SEQ.EPOCH.VERSION`. A place that is a plain number does not name a history;
+/// 0 is the beginning of any history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangePlace {
     seq: i64,
@@ -46,7 +46,7 @@ impl ChangePlace {
         self.seq
     }
 
-    /// How often history had been removed; `None`: the place is a number alone.
+    /// How often history had been removed at this place; `None` if the place is a plain number.
     pub const fn removals(&self) -> Option<i64> {
         self.purge_epoch
     }

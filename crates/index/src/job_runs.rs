@@ -139,7 +139,7 @@ impl JobRuns {
         tx.commit().await
     }
 
-    /// Whether somebody holds the lease of a job, which lasts `length`. A lease that ends
+    /// Whether a worker holds the lease of a job, which lasts `length`. A lease that ends
     /// later than twice `length` from now was taken by a clock that was ahead, and does
     /// not count.
     pub async fn is_claimed(&self, job: &str, now: Timestamp, length: Duration) -> Result<bool, IndexError> {

@@ -88,7 +88,7 @@ pub(crate) fn lifecycle() -> io::Result<Lifecycle> {
             begun.stopping.cancel();
         }
         let second = next().await;
-        // The write may block if nobody reads stderr any more.
+        // The write may block if stderr is a pipe without a reader.
         let flush = tokio::task::spawn_blocking(crate::logs::flush);
         let _ = tokio::time::timeout(FLUSH_LIMIT, flush).await;
         std::process::exit(SIGNAL_EXIT_CODE + second.as_raw_value());

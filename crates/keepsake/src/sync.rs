@@ -140,7 +140,7 @@ async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Opt
 }
 
 /// Refuses links in place of the private folder and its files, which are named by their
-/// path: a folder of somebody else must not make this program write beside it.
+/// path: a folder from another user must not make this program write outside it.
 fn refuse_links(private: &Path, state_file: &Path) -> Result<(), Failure> {
     let lock_file = FolderLock::file_of(state_file);
     for path in [private, state_file, &lock_file] {

@@ -23,8 +23,8 @@ const MAX_BATCH: usize = 20;
 #[derive(Debug)]
 pub enum Incoming {
     Single(Message),
-    /// Several messages, of which the requests are answered together. A message that
-    /// cannot be read is answered by an error of its own.
+    /// Several messages; their requests are answered together. Each message that cannot be
+    /// read gets an error in that answer.
     Batch(Vec<Result<Message, InvalidMessage>>),
 }
 

@@ -172,9 +172,10 @@ impl FromRequest<Engine> for ToolBody {
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         require_json(request.headers())?;
         let mut received = Received::read(request, engine, OF_LIMITS).await?;
-        // Counted first: counting stops at the limit, and mending reads the whole body.
+        // The values are counted first: counting stops at the limit, but correcting invalid
+        // text reads the whole body.
         received.count_values(MAX_VALUES)?;
-        // Refused before mending: mending could make two names equal.
+        // Duplicate names are refused before the correction, which could make two names equal.
         refuse_duplicates(&received.bytes)?;
         let not_unicode = received.mend();
         let (principal, body, call) = received.decoded(engine)?;

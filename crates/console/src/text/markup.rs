@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use keepsake_core::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// All characters except those that RFC 3986 calls unreserved.
+/// The characters to encode: every character that RFC 3986 does not call unreserved.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// HTML that a template writes unchanged.

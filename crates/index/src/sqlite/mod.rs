@@ -90,7 +90,7 @@ impl Writer {
     }
 
     /// Drops all cached answers if another process has written to the file. The lock on
-    /// the data folder prevents that, unless somebody removed the lock or linked the
+    /// the data folder prevents that, unless an operator removed the lock or linked the
     /// file.
     fn saw_data_version(&mut self, data_version: i64) {
         let before = self.data_version.replace(data_version);
