@@ -2,7 +2,7 @@
 # and tests/nightly source this file from the repository's folder.
 
 # Checks that build no test.
-readonly CHECKS=(formatting dependencies unused-dependencies lints documentation tools)
+readonly CHECKS=(formatting modules dependencies unused-dependencies lints documentation tools)
 # Those of them that compile crates.
 readonly COMPILING_CHECKS=(lints documentation tools)
 # Parts of the tests. Every test is in one of them: those that no other part names are in `core`.
@@ -24,6 +24,7 @@ readonly E2E=crates/keepsake/tests/e2e
 # The files and folders that a part depends on, as git's pathspecs.
 declare -rA PATHS=(
   [formatting]='*.rs rustfmt.toml'
+  [modules]='crates'
   [lints]='Cargo.toml clippy.toml crates tools/fuzz/targets'
   [documentation]='Cargo.toml crates'
   [dependencies]='Cargo.toml crates/*/Cargo.toml deny.toml tools/Cargo.* tools/*/Cargo.toml'

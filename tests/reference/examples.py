@@ -149,6 +149,8 @@ def run_python(text, environment):
 
 
 def main(folder):
+    # Some examples write a file.
+    os.chdir(folder)
     examples = Examples()
     with urllib.request.urlopen(URL + "/docs") as response:
         examples.feed(response.read().decode())

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use keepsake_core::{ContentHash, MemoryPath, Timestamp};
+use keepsake_core::{ContentHash, MemoryPath};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -101,19 +101,6 @@ pub struct VersionLine {
     /// Who redacted it, as the API shows it.
     #[serde(default)]
     pub redacted_by: Option<Box<RawValue>>,
-}
-
-impl Entry {
-    pub fn content_file(&self) -> String {
-        let of_path = || format!("{MEMORIES}{}", self.path);
-        self.file.clone().unwrap_or_else(of_path)
-    }
-
-    /// The file's modification time: when the memory last changed, in seconds.
-    pub fn modified_at(&self) -> u64 {
-        let at = Timestamp::parse(&self.updated_at).map(|at| at.as_micros() / 1_000_000);
-        at.and_then(|at| u64::try_from(at).ok()).unwrap_or_default()
-    }
 }
 
 /// Makes the line of a version that of a redacted version, because its content is

@@ -10,12 +10,12 @@
 //! | `versions.jsonl` | optional: the versions as the API shows them, oldest first |
 //! | `blobs/{sha256}` | contents that have no file below `memories/` |
 //!
-//! The commands for people and the console share this crate. Neither trusts an archive:
-//! [`packed`] limits the size that an archive unpacks to, and [`verified`] checks all of
-//! it before anything is imported. The crate knows neither the server nor its client.
+//! The engine makes archives; the commands for people and the console read them. Neither
+//! trusts an archive: [`packed`] limits the size that an archive unpacks to, and
+//! [`verified`] checks all of it before anything is imported. The crate knows neither the
+//! server nor its client.
 
 pub mod format;
-pub mod index;
 pub mod packed;
 pub mod placement;
 pub mod plan;

@@ -11,21 +11,35 @@ use crate::Damage;
 use crate::format::{BLOBS, INDEX, MANIFEST, MAX_CONTENT_BYTES, MEMORIES, VERSIONS, advice_about};
 
 pub const EXTENSION: &str = ".tar.zst";
+/// The content of a file in tar is padded to a multiple of this.
+const BLOCK_BYTES: usize = 512;
 /// Maximum size of one entry's header, with long names.
 const MAX_HEADER_BYTES: u64 = 64 << 10;
+/// Far above the memories and versions of any store. An archive that is received may have
+/// no end.
+const MAX_ENTRIES: usize = 10_000_000;
+/// Maximum padding after the last entry: programs pad an archive to whole records.
+const MAX_END_BYTES: u64 = 1 << 20;
+/// How much larger an archive may be than what it has unpacked to: Zstandard allows any
+/// number of frames that are empty or skipped.
+const MAX_EXCESS_BYTES: u64 = 1 << 20;
 /// Maximum window of the compression, as a power of two: that of `zstd -19`. The
 /// window's size is the memory that a file makes its reader allocate.
 const MAX_WINDOW_LOG: u32 = 23;
 /// Memory that the decompression needs.
 pub const WINDOW_BYTES: u64 = 1 << MAX_WINDOW_LOG;
 
-pub struct Writer<W: Write>(Builder<zstd::Encoder<'static, W>>);
+pub struct Writer<W: Write> {
+    tar: Builder<zstd::Encoder<'static, W>>,
+    /// The size so far of the file that was begun.
+    begun_bytes: usize,
+}
 
 impl<W: Write> Writer<W> {
     pub fn new(to: W) -> io::Result<Self> {
         let mut compressed = zstd::Encoder::new(to, 0)?;
         compressed.include_checksum(true)?;
-        Ok(Self(Builder::new(compressed)))
+        Ok(Self { tar: Builder::new(compressed), begun_bytes: 0 })
     }
 
     /// Adds a file; `modified_at` is in seconds.
@@ -36,21 +50,52 @@ impl<W: Write> Writer<W> {
         size_bytes: u64,
         content: impl Read,
     ) -> io::Result<()> {
-        let mut header = Header::new_gnu();
-        header.set_entry_type(EntryType::Regular);
-        header.set_mode(0o644);
-        header.set_mtime(modified_at);
-        header.set_size(size_bytes);
-        self.0.append_data(&mut header, name, content)
+        self.tar.append_data(&mut header(modified_at, size_bytes), name, content)
+    }
+
+    /// Begins a file, whose content follows in parts.
+    pub fn begin(&mut self, name: &str, size_bytes: u64) -> io::Result<()> {
+        let mut header = header(0, size_bytes);
+        header.set_path(name)?;
+        header.set_cksum();
+        self.begun_bytes = 0;
+        self.tar.get_mut().write_all(header.as_bytes())
+    }
+
+    /// Adds a part of the content of the file that was begun.
+    pub fn write(&mut self, part: &[u8]) -> io::Result<()> {
+        self.begun_bytes += part.len();
+        self.tar.get_mut().write_all(part)
+    }
+
+    /// Ends the file that was begun.
+    pub fn end(&mut self) -> io::Result<()> {
+        let padding = self.begun_bytes.next_multiple_of(BLOCK_BYTES) - self.begun_bytes;
+        self.tar.get_mut().write_all(&[0; BLOCK_BYTES][..padding])
+    }
+
+    /// Compresses what was written so far, so that a reader can unpack it. Often called, it makes
+    /// the archive larger.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.tar.get_mut().flush()
     }
 
     pub fn get_mut(&mut self) -> &mut W {
-        self.0.get_mut().get_mut()
+        self.tar.get_mut().get_mut()
     }
 
     pub fn finish(self) -> io::Result<W> {
-        self.0.into_inner()?.finish()
+        self.tar.into_inner()?.finish()
     }
+}
+
+fn header(modified_at: u64, size_bytes: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(0o644);
+    header.set_mtime(modified_at);
+    header.set_size(size_bytes);
+    header
 }
 
 /// How much an archive may unpack to.
@@ -77,8 +122,11 @@ pub fn read_files<E: From<Damage>>(
     let bounded = Bounded::new(packed, limit, Rc::clone(&budget)).map_err(damaged)?;
     let mut tar = Archive::new(bounded);
     let mut seen = std::collections::HashSet::new();
-    for entry in tar.entries().map_err(damaged)? {
+    for (number, entry) in tar.entries().map_err(damaged)?.enumerate() {
         let entry = entry.map_err(damaged)?;
+        if number >= MAX_ENTRIES {
+            return Err(Damage(format!("it has more than {MAX_ENTRIES} entries")).into());
+        }
         if entry.header().entry_type().is_dir() && entry.size() == 0 {
             budget.set(MAX_HEADER_BYTES);
             continue;
@@ -100,7 +148,10 @@ pub fn read_files<E: From<Damage>>(
     }
     // The checksum is at the end of the archive.
     budget.set(u64::MAX);
-    io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(damaged)?;
+    let mut end = tar.into_inner().take(MAX_END_BYTES + 1);
+    if io::copy(&mut end, &mut io::sink()).map_err(damaged)? > MAX_END_BYTES {
+        return Err(Damage("it continues after its end".to_owned()).into());
+    }
     Ok(())
 }
 
@@ -137,12 +188,19 @@ pub(crate) fn is_list(name: &str) -> bool {
 
 /// Decompresses a file within its [`UnpackLimit`] and the reader's budget.
 struct Bounded<R> {
-    unpacked: zstd::Decoder<'static, BufReader<Counted<R>>>,
+    unpacked: zstd::Decoder<'static, BufReader<Packed<R>>>,
     limit: UnpackLimit,
     /// Bytes that may be read until the budget is set again.
     budget: Rc<Cell<u64>>,
     packed_bytes: Rc<Cell<u64>>,
-    unpacked_bytes: u64,
+    unpacked_bytes: Rc<Cell<u64>>,
+}
+
+/// The file that [`Bounded`] decompresses. The decompression reads on until it has a byte
+/// to return, so the excess is noticed here.
+struct Packed<R> {
+    inner: Counted<R>,
+    unpacked_bytes: Rc<Cell<u64>>,
 }
 
 struct Counted<R> {
@@ -161,9 +219,11 @@ impl<R: Read> Bounded<R> {
     fn new(packed: R, limit: UnpackLimit, budget: Rc<Cell<u64>>) -> io::Result<Self> {
         let counted = Counted::new(packed);
         let packed_bytes = Rc::clone(&counted.bytes);
-        let mut unpacked = zstd::Decoder::with_buffer(BufReader::new(counted))?;
+        let unpacked_bytes = Rc::new(Cell::new(0));
+        let packed = Packed { inner: counted, unpacked_bytes: Rc::clone(&unpacked_bytes) };
+        let mut unpacked = zstd::Decoder::with_buffer(BufReader::new(packed))?;
         unpacked.window_log_max(MAX_WINDOW_LOG)?;
-        Ok(Self { unpacked, limit, budget, packed_bytes, unpacked_bytes: 0 })
+        Ok(Self { unpacked, limit, budget, packed_bytes, unpacked_bytes })
     }
 }
 
@@ -171,6 +231,16 @@ impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.bytes.set(self.bytes.get() + read as u64);
+        Ok(read)
+    }
+}
+
+impl<R: Read> Read for Packed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        if self.inner.bytes.get() > self.unpacked_bytes.get().saturating_add(MAX_EXCESS_BYTES) {
+            return Err(io::Error::other("it is much larger than what it unpacks to"));
+        }
         Ok(read)
     }
 }
@@ -183,10 +253,11 @@ impl<R: Read> Read for Bounded<R> {
         }
         let read = self.unpacked.read(&mut buffer[..allowed])?;
         self.budget.set(self.budget.get() - read as u64);
-        self.unpacked_bytes += read as u64;
+        let unpacked_bytes = self.unpacked_bytes.get() + read as u64;
+        self.unpacked_bytes.set(unpacked_bytes);
         let UnpackLimit { bytes, ratio } = self.limit;
         let of_ratio = self.packed_bytes.get().saturating_mul(ratio);
-        if self.unpacked_bytes > of_ratio.max(bytes) {
+        if unpacked_bytes > of_ratio.max(bytes) {
             let text =
                 format!("it unpacks to more than {ratio} times its size and to more than {bytes} bytes");
             return Err(io::Error::other(text));

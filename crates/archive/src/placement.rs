@@ -14,7 +14,7 @@ const MAX_NAME_BYTES: usize = 255;
 ///
 /// Two paths that differ only in case are one file on systems that ignore case, so the
 /// second gets no file, on any system. A path that was a directory before gets none
-/// either, which happens if memories are moved during an export.
+/// either.
 #[derive(Debug, Default)]
 pub struct Placement {
     /// The exact spelling of each folded path and directory, both as hashes: a false

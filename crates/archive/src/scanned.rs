@@ -135,7 +135,15 @@ mod tests {
     fn packed(files: &[(String, Vec<u8>)]) -> Vec<u8> {
         let mut writer = Writer::new(Vec::new()).unwrap();
         for (name, content) in files {
-            writer.add(name, 0, content.len() as u64, &content[..]).unwrap();
+            if !is_list(name) {
+                writer.add(name, 0, content.len() as u64, &content[..]).unwrap();
+                continue;
+            }
+            writer.begin(name, content.len() as u64).unwrap();
+            for part in content.chunks(100) {
+                writer.write(part).unwrap();
+            }
+            writer.end().unwrap();
         }
         writer.finish().unwrap()
     }

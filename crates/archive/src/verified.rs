@@ -14,7 +14,7 @@ use crate::plan::{Item, Origin};
 use crate::report::{Class, Outcome, Report};
 
 /// The largest `keepsake.json`. The metadata of a store has at most 16 short pairs.
-const MAX_MANIFEST_BYTES: u64 = 256 << 10;
+pub const MAX_MANIFEST_BYTES: u64 = 256 << 10;
 
 /// The files of an archive. If a file cannot be read, `open` and `content` return the
 /// reason, such as `is missing`, without the file's name.

@@ -1,9 +1,10 @@
 //! A circuit breaker around a blob store.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_telemetry::Metrics;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::decorator::Decorator;
@@ -35,10 +36,6 @@ impl BreakerBlobs {
     pub fn new(inner: Arc<dyn BlobStore>, metrics: Metrics) -> Self {
         Self { inner, breaker: Mutex::default(), metrics }
     }
-
-    fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Decorator for BreakerBlobs {
@@ -51,7 +48,7 @@ impl Decorator for BreakerBlobs {
         _call: &'static str,
         answer: impl Future<Output = Result<T, BlobError>> + Send,
     ) -> Result<T, BlobError> {
-        let Some(admission) = self.breaker().admit(Instant::now()) else {
+        let Some(admission) = self.breaker.lock().admit(Instant::now()) else {
             self.metrics.blob_call_refused();
             let text = "it did not answer the last calls, and is tried again within seconds";
             return Err(BlobError::Unavailable(text.to_owned()));
@@ -74,7 +71,7 @@ impl Pending<'_> {
         let Some(admission) = self.admission.take() else {
             return;
         };
-        let mut breaker = self.store.breaker();
+        let mut breaker = self.store.breaker.lock();
         let was_closed = breaker.is_closed();
         match error {
             Some(BlobError::Unavailable(_)) => breaker.failed(admission, Instant::now()),
@@ -97,7 +94,7 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(Admission::Probe) = self.admission {
-            self.store.breaker().probe_abandoned(Instant::now());
+            self.store.breaker.lock().probe_abandoned(Instant::now());
         }
     }
 }

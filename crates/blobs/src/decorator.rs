@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use keepsake_core::{BlobKey, StoreId, TenantId};
 
-use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
+use crate::{BlobError, BlobStore, ErasedBatch, ListedBlob, ObjectVersions};
 
 /// A blob store that passes every call to another one.
 pub(crate) trait Decorator: Send + Sync + Debug {
@@ -47,7 +47,7 @@ impl<D: Decorator> BlobStore for D {
         self.around("delete", self.inner().delete(key)).await
     }
 
-    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
+    async fn erase(&self, key: &BlobKey) -> Result<ObjectVersions, BlobError> {
         self.around("erase", self.inner().erase(key)).await
     }
 

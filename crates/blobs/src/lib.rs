@@ -23,6 +23,7 @@ use keepsake_telemetry::Metrics;
 
 pub use breaker::BreakerBlobs;
 pub use error::BlobError;
+pub use keepsake_core::ObjectVersions;
 pub use measured::MeasuredBlobs;
 pub use s3::{S3Blobs, S3Credentials, S3Options, S3Settings};
 pub use url::BlobUrl;
@@ -61,7 +62,7 @@ pub trait BlobStore: Send + Sync + Debug {
     /// key is absent.
     ///
     /// Costs more than [`Self::delete`]; for content that must not be recoverable.
-    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError>;
+    async fn erase(&self, key: &BlobKey) -> Result<ObjectVersions, BlobError>;
 
     /// Erases the remaining blobs of a store that receives no further blobs,
     /// including object versions of blobs that were deleted before.
@@ -111,17 +112,6 @@ pub trait BlobStore: Send + Sync + Debug {
     async fn check(&self) -> Result<(), BlobError>;
 }
 
-/// The result of erasing the object versions of a blob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Erased {
-    EveryVersion,
-    /// The store keeps no object versions.
-    NotVersioned,
-    /// The blob is deleted, but object versions may remain: the store does not
-    /// allow to list or delete them.
-    OlderVersionsKept,
-}
-
 /// The result of erasing a batch of blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErasedBatch {
@@ -131,9 +121,16 @@ pub struct ErasedBatch {
     /// allows to list them.
     pub kept: u64,
     /// The worst result for object versions in the batch.
-    pub became: Erased,
+    pub became: ObjectVersions,
     /// The last blob of the batch; `None` if it was the last batch.
     pub last: Option<BlobKey>,
+}
+
+impl ErasedBatch {
+    /// What became of the object versions of the blobs that were erased completely.
+    pub fn of_gone(&self) -> ObjectVersions {
+        if self.became == ObjectVersions::NotVersioned { self.became } else { ObjectVersions::Deleted }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

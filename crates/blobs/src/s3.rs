@@ -31,7 +31,7 @@ use tracing::instrument;
 
 use self::calls::Calls;
 use self::versions::{Seen, Versions};
-use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
+use crate::{BlobError, BlobStore, ErasedBatch, ListedBlob, ObjectVersions};
 
 /// Default of [`S3Settings::max_call`].
 const DEFAULT_MAX_CALL: Duration = Duration::from_secs(30);
@@ -121,6 +121,35 @@ impl S3Blobs {
     fn key_of(&self, object: &str) -> Option<BlobKey> {
         object.strip_prefix(&self.prefix)?.parse().ok()
     }
+
+    /// Deletes the first `limit` blobs whose object names start with `folder`, after a key, and
+    /// all their object versions.
+    async fn erase_below(
+        &self,
+        folder: &str,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<ErasedBatch, BlobError> {
+        let listed = self.list_below(folder, after, limit).await?;
+        for blob in &listed {
+            self.delete(&blob.key).await?;
+        }
+        let versioning = self.ask_versioning().await?;
+        let after = after.map(|key| self.object_name(key));
+        let is_blob = |object: &str| self.key_of(object).is_some();
+        let versions = self.delete_versions(versioning, folder, after, limit, is_blob).await?;
+        let deleted = listed.len() as u64;
+        let last_deleted = listed.last().map(|blob| blob.key).filter(|_| listed.len() == limit);
+        let (gone, kept, last) = match &versions {
+            Versions::None => (deleted, 0, last_deleted),
+            Versions::Hidden => (0, deleted, last_deleted),
+            // The versions were processed up to this object.
+            Versions::Seen { gone, kept, last } => {
+                (*gone, *kept, last.as_deref().and_then(|object| self.key_of(object)))
+            }
+        };
+        Ok(ErasedBatch { gone, kept, became: versions.became(), last })
+    }
 }
 
 /// Shows the bucket and the prefix, and no credentials.
@@ -191,7 +220,7 @@ impl BlobStore for S3Blobs {
     }
 
     #[instrument(name = "blob.erase", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
-    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
+    async fn erase(&self, key: &BlobKey) -> Result<ObjectVersions, BlobError> {
         self.delete(key).await?;
         let versioning = self.versioning().await?;
         let name = self.object_name(key);
@@ -202,12 +231,8 @@ impl BlobStore for S3Blobs {
 
     #[instrument(name = "blob.erase_store", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
     async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
-        let deleted = self.delete_current(tenant_id, store_id).await?;
-        let versioning = self.ask_versioning().await?;
         let folder = format!("{}{tenant_id}/{store_id}/", self.prefix);
-        let is_blob = |object: &str| self.key_of(object).is_some();
-        let versions = self.delete_versions(versioning, &folder, None, usize::MAX, is_blob).await?;
-        Ok(batch_of(deleted, &versions, None))
+        self.erase_below(&folder, None, usize::MAX).await
     }
 
     #[instrument(name = "blob.list_removed", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
@@ -231,23 +256,7 @@ impl BlobStore for S3Blobs {
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<ErasedBatch, BlobError> {
-        let listed = self.list(Some(tenant_id), after, limit).await?;
-        for blob in &listed {
-            self.delete(&blob.key).await?;
-        }
-        let versioning = self.ask_versioning().await?;
-        let folder = format!("{}{tenant_id}/", self.prefix);
-        let after = after.map(|key| self.object_name(key));
-        let is_blob = |object: &str| self.key_of(object).is_some();
-        let versions = self.delete_versions(versioning, &folder, after, limit, is_blob).await?;
-        let last = match &versions {
-            // The versions were processed up to this object.
-            Versions::Seen { last, .. } => last.as_deref().and_then(|object| self.key_of(object)),
-            Versions::None | Versions::Hidden => {
-                listed.last().map(|blob| blob.key).filter(|_| listed.len() == limit)
-            }
-        };
-        Ok(batch_of(listed.len() as u64, &versions, last))
+        self.erase_below(&format!("{}{tenant_id}/", self.prefix), after, limit).await
     }
 
     #[instrument(name = "blob.list", level = "debug", skip_all, fields(tenant.id = tenant_id.map(tracing::field::display)))]
@@ -300,14 +309,4 @@ async fn read_body(object: GetObjectOutput, max_bytes: u64) -> Result<Bytes, Blo
         return Err(broke_off("it is shorter than its length"));
     }
     Ok(bytes.freeze())
-}
-
-/// Combines the number of deleted blobs with the result for their versions.
-fn batch_of(deleted: u64, versions: &Versions, last: Option<BlobKey>) -> ErasedBatch {
-    let (gone, kept) = match *versions {
-        Versions::None => (deleted, 0),
-        Versions::Hidden => (0, deleted),
-        Versions::Seen { gone, kept, .. } => (gone, kept),
-    };
-    ErasedBatch { gone, kept, became: versions.became(), last }
 }

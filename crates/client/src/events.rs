@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures::stream::{self, Stream, StreamExt};
-use reqwest::header::{ACCEPT, HeaderName};
-use reqwest::{Response, StatusCode};
+use reqwest::Response;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 
-use crate::answer::{EventLength, MAX_ANSWER_BYTES, answer_of, from_json};
+use crate::answer::{EventLength, MAX_ANSWER_BYTES, from_json};
 use crate::backoff::Backoff;
 use crate::error::Refusal;
 use crate::{Client, ClientError, Parameter};
@@ -119,21 +119,11 @@ impl Events {
         let path: Vec<_> = self.path.iter().map(String::as_str).collect();
         let query = self.query.iter().map(|(name, value)| (name.as_str(), Some(value.as_str())));
         let url = self.client.url_of(&path, &query.collect::<Vec<_>>());
-        let mut request = self.client.http.get(url).header(ACCEPT, "text/event-stream");
-        // The client's time limit for one call would end the stream.
-        request = request.timeout(Duration::MAX);
-        if let Some(id) = &self.last_id {
-            request = request.header(LAST_EVENT_ID, id);
+        let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("text/event-stream"))]);
+        if let Some(id) = self.last_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok()) {
+            headers.insert(LAST_EVENT_ID, id);
         }
-        let response = tokio::time::timeout(SILENCE_LIMIT, request.send()).await;
-        let response = response.map_err(|_| ClientError::silent(self.client.url(), SILENCE_LIMIT))?;
-        let response = response.map_err(|error| ClientError::unreachable(self.client.url(), &error))?;
-        if response.status() == StatusCode::OK {
-            return Ok(response);
-        }
-        let (url, status) = (response.url().clone(), response.status());
-        answer_of::<Value>(&self.client.base, response).await?;
-        Err(ClientError::unreadable(&url, status, &"no stream"))
+        self.client.open(url, headers, SILENCE_LIMIT).await
     }
 
     /// Waits before the next attempt, or returns the error if there is none.

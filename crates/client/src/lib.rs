@@ -21,6 +21,7 @@
 mod advice;
 mod answer;
 mod backoff;
+mod download;
 mod error;
 mod events;
 mod pages;
@@ -30,6 +31,7 @@ use std::time::Duration;
 pub use keepsake_core::causes;
 pub use reqwest::{Method, StatusCode, Url};
 
+use reqwest::Response;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -40,6 +42,7 @@ use uuid::Uuid;
 use answer::answer_of;
 pub use answer::{MAX_ANSWER_BYTES, body_of, from_json};
 use backoff::Backoff;
+pub use download::Download;
 pub use error::{ClientError, Refusal};
 pub use events::{Events, StreamEvent};
 pub use pages::Pages;
@@ -244,6 +247,21 @@ impl Client {
                 return Err(error);
             }
         }
+    }
+
+    /// The answer to a `GET`, whose body may take any time as a whole.
+    async fn open(&self, url: Url, headers: HeaderMap, limit: Duration) -> Result<Response, ClientError> {
+        // The client's time limit for one call would end the body.
+        let request = self.http.get(url).headers(headers).timeout(Duration::MAX);
+        let response = tokio::time::timeout(limit, request.send()).await;
+        let response = response.map_err(|_| ClientError::silent(self.url(), limit))?;
+        let response = response.map_err(|error| ClientError::unreachable(self.url(), &error))?;
+        if response.status() == StatusCode::OK {
+            return Ok(response);
+        }
+        let (url, status) = (response.url().clone(), response.status());
+        answer_of::<Value>(&self.base, response).await?;
+        Err(ClientError::unreadable(&url, status, &"no stream"))
     }
 
     fn url_of(&self, path: &[&str], query: &[Parameter<'_>]) -> Url {

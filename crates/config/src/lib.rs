@@ -1,10 +1,9 @@
 //! The configuration: defaults, then a TOML file, then variables, then flags.
 //!
 //! [`Sources`] names the places, [`Sources::merge`] reads them, and [`Merged`]
-//! has the [`Settings`] or everything that is wrong. Each section is a struct in
-//! `sections`, whose `read` function names its keys, their defaults and checks;
-//! there is no other list of keys. No message quotes a value, which may be a
-//! secret.
+//! has the [`Settings`] or everything that is wrong. The `read` functions in
+//! `sections` name the keys, their defaults and checks; there is no other list of
+//! keys. No message quotes a value, which may be a secret.
 //!
 //! The crate has its own reader, because libraries that merge sources report only
 //! the first problem, or not the line of a value in a file.
@@ -16,7 +15,6 @@ mod reader;
 mod sections;
 #[cfg(test)]
 mod tests;
-mod unknown;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -27,8 +25,8 @@ pub use cli::{Failure, FailureClass, SourceArgs};
 use keepsake_blobs::BlobUrl;
 use reader::Reader;
 pub use sections::{
-    AuditSettings, AuthSettings, BlobSettings, CacheSettings, IndexSettings, IndexUrl, LogFormat,
-    LogSettings, OperatorSettings, Role, ServerSettings, Settings, TelemetrySettings,
+    BlobSettings, IndexSettings, IndexUrl, LogFormat, LogSettings, OperatorSettings, Role, ServerSettings,
+    Settings,
 };
 use sections::{encode_path, index_url};
 

@@ -1,5 +1,7 @@
 //! Looks up keys in the sources and collects problems.
 
+mod unknown;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::{Display, Write as _};
@@ -7,7 +9,6 @@ use std::fmt::{Display, Write as _};
 use toml::Value;
 
 use crate::checks::text;
-use crate::unknown;
 
 /// What is printed instead of a secret.
 pub(crate) const HIDDEN: &str = "***";

@@ -143,8 +143,8 @@ impl Frame {
         let principal = &caller.principal;
         let who = format!(
             "<span title=\"{}\">{}</span> in {}",
-            Markup::text(&actor_text(Some(&principal.actor))),
-            Markup::text(&actor_text(Some(&principal.actor))),
+            Markup::text(&actor_text(principal.actor())),
+            Markup::text(&actor_text(principal.actor())),
             id(&principal.tenant_id.to_string())
         );
         Self {

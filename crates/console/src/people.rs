@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use keepsake_core::{Actor, ApiKeyId};
-use keepsake_engine::{Engine, PageRequest};
+use keepsake_engine::PageRequest;
 use keepsake_index::Scope;
 
 use crate::request::Caller;
@@ -19,14 +19,14 @@ pub(crate) struct People(HashMap<ApiKeyId, String>);
 impl People {
     /// Looks up the names of the newest keys, with one call. Without the right to see keys, ids are
     /// shown.
-    pub(crate) async fn look_up(engine: &Engine, caller: &Caller) -> Self {
+    pub(crate) async fn look_up(caller: &Caller) -> Self {
         if !caller.may(Scope::KeysAdmin) {
             return Self::default();
         }
         let page = PageRequest { limit: Some(MAX_KEYS), page: None };
-        let found = engine.keys.list(&caller.principal, &page).await;
+        let found = caller.engine.keys.list(&caller.principal, &page).await;
         let keys = found.map(|page| page.items).unwrap_or_default();
-        Self(keys.into_iter().map(|issued| (issued.key.api_key_id, issued.key.name)).collect())
+        Self(keys.into_iter().map(|key| (key.api_key_id, key.name)).collect())
     }
 
     /// An actor, with a link to its key or session.

@@ -74,6 +74,9 @@ pub(crate) type OfTenant = Path<AnyId<TenantKind>>;
 
 /// The person who requests a page.
 pub(crate) struct Caller {
+    pub(crate) engine: Engine,
+    /// The fields of the address.
+    pub(crate) query: Fields,
     pub(crate) principal: Arc<Principal>,
     token: String,
     done: Option<Done>,
@@ -101,17 +104,19 @@ impl Caller {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
+impl FromRequestParts<Engine> for Caller {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Refusal> {
         let principal = parts.extensions.get::<Arc<Principal>>().cloned();
         let token = parts.extensions.get::<FormToken>().cloned();
-        let fields = Fields::of_query(parts);
+        let query = Fields::of_query(parts);
         Ok(Self {
+            engine: engine.clone(),
             principal: principal.ok_or(Refusal::SignedOut)?,
             token: token.ok_or(Refusal::SignedOut)?.0,
-            done: fields.get("done").and_then(Done::parse),
+            done: query.get("done").and_then(Done::parse),
+            query,
         })
     }
 }
@@ -277,7 +282,7 @@ pub(crate) struct Form {
 
 impl Form {
     /// Makes the action idempotent: a form that is sent twice acts once.
-    pub(crate) fn call(&self, engine: &Engine) -> Result<Option<Idempotency>, Refusal> {
+    pub(crate) fn call(&self) -> Result<Option<Idempotency>, Refusal> {
         let Some(key) = self.fields.filled("once") else {
             return Ok(None);
         };
@@ -286,16 +291,22 @@ impl Form {
         let body: Vec<String> =
             others.map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len())).collect();
         let principal = &self.caller.principal;
-        let call = engine.calls.of_request(principal, "POST", &self.path, key, body.concat().as_bytes())?;
+        let call = self.caller.engine.calls.of_request(
+            principal,
+            "POST",
+            &self.path,
+            key,
+            body.concat().as_bytes(),
+        )?;
         Ok(Some(call))
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Form {
+impl FromRequestParts<Engine> for Form {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
-        let caller = Caller::from_request_parts(parts, state).await?;
+    async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Refusal> {
+        let caller = Caller::from_request_parts(parts, engine).await?;
         let fields = form_fields(parts)?;
         check_token(&fields, &caller.token)?;
         let uri = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);

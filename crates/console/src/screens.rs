@@ -14,7 +14,7 @@ mod settings;
 mod stores;
 mod transfer;
 mod tree;
-mod usage;
+pub(crate) mod usage;
 mod version;
 
 use std::fmt;

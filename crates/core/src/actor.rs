@@ -1,9 +1,14 @@
 //! The author of a change, as a version records it.
 
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
 use crate::id::{ApiKeyId, SessionId};
+use crate::schemas;
 
 /// The author of a change. Changes by a job or an operator have no actor.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(into = "VersionActor")]
 pub enum Actor {
     ApiKey(ApiKeyId),
     Session(SessionId),
@@ -18,7 +23,7 @@ pub enum Actor {
 
 crate::named_enum! {
     /// The protocol's name for a kind of actor, as the index stores it.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     pub enum ActorKind {
         ApiKey = "api_actor",
         Session = "session_actor",
@@ -74,6 +79,84 @@ impl Actor {
             ActorKind::User => Self::User(id.to_owned()),
             ActorKind::ServiceAccount => Self::ServiceAccount(id.to_owned()),
         })
+    }
+}
+
+/// The author of a change.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", deny_unknown_fields)]
+pub enum VersionActor {
+    /// A request that carried an API key.
+    #[serde(rename = "api_actor")]
+    Api {
+        #[schema(value_type = schemas::ForeignId)]
+        api_key_id: String,
+        /// Only there if true: an imported history names this author, with any id.
+        #[serde(default, skip_serializing_if = "is_false")]
+        imported: bool,
+    },
+    /// An agent within a session.
+    #[serde(rename = "session_actor")]
+    Session {
+        #[schema(value_type = schemas::ForeignId)]
+        session_id: String,
+        /// Only there if true: an imported history names this author, with any id.
+        #[serde(default, skip_serializing_if = "is_false")]
+        imported: bool,
+    },
+    /// A person.
+    #[serde(rename = "user_actor")]
+    User {
+        user_id: String,
+        /// Only there if true: an imported history names this author, with any id.
+        #[serde(default, skip_serializing_if = "is_false")]
+        imported: bool,
+    },
+    /// A workload.
+    #[serde(rename = "service_account_actor")]
+    ServiceAccount {
+        service_account_id: String,
+        /// Only there if true: an imported history names this author, with any id.
+        #[serde(default, skip_serializing_if = "is_false")]
+        imported: bool,
+    },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl From<Actor> for VersionActor {
+    fn from(actor: Actor) -> Self {
+        match actor {
+            Actor::ApiKey(id) => Self::Api { api_key_id: id.to_string(), imported: false },
+            Actor::Session(id) => Self::Session { session_id: id.to_string(), imported: false },
+            Actor::User(user_id) => Self::User { user_id, imported: false },
+            Actor::ServiceAccount(service_account_id) => {
+                Self::ServiceAccount { service_account_id, imported: false }
+            }
+            Actor::Imported(ActorKind::ApiKey, api_key_id) => Self::Api { api_key_id, imported: true },
+            Actor::Imported(ActorKind::Session, session_id) => Self::Session { session_id, imported: true },
+            Actor::Imported(ActorKind::User, user_id) => Self::User { user_id, imported: true },
+            Actor::Imported(ActorKind::ServiceAccount, service_account_id) => {
+                Self::ServiceAccount { service_account_id, imported: true }
+            }
+        }
+    }
+}
+
+impl VersionActor {
+    /// The kind, and the id that a caller may have chosen.
+    pub fn into_parts(self) -> (ActorKind, String) {
+        match self {
+            Self::Api { api_key_id, .. } => (ActorKind::ApiKey, api_key_id),
+            Self::Session { session_id, .. } => (ActorKind::Session, session_id),
+            Self::User { user_id, .. } => (ActorKind::User, user_id),
+            Self::ServiceAccount { service_account_id, .. } => {
+                (ActorKind::ServiceAccount, service_account_id)
+            }
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize, Serializer};
+
 use crate::id::{StoreId, TenantId, VersionId};
 
 /// Names one immutable blob, which is written once and never overwritten.
@@ -10,7 +12,8 @@ use crate::id::{StoreId, TenantId, VersionId};
 /// `blob_id` is the id of the version that introduced the content, so keys are
 /// unique without a query to the object store. A later version with the same
 /// content (a rename) refers to the same blob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
 pub struct BlobKey {
     pub tenant_id: TenantId,
     pub store_id: StoreId,
@@ -22,6 +25,17 @@ impl fmt::Display for BlobKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.tenant_id, self.store_id, self.blob_id)
     }
+}
+
+/// What became of the older versions of a deleted blob's object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectVersions {
+    /// Every version is deleted.
+    Deleted,
+    /// The object store keeps no versions.
+    NotVersioned,
+    /// Some may remain: the object store does not allow to list or delete them.
+    Kept,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +57,20 @@ impl FromStr for BlobKey {
             store_id: store.parse().map_err(|_| BlobKeyError)?,
             blob_id: version.parse().map_err(|_| BlobKeyError)?,
         })
+    }
+}
+
+impl TryFrom<String> for BlobKey {
+    type Error = BlobKeyError;
+
+    fn try_from(text: String) -> Result<Self, BlobKeyError> {
+        text.parse()
+    }
+}
+
+impl Serialize for BlobKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

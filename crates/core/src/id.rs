@@ -4,13 +4,19 @@
 //! is its numeric order, so ids of one kind sort by creation time. The database
 //! stores the UUID; clients see the text.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+use utoipa::{PartialSchema, ToSchema};
 use uuid::Uuid;
+
+use crate::schemas;
 
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 /// Characters after the prefix: 128 bits, five per character.
@@ -20,41 +26,38 @@ const BODY_CHARS: usize = 26;
 pub trait IdKind: Copy + Ord + Hash {
     /// The prefix of ids of this kind, underscore included.
     const PREFIX: &'static str;
+    /// The name of the schema of these ids, and its description.
+    const SCHEMA: (&'static str, &'static str);
 }
 
 macro_rules! id_kinds {
-    ($($(#[$doc:meta])* $alias:ident, $kind:ident, $prefix:literal;)*) => {$(
+    ($($alias:ident, $kind:ident, $prefix:literal, $schema:literal, $description:literal;)*) => {$(
         /// Marks the kind of an id; has no values.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $kind {}
         impl IdKind for $kind {
             const PREFIX: &'static str = $prefix;
+            const SCHEMA: (&'static str, &'static str) = ($schema, $description);
         }
-        $(#[$doc])*
+        #[doc = $description]
         pub type $alias = Id<$kind>;
     )*};
 }
 
+// A tenant is called a workspace in the API. A version's id also names the blob of the content that
+// it introduced.
 id_kinds! {
-    /// A tenant, called a workspace in the API.
-    TenantId, TenantKind, "wrkspc_";
-    StoreId, StoreKind, "memstore_";
-    /// A memory: stable across edits and renames.
-    MemoryId, MemoryKind, "mem_";
-    /// One immutable version of a memory; also names the blob it introduced.
-    VersionId, VersionKind, "memver_";
-    /// An API key (its public name, not the secret).
-    ApiKeyId, ApiKeyKind, "apikey_";
-    /// A session: an attachment of stores with its own lifecycle.
-    SessionId, SessionKind, "sesn_";
-    /// A store's attachment to a session.
-    ResourceId, ResourceKind, "sesrsc_";
-    /// An event of a session: one tool call.
-    EventId, EventKind, "sevt_";
-    /// An erasure, which deletes all stored data of an object, and its receipt.
-    ErasureId, ErasureKind, "erasure_";
-    AuditEntryId, AuditEntryKind, "audit_";
-    RequestId, RequestKind, "req_";
+    TenantId, TenantKind, "wrkspc_", "WorkspaceId", "The id of a tenant.";
+    StoreId, StoreKind, "memstore_", "MemoryStoreId", "The id of a memory store.";
+    MemoryId, MemoryKind, "mem_", "MemoryId", "The id of a memory; edits and renames do not change it.";
+    VersionId, VersionKind, "memver_", "MemoryVersionId", "The id of a memory version.";
+    ApiKeyId, ApiKeyKind, "apikey_", "ApiKeyId", "The id of an API key; not the secret.";
+    SessionId, SessionKind, "sesn_", "SessionId", "The id of a session.";
+    ResourceId, ResourceKind, "sesrsc_", "SessionResourceId", "The id of a memory store's attachment to a session.";
+    EventId, EventKind, "sevt_", "SessionEventId", "The id of an event of a session.";
+    ErasureId, ErasureKind, "erasure_", "ErasureId", "The id of an erasure.";
+    AuditEntryId, AuditEntryKind, "audit_", "AuditEntryId", "The id of an audit entry.";
+    RequestId, RequestKind, "req_", "RequestId", "The id of a request, as in the server's log.";
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,6 +127,12 @@ impl<K: IdKind> fmt::Debug for Id<K> {
         fmt::Display::fmt(self, f)
     }
 }
+/// Reads an id from the text of its UUID.
+pub fn from_uuid<'de, K, D: Deserializer<'de>>(deserializer: D) -> Result<Id<K>, D::Error> {
+    let uuid = String::deserialize(deserializer)?;
+    Uuid::parse_str(&uuid).map(Id::from_uuid).map_err(serde::de::Error::custom)
+}
+
 impl<K: IdKind> Serialize for Id<K> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -133,6 +142,20 @@ impl<'de, K: IdKind> Deserialize<'de> for Id<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl<K: IdKind> PartialSchema for Id<K> {
+    fn schema() -> RefOr<Schema> {
+        let id = schemas::text(K::SCHEMA.1)
+            .pattern(Some(format!("^{}[0-7][0-9A-HJKMNP-TV-Z]{{25}}$", K::PREFIX)))
+            .examples([format!("{}01KAK5R2M0E9V7Q3C4D8X6Y1ZT", K::PREFIX)]);
+        RefOr::T(id.into())
+    }
+}
+impl<K: IdKind> ToSchema for Id<K> {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed(K::SCHEMA.0)
     }
 }
 

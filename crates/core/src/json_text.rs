@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::mended_json::text_length;
+use crate::json_tokens::{JsonToken, json_tokens, unquoted};
 
 /// The text of one JSON value; cheap to clone.
 ///
@@ -62,20 +62,16 @@ impl<'de> Deserialize<'de> for JsonText {
 
 /// Removes the whitespace between the tokens of a JSON text.
 fn compact(text: &str) -> String {
-    let mut compact = String::with_capacity(text.len());
-    let (mut is_in_string, mut is_escaped) = (false, false);
-    for character in text.chars() {
-        if is_in_string {
-            is_in_string = is_escaped || character != '"';
-            is_escaped = character == '\\' && !is_escaped;
-        } else if matches!(character, ' ' | '\t' | '\n' | '\r') {
-            continue;
-        } else {
-            is_in_string = character == '"';
+    let mut compact = Vec::with_capacity(text.len());
+    for token in json_tokens(text.as_bytes()) {
+        match token {
+            JsonToken::Byte(b' ' | b'\t' | b'\n' | b'\r') => {}
+            JsonToken::Byte(byte) => compact.push(byte),
+            JsonToken::Text(text) => compact.extend_from_slice(text),
         }
-        compact.push(character);
     }
-    compact
+    // Only ASCII was removed, so it is UTF-8.
+    String::from_utf8(compact).unwrap_or_else(|_| text.to_owned())
 }
 
 /// The name of a field that one object of a JSON text has twice; `None` if there is none.
@@ -87,23 +83,20 @@ fn compact(text: &str) -> String {
 pub fn duplicate_field(json: &[u8]) -> Option<String> {
     // The open containers, from the outside in; `None` is a list.
     let mut around: Vec<Option<Names<'_>>> = Vec::new();
-    let mut rest = json;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        match byte {
-            b'{' => around.push(Some(Names::default())),
-            b'[' => around.push(None),
-            b'}' | b']' => {
+    for token in json_tokens(json) {
+        match token {
+            JsonToken::Byte(b'{') => around.push(Some(Names::default())),
+            JsonToken::Byte(b'[') => around.push(None),
+            JsonToken::Byte(b'}' | b']') => {
                 around.pop();
             }
-            b',' => {
+            JsonToken::Byte(b',') => {
                 if let Some(Some(names)) = around.last_mut() {
                     names.is_named = false;
                 }
             }
-            b'"' => {
-                let (text, behind) = after.split_at(text_length(after));
-                rest = behind.get(1..).unwrap_or_default();
+            JsonToken::Byte(_) => {}
+            JsonToken::Text(text) => {
                 if let Some(Some(names)) = around.last_mut()
                     && !names.is_named
                 {
@@ -113,7 +106,6 @@ pub fn duplicate_field(json: &[u8]) -> Option<String> {
                     }
                 }
             }
-            _ => {}
         }
     }
     None
@@ -130,14 +122,12 @@ struct Names<'a> {
 /// The content of a JSON string without escapes: `\u0061` becomes `a`. A string that is not
 /// valid Unicode is returned unchanged.
 fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.contains(&b'\\') {
-        return text.into();
+    if text.contains(&b'\\')
+        && let Ok(text) = serde_json::from_slice::<String>(text)
+    {
+        return text.into_bytes().into();
     }
-    let quoted = [b"\"".as_slice(), text, b"\""].concat();
-    match serde_json::from_slice::<String>(&quoted) {
-        Ok(text) => text.into_bytes().into(),
-        Err(_) => text.into(),
-    }
+    unquoted(text).into()
 }
 
 #[cfg(test)]

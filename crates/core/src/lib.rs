@@ -12,12 +12,16 @@ mod causes;
 pub mod content;
 pub mod cursor;
 pub mod id;
+mod json_object;
 pub mod json_text;
+mod json_tokens;
 pub mod limits;
 mod mended_json;
 mod named;
 pub mod path;
 pub mod policy;
+mod refused;
+pub mod schemas;
 pub mod sensitive;
 pub mod slug;
 pub mod time;
@@ -25,16 +29,19 @@ pub mod tool;
 pub mod words;
 
 pub use actor::Actor;
-pub use blob_key::BlobKey;
+pub use blob_key::{BlobKey, ObjectVersions};
 pub use causes::causes;
 pub use content::{Content, ContentError, ContentHash};
 pub use id::{
     ApiKeyId, AuditEntryId, ErasureId, EventId, Id, IdKind, MemoryId, ResourceId, SessionId, StoreId,
     TenantId, VersionId,
 };
+pub use json_object::{JsonObject, null_as_default, optional_object};
 pub use json_text::{JsonText, duplicate_field};
+pub use json_tokens::{JsonToken, json_tokens};
 pub use limits::Limits;
 pub use mended_json::{BYTE_ORDER_MARK, MendedJson, NOT_UNICODE};
 pub use path::{DirPath, Echo, MemoryPath, PathError, nfc};
 pub use policy::SensitiveDataPolicy;
+pub use refused::{OverLimit, Quota, Refused};
 pub use time::Timestamp;

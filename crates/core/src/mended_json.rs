@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use memchr::memchr2;
+use crate::json_tokens::{JsonToken, json_tokens, unquoted};
 
 /// A JSON document whose invalid characters were replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,26 +42,20 @@ impl MendedJson {
         let mut place = Place::default();
         let mut field = None;
         let mut mended = Vec::with_capacity(json.len());
-        let mut rest = json;
-        while let Some((&byte, after)) = rest.split_first() {
-            if byte != b'"' {
-                place.pass(byte);
-                mended.push(byte);
-                rest = after;
-                continue;
-            }
-            let (text, behind) = after.split_at(text_length(after));
-            let start = mended.len() + 1;
-            mended.push(byte);
-            let is_valid = push_mended(text, &mut mended);
-            place.pass_text(&String::from_utf8_lossy(&mended[start..]));
-            if !is_valid && field.is_none() {
-                field = Some(place.path());
-            }
-            rest = behind;
-            if let Some((quote, behind)) = behind.split_first() {
-                mended.push(*quote);
-                rest = behind;
+        for token in json_tokens(json) {
+            match token {
+                JsonToken::Byte(byte) => {
+                    place.pass(byte);
+                    mended.push(byte);
+                }
+                JsonToken::Text(text) => {
+                    let start = mended.len();
+                    let is_valid = push_mended(text, &mut mended);
+                    place.pass_text(&mended[start..]);
+                    if !is_valid && field.is_none() {
+                        field = Some(place.path());
+                    }
+                }
             }
         }
         field.map(|field| Self { json: mended, field })
@@ -106,12 +100,12 @@ impl Place {
     }
 
     /// Moves over a string: the name of a field, or a value.
-    fn pass_text(&mut self, text: &str) {
+    fn pass_text(&mut self, text: &[u8]) {
         if self.beyond == 0
             && let Some(Container::Object { name, awaits_name }) = self.around.last_mut()
             && *awaits_name
         {
-            text.clone_into(name);
+            *name = String::from_utf8_lossy(unquoted(text)).into_owned();
             *awaits_name = false;
         }
     }
@@ -133,20 +127,6 @@ impl Place {
         path.truncate(end);
         path
     }
-}
-
-/// The length of a string up to its closing quote.
-pub(crate) fn text_length(bytes: &[u8]) -> usize {
-    let mut from = 0;
-    while let Some(found) = memchr2(b'"', b'\\', &bytes[from..]) {
-        let at = from + found;
-        if bytes[at] == b'"' {
-            return at;
-        }
-        // The character after a backslash never closes the string.
-        from = bytes.len().min(at + 2);
-    }
-    bytes.len()
 }
 
 /// Appends a string with `?` for each invalid character; returns whether there was none.

@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::Serialize;
 use unicode_normalization::{UnicodeNormalization, is_nfc};
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
@@ -58,7 +59,7 @@ pub enum PathError {
 /// A memory's path inside its store, such as `/notes/today.md`.
 ///
 /// Starts with `/` and never ends with one. Ordered by bytes, like listings.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct MemoryPath(String);
 
 impl MemoryPath {
@@ -140,7 +141,7 @@ impl fmt::Display for MemoryPath {
 /// A directory's path inside its store, such as `/notes/`; the root is `/`.
 ///
 /// Always ends with `/`, so that it is a prefix of every path below it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct DirPath(String);
 
 impl DirPath {

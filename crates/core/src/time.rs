@@ -1,5 +1,7 @@
 //! Points in time, in microseconds since the Unix epoch.
 
+use serde::{Serialize, Serializer};
+
 /// Microseconds since the Unix epoch; both databases store this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
@@ -47,6 +49,13 @@ impl Timestamp {
     pub fn to_rfc3339(self) -> String {
         let instant = jiff::Timestamp::from_microsecond(self.0).unwrap_or_default();
         format!("{instant:.6}")
+    }
+}
+
+/// The format of [`Timestamp::to_rfc3339`].
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_rfc3339())
     }
 }
 

@@ -1,30 +1,24 @@
-//! Records when memories were last read, in memory, and writes it in batches.
-//!
-//! A read never waits for a write and never causes one. A crash loses at most
-//! the reads since the last flush. Reads in the last tenth of a memory's unused
-//! period are written at once.
+//! When memories were last read. Reads in the last tenth of a memory's unused period are
+//! written at once.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp};
-use keepsake_index::{AccessRow, IndexError, LIVES_FOR, MemoryTarget};
+use keepsake_index::{IndexError, LIVES_FOR, MemoryPlace, MemoryTarget};
 use keepsake_telemetry::Metrics;
+use parking_lot::Mutex;
 
+use crate::activity::Activity;
 use crate::context::Context;
-use crate::sessions::Activity;
+use crate::use_log::UseLog;
 use crate::{Clock, EngineError, Principal};
-
-const BATCH_ROWS: usize = 1000;
 
 /// Time limit of a flush, including the wait for another flush. It is shorter
 /// than the interval between two flushes.
 pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
-
-type Key = (TenantId, StoreId, MemoryId);
 
 /// Noted memories above which a flush starts early, so that the log stays
 /// small.
@@ -36,10 +30,9 @@ const WITHOUT_PERIOD_FOR: Duration = Duration::from_mins(10);
 /// Maximum number of stores remembered to have no unused period.
 const WITHOUT_PERIOD: usize = 10_000;
 
-/// The latest read of each memory since the last flush.
 #[derive(Debug)]
 struct Log {
-    reads: Mutex<HashMap<Key, (Timestamp, Actor)>>,
+    reads: UseLog<MemoryPlace, Actor>,
     /// Held during a flush. A second flush that finds an empty log must not
     /// report reads as written while the first flush still writes them.
     flushing: tokio::sync::Mutex<()>,
@@ -54,18 +47,11 @@ struct Log {
     without_period: Mutex<HashMap<(TenantId, StoreId), Timestamp>>,
 }
 
-struct Noted {
-    at: Timestamp,
-    /// Whether the memory had no noted read since the last flush.
-    is_new: bool,
-    memories: usize,
-}
-
 impl Log {
     /// All reads before `now` count as written.
     fn new(now: Timestamp) -> Self {
         Self {
-            reads: Mutex::default(),
+            reads: UseLog::default(),
             flushing: tokio::sync::Mutex::default(),
             flushed_through: AtomicI64::new(now.as_micros()),
             written_at: Mutex::new(Instant::now()),
@@ -86,11 +72,7 @@ impl Log {
         let flushed_through = self.flushed_through.load(Ordering::Relaxed);
         let behind_micros = now.as_micros().saturating_sub(flushed_through);
         let behind = Duration::from_micros(u64::try_from(behind_micros).unwrap_or(0));
-        behind.max(self.written_at().elapsed())
-    }
-
-    fn written_at(&self) -> MutexGuard<'_, Instant> {
-        self.written_at.lock().unwrap_or_else(PoisonError::into_inner)
+        behind.max(self.written_at.lock().elapsed())
     }
 
     fn advance(&self, at: Timestamp) {
@@ -103,95 +85,26 @@ impl Log {
         } else {
             flushed_through.fetch_max(at.as_micros(), Ordering::AcqRel);
         }
-        *self.written_at() = Instant::now();
+        *self.written_at.lock() = Instant::now();
     }
 
-    fn reads(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, Actor)>> {
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes a read. The time is taken under the lock, so that a flush which
-    /// does not include the read does not report that time as written.
-    fn record(&self, key: Key, clock: &dyn Clock, by: &Actor) -> Noted {
-        let mut reads = self.reads();
-        // After the clock was set back, the time must not be one that a flush
-        // already reported as written.
-        let claimed = Timestamp::from_micros(self.flushed_through.load(Ordering::Acquire));
-        let at = clock.now().max(claimed);
-        let is_new = put(&mut reads, key, at, by);
-        let memories = reads.len();
-        Noted { at, is_new, memories }
-    }
-
-    fn take(&self, clock: &dyn Clock) -> Taken<'_> {
-        let mut reads = self.reads();
-        let (taken, at) = (std::mem::take(&mut *reads), clock.now());
-        drop(reads);
-        let rows = taken
-            .into_iter()
-            .map(|((tenant_id, store_id, memory_id), (read_at, read_by))| AccessRow {
-                tenant_id,
-                store_id,
-                memory_id,
-                read_at,
-                read_by,
-            })
-            .collect();
-        Taken { log: self, rows, written: 0, at }
-    }
-
-    fn put_back(&self, rows: &[AccessRow]) {
-        let mut reads = self.reads();
-        for row in rows {
-            let key = (row.tenant_id, row.store_id, row.memory_id);
-            put(&mut reads, key, row.read_at, &row.read_by);
-        }
+    /// The earliest time of a read: after the clock was set back, a read must not have a
+    /// time that a flush already reported as written.
+    fn earliest(&self) -> Timestamp {
+        Timestamp::from_micros(self.flushed_through.load(Ordering::Acquire))
     }
 
     fn has_no_period(&self, store: (TenantId, StoreId), now: Timestamp) -> bool {
-        let known = self.without_period.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.without_period.lock();
         known.get(&store).is_some_and(|until| now < *until)
     }
 
     fn remember_no_period(&self, store: (TenantId, StoreId), now: Timestamp) {
-        let mut known = self.without_period.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.without_period.lock();
         if known.len() >= WITHOUT_PERIOD {
             known.clear();
         }
         known.insert(store, now.plus(WITHOUT_PERIOD_FOR));
-    }
-}
-
-/// Reads that a flush writes to the index. Dropping the value puts the
-/// unwritten reads back into the log, also after a failed or cancelled flush.
-struct Taken<'a> {
-    log: &'a Log,
-    rows: Vec<AccessRow>,
-    /// How many of the rows are written, counted from the first.
-    written: usize,
-    /// When the reads were taken; all earlier reads are included.
-    at: Timestamp,
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        self.log.put_back(&self.rows[self.written..]);
-    }
-}
-
-/// Keeps the later read of a memory; returns whether the memory was new.
-fn put(reads: &mut HashMap<Key, (Timestamp, Actor)>, key: Key, at: Timestamp, by: &Actor) -> bool {
-    match reads.entry(key) {
-        Entry::Occupied(mut known) => {
-            if known.get().0 < at {
-                known.insert((at, by.clone()));
-            }
-            false
-        }
-        Entry::Vacant(free) => {
-            free.insert((at, by.clone()));
-            true
-        }
     }
 }
 
@@ -216,7 +129,7 @@ impl AccessTimes {
         store_id: StoreId,
         memory_id: MemoryId,
     ) -> Option<(Timestamp, Actor)> {
-        self.log.reads().get(&(tenant_id, store_id, memory_id)).cloned()
+        self.log.reads.get((tenant_id, store_id, memory_id))
     }
 
     pub(crate) fn lag(&self) -> Duration {
@@ -225,7 +138,7 @@ impl AccessTimes {
 
     /// The time before which every read is written.
     pub(crate) fn flushed_through(&self) -> Timestamp {
-        Timestamp::from_micros(self.log.flushed_through.load(Ordering::Acquire))
+        self.log.earliest()
     }
 
     pub(crate) fn note_read(&self, principal: &Principal, store_id: StoreId, memory_id: MemoryId) {
@@ -238,10 +151,14 @@ impl AccessTimes {
         read: impl IntoIterator<Item = (StoreId, MemoryId)>,
     ) {
         let (log, tenant_id) = (&self.log, principal.tenant_id);
+        let Some(actor) = principal.actor() else {
+            return;
+        };
         let mut maybe_late = Vec::new();
         for (store_id, memory_id) in read {
-            let noted = log.record((tenant_id, store_id, memory_id), &*self.context.clock, &principal.actor);
-            if noted.memories >= EARLY_FLUSH_ROWS {
+            let time = || self.context.now().max(log.earliest());
+            let noted = log.reads.note_at((tenant_id, store_id, memory_id), time, actor);
+            if noted.objects >= EARLY_FLUSH_ROWS {
                 self.flush_soon();
             }
             if noted.is_new && !log.has_no_period((tenant_id, store_id), noted.at) {
@@ -274,7 +191,7 @@ impl AccessTimes {
     /// Whether a read comes in the last tenth of the unused period, or after the period.
     async fn is_late(
         &self,
-        (tenant_id, store_id, memory_id): Key,
+        (tenant_id, store_id, memory_id): MemoryPlace,
         (secs, set_at): (Option<u64>, Option<Timestamp>),
         read_at: Timestamp,
     ) -> Result<bool, EngineError> {
@@ -314,18 +231,17 @@ impl AccessTimes {
         within(FLUSH_TIMEOUT, async {
             let _flushing = log.flushing.lock().await;
             log.flush_is_near.store(false, Ordering::Release);
-            let mut taken = log.take(&*self.context.clock);
-            while taken.written < taken.rows.len() {
-                let end = taken.rows.len().min(taken.written + BATCH_ROWS);
-                let rows = &taken.rows[taken.written..end];
-                self.context.index.access_times.flush(rows).await?;
-                taken.written = end;
+            let mut reads = log.reads.take(&*self.context.clock);
+            let (memories, taken_at) = (reads.len(), reads.at);
+            while let Some(batch) = reads.batch() {
+                self.context.index.access_times.flush(batch).await?;
+                reads.note_written();
             }
             // The use of a session counts as a read of the memories in its
             // stores.
             self.activity.write_use().await?;
-            log.advance(taken.at);
-            Ok(taken.written)
+            log.advance(taken_at);
+            Ok(memories)
         })
         .await
     }

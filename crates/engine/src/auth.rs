@@ -1,23 +1,23 @@
 //! Authentication: turns a presented secret into a principal.
 
 mod keys;
+mod look_ups;
 pub(crate) mod sessions;
 pub(crate) mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::{Actor, Limits, SessionId, StoreId, TenantId, Timestamp};
-use keepsake_index::Scope;
+use keepsake_core::Timestamp;
 use keepsake_tokens::Issuers;
 
+use crate::activity::Activity;
 use crate::context::Context;
-use crate::key_use::KeyUses;
-use crate::sessions::Activity;
-use crate::{EngineError, Mounts, Replica, Tokens};
+use crate::use_log::KeyUses;
+use crate::{EngineError, Principal, Replica, Tokens};
 
 use keys::KeyAuth;
-use sessions::{Attached, AttachedStores};
+use sessions::AttachedStores;
 use tokens::TokenAuth;
 
 /// Lifetime of cached credential look-ups. It is short enough that a revocation
@@ -26,104 +26,6 @@ const BELIEVED_FOR: Duration = Duration::from_secs(3);
 /// Maximum number of cached credentials of each kind.
 const REMEMBERED: u64 = 10_000;
 const SUSPENDED: &str = "the tenant is suspended";
-
-#[derive(Debug, Clone)]
-pub struct Principal {
-    /// Always derived from the credential.
-    pub tenant_id: TenantId,
-    /// Changes are attributed to this actor.
-    pub actor: Actor,
-    pub limits: Limits,
-    scopes: Vec<Scope>,
-    /// The only stores granted to the credential; `None`: all stores of the
-    /// tenant.
-    store_ids: Option<Vec<StoreId>>,
-    /// When the credential expires. Tokens issued to it must not live longer.
-    pub(crate) expires_at: Option<Timestamp>,
-    /// The session whose token the credential is, with its attached stores.
-    session: Option<Arc<Attached>>,
-}
-
-impl Principal {
-    pub fn require(&self, scope: Scope) -> Result<(), EngineError> {
-        if self.scopes.contains(&scope) { Ok(()) } else { Err(EngineError::PermissionDenied(scope)) }
-    }
-
-    pub(crate) fn may_read(&self) -> bool {
-        self.require(Scope::MemoryRead).is_ok()
-    }
-
-    /// A change of a session also shows the session, so both scopes are needed.
-    pub(crate) fn require_session_change(&self) -> Result<(), EngineError> {
-        self.require(Scope::SessionsWrite)?;
-        self.require(Scope::MemoryRead)
-    }
-
-    /// Checks that the credential may see a store. For a credential that is
-    /// bound to a list of stores, another store looks like one that never
-    /// existed.
-    pub fn require_store(&self, store_id: StoreId) -> Result<(), EngineError> {
-        match self.store_ids() {
-            Some(seen) if !seen.contains(&store_id) => Err(EngineError::StoreNotFound),
-            _ => Ok(()),
-        }
-    }
-
-    /// Every write calls this first, and the commit calls it again, so that a read-only
-    /// attachment never allows a write.
-    pub fn require_writable(&self, store_id: StoreId) -> Result<(), EngineError> {
-        self.require(Scope::MemoryWrite)?;
-        self.require_store(store_id)?;
-        if self.is_read_only(store_id) {
-            return Err(EngineError::ReadOnly);
-        }
-        Ok(())
-    }
-
-    /// Whether the credential is the token of a session that may only read the
-    /// store.
-    pub(crate) fn is_read_only(&self, store_id: StoreId) -> bool {
-        let session = self.session.as_ref();
-        session.is_some_and(|session| session.mounts.is_read_only(store_id))
-    }
-
-    /// Session tokens may only read and change memories.
-    pub fn require_no_session(&self) -> Result<(), EngineError> {
-        match self.session {
-            None => Ok(()),
-            Some(_) => Err(EngineError::NotForSessions),
-        }
-    }
-
-    /// `None`: the credential is not a session's token.
-    pub fn session_id(&self) -> Option<SessionId> {
-        self.session.as_ref().map(|session| session.session_id)
-    }
-
-    /// The mounts of the session whose token the credential is; they resolve the paths of
-    /// its tools.
-    pub fn mounts(&self) -> Option<&Mounts> {
-        self.session.as_ref().map(|session| &session.mounts)
-    }
-
-    /// The only stores that the credential may see; `None`: all.
-    pub(crate) fn store_ids(&self) -> Option<&[StoreId]> {
-        match &self.session {
-            Some(session) => Some(&session.store_ids),
-            None => self.granted_store_ids(),
-        }
-    }
-
-    /// The only stores granted to the credential, attached now or not. For a
-    /// session's token: the stores of the credential that it was issued to.
-    pub(crate) fn granted_store_ids(&self) -> Option<&[StoreId]> {
-        self.store_ids.as_deref()
-    }
-
-    pub const fn is_bound_to_stores(&self) -> bool {
-        self.store_ids.is_some() || self.session.is_some()
-    }
-}
 
 /// A look-up is not valid after the clock was set back.
 fn is_believed(looked_up_at: Timestamp, now: Timestamp) -> bool {

@@ -16,7 +16,6 @@ use crate::jobs::ORPHAN_CONDEMNED_FOR;
 use crate::{Clock, EngineError, IndexBlobs, Problem};
 
 pub use fence::MoveFence;
-pub(crate) use fence::is_up as is_fence_up;
 
 const BATCH: u32 = 500;
 

@@ -6,9 +6,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::{StoreId, TenantId, VersionId};
+use keepsake_core::{StoreId, TenantId, VersionId, schemas};
 use keepsake_index::{ChangePage, Scope, Version};
 use moka::future::Cache;
+use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
 use crate::context::Context;
 use crate::watch::{State, Watch, Watched};
@@ -76,6 +78,19 @@ impl fmt::Display for ChangePlace {
     }
 }
 
+impl Serialize for ChangePlace {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+keepsake_core::has_schema! {
+    ChangePlace as "ChangePlace" =>
+        schemas::text("A place among the changes of a memory store, in one history; `0` is the beginning.")
+        .pattern(Some("^[0-9]{1,18}(\\.[0-9]{1,18}(\\.memver_[0-7][0-9A-HJKMNP-TV-Z]{25})?)?$"))
+        .examples(["7.0.memver_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
+}
+
 /// A text that is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoPlace;
@@ -97,18 +112,31 @@ impl FromStr for ChangePlace {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A page of changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = MemoryChanges)]
 pub struct StoreChanges {
-    pub store_id: StoreId,
-    /// Oldest first.
+    /// In the order of their commits.
+    #[serde(rename = "data", serialize_with = "list")]
+    #[schema(value_type = Vec<Version>)]
     pub changes: Arc<[Version]>,
-    /// The place after these changes.
+    /// Send it as `after` to get what follows.
     pub next_after: ChangePlace,
-    purge_epoch: i64,
+    /// Whether there were further changes.
     pub has_more: bool,
-    /// Whether changes before `next_after` are missing because they were removed.
-    /// Then the reader must list the whole store.
+    /// Whether the reader may lack changes before `next_after`: some were removed from the
+    /// history since `after` was given, or it is of another history, because a backup was
+    /// restored. Then list all memories.
+    #[serde(rename = "history_removed")]
     pub is_history_removed: bool,
+    #[serde(skip)]
+    pub store_id: StoreId,
+    #[serde(skip)]
+    purge_epoch: i64,
+}
+
+fn list<S: Serializer>(changes: &Arc<[Version]>, serializer: S) -> Result<S::Ok, S::Error> {
+    changes.as_ref().serialize(serializer)
 }
 
 impl StoreChanges {

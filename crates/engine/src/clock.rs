@@ -2,10 +2,10 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use keepsake_core::Timestamp;
+use parking_lot::Mutex;
 use rand::Rng as _;
 use uuid::Uuid;
 
@@ -69,7 +69,7 @@ pub struct RandomIds;
 impl IdSource for RandomIds {
     fn uuid(&self, now: Timestamp) -> Uuid {
         let fresh = UuidParts::random(now);
-        let mut last = LAST_UUID.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = LAST_UUID.lock();
         *last = if fresh.millis > last.millis { fresh } else { last.followed_by(fresh.random) };
         last.uuid()
     }

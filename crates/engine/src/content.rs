@@ -330,12 +330,12 @@ pub enum ContentLoss {
 }
 
 impl ContentLoss {
-    /// `None`: the error reports no loss.
-    pub(crate) const fn of(error: &EngineError) -> Option<Self> {
+    /// Fails with an error that reports no loss.
+    pub(crate) fn of(error: EngineError) -> Result<Self, EngineError> {
         match error {
-            EngineError::ContentMissing { .. } => Some(Self::Missing),
-            EngineError::ContentDamaged { .. } | EngineError::Damaged(_) => Some(Self::Damaged),
-            _ => None,
+            EngineError::ContentMissing { .. } => Ok(Self::Missing),
+            EngineError::ContentDamaged { .. } | EngineError::Damaged(_) => Ok(Self::Damaged),
+            other => Err(other),
         }
     }
 

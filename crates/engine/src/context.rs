@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_blobs::{BlobError, BlobStore, Erased};
+use keepsake_blobs::{BlobError, BlobStore, ObjectVersions};
 use keepsake_core::sensitive::Scanner;
-use keepsake_core::{BlobKey, Limits, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
-use keepsake_index::{
-    Audited, Auditor, FoundMemory, FoundVersion, Index, Lookup, OverQuota, StoreState, Version,
+use keepsake_core::{
+    BlobKey, Limits, MemoryId, MemoryPath, OverLimit, StoreId, TenantId, Timestamp, VersionId,
 };
-use keepsake_telemetry::{Metrics, Quota};
+use keepsake_index::{Audited, Auditor, FoundMemory, FoundVersion, Index, Lookup, StoreState, Version};
+use keepsake_telemetry::Metrics;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -63,19 +63,14 @@ impl Context {
     pub(crate) fn audited_by(&self, principal: &Principal) -> Audited {
         Audited {
             entries_per_day: Some(principal.limits.audit_entries_per_day),
-            ..self.audited(Auditor::Credential(principal.actor.clone()))
+            ..self.audited(principal.by.clone())
         }
     }
 
     /// Also counts the refusal in the metrics.
-    pub(crate) fn over_quota(&self, refusal: OverQuota) -> EngineError {
-        self.metrics.quota_refused(match refusal {
-            OverQuota::AuditEntries { .. } => Quota::AuditEntriesPerDay,
-            OverQuota::Sessions { .. } => Quota::SessionsPerTenant,
-            OverQuota::SessionBytes { .. } => Quota::SessionBytesPerTenant,
-            OverQuota::ApiKeys { .. } => Quota::ApiKeysPerTenant,
-        });
-        EngineError::OverQuota(refusal)
+    pub(crate) fn over_limit(&self, over: OverLimit) -> EngineError {
+        self.metrics.quota_refused(over.limit);
+        EngineError::OverLimit(over)
     }
 
     /// Runs a change in a separate task to its end, even if the client
@@ -95,7 +90,7 @@ impl Context {
     /// Removes a blob with its object versions; warns when the bucket keeps
     /// some of them.
     pub(crate) async fn erase_blob(&self, key: &BlobKey) -> Result<(), BlobError> {
-        if self.blobs.erase(key).await? == Erased::OlderVersionsKept {
+        if self.blobs.erase(key).await? == ObjectVersions::Kept {
             tracing::warn!(
                 blob.key = %key,
                 "blob.erase: the bucket may keep older versions, and lets them not be listed or deleted"

@@ -3,13 +3,13 @@
 //! [`keepsake_core::cursor`] defines the format of a cursor. This module adds
 //! the key that signs it, and the tenant and query that it is valid for.
 
-use keepsake_core::{Timestamp, cursor};
+use keepsake_core::{ContentHash, TenantId, Timestamp, cursor};
 use keepsake_tokens::Secret;
+use serde::Serialize;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::EngineError;
-use crate::idempotency::digest;
 use crate::secrets::Secrets;
 
 /// Default number of items of a page, and the maximum with full content.
@@ -69,6 +69,16 @@ impl<T> Page<T> {
 pub(crate) struct Query([u8; 32]);
 
 impl Query {
+    /// The listing of this name with a tenant's filter.
+    pub(crate) fn filtered(
+        name: &str,
+        tenant_id: TenantId,
+        filter: &impl Serialize,
+    ) -> Result<Self, EngineError> {
+        let filter = serde_json::to_vec(filter).map_err(|_| EngineError::Internal("a filter is no JSON"))?;
+        Ok(Self::of(&[name.as_bytes(), tenant_id.uuid().as_bytes(), &filter]))
+    }
+
     pub(crate) fn of(parts: &[&[u8]]) -> Self {
         Self(digest(parts))
     }
@@ -171,4 +181,14 @@ pub(crate) fn parse_time_and_id(position: &[u8]) -> Option<(Timestamp, Uuid)> {
 /// The text of a filter's time, for the identity of a query.
 pub(crate) fn time_text(time: Option<Timestamp>) -> String {
     time.map_or(String::new(), |time| time.as_micros().to_string())
+}
+
+/// Hashes several parts, each with its length, so that no two lists collide.
+pub(crate) fn digest(parts: &[&[u8]]) -> [u8; 32] {
+    let mut joined = Vec::new();
+    for part in parts {
+        joined.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        joined.extend_from_slice(part);
+    }
+    *ContentHash::of(&joined).as_bytes()
 }

@@ -3,22 +3,19 @@
 //! A request is recorded and answered. The replica that received it starts the erasure at
 //! once; the job `erase` finishes the erasures that the receiving replica did not finish.
 
-mod eraser;
-
 use std::sync::Arc;
 
 use keepsake_core::{ErasureId, StoreId};
 use keepsake_index::{Erasure, ErasureCreation, ErasureListing, Idempotency, NewErasure, Scope, Selector};
 use serde_json::{Map, Value};
 
+use crate::activity::Activity;
 use crate::context::Context;
 use crate::cursor::{Query, parse_id};
+use crate::jobs::Eraser;
 use crate::memories::parse_prefix;
-use crate::sessions::Activity;
 use crate::stores::{check_metadata, invalid};
 use crate::{EngineError, Page, PageRequest, Principal};
-
-pub(crate) use eraser::{Attempt, Eraser};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ErasureRequest {

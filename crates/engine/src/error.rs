@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use keepsake_blobs::BlobError;
-use keepsake_core::{ContentHash, MemoryId, VersionId};
-use keepsake_index::{IndexError, MAX_OPEN_ERASURES, OverQuota, Scope};
+use keepsake_core::{ContentHash, MemoryId, OverLimit, VersionId};
+use keepsake_index::{IndexError, MAX_OPEN_ERASURES, Scope};
 use keepsake_tokens::{TokenError, VaultError};
 
 /// Why an operation was not carried out.
@@ -97,38 +97,8 @@ pub enum EngineError {
     TooManyStreams,
     #[error("{MAX_OPEN_ERASURES} erasures of the tenant are under way: wait until one is done")]
     TooManyErasures,
-    #[error(
-        "the tenant has {count} memory stores, its limit is {limit}: delete one that is no longer needed"
-    )]
-    TooManyStores {
-        /// The number of existing stores.
-        count: u64,
-        limit: u64,
-    },
-    /// The tenant would have too many sessions, session descriptions with too
-    /// many bytes, or too many API keys, or its credentials have written too
-    /// many audit entries today.
-    #[error("{}", over_quota(*.0))]
-    OverQuota(OverQuota),
-    #[error(
-        "the memory store would hold {count} memories, its limit is {limit}: delete some that are no longer needed"
-    )]
-    TooManyMemories {
-        /// The number with the new memories.
-        count: u64,
-        limit: u64,
-    },
-    #[error(
-        "{whose} would hold {}the limit of {limit_bytes} bytes: delete or shorten memories",
-        .size_bytes.map_or_else(|| "more than ".to_owned(), |size_bytes| format!("{size_bytes} bytes, over "))
-    )]
-    TooManyBytes {
-        /// The subject of the message: the store, or all stores of the tenant.
-        whose: &'static str,
-        /// `None`: the caller may not learn the size.
-        size_bytes: Option<u64>,
-        limit_bytes: u64,
-    },
+    #[error("{0}")]
+    OverLimit(OverLimit),
     /// An operation of an atomic batch is refused, so the whole batch is.
     #[error("{refusal}")]
     OfOperation {
@@ -170,23 +140,4 @@ pub enum EngineError {
     Shared(Arc<EngineError>),
     #[error("internal error: {0}")]
     Internal(&'static str),
-}
-
-fn over_quota(refusal: OverQuota) -> String {
-    match refusal {
-        OverQuota::AuditEntries { limit } => format!(
-            "the tenant's credentials have made the {limit} changes that they may make in a day (UTC): \
-             only what ends or removes something is still done today"
-        ),
-        OverQuota::Sessions { count, limit } => format!(
-            "the tenant would have {count} sessions, its limit is {limit}: delete some that are no longer needed"
-        ),
-        OverQuota::SessionBytes { size_bytes, limit_bytes } => format!(
-            "the tenant's sessions would be described with {size_bytes} bytes, its limit is {limit_bytes} bytes: \
-             delete some that are no longer needed"
-        ),
-        OverQuota::ApiKeys { count, limit } => format!(
-            "the tenant would have {count} API keys, those revoked within 30 days included, its limit is {limit}"
-        ),
-    }
 }

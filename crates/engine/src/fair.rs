@@ -1,9 +1,10 @@
 //! Slots for expensive work, shared fairly among tenants.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use keepsake_core::TenantId;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::EngineError;
@@ -67,7 +68,7 @@ impl FairSlots {
     }
 
     fn of_tenant(&self, tenant_id: TenantId) -> Arc<Semaphore> {
-        let mut by_tenant = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_tenant = self.by_tenant.lock();
         if by_tenant.len() >= MAX_IDLE_TENANTS && !by_tenant.contains_key(&tenant_id) {
             by_tenant.retain(|_, own| Arc::strong_count(own) > 1);
         }

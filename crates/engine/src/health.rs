@@ -22,28 +22,18 @@ const WRITE_AWAITED_FOR: Duration = Duration::from_secs(1);
 /// The periodic work of a replica is due every half minute.
 const UPKEEP_LATE_AFTER: Duration = Duration::from_mins(3);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreHealth {
-    Ok,
-    /// The store does not answer, or reports that it is unavailable.
-    Unavailable,
-    AccessDenied,
-    /// The settings do not match the store, for example a missing bucket.
-    Misconfigured,
-    /// The store can be read, but its disk is full, read-only or failing.
-    DiskFull,
-}
-
-impl StoreHealth {
-    /// The word for this state in the readiness answer.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unavailable => "unavailable",
-            Self::AccessDenied => "access_denied",
-            Self::Misconfigured => "misconfigured",
-            Self::DiskFull => "disk_full",
-        }
+keepsake_core::named_enum! {
+    /// The state of a store, with its word in the readiness answer.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum StoreHealth {
+        Ok = "ok",
+        /// The store does not answer, or reports that it is unavailable.
+        Unavailable = "unavailable",
+        AccessDenied = "access_denied",
+        /// The settings do not match the store, for example a missing bucket.
+        Misconfigured = "misconfigured",
+        /// The store can be read, but its disk is full, read-only or failing.
+        DiskFull = "disk_full",
     }
 }
 

@@ -11,6 +11,7 @@ use keepsake_index::Idempotency;
 use serde::Serialize;
 
 use crate::context::Context;
+use crate::cursor::digest;
 use crate::{EngineError, Principal};
 
 /// How long a repeated call is recognised.
@@ -91,18 +92,10 @@ impl IdempotentCalls {
 /// The identity starts with the credential, so that no caller sees another caller's
 /// record.
 fn scope(principal: &Principal, parts: &[&[u8]]) -> [u8; 32] {
-    let (kind, id) = (principal.actor.kind(), principal.actor.id());
+    let caller = principal.by.to_string();
+    // `kind:id` of a credential.
+    let (kind, id) = caller.split_once(':').unwrap_or((&caller, ""));
     let mut all: Vec<&[u8]> = vec![kind.as_bytes(), id.as_bytes()];
     all.extend_from_slice(parts);
     digest(&all)
-}
-
-/// Hashes several parts, each with its length, so that no two lists collide.
-pub(crate) fn digest(parts: &[&[u8]]) -> [u8; 32] {
-    let mut joined = Vec::new();
-    for part in parts {
-        joined.extend_from_slice(&(part.len() as u64).to_be_bytes());
-        joined.extend_from_slice(part);
-    }
-    *ContentHash::of(&joined).as_bytes()
 }

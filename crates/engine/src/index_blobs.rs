@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use keepsake_blobs::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
+use keepsake_blobs::{BlobError, BlobStore, ErasedBatch, ListedBlob, ObjectVersions};
 use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp};
 use keepsake_index::{Index, IndexError};
 
@@ -38,9 +38,9 @@ impl BlobStore for IndexBlobs {
         self.0.contents.delete(key).await.map(drop).map_err(failed)
     }
 
-    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
+    async fn erase(&self, key: &BlobKey) -> Result<ObjectVersions, BlobError> {
         self.delete(key).await?;
-        Ok(Erased::NotVersioned)
+        Ok(ObjectVersions::NotVersioned)
     }
 
     async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
@@ -97,7 +97,7 @@ impl BlobStore for IndexBlobs {
 }
 
 const fn erased(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
-    ErasedBatch { gone, kept: 0, became: Erased::NotVersioned, last }
+    ErasedBatch { gone, kept: 0, became: ObjectVersions::NotVersioned, last }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]

@@ -1,6 +1,6 @@
 //! Scheduled jobs: which replica runs a job and when, and the records of runs.
 //!
-//! tokio-cron-scheduler only triggers runs ([`Runner`]). It neither prevents
+//! tokio-cron-scheduler only triggers runs ([`Runner`](crate::Runner)). It neither prevents
 //! overlapping runs nor waits for them. A run claims its slot and a lease in the
 //! index, so that any number of replicas run each slot once. Each lease has a
 //! higher fence than the one before, so that a replica that lost its lease cannot
@@ -11,13 +11,14 @@
 //! Jobs that remove data state what they select; module `removal` has their loop.
 
 mod drain;
+mod eraser;
 mod erasures;
 mod index;
 mod lease;
+mod manual;
 mod prune;
 mod reconcile;
 mod removal;
-mod runner;
 mod schedule;
 mod stores;
 mod sweep;
@@ -38,7 +39,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::context::Context;
-use crate::erasures::Eraser;
 use crate::search::Indexer;
 use crate::{EngineError, Replica, Tokens};
 
@@ -46,13 +46,14 @@ use lease::LEASE;
 
 pub use drain::DrainDeletions;
 pub(crate) use drain::ORPHAN_CONDEMNED_FOR;
+pub(crate) use eraser::Eraser;
 pub use erasures::Erase;
 pub use index::IndexMemories;
 pub use lease::{Lease, RunRequest};
+pub use manual::{JobState, ManualJobs};
 pub use prune::Prune;
 pub use reconcile::ReconcileUsage;
-pub use runner::Runner;
-pub(crate) use schedule::next_run_at;
+use schedule::next_run_at;
 pub use stores::PurgeStores;
 pub use sweep::SweepBlobs;
 pub use tenants::DeleteTenants;
@@ -60,24 +61,30 @@ pub use totals::CountTotals;
 pub use unused::ExpireUnused;
 pub use versions::ExpireVersions;
 
+const MINUTE: Duration = Duration::from_mins(1);
+const DAY: Duration = Duration::from_hours(24);
+
+/// The name of a job, and when it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobPlan {
+    /// The name of the job in leases and records.
+    pub name: &'static str,
+    /// The trigger times, when a worker checks whether the job is due: six cron fields,
+    /// seconds first, in UTC. They come more often than a long period, so that an
+    /// interrupted run is soon resumed.
+    pub schedule: &'static str,
+    /// The length of a slot; each slot is run once.
+    pub period: Duration,
+    pub can_be_dry: bool,
+}
+
 /// A job that one replica at a time runs for all replicas.
 ///
 /// A run works in bounded batches and renews its lease between them. It can be
 /// resumed after a kill, and it is idempotent.
 #[async_trait]
 pub trait Job: Send + Sync {
-    /// The name of the job in leases and records.
-    fn name(&self) -> &'static str;
-
-    /// The trigger times: six cron fields, seconds first, in UTC.
-    fn schedule(&self) -> &'static str;
-
-    /// The length of a slot; each slot is run once.
-    fn period(&self) -> Duration;
-
-    fn can_be_dry(&self) -> bool {
-        false
-    }
+    fn plan(&self) -> JobPlan;
 
     /// Returns counts for the record of the run.
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError>;
@@ -103,12 +110,12 @@ pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
         Arc::new(Erase),
         Arc::new(DeleteTenants),
         Arc::new(SweepBlobs::default()),
-        Arc::new(ReconcileUsage::default()),
+        Arc::new(ReconcileUsage),
         Arc::new(Prune::default()),
         Arc::new(ExpireUnused),
         Arc::new(ExpireVersions),
         Arc::new(IndexMemories),
-        Arc::new(CountTotals::default()),
+        Arc::new(CountTotals),
     ]
 }
 
@@ -124,10 +131,10 @@ pub enum RunOutcome {
 
 /// A run whose lease this replica holds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Claimed {
-    pub(crate) slot: Timestamp,
-    pub(crate) started_at: Timestamp,
-    pub(crate) fence: i64,
+struct Claimed {
+    slot: Timestamp,
+    started_at: Timestamp,
+    fence: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -148,7 +155,7 @@ impl Jobs {
         }
     }
 
-    pub(crate) fn context(&self) -> &Context {
+    fn context(&self) -> &Context {
         &self.services.context
     }
 
@@ -170,23 +177,22 @@ impl Jobs {
     }
 
     /// `None`: another replica has the lease, or the slot was run.
-    pub(crate) async fn claim(
-        &self,
-        job: &dyn Job,
-        request: RunRequest,
-    ) -> Result<Option<Claimed>, EngineError> {
+    async fn claim(&self, job: &dyn Job, request: RunRequest) -> Result<Option<Claimed>, EngineError> {
         let now = self.services.context.now();
-        let slot = request.slot(now, job.period());
+        let slot = request.slot(now, job.plan().period);
         let context = &self.services.context;
-        let fence =
-            context.index.job_runs.claim(job.name(), slot, context.replica, now, now.plus(LEASE)).await?;
+        let fence = context
+            .index
+            .job_runs
+            .claim(job.plan().name, slot, context.replica, now, now.plus(LEASE))
+            .await?;
         Ok(fence.map(|fence| Claimed { slot, started_at: now, fence }))
     }
 
     /// Runs a claimed job and records the run.
     ///
     /// A run that was stopped is not finished: another replica resumes it.
-    pub(crate) async fn carry_out(
+    async fn carry_out(
         &self,
         job: Arc<dyn Job>,
         request: RunRequest,
@@ -194,7 +200,7 @@ impl Jobs {
         stopping: &CancellationToken,
     ) -> Result<RunOutcome, EngineError> {
         let Claimed { slot, fence, .. } = claimed;
-        let (name, is_cut) = (job.name(), Arc::new(AtomicBool::new(false)));
+        let (name, is_cut) = (job.plan().name, Arc::new(AtomicBool::new(false)));
         // In a separate task, so that a panic is recorded as a failed run.
         let body = {
             let (services, stopping) = (Arc::clone(&self.services), stopping.clone());
@@ -202,7 +208,7 @@ impl Jobs {
             let run = async move {
                 let lease = Lease {
                     services: &services,
-                    job: job.name(),
+                    job: job.plan().name,
                     fence,
                     request,
                     stopping: &stopping,

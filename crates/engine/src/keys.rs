@@ -1,4 +1,4 @@
-//! API keys: created by the operator for a tenant, or by a tenant for itself.
+//! API keys of a tenant.
 //!
 //! A credential with the scope `keys:admin` creates keys with at most its own
 //! scopes, stores and lifetime. A credential that is bound to stores sees only
@@ -8,27 +8,17 @@ use std::sync::Arc;
 
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
-use keepsake_index::{ApiKey, Audited, Idempotency, IssuedKey, KeyCreation, Scope};
+use keepsake_index::{ApiKey, Audited, Idempotency, KeyCreation, Scope};
 
 use crate::context::Context;
 use crate::cursor::{Query, parse_id};
-use crate::operator::check_text;
 use crate::stores::invalid;
+use crate::tenants::check_text;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 const MAX_STORES: usize = 1000;
 /// Keys read per query when some of them are filtered out.
 const READ_AT_ONCE: u32 = 100;
-
-#[derive(Debug, Clone)]
-pub struct NewKey {
-    pub tenant_id: TenantId,
-    pub name: String,
-    pub scopes: Vec<Scope>,
-    /// `None`: all stores of the tenant.
-    pub store_ids: Option<Vec<StoreId>>,
-    pub expires_at: Option<Timestamp>,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyDraft {
@@ -44,7 +34,7 @@ pub struct KeyDraft {
 
 #[derive(Debug, Clone)]
 pub struct MadeKey {
-    pub issued: IssuedKey,
+    pub key: ApiKey,
     /// `None` for a repeated call, because a secret is shown only once.
     pub secret: Option<ApiKeySecret>,
 }
@@ -66,7 +56,7 @@ impl KeyDraft {
         Ok(())
     }
 
-    pub(crate) fn of_tenant(mut self, tenant_id: TenantId) -> NewKey {
+    fn key(mut self, tenant_id: TenantId, api_key_id: ApiKeyId, created_at: Timestamp) -> ApiKey {
         let mut scopes = Vec::new();
         for scope in self.scopes {
             if !scopes.contains(&scope) {
@@ -77,7 +67,17 @@ impl KeyDraft {
             store_ids.sort_unstable();
             store_ids.dedup();
         }
-        NewKey { tenant_id, name: self.name, scopes, store_ids: self.store_ids, expires_at: self.expires_at }
+        ApiKey {
+            api_key_id,
+            tenant_id,
+            name: self.name,
+            scopes,
+            store_ids: self.store_ids,
+            created_at,
+            expires_at: self.expires_at,
+            last_used_at: None,
+            revoked_at: None,
+        }
     }
 }
 
@@ -104,55 +104,40 @@ impl ApiKeys {
         let audited = self.context.audited_by(principal);
         draft.check(audited.at)?;
         self.check_share(principal, &draft).await?;
-        let new = draft.of_tenant(principal.tenant_id);
-        let (keys, limit) = (self.clone(), principal.limits.api_keys_per_tenant);
-        self.context
-            .run_to_end(async move {
-                let made = keys.make(new, limit, idempotency.as_ref(), &audited).await;
-                // The tenant was deleted after the credential was checked.
-                made.map_err(|error| match error {
-                    EngineError::TenantNotFound => EngineError::Unauthenticated("the API key is unknown"),
-                    other => other,
-                })
-            })
-            .await
+        let (keys, principal) = (self.clone(), Arc::clone(principal));
+        let make = async move { keys.make(&principal, draft, idempotency.as_ref(), &audited).await };
+        self.context.run_to_end(make).await
     }
 
     #[tracing::instrument(name = "engine.api_key", level = "debug", skip_all)]
-    pub async fn get(&self, principal: &Principal, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
+    pub async fn get(&self, principal: &Principal, api_key_id: ApiKeyId) -> Result<ApiKey, EngineError> {
         principal.require(Scope::KeysAdmin)?;
         self.seen(principal, api_key_id).await
     }
 
     /// Newest first.
     #[tracing::instrument(name = "engine.api_keys", level = "debug", skip_all)]
-    pub async fn list(
-        &self,
-        principal: &Principal,
-        page: &PageRequest,
-    ) -> Result<Page<IssuedKey>, EngineError> {
+    pub async fn list(&self, principal: &Principal, page: &PageRequest) -> Result<Page<ApiKey>, EngineError> {
         principal.require(Scope::KeysAdmin)?;
-        if !principal.is_bound_to_stores() {
-            return self.of_tenant(principal.tenant_id, page).await;
-        }
-        // Few bound credentials create keys, so keys that they may not see are
-        // read and filtered out here.
         let (limit, tenant_id) = (page.limit(false)?, principal.tenant_id);
-        let identity = keys_of(tenant_id);
+        let identity = Query::of(&[b"api_keys", tenant_id.uuid().as_bytes()]);
         let cursors = &self.context.cursors;
         let before = cursors.after(identity, page, parse_id).await?;
         let mut before = before.map(ApiKeyId::from_uuid);
+        // Few bound credentials create keys, so keys that they may not see are read and
+        // filtered out here. One more item shows whether there is another page.
+        let wanted = if principal.is_bound_to_stores() { READ_AT_ONCE } else { limit + 1 };
         let mut seen = Vec::new();
         while seen.len() <= limit as usize {
-            let read = self.context.index.keys.list(tenant_id, before, READ_AT_ONCE).await?;
-            before = read.last().map(|issued| issued.key.api_key_id);
-            let is_last = read.len() < READ_AT_ONCE as usize;
-            seen.extend(read.into_iter().filter(|issued| sees(principal, issued)));
+            let read = self.context.index.keys.list(tenant_id, before, wanted).await?;
+            before = read.last().map(|key| key.api_key_id);
+            let is_last = read.len() < wanted as usize;
+            seen.extend(read.into_iter().filter(|key| sees(principal, key)));
             if is_last {
                 break;
             }
         }
-        cursors.page(identity, seen, limit, key_position).await
+        cursors.page(identity, seen, limit, |key| key.api_key_id.uuid().as_bytes().to_vec()).await
     }
 
     /// Revokes a key of the credential's tenant, possibly the credential's own
@@ -164,23 +149,17 @@ impl ApiKeys {
         &self,
         principal: &Arc<Principal>,
         api_key_id: ApiKeyId,
-    ) -> Result<IssuedKey, EngineError> {
+    ) -> Result<ApiKey, EngineError> {
         principal.require(Scope::KeysAdmin)?;
         let audited = self.context.audited_by(principal);
         self.seen(principal, api_key_id).await?;
-        let (keys, tenant_id) = (self.clone(), principal.tenant_id);
-        self.context.run_to_end(async move { keys.revoke_now(tenant_id, api_key_id, &audited).await }).await
-    }
-
-    pub(crate) async fn revoke_now(
-        &self,
-        tenant_id: TenantId,
-        api_key_id: ApiKeyId,
-        audited: &Audited,
-    ) -> Result<IssuedKey, EngineError> {
-        let keys = &self.context.index.keys;
-        let revoked = keys.revoke(tenant_id, api_key_id, audited).await?;
-        revoked.ok_or(EngineError::KeyNotFound)
+        let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
+        self.context
+            .run_to_end(async move {
+                let revoked = context.index.keys.revoke(tenant_id, api_key_id, &audited).await?;
+                revoked.ok_or(EngineError::KeyNotFound)
+            })
+            .await
     }
 
     /// Checks that a new key gets no more than its creating credential has.
@@ -197,11 +176,14 @@ impl ApiKeys {
         for store_id in draft.store_ids.iter().flatten() {
             principal.require_store(*store_id)?;
         }
-        self.check_stores(principal.tenant_id, draft.store_ids.as_deref()).await?;
+        for store_id in draft.store_ids.iter().flatten() {
+            let found = self.context.index.stores.find(principal.tenant_id, *store_id).await?;
+            found.ok_or(EngineError::StoreNotFound)?;
+        }
         // Only API keys are checked: a token expires within minutes anyway.
-        if let Actor::ApiKey(own) = principal.actor {
-            let own = self.find(principal.tenant_id, own).await?;
-            if let Some(own_end) = own.key.expires_at
+        if let Some(Actor::ApiKey(own)) = principal.actor() {
+            let own = self.find(principal.tenant_id, *own).await?;
+            if let Some(own_end) = own.expires_at
                 && draft.expires_at.is_none_or(|expires_at| expires_at > own_end)
             {
                 let rule = format!("must not be after that of this credential, {}", own_end.to_rfc3339());
@@ -211,96 +193,48 @@ impl ApiKeys {
         Ok(())
     }
 
-    pub(crate) async fn check_stores(
+    async fn make(
         &self,
-        tenant_id: TenantId,
-        store_ids: Option<&[StoreId]>,
-    ) -> Result<(), EngineError> {
-        for store_id in store_ids.into_iter().flatten() {
-            let found = self.context.index.stores.find(tenant_id, *store_id).await?;
-            found.ok_or(EngineError::StoreNotFound)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn make(
-        &self,
-        new: NewKey,
-        keys_limit: u64,
+        principal: &Principal,
+        draft: KeyDraft,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
     ) -> Result<MadeKey, EngineError> {
         let secret = ApiKeySecret::from_random(self.context.ids.secret());
-        let key = ApiKey {
-            api_key_id: ApiKeyId::from_uuid(self.context.ids.uuid(audited.at)),
-            tenant_id: new.tenant_id,
-            name: new.name,
-            scopes: new.scopes,
-            store_ids: new.store_ids,
-            created_at: audited.at,
-            expires_at: new.expires_at,
-        };
+        let api_key_id = ApiKeyId::from_uuid(self.context.ids.uuid(audited.at));
+        let key = draft.key(principal.tenant_id, api_key_id, audited.at);
+        let limit = principal.limits.api_keys_per_tenant;
         let index = &self.context.index;
-        match index.keys.create(&key, &secret.sha256(), keys_limit, idempotency, audited).await? {
-            KeyCreation::Created => Ok(MadeKey {
-                issued: IssuedKey { key, last_used_at: None, revoked_at: None },
-                secret: Some(secret),
-            }),
+        match index.keys.create(&key, &secret.sha256(), limit, idempotency, audited).await? {
+            KeyCreation::Created => Ok(MadeKey { key, secret: Some(secret) }),
             KeyCreation::Replayed { api_key_id } => {
-                Ok(MadeKey { issued: self.find(new.tenant_id, api_key_id).await?, secret: None })
+                Ok(MadeKey { key: self.find(principal.tenant_id, api_key_id).await?, secret: None })
             }
             KeyCreation::KeyReused => Err(EngineError::KeyReused),
-            KeyCreation::OverQuota(refusal) => Err(self.context.over_quota(refusal)),
+            KeyCreation::OverLimit(refusal) => Err(self.context.over_limit(refusal)),
             KeyCreation::MakerRevoked => {
                 Err(EngineError::Unauthenticated("the API key has been revoked, or its time is over"))
             }
-            KeyCreation::NoTenant => Err(EngineError::TenantNotFound),
+            KeyCreation::NoTenant => Err(principal.tenant_is_gone()),
         }
     }
 
-    pub(crate) async fn find(
-        &self,
-        tenant_id: TenantId,
-        api_key_id: ApiKeyId,
-    ) -> Result<IssuedKey, EngineError> {
+    async fn find(&self, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<ApiKey, EngineError> {
         let found = self.context.index.keys.find(tenant_id, api_key_id).await?;
         found.ok_or(EngineError::KeyNotFound)
     }
 
     /// Finds a key if the credential may see it.
-    async fn seen(&self, principal: &Principal, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
-        let issued = self.find(principal.tenant_id, api_key_id).await?;
-        if sees(principal, &issued) { Ok(issued) } else { Err(EngineError::KeyNotFound) }
+    async fn seen(&self, principal: &Principal, api_key_id: ApiKeyId) -> Result<ApiKey, EngineError> {
+        let key = self.find(principal.tenant_id, api_key_id).await?;
+        if sees(principal, &key) { Ok(key) } else { Err(EngineError::KeyNotFound) }
     }
-
-    pub(crate) async fn of_tenant(
-        &self,
-        tenant_id: TenantId,
-        request: &PageRequest,
-    ) -> Result<Page<IssuedKey>, EngineError> {
-        let limit = request.limit(false)?;
-        let identity = keys_of(tenant_id);
-        let cursors = &self.context.cursors;
-        let before = cursors.after(identity, request, parse_id).await?;
-        let before = before.map(ApiKeyId::from_uuid);
-        // One more item shows whether there is another page.
-        let items = self.context.index.keys.list(tenant_id, before, limit + 1).await?;
-        cursors.page(identity, items, limit, key_position).await
-    }
-}
-
-fn keys_of(tenant_id: TenantId) -> Query {
-    Query::of(&[b"api_keys", tenant_id.uuid().as_bytes()])
-}
-
-fn key_position(issued: &IssuedKey) -> Vec<u8> {
-    issued.key.api_key_id.uuid().as_bytes().to_vec()
 }
 
 /// Whether a credential may see a key. A credential that is bound to stores
 /// sees only keys bound to a subset of its stores.
-fn sees(principal: &Principal, issued: &IssuedKey) -> bool {
+fn sees(principal: &Principal, key: &ApiKey) -> bool {
     let is_seen = |store_id: &StoreId| principal.require_store(*store_id).is_ok();
-    let of_key = issued.key.store_ids.as_ref();
+    let of_key = key.store_ids.as_ref();
     !principal.is_bound_to_stores() || of_key.is_some_and(|stores| stores.iter().all(is_seen))
 }

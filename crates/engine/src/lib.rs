@@ -10,6 +10,7 @@
 //! a separate task: when the client disconnects, only the answer is lost.
 
 mod access;
+mod activity;
 mod audit;
 mod auth;
 mod blob_move;
@@ -21,27 +22,30 @@ mod context;
 mod cursor;
 mod erasures;
 mod error;
+mod exports;
 mod fair;
 mod health;
 mod idempotency;
 mod index_blobs;
 pub mod jobs;
-mod key_use;
 mod keys;
 mod memories;
 mod mounts;
-mod operator;
+mod principal;
 mod prompts;
 mod replica;
+mod runner;
 mod search;
 mod secrets;
 mod sessions;
 mod shares;
 mod sign_ins;
 mod stores;
+mod tenants;
 mod tokens;
 mod tool;
 mod usage;
+mod use_log;
 mod verify;
 mod versions;
 mod watch;
@@ -64,23 +68,22 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use access::AccessTimes;
+use activity::Activity;
 use auth::sessions::AttachedStores;
 pub use content::ContentLoss;
 use content::Contents;
 use context::Context;
 use cursor::Cursors;
-use erasures::Eraser;
-use jobs::{JobServices, Jobs};
-use key_use::KeyUses;
-use operator::Operated;
+use jobs::{Eraser, JobServices, Jobs};
 use search::Indexer;
 use secrets::Secrets;
-use sessions::{Activity, PAGES_AT_ONCE, PAGES_PER_TENANT};
-use tool::ToolChanges;
+use sessions::{PAGES_AT_ONCE, PAGES_PER_TENANT};
+use tool::{ToolChanges, ToolServices};
+use use_log::KeyUses;
 use write::Writer;
 
-pub use audit::{Audit, AuditQuery};
-pub use auth::{Auth, Principal};
+pub use audit::Audit;
+pub use auth::Auth;
 pub use blob_move::{BlobMove, MoveError, MoveFence, Moved};
 pub use changes::{ChangePlace, Changes, FollowedStore, NoPlace, StoreChanges};
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
@@ -88,37 +91,38 @@ pub use compute::Computations;
 pub use cursor::{Page, PageRequest};
 pub use erasures::{ErasureRequest, Erasures};
 pub use error::EngineError;
+pub use exports::{Export, ExportForm, Exports};
 pub use fair::{FairSlot, FairSlots};
 pub use health::{Health, Readiness, StoreHealth};
 pub use idempotency::IdempotentCalls;
 pub use index_blobs::IndexBlobs;
+pub use jobs::{JobState, ManualJobs};
 pub use keepsake_index::ExpiresAt;
 pub use keepsake_tokens::{OpenIdError, Returned, SignInIssuer};
-pub use keys::{ApiKeys, KeyDraft, MadeKey, NewKey};
+pub use keys::{ApiKeys, KeyDraft, MadeKey};
 pub use memories::{
-    BatchStatus, HistoryPart, ImportedRedaction, ImportedVersion, MAX_OPERATIONS, MAX_VERSIONS, Memories,
-    MemoryBatch, MemoryEdit, MemoryOperation, MemoryQuery, NewMemory, OnTaken, OperationResult, Precondition,
-    Receipt, Restoration, ShownItem, ShownMemory, View,
+    BatchStatus, CreatePrecondition, HistoryPart, ImportedRedaction, ImportedVersion, MAX_OPERATIONS,
+    MAX_VERSIONS, Memories, MemoryBatch, MemoryEdit, MemoryOperation, MemoryQuery, NewMemory,
+    OperationResult, Precondition, Receipt, Restoration, ShownItem, ShownMemory, View,
 };
 pub use mounts::{Mounted, Mounts};
-pub use operator::{
-    JobState, ManualJobs, NewTenant, Operator, TenantEdit, TenantKeys, TenantQuery, Tenants, UsageReport,
-    limits_of,
-};
-pub use prompts::{PromptOptions, Prompts, mount_path, system_prompt};
+pub use principal::Principal;
+pub use prompts::{PromptOptions, Prompts, system_prompt};
 pub use replica::Replica;
+pub use runner::Runner;
 pub use search::{Search, SearchHit, SearchQuery};
 pub use sessions::{
-    AttachmentDraft, AttachmentEdit, Attachments, EventQuery, FollowedSession, MadeSession, SessionDraft,
-    SessionEdit, SessionEvents, SessionQuery, Sessions,
+    AttachmentDraft, AttachmentEdit, Attachments, FollowedSession, MadeSession, SessionDraft, SessionEdit,
+    SessionEvents, Sessions,
 };
 pub use shares::{FairShares, Share};
 pub use sign_ins::{AtIssuer, Audience, IssuerPage, IssuerSignInError, SIGN_IN_LIFE, SignIns, SignedIn};
-pub use stores::{StoreDraft, StoreEdit, StoreQuery, Stores};
+pub use stores::{StoreDraft, StoreEdit, Stores};
+pub use tenants::{NewTenant, Tenants, limits_of};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{AgentTools, MEMORY_TOOL, MemoryTool, ToolAnswer, ToolCall, Tools, is_tool};
 pub use usage::{MemoryUse, StoreUsageReport, TenantUsageReport, Usage};
-pub use verify::{Problem, Progress, Verification, Verifier};
+pub use verify::{Problem, Verification, Verifier};
 pub use versions::{RedactedVersion, ShownVersion, VersionQuery, Versions};
 pub use work::{Held, holding};
 
@@ -185,8 +189,7 @@ pub struct Services {
     pub memories: Memories,
     /// Slots for archives that clients send: one for each tenant.
     pub archive_slots: FairSlots,
-    /// Slots for the steps of archives that clients receive: one for each tenant.
-    pub export_slots: FairSlots,
+    pub exports: Exports,
     /// Slots for pages of the console while they are made.
     pub page_slots: FairSlots,
     pub computations: Computations,
@@ -207,10 +210,9 @@ pub struct Services {
     pub tokens: Tokens,
     pub sign_ins: SignIns,
     pub calls: IdempotentCalls,
-    /// The operations of the operator, audited as commands with access to the
-    /// database; see [`Operator::with_token`].
-    pub operator: Operator,
+    pub tenants: Tenants,
     pub jobs: Jobs,
+    pub manual_jobs: ManualJobs,
     pub replica: Replica,
     pub health: Health,
     pub verifier: Verifier,
@@ -266,7 +268,7 @@ impl Engine {
         let writer = Arc::new(Writer::new(shared(), Arc::clone(&contents)));
         let activity = Arc::new(Activity::new(shared()));
         let access = AccessTimes::new(shared(), Arc::clone(&activity));
-        let key_uses = Arc::new(KeyUses::new(shared()));
+        let key_uses = Arc::new(KeyUses::default());
         let attached = Arc::new(AttachedStores::new(shared()));
         let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
         let pages = Arc::new(FairSlots::new(PAGES_AT_ONCE, PAGES_PER_TENANT));
@@ -310,23 +312,13 @@ impl Engine {
             access.clone(),
             calls.clone(),
         );
-        let memory_tool = MemoryTool::new(
-            shared(),
-            Arc::clone(&contents),
-            access.clone(),
-            stores.clone(),
-            tool_changes.clone(),
-        );
-        let agent_tools = AgentTools::new(
-            shared(),
-            Arc::clone(&contents),
-            access.clone(),
-            stores.clone(),
-            search.clone(),
-            tool_changes,
-        );
-        let keys = ApiKeys::new(shared());
-        let audit = Audit::new(shared());
+        let tool_services = ToolServices {
+            context: shared(),
+            contents: Arc::clone(&contents),
+            access: access.clone(),
+            stores: stores.clone(),
+            changes: tool_changes,
+        };
         let jobs = Jobs::new(JobServices {
             context: shared(),
             eraser: eraser.clone(),
@@ -336,27 +328,20 @@ impl Engine {
             request_deadline: options.request_deadline,
             audit_retention: options.audit_retention,
         });
-        let operated = Operated {
-            stores: stores.clone(),
-            keys: keys.clone(),
-            audit: audit.clone(),
-            tokens: tokens.clone(),
-            jobs: jobs.clone(),
-            stopping: stopping.clone(),
-        };
         Self(Arc::new(Services {
             memories: Memories::new(shared(), Arc::clone(&contents), writer, access.clone(), pages),
             archive_slots: FairSlots::new(cores.max(2), 1),
-            export_slots: FairSlots::new(cores.max(2), 1),
+            exports: Exports::new(shared(), Arc::clone(&contents), Arc::new(FairSlots::new(cores.max(2), 1))),
             page_slots: FairSlots::new(cores * PAGES_PER_CORE, cores / 2),
             computations: context.computations.clone(),
             versions: Versions::new(shared(), contents),
             changes: Changes::new(shared()),
-            tools: Tools::new(memory_tool, agent_tools, stores.clone(), events.clone()),
+            tools: Tools::new(tool_services, search.clone(), events.clone()),
             attachments: Attachments::new(shared(), sessions.clone()),
             usage: Usage::new(shared(), stores.clone(), access),
             erasures: Erasures::new(shared(), activity, eraser),
-            operator: Operator::new(shared(), operated),
+            manual_jobs: ManualJobs::new(jobs.clone(), stopping.clone()),
+            tenants: Tenants::new(shared()),
             health: Health::new(shared(), replica.clone()),
             verifier: Verifier::new(shared()),
             stores,
@@ -364,8 +349,8 @@ impl Engine {
             prompts: Prompts::new(shared()),
             sessions,
             events,
-            keys,
-            audit,
+            keys: ApiKeys::new(shared()),
+            audit: Audit::new(shared()),
             auth,
             tokens,
             sign_ins,

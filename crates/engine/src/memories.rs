@@ -5,15 +5,16 @@ mod answer;
 mod batch;
 mod decisions;
 mod import;
+mod precondition;
 mod reader;
 mod receipt;
 mod requests;
 
 use std::sync::Arc;
 
-use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, StoreId, VersionId};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, VersionId};
 use keepsake_index::{
-    Depth, ExpiryChange, FoundMemory, Idempotency, MemoryItem, MemoryListing, MemoryTarget, Scope, Target,
+    Depth, FoundMemory, Idempotency, MemoryItem, MemoryListing, MemoryTarget, Scope, Target,
 };
 
 use crate::access::AccessTimes;
@@ -28,15 +29,16 @@ use answer::Answer;
 use decisions::{Creation, Restored, Update, Updated};
 use reader::Reader;
 use receipt::{Sent, conceal_refusal, conceal_write};
-use requests::{parse_content, parse_path, parse_update, require_write};
+use requests::{parse_content, parse_expiry, parse_path, parse_update, require_write};
 
 pub use batch::{BatchStatus, MAX_OPERATIONS, MemoryBatch, MemoryOperation, OperationResult};
 pub use import::{HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
+pub use precondition::{CreatePrecondition, Precondition};
 pub use reader::{ShownItem, ShownMemory, View};
 pub use receipt::Receipt;
 pub(crate) use receipt::conceal_outcome;
 pub(crate) use requests::parse_prefix;
-pub use requests::{MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, Restoration};
+pub use requests::{MemoryEdit, MemoryQuery, NewMemory, Restoration};
 
 /// Maximum bytes of content of one page; a single memory may exceed it.
 const PAGE_CONTENT_BYTES: u64 = 1 << 20;
@@ -181,23 +183,15 @@ impl Memories {
         new: NewMemory,
     ) -> Result<ShownMemory, EngineError> {
         require_write(principal, store_id, new.view)?;
-        let path = parse_path(&new.path)?;
-        let content = parse_content(principal, new.content)?;
-        let sent = Sent {
-            is_creation: new.on_taken != OnTaken::Replace,
-            path: Some(path.clone()),
-            content: Some(content.hash()),
-            pinned: new.pinned,
-            expires_at: new.expires_at,
-        };
         let creation = Creation {
-            path,
-            content,
-            expiry: ExpiryChange { is_pinned: new.pinned, expires_at: new.expires_at },
-            on_taken: new.on_taken,
+            on_taken: new.on_taken(),
+            expiry: parse_expiry(new.pinned, new.expires_at.as_deref())?,
+            path: parse_path(&new.path)?,
+            content: parse_content(principal, new.content)?,
             expected: None,
             now: self.context.now(),
         };
+        let sent = Sent::by_creation(&creation);
         let outcome = self.write(principal, store_id, creation, new.idempotency, new.view);
         conceal_write(principal, outcome.await, &sent, self.context.now())
     }
@@ -215,16 +209,10 @@ impl Memories {
     ) -> Result<ShownMemory, EngineError> {
         require_write(principal, store_id, edit.view)?;
         let (view, idempotency) = (edit.view, edit.idempotency);
-        let expiry = ExpiryChange { is_pinned: edit.pinned, expires_at: edit.expires_at };
+        let expiry = parse_expiry(edit.pinned, edit.expires_at.as_deref())?;
         let (path, now) = (edit.path.as_deref(), self.context.now());
         let update = parse_update(principal, edit.content, path, expiry, edit.precondition, now)?;
-        let sent = Sent {
-            is_creation: false,
-            path: update.path.clone(),
-            content: update.content.as_ref().map(Content::hash),
-            pinned: edit.pinned,
-            expires_at: edit.expires_at,
-        };
+        let sent = Sent::by_update(&update);
         let outcome = self.write(principal, store_id, Updated(memory_id, update), idempotency, view);
         conceal_write(principal, outcome.await, &sent, self.context.now())
     }

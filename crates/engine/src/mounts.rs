@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use keepsake_core::tool::{ToolPath, ToolRoot};
 use keepsake_core::{SessionId, StoreId};
+use keepsake_index::{Access, Session};
 
-use crate::{EngineError, Principal};
+use crate::EngineError;
 
 #[derive(Debug, Clone)]
 pub struct Mounts {
@@ -76,15 +77,56 @@ impl Mounts {
         self.stores.get(path.mount().unwrap_or_default()).copied()
     }
 
-    /// The same mounts with the permissions of a credential that must see all of the
-    /// stores. A session's token may write only what its session may write, no matter how
-    /// the store was mounted.
-    pub(crate) fn seen_by(self, principal: &Principal) -> Result<Self, EngineError> {
+    /// The same mounts, each limited by `limit`.
+    pub(crate) fn each(
+        self,
+        limit: impl Fn(&mut Mounted) -> Result<(), EngineError>,
+    ) -> Result<Self, EngineError> {
         let mut stores = self.stores.to_vec();
-        for store in &mut stores {
-            principal.require_store(store.store_id)?;
-            store.is_read_only |= principal.is_read_only(store.store_id);
-        }
+        stores.iter_mut().try_for_each(limit)?;
         Ok(Self { stores: stores.into(), ..self })
+    }
+}
+
+/// A session that has not ended, and its stores.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) session_id: SessionId,
+    pub(crate) store_ids: Vec<StoreId>,
+    pub(crate) mounts: Mounts,
+}
+
+impl From<&Session> for Attached {
+    fn from(session: &Session) -> Self {
+        let attachments = session.attachments.iter();
+        let mounts = attachments.map(|attachment| {
+            let mounted = Mounted {
+                store_id: attachment.store_id,
+                is_read_only: attachment.access == Access::ReadOnly,
+            };
+            (attachment.slug.clone(), mounted)
+        });
+        Self::new(session.session_id, mounts)
+    }
+}
+
+impl Attached {
+    fn new(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mounted)>) -> Self {
+        let mounts = Mounts::of_session(session_id, mounts);
+        Self { session_id, store_ids: mounts.iter().map(|(_, mounted)| mounted.store_id).collect(), mounts }
+    }
+
+    /// The same session limited to some stores, or to reading.
+    pub(crate) fn narrowed(self: Arc<Self>, only: Option<&[StoreId]>, may_write: bool) -> Arc<Self> {
+        if only.is_none() && may_write {
+            return self;
+        }
+        let is_granted = |mounted: &Mounted| only.is_none_or(|only| only.contains(&mounted.store_id));
+        let mounts = self.mounts.iter().filter(|(_, mounted)| is_granted(mounted));
+        let mounts = mounts.map(|(slug, mounted)| {
+            let mounted = Mounted { is_read_only: mounted.is_read_only || !may_write, ..mounted };
+            (slug.unwrap_or_default().to_owned(), mounted)
+        });
+        Arc::new(Self::new(self.session_id, mounts))
     }
 }

@@ -7,18 +7,13 @@ use std::sync::Arc;
 
 use keepsake_core::tool::{MAX_TOPIC_BYTES, ProtocolOptions, Quoted, protocol_text};
 use keepsake_core::{DirPath, StoreId};
-use keepsake_index::{Access, Attachment, Depth, MemoryItem, MemoryListing, Scope, Session};
+use keepsake_index::{Access, Depth, MemoryItem, MemoryListing, Scope, Session};
 
 use crate::context::Context;
 use crate::{EngineError, Mounts, Principal};
 
 /// Maximum number of files in an index of files, of all stores together.
 const MAX_FILES: usize = 200;
-
-/// The path of a store for an agent with a file system.
-pub fn mount_path(attachment: &Attachment) -> String {
-    format!("/mnt/memory/{}", attachment.slug)
-}
 
 /// Explains the quotes to the model. Every key with `memory:write` can change
 /// the name and description of a store, which the agents of other users see.
@@ -195,7 +190,7 @@ pub fn system_prompt(session: &Session, options: &PromptOptions) -> String {
             text,
             "\n\n/memories/{} (in a file system: {})\nAccess: {access}\nName: {}",
             attachment.slug,
-            mount_path(attachment),
+            attachment.mount_path(),
             Quoted(&attachment.name),
         );
         if !attachment.description.is_empty() {

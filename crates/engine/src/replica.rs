@@ -10,19 +10,25 @@
 //! Once a replica finds that `keepsake blobs move` removes originals, it sends no
 //! heartbeat, runs no job and refuses credentials until it is started again.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use keepsake_core::Timestamp;
-use keepsake_index::{FORGOTTEN_AFTER, IndexError, LIVES_FOR};
+use keepsake_index::{FORGOTTEN_AFTER, Index, IndexError, LIVES_FOR};
+use parking_lot::Mutex;
 
 use crate::EngineError;
 use crate::access::{AccessTimes, FLUSH_TIMEOUT, within};
-use crate::blob_move::is_fence_up;
+use crate::activity::Activity;
 use crate::context::Context;
-use crate::key_use::KeyUses;
-use crate::sessions::Activity;
+use crate::use_log::KeyUses;
+
+/// The name of the lease of `keepsake blobs move`, among the leases of the jobs.
+pub(crate) const MOVE: &str = "move-blobs";
+/// How long that lease lasts after each check. A move that was killed keeps servers from
+/// starting, and moves from continuing, until the lease ends.
+pub(crate) const MOVE_LEASE: Duration = Duration::from_mins(2);
 
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time limit of a heartbeat that a request waits for.
@@ -52,12 +58,6 @@ struct State {
     gateways: AtomicU32,
 }
 
-impl State {
-    fn heartbeat_at(&self) -> MutexGuard<'_, Option<(Timestamp, Instant)>> {
-        self.heartbeat_at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Replica {
     pub(crate) fn new(
         context: Arc<Context>,
@@ -83,7 +83,7 @@ impl Replica {
         within(HEARTBEAT_TIMEOUT, self.heartbeat()).await?;
         let written = written?;
         // Written last, because no expiry depends on the use of API keys.
-        within(FLUSH_TIMEOUT, self.key_uses.write()).await?;
+        within(FLUSH_TIMEOUT, self.write_key_uses()).await?;
         if let Err(error) = within(FLUSH_TIMEOUT, self.activity.write_events()).await {
             tracing::warn!(error = %error, "engine.write_events failed; tried again at the next tick");
         }
@@ -96,6 +96,15 @@ impl Replica {
             }
         }
         Ok(written)
+    }
+
+    async fn write_key_uses(&self) -> Result<(), IndexError> {
+        let mut uses = self.key_uses.take(&*self.context.clock);
+        while let Some(batch) = uses.batch() {
+            self.context.index.access_times.flush_keys(batch).await?;
+            uses.note_written();
+        }
+        Ok(())
     }
 
     /// Records that this replica is alive, and up to which time its reads are written.
@@ -116,7 +125,7 @@ impl Replica {
         if self.look_for_fence(now).await? {
             return Ok(());
         }
-        let mut heartbeat_at = self.state.heartbeat_at();
+        let mut heartbeat_at = self.state.heartbeat_at.lock();
         if heartbeat_at.is_none_or(|(_, before)| before < sent_at) {
             *heartbeat_at = Some((now, sent_at));
         }
@@ -158,7 +167,7 @@ impl Replica {
         if self.is_fenced_off() {
             return true;
         }
-        let Some((at, sent_at)) = *self.state.heartbeat_at() else {
+        let Some((at, sent_at)) = *self.state.heartbeat_at.lock() else {
             return true;
         };
         let now = self.context.now();
@@ -170,7 +179,7 @@ impl Replica {
 
     /// The time since this replica last wrote its reads and sent its heartbeat.
     pub(crate) fn upkeep_age(&self) -> Duration {
-        let heartbeat_at = self.state.heartbeat_at().map(|(_, sent_at)| sent_at.elapsed());
+        let heartbeat_at = self.state.heartbeat_at.lock().map(|(_, sent_at)| sent_at.elapsed());
         self.access.lag().max(heartbeat_at.unwrap_or_default())
     }
 
@@ -207,29 +216,30 @@ impl Replica {
         self.state.gateways.load(Ordering::Relaxed).max(1)
     }
 
-    /// After an error the previous count stays.
-    pub async fn count_gateways(&self) -> Result<(), IndexError> {
+    /// Counts the live gateways. After an error, which is logged, the previous count stays.
+    pub(crate) async fn count_gateways(&self) {
         let (replicas, now) = (&self.context.index.replicas, self.context.now());
-        let counted = replicas.live_gateways(now).await?;
-        let before = self.state.gateways.swap(counted, Ordering::Relaxed);
-        if before != counted {
-            tracing::info!(gateways = counted, "engine.count_gateways: each takes its share of a rate");
+        match replicas.live_gateways(now).await {
+            Ok(counted) => {
+                let before = self.state.gateways.swap(counted, Ordering::Relaxed);
+                if before != counted {
+                    tracing::info!(
+                        gateways = counted,
+                        "engine.count_gateways: each takes its share of a rate"
+                    );
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = %error, "engine.count_gateways failed; tried again at the next tick");
+            }
         }
-        Ok(())
     }
 
     pub(crate) async fn announce(&self) {
         if let Err(error) = self.flush().await {
             tracing::warn!(error = %error, "engine.announce failed; tried again at the next tick");
         }
-        self.recount().await;
-    }
-
-    /// Like [`Self::count_gateways`], for a schedule: logs errors.
-    pub(crate) async fn recount(&self) {
-        if let Err(error) = self.count_gateways().await {
-            tracing::warn!(error = %error, "engine.count_gateways failed; tried again at the next tick");
-        }
+        self.count_gateways().await;
     }
 
     /// Marks this replica as gone, so that others no longer wait for its access
@@ -238,4 +248,11 @@ impl Replica {
         self.flush().await?;
         self.context.index.replicas.retire(self.context.replica).await
     }
+}
+
+/// Whether a move keeps servers from starting.
+async fn is_fence_up(index: &Index, now: Timestamp) -> Result<bool, IndexError> {
+    // On SQLite, this process has the file's lock: a lease there belongs to a move that
+    // was killed.
+    Ok(index.is_shared() && index.job_runs.is_claimed(MOVE, now, MOVE_LEASE).await?)
 }

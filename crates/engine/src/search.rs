@@ -11,7 +11,6 @@
 mod cache;
 mod indexer;
 mod lru;
-mod rows;
 mod store;
 
 use std::cmp::Ordering;
@@ -19,12 +18,15 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use keepsake_core::schemas::MemorySearchHitType;
 use keepsake_core::{
     BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
 };
 use keepsake_index::Scope;
 use keepsake_search::{Marker, Snippet};
 use keepsake_telemetry::Cache as Looked;
+use serde::Serialize;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::access::AccessTimes;
@@ -37,7 +39,6 @@ use crate::{EngineError, Page, PageRequest, Principal};
 
 use cache::Cache;
 pub(crate) use indexer::Indexer;
-pub(crate) use rows::{search_row, search_rows};
 use store::SearchedStore;
 
 const DEFAULT_LIMIT: u64 = 10;
@@ -60,20 +61,26 @@ pub struct SearchQuery {
     pub page: PageRequest,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+/// A memory that matches the query.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = MemorySearchHit)]
 pub struct SearchHit {
+    #[schema(inline)]
+    pub r#type: MemorySearchHitType,
+    #[serde(rename = "memory_store_id")]
     pub store_id: StoreId,
     pub memory_id: MemoryId,
     pub path: MemoryPath,
-    /// Higher is better; comparable within one search.
+    /// Higher is better; comparable only within one response.
     pub score: f64,
-    /// The line where the snippet begins, counted from 1.
+    /// The line in which the snippet begins, counted from 1.
     pub line: usize,
-    /// A passage with the matches between `⟦` and `⟧`.
+    /// The most relevant passage, with `⟦` and `⟧` around matches. Such
+    /// brackets of the content itself are omitted.
     pub snippet: String,
-    pub updated_at: Timestamp,
-    /// SHA-256 of the content that the snippet is from.
+    /// The hash of the content of the snippet.
     pub content_sha256: ContentHash,
+    pub updated_at: Timestamp,
 }
 
 /// A hit of one store, before its content is read.
@@ -441,10 +448,7 @@ impl Search {
                 match content {
                     Ok(content) => Ok(content.map(|content| (candidate, Ok(content)))),
                     // The loss is already logged; the hit names it.
-                    Err(error) => match ContentLoss::of(&error) {
-                        Some(loss) => Ok(Some((candidate, Err(loss)))),
-                        None => Err(error),
-                    },
+                    Err(error) => ContentLoss::of(error).map(|loss| Some((candidate, Err(loss)))),
                 }
             })
             .buffered(FETCHES_AT_ONCE)
@@ -471,6 +475,7 @@ impl Search {
         let mut hits = Vec::with_capacity(shown.len());
         for (candidate, Snippet { line, text }, _) in shown {
             hits.push(SearchHit {
+                r#type: MemorySearchHitType,
                 store_id: candidate.store_id,
                 memory_id: candidate.memory_id,
                 path: candidate.path,

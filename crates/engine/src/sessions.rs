@@ -8,7 +8,6 @@
 //! `memory:read`. Attachments are looked up and cached as keys are, so a change
 //! or the end of a session takes effect on every replica within five seconds.
 
-mod activity;
 mod agent;
 mod attachments;
 mod draft;
@@ -18,27 +17,27 @@ mod follow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::{Actor, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, SessionId, StoreId, Timestamp};
 use keepsake_index::{
     Access, Attachment, AttachmentRefusal, AuditAction, AuditObject, Detail, Idempotency, MAX_ATTACHMENTS,
-    Scope, Session, SessionChange, SessionCreation, SessionLimits, SessionListing, SessionRefusal,
-    SessionUpdate, sees_session_of,
+    Scope, Session, SessionChange, SessionCreation, SessionFilter, SessionLimits, SessionListing,
+    SessionRefusal, SessionUpdate, sees_session_of,
 };
 use keepsake_tokens::{MAX_LIFE, TokenError};
 
+use crate::activity::Activity;
 use crate::auth::sessions::AttachedStores;
 use crate::auth::tokens::SESSION_SCOPES;
 use crate::context::Context;
-use crate::cursor::{Query, parse_time_and_id, time_and_id, time_text};
+use crate::cursor::{Query, parse_time_and_id, time_and_id};
 use crate::fair::FairSlots;
-use crate::stores::{METADATA_PAIRS, check_pairs, invalid};
+use crate::stores::{check_pairs, invalid};
 use crate::work::charge;
 use crate::{EngineError, Mounts, NewToken, Page, PageRequest, Principal, Tokens};
 
-pub(crate) use activity::Activity;
 pub use attachments::{AttachmentDraft, AttachmentEdit, Attachments};
 pub use draft::{SessionDraft, SessionEdit};
-pub use events::{EventQuery, SessionEvents};
+pub use events::SessionEvents;
 pub use follow::FollowedSession;
 
 /// Lifetime of a session's token, unless its issuing key expires earlier.
@@ -59,43 +58,6 @@ pub struct MadeSession {
     pub session: Session,
     /// A token for this session only; shown only once.
     pub token: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SessionQuery {
-    /// Inclusive.
-    pub created_from: Option<Timestamp>,
-    /// Inclusive.
-    pub created_to: Option<Timestamp>,
-    /// Only sessions with this store attached.
-    pub store_id: Option<StoreId>,
-    pub agent_id: Option<String>,
-    pub agent_version: Option<i64>,
-    /// Whether active sessions are listed.
-    pub live: bool,
-    /// Whether archived sessions are listed.
-    pub archived: bool,
-    /// Whether the oldest session comes first.
-    pub oldest_first: bool,
-    pub page: PageRequest,
-}
-
-impl SessionQuery {
-    fn identity(&self, tenant_id: TenantId) -> Query {
-        let store = self.store_id.map(|store_id| store_id.to_string());
-        let version = self.agent_version.map(|version| version.to_string());
-        Query::of(&[
-            b"sessions",
-            tenant_id.uuid().as_bytes(),
-            time_text(self.created_from).as_bytes(),
-            time_text(self.created_to).as_bytes(),
-            store.unwrap_or_default().as_bytes(),
-            &[u8::from(self.agent_id.is_some())],
-            self.agent_id.as_deref().unwrap_or_default().as_bytes(),
-            version.unwrap_or_default().as_bytes(),
-            &[self.live, self.archived, self.oldest_first].map(u8::from),
-        ])
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -143,7 +105,7 @@ impl Sessions {
         }
         // Issued before the session is created, so that no session is created without a
         // token.
-        let token = self.token_of(principal, new.session_id).await?;
+        let token = self.token_of(principal, new.session.session_id).await?;
         let (sessions, owner) = (self.clone(), Arc::clone(principal));
         self.context
             .run_to_end(async move {
@@ -160,7 +122,7 @@ impl Sessions {
                     }
                     SessionCreation::KeyReused => Err(EngineError::KeyReused),
                     SessionCreation::Refused(refusal) => Err(refused(refusal, "resources")),
-                    SessionCreation::OverQuota(refusal) => Err(sessions.context.over_quota(refusal)),
+                    SessionCreation::OverLimit(refusal) => Err(sessions.context.over_limit(refusal)),
                     // The tenant was deleted after the credential was checked.
                     SessionCreation::NoTenant => Err(EngineError::Unauthenticated("the API key is unknown")),
                 }
@@ -180,24 +142,18 @@ impl Sessions {
     pub async fn list(
         &self,
         principal: &Principal,
-        query: &SessionQuery,
+        filter: &SessionFilter,
+        page: &PageRequest,
     ) -> Result<Page<Session>, EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_no_session()?;
-        let limit = query.page.limit(false)?;
-        let identity = query.identity(principal.tenant_id);
+        let limit = page.limit(false)?;
+        let identity = Query::filtered("sessions", principal.tenant_id, filter)?;
         let cursors = &self.context.cursors;
-        let after = cursors.after(identity, &query.page, parse_time_and_id).await?;
+        let after = cursors.after(identity, page, parse_time_and_id).await?;
         let listing = SessionListing {
-            created_from: query.created_from,
-            created_to: query.created_to,
-            store_id: query.store_id,
-            agent_id: query.agent_id.clone(),
-            agent_version: query.agent_version,
-            live: query.live,
-            archived: query.archived,
+            filter: filter.clone(),
             only: principal.store_ids().map(<[StoreId]>::to_vec),
-            oldest_first: query.oldest_first,
             after: after.map(|(at, id)| (at, SessionId::from_uuid(id))),
             limit,
             max_agent_bytes: PAGE_AGENT_BYTES,
@@ -284,7 +240,7 @@ impl Sessions {
             .run_to_end(async move {
                 let (index, action) = (&sessions.context.index, AuditAction::SessionTokenIssued);
                 let recorded = index.audit.record(tenant_id, &audited, action, object).await?;
-                recorded.map_err(|refusal| sessions.context.over_quota(refusal))
+                recorded.map_err(|refusal| sessions.context.over_limit(refusal))
             })
             .await?;
         Ok(token)
@@ -312,12 +268,10 @@ impl Sessions {
     async fn token_of(&self, principal: &Principal, session_id: SessionId) -> Result<String, EngineError> {
         let scopes = SESSION_SCOPES.into_iter();
         let scopes = scopes.filter(|scope| principal.require(*scope).is_ok()).collect();
-        let (issued_to, store_ids) = match principal.actor {
+        let (issued_to, store_ids) = match principal.actor() {
             // The key and its stores are looked up when the token is used.
-            Actor::ApiKey(api_key_id) => (Some(api_key_id), None),
-            Actor::Session(_) | Actor::User(_) | Actor::ServiceAccount(_) | Actor::Imported(..) => {
-                (None, principal.granted_store_ids().map(<[StoreId]>::to_vec))
-            }
+            Some(Actor::ApiKey(api_key_id)) => (Some(*api_key_id), None),
+            _ => (None, principal.granted_store_ids().map(<[StoreId]>::to_vec)),
         };
         self.tokens
             .issue(NewToken {
@@ -371,7 +325,7 @@ impl Sessions {
                     SessionUpdate::Done(session) | SessionUpdate::Replayed(session) => Ok(*session),
                     SessionUpdate::KeyReused => Err(EngineError::KeyReused),
                     SessionUpdate::NoSession => Err(EngineError::SessionNotFound),
-                    SessionUpdate::OverQuota(refusal) => Err(sessions.context.over_quota(refusal)),
+                    SessionUpdate::OverLimit(refusal) => Err(sessions.context.over_limit(refusal)),
                     SessionUpdate::Refused(SessionRefusal::Archived) => Err(EngineError::SessionArchived),
                     SessionUpdate::Refused(SessionRefusal::NoAttachment) => {
                         Err(EngineError::ResourceNotFound)

@@ -8,10 +8,10 @@
 //! does not fit is refused at once.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use keepsake_core::TenantId;
+use parking_lot::Mutex;
 
 #[derive(Debug, Clone)]
 pub struct FairShares(Arc<Mutex<Taken>>);
@@ -26,18 +26,10 @@ struct Taken {
 impl Taken {
     fn add(&mut self, tenant_id: TenantId, amount: i64) {
         self.free -= amount;
-        match self.by_tenant.entry(tenant_id) {
-            Entry::Occupied(mut own) => {
-                *own.get_mut() += amount;
-                if *own.get() == 0 {
-                    own.remove();
-                }
-            }
-            Entry::Vacant(own) => {
-                if amount != 0 {
-                    own.insert(amount);
-                }
-            }
+        let own = self.by_tenant.entry(tenant_id).or_default();
+        *own += amount;
+        if *own == 0 {
+            self.by_tenant.remove(&tenant_id);
         }
     }
 
@@ -53,7 +45,6 @@ impl Taken {
 pub struct Share {
     shares: FairShares,
     tenant_id: TenantId,
-    /// Changed only under the lock of `shares`.
     amount: Mutex<i64>,
 }
 
@@ -68,42 +59,33 @@ impl FairShares {
         let share = Share { shares: self.clone(), tenant_id, amount: Mutex::new(0) };
         share.try_grow(amount).then_some(share)
     }
-
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Share {
     /// `false`: the tenant's share does not allow the amount.
     pub fn try_grow(&self, by: u64) -> bool {
-        let mut amount = self.amount.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = self.shares.lock();
-        let by = signed(by);
-        if by > 0 && !taken.allows(self.tenant_id, by) {
-            return false;
-        }
-        taken.add(self.tenant_id, by);
-        *amount += by;
-        true
+        self.change(|amount| amount.saturating_add(signed(by)), true)
     }
 
     /// Sets the amount, even above the tenant's share.
     pub fn set(&self, to: u64) {
-        let mut amount = self.amount.lock().unwrap_or_else(PoisonError::into_inner);
-        let to = signed(to);
-        self.shares.lock().add(self.tenant_id, to - *amount);
-        *amount = to;
+        self.change(|_| signed(to), false);
     }
 
     /// Sets the amount, if it is lower or the tenant's share allows it.
     pub fn try_set(&self, to: u64) -> bool {
-        let has = *self.amount.lock().unwrap_or_else(PoisonError::into_inner);
-        let more = signed(to) - has;
-        if let Ok(more @ 1..) = u64::try_from(more) {
-            return self.try_grow(more);
+        self.change(|_| signed(to), true)
+    }
+
+    fn change(&self, to: impl FnOnce(i64) -> i64, must_be_allowed: bool) -> bool {
+        let mut amount = self.amount.lock();
+        let more = to(*amount) - *amount;
+        let mut taken = self.shares.0.lock();
+        if must_be_allowed && more > 0 && !taken.allows(self.tenant_id, more) {
+            return false;
         }
-        self.set(to);
+        taken.add(self.tenant_id, more);
+        *amount += more;
         true
     }
 }
@@ -169,7 +151,7 @@ mod tests {
         let share = shares.take(tenant(1), 1).unwrap();
         assert!(shares.take(tenant(1), 1).is_none());
         drop(share);
-        assert!(shares.lock().by_tenant.is_empty());
+        assert!(shares.0.lock().by_tenant.is_empty());
     }
 
     #[test]
@@ -186,6 +168,6 @@ mod tests {
         assert!(share.try_set(100));
         assert!(shares.take(tenant(2), 400).is_some());
         drop(share);
-        assert_eq!(shares.lock().free, 1_000);
+        assert_eq!(shares.0.lock().free, 1_000);
     }
 }

@@ -38,27 +38,20 @@ const SIGN_IN_NONCE_BYTES: usize = 16;
 /// The first byte of a cookie: the version of its format.
 const FORMAT: u8 = 1;
 
-/// The console of a sign-in. A cookie of one audience is unreadable for another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Audience {
-    Tenant,
-    Operator,
-    /// Nobody yet: the form that asks for a credential.
-    SignInForm,
-    /// Nobody yet: a sign-in that continues at the page of an issuer.
-    AtIssuer,
+keepsake_core::named_enum! {
+    /// The console of a sign-in. A cookie of one audience is unreadable for another.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Audience {
+        Tenant = "tenant",
+        Operator = "operator",
+        /// Nobody yet: the form that asks for a credential.
+        SignInForm = "sign-in form",
+        /// Nobody yet: a sign-in that continues at the page of an issuer.
+        AtIssuer = "at issuer",
+    }
 }
 
 impl Audience {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Tenant => "tenant",
-            Self::Operator => "operator",
-            Self::SignInForm => "sign-in form",
-            Self::AtIssuer => "at issuer",
-        }
-    }
-
     /// Maximum lifetime of the audience's cookie.
     pub const fn life(self) -> Duration {
         match self {

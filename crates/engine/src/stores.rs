@@ -4,30 +4,17 @@ mod draft;
 
 use std::sync::Arc;
 
-use keepsake_core::{StoreId, TenantId, Timestamp};
+use keepsake_core::{StoreId, TenantId};
 use keepsake_index::{
-    Audited, Idempotency, NewStore, Scope, Store, StoreCreation, StoreListing, StoreUpdate,
+    Audited, Idempotency, Scope, Store, StoreCreation, StoreFilter, StoreListing, StoreUpdate,
 };
-use keepsake_telemetry::Quota;
 
 use crate::context::Context;
-use crate::cursor::{Query, parse_time_and_id, time_and_id, time_text};
+use crate::cursor::{Query, parse_time_and_id, time_and_id};
 use crate::{EngineError, Page, PageRequest, Principal};
 
-pub(crate) use draft::{
-    MAX_UNUSED_SECS, METADATA_PAIRS, check_metadata, check_pairs, invalid, metadata_patch,
-};
+pub(crate) use draft::{MAX_UNUSED_SECS, check_metadata, check_pairs, invalid, metadata_patch};
 pub use draft::{StoreDraft, StoreEdit};
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StoreQuery {
-    /// Inclusive.
-    pub created_from: Option<Timestamp>,
-    /// Inclusive.
-    pub created_to: Option<Timestamp>,
-    pub include_archived: bool,
-    pub page: PageRequest,
-}
 
 #[derive(Debug, Clone)]
 pub struct Stores {
@@ -43,7 +30,7 @@ impl Stores {
     #[tracing::instrument(name = "engine.create_store", level = "debug", skip_all)]
     pub async fn create(
         &self,
-        principal: &Principal,
+        principal: &Arc<Principal>,
         draft: StoreDraft,
         idempotency: Option<Idempotency>,
     ) -> Result<Store, EngineError> {
@@ -51,54 +38,32 @@ impl Stores {
         if principal.is_bound_to_stores() {
             return Err(EngineError::PermissionDenied(Scope::StoresAdmin));
         }
-        let (stores, tenant_id) = (self.clone(), principal.tenant_id);
-        let limit = principal.limits.stores_per_tenant;
-        let audited = self.context.audited_by(principal);
+        let (stores, principal) = (self.clone(), Arc::clone(principal));
+        let audited = self.context.audited_by(&principal);
         self.context
             .run_to_end(async move {
                 let store = draft.store(&stores.context)?;
-                let made = stores.add(tenant_id, &store, limit, idempotency.as_ref(), &audited);
-                // The tenant was deleted after the credential was checked.
-                made.await.map_err(|error| match error {
-                    EngineError::TenantNotFound => EngineError::Unauthenticated("the API key is unknown"),
-                    other => other,
-                })
+                stores.add(&principal, &store, idempotency.as_ref(), &audited).await
             })
             .await
-    }
-
-    /// Creates a store as the operator.
-    pub(crate) async fn create_for(
-        &self,
-        tenant_id: TenantId,
-        draft: StoreDraft,
-        limit: u64,
-        audited: &Audited,
-    ) -> Result<Store, EngineError> {
-        let store = draft.store(&self.context)?;
-        self.add(tenant_id, &store, limit, None, audited).await
     }
 
     /// Returns the store that this call created, or an earlier identical call.
     async fn add(
         &self,
-        tenant_id: TenantId,
-        store: &NewStore,
-        limit: u64,
+        principal: &Principal,
+        store: &Store,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
     ) -> Result<Store, EngineError> {
+        let (tenant_id, limit) = (principal.tenant_id, principal.limits.stores_per_tenant);
         let stores = &self.context.index.stores;
         let store_id = match stores.create(tenant_id, store, limit, idempotency, audited).await? {
             StoreCreation::Created => store.store_id,
             StoreCreation::Replayed { store_id } => store_id,
             StoreCreation::KeyReused => return Err(EngineError::KeyReused),
-            StoreCreation::TooMany { count } => {
-                self.context.metrics.quota_refused(Quota::StoresPerTenant);
-                return Err(EngineError::TooManyStores { count, limit });
-            }
-            StoreCreation::OverQuota(refusal) => return Err(self.context.over_quota(refusal)),
-            StoreCreation::NoTenant => return Err(EngineError::TenantNotFound),
+            StoreCreation::OverLimit(refusal) => return Err(self.context.over_limit(refusal)),
+            StoreCreation::NoTenant => return Err(principal.tenant_is_gone()),
         };
         self.find(tenant_id, store_id).await
     }
@@ -118,23 +83,20 @@ impl Stores {
 
     /// Lists the stores that the credential may see, newest first.
     #[tracing::instrument(name = "engine.stores", level = "debug", skip_all)]
-    pub async fn list(&self, principal: &Principal, query: &StoreQuery) -> Result<Page<Store>, EngineError> {
+    pub async fn list(
+        &self,
+        principal: &Principal,
+        filter: &StoreFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Store>, EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_no_session()?;
-        let limit = query.page.limit(false)?;
-        let identity = Query::of(&[
-            b"stores",
-            principal.tenant_id.uuid().as_bytes(),
-            time_text(query.created_from).as_bytes(),
-            time_text(query.created_to).as_bytes(),
-            &[u8::from(query.include_archived)],
-        ]);
+        let limit = page.limit(false)?;
+        let identity = Query::filtered("stores", principal.tenant_id, filter)?;
         let cursors = &self.context.cursors;
-        let after = cursors.after(identity, &query.page, parse_time_and_id).await?;
+        let after = cursors.after(identity, page, parse_time_and_id).await?;
         let listing = StoreListing {
-            created_from: query.created_from,
-            created_to: query.created_to,
-            include_archived: query.include_archived,
+            filter: filter.clone(),
             only: principal.store_ids().map(<[StoreId]>::to_vec),
             after: after.map(|(at, id)| (at, StoreId::from_uuid(id))),
             // One more item shows whether there is another page.
@@ -184,7 +146,7 @@ impl Stores {
                         check_pairs("metadata", count)?;
                         Err(EngineError::Internal("too many pairs were too few"))
                     }
-                    StoreUpdate::OverQuota(refusal) => Err(context.over_quota(refusal)),
+                    StoreUpdate::OverLimit(refusal) => Err(context.over_limit(refusal)),
                     StoreUpdate::Archived => Err(EngineError::StoreArchived),
                     StoreUpdate::NoStore => Err(EngineError::StoreNotFound),
                 }

@@ -5,12 +5,13 @@
 //! slightly in the future; by then every replica has read it. An older key is
 //! removed once all tokens that it signed have expired.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
-use keepsake_index::{Audited, Scope, ServerSecret};
+use keepsake_index::{Audited, Auditor, Scope, ServerSecret};
 use keepsake_tokens::{KeyRing, MAX_LIFE, OwnClaims, SigningKey, Untrusted};
+use parking_lot::RwLock;
 
 use crate::EngineError;
 use crate::context::Context;
@@ -75,16 +76,16 @@ struct Read {
 
 impl Cached {
     fn last_read(&self) -> Option<Read> {
-        self.read.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.read.read().clone()
     }
 
     fn keep(&self, ring: &Arc<KeyRing>, at: Timestamp) {
         let ring = Arc::clone(ring);
-        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some(Read { ring, at });
+        *self.read.write() = Some(Read { ring, at });
     }
 
     fn forget(&self) {
-        *self.read.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.read.write() = None;
     }
 }
 
@@ -129,11 +130,14 @@ impl Tokens {
         Ok(self.keys(None).await?.issue(&claims, now)?)
     }
 
-    pub(crate) async fn rotate_key(
-        &self,
-        why: Rotation,
-        audited: &Audited,
-    ) -> Result<RotatedKey, EngineError> {
+    /// Takes effect on every replica.
+    #[tracing::instrument(name = "engine.rotate_token_key", level = "debug", skip_all)]
+    pub async fn rotate_key(&self, why: Rotation, by: Auditor) -> Result<RotatedKey, EngineError> {
+        let (tokens, audited) = (self.clone(), self.context.audited(by));
+        self.context.run_to_end(async move { tokens.add_key(why, &audited).await }).await
+    }
+
+    async fn add_key(&self, why: Rotation, audited: &Audited) -> Result<RotatedKey, EngineError> {
         let now = self.context.now();
         let (not_before, others_until) = match why {
             Rotation::Planned => (now.plus(LEAD), None),

@@ -11,12 +11,18 @@ mod replay;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use keepsake_core::schemas::ToolResultType;
 use keepsake_core::tool::agent::{AgentResult, AgentTool};
 use keepsake_core::tool::{ToolError, ToolPath};
 use keepsake_index::Idempotency;
+use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
-use crate::{EngineError, Mounts, Principal, SessionEvents, Stores};
+use crate::access::AccessTimes;
+use crate::content::Contents;
+use crate::context::Context;
+use crate::{EngineError, Mounts, Principal, Search, SessionEvents, Stores};
 
 pub use agent::AgentTools;
 pub(crate) use changes::ToolChanges;
@@ -43,19 +49,29 @@ pub struct ToolCall {
     pub idempotency: Option<Idempotency>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+/// A `tool_result` block.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
+#[schema(as = ToolResult)]
 pub struct ToolAnswer {
-    /// The result's `content`.
+    #[schema(inline)]
+    pub r#type: ToolResultType,
+    /// The `tool_use` block's id; omitted if the request had none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub tool_use_id: Option<String>,
+    /// The result for the model.
     pub content: String,
+    /// Whether the call failed in a way that the model can correct.
     pub is_error: bool,
     /// The same result for programs, if the tool has structured results.
+    #[serde(skip)]
     pub result: Option<AgentResult>,
 }
 
 impl From<Result<String, ToolError>> for ToolAnswer {
     fn from(outcome: Result<String, ToolError>) -> Self {
         match outcome {
-            Ok(content) => Self { content, is_error: false, result: None },
+            Ok(content) => Self { content, ..Self::default() },
             Err(error) => error.into(),
         }
     }
@@ -64,7 +80,7 @@ impl From<Result<String, ToolError>> for ToolAnswer {
 impl From<Result<AgentResult, ToolError>> for ToolAnswer {
     fn from(outcome: Result<AgentResult, ToolError>) -> Self {
         match outcome {
-            Ok(result) => Self { content: result.to_text(), is_error: false, result: Some(result) },
+            Ok(result) => Self { content: result.to_text(), result: Some(result), ..Self::default() },
             Err(error) => error.into(),
         }
     }
@@ -72,7 +88,7 @@ impl From<Result<AgentResult, ToolError>> for ToolAnswer {
 
 impl From<ToolError> for ToolAnswer {
     fn from(error: ToolError) -> Self {
-        Self { content: error.to_string(), is_error: true, result: None }
+        Self { content: error.to_string(), is_error: true, ..Self::default() }
     }
 }
 
@@ -117,22 +133,45 @@ fn settle<T>(outcome: Result<T, Stop>) -> Result<Result<T, ToolError>, EngineErr
     }
 }
 
+/// What the memory tool and the agent tools share.
+#[derive(Debug, Clone)]
+pub(crate) struct ToolServices {
+    pub(crate) context: Arc<Context>,
+    pub(crate) contents: Arc<Contents>,
+    pub(crate) access: AccessTimes,
+    pub(crate) stores: Stores,
+    pub(crate) changes: ToolChanges,
+}
+
+impl ToolServices {
+    /// The answer to an invalid input. A missing store is an error for the caller, and is
+    /// reported first.
+    async fn refuse(
+        &self,
+        principal: &Principal,
+        mounts: &Mounts,
+        refusal: ToolError,
+    ) -> Result<ToolAnswer, EngineError> {
+        if let Some(store_id) = mounts.single() {
+            self.stores.require(principal, store_id).await?;
+        }
+        Ok(refusal.into())
+    }
+}
+
 #[derive(Debug)]
 pub struct Tools {
     pub memory: MemoryTool,
     pub agent: AgentTools,
-    stores: Stores,
+    services: ToolServices,
     events: SessionEvents,
 }
 
 impl Tools {
-    pub(crate) const fn new(
-        memory: MemoryTool,
-        agent: AgentTools,
-        stores: Stores,
-        events: SessionEvents,
-    ) -> Self {
-        Self { memory, agent, stores, events }
+    pub(crate) fn new(services: ToolServices, search: Search, events: SessionEvents) -> Self {
+        let (memory, agent) =
+            (MemoryTool(services.clone()), AgentTools { services: services.clone(), search });
+        Self { memory, agent, services, events }
     }
 
     /// Carries out one call of a tool by its name: the memory tool, or one of the agent
@@ -151,6 +190,7 @@ impl Tools {
         let mounts = mounts.into();
         let event = self.events.of_call(principal, &mounts, name, &call.input);
         let is_in_session = mounts.session_id().is_some();
+        let tool_use_id = call.tool_use_id.clone();
         let answer = match self.call_by_name(principal, mounts, name, call).await {
             // The deletion of the store has not yet reached every replica's
             // cache.
@@ -160,7 +200,7 @@ impl Tools {
         if let Some(event) = event {
             self.events.note(event);
         }
-        Ok(answer)
+        Ok(ToolAnswer { tool_use_id, ..answer })
     }
 
     /// Boxed, so that the tools are compiled here and not again in each crate that
@@ -185,11 +225,8 @@ impl Tools {
                     ToolError::UnknownTool
                 }
             };
-            let mounts = mounts.seen_by(principal)?;
-            if let Some(store_id) = mounts.single() {
-                self.stores.require(principal, store_id).await?;
-            }
-            Ok(refusal.into())
+            let mounts = principal.seen(mounts)?;
+            self.services.refuse(principal, &mounts, refusal).await
         })
     }
 }

@@ -2,31 +2,55 @@
 
 use std::sync::Arc;
 
+use keepsake_core::actor::VersionActor;
+use keepsake_core::schemas::MemoryStoreUsageType;
 use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_index::{DailyChanges, Expiry, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UsedMemory};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::access::AccessTimes;
 use crate::context::Context;
 use crate::{EngineError, PageRequest, Principal, Stores};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The usage of a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = MemoryStoreUsage)]
 pub struct StoreUsageReport {
+    #[serde(skip)]
     pub store: Store,
+    #[serde(rename = "id")]
+    pub store_id: StoreId,
+    #[schema(inline)]
+    pub r#type: MemoryStoreUsageType,
+    /// Live memories.
+    pub memory_count: u64,
+    /// Bytes of the live memories.
+    pub content_bytes: u64,
+    /// Versions kept, including those of live memories.
+    pub version_count: u64,
+    /// Bytes of all content kept, including that of live memories.
+    pub version_bytes: u64,
     /// The limits in force.
     pub limits: Limits,
-    /// The expiry period in force: the store's, or else its tenant's.
-    pub expiry: Expiry,
-    /// Minimum time until which a session's use prevents expiry.
+    /// Seconds after which an unread memory expires, from the store's period or
+    /// else the tenant's; null: never.
+    #[schema(required)]
+    pub expires_unused_after: Option<u64>,
+    /// When the period starts to count, if it was newly set or shortened.
+    #[schema(required)]
+    pub takes_effect_at: Option<Timestamp>,
+    /// No memory expires before this time, because a session that is not
+    /// archived uses the store; null: no session used it within a day.
+    #[schema(required)]
     pub in_use_until: Option<Timestamp>,
-    /// Number of stored versions, including those of live memories.
-    pub versions: u64,
-    /// Bytes of all stored content, including the content of live memories.
-    pub version_bytes: u64,
+    /// The memories that would expire next if they were not read again, soonest
+    /// first.
+    pub expiring_next: Vec<MemoryUse>,
+    /// Live memories that were never read.
     pub never_read_count: u64,
     /// The oldest of the memories that were never read.
     pub never_read: Vec<MemoryUse>,
-    /// In the order in which they expire without another read.
-    pub expiring_next: Vec<MemoryUse>,
 }
 
 /// The usage of a tenant according to its counters.
@@ -37,21 +61,26 @@ pub struct TenantUsageReport {
     pub limits: Limits,
 }
 
-/// A memory, and who used it last.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A memory and its last use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct MemoryUse {
     pub memory_id: MemoryId,
     pub path: MemoryPath,
-    /// Bytes of the content.
+    /// Bytes of its content.
+    #[serde(rename = "content_size_bytes")]
     pub size_bytes: u64,
-    /// When the memory was last written.
-    pub updated_at: Timestamp,
-    /// The actor that wrote the memory last.
-    pub written_by: Option<Actor>,
+    pub last_written_at: Timestamp,
+    /// Null for a job or the operator.
+    #[schema(value_type = Option<VersionActor>, required)]
+    pub last_written_by: Option<Actor>,
+    /// Null: never.
+    #[schema(required)]
     pub last_accessed_at: Option<Timestamp>,
-    /// The actor that read the memory last, according to the reads written so far.
-    pub read_by: Option<Actor>,
-    /// When the memory expires without another read.
+    /// Null if the memory was never read or the reader is unknown.
+    #[schema(value_type = Option<VersionActor>, required)]
+    pub last_accessed_by: Option<Actor>,
+    /// When it would expire if it is not read again; null: never.
+    #[schema(required)]
     pub expires_at: Option<Timestamp>,
 }
 
@@ -96,12 +125,18 @@ impl Usage {
         expiring_next.sort_by_key(|memory| (memory.expires_at, memory.memory_id));
         expiring_next.dedup_by_key(|memory| memory.memory_id);
         expiring_next.truncate(limit as usize);
+        let period = expiry.unused_after_secs;
         Ok(StoreUsageReport {
+            store_id,
+            r#type: MemoryStoreUsageType,
+            memory_count: store.memory_count,
+            content_bytes: store.live_bytes,
             store,
             limits: limits.clone(),
-            expiry,
+            expires_unused_after: period,
+            takes_effect_at: expiry.in_effect_at().filter(|_| period.is_some()),
             in_use_until: kept_until.filter(|until| *until > self.context.now()),
-            versions: found.versions,
+            version_count: found.versions,
             version_bytes: found.version_bytes,
             never_read_count: found.never_read_count.saturating_sub(noted),
             never_read: never_read.into_iter().filter(|memory| memory.last_accessed_at.is_none()).collect(),
@@ -154,10 +189,10 @@ impl Usage {
             memory_id: memory.memory_id,
             path: memory.path,
             size_bytes: memory.size_bytes,
-            updated_at: memory.updated_at,
-            written_by: memory.written_by,
+            last_written_at: memory.updated_at,
+            last_written_by: memory.written_by,
             last_accessed_at: read_at,
-            read_by,
+            last_accessed_by: read_by,
             expires_at: alive_at
                 .filter(|_| !memory.is_pinned)
                 .and_then(|alive_at| expiry.earliest(alive_at, memory.expires_at)),

@@ -7,29 +7,24 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
-use keepsake_core::{BlobKey, ContentHash, DirPath, MemoryId, StoreId, TenantId, VersionId};
-use keepsake_index::{NamedBlob, SearchSince, StoreCount, TenantCount};
+use keepsake_core::{BlobKey, ContentHash, MemoryId, StoreId, TenantId, VersionId};
+use keepsake_index::{CountedPlace, NamedBlob, Recount, SearchSince};
 use keepsake_search::ANALYSER;
 
 use crate::EngineError;
 use crate::context::Context;
-use crate::search::search_row;
+use crate::write::search_row;
 
 const BATCH: u32 = 1000;
 /// Maximum number of problems that are reported individually.
 const MAX_REPORTED: usize = 10_000;
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
-    /// Most of the versions have a blob.
-    pub versions: u64,
-    pub blobs: u64,
-}
 
 /// The counts of a verification and the problems found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verification {
     pub tenants: u64,
     pub stores: u64,
+    /// Most of the versions have a blob.
     pub versions: u64,
     pub blobs: u64,
     /// Bytes of the blobs.
@@ -70,20 +65,9 @@ pub enum Problem {
         /// The actual size.
         found_bytes: u64,
     },
-    /// A store's counters or directories differ from a recount, or some of its
-    /// heads have no version.
-    Store {
-        tenant_id: TenantId,
-        store_id: StoreId,
-        /// The recounted and the stored counters.
-        count: Box<StoreCount>,
-    },
-    /// A tenant's counters differ from a recount.
-    Tenant {
-        tenant_id: TenantId,
-        /// The recounted and the stored counters.
-        count: TenantCount,
-    },
+    /// Counters or directories differ from a recount, or some heads of a store have no
+    /// version.
+    Counters { place: CountedPlace, recount: Recount },
 }
 
 impl Verification {
@@ -114,7 +98,7 @@ impl Verifier {
     pub async fn run(
         &self,
         at_once: usize,
-        mut tell: impl FnMut(Progress) + Send,
+        mut tell: impl FnMut(&Verification) + Send,
     ) -> Result<Verification, EngineError> {
         let mut found = Verification::default();
         for message in self.context.index.upkeep.find_damage().await? {
@@ -133,13 +117,11 @@ impl Verifier {
         &self,
         at_once: usize,
         found: &mut Verification,
-        tell: &mut (impl FnMut(Progress) + Send),
+        tell: &mut (impl FnMut(&Verification) + Send),
     ) -> Result<(), EngineError> {
-        let mut progress = Progress::default();
-        self.stores(found, &mut progress, tell).await?;
-        self.tenants(found).await?;
+        self.counters(found, tell).await?;
         self.stray_terms(found).await?;
-        self.blobs(at_once, found, &mut progress, tell).await
+        self.blobs(at_once, found, tell).await
     }
 
     /// The path of the version that created a blob, if it is known.
@@ -149,35 +131,33 @@ impl Verifier {
         Ok(version.and_then(|version| version.path).map(|path| path.as_str().to_owned()))
     }
 
-    async fn stores(
+    async fn counters(
         &self,
         found: &mut Verification,
-        progress: &mut Progress,
-        tell: &mut (impl FnMut(Progress) + Send),
+        tell: &mut (impl FnMut(&Verification) + Send),
     ) -> Result<(), EngineError> {
-        let upkeep = &self.context.index.upkeep;
-        let mut after = None;
+        let (upkeep, mut after) = (&self.context.index.upkeep, None);
         loop {
-            let stores = upkeep.stores_after(after, BATCH).await?;
-            for (tenant_id, store_id) in &stores {
-                let Some(count) = upkeep.recount_store(*tenant_id, *store_id, false).await? else {
+            let places = upkeep.places_after(after, BATCH).await?;
+            after = places.last().copied();
+            if after.is_none() {
+                return Ok(());
+            }
+            for place in places {
+                let Some(recount) = upkeep.recount(place, false).await? else {
                     continue; // deleted meanwhile
                 };
-                found.stores += 1;
-                found.versions += u64::try_from(count.version_count.counted).unwrap_or_default();
-                if count.has_drifted() || count.lost_heads > 0 {
-                    found.report(Problem::Store {
-                        tenant_id: *tenant_id,
-                        store_id: *store_id,
-                        count: Box::new(count),
-                    });
+                match &recount {
+                    Recount::Store(count) => {
+                        found.stores += 1;
+                        found.versions += u64::try_from(count.version_count.counted).unwrap_or_default();
+                        tell(found);
+                    }
+                    Recount::Tenant(_) => found.tenants += 1,
                 }
-                progress.versions = found.versions;
-                tell(*progress);
-            }
-            match stores.last() {
-                Some(last) => after = Some(*last),
-                None => return Ok(()),
+                if recount.has_drifted() || recount.lost_heads() > 0 {
+                    found.report(Problem::Counters { place, recount });
+                }
             }
         }
     }
@@ -221,26 +201,6 @@ impl Verifier {
         }
     }
 
-    async fn tenants(&self, found: &mut Verification) -> Result<(), EngineError> {
-        let mut after = None;
-        loop {
-            let tenants = self.context.index.upkeep.tenants_after(after, BATCH).await?;
-            for tenant_id in &tenants {
-                let Some(count) = self.context.index.upkeep.recount_tenant(*tenant_id, false).await? else {
-                    continue; // gone meanwhile
-                };
-                found.tenants += 1;
-                if count.has_drifted() {
-                    found.report(Problem::Tenant { tenant_id: *tenant_id, count });
-                }
-            }
-            match tenants.last() {
-                Some(last) => after = Some(*last),
-                None => return Ok(()),
-            }
-        }
-    }
-
     /// A content that is missing where the engine reads content; `None`: the first
     /// content that a version names is there, or there is no version.
     pub async fn misplaced_content(&self) -> Result<Option<BlobKey>, EngineError> {
@@ -256,8 +216,7 @@ impl Verifier {
         &self,
         at_once: usize,
         found: &mut Verification,
-        progress: &mut Progress,
-        tell: &mut (impl FnMut(Progress) + Send),
+        tell: &mut (impl FnMut(&Verification) + Send),
     ) -> Result<(), EngineError> {
         let mut after: Option<BlobKey> = None;
         let mut terms = TermsOfStores::default();
@@ -288,8 +247,7 @@ impl Verifier {
                 for problem in problems {
                     found.report(problem);
                 }
-                progress.blobs = found.blobs;
-                tell(*progress);
+                tell(found);
             }
             after = Some(last);
         }
@@ -367,20 +325,5 @@ fn drop_last_key(rows: &mut Vec<NamedBlob>, full: usize) {
     let (first, last) = (first.key, last.key);
     if rows.len() >= full && first != last {
         rows.retain(|row| row.key != last);
-    }
-}
-
-impl Problem {
-    /// Directories of a store whose rows differ from a recount.
-    pub fn directories(&self) -> &[DirPath] {
-        match self {
-            Self::Store { count, .. } => &count.directories,
-            Self::DamagedIndex { .. }
-            | Self::NotVerified { .. }
-            | Self::DamagedSearchTerms { .. }
-            | Self::MissingBlob { .. }
-            | Self::DamagedBlob { .. }
-            | Self::Tenant { .. } => &[],
-        }
     }
 }

@@ -13,10 +13,11 @@ use keepsake_index::{
     DeletionReason, DueDeletion, Operation, Redaction, RedactionOutcome, Scope, StoreState, Version,
     VersionListing,
 };
+use serde::Serialize;
 
 use crate::content::{ContentLoss, Contents};
 use crate::context::Context;
-use crate::cursor::{Query, parse_number, time_text};
+use crate::cursor::{Query, parse_number};
 use crate::memories::View;
 use crate::{EngineError, Page, PageRequest, Principal};
 
@@ -40,7 +41,7 @@ impl ShownVersion {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct VersionQuery {
     pub memory_id: Option<MemoryId>,
     pub operation: Option<Operation>,
@@ -52,24 +53,8 @@ pub struct VersionQuery {
     pub created_from: Option<Timestamp>,
     /// Inclusive.
     pub created_to: Option<Timestamp>,
+    #[serde(skip)]
     pub page: PageRequest,
-}
-
-impl VersionQuery {
-    fn identity(&self, principal: &Principal, store_id: StoreId) -> Query {
-        let actors: Vec<_> = self.actors.iter().map(|(kind, id)| format!("{} {id}", kind.name())).collect();
-        Query::of(&[
-            b"versions",
-            principal.tenant_id.uuid().as_bytes(),
-            store_id.uuid().as_bytes(),
-            self.memory_id.map(|id| id.to_string()).unwrap_or_default().as_bytes(),
-            self.operation.map_or("", Operation::name).as_bytes(),
-            actors.join("\n").as_bytes(),
-            &[u8::from(self.includes_imported)],
-            time_text(self.created_from).as_bytes(),
-            time_text(self.created_to).as_bytes(),
-        ])
-    }
 }
 
 /// Maximum number of reported versions with the same content.
@@ -145,7 +130,7 @@ impl Versions {
         principal.require_store(store_id)?;
         principal.require_no_session()?;
         let limit = query.page.limit(view == View::Full)?;
-        let identity = query.identity(principal, store_id);
+        let identity = Query::filtered("versions", principal.tenant_id, &(store_id, query))?;
         let cursors = &self.context.cursors;
         let before = cursors.after(identity, &query.page, parse_number).await?;
         let mut actors = query.actors.clone();
@@ -241,10 +226,10 @@ impl Versions {
         view: View,
     ) -> Result<ShownVersion, EngineError> {
         match self.show(principal, store_id, store, version.clone(), view).await {
-            Err(error) => match ContentLoss::of(&error) {
-                Some(loss) => Ok(ShownVersion { store_id, version, content: None, lost: Some(loss) }),
-                None => Err(error),
-            },
+            Err(error) => {
+                let lost = Some(ContentLoss::of(error)?);
+                Ok(ShownVersion { store_id, version, content: None, lost })
+            }
             shown => shown,
         }
     }

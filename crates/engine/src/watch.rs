@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use keepsake_core::TenantId;
 use keepsake_index::IndexError;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{EngineError, FairShares, Share};
@@ -83,7 +84,7 @@ where
     pub(crate) fn watch(&self, tenant_id: TenantId, object: K) -> Result<Watched<H>, EngineError> {
         let share = self.readers.take(tenant_id, 1);
         let share = share.ok_or(EngineError::TooManyStreams)?;
-        let mut heads = self.objects.lock();
+        let mut heads = self.objects.heads.lock();
         if heads.is_empty() {
             tokio::spawn(Objects::look(Arc::downgrade(&self.objects)));
         }
@@ -97,10 +98,6 @@ where
     K: Copy + Eq + Hash,
     H: PartialEq,
 {
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, watch::Sender<State<H>>>> {
-        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Queries until nothing is watched any longer.
     async fn look(objects: Weak<Self>) {
         let mut is_failing = false;
@@ -110,7 +107,7 @@ where
                 return;
             };
             let watched: Vec<_> = {
-                let mut heads = objects.lock();
+                let mut heads = objects.heads.lock();
                 heads.retain(|_, head| head.receiver_count() > 0);
                 if heads.is_empty() {
                     return;
@@ -133,7 +130,7 @@ where
     }
 
     fn publish(&self, watched: &[K], mut found: HashMap<K, H>) {
-        let heads = self.lock();
+        let heads = self.heads.lock();
         for object in watched {
             let Some(head) = heads.get(object) else {
                 continue;

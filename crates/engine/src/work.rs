@@ -18,6 +18,14 @@ pub struct Held {
     pub memory: Share,
 }
 
+impl Held {
+    /// Counts bytes that the request is about to use, until its end.
+    pub fn charge(&self, bytes: usize) -> Result<(), EngineError> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.memory.try_grow(bytes).then_some(()).ok_or(EngineError::OverMemory)
+    }
+}
+
 /// Serves a request that holds `held`.
 ///
 /// The shares are released when the last work of the request ends, not when the
@@ -27,14 +35,10 @@ pub async fn holding<F: Future>(held: Arc<Held>, request: F) -> F::Output {
     HELD.scope(held, request).await
 }
 
-/// Counts bytes that the current request is about to use, until its end. Work outside a
-/// request, such as a job, is not counted.
+/// [`Held::charge`] of the current request. Work outside a request, such as a job, is not
+/// counted.
 pub(crate) fn charge(bytes: usize) -> Result<(), EngineError> {
-    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-    match HELD.try_with(|held| held.memory.try_grow(bytes)) {
-        Ok(false) => Err(EngineError::OverMemory),
-        Ok(true) | Err(_) => Ok(()),
-    }
+    HELD.try_with(|held| held.charge(bytes)).unwrap_or(Ok(()))
 }
 
 /// `None` outside a request.

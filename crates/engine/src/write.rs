@@ -19,16 +19,13 @@ mod import;
 mod locks;
 mod policy;
 mod reads;
+mod rows;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use keepsake_core::sensitive::Finding;
 use keepsake_core::tool::Edit;
-use keepsake_core::{
-    Content, ContentError, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId,
-    Timestamp, VersionId,
-};
+use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, Refused, StoreId, Timestamp, VersionId};
 use keepsake_index::{
     Change as Committed, Expiry, ExpiryChange, Guard, Head, Idempotency, Kept, Memory, Pin, PinOutcome,
     Replayed, StoreState, StoredContent,
@@ -43,6 +40,8 @@ pub(crate) use commit::Text;
 pub(crate) use import::{NotImported, PastPart, PastRedaction, PastVersion};
 use locks::{PathLock, PathLocks};
 pub(crate) use reads::{Obstacle, PathRead, PathTarget, Reads, VersionRead};
+pub(crate) use rows::search_row;
+use rows::search_rows;
 
 /// Attempts from a fresh read before a change fails as contended.
 const MAX_ATTEMPTS: u32 = 8;
@@ -72,7 +71,7 @@ pub(crate) trait Change: Sync {
         &self,
         write: &Write<'_>,
         read: &Self::Read,
-        refusal: Refusal,
+        refusal: Refused,
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
 }
 
@@ -205,38 +204,6 @@ impl Proposed {
     }
 }
 
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    Archived,
-    /// A memory is at the path.
-    PathTaken {
-        path: String,
-        memory_id: MemoryId,
-    },
-    PathIsDirectory(DirPath),
-    /// A parent of the path is a memory.
-    ParentIsFile {
-        file: MemoryPath,
-        memory_id: MemoryId,
-    },
-    TooManyMemories {
-        count: u64,
-    },
-    StoreFull {
-        size_bytes: u64,
-    },
-    TenantFull {
-        size_bytes: u64,
-    },
-    Content(ContentError),
-    /// The store's policy refuses the content; lines are those of the request.
-    Sensitive(SensitiveDataPolicy, Vec<Finding>),
-    /// The contents of some changes are refused, each with the change's index.
-    Contents(Vec<(usize, Refusal)>),
-    /// Other changes of the same memory won the race every time.
-    Contended,
-}
-
 pub(crate) enum Outcome<R> {
     Written(Box<Written>, R),
     /// No version was written.
@@ -279,7 +246,7 @@ enum Attempt {
     Same(Box<Head>, Box<Edit>),
     Nothing,
     Replayed(i64),
-    Refused(Refusal),
+    Refused(Refused),
     /// The state has changed since it was read.
     Stale,
 }
@@ -387,7 +354,7 @@ impl Write<'_> {
             }
             attempts += 1;
             if attempts == MAX_ATTEMPTS {
-                change.refused(self, &read, Refusal::Contended).await?;
+                change.refused(self, &read, Refused::Contended).await?;
                 return Err(EngineError::Contended.into());
             }
         }
@@ -521,7 +488,7 @@ impl Write<'_> {
             PinOutcome::Replayed { seq } => Ok(Attempt::Replayed(seq)),
             PinOutcome::Stale => Ok(Attempt::Stale),
             PinOutcome::KeyReused => Err(EngineError::KeyReused),
-            PinOutcome::Archived => Ok(Attempt::Refused(Refusal::Archived)),
+            PinOutcome::Archived => Ok(Attempt::Refused(Refused::Archived)),
             PinOutcome::NoStore => Err(EngineError::StoreNotFound),
         }
     }

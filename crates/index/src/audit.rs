@@ -1,12 +1,12 @@
 //! The audit log. The transaction of an action also writes its entry.
 
-use keepsake_core::{TenantId, Timestamp};
+use keepsake_core::{OverLimit, Quota, TenantId, Timestamp};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::IndexError;
 use crate::database::{Database, Role, Tx, from_row};
-use crate::model::{AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, OverQuota};
+use crate::model::{AuditAction, AuditEntry, AuditFilter, AuditObject, AuditPlace, Audited};
 use crate::numbers::unsigned;
 
 const INSERT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, object_id, store_id) \
@@ -34,27 +34,29 @@ pub struct AuditLog(pub(crate) Database);
 from_row!(AuditEntry { id, at, actor, action, object_id, store_id });
 
 impl AuditLog {
-    /// Entries that concern one tenant, newest first.
+    /// Entries that concern one tenant before a place, newest first.
     pub async fn list(
         &self,
         tenant_id: TenantId,
-        listing: &AuditListing,
+        filter: &AuditFilter,
+        before: Option<AuditPlace>,
+        limit: u32,
     ) -> Result<Vec<AuditEntry>, IndexError> {
-        let (at, id) = bound(listing.before);
-        let [actor, other_actor] = listing.actors();
+        let (at, id) = bound(before);
+        let [actor, other_actor] = filter.actors();
         let mut tx = self.0.read("audit", Role::Tenant(tenant_id)).await?;
         let rows = tx
-            .query(AssertSqlSafe(list_of_tenant(listing)))
+            .query(AssertSqlSafe(list_of_tenant(filter)))
             .bind(tenant_id)
             .bind(at)
             .bind(id)
-            .bind(listing.from.map_or(i64::MIN, Timestamp::as_micros))
-            .bind(listing.to.map_or(i64::MAX, Timestamp::as_micros))
-            .bind(listing.action.map(AuditAction::name))
+            .bind(filter.created_from.map_or(i64::MIN, Timestamp::as_micros))
+            .bind(filter.created_to.map_or(i64::MAX, Timestamp::as_micros))
+            .bind(filter.action.map(AuditAction::name))
             .bind(actor.as_deref())
             .bind(other_actor.as_deref())
-            .bind(listing.object_id)
-            .bind(listing.limit)
+            .bind(filter.object_id)
+            .bind(limit)
             .all()
             .await?;
         tx.commit().await?;
@@ -69,7 +71,7 @@ impl AuditLog {
         audited: &Audited,
         action: AuditAction,
         object: AuditObject,
-    ) -> Result<Result<(), OverQuota>, IndexError> {
+    ) -> Result<Result<(), OverLimit>, IndexError> {
         let mut tx = self.0.write("record", Role::Tenant(tenant_id)).await?;
         let recorded = record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
         if recorded.is_ok() {
@@ -98,10 +100,10 @@ fn bound(before: Option<AuditPlace>) -> (i64, Uuid) {
 
 /// A tenant's audit before a place, newest first. Only the filters that are set are
 /// in the text, so that each combination uses its index.
-fn list_of_tenant(listing: &AuditListing) -> String {
-    let action = if listing.action.is_some() { "action = $6" } else { "$6 IS NULL" };
-    let actor = if listing.actor_id.is_some() { "actor IN ($7, $8)" } else { "$7 IS NULL AND $8 IS NULL" };
-    let object = if listing.object_id.is_some() { "object_id = $9" } else { "$9 IS NULL" };
+fn list_of_tenant(filter: &AuditFilter) -> String {
+    let action = if filter.action.is_some() { "action = $6" } else { "$6 IS NULL" };
+    let actor = if filter.actor_id.is_some() { "actor IN ($7, $8)" } else { "$7 IS NULL AND $8 IS NULL" };
+    let object = if filter.object_id.is_some() { "object_id = $9" } else { "$9 IS NULL" };
     format!(
         "SELECT id, at, actor, action, object_id, store_id FROM audit \
          WHERE tenant_id = $1 AND (at, id) < ($2, $3) AND at >= $4 AND at <= $5 AND {action} AND {actor} AND {object} \
@@ -136,12 +138,12 @@ pub(crate) async fn record_within_quota(
     audited: &Audited,
     action: AuditAction,
     object: AuditObject,
-) -> Result<Result<(), OverQuota>, IndexError> {
+) -> Result<Result<(), OverLimit>, IndexError> {
     let entries = count(tx, tenant_id, audited).await?;
     if let Some(limit) = audited.entries_per_day
         && entries > limit
     {
-        return Ok(Err(OverQuota::AuditEntries { limit }));
+        return Ok(Err(OverLimit::new(Quota::AuditEntriesPerDay, entries, limit)));
     }
     insert(tx, tenant_id, audited, action, object).await?;
     Ok(Ok(()))

@@ -1,11 +1,11 @@
 //! Records of idempotent calls.
 
-use keepsake_core::{TenantId, Timestamp};
+use keepsake_core::{StoreId, TenantId, Timestamp};
+use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{CallMade, Idempotency};
 use crate::database::{Tx, from_row};
-use crate::model::{KEPT, Replayed};
+use crate::model::{Idempotency, KEPT, Replayed};
 
 const FIND: &str = "SELECT version_seq, object_id, request_sha256, results FROM idempotency \
     WHERE tenant_id = $1 AND scope_sha256 = $2 AND created_at > $3";
@@ -16,6 +16,28 @@ const RECORD: &str = "INSERT INTO idempotency (tenant_id, scope_sha256, request_
     ON CONFLICT (tenant_id, scope_sha256) DO UPDATE SET request_sha256 = excluded.request_sha256, \
         object_id = excluded.object_id, store_id = excluded.store_id, \
         version_seq = excluded.version_seq, results = excluded.results, created_at = excluded.created_at";
+
+/// The object that an idempotent call created or changed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallMade {
+    pub(crate) object_id: Uuid,
+    /// The store that contains the object, or that is the object.
+    pub(crate) store_id: Option<StoreId>,
+    pub(crate) version_seq: Option<i64>,
+    /// Whether the call created no version, and `version_seq` is the existing one.
+    pub(crate) is_kept: bool,
+}
+
+impl CallMade {
+    pub(crate) const fn store(store_id: StoreId) -> Self {
+        Self { object_id: store_id.uuid(), store_id: Some(store_id), version_seq: None, is_kept: false }
+    }
+
+    /// An object outside of any store.
+    pub(crate) const fn object(object_id: Uuid) -> Self {
+        Self { object_id, store_id: None, version_seq: None, is_kept: false }
+    }
+}
 
 from_row!(Replayed { request_sha256, seq = "version_seq", object_id, results });
 

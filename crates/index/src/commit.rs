@@ -1,23 +1,23 @@
 //! Commits: a set of changes, and their effect on counters and directories.
 //!
 //! Both databases write the same [`CommitPlan`], so the arithmetic exists only once.
-//! Commits that wait for the same lock are written together ([`Commits`]).
+
+mod document;
 
 use std::collections::BTreeMap;
-use std::hash::Hash;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use keepsake_core::path::is_visible;
 use keepsake_core::{
-    Actor, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp, VersionId,
+    Actor, DirPath, MemoryId, MemoryPath, Refused, SensitiveDataPolicy, StoreId, Timestamp, VersionId,
 };
+use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::database::{Backend, BatchRules, Batches, Database, Mode, Role, Tx, Unanswered};
-use crate::model::{Expiry, ExpiryChange, Head, HeadChange, Operation};
+use crate::model::{Expiry, ExpiryChange, Head, HeadChange, Idempotency, Operation};
 use crate::numbers::signed;
-use crate::{IndexError, postgres, sqlite};
+
+pub(crate) use document::{CommitDocument, directory_of};
 
 /// If a version's time is further ahead of the clock than this, the clock was ahead when
 /// the version was written, and has been set back since.
@@ -54,37 +54,6 @@ pub struct Commit {
     pub results: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Idempotency {
-    /// Hash of the idempotency key and its scope.
-    pub scope_sha256: [u8; 32],
-    pub request_sha256: [u8; 32],
-    /// Records of calls before this time are expired.
-    pub since: Timestamp,
-}
-
-/// The object that an idempotent call created or changed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CallMade {
-    pub(crate) object_id: Uuid,
-    /// The store that contains the object, or that is the object.
-    pub(crate) store_id: Option<StoreId>,
-    pub(crate) version_seq: Option<i64>,
-    /// Whether the call created no version, and `version_seq` is the existing one.
-    pub(crate) is_kept: bool,
-}
-
-impl CallMade {
-    pub(crate) const fn store(store_id: StoreId) -> Self {
-        Self { object_id: store_id.uuid(), store_id: Some(store_id), version_seq: None, is_kept: false }
-    }
-
-    /// An object outside of any store.
-    pub(crate) const fn object(object_id: Uuid) -> Self {
-        Self { object_id, store_id: None, version_seq: None, is_kept: false }
-    }
-}
-
 /// Refuses the commit unless a directory still has the same number of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
@@ -115,6 +84,23 @@ pub struct Change {
     pub after: Option<HeadChange>,
 }
 
+impl Commit {
+    /// Whether the commit does more than delete memories.
+    pub(crate) fn adds(&self) -> bool {
+        !self.kept.is_empty() || self.changes.iter().any(|change| change.after.is_some())
+    }
+
+    /// Bytes of new contents and search terms.
+    pub(crate) fn bytes(&self) -> usize {
+        let changed = self.changes.iter().filter_map(|change| change.after.as_ref());
+        let bytes = changed.map(|after| {
+            let content = after.content.as_ref().map_or(0, |content| content.as_str().len());
+            content + after.search.as_ref().map_or(0, |row| row.terms.len())
+        });
+        bytes.sum()
+    }
+}
+
 impl Change {
     /// The operation that the version stores; `Created` also for a restored memory.
     pub const fn operation(&self) -> Operation {
@@ -138,7 +124,8 @@ impl Change {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CommitOutcome {
     Committed {
         /// The sequence number of the last version.
@@ -146,6 +133,7 @@ pub enum CommitOutcome {
         /// The store's purge epoch, for cache entries of the content.
         purge_epoch: i64,
         /// The time of the new versions.
+        #[serde(deserialize_with = "crate::numbers::micros")]
         at: Timestamp,
         /// The expiry of the store's memories.
         expiry: Expiry,
@@ -157,45 +145,20 @@ pub enum CommitOutcome {
     },
     /// The idempotency key was reused with another request; nothing was written.
     KeyReused,
-    /// Nothing was written.
-    Refused(Refusal),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+    /// No such store.
     NoStore,
-    Archived,
-    /// A head, a directory or the store's policy has changed since it was read.
+    /// Nothing was written: a head, a directory or the store's policy has changed since it
+    /// was read.
     Stale,
-    PathTaken {
-        path: String,
-        memory_id: MemoryId,
-    },
-    PathIsDirectory {
-        /// The directory, ending in `/`.
-        path: String,
-    },
-    /// A parent of the path is a file.
-    ParentIsFile {
-        /// The path of the file.
-        path: String,
-        memory_id: MemoryId,
-    },
-    TooManyMemories {
-        /// Memories that the store would hold.
-        count: u64,
-    },
-    StoreFull {
-        /// Bytes that the store would hold.
-        size_bytes: u64,
-    },
-    /// The store first needs a larger grant of its tenant's bytes.
+    /// Nothing was written: the store first needs a larger grant of its tenant's bytes.
     NeedsGrant {
         /// Bytes that the store would hold.
         size_bytes: u64,
     },
-    /// A referenced blob is queued for deletion.
+    /// Nothing was written: a referenced blob is queued for deletion.
     BlobCondemned,
+    #[serde(untagged)]
+    Refused(Refused),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -215,6 +178,8 @@ pub(crate) struct CommitPlan {
     pub count_delta: i64,
     /// Change of the bytes of live memories.
     pub byte_delta: i64,
+    /// Bytes of contents that the new versions bring.
+    pub version_bytes: i64,
     /// Whether a directory may have lost its last file.
     pub directories_may_go: bool,
     /// Paths that the commit occupies.
@@ -235,6 +200,9 @@ impl CommitPlan {
             }
             if let Some(after) = &change.after {
                 plan.shift(&after.path, 1, signed(after.size_bytes));
+                if after.blob_id == change.version_id {
+                    plan.version_bytes += signed(after.size_bytes);
+                }
             }
             let moved_from = change.before.as_ref().map(|before| &before.path);
             let moved_to = change.after.as_ref().map(|after| &after.path);
@@ -278,162 +246,5 @@ impl CommitPlan {
         if is_visible(path.name()) {
             self.directories.entry(path.parent()).or_default().visible_children += files;
         }
-    }
-}
-
-/// Executes commits in batches: the commits of a batch share a transaction and its flush,
-/// and each has its own outcome.
-///
-/// On Postgres, puts of all stores share batches that do not wait for a locked store.
-/// Other commits, and puts of a locked store, wait in the lane of their store. On SQLite,
-/// all commits wait in one lane, because only one connection writes.
-#[derive(Debug, Clone)]
-pub(crate) struct Commits {
-    across_stores: Batches<(), StoreCommit, Made>,
-    within_store: Batches<StoreLane, StoreCommit, Made>,
-}
-
-/// The lane of a store. Any tenant may name the id of any store, so the lane includes the
-/// tenant. `None` on SQLite.
-type StoreLane = Option<(TenantId, StoreId)>;
-
-#[derive(Debug)]
-pub(crate) struct StoreCommit {
-    pub(crate) tenant_id: TenantId,
-    pub(crate) commit: Commit,
-    pub(crate) batching: Batching,
-}
-
-/// The commits with which a commit on Postgres shares a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Batching {
-    /// A put: with puts of any store; skipped if another transaction has locked its
-    /// store.
-    AcrossStores,
-    /// A put: with puts of its store; waits for the lock of the store.
-    WithinStore,
-    /// With none. The call finds the reason if the commit is refused.
-    Never,
-}
-
-/// The result of running one commit in a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Attempt {
-    Done(CommitOutcome),
-    /// The commit was skipped, because another transaction has locked its store.
-    Locked,
-    /// The batch did not write the commit and does not know the reason, so the commit
-    /// must run again with [`Batching::Never`].
-    NotMade,
-}
-
-pub(crate) type Made = Result<Attempt, IndexError>;
-
-/// Further batches run at the same time only while a connection hangs. `jobs` bounds how
-/// long each commit waits for its batch.
-const ACROSS_STORES: BatchRules<StoreCommit, Made> = BatchRules {
-    jobs: 32,
-    max_running: 4,
-    extra_batch_after: Duration::from_millis(250),
-    joins: postgres::commit::joins,
-    answer_of_all: IndexError::of_all_that_wait,
-};
-/// A batch locks the store, so a second one runs only if the first hangs.
-const WITHIN_STORE: BatchRules<StoreCommit, Made> =
-    BatchRules { max_running: 2, extra_batch_after: Duration::from_secs(3), ..ACROSS_STORES };
-const ON_SQLITE: BatchRules<StoreCommit, Made> =
-    BatchRules { jobs: 64, max_running: 1, joins: |_, _| true, ..WITHIN_STORE };
-
-impl Commits {
-    pub(crate) fn new(database: &Database) -> Self {
-        let within_store = match database.backend() {
-            Backend::Postgres(_) => WITHIN_STORE,
-            Backend::Sqlite(_) => ON_SQLITE,
-        };
-        Self {
-            across_stores: batches(ACROSS_STORES, database),
-            within_store: batches(within_store, database),
-        }
-    }
-
-    pub(crate) async fn run(
-        &self,
-        database: &Database,
-        tenant_id: TenantId,
-        commit: &Commit,
-    ) -> Result<CommitOutcome, IndexError> {
-        // A trait object keeps the types of the callers' futures small.
-        let outcome: BoxFuture<'_, _> = Box::pin(self.outcome(database, tenant_id, commit));
-        let role = Role::Tenant(tenant_id);
-        database.measure("commit", role, Mode::Write, outcome).await
-    }
-
-    async fn outcome(
-        &self,
-        database: &Database,
-        tenant_id: TenantId,
-        commit: &Commit,
-    ) -> Result<CommitOutcome, IndexError> {
-        let lane = match database.backend() {
-            Backend::Postgres(_) => Some((tenant_id, commit.store_id)),
-            Backend::Sqlite(_) => None,
-        };
-        let is_put = lane.is_some() && postgres::commit::is_put(commit);
-        // A commit that runs in the store's lane holds the store's lock.
-        let mut batching = if is_put && !self.within_store.is_running(&lane) {
-            Batching::AcrossStores
-        } else {
-            Batching::WithinStore
-        };
-        loop {
-            let job = StoreCommit { tenant_id, commit: commit.clone(), batching };
-            let answer = match batching {
-                Batching::AcrossStores => self.across_stores.run((), job).await,
-                Batching::WithinStore | Batching::Never => self.within_store.run(lane, job).await,
-            };
-            let made = match answer {
-                Ok(made) => made?,
-                Err(Unanswered::NotBegun) => {
-                    return Err(IndexError::Unavailable(sqlx::Error::PoolTimedOut));
-                }
-                Err(Unanswered::Lost) => {
-                    return Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed));
-                }
-            };
-            batching = match made {
-                Attempt::Done(outcome) => return Ok(outcome),
-                Attempt::Locked => Batching::WithinStore,
-                Attempt::NotMade => Batching::Never,
-            };
-        }
-    }
-}
-
-fn batches<K>(rules: BatchRules<StoreCommit, Made>, database: &Database) -> Batches<K, StoreCommit, Made>
-where
-    K: Clone + Eq + Hash + Send + 'static,
-{
-    let database = database.clone();
-    Batches::new(rules, move |commits: Vec<StoreCommit>| {
-        let database = database.clone();
-        async move {
-            match database.backend() {
-                Backend::Postgres(_) => postgres::commit::commit_all(&database, &commits).await,
-                Backend::Sqlite(_) => sqlite::commit::commit_all(&database, &commits).await,
-            }
-        }
-    })
-}
-
-/// Executes a commit as a part of a transaction that holds the store's lock.
-pub(crate) async fn commit_changes(
-    tx: &mut Tx,
-    tenant_id: TenantId,
-    commit: &Commit,
-) -> Result<CommitOutcome, IndexError> {
-    if tx.is_postgres() {
-        postgres::commit::commit_changes(tx, tenant_id, commit).await
-    } else {
-        sqlite::commit::commit_changes(tx, tenant_id, commit).await
     }
 }

@@ -81,22 +81,13 @@ impl Contents {
 
     /// Deletes a content; returns whether there was one.
     pub async fn delete(&self, key: &BlobKey) -> Result<bool, IndexError> {
-        let role = Role::Job(Some(key.tenant_id));
-        let mut tx = self.0.write_one("delete_content", role).await?;
-        let query = tx.query(DELETE).bind(key);
-        let deleted = query.execute().await?;
-        tx.commit().await?;
-        Ok(deleted > 0)
+        Ok(self.0.change("delete_content", Role::Job(Some(key.tenant_id)), DELETE, key).await? > 0)
     }
 
     /// Deletes all contents of a store; returns their number.
     pub async fn delete_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<u64, IndexError> {
         let role = Role::Job(Some(tenant_id));
-        let mut tx = self.0.write_one("delete_contents", role).await?;
-        let query = tx.query(DELETE_STORE).bind((tenant_id, store_id));
-        let deleted = query.execute().await?;
-        tx.commit().await?;
-        Ok(deleted)
+        self.0.change("delete_contents", role, DELETE_STORE, (tenant_id, store_id)).await
     }
 
     /// The first `limit` contents after a key, in key order, with their sizes in

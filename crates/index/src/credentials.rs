@@ -2,7 +2,8 @@
 
 use crate::IndexError;
 use crate::database::{Database, Role, from_row};
-use crate::model::{Credential, TenantName, TenantStanding};
+use crate::model::{Credential, Tenant, TenantName};
+use crate::tenants::{FIND, FIND_BY_EXTERNAL_ID};
 
 /// On Postgres the function finds the tenant first, and then sees that tenant only.
 const AUTHENTICATE: [&str; 2] = [
@@ -15,16 +16,19 @@ const AUTHENTICATE: [&str; 2] = [
         JOIN tenant t ON t.tenant_id = c.tenant_id WHERE c.secret_sha256 = $1",
 ];
 
-const STANDING: &str = "SELECT tenant_id, status, limits FROM tenant WHERE tenant_id = $1";
-const STANDING_BY_EXTERNAL_ID: &str = "SELECT tenant_id, status, limits FROM tenant WHERE external_id = $1";
-
 #[derive(Debug, Clone)]
 pub struct Credentials(pub(crate) Database);
 
-from_row! {
-    Credential { tenant_id, api_key_id, scopes, store_ids, expires_at, is_revoked, tenant_status, limits }
-    TenantStanding { tenant_id, status, limits }
-}
+from_row!(Credential {
+    tenant_id,
+    api_key_id,
+    scopes,
+    store_ids,
+    expires_at,
+    is_revoked,
+    tenant_status,
+    limits
+});
 
 impl Credentials {
     /// Finds an API key by the SHA-256 of its secret, in one query.
@@ -35,21 +39,19 @@ impl Credentials {
     }
 
     /// Finds the tenant that a token names, in one query.
-    pub async fn tenant_standing(&self, name: &TenantName) -> Result<Option<TenantStanding>, IndexError> {
-        let standing = match name {
+    pub async fn tenant(&self, name: &TenantName) -> Result<Option<Tenant>, IndexError> {
+        match name {
             TenantName::Id(tenant_id) => {
                 let mut tx = self.0.read("tenant_standing", Role::Tenant(*tenant_id)).await?;
-                let standing = tx.query(STANDING).bind(*tenant_id).optional().await?;
+                let tenant = tx.query(FIND).bind(*tenant_id).optional().await?;
                 tx.commit().await?;
-                standing
+                Ok(tenant)
             }
             // The tenant is not known yet: the search crosses tenants.
             TenantName::External(external_id) => {
                 let mut tx = self.0.read_one("tenant_standing", Role::Shared(None)).await?;
-                let query = tx.query(STANDING_BY_EXTERNAL_ID).bind(external_id);
-                query.optional().await?
+                tx.query(FIND_BY_EXTERNAL_ID).bind(external_id).optional().await
             }
-        };
-        Ok(standing)
+        }
     }
 }

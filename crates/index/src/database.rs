@@ -5,6 +5,7 @@
 //! after a lost connection.
 
 mod batches;
+mod commits;
 mod packed;
 mod tx;
 mod values;
@@ -19,12 +20,14 @@ use keepsake_core::TenantId;
 use keepsake_telemetry::{Metrics, Outcome, PoolState};
 use tracing::{Instrument, Span};
 
-pub(crate) use batches::{BatchRules, Batches, Unanswered};
+pub(crate) use batches::{Answer, BatchRules, Batches, Unanswered, answers_of};
+pub(crate) use commits::{Attempt, Batching, Commits, Made, StoreCommit, commit_changes};
 pub(crate) use packed::Packing;
 use tx::Connection;
 pub(crate) use tx::with_lists;
 pub(crate) use tx::{Query, RowLock, Tx};
-pub(crate) use values::{FromRow, Row, from_row};
+use values::Bind;
+pub(crate) use values::{Column, FromRow, Row, columns, from_row, json_columns, named_columns};
 
 use crate::model::Auditor;
 use crate::{IndexError, PostgresIndex, SqliteIndex};
@@ -83,6 +86,14 @@ impl Database {
         &self.0.backend
     }
 
+    /// The index on SQLite, for what Postgres has not; `None` on Postgres.
+    pub(crate) fn sqlite(&self) -> Option<&SqliteIndex> {
+        match self.backend() {
+            Backend::Postgres(_) => None,
+            Backend::Sqlite(index) => Some(index),
+        }
+    }
+
     pub(crate) fn disk(&self) -> &Arc<DiskState> {
         &self.0.disk
     }
@@ -90,12 +101,9 @@ impl Database {
     /// Reports the connection pools and the size of SQLite's log with the metrics, as
     /// long as the database is open.
     pub(crate) fn watch(&self) {
-        if matches!(self.backend(), Backend::Sqlite(_)) {
+        if self.sqlite().is_some() {
             let database = Arc::downgrade(&self.0);
-            self.0.metrics.watch_log_size(move || match &database.upgrade()?.backend {
-                Backend::Postgres(_) => None,
-                Backend::Sqlite(index) => index.log_bytes(),
-            });
+            self.0.metrics.watch_log_size(move || Self(database.upgrade()?).sqlite()?.log_bytes());
         }
         let database = Arc::downgrade(&self.0);
         self.0.metrics.watch_pools(move || {
@@ -139,6 +147,20 @@ impl Database {
     /// by itself, in one round trip instead of three.
     pub(crate) async fn write_one(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
         self.begin(call, role, Mode::WriteStatement).await
+    }
+
+    /// Executes one statement, in a separate call; returns how many rows it changed.
+    pub(crate) async fn change<'q>(
+        &self,
+        call: &'static str,
+        role: Role,
+        sql: &'static str,
+        values: impl Bind<'q>,
+    ) -> Result<u64, IndexError> {
+        let mut tx = self.write_one(call, role).await?;
+        let rows = tx.query(sql).bind(values).execute().await?;
+        tx.commit().await?;
+        Ok(rows)
     }
 
     /// Measures a call whose statements a batch sends together with those of other calls.

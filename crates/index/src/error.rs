@@ -4,8 +4,6 @@ use std::error::Error;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use crate::postgres::{Failure, is_connection_lost};
-
 /// A failure of the index; a refusal or an absence is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
@@ -175,6 +173,38 @@ impl From<sqlx::Error> for IndexError {
             }
             _ => Self::Database(error),
         }
+    }
+}
+
+/// Information of the pool of Postgres about an error, in addition to the driver's; carried
+/// inside [`sqlx::Error::Io`].
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// There was no connection to send the statement on.
+    #[error("no connection could be opened: {0}")]
+    NotConnected(#[source] sqlx::Error),
+    /// The connection was lost inside a transaction, before its `COMMIT` was sent.
+    #[error("the transaction was not committed: {0}")]
+    NotCommitted(#[source] sqlx::Error),
+}
+
+impl From<Failure> for sqlx::Error {
+    fn from(failure: Failure) -> Self {
+        Self::Io(std::io::Error::new(std::io::ErrorKind::NotConnected, failure))
+    }
+}
+
+/// Whether an error of the driver means that the connection cannot be used again.
+pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
+            true
+        }
+        // Connection exceptions, and a server that ends the session.
+        sqlx::Error::Database(answer) => {
+            answer.code().is_some_and(|code| code.starts_with("08") || code.starts_with("57P"))
+        }
+        _ => false,
     }
 }
 

@@ -10,12 +10,14 @@ use std::time::Duration;
 use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
-use crate::commit::{Change, Commit, CommitOutcome, commit_changes};
-use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
-use crate::model::{Expiry, Head};
+use crate::IndexError;
+use crate::commit::{Change, Commit, CommitOutcome};
+use crate::database::{Database, FromRow, Role, Row, Tx, commit_changes, from_row};
+use crate::memories::{FoundRow, find_all};
+use crate::model::{Expiry, Memory, MemoryTarget};
 use crate::numbers::FIRST_STORE;
+use crate::replicas::{FORGOTTEN_AFTER, LIVES_FOR};
 use crate::stores::lock_store;
-use crate::{FORGOTTEN_AFTER, IndexError, LIVES_FOR};
 
 /// The read times flushed by replicas: those with a heartbeat since `$1`, and of
 /// these, those with a heartbeat since `$2`.
@@ -65,15 +67,6 @@ const LAST_SESSION_USE: &str = "SELECT max(CASE WHEN s.last_used_at > s.created_
 /// Updates the lower bound of the last sign of life of a store's live memories.
 const SET_IDLE_SINCE: &str =
     "UPDATE store SET idle_since = $3 WHERE tenant_id = $1 AND store_id = $2 AND idle_since < $3";
-
-/// Selects memories by id, with their last signs of life. The statement has no
-/// condition on live memories, because that would match a partial index without the
-/// whole key.
-pub(crate) const HEADS: &str = "SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
-    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.updated_at, m.deleted_at IS NULL AS is_live, \
-    (SELECT a.active_at FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
-        AND a.memory_id = m.memory_id) AS active_at \
-    FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id IN_IDS($3)";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AccessFlush {
@@ -179,15 +172,22 @@ pub struct Expiration {
 
 impl Expiration {
     /// The commit that deletes the memories that are still expired.
-    pub(crate) fn commit(&self, found: Vec<(Head, Life)>) -> Commit {
-        let over = found.into_iter().filter(|(_, life)| match self.cause {
-            ExpirationCause::Unused { expiry, until } => life.is_over(expiry, until),
-            ExpirationCause::Due => life.is_due(self.now),
+    pub(crate) fn commit(&self, found: Vec<FoundRow>) -> Commit {
+        let memories = found.into_iter().filter_map(|row| match row.found.target {
+            MemoryTarget::Live(memory) => Some(memory),
+            MemoryTarget::Deleted { .. } | MemoryTarget::Missing => None,
         });
-        let changes = over.filter_map(|(head, life)| {
-            let version_of = |(memory_id, version_id)| (memory_id == life.memory_id).then_some(version_id);
+        let over = memories.filter(|memory| {
+            let life = Life::from(memory);
+            match self.cause {
+                ExpirationCause::Unused { expiry, until } => life.is_over(expiry, until),
+                ExpirationCause::Due => life.is_due(self.now),
+            }
+        });
+        let changes = over.filter_map(|Memory { head, .. }| {
+            let version_of = |(memory_id, version_id)| (memory_id == head.memory_id).then_some(version_id);
             Some(Change {
-                memory_id: life.memory_id,
+                memory_id: head.memory_id,
                 version_id: self.memories.iter().copied().find_map(version_of)?,
                 before: Some(head),
                 revives: None,
@@ -217,9 +217,6 @@ pub struct UnusedMemories(pub(crate) Database);
 
 struct EffectivePeriod(Expiry);
 
-/// `None`: the memory is deleted.
-struct LiveRow(Option<(Head, Life)>);
-
 from_row!(Due { expires_at, tenant_id, store_id, memory_id });
 
 impl FromRow for EffectivePeriod {
@@ -247,15 +244,23 @@ impl FromRow for Life {
             memory_id: row.get("memory_id")?,
             is_pinned: row.get("pinned")?,
             expires_at: row.get("expires_at")?,
-            alive_at: row.get::<Option<_>>("active_at")?.max(Some(updated_at)).unwrap_or(updated_at),
+            alive_at: row
+                .get::<Option<_>>("active_at")?
+                .map_or(updated_at, |active_at| updated_at.max(active_at)),
         })
     }
 }
 
-impl FromRow for LiveRow {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        let is_live: bool = row.get("is_live")?;
-        Ok(Self(if is_live { Some((row.read()?, row.read()?)) } else { None }))
+impl From<&Memory> for Life {
+    fn from(memory: &Memory) -> Self {
+        Self {
+            memory_id: memory.head.memory_id,
+            is_pinned: memory.is_pinned,
+            expires_at: memory.expires_at,
+            alive_at: memory
+                .active_at
+                .map_or(memory.updated_at, |active_at| memory.updated_at.max(active_at)),
+        }
     }
 }
 
@@ -349,15 +354,14 @@ impl UnusedMemories {
         {
             return Ok(0);
         }
-        let commit = expiration.commit(heads(&mut tx, tenant_id, expiration).await?);
+        let ids: Vec<_> = expiration.memories.iter().map(|(memory_id, _)| *memory_id).collect();
+        let commit = expiration.commit(find_all(&mut tx, (tenant_id, store_id), &ids, &[]).await?);
         if commit.changes.is_empty() {
             return Ok(0);
         }
         match commit_changes(&mut tx, tenant_id, &commit).await? {
             CommitOutcome::Committed { .. } => {}
-            CommitOutcome::Replayed { .. } | CommitOutcome::KeyReused | CommitOutcome::Refused(_) => {
-                return Ok(0);
-            }
+            _ => return Ok(0),
         }
         tx.commit().await?;
         Ok(commit.changes.len() as u64)
@@ -370,10 +374,8 @@ impl UnusedMemories {
         store_id: StoreId,
         idle_since: Timestamp,
     ) -> Result<(), IndexError> {
-        let mut tx = self.0.write_one("set_idle_since", Role::Job(None)).await?;
-        let query = tx.query(SET_IDLE_SINCE).bind((tenant_id, store_id, idle_since));
-        query.execute().await?;
-        tx.commit().await
+        let values = (tenant_id, store_id, idle_since);
+        self.0.change("set_idle_since", Role::Job(None), SET_IDLE_SINCE, values).await.map(drop)
     }
 }
 
@@ -400,15 +402,4 @@ async fn last_session_use(
     let query = tx.query(LAST_SESSION_USE).bind((tenant_id, store_id));
     let used_at: Option<i64> = query.scalar().await?;
     Ok(used_at.map(Timestamp::from_micros))
-}
-
-async fn heads(
-    tx: &mut Tx,
-    tenant_id: TenantId,
-    expiration: &Expiration,
-) -> Result<Vec<(Head, Life)>, IndexError> {
-    let ids: Vec<_> = expiration.memories.iter().map(|(id, _)| *id).collect();
-    let query = tx.query_with_lists(HEADS).bind((tenant_id, expiration.store_id));
-    let rows: Vec<LiveRow> = query.bind_ids(Some(&ids)).all().await?;
-    Ok(rows.into_iter().filter_map(|row| row.0).collect())
 }

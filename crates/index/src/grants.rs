@@ -19,8 +19,8 @@ const OF_STORE: &str =
 /// Ordered by id, so that concurrent transactions cannot deadlock: two recalls of one
 /// tenant (which the lock on the tenant's row excludes already), or a recall and the
 /// deletion of a store.
-const STORES_OF_RECALL: &str = "SELECT store_id FROM store \
-    WHERE tenant_id = $1 AND (store_id = $2 OR granted_bytes > live_bytes) ORDER BY store_id";
+const LOCK_STORES: &str = "SELECT store_id FROM store \
+    WHERE tenant_id = $1 AND (store_id = $2 OR granted_bytes > live_bytes) ORDER BY store_id FOR NO KEY UPDATE";
 
 const RECALL: &str = "UPDATE store SET granted_bytes = live_bytes \
     WHERE tenant_id = $1 AND store_id <> $2 AND granted_bytes > live_bytes";
@@ -121,10 +121,7 @@ async fn read(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<Opt
 /// Recalls the unused grants of the tenant's other stores; returns the sum of their
 /// remaining grants.
 async fn recall(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<u64, IndexError> {
-    if tx.is_postgres() {
-        let query = tx.query_locking(STORES_OF_RECALL, RowLock::NoKeyUpdate);
-        query.bind((tenant_id, store_id)).execute().await?;
-    }
+    tx.execute_on_postgres(LOCK_STORES, (tenant_id, store_id)).await?;
     tx.query(RECALL).bind((tenant_id, store_id)).execute().await?;
     let query = tx.query(OF_OTHER_STORES).bind((tenant_id, store_id));
     Ok(unsigned(query.scalar().await?))

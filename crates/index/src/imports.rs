@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use keepsake_core::{StoreId, TenantId, Timestamp};
+use keepsake_core::{OverLimit, StoreId, TenantId, Timestamp};
 
-use crate::commit::{Commit, CommitOutcome, Refusal, commit_changes};
-use crate::database::{Database, Role};
-use crate::model::{AuditAction, AuditObject, Audited, OverQuota, RedactionOutcome};
+use crate::commit::{Commit, CommitOutcome};
+use crate::database::{Database, Role, commit_changes};
+use crate::model::{AuditAction, AuditObject, Audited, RedactionOutcome};
 use crate::removal::redact_imported;
 use crate::{IndexError, audit};
 
@@ -44,13 +44,13 @@ pub enum ImportOutcome {
         /// The number of imported versions; `None`: the store also has others.
         imported: Option<i64>,
     },
-    /// Nothing was written: the commit at this index was refused.
-    Refused(usize, Refusal),
+    /// Nothing was written: the commit at this index had this outcome.
+    NotCommitted(usize, CommitOutcome),
     /// Nothing was written: the redaction at this index names no version, or names the
     /// version with the final content of a live memory.
     RedactionRefused(usize),
     /// Nothing was written: the tenant's credentials used up their audit entries.
-    OverQuota(OverQuota),
+    OverLimit(OverLimit),
     /// Nothing was written: the store is archived.
     Archived,
     NoStore,
@@ -85,7 +85,7 @@ impl Imports {
             let (action, object) = (AuditAction::StoreImported, AuditObject::new(store_id.uuid()));
             let recorded = audit::record_within_quota(&mut tx, tenant_id, &part.audited, action, object);
             if let Err(refusal) = recorded.await? {
-                return Ok(ImportOutcome::OverQuota(refusal));
+                return Ok(ImportOutcome::OverLimit(refusal));
             }
         }
         for (place, commit) in part.commits.iter().enumerate() {
@@ -98,11 +98,7 @@ impl Imports {
             last = commit.now;
             match commit_changes(&mut tx, tenant_id, &commit).await? {
                 CommitOutcome::Committed { .. } => {}
-                CommitOutcome::Refused(refusal) => return Ok(ImportOutcome::Refused(place, refusal)),
-                // Commits of an import have no idempotency key.
-                CommitOutcome::Replayed { .. } | CommitOutcome::KeyReused => {
-                    return Ok(ImportOutcome::Refused(place, Refusal::Stale));
-                }
+                outcome => return Ok(ImportOutcome::NotCommitted(place, outcome)),
             }
         }
         for (place, (seq, audited)) in part.redactions.iter().enumerate() {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::IndexError;
 use crate::audit::record_of_operator;
-use crate::database::{Database, Role, Tx, from_row};
+use crate::database::{Database, Role, from_row};
 use crate::model::{Audited, JobRun, RunPlace, job_action};
 
 /// A lease that ends after `$5` was taken by a clock that was ahead, and no longer
@@ -102,11 +102,8 @@ impl JobRuns {
         lease_until: Timestamp,
         cursor: Option<&str>,
     ) -> Result<bool, IndexError> {
-        let mut tx = self.0.write_one("renew_run", Role::Shared(None)).await?;
-        let query = tx.query(RENEW_LEASE).bind((job, fence, lease_until, cursor));
-        let renewed = query.execute().await?;
-        tx.commit().await?;
-        Ok(renewed > 0)
+        let values = (job, fence, lease_until, cursor);
+        Ok(self.0.change("renew_run", Role::Shared(None), RENEW_LEASE, values).await? > 0)
     }
 
     /// Ends a run, records its result, and releases its lease.
@@ -122,7 +119,7 @@ impl JobRuns {
         error: Option<&str>,
     ) -> Result<bool, IndexError> {
         let mut tx = self.0.write("finish_run", Role::Shared(None)).await?;
-        if release(&mut tx, job, fence).await? == 0 {
+        if tx.query(RELEASE_LEASE).bind((job, fence)).execute().await? == 0 {
             return Ok(false);
         }
         let query = tx.query(END_RUN).bind((job, slot, ended_at, Json(counts), error));
@@ -134,9 +131,7 @@ impl JobRuns {
     /// Releases a lease without ending its run; the next claim of its slot continues
     /// it.
     pub async fn release(&self, job: &str, fence: i64) -> Result<(), IndexError> {
-        let mut tx = self.0.write_one("release_run", Role::Shared(None)).await?;
-        release(&mut tx, job, fence).await?;
-        tx.commit().await
+        self.0.change("release_run", Role::Shared(None), RELEASE_LEASE, (job, fence)).await.map(drop)
     }
 
     /// Whether a worker holds the lease of a job, which lasts `length`. A lease that ends
@@ -185,8 +180,4 @@ impl JobRuns {
         let query = tx.query(LIST).bind((job, now, started_at, slot, limit));
         query.all().await
     }
-}
-
-async fn release(tx: &mut Tx, job: &str, fence: i64) -> Result<u64, IndexError> {
-    tx.query(RELEASE_LEASE).bind((job, fence)).execute().await
 }

@@ -2,19 +2,16 @@
 
 use std::time::Duration;
 
-use keepsake_core::{Actor, ApiKeyId, TenantId};
+use keepsake_core::{Actor, ApiKeyId, OverLimit, Quota, TenantId};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::calls::{earlier_call, record_call};
-use crate::commit::{CallMade, Idempotency};
+use crate::calls::{CallMade, earlier_call, record_call};
 use crate::database::{Database, Role, Tx, from_row};
-use crate::model::{
-    ApiKey, AuditAction, AuditObject, Audited, Auditor, IssuedKey, KeyCreation, KeyUse, OverQuota,
-};
+use crate::model::{ApiKey, AuditAction, AuditObject, Audited, Auditor, Idempotency, KeyCreation};
 use crate::numbers::unsigned;
 use crate::tenants::lock_live_tenant;
-use crate::{IndexError, audit, last_used};
+use crate::{IndexError, audit};
 
 const INSERT: &str = "INSERT INTO api_key (tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at) \
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
@@ -48,8 +45,7 @@ pub const REVOKED_KEYS_COUNT_FOR: Duration = Duration::from_hours(30 * 24);
 pub struct ApiKeys(pub(crate) Database);
 
 from_row! {
-    ApiKey { api_key_id, tenant_id, name, scopes, store_ids, created_at, expires_at }
-    IssuedKey { last_used_at, revoked_at; key }
+    ApiKey { api_key_id, tenant_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at }
 }
 
 impl ApiKeys {
@@ -77,7 +73,7 @@ impl ApiKeys {
         let (action, object) = (AuditAction::KeyCreated, AuditObject::new(key.api_key_id.uuid()));
         let recorded = audit::record_within_quota(&mut tx, key.tenant_id, audited, action, object).await?;
         if let Err(refusal) = recorded {
-            return Ok(KeyCreation::OverQuota(refusal));
+            return Ok(KeyCreation::OverLimit(refusal));
         }
         tx.commit().await?;
         Ok(KeyCreation::Created)
@@ -88,7 +84,7 @@ impl ApiKeys {
         &self,
         tenant_id: TenantId,
         api_key_id: ApiKeyId,
-    ) -> Result<Option<IssuedKey>, IndexError> {
+    ) -> Result<Option<ApiKey>, IndexError> {
         let mut tx = self.0.read("api_key", Role::Tenant(tenant_id)).await?;
         let found = find(&mut tx, tenant_id, api_key_id).await?;
         tx.commit().await?;
@@ -101,7 +97,7 @@ impl ApiKeys {
         tenant_id: TenantId,
         before: Option<ApiKeyId>,
         limit: u32,
-    ) -> Result<Vec<IssuedKey>, IndexError> {
+    ) -> Result<Vec<ApiKey>, IndexError> {
         let mut tx = self.0.read("api_keys", Role::Tenant(tenant_id)).await?;
         let query = tx.query(LIST).bind(tenant_id);
         let query = query.bind((before.map_or(Uuid::max(), ApiKeyId::uuid), limit));
@@ -118,7 +114,7 @@ impl ApiKeys {
         tenant_id: TenantId,
         api_key_id: ApiKeyId,
         audited: &Audited,
-    ) -> Result<Option<IssuedKey>, IndexError> {
+    ) -> Result<Option<ApiKey>, IndexError> {
         let key_id = api_key_id.uuid();
         let role = Role::of_auditor(tenant_id, &audited.by);
         let mut tx = self.0.write("revoke_api_key", role).await?;
@@ -136,23 +132,11 @@ impl ApiKeys {
         let (action, object) = (AuditAction::KeyRevoked, AuditObject::new(key_id));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
         tx.commit().await?;
-        Ok(Some(IssuedKey { revoked_at: Some(audited.at), ..before }))
-    }
-
-    /// Writes when keys of any tenant were used, in one transaction; a time never moves
-    /// back.
-    pub async fn flush_use(&self, uses: &[KeyUse]) -> Result<(), IndexError> {
-        let uses = uses.iter().map(|used| (used.tenant_id, used.api_key_id.uuid(), used.used_at));
-        let table = ["api_key", "api_key_id"];
-        last_used::flush(&self.0, "flush_key_use", table, uses).await
+        Ok(Some(ApiKey { revoked_at: Some(audited.at), ..before }))
     }
 }
 
-async fn find(
-    tx: &mut Tx,
-    tenant_id: TenantId,
-    api_key_id: ApiKeyId,
-) -> Result<Option<IssuedKey>, IndexError> {
+async fn find(tx: &mut Tx, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<Option<ApiKey>, IndexError> {
     tx.query(FIND).bind((tenant_id, api_key_id)).optional().await
 }
 
@@ -185,8 +169,11 @@ async fn refuse(
     }
     let counted_from = audited.at.minus(REVOKED_KEYS_COUNT_FOR);
     let keys = unsigned(tx.query(COUNT).bind((tenant_id, counted_from)).scalar().await?);
-    Ok((keys >= keys_limit)
-        .then_some(KeyCreation::OverQuota(OverQuota::ApiKeys { count: keys + 1, limit: keys_limit })))
+    Ok((keys >= keys_limit).then_some(KeyCreation::OverLimit(OverLimit::new(
+        Quota::ApiKeysPerTenant,
+        keys + 1,
+        keys_limit,
+    ))))
 }
 
 async fn insert(tx: &mut Tx, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<(), IndexError> {

@@ -12,7 +12,6 @@
 
 mod access_times;
 mod audit;
-mod blob_deletions;
 mod calls;
 mod changes;
 mod commit;
@@ -26,7 +25,6 @@ mod grants;
 mod imports;
 mod job_runs;
 mod keys;
-mod last_used;
 mod listing;
 mod memories;
 pub mod migrations;
@@ -47,15 +45,13 @@ mod usage;
 mod versions;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use keepsake_telemetry::Metrics;
 
 pub use access_times::AccessTimes;
 pub use audit::AuditLog;
-pub use blob_deletions::BlobDeletions;
 pub use changes::{ChangePage, Changes, SessionHead, StoreHead};
-pub use commit::{CLOCK_AHEAD_AT_MOST, Change, Commit, CommitOutcome, Guard, Idempotency, Kept, Refusal};
+pub use commit::{CLOCK_AHEAD_AT_MOST, Change, Commit, CommitOutcome, Guard, Kept};
 pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
 pub use database::DiskState;
@@ -71,47 +67,35 @@ pub use job_runs::{FAILED_RUN_RESTS, JobRuns};
 pub use keys::{ApiKeys, REVOKED_KEYS_COUNT_FOR};
 pub use memories::Memories;
 pub use migrations::Migrated;
-pub use model::{
-    AccessRow, ApiKey, AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, Auditor,
-    Claim, Credential, DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, ExpiresAt,
-    Expiry, ExpiryChange, FoundMemories, FoundMemory, FoundVersion, Grant, Head, HeadChange, IssuedKey,
-    JobRun, KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget,
-    NewStore, Operation, OverQuota, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, RunFence,
-    RunPlace, Scope, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate,
-    StoredContent, Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding,
-    TenantStatus, TenantUpdate, TenantUsage, UnknownAuditor, Version, VersionCounts, VersionListing,
-    VersionPage, audit_object_id, audit_object_type, parse_audit_object_id,
-};
+pub use model::*;
 pub use postgres::PostgresIndex;
 pub use redeemed_codes::RedeemedCodes;
 pub use removal::{
-    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, ErasureStep, Erasures, History,
-    MAX_OPEN_ERASURES, NewErasure, ObjectVersions, Outdated, Receipt, Redactions, Retention, RowsErased,
-    Selector, StoreDeletions, TenantDeletions, VersionBatch, VersionsTaken,
+    BlobDeletions, ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, ErasureStep,
+    Erasures, History, MAX_OPEN_ERASURES, NewErasure, Outdated, PurgedBatch, Receipt, Redactions, Retention,
+    RowsErased, Selector, StoreDeletions, TenantDeletions, VersionBatch, VersionsTaken,
 };
-pub use replicas::{LIVES_FOR, Replicas};
+pub use replicas::{FORGOTTEN_AFTER, LIVES_FOR, Replicas};
 pub use search::{
-    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchRow, SearchSince, SearchTerms,
-    Unindexed, UnindexedPage,
+    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, SearchTerms, Unindexed,
+    UnindexedPage,
 };
 pub use secrets::{ServerSecret, ServerSecrets};
 pub use sessions::{
-    Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventListing, EventPlace, MAX_ATTACHMENTS,
-    NewAttachment, NewSession, Session, SessionChange, SessionCreation, SessionEvent, SessionLimits,
-    SessionListing, SessionPage, SessionRefusal, SessionUpdate, SessionUse, Sessions, sees_session_of,
+    Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventFilter, EventListing, EventPlace,
+    MAX_ATTACHMENTS, NewAttachment, NewSession, Session, SessionChange, SessionCreation, SessionEvent,
+    SessionFilter, SessionLimits, SessionListing, SessionPage, SessionRefusal, SessionUpdate, Sessions,
+    sees_session_of,
 };
 pub use sqlite::SqliteIndex;
 pub use stores::Stores;
 pub use tenants::Tenants;
 pub use upkeep::{
-    CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, StoreCounters, TenantCount, Upkeep,
+    CallKey, CountedPlace, Counter, NamedBlob, Prunable, PrunedCalls, Recount, StoreCount, StoreCounters,
+    TenantCount, Upkeep,
 };
 pub use usage::{DailyChanges, StoreUsage, Usage, UsedMemory};
 pub use versions::Versions;
-
-/// How long expiry waits for the unwritten read times of a replica that sends no
-/// heartbeat and has not retired; longer than network failures usually last.
-pub const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
 /// The metadata of all tenants in one database; cheap to clone.
 #[derive(Debug, Clone)]
@@ -209,7 +193,7 @@ impl Index {
     /// Whether other processes may use the index at the same time.
     pub fn is_shared(&self) -> bool {
         // On SQLite, the serving process holds a lock that keeps others out.
-        matches!(self.database.backend(), Backend::Postgres(_))
+        self.database.sqlite().is_none()
     }
 
     /// Closes the connections after their last transactions.

@@ -2,6 +2,8 @@
 
 mod lookups;
 mod pages;
+mod postgres;
+mod sqlite;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
 use serde_json::json;
@@ -9,19 +11,17 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::calls::{earlier_call, record_call};
-use crate::commit::{CallMade, Commit, CommitOutcome, Commits};
-use crate::database::{Database, FromRow, Mode, Role, Row, Tx, from_row};
+use crate::calls::{CallMade, earlier_call, record_call};
+use crate::commit::{Commit, CommitOutcome};
+use crate::database::{Commits, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::listing::end_of;
 use crate::model::{
-    Claim, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, Lookup, Memory, MemoryTarget, Pin,
-    PinOutcome, Replayed, StoreState, Target,
+    Claim, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, HeadAt, Lookup, Memory, MemoryAt,
+    MemoryTarget, Pin, PinOutcome, Place, Replayed, StoreKey, StoreState, Target,
 };
 use crate::stores::lock_live_store;
 
 use lookups::Lookups;
-pub(crate) use lookups::{Answer, HeadAt, MemoryAt, Place, answers_of};
-pub(crate) use pages::PageAt;
 
 const HEADS_BELOW: &str = "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
     claimed_until FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 \
@@ -64,7 +64,7 @@ macro_rules! columns_of_directory {
     };
 }
 
-pub(crate) use {columns_of_directory, memory_columns, store_columns};
+use {columns_of_directory, memory_columns, store_columns};
 
 /// The store, and the memories with the ids `$3` and those at the paths `$4`.
 pub(crate) const FIND_ALL: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
@@ -131,9 +131,9 @@ pub struct Memories {
 }
 
 /// A memory with its store. Without an id, the row has only the store.
-struct FoundRow {
+pub(crate) struct FoundRow {
     memory_id: Option<MemoryId>,
-    found: FoundMemory,
+    pub(crate) found: FoundMemory,
 }
 
 from_row! {
@@ -351,9 +351,7 @@ impl Memories {
         paths: &[&str],
     ) -> Result<Option<FoundMemories>, IndexError> {
         let mut tx = self.database.read("memories", Role::Tenant(tenant_id)).await?;
-        let query = tx.query_with_lists(FIND_ALL).bind((tenant_id, store_id));
-        let query = query.bind_ids(Some(ids)).bind(json!(paths).to_string());
-        let rows: Vec<FoundRow> = query.all().await?;
+        let rows = find_all(&mut tx, (tenant_id, store_id), ids, paths).await?;
         let directories: Vec<_> = paths.iter().map(|path| format!("{path}/")).collect();
         let query = tx.query_with_lists(DIRECTORIES_AT).bind((tenant_id, store_id));
         let directories: Vec<String> = query.bind(json!(directories).to_string()).scalars().await?;
@@ -409,10 +407,15 @@ impl Memories {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct StoreKey {
-    pub(crate) tenant_id: TenantId,
-    pub(crate) store_id: StoreId,
+/// The memories with these ids, and those at these paths. Without any, a row of the store.
+pub(crate) async fn find_all(
+    tx: &mut Tx,
+    store: (TenantId, StoreId),
+    ids: &[MemoryId],
+    paths: &[&str],
+) -> Result<Vec<FoundRow>, IndexError> {
+    let query = tx.query_with_lists(FIND_ALL).bind(store);
+    query.bind_ids(Some(ids)).bind(json!(paths).to_string()).all().await
 }
 
 /// Whether a path is more likely that of a directory: its last name has no extension.
@@ -421,7 +424,7 @@ fn looks_like_a_directory(path: Option<&MemoryPath>) -> bool {
 }
 
 /// The visible children of a directory, in display order.
-pub(crate) async fn children(
+async fn children(
     tx: &mut Tx,
     store: StoreKey,
     directory: &str,

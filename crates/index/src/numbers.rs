@@ -1,6 +1,7 @@
-//! Conversions between the values of rows and those of the domain.
+//! Conversions between the values of rows and documents, and those of the domain.
 
-use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
+use keepsake_core::{BlobKey, ContentHash, StoreId, TenantId, Timestamp, VersionId};
+use serde::{Deserialize, Deserializer};
 use uuid::Uuid;
 
 /// A store before every other store.
@@ -23,7 +24,22 @@ pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// An id as JSON parameters contain it: SQLite reads it with `unhex`.
+/// An id as documents contain it: SQLite reads it with `unhex`.
 pub(crate) fn hex(uuid: Uuid) -> String {
     uuid.simple().to_string()
+}
+
+pub(crate) fn hex_of(bytes: &[u8; 32]) -> String {
+    ContentHash::from(*bytes).to_string()
+}
+
+/// Reads a time.
+pub(crate) fn micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    i64::deserialize(deserializer).map(Timestamp::from_micros)
+}
+
+pub(crate) fn optional_micros<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Timestamp>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.map(Timestamp::from_micros))
 }

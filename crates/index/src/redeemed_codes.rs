@@ -14,10 +14,7 @@ pub struct RedeemedCodes(pub(crate) Database);
 impl RedeemedCodes {
     /// Records a code; `false`: it was used before.
     pub async fn add(&self, code_sha256: &[u8; 32], now: Timestamp) -> Result<bool, IndexError> {
-        let mut tx = self.0.write_one("add_redeemed_code", Role::Shared(None)).await?;
-        let query = tx.query(ADD).bind(code_sha256.as_slice()).bind(now);
-        let added = query.execute().await?;
-        tx.commit().await?;
-        Ok(added > 0)
+        let values = (code_sha256.as_slice(), now);
+        Ok(self.0.change("add_redeemed_code", Role::Shared(None), ADD, values).await? > 0)
     }
 }

@@ -17,6 +17,7 @@
 //! counted. The blobs of a deleted tenant are not queued: the job lists them.
 
 mod erasures;
+mod queue;
 mod redactions;
 mod retention;
 mod stores;
@@ -31,17 +32,17 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
 use crate::IndexError;
-use crate::commit::CommitPlan;
+use crate::commit::{CommitPlan, directory_of};
 use crate::database::{Query, RowLock, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::{Audited, DeletionReason, Operation};
 use crate::numbers::{signed, unsigned};
 
-pub(crate) use erasures::FORGOTTEN;
 pub use erasures::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, ErasureStep, Erasures,
-    MAX_OPEN_ERASURES, NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
+    MAX_OPEN_ERASURES, NewErasure, Receipt, RowsErased, Selector,
 };
+pub use queue::BlobDeletions;
 pub use redactions::Redactions;
 pub(crate) use redactions::redact_imported;
 pub use retention::{History, Outdated, Retention, VersionBatch, VersionsTaken};
@@ -55,6 +56,8 @@ pub use tenants::TenantDeletions;
 const PLAN_BY_KEYS: &str = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), \
     set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), \
     set_config('enable_mergejoin', 'off', true)";
+
+const TENANT: &str = "SELECT tenant_id FROM tenant WHERE tenant_id = $1";
 
 const STORE: &str = "SELECT seq, granted_bytes, deleted_at IS NOT NULL AS is_deleted FROM store \
     WHERE tenant_id = $1 AND store_id = $2";
@@ -207,6 +210,30 @@ struct RemovedMemories {
     live: [i64; 2],
 }
 
+/// A batch of the purge of a store or a tenant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PurgedBatch {
+    /// Deleted rows by table; `store` is a store's own row.
+    by_table: BTreeMap<&'static str, u64>,
+    /// Blobs queued for deletion.
+    pub blobs: u64,
+    /// Bytes of content that the deleted versions introduced.
+    bytes: u64,
+    /// Whether nothing is left: of a tenant, only its own row.
+    pub is_done: bool,
+}
+
+impl PurgedBatch {
+    fn of(&self, table: &str) -> u64 {
+        self.by_table.get(table).copied().unwrap_or_default()
+    }
+
+    /// Deleted rows of all tables.
+    pub fn rows(&self) -> u64 {
+        self.by_table.values().sum()
+    }
+}
+
 struct MemoryRow {
     path: String,
     size_bytes: Option<u64>,
@@ -292,7 +319,7 @@ impl<'t> Removal<'t> {
     }
 
     /// Queues the unreferenced blobs among `blobs`, and returns them. A blob that is
-    /// already queued is returned too; only an erasure takes over its entry.
+    /// already queued is returned too.
     async fn queue_unreferenced(
         &mut self,
         blobs: Vec<VersionId>,
@@ -301,14 +328,7 @@ impl<'t> Removal<'t> {
         if blobs.is_empty() {
             return Ok(blobs);
         }
-        let text = format!(
-            "INSERT INTO blob_deletion AS d (tenant_id, store_id, blob_id, not_before, attempts, reason, erasure_id) \
-             SELECT $1, $2, ids.id, $4, 0, $5, $6 FROM_IDS($3) WHERE {IS_UNREFERENCED} \
-             ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET \
-                 reason = CASE WHEN excluded.erasure_id IS NULL THEN d.reason ELSE excluded.reason END, \
-                 not_before = CASE WHEN excluded.erasure_id IS NULL THEN d.not_before ELSE excluded.not_before END, \
-                 erasure_id = coalesce(excluded.erasure_id, d.erasure_id) RETURNING blob_id"
-        );
+        let text = queue_unreferenced();
         let query = self.query_with_lists(&text).bind_ids(Some(&blobs));
         let query = query.bind((queue.not_before, queue.reason.name()));
         query.bind(queue.erasure_id).scalars().await
@@ -345,14 +365,7 @@ impl<'t> Removal<'t> {
         let query = self.query_with_lists(DIRECTORIES).bind(paths.to_string());
         let existing: Vec<(String, i64)> = query.all().await?;
         let directories = Directories::of(&plan.directories, &existing.into_iter().collect());
-        let moved = directories.moved.iter().map(|(path, delta)| {
-            json!({
-                "path": path.as_str(),
-                "files": delta.files,
-                "bytes": delta.size_bytes,
-                "children": delta.visible_children,
-            })
-        });
+        let moved = directories.moved.iter().map(|(path, delta)| directory_of(path, delta));
         let moved = moved.collect::<Value>().to_string();
         let text = self.tx.choose(MOVE_DIRECTORIES);
         self.query(text).bind(moved).execute().await?;
@@ -371,26 +384,36 @@ impl<'t> Removal<'t> {
     }
 }
 
+/// Queues the unreferenced blobs of a list. An erasure takes over an entry, and so does any
+/// removal with a tombstone of an orphan.
+pub(crate) fn queue_unreferenced() -> String {
+    format!(
+        "INSERT INTO blob_deletion AS d (tenant_id, store_id, blob_id, not_before, attempts, reason, erasure_id) \
+         SELECT $1, $2, ids.id, $4, 0, $5, $6 FROM_IDS($3) WHERE {IS_UNREFERENCED} \
+         ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET \
+             reason = CASE WHEN excluded.erasure_id IS NULL AND d.reason <> 'gone' THEN d.reason ELSE excluded.reason END, \
+             not_before = CASE WHEN excluded.erasure_id IS NULL AND d.reason <> 'gone' THEN d.not_before ELSE excluded.not_before END, \
+             erasure_id = coalesce(excluded.erasure_id, d.erasure_id) RETURNING blob_id"
+    )
+}
+
 /// Makes Postgres plan the statements of a removal; see [`PLAN_BY_KEYS`].
 async fn begin_removal(tx: &mut Tx) -> Result<(), IndexError> {
-    if tx.is_postgres() {
-        tx.query(PLAN_BY_KEYS).execute().await?;
-    }
+    tx.execute_on_postgres(PLAN_BY_KEYS, ()).await?;
     tx.note_removal();
     Ok(())
 }
 
-/// Deletes at most `limit` rows of a store or of the whole tenant from tables.
-///
-/// Returns the deleted rows by table, and how many more could have been deleted.
+/// Deletes at most `limit` rows of a store or of the whole tenant from tables. Done if more
+/// could have been deleted.
 async fn delete_batch(
     tx: &mut Tx,
     tenant_id: TenantId,
     store_id: Option<StoreId>,
     tables: &[Table],
     limit: i64,
-) -> Result<(BTreeMap<&'static str, u64>, i64), IndexError> {
-    let (mut deleted, mut left) = (BTreeMap::new(), limit);
+) -> Result<PurgedBatch, IndexError> {
+    let (mut by_table, mut left) = (BTreeMap::new(), limit);
     for &(table, key, order) in tables {
         if left <= 0 {
             break;
@@ -403,11 +426,11 @@ async fn delete_batch(
         };
         let rows = query.execute().await?;
         if rows > 0 {
-            deleted.insert(table, rows);
+            by_table.insert(table, rows);
         }
         left -= signed(rows);
     }
-    Ok((deleted, left))
+    Ok(PurgedBatch { by_table, is_done: left > 0, ..PurgedBatch::default() })
 }
 
 fn delete_first(table: &str, key: &str, order: &str, is_of_store: bool) -> String {

@@ -24,6 +24,10 @@ const COUNT_GATEWAYS: &str = "SELECT count(*) FROM replica WHERE role IN ('all',
 /// every half minute.
 pub const LIVES_FOR: Duration = Duration::from_secs(90);
 
+/// How long expiry waits for the unwritten read times of a replica that sends no
+/// heartbeat and has not retired; longer than network failures usually last.
+pub const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
+
 #[derive(Debug, Clone)]
 pub struct Replicas(pub(crate) Database);
 
@@ -36,17 +40,13 @@ impl Replicas {
         now: Timestamp,
         access_flushed_through: Timestamp,
     ) -> Result<(), IndexError> {
-        let mut tx = self.0.write_one("heartbeat", Role::Shared(None)).await?;
-        let query = tx.query(BEAT).bind((replica, role, now, access_flushed_through));
-        query.execute().await?;
-        tx.commit().await
+        let values = (replica, role, now, access_flushed_through);
+        self.0.change("heartbeat", Role::Shared(None), BEAT, values).await.map(drop)
     }
 
     /// Records that a replica has ended and has written all its access times.
     pub async fn retire(&self, replica: Uuid) -> Result<(), IndexError> {
-        let mut tx = self.0.write_one("retire", Role::Shared(None)).await?;
-        tx.query(RETIRE).bind(replica).execute().await?;
-        tx.commit().await
+        self.0.change("retire", Role::Shared(None), RETIRE, replica).await.map(drop)
     }
 
     /// The last heartbeat of each replica, workers included, that has not retired.

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, from_row};
+use crate::model::SearchRow;
 use crate::numbers::FIRST_STORE;
 use crate::stores::lock_live_store;
 
@@ -74,16 +75,6 @@ const PUT: &str = "INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_
         analyser = excluded.analyser, length = excluded.length, terms = excluded.terms \
     WHERE search_doc.blob_id IS NULL OR search_doc.blob_id <> excluded.blob_id \
         OR search_doc.analyser < excluded.analyser";
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SearchRow {
-    /// The version of the analyser that made them; higher is newer.
-    pub analyser: u32,
-    /// The length of the content, as that analyser counts it.
-    pub length: u32,
-    /// The terms, encoded by that analyser.
-    pub terms: Vec<u8>,
-}
 
 /// The position up to which a store's history was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

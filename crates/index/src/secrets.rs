@@ -71,10 +71,8 @@ impl ServerSecrets {
     /// Stores the same secret in another form; `false` when the stored form is not
     /// `from`.
     pub async fn rewrap(&self, kid: &str, from: &[u8], to: &[u8]) -> Result<bool, IndexError> {
-        let mut tx = self.0.write_one("rewrap_server_secret", Role::Shared(None)).await?;
-        let changed = tx.query(REWRAP).bind((kid, from, to)).execute().await?;
-        tx.commit().await?;
-        Ok(changed > 0)
+        let role = Role::Shared(None);
+        Ok(self.0.change("rewrap_server_secret", role, REWRAP, (kid, from, to)).await? > 0)
     }
 
     /// Adds a secret that the operator asked for, and records it in the operator's audit;
@@ -106,10 +104,7 @@ impl ServerSecrets {
 
     /// Removes a secret; `false` when there is no such secret.
     pub async fn remove(&self, kid: &str) -> Result<bool, IndexError> {
-        let mut tx = self.0.write_one("remove_server_secret", Role::Shared(None)).await?;
-        let removed = tx.query(REMOVE).bind(kid).execute().await?;
-        tx.commit().await?;
-        Ok(removed > 0)
+        Ok(self.0.change("remove_server_secret", Role::Shared(None), REMOVE, kid).await? > 0)
     }
 }
 

@@ -6,10 +6,13 @@
 mod change;
 mod queries;
 
-use keepsake_core::{EventId, JsonText, ResourceId, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::schemas::MemoryStoreResourceType;
+use keepsake_core::{
+    EventId, JsonText, OverLimit, Quota, ResourceId, SessionId, StoreId, TenantId, Timestamp,
+};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
-
-use crate::model::OverQuota;
+use utoipa::ToSchema;
 
 pub use change::{
     AttachmentName, AttachmentRefusal, Detail, MAX_ATTACHMENTS, SessionChange, SessionRefusal,
@@ -29,23 +32,50 @@ keepsake_core::named_enum! {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+keepsake_core::shown_by_name!(Access as "Access" => "A session's access to a memory store.";);
+
+/// A memory store attached to a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SessionResource)]
 pub struct Attachment {
+    #[serde(rename = "id")]
     pub resource_id: ResourceId,
+    #[schema(inline)]
+    pub r#type: MemoryStoreResourceType,
+    #[serde(rename = "memory_store_id")]
     pub store_id: StoreId,
-    /// The position among the attachments.
-    pub position: i64,
-    /// The directory of the attachment: one segment of a path, unique in the session.
-    pub slug: String,
     pub access: Access,
-    /// For the agent, about the store.
+    /// Instructions for the agent about the store.
+    #[schema(required)]
     pub instructions: Option<String>,
     /// The store's name when it was attached.
     pub name: String,
     /// The store's description when it was attached.
     pub description: String,
+    /// The store's directory for an agent with a file system. For tools, it is
+    /// `/memories/` with the same last segment.
+    // The last segment, unique in the session.
+    #[serde(rename = "mount_path", serialize_with = "mount_path_of_slug")]
+    pub slug: String,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+    /// The position among the attachments.
+    #[serde(skip)]
+    pub position: i64,
+}
+
+impl Attachment {
+    /// The path of the store for an agent with a file system.
+    pub fn mount_path(&self) -> String {
+        format!("{MOUNTS}{}", self.slug)
+    }
+}
+
+/// The directory of an agent's file system with the attached stores.
+const MOUNTS: &str = "/mnt/memory/";
+
+fn mount_path_of_slug<S: Serializer>(slug: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{MOUNTS}{slug}"))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,20 +139,17 @@ pub(crate) struct SessionCounters {
 
 impl SessionLimits {
     /// Checks the counters, which include a new session, against the limits.
-    pub(crate) fn check_creation(&self, now: SessionCounters) -> Result<(), OverQuota> {
+    pub(crate) fn check_creation(&self, now: SessionCounters) -> Result<(), OverLimit> {
         if now.sessions > self.sessions {
-            return Err(OverQuota::Sessions { count: now.sessions, limit: self.sessions });
+            return Err(OverLimit::new(Quota::SessionsPerTenant, now.sessions, self.sessions));
         }
         self.check_bytes(now)
     }
 
     /// Checks the counters, which include a grown session, against the limits.
-    pub(crate) const fn check_bytes(&self, now: SessionCounters) -> Result<(), OverQuota> {
+    pub(crate) const fn check_bytes(&self, now: SessionCounters) -> Result<(), OverLimit> {
         if now.session_bytes > self.session_bytes {
-            return Err(OverQuota::SessionBytes {
-                size_bytes: now.session_bytes,
-                limit_bytes: self.session_bytes,
-            });
+            return Err(OverLimit::new(Quota::SessionBytesPerTenant, now.session_bytes, self.session_bytes));
         }
         Ok(())
     }
@@ -130,21 +157,14 @@ impl SessionLimits {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSession {
-    pub session_id: SessionId,
-    /// In the form of API responses.
-    pub agent: JsonText,
+    /// Without attachments.
+    pub session: Session,
     /// A filter of listings.
     pub agent_id: String,
     /// A filter of listings.
     pub agent_version: i64,
-    pub environment_id: String,
-    pub title: Option<String>,
-    /// A JSON object of strings.
-    pub metadata: Map<String, Value>,
-    pub vault_ids: Vec<String>,
     /// In their order.
     pub attachments: Vec<NewAttachment>,
-    pub created_at: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,7 +186,7 @@ pub enum SessionCreation {
     /// The idempotency key was reused with another request.
     KeyReused,
     Refused(AttachmentRefusal),
-    OverQuota(OverQuota),
+    OverLimit(OverLimit),
     /// The tenant does not exist, or is being deleted.
     NoTenant,
 }
@@ -180,13 +200,13 @@ pub enum SessionUpdate {
     KeyReused,
     /// The change is refused; nothing changed.
     Refused(SessionRefusal),
-    OverQuota(OverQuota),
+    OverLimit(OverLimit),
     NoSession,
 }
 
-/// A page of a tenant's sessions, ordered by creation time, with filters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionListing {
+/// Filters of a tenant's sessions, and their order by creation time.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct SessionFilter {
     /// Created at or after this time.
     pub created_from: Option<Timestamp>,
     /// Created at or before this time.
@@ -198,9 +218,15 @@ pub struct SessionListing {
     /// Whether to include sessions that are not archived.
     pub live: bool,
     pub archived: bool,
+    pub oldest_first: bool,
+}
+
+/// A page of a tenant's sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionListing {
+    pub filter: SessionFilter,
     /// Only sessions whose stores are all among these.
     pub only: Option<Vec<StoreId>>,
-    pub oldest_first: bool,
     /// The creation time and id of the last session of the previous page.
     pub after: Option<(Timestamp, SessionId)>,
     pub limit: u32,
@@ -256,13 +282,6 @@ impl SessionPage {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionUse {
-    pub tenant_id: TenantId,
-    pub session_id: SessionId,
-    pub used_at: Timestamp,
-}
-
 /// A tool call in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEvent {
@@ -288,14 +307,20 @@ pub struct EventPlace {
     pub new_path: Option<String>,
 }
 
-/// A page of a session's events, with filters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventListing {
+/// Filters of a session's events, and their order by time.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct EventFilter {
     /// At or after this time.
     pub from: Option<Timestamp>,
     /// At or before this time.
     pub to: Option<Timestamp>,
     pub newest_first: bool,
+}
+
+/// A page of a session's events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventListing {
+    pub filter: EventFilter,
     /// Only events in these stores or without a store; `None`: all events.
     pub only: Option<Vec<StoreId>>,
     /// The time and id of the last event of the previous page.
@@ -307,14 +332,15 @@ impl EventListing {
     /// Whether an event matches the filters.
     pub fn asks_for(&self, event: &SessionEvent) -> bool {
         let place = (event.at, event.event_id);
-        let is_after =
-            self.after.is_none_or(|after| if self.newest_first { place < after } else { place > after });
+        let is_after = self
+            .after
+            .is_none_or(|after| if self.filter.newest_first { place < after } else { place > after });
         let led_to = event.place.as_ref().map(|place| place.store_id);
         let is_seen =
             led_to.is_none_or(|store_id| self.only.as_ref().is_none_or(|only| only.contains(&store_id)));
         is_seen
             && is_after
-            && self.from.is_none_or(|from| event.at >= from)
-            && self.to.is_none_or(|to| event.at <= to)
+            && self.filter.from.is_none_or(|from| event.at >= from)
+            && self.filter.to.is_none_or(|to| event.at <= to)
     }
 }

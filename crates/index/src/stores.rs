@@ -2,17 +2,16 @@
 
 mod change;
 
-use keepsake_core::{DirPath, StoreId, TenantId, Timestamp};
+use keepsake_core::{DirPath, OverLimit, Quota, StoreId, TenantId, Timestamp};
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use self::change::StoredStore;
-use crate::calls::{earlier_call, record_call};
-use crate::commit::{CallMade, Idempotency};
+use crate::calls::{CallMade, earlier_call, record_call};
 use crate::database::{Database, Role, RowLock, Tx, from_row};
 use crate::model::{
-    AuditAction, AuditObject, Audited, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreState,
-    StoreUpdate,
+    AuditAction, AuditObject, Audited, Idempotency, Store, StoreChange, StoreCreation, StoreListing,
+    StoreState, StoreUpdate,
 };
 use crate::{IndexError, audit};
 
@@ -53,7 +52,7 @@ const UPDATE: &str = "UPDATE store SET name = $3, description = $4, metadata = $
     expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10 \
     WHERE tenant_id = $1 AND store_id = $2";
 
-const SEQ: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2";
+const LOCK: &str = "SELECT FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE";
 
 const LIVE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
@@ -64,7 +63,8 @@ pub struct Stores(pub(crate) Database);
 from_row! {
     Store {
         store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes,
-        created_at, updated_at, last_version_at, archived_at,
+        created_at, updated_at, last_version_at, archived_at;
+        r#type
     }
     StoredStore { period_set_at; store }
 }
@@ -74,7 +74,7 @@ impl Stores {
     pub async fn create(
         &self,
         tenant_id: TenantId,
-        store: &NewStore,
+        store: &Store,
         stores_limit: u64,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
@@ -96,13 +96,14 @@ impl Stores {
             });
         }
         if count >= stores_limit {
-            return Ok(StoreCreation::TooMany { count });
+            let over = OverLimit::new(Quota::StoresPerTenant, count, stores_limit);
+            return Ok(StoreCreation::OverLimit(over));
         }
         insert(&mut tx, tenant_id, store).await?;
         record_call(&mut tx, tenant_id, CallMade::store(store_id), idempotency, at).await?;
         let (action, object) = (AuditAction::StoreCreated, AuditObject::new(store_id.uuid()));
         if let Err(refusal) = audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await? {
-            return Ok(StoreCreation::OverQuota(refusal));
+            return Ok(StoreCreation::OverLimit(refusal));
         }
         tx.commit().await?;
         Ok(StoreCreation::Created)
@@ -141,11 +142,11 @@ impl Stores {
         let stores = tx
             .query_with_lists(LIST)
             .bind(tenant_id)
-            .bind(listing.created_from.map_or(i64::MIN, Timestamp::as_micros))
-            .bind(listing.created_to.map_or(i64::MAX, Timestamp::as_micros))
+            .bind(listing.filter.created_from.map_or(i64::MIN, Timestamp::as_micros))
+            .bind(listing.filter.created_to.map_or(i64::MAX, Timestamp::as_micros))
             .bind(before)
             .bind(before_id)
-            .bind(listing.include_archived)
+            .bind(listing.filter.include_archived)
             .bind_ids(listing.only.as_deref())
             .bind(listing.limit)
             .all()
@@ -191,7 +192,7 @@ impl Stores {
             let object = AuditObject::new(store_id.uuid());
             let recorded = audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
             if let Err(refusal) = recorded {
-                return Ok(StoreUpdate::OverQuota(refusal));
+                return Ok(StoreUpdate::OverLimit(refusal));
             }
         }
         tx.commit().await?;
@@ -228,11 +229,7 @@ pub(crate) async fn lock_store(
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<(), IndexError> {
-    if tx.is_postgres() {
-        let query = tx.query_locking(SEQ, RowLock::NoKeyUpdate).bind(tenant_id);
-        query.bind(store_id).execute().await?;
-    }
-    Ok(())
+    tx.execute_on_postgres(LOCK, (tenant_id, store_id)).await
 }
 
 /// Locks a store against commits until the end of the transaction; `None`: no such
@@ -256,7 +253,7 @@ async fn lock(
     query.bind(store_id).optional().await
 }
 
-async fn insert(tx: &mut Tx, tenant_id: TenantId, store: &NewStore) -> Result<(), IndexError> {
+async fn insert(tx: &mut Tx, tenant_id: TenantId, store: &Store) -> Result<(), IndexError> {
     tx.query(COUNT_ONE_MORE).bind(tenant_id).execute().await?;
     let period_set_at = store.expires_unused_after.map(|_| store.created_at.as_micros());
     tx.query(INSERT)

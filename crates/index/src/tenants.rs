@@ -15,8 +15,11 @@ use crate::model::{
 const INSERT: &str = "INSERT INTO tenant (tenant_id, external_id, name, status, limits, store_count, granted_bytes, \
     created_at) VALUES ($1, $2, $3, $4, $5, 0, 0, $6) ON CONFLICT DO NOTHING";
 
-const FIND: &str =
+pub(crate) const FIND: &str =
     "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant WHERE tenant_id = $1";
+
+pub(crate) const FIND_BY_EXTERNAL_ID: &str =
+    "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant WHERE external_id = $1";
 
 const STATUS: &str = "SELECT status FROM tenant WHERE tenant_id = $1";
 

@@ -7,7 +7,7 @@ use keepsake_core::{BlobKey, ContentHash, MemoryId, StoreId, TenantId, Timestamp
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Backend, Database, FromRow, Mode, Role, Row, Tx, from_row};
+use crate::database::{Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::numbers::{FIRST_KEY, FIRST_STORE};
 use crate::postgres::damage;
 use crate::search::{FIRST_MEMORY, MemoryPlace};
@@ -15,7 +15,7 @@ use crate::stores::lock_store;
 use crate::tenants::lock_live_tenant;
 
 pub use prunable::Prunable;
-pub use recount::{Counter, StoreCount, TenantCount};
+pub use recount::{Counter, Recount, StoreCount, TenantCount};
 
 /// Rows that reference blobs after a key: rows that introduced a blob, by the index of
 /// version ids, and rows that share one, by the index of shared blobs.
@@ -51,10 +51,7 @@ const TERMS_AFTER: &str = "SELECT d.tenant_id, d.store_id, d.memory_id, \
     LEFT JOIN memory m ON m.tenant_id = d.tenant_id AND m.store_id = d.store_id AND m.memory_id = d.memory_id \
     ORDER BY d.tenant_id, d.store_id, d.memory_id";
 
-const STORES_AFTER: &str = "SELECT tenant_id, store_id FROM store \
-    WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3 + 0";
-
-const COUNTERS_AFTER: &str = "SELECT tenant_id, store_id, memory_count, live_bytes, version_count, version_bytes \
+const STORES_AFTER: &str = "SELECT tenant_id, store_id, memory_count, live_bytes, version_count, version_bytes \
     FROM store WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3 + 0";
 
 const TENANTS_AFTER: &str = "SELECT tenant_id FROM tenant WHERE tenant_id > $1 AND status <> 'deleting' ORDER BY tenant_id LIMIT $2 + 0";
@@ -83,6 +80,9 @@ pub struct NamedBlob {
     /// Whether readers may still need the blob: its store is not deleted.
     pub is_live: bool,
 }
+
+/// A store, or a tenant without its stores.
+pub type CountedPlace = (TenantId, Option<StoreId>);
 
 pub type CallKey = (TenantId, [u8; 32]);
 
@@ -134,9 +134,9 @@ impl Upkeep {
     /// Fails if the database cannot be read now.
     pub async fn find_damage(&self) -> Result<Vec<String>, IndexError> {
         let find = async {
-            match self.0.backend() {
-                Backend::Postgres(_) => damage::find(&self.0).await,
-                Backend::Sqlite(index) => index.find_damage().await,
+            match self.0.sqlite() {
+                Some(index) => index.find_damage().await,
+                None => damage::find(&self.0).await,
             }
         };
         let role = Role::Job(None);
@@ -180,26 +180,15 @@ impl Upkeep {
         tx.query(BLOB_IS_NAMED).bind(key).scalar().await
     }
 
-    /// The next stores after a given one that are not deleted, by tenant and id.
+    /// The next stores after a given one that are not deleted, by tenant and id, with
+    /// their counters.
     pub async fn stores_after(
         &self,
         after: Option<(TenantId, StoreId)>,
         limit: u32,
-    ) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
+    ) -> Result<Vec<StoreCounters>, IndexError> {
         let mut tx = self.0.read_one("stores_after", Role::Job(None)).await?;
         let query = tx.query(STORES_AFTER);
-        query.bind((after.unwrap_or(FIRST_STORE), limit)).all().await
-    }
-
-    /// The counters of the next stores after a given one that are not deleted, by
-    /// tenant and id.
-    pub async fn counters_after(
-        &self,
-        after: Option<(TenantId, StoreId)>,
-        limit: u32,
-    ) -> Result<Vec<StoreCounters>, IndexError> {
-        let mut tx = self.0.read_one("counters_after", Role::Job(None)).await?;
-        let query = tx.query(COUNTERS_AFTER);
         query.bind((after.unwrap_or(FIRST_STORE), limit)).all().await
     }
 
@@ -210,73 +199,60 @@ impl Upkeep {
         limit: u32,
     ) -> Result<Vec<TenantId>, IndexError> {
         let mut tx = self.0.read_one("tenants_after", Role::Job(None)).await?;
-        let tenants: Vec<Uuid> = tx
-            .query(TENANTS_AFTER)
-            .bind(after.map_or(Uuid::nil(), TenantId::uuid))
-            .bind(limit)
-            .scalars()
-            .await?;
-        Ok(tenants.into_iter().map(TenantId::from_uuid).collect())
+        let query = tx.query(TENANTS_AFTER);
+        query.bind((after.unwrap_or(FIRST_STORE.0), limit)).scalars().await
     }
 
-    /// Counts a store's data and compares the result with its counters; `None`: the store
-    /// does not exist or is deleted.
-    ///
-    /// Without `repairs`, it reads one snapshot of the store and takes no lock. With
-    /// `repairs`, it counts under the locks of tenant and store, and writes the result;
-    /// it returns the counters as they were before the write.
-    pub async fn recount_store(
+    /// The next places after a given one: first all stores that are not deleted, then all
+    /// tenants that are not being deleted. A repair of a store may change the grant of its
+    /// tenant.
+    pub async fn places_after(
         &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        repairs: bool,
-    ) -> Result<Option<StoreCount>, IndexError> {
-        let (call, role) = ("recount_store", Role::Job(None));
-        let mut tx;
-        if repairs {
-            tx = self.0.write(call, role).await?;
-            // The locks of grants and commits, in their order.
-            lock_live_tenant(&mut tx, tenant_id).await?;
-            lock_store(&mut tx, tenant_id, store_id).await?;
-        } else {
-            tx = self.0.read(call, role).await?;
-            if tx.is_postgres() {
-                tx.query(ONE_SNAPSHOT).execute().await?;
+        after: Option<CountedPlace>,
+        limit: u32,
+    ) -> Result<Vec<CountedPlace>, IndexError> {
+        let store = after.and_then(|(tenant_id, store_id)| Some((tenant_id, store_id?)));
+        if after.is_none() || store.is_some() {
+            let stores = self.stores_after(store, limit).await?;
+            if !stores.is_empty() {
+                return Ok(stores.iter().map(|store| (store.tenant_id, Some(store.store_id))).collect());
             }
         }
-        let Some((count, wrong)) = recount::count_store(&mut tx, tenant_id, store_id).await? else {
-            return Ok(None);
-        };
-        if repairs && count.has_drifted() {
-            recount::repair_store(&mut tx, tenant_id, store_id, &count, wrong).await?;
-        }
-        tx.commit().await?;
-        Ok(Some(count))
+        let tenant_id = after.filter(|_| store.is_none()).map(|(tenant_id, _)| tenant_id);
+        let tenants = self.tenants_after(tenant_id, limit).await?;
+        Ok(tenants.into_iter().map(|tenant_id| (tenant_id, None)).collect())
     }
 
-    /// Counts a tenant's stores and their grants, in the same way as
-    /// [`Self::recount_store`].
-    pub async fn recount_tenant(
+    /// Counts the data of a store, or the stores of a tenant and their grants, and compares
+    /// the result with the counters; `None`: the place does not exist or is deleted.
+    ///
+    /// Without `repairs`, it reads one snapshot and takes no lock. With `repairs`, it counts
+    /// under the locks of tenant and store, and writes the result; it returns the counters
+    /// as they were before the write.
+    pub async fn recount(
         &self,
-        tenant_id: TenantId,
+        (tenant_id, store_id): CountedPlace,
         repairs: bool,
-    ) -> Result<Option<TenantCount>, IndexError> {
-        let (call, role) = ("recount_tenant", Role::Job(None));
+    ) -> Result<Option<Recount>, IndexError> {
+        let call = if store_id.is_some() { "recount_store" } else { "recount_tenant" };
         let mut tx;
         if repairs {
-            tx = self.0.write(call, role).await?;
+            tx = self.0.write(call, Role::Job(None)).await?;
+            // The locks of grants and commits, in their order.
             lock_live_tenant(&mut tx, tenant_id).await?;
+            if let Some(store_id) = store_id {
+                lock_store(&mut tx, tenant_id, store_id).await?;
+            }
         } else {
-            tx = self.0.read_one(call, role).await?;
+            tx = self.0.read(call, Role::Job(None)).await?;
+            tx.execute_on_postgres(ONE_SNAPSHOT, ()).await?;
         }
-        let Some(count) = recount::count_tenant(&mut tx, tenant_id).await? else {
-            return Ok(None);
+        let recount = match store_id {
+            Some(store_id) => recount::recount_store(&mut tx, tenant_id, store_id, repairs).await?,
+            None => recount::recount_tenant(&mut tx, tenant_id, repairs).await?,
         };
-        if repairs && count.has_drifted() {
-            recount::repair_tenant(&mut tx, tenant_id, &count).await?;
-        }
         tx.commit().await?;
-        Ok(Some(count))
+        Ok(recount)
     }
 
     /// Removes records of calls made before a time, among the next `limit` after a

@@ -13,7 +13,7 @@ const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.ver
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// The memories of a store that were never read, oldest first.
-const NEVER_READ: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
+const NEVER_READ: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.updated_at, \
     CAST(NULL AS bigint) AS last_read_at, CAST(NULL AS text) AS last_read_by_type, \
     CAST(NULL AS text) AS last_read_by, CAST(NULL AS bigint) AS active_at, v.actor_type, v.actor_id, u.pinned, u.expires_at \
     FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned, m.expires_at FROM memory m \
@@ -25,7 +25,7 @@ const NEVER_READ: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at
     ORDER BY u.created_at, u.memory_id";
 
 /// The unpinned memories of a store that were used longest ago.
-const IDLE_MEMORIES: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
+const IDLE_MEMORIES: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.updated_at, \
     u.last_read_at, u.last_read_by_type, u.last_read_by, u.active_at, v.actor_type, v.actor_id, u.pinned, u.expires_at \
     FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned, m.expires_at, a.last_read_at, \
             a.last_read_by_type, a.last_read_by, a.active_at, \
@@ -38,7 +38,7 @@ const IDLE_MEMORIES: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created
     ORDER BY u.alive_at, u.memory_id";
 
 /// The unpinned memories of a store with an expiry time, the earliest first.
-const TIMED: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
+const TIMED: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.updated_at, \
     u.last_read_at, u.last_read_by_type, u.last_read_by, u.active_at, v.actor_type, v.actor_id, u.pinned, u.expires_at \
     FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned, m.expires_at, \
             a.last_read_at, a.last_read_by_type, a.last_read_by, a.active_at \
@@ -91,7 +91,6 @@ pub struct UsedMemory {
     pub is_pinned: bool,
     /// When it expires even if it is used.
     pub expires_at: Option<Timestamp>,
-    pub created_at: Timestamp,
     /// When it was last written.
     pub updated_at: Timestamp,
     /// The last writer; `None`: a job or the operator.
@@ -127,7 +126,6 @@ impl FromRow for UsedMemory {
             size_bytes: row.get("size_bytes")?,
             is_pinned: row.get("pinned")?,
             expires_at: row.get("expires_at")?,
-            created_at: row.get("created_at")?,
             updated_at: row.get("updated_at")?,
             written_by: row.actor(["actor_type", "actor_id"])?,
             last_read_at: row.get("last_read_at")?,

@@ -1,5 +1,7 @@
 //! The history of a store: look-ups and lists of its versions.
 
+use futures::future::BoxFuture;
+use keepsake_core::schemas::MemoryChangeType;
 use keepsake_core::{ContentHash, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::AssertSqlSafe;
 
@@ -69,6 +71,7 @@ from_row! {
 impl FromRow for Version {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self {
+            r#type: MemoryChangeType,
             version_id: row.get("version_id")?,
             seq: row.get("seq")?,
             prev_seq: row.get("prev_seq")?,
@@ -133,11 +136,8 @@ impl Versions {
     ) -> Result<Option<VersionPage>, IndexError> {
         let role = Role::Tenant(tenant_id);
         let mut tx = self.0.read_function("list_versions", role).await?;
-        let page = if tx.is_postgres() {
-            page_of_postgres(&mut tx, tenant_id, store_id, listing).await?
-        } else {
-            page_of_sqlite(&mut tx, tenant_id, store_id, listing).await?
-        };
+        let page_of: PageOf = tx.choose([page_of_postgres, page_of_sqlite]);
+        let page = page_of(&mut tx, (tenant_id, store_id), listing).await?;
         tx.commit().await?;
         Ok(page)
     }
@@ -168,69 +168,62 @@ fn select(from: &str) -> AssertSqlSafe<String> {
     ))
 }
 
-async fn page_of_postgres(
-    tx: &mut Tx,
-    tenant_id: TenantId,
-    store_id: StoreId,
-    listing: &VersionListing,
-) -> Result<Option<VersionPage>, IndexError> {
-    let rows: Vec<PageRow> = tx
-        .query(select(PAGE))
-        .bind(tenant_id)
-        .bind(store_id)
-        .bind(listing.memory_id)
-        .bind(listing.operation.map(Operation::name))
-        .bind(listing.actor.as_ref().map(|(kind, _)| kind.name()))
-        .bind(imported_kind(listing))
-        .bind(listing.actor.as_ref().map(|(_, id)| id))
-        .bind(listing.created_from)
-        .bind(listing.created_to)
-        .bind(listing.before)
-        .bind(listing.limit)
-        .all()
-        .await?;
-    let store = rows.first().and_then(|row| row.store);
-    Ok(store.map(|store| VersionPage {
-        store,
-        versions: rows.into_iter().filter_map(|row| row.version).collect(),
-    }))
+type PageOf = for<'a> fn(&'a mut Tx, (TenantId, StoreId), &'a VersionListing) -> Page<'a>;
+type Page<'a> = BoxFuture<'a, Result<Option<VersionPage>, IndexError>>;
+
+fn page_of_postgres<'a>(tx: &'a mut Tx, store: (TenantId, StoreId), listing: &'a VersionListing) -> Page<'a> {
+    Box::pin(async move {
+        let rows: Vec<PageRow> = tx
+            .query(select(PAGE))
+            .bind(store)
+            .bind(listing.memory_id)
+            .bind(listing.operation.map(Operation::name))
+            .bind(listing.actor.as_ref().map(|(kind, _)| kind.name()))
+            .bind(imported_kind(listing))
+            .bind(listing.actor.as_ref().map(|(_, id)| id))
+            .bind(listing.created_from)
+            .bind(listing.created_to)
+            .bind(listing.before)
+            .bind(listing.limit)
+            .all()
+            .await?;
+        let store = rows.first().and_then(|row| row.store);
+        Ok(store.map(|store| VersionPage {
+            store,
+            versions: rows.into_iter().filter_map(|row| row.version).collect(),
+        }))
+    })
 }
 
-async fn page_of_sqlite(
-    tx: &mut Tx,
-    tenant_id: TenantId,
-    store_id: StoreId,
-    listing: &VersionListing,
-) -> Result<Option<VersionPage>, IndexError> {
-    let query = tx.query(STATE).bind((tenant_id, store_id));
-    let Some(state) = query.optional::<StateRow>().await? else {
-        return Ok(None);
-    };
-    let end = state.seq + 1;
-    let mut before = listing.before.map_or(end, |before| before.min(end));
-    if let Some(to) = listing.created_to {
-        let after = Timestamp::from_micros(to.as_micros().saturating_add(1));
-        before = first_since(tx, tenant_id, store_id, after, before).await?;
-    }
-    let mut after = 0;
-    if let Some(from) = listing.created_from {
-        after = first_since(tx, tenant_id, store_id, from, before).await? - 1;
-    }
-    let versions = tx
-        .query(AssertSqlSafe(list_on_sqlite(listing)))
-        .bind(tenant_id)
-        .bind(store_id)
-        .bind(before)
-        .bind(after)
-        .bind(listing.limit)
-        .bind(listing.memory_id)
-        .bind(listing.operation.map(Operation::name))
-        .bind(listing.actor.as_ref().map(|(kind, _)| kind.name()))
-        .bind(listing.actor.as_ref().map(|(_, id)| id))
-        .bind(imported_kind(listing))
-        .all()
-        .await?;
-    Ok(Some(VersionPage { store: state.store, versions }))
+fn page_of_sqlite<'a>(tx: &'a mut Tx, store: (TenantId, StoreId), listing: &'a VersionListing) -> Page<'a> {
+    Box::pin(async move {
+        let Some(state) = tx.query(STATE).bind(store).optional::<StateRow>().await? else {
+            return Ok(None);
+        };
+        let end = state.seq + 1;
+        let mut before = listing.before.map_or(end, |before| before.min(end));
+        if let Some(to) = listing.created_to {
+            let after = Timestamp::from_micros(to.as_micros().saturating_add(1));
+            before = first_since(tx, store, after, before).await?;
+        }
+        let mut after = 0;
+        if let Some(from) = listing.created_from {
+            after = first_since(tx, store, from, before).await? - 1;
+        }
+        let versions = tx
+            .query(AssertSqlSafe(list_on_sqlite(listing)))
+            .bind(store)
+            .bind((before, after))
+            .bind(listing.limit)
+            .bind(listing.memory_id)
+            .bind(listing.operation.map(Operation::name))
+            .bind(listing.actor.as_ref().map(|(kind, _)| kind.name()))
+            .bind(listing.actor.as_ref().map(|(_, id)| id))
+            .bind(imported_kind(listing))
+            .all()
+            .await?;
+        Ok(Some(VersionPage { store: state.store, versions }))
+    })
 }
 
 /// The name of the kind that imported versions by the actor have; `None`: such versions
@@ -272,15 +265,14 @@ fn list_on_sqlite(listing: &VersionListing) -> String {
 /// ahead, `created_at` may decrease, and a version between the two times may be missed.
 async fn first_since(
     tx: &mut Tx,
-    tenant_id: TenantId,
-    store_id: StoreId,
+    store: (TenantId, StoreId),
     at: Timestamp,
     mut high: i64,
 ) -> Result<i64, IndexError> {
     let mut low = 0;
     while high - low > 1 {
         let middle = low.midpoint(high);
-        let query = tx.query(CREATED_AT).bind((tenant_id, store_id, middle));
+        let query = tx.query(CREATED_AT).bind((store, middle));
         let created_at: Option<i64> = query.optional_scalar().await?;
         if created_at.is_some_and(|created_at| created_at >= at.as_micros()) {
             high = middle;

@@ -7,14 +7,13 @@
 
 mod export;
 mod folder;
-mod history;
 mod import;
-mod packed;
 mod past;
 mod progress;
 mod report;
 mod source;
 mod temporary;
+mod unpacked;
 mod upload;
 
 pub(crate) use export::run as export;

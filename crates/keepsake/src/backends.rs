@@ -30,26 +30,12 @@ impl Backends {
     /// Opens both stores. A SQLite file is locked, created and migrated.
     pub(crate) async fn open(settings: &Settings, metrics: Metrics) -> Result<Self, Failure> {
         let (index, lock) = open_index(&settings.index).await?;
-        let blobs = open_blobs(settings, &metrics).await?;
+        let blobs = open_blobs(&settings.blobs.url, settings, &metrics).await?;
         Ok(Self { index, blobs, metrics, _lock: lock })
     }
 
     pub(crate) fn engine(&self, settings: &Settings) -> Engine {
-        let options = EngineOptions {
-            limits: settings.limits.clone(),
-            scanner: settings.scanner.clone(),
-            cache_bytes: settings.cache.blob_bytes,
-            search_cache_bytes: settings.cache.search_bytes,
-            role: settings.role.name(),
-            issuers: Arc::clone(&settings.auth.issuers),
-            vault: settings.vault.clone(),
-            token_key_period: settings.auth.token_key_period,
-            request_deadline: settings.server.request_deadline,
-            blob_deletion_delay: settings.blobs.deletion_delay,
-            audit_retention: settings.audit.retention,
-            metrics: self.metrics.clone(),
-            ..EngineOptions::default()
-        };
+        let options = EngineOptions { metrics: self.metrics.clone(), ..settings.engine.clone() };
         Engine::new(self.index.clone(), self.blobs.clone(), options)
     }
 }
@@ -76,23 +62,16 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure>
     }
 }
 
-/// Opens only the configured object store; `None` if content is in the index.
+/// Opens the object store at `url` with the configured S3 settings; `None` if content is in
+/// the index.
 pub(crate) async fn open_blobs(
-    settings: &Settings,
-    metrics: &Metrics,
-) -> Result<Option<Arc<dyn BlobStore>>, Failure> {
-    open_blobs_at(&settings.blobs.url, settings, metrics).await
-}
-
-/// Opens the object store at `url` with the configured S3 settings.
-pub(crate) async fn open_blobs_at(
     url: &BlobUrl,
     settings: &Settings,
     metrics: &Metrics,
 ) -> Result<Option<Arc<dyn BlobStore>>, Failure> {
     let mut s3 = settings.blobs.s3.clone();
     // Shorter than the request deadline, so that a request gets an error answer in time.
-    s3.max_call = Some((settings.server.request_deadline * 3 / 4).min(MAX_BLOB_CALL));
+    s3.max_call = Some((settings.engine.request_deadline * 3 / 4).min(MAX_BLOB_CALL));
     keepsake_blobs::open(url, &s3, metrics).await.map_err(Failure::of(format_args!("blobs.url {url}")))
 }
 

@@ -15,8 +15,8 @@ use std::path::Path;
 use keepsake_config::Failure;
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{StoreId, TenantId, Timestamp};
-use keepsake_engine::{Engine, NewKey, NewTenant};
-use keepsake_index::{Index, IndexError, Scope, Store, StoreListing, Tenant, TenantStatus};
+use keepsake_engine::{Engine, KeyDraft, NewTenant, StoreDraft};
+use keepsake_index::{Auditor, Index, IndexError, Scope, Store, StoreListing, Tenant, TenantStatus};
 use keepsake_server::OneTimeLinks;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -133,18 +133,14 @@ async fn create(
     base_url: &str,
 ) -> Result<Credentials, Failure> {
     let tenant = find_or_create_tenant(engine, &backends.index, folder).await?;
-    let new = NewKey {
-        tenant_id: tenant.workspace_id,
-        name: NAME.to_owned(),
-        scopes: Scope::ALL.to_vec(),
-        store_ids: None,
-        expires_at: None,
-    };
-    let (_, secret) =
-        engine.operator.keys.create(new).await.map_err(Failure::of("the API key was not created"))?;
+    let draft =
+        KeyDraft { name: NAME.to_owned(), scopes: Scope::ALL.to_vec(), store_ids: None, expires_at: None };
+    let failed = || Failure::of("the API key was not created");
+    let operator = engine.tenants.operator(tenant.workspace_id, Auditor::OperatorCli).await;
+    let made = engine.keys.create(&operator.map_err(failed())?, draft, None).await.map_err(failed())?;
     let credentials = Credentials {
         base_url: base_url.to_owned(),
-        api_key: secret.expose().to_owned(),
+        api_key: made.secret.map(|secret| secret.expose().to_owned()).unwrap_or_default(),
         memory_store_id: tenant.memory_store_id,
         workspace_id: tenant.workspace_id,
     };
@@ -258,14 +254,19 @@ fn only_or_named<T>(all: &[T], name: impl Fn(&T) -> &str) -> Option<&T> {
 
 async fn create_tenant(engine: &Engine) -> Result<TenantId, Failure> {
     let new = NewTenant { name: NAME.to_owned(), ..NewTenant::default() };
-    let tenant =
-        engine.operator.tenants.create(new).await.map_err(Failure::of("the tenant was not created"))?;
+    let tenant = engine
+        .tenants
+        .create(new, Auditor::OperatorCli)
+        .await
+        .map_err(Failure::of("the tenant was not created"))?;
     Ok(tenant.tenant_id)
 }
 
 async fn create_store(engine: &Engine, tenant_id: TenantId) -> Result<StoreId, Failure> {
-    let made = engine.operator.create_store(tenant_id, NAME).await;
-    Ok(made.map_err(Failure::of("the memory store was not created"))?.store_id)
+    let failed = || Failure::of("the memory store was not created");
+    let draft = StoreDraft { name: NAME.to_owned(), ..StoreDraft::default() };
+    let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(failed())?;
+    Ok(engine.stores.create(&operator, draft, None).await.map_err(failed())?.store_id)
 }
 
 /// The content of a JSON file; `None` if it is missing or has another format.

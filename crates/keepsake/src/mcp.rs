@@ -8,9 +8,9 @@ mod stdio;
 
 use keepsake_config::{Failure, Settings, Sources};
 use keepsake_core::slug::slug_of;
-use keepsake_engine::jobs::Runner;
-use keepsake_engine::{Engine, PageRequest, Principal, StoreDraft, StoreQuery};
-use keepsake_index::Store;
+use keepsake_engine::Runner;
+use keepsake_engine::{Engine, PageRequest, Principal, StoreDraft};
+use keepsake_index::{Store, StoreFilter};
 use keepsake_mcp::{Access, HttpOptions, HttpService};
 use keepsake_telemetry::Metrics;
 
@@ -59,7 +59,7 @@ async fn embedded(args: &McpArgs) -> Result<(), Failure> {
     let backends = Backends::open(&settings, Metrics::default()).await?;
     let engine = backends.engine(&settings);
     let served = serve(&engine, &backends, &folder, args.store.as_deref(), &settings).await;
-    if !engine.shut_down(settings.server.shutdown_deadline).await {
+    if !engine.shut_down(settings.server.options.shutdown_deadline).await {
         tracing::warn!("shutdown deadline exceeded: some writes did not finish");
     }
     backends.index.close().await;
@@ -96,7 +96,7 @@ async fn serve(
     };
     let service = Box::new(HttpService::new(engine.clone(), HttpOptions::default()));
     let served = stdio::serve(stdio::Backend::Folder(service, access)).await;
-    runner.stop(settings.server.shutdown_deadline).await;
+    runner.stop(settings.server.options.shutdown_deadline).await;
     served
 }
 
@@ -106,15 +106,14 @@ async fn find_or_create_store(
     principal: &std::sync::Arc<Principal>,
     name: &str,
 ) -> Result<Store, keepsake_engine::EngineError> {
-    let mut query =
-        StoreQuery { page: PageRequest { limit: Some(100), page: None }, ..StoreQuery::default() };
+    let mut next = PageRequest { limit: Some(100), page: None };
     loop {
-        let page = engine.stores.list(principal, &query).await?;
+        let page = engine.stores.list(principal, &StoreFilter::default(), &next).await?;
         if let Some(store) = page.items.into_iter().find(|store| store.name == name) {
             return Ok(store);
         }
         match page.next {
-            Some(next) => query.page.page = Some(next),
+            Some(cursor) => next.page = Some(cursor),
             None => break,
         }
     }

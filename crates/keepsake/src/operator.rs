@@ -10,8 +10,8 @@ mod token_keys;
 mod verify;
 
 use keepsake_config::{Failure, FailureClass, SourceArgs};
-use keepsake_engine::Engine;
-use keepsake_index::Migrated;
+use keepsake_engine::{Engine, StoreDraft};
+use keepsake_index::{Auditor, Migrated};
 use keepsake_telemetry::Metrics;
 use serde_json::json;
 
@@ -56,7 +56,11 @@ pub(crate) async fn create_store(args: CreateStoreArgs) -> Result<(), Failure> {
     };
     args.connection.server.refuse_beside("--tenant")?;
     let (engine, backends) = open(args.operator.sources).await?;
-    let made = engine.operator.create_store(tenant_id, &args.name).await;
+    let draft = StoreDraft { name: args.name.clone(), ..StoreDraft::default() };
+    let made = match engine.tenants.operator(tenant_id, Auditor::OperatorCli).await {
+        Ok(operator) => engine.stores.create(&operator, draft, None).await,
+        Err(error) => Err(error),
+    };
     backends.index.close().await;
     let store = made.map_err(|error| {
         Failure::of_class(class_of_engine(&error), error.to_string())

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_config::{Failure, FailureClass, Merged, OperatorSettings, Role, Settings};
-use keepsake_engine::jobs::Runner;
+use keepsake_engine::Runner;
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, SystemClock};
 use keepsake_server::{ConsoleOptions, Lifecycle, OneTimeLinks, OperatorOptions, ServerOptions, SignIn};
-use keepsake_telemetry::{Metrics, Telemetry, TelemetryOptions};
+use keepsake_telemetry::{Metrics, Telemetry};
 use tokio::net::TcpListener;
 
 use crate::backends::{self, Backends};
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     let folder = sources.data_dir.clone();
     let merged = sources.merge();
     let settings = merged.settings()?;
-    let shutdown = ShutdownDeadline::start(&lifecycle, settings.server.shutdown_deadline);
+    let shutdown = ShutdownDeadline::start(&lifecycle, settings.server.options.shutdown_deadline);
     tokio::spawn(stop_after(lifecycle.clone(), drain(&settings)));
     let telemetry = start_telemetry(&settings)?;
     logs::start(&settings.log, Some(&telemetry));
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
         // A signal ends the start even if the database does not answer.
         () = lifecycle.draining.cancelled() => return Ok(()),
     };
-    if !settings.vault.is_locked() && !args.dev {
+    if !settings.engine.vault.is_locked() && !args.dev {
         tracing::warn!(
             "secrets.master_key is not set: the keys that sign tokens and cursors are not encrypted in the index, \
              so anyone who can read it can sign"
@@ -80,14 +80,9 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
 
 fn start_telemetry(settings: &Settings) -> Result<Telemetry, Failure> {
     let now = SystemClock.now();
-    let options = TelemetryOptions {
-        service_name: settings.telemetry.service_name.clone(),
-        service_version: env!("CARGO_PKG_VERSION"),
-        instance_id: RandomIds.uuid(now).to_string(),
-        resource_attributes: settings.telemetry.resource_attributes.clone(),
-        otlp: settings.telemetry.otlp.clone(),
-    };
-    let telemetry = Telemetry::start(&options).map_err(Failure::of("telemetry.otlp_endpoint"))?;
+    let (version, instance_id) = (env!("CARGO_PKG_VERSION"), RandomIds.uuid(now).to_string());
+    let telemetry = Telemetry::start(&settings.telemetry, version, instance_id)
+        .map_err(Failure::of("telemetry.otlp_endpoint"))?;
     let since_1970 = Duration::from_micros(u64::try_from(now.as_micros()).unwrap_or(0));
     telemetry.metrics().process_started(since_1970.as_secs_f64());
     Ok(telemetry)
@@ -152,23 +147,18 @@ impl Serving<'_> {
     }
 
     fn options(&self) -> ServerOptions {
-        let server = &self.settings.server;
+        let public_url = self.settings.server.public_url.as_deref();
         ServerOptions {
-            request_deadline: server.request_deadline,
-            shutdown_deadline: server.shutdown_deadline,
-            max_requests_in_flight: server.max_requests_in_flight,
-            max_request_memory_bytes: server.max_request_memory_bytes,
-            max_connections: server.max_connections,
-            mcp: server.mcp.clone(),
             sign_in: SignIn {
-                public_url: server.public_url.as_deref().map(Into::into),
-                issuers: self.settings.auth.issuers.names().into(),
+                public_url: public_url.map(Into::into),
+                issuers: self.settings.engine.issuers.names().into(),
             },
             console: ConsoleOptions {
-                is_https: server.public_url.as_deref().is_some_and(|url| url.starts_with("https://")),
-                public_url: server.public_url.as_deref().map(Into::into),
+                is_https: public_url.is_some_and(|url| url.starts_with("https://")),
+                public_url: public_url.map(Into::into),
                 links: self.links.clone(),
             },
+            ..self.settings.server.options.clone()
         }
     }
 
@@ -198,7 +188,7 @@ impl Serving<'_> {
         let options = OperatorOptions {
             token: settings.token,
             exposition: self.telemetry.exposition().clone(),
-            metrics_without_token: self.settings.telemetry.metrics_without_token,
+            metrics_without_token: self.settings.metrics_without_token,
             server: self.options(),
         };
         let (engine, lifecycle) = (self.engine.clone(), self.lifecycle.clone());

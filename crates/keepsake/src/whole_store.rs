@@ -27,11 +27,6 @@ pub(crate) trait Reader {
 
     /// Reads a memory that was created, changed, moved or deleted since it was listed.
     async fn read_again(&mut self, id: &str) -> Result<(), Failure>;
-
-    /// Whether no memory is missing because another one was read later at its path.
-    fn fits(&self) -> bool {
-        true
-    }
 }
 
 /// Reads a whole store: each memory that existed all the time. If others pause their
@@ -61,7 +56,7 @@ pub(crate) async fn read_all(
             }
         }
     }
-    if was_followed && reader.fits() {
+    if was_followed {
         return Ok(changes.place);
     }
     Err(too_fast())

@@ -31,10 +31,7 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
         | EngineError::TenantExists
         | EngineError::TooManyErasures
         | EngineError::TooManyStreams
-        | EngineError::OverQuota(_)
-        | EngineError::TooManyStores { .. }
-        | EngineError::TooManyMemories { .. }
-        | EngineError::TooManyBytes { .. } => ErrorData::invalid_request(error.to_string(), None),
+        | EngineError::OverLimit(_) => ErrorData::invalid_request(error.to_string(), None),
         EngineError::Invalid { .. } => ErrorData::invalid_params(error.to_string(), None),
         EngineError::AuthenticationBusy(_)
         | EngineError::ContentMissing { .. }

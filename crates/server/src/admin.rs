@@ -23,7 +23,8 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use keepsake_core::ContentHash;
-use keepsake_engine::{Engine, Operator};
+use keepsake_engine::Engine;
+use keepsake_index::Auditor;
 use keepsake_telemetry::Exposition;
 use serde_json::Value;
 use subtle::ConstantTimeEq;
@@ -34,7 +35,7 @@ use utoipa_axum::routes;
 
 use crate::auth::{bearer, only};
 use crate::console::{front_page, operator_console};
-use crate::envelope::{self, Serving};
+use crate::envelope::{self, Process};
 use crate::error::ApiError;
 use crate::routes::{health, no_such_method, no_such_route};
 use crate::{Lifecycle, ServerOptions};
@@ -76,26 +77,15 @@ pub struct OperatorOptions {
     pub server: ServerOptions,
 }
 
-/// Marks a request made by a local command with database access.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ByCommand;
+/// The operator as the audit names it: the holder of the token, unless a local command with database
+/// access made the request.
+pub(super) struct By(Auditor);
 
-pub(super) struct Acting {
-    engine: Engine,
-    has_token: bool,
-}
-
-impl Acting {
-    fn operator(&self) -> Operator {
-        if self.has_token { self.engine.operator.with_token() } else { self.engine.operator.clone() }
-    }
-}
-
-impl FromRequestParts<Engine> for Acting {
+impl<S: Send + Sync> FromRequestParts<S> for By {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Infallible> {
-        Ok(Self { engine: engine.clone(), has_token: parts.extensions.get::<ByCommand>().is_none() })
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(parts.extensions.get().cloned().unwrap_or(Auditor::Operator)))
     }
 }
 
@@ -115,7 +105,7 @@ pub async fn operator_call(
     let router = Router::new()
         .nest("/admin/v1", operations)
         .layer(middleware::from_fn_with_state(
-            Serving::new(engine.clone(), &ServerOptions::default(), Lifecycle::default()),
+            Process::serving(engine.clone(), &ServerOptions::default(), Lifecycle::default()),
             envelope::wrap,
         ))
         .with_state(engine.clone());
@@ -123,7 +113,7 @@ pub async fn operator_call(
         .method(method)
         .uri(format!("/admin/v1{path}"))
         .header(header::CONTENT_TYPE, "application/json")
-        .extension(ByCommand)
+        .extension(Auditor::OperatorCli)
         .body(body.map_or_else(Body::empty, |body| Body::from(body.to_string())))
         .map_err(|_| broken())?;
     let Ok(response) = router.oneshot(request).await;
@@ -160,7 +150,7 @@ pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lif
         .fallback(not_of_operator)
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(
-            Serving::new(engine.clone(), &options.server, lifecycle),
+            Process::serving(engine.clone(), &options.server, lifecycle),
             envelope::wrap,
         ))
         .with_state(engine)

@@ -12,10 +12,10 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use governor::clock::MonotonicClock;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use keepsake_engine::{Engine, FairShares, Held, holding};
 use keepsake_telemetry::Refused;
+use tokio::time::Instant;
 
 use crate::ServerOptions;
 use crate::auth::authenticate;
@@ -25,12 +25,9 @@ use crate::rate::{Rates, Verdict};
 /// Memory of a request besides its body and answer: head, task, spans.
 pub(crate) const REQUEST_BYTES: u64 = 16 << 10;
 
-/// Rate limits and shares of one process; cheap to clone.
-#[derive(Debug, Clone)]
-pub(crate) struct Admission(Arc<Limited>);
-
+/// Rate limits and shares of one process.
 #[derive(Debug)]
-struct Limited {
+pub(crate) struct Admission {
     engine: Engine,
     rates: Rates,
     requests: FairShares,
@@ -40,12 +37,12 @@ struct Limited {
 
 impl Admission {
     pub(crate) fn new(engine: Engine, options: &ServerOptions) -> Self {
-        Self(Arc::new(Limited {
+        Self {
             engine,
-            rates: Rates::new(MonotonicClock),
+            rates: Rates::default(),
             requests: FairShares::new(u64::try_from(options.max_requests_in_flight).unwrap_or(u64::MAX)),
             memory: FairShares::new(options.max_request_memory_bytes),
-        }))
+        }
     }
 }
 
@@ -60,36 +57,33 @@ pub(crate) struct Unshared;
 
 /// Authenticates a request, then admits it, possibly after a short wait, or refuses it.
 pub(crate) async fn admit(
-    State(Admission(admission)): State<Admission>,
+    State(admission): State<Arc<Admission>>,
     mut request: Request,
     next: Next,
-) -> Response {
-    let principal = match authenticate(&admission.engine, &mut request).await {
-        Ok(principal) => principal,
-        Err(refusal) => return refusal,
-    };
+) -> Result<Response, Response> {
+    let principal = authenticate(&admission.engine, &mut request).await?;
     let (tenant_id, limits) = (principal.tenant_id, &principal.limits);
     let gateways = admission.engine.replica.gateways();
-    match admission.rates.take(tenant_id, limits, gateways) {
+    match admission.rates.take(tenant_id, limits, gateways, Instant::now()) {
         Verdict::Passes(wait) if wait.is_zero() => {}
         Verdict::Passes(wait) => tokio::time::sleep(wait).await,
         Verdict::Refused { retry_after_seconds } => {
             admission.engine.metrics().rate_refused(Refused::Rate);
             let limit = limits.requests_per_second;
-            return ApiError::over_rate(limit, retry_after_seconds).into_response();
+            return Err(ApiError::over_rate(limit, retry_after_seconds).into_response());
         }
     }
     let shares = admission.requests.take(tenant_id, 1);
     let shares = shares.zip(admission.memory.take(tenant_id, REQUEST_BYTES));
     let Some((request_share, memory)) = shares else {
         admission.engine.metrics().rate_refused(Refused::InFlight);
-        return ApiError::too_many_in_flight().into_response();
+        return Err(ApiError::too_many_in_flight().into_response());
     };
     let held = Arc::new(Held { request: request_share, memory });
     request.extensions_mut().insert(Holder(Arc::clone(&held)));
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let response = holding(Arc::clone(&held), next.run(request)).await;
-    counted(held, response, is_read)
+    Ok(counted(held, response, is_read))
 }
 
 /// Charges an answer to the tenant's memory share until the client has received the answer.

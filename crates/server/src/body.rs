@@ -1,7 +1,5 @@
 //! Request bodies within the tenant's limits, and idempotency keys.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +11,11 @@ use bytes::{Buf, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use keepsake_console::{MAX_FORM_FIELDS, MAX_UPLOAD_BYTES, count_form_fields};
-use keepsake_core::{BYTE_ORDER_MARK, MendedJson, Timestamp, duplicate_field};
+use keepsake_core::{BYTE_ORDER_MARK, JsonObject, MendedJson, Timestamp, duplicate_field};
 use keepsake_engine::{Engine, Held, Principal};
 use keepsake_index::Idempotency;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -26,7 +23,7 @@ use utoipa::ToSchema;
 use crate::admission::{Holder, REQUEST_BYTES};
 use crate::auth::principal_of;
 use crate::console::refused::FormSlot;
-use crate::envelope::Deadline;
+use crate::envelope::deadline_of;
 use crate::error::ApiError;
 use crate::json_cost::{JsonCost, TooManyValues};
 
@@ -59,19 +56,16 @@ const BYTES_PER_BODY_BYTE: usize = 3;
 ///
 /// A body may have at most `MAX` JSON values and `BYTES` bytes; with [`OF_LIMITS`] the size limit
 /// follows from the tenant's limits. The caller is authenticated again if the body arrived slowly.
-pub(crate) struct JsonBody<T, const MAX: usize = MAX_VALUES, const BYTES: u64 = OF_LIMITS>(
-    pub(crate) Arc<Principal>,
-    pub(crate) T,
-    pub(crate) Option<Idempotency>,
-);
+pub(crate) struct JsonBody<
+    T,
+    const MAX: usize = MAX_VALUES,
+    const BYTES: u64 = OF_LIMITS,
+    const IS_OF_PARTS: bool = false,
+>(pub(crate) Arc<Principal>, pub(crate) T, pub(crate) Option<Idempotency>);
 
 /// A [`JsonBody`] whose type `T` refuses duplicate fields itself, so that a duplicate field in one
 /// operation of a batch refuses only that operation.
-pub(crate) struct BodyOfParts<T, const MAX: usize, const BYTES: u64>(
-    pub(crate) Arc<Principal>,
-    pub(crate) T,
-    pub(crate) Option<Idempotency>,
-);
+pub(crate) type BodyOfParts<T, const MAX: usize, const BYTES: u64> = JsonBody<T, MAX, BYTES, true>;
 
 /// A [`JsonBody`] that may be empty, which means an empty object.
 pub(crate) struct OptionalBody<T>(pub(crate) Arc<Principal>, pub(crate) T, pub(crate) Option<Idempotency>);
@@ -87,69 +81,21 @@ pub(crate) struct ToolBody {
     pub(crate) not_unicode: Option<String>,
 }
 
-/// A value that must be written as a JSON object.
-///
-/// A derived deserializer also accepts an array of the fields in order. The
-/// meaning of such an array would change with the next new field.
-#[derive(Debug)]
-pub(crate) struct Object<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
-            type Value = Object<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
-            }
-        }
-
-        deserializer.deserialize_map(Fields(PhantomData))
-    }
-}
-
-pub(crate) fn optional_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    let object = Option::<Object<T>>::deserialize(deserializer)?;
-    Ok(object.map(|Object(value)| value))
-}
-
 /// A body that says nothing.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Empty {}
 
-impl<T: DeserializeOwned, const MAX: usize, const BYTES: u64> FromRequest<Engine>
-    for JsonBody<T, MAX, BYTES>
+impl<T: DeserializeOwned, const MAX: usize, const BYTES: u64, const IS_OF_PARTS: bool> FromRequest<Engine>
+    for JsonBody<T, MAX, BYTES, IS_OF_PARTS>
 {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        require_json(request.headers())?;
-        let received = Received::read(request, engine, BYTES).await?;
-        let (principal, body, call) = received.parsed(engine, MAX)?;
-        Ok(Self(principal, body, call))
-    }
-}
-
-impl<T: DeserializeOwned, const MAX: usize, const BYTES: u64> FromRequest<Engine>
-    for BodyOfParts<T, MAX, BYTES>
-{
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        require_json(request.headers())?;
-        let received = Received::read(request, engine, BYTES).await?;
-        received.count_values(MAX)?;
+        let received = Received::json(request, engine, MAX, BYTES).await?;
+        if !IS_OF_PARTS {
+            refuse_duplicates(&received.bytes)?;
+        }
         let (principal, body, call) = received.decoded(engine)?;
         Ok(Self(principal, body, call))
     }
@@ -161,7 +107,9 @@ impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         let mut received = Received::read(request, engine, OF_LIMITS).await?;
         received.bytes = or_empty_object(received.bytes);
-        let (principal, body, call) = received.parsed(engine, MAX_VALUES)?;
+        received.count_values(MAX_VALUES)?;
+        refuse_duplicates(&received.bytes)?;
+        let (principal, body, call) = received.decoded(engine)?;
         Ok(Self(principal, body, call))
     }
 }
@@ -170,11 +118,8 @@ impl FromRequest<Engine> for ToolBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        require_json(request.headers())?;
-        let mut received = Received::read(request, engine, OF_LIMITS).await?;
-        // The values are counted first: counting stops at the limit, but correcting invalid
-        // text reads the whole body.
-        received.count_values(MAX_VALUES)?;
+        // The values were counted: that takes no memory, unlike the steps below.
+        let mut received = Received::json(request, engine, MAX_VALUES, OF_LIMITS).await?;
         // Duplicate names are refused before the correction, which could make two names equal.
         refuse_duplicates(&received.bytes)?;
         let not_unicode = received.mend();
@@ -183,94 +128,75 @@ impl FromRequest<Engine> for ToolBody {
     }
 }
 
-/// The head and the JSON body of a request that another protocol parses.
-pub(crate) struct RawJson {
-    /// The caller, authenticated again if the body arrived slowly.
-    pub(crate) principal: Arc<Principal>,
-    pub(crate) head: Parts,
-    pub(crate) body: Bytes,
-}
-
-impl FromRequest<Engine> for RawJson {
+/// JSON that another protocol parses.
+impl FromRequest<Engine> for Received {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        require_json(request.headers())?;
-        let received = Received::read(request, engine, OF_LIMITS).await?;
-        received.count_values(MAX_VALUES)?;
-        Ok(Self { principal: received.principal, head: received.head, body: received.bytes })
+        Self::json(request, engine, MAX_VALUES, OF_LIMITS).await
     }
 }
 
-pub(crate) struct RawForm {
-    /// The caller, authenticated again if the body arrived slowly.
-    pub(crate) principal: Arc<Principal>,
-    pub(crate) head: Parts,
-    pub(crate) body: Bytes,
+/// The text before the parameters.
+fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.and_then(|value| value.split(';').next()).unwrap_or_default().trim()
 }
 
-impl FromRequest<Engine> for RawForm {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        require_form(request.headers())?;
-        let received = Received::read(request, engine, OF_LIMITS).await?;
-        received.count_fields()?;
-        Ok(Self { principal: received.principal, head: received.head, body: received.bytes })
-    }
-}
-
-pub(crate) struct RawUpload {
-    pub(crate) form: RawForm,
-    /// Separates the fields of the form.
-    pub(crate) boundary: String,
-    /// The shares of the request, and how many bytes of its memory share the body holds.
-    pub(crate) held: Arc<Held>,
-    pub(crate) held_bytes: u64,
-}
-
-impl RawUpload {
-    pub(crate) async fn read(request: Request, engine: &Engine, max_bytes: u64) -> Result<Self, ApiError> {
-        let boundary = multer::parse_boundary(content_type(request.headers()).unwrap_or_default());
-        let boundary = boundary.map_err(|_| ApiError::unsupported_media_type("multipart/form-data"))?;
-        let received = Received::read(request, engine, max_bytes).await?;
-        let body_bytes = BYTES_PER_BODY_BYTE * received.bytes.len();
-        Ok(Self {
-            form: RawForm { principal: received.principal, head: received.head, body: received.bytes },
-            boundary,
-            held: received.held,
-            held_bytes: REQUEST_BYTES.saturating_add(u64::try_from(body_bytes).unwrap_or(u64::MAX)),
-        })
-    }
-}
-
-fn content_type(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::CONTENT_TYPE);
-    value.and_then(|value| value.to_str().ok())
+pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let media_type = media_type(headers).to_ascii_lowercase();
+    let suffix = media_type.strip_prefix("application/").unwrap_or_default();
+    let is_json = suffix == "json" || suffix.ends_with("+json");
+    is_json.then_some(()).ok_or_else(|| ApiError::unsupported_media_type("application/json"))
 }
 
 pub(crate) fn require_form(headers: &HeaderMap) -> Result<(), ApiError> {
-    let content_type = content_type(headers);
-    let media_type = content_type.and_then(|value| value.split(';').next()).map(str::trim);
-    if media_type
-        .is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
-    {
-        return Ok(());
-    }
-    Err(ApiError::unsupported_media_type("application/x-www-form-urlencoded"))
+    let expected = "application/x-www-form-urlencoded";
+    let is_form = media_type(headers).eq_ignore_ascii_case(expected);
+    is_form.then_some(()).ok_or_else(|| ApiError::unsupported_media_type(expected))
+}
+
+/// What separates the fields of a form with a file; `None`: the form has no file.
+pub(crate) fn boundary_of(headers: &HeaderMap) -> Option<String> {
+    let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    multer::parse_boundary(content_type).ok()
 }
 
 /// A request whose body was read completely.
-struct Received {
-    principal: Arc<Principal>,
-    head: Parts,
+pub(crate) struct Received {
+    /// The caller, authenticated again if the body arrived slowly.
+    pub(crate) principal: Arc<Principal>,
+    pub(crate) head: Parts,
     key: Option<String>,
-    bytes: Bytes,
-    held: Arc<Held>,
+    pub(crate) bytes: Bytes,
+    /// The shares of the request.
+    pub(crate) held: Arc<Held>,
 }
 
 impl Received {
-    async fn read(request: Request, engine: &Engine, max_bytes: u64) -> Result<Self, ApiError> {
+    /// Reads JSON and counts its values.
+    async fn json(
+        request: Request,
+        engine: &Engine,
+        max_values: usize,
+        max_bytes: u64,
+    ) -> Result<Self, ApiError> {
+        require_json(request.headers())?;
+        let received = Self::read(request, engine, max_bytes).await?;
+        received.count_values(max_values)?;
+        Ok(received)
+    }
+
+    /// Reads a form without files, and charges the memory of its parsed fields.
+    pub(crate) async fn form(request: Request, engine: &Engine) -> Result<Self, ApiError> {
+        require_form(request.headers())?;
+        let received = Self::read(request, engine, OF_LIMITS).await?;
+        received.held.charge(FIELD_BYTES * count_fields(&received.bytes)?)?;
+        Ok(received)
+    }
+
+    /// Reads a body of any kind; the caller has checked its content type.
+    pub(crate) async fn read(request: Request, engine: &Engine, max_bytes: u64) -> Result<Self, ApiError> {
         let begun = Instant::now();
         let (parts, body) = request.into_parts();
         let principal = parts.extensions.get::<Arc<Principal>>().cloned();
@@ -280,7 +206,6 @@ impl Received {
         // A PATCH is idempotent anyway; the protocol defines keys only for POST.
         let is_post = parts.method == Method::POST;
         let key = if is_post { key_of(&parts.headers)? } else { None };
-        let deadline = parts.extensions.get().map(|Deadline(deadline)| *deadline);
         let limit_bytes = match max_bytes {
             OF_LIMITS => {
                 let content = principal.limits.bytes_per_memory.saturating_mul(ESCAPED_BYTES);
@@ -288,10 +213,10 @@ impl Received {
             }
             max_bytes => max_bytes,
         };
-        let charge = |bytes| charge(&held, BYTES_PER_BODY_BYTE * bytes);
+        let charge = |bytes| held.charge(BYTES_PER_BODY_BYTE * bytes).map_err(ApiError::from);
         let bytes = match parts.extensions.get::<FormSlot>() {
-            Some(slot) => slot.read_within(&parts.headers, body, limit_bytes, deadline, charge).await?,
-            None => read(&parts.headers, body, limit_bytes, deadline, charge).await?,
+            Some(slot) => slot.read_within(&parts, body, limit_bytes, charge).await?,
+            None => read(&parts, body, limit_bytes, charge).await?,
         };
         if begun.elapsed() > AUTHENTICATION_TTL {
             // The credential may have been revoked or restricted meanwhile.
@@ -305,17 +230,6 @@ impl Received {
         let MendedJson { json, field } = MendedJson::of(&self.bytes)?;
         self.bytes = json.into();
         Some(field)
-    }
-
-    /// Refuses more than `max` JSON values and duplicate fields, then parses the body.
-    fn parsed<T: DeserializeOwned>(
-        self,
-        engine: &Engine,
-        max: usize,
-    ) -> Result<(Arc<Principal>, T, Option<Idempotency>), ApiError> {
-        self.count_values(max)?;
-        refuse_duplicates(&self.bytes)?;
-        self.decoded(engine)
     }
 
     /// Parses a body whose values were counted. Duplicate fields were refused before, or `T`
@@ -336,12 +250,13 @@ impl Received {
                 "the body must have at most {max} JSON values, those in lists and objects included"
             ))
         })?;
-        charge(&self.held, cost.tree_bytes())
+        Ok(self.held.charge(cost.tree_bytes())?)
     }
 
-    /// Refuses a form with too many fields and charges the memory of its parsed fields.
-    fn count_fields(&self) -> Result<(), ApiError> {
-        charge(&self.held, FIELD_BYTES * count_fields(&self.bytes)?)
+    /// The part of the request's memory share that the body holds.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let body_bytes = BYTES_PER_BODY_BYTE * self.bytes.len();
+        REQUEST_BYTES.saturating_add(u64::try_from(body_bytes).unwrap_or(u64::MAX))
     }
 
     fn call(&self, engine: &Engine) -> Result<Option<Idempotency>, ApiError> {
@@ -415,7 +330,7 @@ fn parse_unchecked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         let place = if [".", "?"].contains(&path.as_str()) { String::new() } else { format!("`{path}`: ") };
         ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
     })?;
-    let Object(parsed) = parsed;
+    let JsonObject(parsed) = parsed;
     json.end().map_err(|_| {
         ApiError::invalid_request("the body is not valid: there is data after the JSON value")
     })?;
@@ -427,83 +342,76 @@ pub(crate) fn parse_time(field: &str, text: &str) -> Result<Timestamp, ApiError>
     Timestamp::parse(text).ok_or_else(rule)
 }
 
-fn charge(held: &Held, bytes: usize) -> Result<(), ApiError> {
-    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-    let is_allowed = held.memory.try_grow(bytes);
-    is_allowed.then_some(()).ok_or_else(ApiError::over_memory)
-}
-
 /// Reads a body within a size limit, the deadline and the limit for a pause. Calls `charge` with
 /// the size of each part before keeping it.
 pub(crate) async fn read(
-    headers: &HeaderMap,
+    head: &Parts,
     mut body: Body,
     limit_bytes: u64,
-    deadline: Option<Instant>,
     mut charge: impl FnMut(usize) -> Result<(), ApiError>,
 ) -> Result<Bytes, ApiError> {
-    require_plain(headers)?;
+    require_plain(&head.headers)?;
     let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
     let mut bytes = BytesMut::new();
     // A declared length over the limit is refused without reading.
     if body.size_hint().lower() > limit_bytes {
-        discard(body, limit, deadline).await;
+        discard(head, body, limit).await;
         return Err(ApiError::body_too_large(limit_bytes));
     }
-    loop {
-        let quiet_until = Instant::now() + BODY_PAUSE_TIMEOUT;
-        let until = deadline.map_or(quiet_until, |deadline| deadline.min(quiet_until));
-        let frame = tokio::time::timeout_at(until, body.frame()).await;
-        match frame.map_err(|_| ApiError::body_too_slow())? {
-            None => return Ok(without_mark(bytes.freeze())),
-            Some(Ok(frame)) => {
-                // Trailers are ignored.
-                let data = frame.data_ref().map_or(&[][..], |data| data);
-                if bytes.len() + data.len() > limit {
-                    discard(body, limit, deadline).await;
-                    return Err(ApiError::body_too_large(limit_bytes));
-                }
-                if let Err(error) = charge(data.len()) {
-                    discard(body, limit, deadline).await;
-                    return Err(error);
-                }
-                bytes.extend_from_slice(data);
-            }
-            Some(Err(_)) => return Err(ApiError::invalid_request("the request body is incomplete")),
+    while let Some(data) = next_data(head, &mut body).await? {
+        let allowed = if bytes.len() + data.len() > limit {
+            Err(ApiError::body_too_large(limit_bytes))
+        } else {
+            charge(data.len())
+        };
+        if let Err(error) = allowed {
+            discard(head, body, limit).await;
+            return Err(error);
         }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(without_mark(bytes.freeze()))
+}
+
+/// The next part of a body; trailers are an empty part.
+async fn next_data(head: &Parts, body: &mut Body) -> Result<Option<Bytes>, ApiError> {
+    let quiet_until = Instant::now() + BODY_PAUSE_TIMEOUT;
+    let until = deadline_of(head).map_or(quiet_until, |deadline| deadline.min(quiet_until));
+    let frame = tokio::time::timeout_at(until, body.frame()).await;
+    match frame.map_err(|_| ApiError::body_too_slow())? {
+        None => Ok(None),
+        Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
+        Some(Err(_)) => Err(ApiError::invalid_request("the request body is incomplete")),
     }
 }
 
 /// Reads the first `max_bytes` of a form with a file, as far as `charge` allows, and discards a
 /// limited part of the rest.
 pub(crate) async fn read_start(
+    head: &Parts,
     mut body: Body,
     max_bytes: usize,
-    deadline: Option<Instant>,
     mut charge: impl FnMut(usize) -> Result<(), ApiError>,
 ) -> Bytes {
     let mut start = BytesMut::new();
     while start.len() < max_bytes {
-        let quiet_until = Instant::now() + BODY_PAUSE_TIMEOUT;
-        let until = deadline.map_or(quiet_until, |deadline| deadline.min(quiet_until));
-        let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await else {
+        let Ok(Some(data)) = next_data(head, &mut body).await else {
             return start.freeze();
         };
-        let data = frame.data_ref().map_or(&[][..], |data| data);
         if charge(data.len()).is_err() {
             break;
         }
-        start.extend_from_slice(data);
+        start.extend_from_slice(&data);
     }
-    discard(body, usize::try_from(MAX_UPLOAD_BYTES).unwrap_or_default(), deadline).await;
+    discard(head, body, usize::try_from(MAX_UPLOAD_BYTES).unwrap_or_default()).await;
     start.freeze()
 }
 
 /// Reads and discards a limited part of an oversized body. Closing the connection while the client
 /// is still sending could break it before the client receives the answer.
-pub(crate) async fn discard(mut body: Body, limit: usize, deadline: Option<Instant>) {
+pub(crate) async fn discard(head: &Parts, mut body: Body, limit: usize) {
     let until = Instant::now() + DISCARD_TIMEOUT;
-    let until = deadline.map_or(until, |deadline| deadline.min(until));
+    let until = deadline_of(head).map_or(until, |deadline| deadline.min(until));
     let mut left = MAX_DISCARDED_BYTES.saturating_add(limit);
     while left > 0 {
         let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await else {
@@ -511,17 +419,6 @@ pub(crate) async fn discard(mut body: Body, limit: usize, deadline: Option<Insta
         };
         left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
     }
-}
-
-pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
-    let content_type = headers.get(header::CONTENT_TYPE);
-    let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = content_type.split(';').next().unwrap_or_default();
-    let essence = essence.trim().to_ascii_lowercase();
-    let is_json =
-        essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
-    let refused = || ApiError::unsupported_media_type("application/json");
-    is_json.then_some(()).ok_or_else(refused)
 }
 
 /// Refuses a compressed body.

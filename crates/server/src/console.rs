@@ -4,14 +4,14 @@
 //! program's: the cookie becomes a credential, `auth` finds the principal, `admission` admits it,
 //! and the form is read within the tenant's limits.
 
-mod export;
 pub(crate) mod refused;
 mod upload;
 
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, OriginalUri, Request, State};
+use axum::extract::{OriginalUri, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::Event;
@@ -25,19 +25,17 @@ use keepsake_console::{
 use keepsake_core::{EventId, SessionId, Timestamp};
 use keepsake_engine::{Engine, Principal};
 use keepsake_index::SessionEvent;
-use tokio::time::Instant;
 
 use crate::admission::{Admission, admit};
 use crate::auth::Caller;
-use crate::body::{self, RawForm};
-use crate::envelope::Deadline;
+use crate::body::{self, Received};
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
-use crate::routes::no_such_method;
 use crate::routes::sessions::events::Calls;
+use crate::routes::{exports, no_such_method};
 use crate::streams::Subscription;
-use crate::{OperatorOptions, admin, schemas};
+use crate::{OperatorOptions, admin};
 
 /// Limit of a form that needs no sign-in and carries no text, and of the operator's forms.
 const MAX_SMALL_FORM_BYTES: u64 = 16 << 10;
@@ -46,7 +44,6 @@ query_params! {
     /// Parameters of a session's stream.
     FollowSession {
         /// The newest event that the page has.
-        #[param(value_type = Option<schemas::SessionEventId>)]
         after: Option<EventId> = id("after"),
     }
 }
@@ -59,11 +56,15 @@ pub(crate) fn pages(in_turn: impl FnOnce(Router<Engine>) -> Router<Engine>) -> (
         .wrapped(in_turn)
         .with_search()
         .get("/console/sessions/{session_id}/events", follow_session)
-        .get(export::ROUTE, export::export);
+        .get("/console/stores/{memory_store_id}/archive", exports::export);
     (pages, upload_pages())
 }
 
-pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOptions) -> Router<Engine> {
+pub(crate) fn routes(
+    engine: &Engine,
+    admission: &Arc<Admission>,
+    options: &ConsoleOptions,
+) -> Router<Engine> {
     let in_turn = middleware::from_fn_with_state(engine.clone(), make_in_turn);
     let (pages, uploads) = pages(|router| router.layer(in_turn));
     let uploads = uploads.router.layer(middleware::from_fn_with_state(engine.clone(), upload::read_upload));
@@ -72,7 +73,7 @@ pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOp
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(engine.clone(), read_form))
         .merge(uploads)
-        .layer(middleware::from_fn_with_state(admission.clone(), admit))
+        .layer(middleware::from_fn_with_state(Arc::clone(admission), admit))
         .layer(middleware::from_fn_with_state(engine.clone(), require_sign_in));
     let open = keepsake_console::open_routes().layer(middleware::from_fn(refused::read_open_form));
     signed_in
@@ -158,56 +159,44 @@ async fn make_in_turn(
     Extension(principal): Extension<Arc<Principal>>,
     request: Request,
     next: Next,
-) -> Response {
-    match engine.page_slots.take(principal.tenant_id).await {
-        Ok(_slot) => next.run(request).await,
-        Err(error) => ApiError::from(error).into_response(),
-    }
+) -> Result<Response, ApiError> {
+    let _slot = engine.page_slots.take(principal.tenant_id).await?;
+    Ok(next.run(request).await)
 }
 
-async fn read_form(State(engine): State<Engine>, request: Request, next: Next) -> Response {
+async fn read_form(State(engine): State<Engine>, request: Request, next: Next) -> Result<Response, ApiError> {
     if request.method() != Method::POST {
-        return next.run(request).await;
+        return Ok(next.run(request).await);
     }
-    match RawForm::from_request(request, &engine).await {
-        Ok(form) => {
-            let mut head = form.head;
-            head.extensions.insert(Arc::clone(&form.principal));
-            next.run(with_form(Request::from_parts(head, Body::empty()), form.body)).await
-        }
-        Err(error) => error.into_response(),
-    }
+    let form = Received::form(request, &engine).await?;
+    let mut head = form.head;
+    head.extensions.insert(form.principal);
+    Ok(next.run(with_form(head, form.bytes)).await)
 }
 
-async fn read_small_form(request: Request, next: Next) -> Response {
+async fn read_small_form(request: Request, next: Next) -> Result<Response, ApiError> {
     if request.method() != Method::POST {
-        return next.run(request).await;
+        return Ok(next.run(request).await);
     }
-    if let Err(error) = body::require_form(request.headers()) {
-        return error.into_response();
-    }
-    let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
+    body::require_form(request.headers())?;
     let (head, form) = request.into_parts();
-    match read_counted(&head.headers, form, MAX_SMALL_FORM_BYTES, deadline, |_| Ok(())).await {
-        Ok(bytes) => next.run(with_form(Request::from_parts(head, Body::empty()), bytes)).await,
-        Err(error) => error.into_response(),
-    }
+    let bytes = read_counted(&head, form, MAX_SMALL_FORM_BYTES, |_| Ok(())).await?;
+    Ok(next.run(with_form(head, bytes)).await)
 }
 
 /// Reads a form outside any tenant's limits, and limits its fields before it is parsed.
 async fn read_counted(
-    headers: &HeaderMap,
+    head: &Parts,
     form: Body,
     limit_bytes: u64,
-    deadline: Option<Instant>,
     charge: impl FnMut(usize) -> Result<(), ApiError>,
 ) -> Result<Bytes, ApiError> {
-    let bytes = body::read(headers, form, limit_bytes, deadline, charge).await?;
+    let bytes = body::read(head, form, limit_bytes, charge).await?;
     body::count_fields(&bytes)?;
     Ok(bytes)
 }
 
-fn with_form(mut request: Request, bytes: Bytes) -> Request {
-    request.extensions_mut().insert(FormBytes(bytes));
-    request
+fn with_form(mut head: Parts, bytes: Bytes) -> Request {
+    head.extensions.insert(FormBytes(bytes));
+    Request::from_parts(head, Body::empty())
 }

@@ -25,13 +25,17 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
 
 /// Answers preflights, lets pages of allowed origins read every answer, and refuses requests of
 /// other origins.
-pub(crate) async fn allow(State(options): State<Arc<McpOptions>>, request: Request, next: Next) -> Response {
+pub(crate) async fn allow(
+    State(options): State<Arc<McpOptions>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
-        return next.run(request).await;
+        return Ok(next.run(request).await);
     };
     if !origin.to_str().is_ok_and(|origin| options.allows_origin(origin)) {
         let rule = "pages of this `Origin` may not use MCP: see server.mcp_allowed_origins";
-        return ApiError::permission_denied(rule).into_response();
+        return Err(ApiError::permission_denied(rule));
     }
     let is_preflight = request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
@@ -39,7 +43,7 @@ pub(crate) async fn allow(State(options): State<Arc<McpOptions>>, request: Reque
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
-    response
+    Ok(response)
 }
 
 fn preflight(asked: &HeaderMap) -> Response {

@@ -1,12 +1,12 @@
 //! The outermost layer: assigns the request id, limits the request, writes its
 //! error, and records it in log, metrics and trace.
 
-use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -14,12 +14,12 @@ use futures::FutureExt;
 use keepsake_console::{IsPage, RefusedForm, error_page, is_console};
 use keepsake_core::id::RequestId;
 use keepsake_engine::Engine;
+use keepsake_index::Auditor;
 use keepsake_telemetry::trace;
 use serde::Serialize;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use crate::admin::ByCommand;
 use crate::answer::Json;
 use crate::auth::{WORKSPACE, Workspace};
 use crate::console::refused::FormSlot;
@@ -42,12 +42,14 @@ const NO_ROUTE: &str = "none";
 
 /// When the request must have ended; also the limit for reading its body.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline(pub(crate) Instant);
+struct Deadline(Instant);
 
-/// The process's state that every request of a listener needs; cheap to clone.
-#[derive(Debug, Clone)]
-pub(crate) struct Serving(Arc<Process>);
+/// `None` outside of [`wrap`].
+pub(crate) fn deadline_of(head: &Parts) -> Option<Instant> {
+    head.extensions.get().map(|Deadline(deadline)| *deadline)
+}
 
+/// The process's state that every request of a listener needs.
 #[derive(Debug)]
 pub(crate) struct Process {
     engine: Engine,
@@ -56,22 +58,12 @@ pub(crate) struct Process {
     pub(crate) sign_in: SignIn,
 }
 
-impl Serving {
-    pub(crate) fn new(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> Self {
-        Self(Arc::new(Process {
-            engine,
-            deadline: options.request_deadline,
-            lifecycle,
-            sign_in: options.sign_in.clone(),
-        }))
-    }
-}
+pub(crate) type Serving = Arc<Process>;
 
-impl Deref for Serving {
-    type Target = Process;
-
-    fn deref(&self) -> &Process {
-        &self.0
+impl Process {
+    pub(crate) fn serving(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> Serving {
+        let (deadline, sign_in) = (options.request_deadline, options.sign_in.clone());
+        Arc::new(Self { engine, deadline, lifecycle, sign_in })
     }
 }
 
@@ -95,7 +87,7 @@ pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, n
     let workspace = Workspace::default();
     request.extensions_mut().insert(workspace.clone());
     let deadline = Instant::now() + serving.deadline;
-    request.extensions_mut().insert(serving.clone());
+    request.extensions_mut().insert(Arc::clone(&serving));
     request.extensions_mut().insert(Deadline(deadline));
     let request_id = RequestId::from_uuid(engine.new_uuid()).to_string();
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -104,7 +96,8 @@ pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, n
     let is_page = is_console(request.uri().path());
     let form = (is_page && request.method() == Method::POST).then(|| Form::of(&mut request));
     // A command reports its outcome to the user itself.
-    let is_quiet = POLLED_ROUTES.contains(&route) || request.extensions().get::<ByCommand>().is_some();
+    let is_quiet =
+        POLLED_ROUTES.contains(&route) || request.extensions().get() == Some(&Auditor::OperatorCli);
     let measured = engine.metrics().request_began(&method, route);
     let traced = trace_span(&method, route);
     let trace_id = trace::join(&traced, request.headers());
@@ -226,8 +219,8 @@ fn check(request: &Request) -> Result<(), ApiError> {
 
 /// Runs a request until its deadline; a panic ends only this request.
 async fn answer(request: Request, next: Next, deadline: Instant) -> Response {
-    // After a panic only poisoned locks remain, which are handled. The process's panic hook has
-    // logged the place without the payload.
+    // A panic leaves no lock held. The process's panic hook has logged the place without the
+    // payload.
     let caught = AssertUnwindSafe(next.run(request)).catch_unwind();
     match tokio::time::timeout_at(deadline, caught).await {
         Ok(Ok(response)) => response,
@@ -299,7 +292,7 @@ mod tests {
         let engine = Engine::new(index, None, EngineOptions::default());
         let options =
             ServerOptions { request_deadline: Duration::from_millis(50), ..ServerOptions::default() };
-        let serving = Serving::new(engine, &options, Lifecycle::default());
+        let serving = Process::serving(engine, &options, Lifecycle::default());
         let router: Router = Router::new()
             .route("/panic", get(panicking))
             .route("/endless", get(std::future::pending::<&'static str>))

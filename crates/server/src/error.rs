@@ -312,10 +312,7 @@ impl From<&EngineError> for ApiError {
             EngineError::TooManyErasures | EngineError::TooManyStreams => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).retried_after(30)
             }
-            EngineError::OverQuota(_)
-            | EngineError::TooManyStores { .. }
-            | EngineError::TooManyMemories { .. }
-            | EngineError::TooManyBytes { .. } => {
+            EngineError::OverLimit(_) => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).never_retried()
             }
             EngineError::Index(why) => Self::of_index(error, why),
@@ -414,11 +411,13 @@ impl IntoResponse for ApiError {
 
 #[cfg(test)]
 mod tests {
+    use keepsake_core::{OverLimit, Quota};
+
     use super::*;
 
     #[test]
     fn only_contention_may_be_retried() {
-        let full = EngineError::TooManyMemories { count: 2, limit: 1 };
+        let full = EngineError::OverLimit(OverLimit::new(Quota::MemoriesPerStore, 2, 1));
         for (error, status, should_retry) in [
             (EngineError::Contended, 409, None),
             (EngineError::Conflict("no"), 409, Some("false")),

@@ -20,7 +20,6 @@ mod json_cost;
 mod listener;
 mod openapi;
 mod path;
-mod precondition;
 mod query;
 mod rate;
 mod reference;
@@ -44,8 +43,9 @@ use keepsake_mcp::HttpService;
 
 pub use admin::{OperatorCallError, OperatorOptions, OperatorToken, operator_call, operator_router};
 use admission::Admission;
-use envelope::Serving;
+use envelope::Process;
 pub use listener::run;
+pub use openapi::{operator_text as operator_openapi, text as openapi};
 pub use routes::sign_in::SignIn;
 
 #[derive(Debug, Clone)]
@@ -98,11 +98,11 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
     let (sign_in, _) = routes::sign_in().split_for_parts();
     let (probes, _) = routes::probes().split_for_parts();
     let (reference, _) = routes::reference().split_for_parts();
-    let admission = Admission::new(engine.clone(), options);
+    let admission = Arc::new(Admission::new(engine.clone(), options));
     let authenticated = |routes: Router<Engine>| {
         routes
             .method_not_allowed_fallback(routes::no_such_method)
-            .layer(axum::middleware::from_fn_with_state(admission.clone(), admission::admit))
+            .layer(axum::middleware::from_fn_with_state(Arc::clone(&admission), admission::admit))
     };
     let of_pages = axum::middleware::from_fn_with_state(Arc::new(options.mcp.clone()), cors::allow);
     let mcp_service = HttpService::new(engine.clone(), options.mcp.clone());
@@ -122,19 +122,10 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
         .fallback(routes::not_public)
         .method_not_allowed_fallback(routes::no_such_method)
         .layer(axum::middleware::from_fn_with_state(
-            Serving::new(engine.clone(), options, lifecycle),
+            Process::serving(engine.clone(), options, lifecycle),
             envelope::wrap,
         ))
         .with_state(engine)
-}
-
-pub fn operator_openapi() -> &'static str {
-    openapi::operator_text()
-}
-
-/// Pretty printed, with a final newline.
-pub fn openapi() -> &'static str {
-    openapi::text()
 }
 
 /// Method and path of each console page that needs a sign-in.

@@ -4,7 +4,6 @@
 //! follow from its method, path and body. They are added here, so that a handler declares only its
 //! query and answer.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use utoipa::PartialSchema;
@@ -62,82 +61,62 @@ const PATH_PARAMETERS: [(&str, &str, &str); 9] = [
 
 const OPERATOR_PATHS: &str = "/admin/v1/";
 
-struct Refusal {
-    status: &'static str,
-    /// Name in the components of the document.
-    name: &'static str,
-    description: &'static str,
-    has_retry_after: bool,
-    has_should_retry: bool,
-}
+const RETRY_AFTER: &str = "retry-after";
+const SHOULD_RETRY: &str = "x-should-retry";
 
-const fn refusal(status: &'static str, name: &'static str, description: &'static str) -> Refusal {
-    Refusal { status, name, description, has_retry_after: false, has_should_retry: false }
-}
-
-impl Refusal {
-    const fn with_retry_after(mut self) -> Self {
-        self.has_retry_after = true;
-        self
-    }
-
-    const fn with_should_retry(mut self) -> Self {
-        self.has_should_retry = true;
-        self
-    }
-}
-
-const REFUSALS: [Refusal; 15] = [
-    refusal(
-        "400",
-        "InvalidRequest",
-        "The request is invalid; the message names the reason.",
-    ),
-    refusal("401", "Unauthenticated", "The credential is missing or invalid."),
-    refusal("403", "PermissionDenied", "The credential lacks the permission."),
-    refusal("404", "NotFound", "The object does not exist in this tenant."),
-    refusal(
+/// Status, name in the components of the document, description, and headers besides the request's
+/// id.
+const REFUSALS: [(&str, &str, &str, &[&str]); 15] = [
+    ("400", "InvalidRequest", "The request is invalid; the message names the reason.", &[]),
+    ("401", "Unauthenticated", "The credential is missing or invalid.", &[]),
+    ("403", "PermissionDenied", "The credential lacks the permission.", &[]),
+    ("404", "NotFound", "The object does not exist in this tenant.", &[]),
+    (
         "409",
         "Conflict",
         "The state of an object does not allow the request. Without `x-should-retry`, a retry may succeed.",
-    )
-        .with_should_retry(),
-    refusal("410", "ContentMissing", "The content store does not have the content, or a damaged one.").with_should_retry(),
-    refusal("413", "BodyTooLarge", "The body exceeds the size limit."),
-    refusal("414", "UrlTooLong", "The URL exceeds 8,192 bytes."),
-    refusal("415", "UnsupportedMediaType", "The body is not JSON."),
-    refusal(
+        &[SHOULD_RETRY],
+    ),
+    (
+        "410",
+        "ContentMissing",
+        "The content store does not have the content, or a damaged one.",
+        &[SHOULD_RETRY],
+    ),
+    ("413", "BodyTooLarge", "The body exceeds the size limit.", &[]),
+    ("414", "UrlTooLong", "The URL exceeds 8,192 bytes.", &[]),
+    ("415", "UnsupportedMediaType", "The body is not JSON.", &[]),
+    (
         "429",
         "LimitReached",
         "Too many requests (`retry-after`), or a full store (`x-should-retry: false`).",
-    )
-        .with_retry_after()
-        .with_should_retry(),
-    refusal("500", "InternalError", "An internal error of the server."),
-    refusal(
+        &[RETRY_AFTER, SHOULD_RETRY],
+    ),
+    ("500", "InternalError", "An internal error of the server.", &[]),
+    (
         "503",
         "Unavailable",
         "The database or the object store cannot be reached or used. After a failure of the database a write may \
          still land.",
-    )
-        .with_retry_after(),
-    refusal("504", "TimedOut", "The deadline passed; a write may still land."),
-    refusal(
+        &[RETRY_AFTER],
+    ),
+    ("504", "TimedOut", "The deadline passed; a write may still land.", &[]),
+    (
         "507",
         "DiskFull",
         "A disk of the server accepts no writes; the message says whether the change may have been made.",
-    )
-        .with_should_retry(),
-    refusal("529", "Overloaded", "Too many requests are running.")
-        .with_retry_after(),
+        &[SHOULD_RETRY],
+    ),
+    ("529", "Overloaded", "Too many requests are running.", &[RETRY_AFTER]),
 ];
 
-pub(crate) fn text() -> &'static str {
+/// Pretty printed, with a final newline.
+pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| pretty(&document()));
     &TEXT
 }
 
-pub(crate) fn operator_text() -> &'static str {
+pub fn operator_text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let title = "Keepsake operator API";
         let schemes = [("operator_token", bearer("The operator's token."))];
@@ -266,12 +245,11 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
     };
     let requirement = |scheme: &&str| SecurityRequirement::new(*scheme, std::iter::empty::<String>());
     operation.security = Some(schemes.iter().map(requirement).collect());
-    for refusal in &REFUSALS {
-        if ends_in(method, path, operation, refusal.status) {
-            let response = RefOr::Ref(Ref::from_response_name(refusal.name));
-            let status = refusal.status.to_owned();
+    for (status, name, ..) in REFUSALS {
+        if ends_in(method, path, operation, status) {
+            let response = RefOr::Ref(Ref::from_response_name(name));
             // A response that the operation declares takes precedence.
-            operation.responses.responses.entry(status).or_insert(response);
+            operation.responses.responses.entry(status.to_owned()).or_insert(response);
         }
     }
 }
@@ -320,7 +298,7 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
         "409" if is_operators => method != "GET" && !path.contains("/api_keys"),
         "409" => {
             let changed = ["/memories", "/memory_versions", "/import"];
-            method != "GET" && changed.iter().any(|part| path.contains(part))
+            path.ends_with("/export") || method != "GET" && changed.iter().any(|part| path.contains(part))
         }
         "410" => {
             let reads_content = path.ends_with("/memories/{memory_id}")
@@ -361,11 +339,14 @@ fn header(schema: RefOr<Schema>, description: &str) -> Header {
     HeaderBuilder::new().schema(Some(schema)).description(Some(description)).build()
 }
 
+fn request_id() -> Header {
+    header(schemas::RequestId::schema(), "The request's id, as in the server's log.")
+}
+
 fn answer_headers(is_v1: bool) -> impl Iterator<Item = (&'static str, Header)> {
-    let request_id = header(schemas::RequestId::schema(), "The request's id, as in the server's log.");
     let workspace_id = header(schemas::WorkspaceId::schema(), "The credential's tenant.");
     let workspace_id = is_v1.then_some(("anthropic-workspace-id", workspace_id));
-    [("request-id", request_id)].into_iter().chain(workspace_id)
+    [("request-id", request_id())].into_iter().chain(workspace_id)
 }
 
 fn add_components(components: &mut Components) {
@@ -379,39 +360,33 @@ fn add_components(components: &mut Components) {
         ("GivenName", schemas::GivenName::schema()),
         ("Cursor", schemas::Cursor::schema()),
         ("View", schemas::View::schema()),
-        ("Order", schemas::Order::schema()),
+        ("Order", routes::list::Order::schema()),
         ("SearchQuery", schemas::SearchQuery::schema()),
         ("ResourceName", schemas::ResourceName::schema()),
     ];
     for (name, schema) in described {
         components.schemas.insert(name.to_owned(), schema);
     }
-    for refusal in &REFUSALS {
-        let mut response = ResponseBuilder::new()
-            .description(refusal.description)
-            .content("application/json", Content::new(Some(Ref::from_schema_name("Error"))));
-        for (name, header) in refusal_headers(refusal) {
-            response = response.header(name, header);
-        }
-        components.responses.insert(refusal.name.to_owned(), response.build().into());
+    for (_, name, description, headers) in REFUSALS {
+        let response = ResponseBuilder::new()
+            .description(description)
+            .content("application/json", Content::new(Some(Ref::from_schema_name("Error"))))
+            .header("request-id", request_id());
+        let headers = headers.iter().map(|name| (*name, refusal_header(name)));
+        let response = headers.fold(response, |response, (name, header)| response.header(name, header));
+        components.responses.insert(name.to_owned(), response.build().into());
     }
     components.parameters.insert("IdempotencyKey".to_owned(), RefOr::T(idempotency_key()));
 }
 
-fn refusal_headers(refusal: &Refusal) -> BTreeMap<&'static str, Header> {
-    let request_id = header(schemas::RequestId::schema(), "The request's id, as in the server's log.");
-    let mut headers = BTreeMap::from([("request-id", request_id)]);
-    if refusal.has_retry_after {
+fn refusal_header(name: &str) -> Header {
+    if name == RETRY_AFTER {
         let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(30));
-        let header = header(RefOr::T(seconds.into()), "Seconds to wait before a retry.");
-        headers.insert("retry-after", header);
-    }
-    if refusal.has_should_retry {
+        header(RefOr::T(seconds.into()), "Seconds to wait before a retry.")
+    } else {
         let never = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["false"]));
-        let header = header(RefOr::T(never.into()), "`false` if a retry cannot succeed.");
-        headers.insert("x-should-retry", header);
+        header(RefOr::T(never.into()), "`false` if a retry cannot succeed.")
     }
-    headers
 }
 
 fn idempotency_key() -> Parameter {

@@ -187,12 +187,7 @@ impl Query {
 
     /// The parameter `view`: whether content is requested.
     pub(crate) fn view(&mut self) -> Result<Option<View>, ApiError> {
-        let parse = |text: &str| match text {
-            "basic" => Some(View::Basic),
-            "full" => Some(View::Full),
-            _ => None,
-        };
-        self.word("view", parse, "`basic` or `full`")
+        self.word("view", View::parse, "`basic` or `full`")
     }
 
     pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {

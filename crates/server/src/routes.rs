@@ -5,6 +5,7 @@ pub(crate) mod audit;
 mod changes;
 mod deleted;
 pub(crate) mod erasures;
+pub(crate) mod exports;
 pub(crate) mod health;
 mod histories;
 pub(crate) mod list;
@@ -38,6 +39,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_stores::create, memory_stores::list))
         .routes(routes!(memory_stores::retrieve, memory_stores::update, memory_stores::delete))
         .routes(routes!(memory_stores::archive))
+        .routes(routes!(exports::export))
         .routes(routes!(histories::import))
         .routes(routes!(usage::retrieve))
         .routes(routes!(memories::create, memories::list))

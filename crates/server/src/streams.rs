@@ -96,9 +96,7 @@ impl Subscription {
     pub(crate) fn answer(self, engine: Engine, source: impl Source) -> Response {
         let reader = Reader {
             engine,
-            credential: self.credential,
-            until: self.until,
-            serving: self.serving,
+            request: self,
             source,
             ready: Box::new(std::iter::empty()),
             is_news: true,
@@ -120,9 +118,7 @@ impl Subscription {
 
 struct Reader<S> {
     engine: Engine,
-    credential: HeaderMap,
-    until: Option<Timestamp>,
-    serving: Serving,
+    request: Subscription,
     source: S,
     ready: Ready,
     is_news: bool,
@@ -133,7 +129,7 @@ impl<S: Source> Reader<S> {
     /// `None`: the stream ends.
     async fn next(&mut self) -> Option<Event> {
         loop {
-            if self.has_ended || self.serving.lifecycle.draining.is_cancelled() {
+            if self.has_ended || self.request.serving.lifecycle.draining.is_cancelled() {
                 return None;
             }
             if let Some(event) = self.ready.next() {
@@ -146,7 +142,7 @@ impl<S: Source> Reader<S> {
                     tokio::select! {
                         () = self.source.changed() => self.is_news = true,
                         () = tokio::time::sleep(CHECK_INTERVAL) => {}
-                        () = self.serving.lifecycle.draining.cancelled() => return None,
+                        () = self.request.serving.lifecycle.draining.cancelled() => return None,
                     }
                 }
                 Err(error) => {
@@ -158,10 +154,10 @@ impl<S: Source> Reader<S> {
     }
 
     async fn read(&mut self) -> Result<Option<Ready>, ApiError> {
-        if self.until.is_some_and(|until| until <= self.engine.now()) {
+        if self.request.until.is_some_and(|until| until <= self.engine.now()) {
             return Err(ApiError::unauthenticated("the sign-in has ended"));
         }
-        let principal = principal_of(&self.engine, &self.credential).await?;
+        let principal = principal_of(&self.engine, &self.request.credential).await?;
         if !self.is_news {
             return Ok(None);
         }

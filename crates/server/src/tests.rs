@@ -14,8 +14,8 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use futures::stream::{self, StreamExt};
 use http_body_util::BodyExt;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
-use keepsake_index::{Index, Scope, SqliteIndex};
+use keepsake_engine::{Engine, EngineOptions, KeyDraft, NewTenant, StoreDraft};
+use keepsake_index::{Auditor, Index, Scope, SqliteIndex};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -50,10 +50,12 @@ impl Server {
         let engine = Engine::new(index, None, EngineOptions::default());
         let (name, limits) = ("tests".to_owned(), LimitOverrides::default());
         let tenant = NewTenant { name: name.clone(), external_id: None, limits };
-        let tenant_id = engine.operator.tenants.create(tenant).await.unwrap().tenant_id;
-        let key = NewKey { tenant_id, name, scopes: Scope::ALL.to_vec(), store_ids: None, expires_at: None };
-        let (_, secret) = engine.operator.keys.create(key).await.unwrap();
-        let store = engine.operator.create_store(tenant_id, "notes").await.unwrap();
+        let tenant = engine.tenants.create(tenant, Auditor::OperatorCli).await.unwrap();
+        let operator = engine.tenants.operator(tenant.tenant_id, Auditor::OperatorCli).await.unwrap();
+        let draft = StoreDraft { name: "notes".to_owned(), ..StoreDraft::default() };
+        let key = KeyDraft { name, scopes: Scope::ALL.to_vec(), store_ids: None, expires_at: None };
+        let secret = engine.keys.create(&operator, key, None).await.unwrap().secret.unwrap();
+        let store = engine.stores.create(&operator, draft, None).await.unwrap();
         Self {
             router: router(engine, options, Lifecycle::default()),
             secret: secret.expose().to_owned(),

@@ -32,14 +32,11 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The prefix of the targets of Keepsake's spans.
 const OWN_TARGETS: &str = "keepsake";
 
-/// The identity of the process, and its collector.
+/// The name of the process, and its collector.
 #[derive(Debug, Clone)]
 pub struct TelemetryOptions {
     /// The name by which collectors group processes.
     pub service_name: String,
-    pub service_version: &'static str,
-    /// An id that differs between processes of the same name.
-    pub instance_id: String,
     pub resource_attributes: Vec<(String, String)>,
     /// The collector; `None`: nothing is exported.
     pub otlp: Option<OtlpOptions>,
@@ -74,9 +71,22 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts exporting if there is a collector, without connecting to it yet.
-    pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
-        let resource = resource(options);
+    /// Starts exporting if there is a collector, without connecting to it yet. `instance_id`
+    /// differs between processes of the same name.
+    pub fn start(
+        options: &TelemetryOptions,
+        service_version: &'static str,
+        instance_id: String,
+    ) -> Result<Self, TelemetryError> {
+        let named = options.resource_attributes.iter();
+        let resource = Resource::builder()
+            .with_attributes(named.map(|(name, value)| KeyValue::new(name.clone(), value.clone())))
+            .with_service_name(options.service_name.clone())
+            .with_attributes([
+                KeyValue::new("service.version", service_version),
+                KeyValue::new("service.instance.id", instance_id),
+            ])
+            .build();
         let registry = Registry::new();
         // One process is one scrape target with one scope, so metrics need no
         // labels for resource and scope.
@@ -161,19 +171,6 @@ fn tracer_provider(otlp: &OtlpOptions, resource: Resource) -> Result<SdkTracerPr
         .with_sampler(sampler)
         .with_resource(resource)
         .build())
-}
-
-fn resource(options: &TelemetryOptions) -> Resource {
-    let named =
-        options.resource_attributes.iter().map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
-    Resource::builder()
-        .with_attributes(named)
-        .with_service_name(options.service_name.clone())
-        .with_attributes([
-            KeyValue::new("service.version", options.service_version),
-            KeyValue::new("service.instance.id", options.instance_id.clone()),
-        ])
-        .build()
 }
 
 /// The metrics of a process in Prometheus format; cheap to clone.

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
-use opentelemetry::metrics::{Counter, Meter};
+use keepsake_core::Quota;
+use opentelemetry::metrics::{AsyncInstrument, Counter, Meter};
 use opentelemetry::{KeyValue, Value};
 
 use instruments::Instruments;
@@ -112,18 +113,6 @@ labels! {
         State = "state",
     }
 
-    Quota {
-        MemoriesPerStore = "memories_per_store",
-        BytesPerStore = "bytes_per_store",
-        BytesPerTenant = "bytes_per_tenant",
-        StoresPerTenant = "stores_per_tenant",
-        SessionsPerTenant = "sessions_per_tenant",
-        /// Bytes of the descriptions of a tenant's sessions.
-        SessionBytesPerTenant = "session_bytes_per_tenant",
-        ApiKeysPerTenant = "api_keys_per_tenant",
-        AuditEntriesPerDay = "audit_entries_per_day",
-    }
-
     /// Why a request was not admitted.
     Refused {
         /// The tenant exceeds its rate limit.
@@ -196,7 +185,9 @@ impl Metrics {
         }
         start_at_zero::<Retried>(&instruments.retries, "what");
         start_at_zero::<Conflict>(&instruments.conflicts, "kind");
-        start_at_zero::<Quota>(&instruments.quota_refusals, "limit");
+        for limit in Quota::ALL {
+            instruments.quota_refusals.add(0, &[KeyValue::new("limit", limit.name())]);
+        }
         start_at_zero::<Refused>(&instruments.rate_refusals, "kind");
         for direction in ["read", "written"] {
             let label = KeyValue::new("direction", direction);
@@ -216,25 +207,70 @@ impl Metrics {
     /// Registers a callback for the lag of access times; `None`: no value any
     /// longer.
     pub fn watch_access_flush_lag(&self, lag: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
-        self.0.watch_access_flush_lag(lag);
+        let gauge = self.0.meter.f64_observable_gauge("keepsake.access_flush_lag").with_unit("s");
+        gauge
+            .with_description("Time since the moment up to which all access times are written")
+            .with_callback(move |gauge| {
+                if let Some(lag) = lag() {
+                    gauge.observe(lag.as_secs_f64(), &[]);
+                }
+            })
+            .build();
     }
 
     /// Registers a callback for the size of a cache in bytes; `None`: the cache was
     /// dropped.
     pub fn watch_cache_size(&self, cache: Cache, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
-        self.0.watch_cache_size(cache.name(), bytes);
-    }
-
-    /// Registers a callback for the states of database pools; an empty answer: they
-    /// were dropped.
-    pub fn watch_pools(&self, pools: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
-        self.0.watch_pools(pools);
+        let labels = [KeyValue::new("cache", cache.name())];
+        self.watch_bytes("keepsake.cache.size", "What a cache holds", labels, bytes);
     }
 
     /// Registers a callback for the size of the log beside SQLite's file in bytes; `None`:
     /// the index was dropped.
     pub fn watch_log_size(&self, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
-        self.0.watch_log_size(bytes);
+        self.watch_bytes("keepsake.index.log.size", "Size of the log beside SQLite's file", [], bytes);
+    }
+
+    fn watch_bytes<const N: usize>(
+        &self,
+        name: &'static str,
+        description: &'static str,
+        labels: [KeyValue; N],
+        bytes: impl Fn() -> Option<u64> + Send + Sync + 'static,
+    ) {
+        let gauge = self.0.meter.u64_observable_gauge(name).with_unit("By");
+        gauge
+            .with_description(description)
+            .with_callback(move |gauge| {
+                if let Some(bytes) = bytes() {
+                    gauge.observe(bytes, &labels);
+                }
+            })
+            .build();
+    }
+
+    /// Registers a callback for the states of database pools; an empty answer: they
+    /// were dropped.
+    pub fn watch_pools(&self, pools: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
+        let pools = Arc::new(pools);
+        let gauge = |name, description, observe: fn(&dyn AsyncInstrument<u64>, &PoolState)| {
+            let pools = Arc::clone(&pools);
+            let gauge = self.0.meter.u64_observable_gauge(name).with_description(description);
+            gauge.with_callback(move |gauge| pools().iter().for_each(|state| observe(gauge, state))).build();
+        };
+        gauge("keepsake.index.pool.limit", "Most connections of a database pool", |gauge, state| {
+            gauge.observe(state.max, &[KeyValue::new("pool", state.pool)]);
+        });
+        let waiting = "Calls that wait for a connection of a database pool";
+        gauge("keepsake.index.pool.waiting", waiting, |gauge, state| {
+            gauge.observe(state.waiting, &[KeyValue::new("pool", state.pool)]);
+        });
+        gauge("keepsake.index.pool.connections", "Connections of a database pool", |gauge, state| {
+            for (name, connections) in [("in_use", state.in_use), ("idle", state.idle)] {
+                let labels = [KeyValue::new("pool", state.pool), KeyValue::new("state", name)];
+                gauge.observe(connections, &labels);
+            }
+        });
     }
 
     pub fn counted(&self, stored: &Stored) {
@@ -391,12 +427,10 @@ mod tests {
     fn telemetry() -> Telemetry {
         let options = TelemetryOptions {
             service_name: "keepsake".to_owned(),
-            service_version: "0",
-            instance_id: "here".to_owned(),
             resource_attributes: vec![("team".to_owned(), "a".to_owned())],
             otlp: None,
         };
-        Telemetry::start(&options).unwrap()
+        Telemetry::start(&options, "0", "here".to_owned()).unwrap()
     }
 
     #[track_caller]

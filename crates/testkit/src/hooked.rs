@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use keepsake_blobs::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
+use keepsake_blobs::{BlobError, BlobStore, ErasedBatch, ListedBlob, ObjectVersions};
 use keepsake_core::{BlobKey, StoreId, TenantId};
 
 use crate::locked;
@@ -102,7 +102,7 @@ impl HookedBlobs {
 
     fn with_kept_versions(&self, batch: ErasedBatch) -> ErasedBatch {
         match self.state().kept_versions {
-            Some(kept) => ErasedBatch { gone: 0, kept, became: Erased::OlderVersionsKept, ..batch },
+            Some(kept) => ErasedBatch { gone: 0, kept, became: ObjectVersions::Kept, ..batch },
             None => batch,
         }
     }
@@ -155,14 +155,14 @@ impl BlobStore for HookedBlobs {
     }
 
     /// A deletion, as the hooks and counts see it.
-    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
+    async fn erase(&self, key: &BlobKey) -> Result<ObjectVersions, BlobError> {
         self.state().calls.delete += 1;
         self.run(|hooks| &hooks.before_delete, key).await?;
         let erased = self.inner.erase(key).await?;
         let mut state = self.state();
         state.keys_deleted.push(*key);
         Ok(match state.kept_versions {
-            Some(_) => Erased::OlderVersionsKept,
+            Some(_) => ObjectVersions::Kept,
             None => erased,
         })
     }

@@ -1,6 +1,7 @@
 //! The reasons why a token is refused.
 
-use crate::untrusted::MAX_TOKEN_BYTES;
+/// Maximum size of a token; request headers may be a little longer.
+pub const MAX_TOKEN_BYTES: usize = 8 << 10;
 
 /// The reason why a token is refused; contains no claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -7,10 +7,11 @@
 //! does not lock out its users. A successful fetch replaces the document.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::Timestamp;
+use parking_lot::RwLock;
 use reqwest::{Client, StatusCode, Url};
 use tokio::sync::OwnedMutexGuard;
 
@@ -135,11 +136,11 @@ impl<T: Send + Sync + 'static> Fetched<T> {
     }
 
     fn known(&self) -> Known<T> {
-        self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.known.read().clone()
     }
 
     fn change(&self, change: impl FnOnce(&mut Known<T>)) {
-        change(&mut self.0.known.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.known.write());
     }
 
     fn refresh_if_old(&self, known: &Known<T>, now: Timestamp) {

@@ -8,7 +8,8 @@ use keepsake_core::{Actor, Timestamp};
 
 use crate::TokenError;
 use crate::claims::Claims;
-use crate::jwks::Jwks;
+use crate::fetched::Fetched;
+use crate::http::{check_url, client};
 use crate::keys::{KeySet, VerifyingKey};
 use crate::openid::{Challenge, Client, ClientSettings, OpenIdError, Returned};
 use crate::ring::OWN_ISSUER;
@@ -32,7 +33,7 @@ pub enum Subject {
     ServiceAccount,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct IssuerSettings {
     /// The exact `iss` of its tokens.
     pub issuer: String,
@@ -93,7 +94,8 @@ struct Issuer {
 }
 
 enum Keys {
-    Fetched(Jwks),
+    /// Those behind a JWKS URL.
+    Fetched(Fetched<KeySet>),
     Fixed(KeySet),
 }
 
@@ -123,9 +125,9 @@ impl Issuers {
                 problem("issuer", "is listed twice with the same audience".to_owned());
             }
             let keys = match &settings.keys {
-                KeySource::Url { url, allow_http } => {
-                    Jwks::new(url, *allow_http).map(Keys::Fetched).map_err(|rule| problem("jwks_url", rule))
-                }
+                KeySource::Url { url, allow_http } => fetched_keys(url, *allow_http)
+                    .map(Keys::Fetched)
+                    .map_err(|rule| problem("jwks_url", rule)),
                 KeySource::File(path) => {
                     read_keys(path).map(Keys::Fixed).map_err(|rule| problem("key_file", rule))
                 }
@@ -282,11 +284,27 @@ impl Issuer {
     }
 
     async fn key_of(&self, token: &Untrusted<'_>, now: Timestamp) -> Result<VerifyingKey, TokenError> {
-        match &self.keys {
-            Keys::Fetched(jwks) => jwks.key_of(token, now).await,
-            Keys::Fixed(keys) => keys.key_of(token).cloned(),
+        let fetched = match &self.keys {
+            Keys::Fetched(fetched) => fetched,
+            Keys::Fixed(keys) => return keys.key_of(token).cloned(),
+        };
+        let has_key = |keys: &KeySet| !matches!(keys.key_of(token), Err(TokenError::UnknownKey));
+        let known = fetched.get(now, has_key).await;
+        let is_unreachable = known.problem.is_some();
+        let was_fetched = known.document.is_some();
+        match known.document.unwrap_or_default().key_of(token) {
+            Err(TokenError::UnknownKey) if is_unreachable => Err(TokenError::KeysUnavailable),
+            Err(TokenError::MissingKey) if !was_fetched => Err(TokenError::KeysUnavailable),
+            found => found.cloned(),
         }
     }
+}
+
+fn fetched_keys(url: &str, allow_http: bool) -> Result<Fetched<KeySet>, String> {
+    let danger = "an attacker who replaces the keys in transit can sign any token";
+    let url = check_url(url, allow_http, danger)?;
+    let parse = |body: &[u8]| KeySet::of_jwks(body).map_err(str::to_owned);
+    Ok(Fetched::new("jwks", url, client()?, parse))
 }
 
 fn read_keys(path: &Path) -> Result<KeySet, String> {

@@ -4,7 +4,6 @@
 //! The issuer's endpoints come from its discovery document, its keys from the
 //! configuration.
 
-use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -13,9 +12,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use keepsake_core::Timestamp;
 use reqwest::{StatusCode, Url, header};
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
-use zeroize::Zeroizing;
 
 use crate::TokenError;
 use crate::claims::Claims;
@@ -30,31 +29,15 @@ const OPENID: &str = "openid";
 /// Maximum length of an error code of an issuer.
 const MAX_ERROR_CHARS: usize = 64;
 
-/// The secret of a client; hidden in output.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ClientSecret(Zeroizing<String>);
-
-impl ClientSecret {
-    pub fn new(secret: &str) -> Self {
-        Self(Zeroizing::new(secret.to_owned()))
-    }
-}
-
-impl fmt::Debug for ClientSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClientSecret(***)")
-    }
-}
-
 /// How people sign in at the page of an issuer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ClientSettings {
     /// The name that people see; `None`: the issuer's host.
     pub name: Option<String>,
     /// The server's name at the issuer.
     pub client_id: String,
     /// The server's secret at the issuer; `None`: a public client.
-    pub client_secret: Option<ClientSecret>,
+    pub client_secret: Option<SecretString>,
     /// The scopes to request besides `openid`.
     pub scopes: Vec<String>,
     pub redirect_uri: String,
@@ -337,7 +320,7 @@ impl Client {
         if names_client {
             form.append_pair("client_id", &settings.client_id);
             if let Some(secret) = &settings.client_secret {
-                form.append_pair("client_secret", &secret.0);
+                form.append_pair("client_secret", secret.expose_secret());
             }
         }
         form.finish()
@@ -367,9 +350,9 @@ impl Client {
 
 /// The header of `client_secret_basic`, whose parts are encoded as in a form
 /// (RFC 6749, section 2.3.1).
-fn basic(client_id: &str, secret: &ClientSecret) -> String {
+fn basic(client_id: &str, secret: &SecretString) -> String {
     let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-    let pair = format!("{}:{}", encoded(client_id), encoded(&secret.0));
+    let pair = format!("{}:{}", encoded(client_id), encoded(secret.expose_secret()));
     format!("Basic {}", STANDARD.encode(pair))
 }
 

@@ -9,10 +9,8 @@ use keepsake_core::duplicate_field;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::TokenError;
+use crate::error::{MAX_TOKEN_BYTES, TokenError};
 
-/// Maximum size of a token; request headers may be a little longer.
-pub const MAX_TOKEN_BYTES: usize = 8 << 10;
 /// The `typ` of tokens that the server signs.
 pub(crate) const OWN_TYPE: &str = "keepsake+jwt";
 

@@ -37,14 +37,8 @@ impl fmt::Debug for Secret {
 }
 
 /// The operator's master key, which wraps the secrets in the index.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct MasterKey(Secret);
-
-impl fmt::Debug for MasterKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MasterKey(***)")
-    }
-}
 
 impl MasterKey {
     /// Reads the base64 of 32 bytes; surrounding white space is ignored.

@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 
 use keepsake_archive::format::{
-    BLOBS, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, Manifest, write_lines,
+    BLOBS, Counts, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, Manifest, write_lines,
 };
-use keepsake_archive::index::Index;
 use keepsake_archive::packed::{UnpackLimit, Writer};
+use keepsake_archive::placement::Placement;
 use keepsake_archive::scanned::Scanned;
 use keepsake_archive::verified::{Prefix, verify};
 use keepsake_core::{ContentHash, MemoryPath};
@@ -34,11 +34,11 @@ fn found(packed: &[u8]) -> Result<BTreeMap<String, ContentHash>, String> {
 
 /// An archive of these memories.
 fn packed(memories: &BTreeMap<MemoryPath, &str>) -> Vec<u8> {
-    let (mut list, mut files) = (Index::default(), BTreeMap::new());
+    let (mut placement, mut entries, mut files) = (Placement::default(), Vec::new(), BTreeMap::new());
     for (path, content) in memories {
         let hash = ContentHash::of(content.as_bytes());
-        let name = list.file_of(path, hash);
-        list.record(Entry {
+        let name = placement.file_of(path, hash);
+        entries.push(Entry {
             path: path.as_str().to_owned(),
             id: path.as_str().to_owned(),
             version_id: String::new(),
@@ -53,14 +53,18 @@ fn packed(memories: &BTreeMap<MemoryPath, &str>) -> Vec<u8> {
         files.insert(name, *content);
     }
     let mut index = Hashing::new(Vec::new());
-    write_lines(&mut index, list.entries()).unwrap();
+    write_lines(&mut index, entries.iter()).unwrap();
     let (index, index_sha256) = index.into_parts();
     let manifest = Manifest {
         format: FORMAT.to_owned(),
         version: FORMAT_VERSION,
         exported_at: String::new(),
         store: serde_json::Map::new(),
-        counts: list.counts(0),
+        counts: Counts {
+            memories: entries.len() as u64,
+            content_bytes: entries.iter().map(|entry| entry.size_bytes).sum(),
+            versions: 0,
+        },
         index_sha256,
         versions_sha256: None,
         left_out: Vec::new(),

@@ -11,8 +11,8 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::jobs::{
     DrainDeletions, ExpireUnused, ExpireVersions, Job, Prune, RunOutcome, RunRequest, SweepBlobs,
 };
-use keepsake_engine::{Clock, Engine, EngineOptions, NewKey, NewTenant, SystemClock};
-use keepsake_index::{Index, Scope, SqliteIndex};
+use keepsake_engine::{Clock, Engine, EngineOptions, KeyDraft, NewTenant, SystemClock};
+use keepsake_index::{Auditor, Index, Scope, SqliteIndex};
 use keepsake_server::{Lifecycle, ServerOptions};
 use keepsake_testkit::{fresh_s3, locked};
 use tokio::net::TcpListener;
@@ -56,13 +56,14 @@ impl Servers {
 
     /// The key of a new tenant.
     async fn new_key(&self) -> String {
-        let operator = &self.engines[0].operator;
+        let (engine, by) = (&self.engines[0], Auditor::OperatorCli);
         let (name, limits) = ("torture".to_owned(), LimitOverrides::default());
         let tenant = NewTenant { name: name.clone(), external_id: None, limits };
-        let tenant_id = operator.tenants.create(tenant).await.unwrap().tenant_id;
-        let key = NewKey { tenant_id, name, scopes: Scope::ALL.to_vec(), store_ids: None, expires_at: None };
-        let (_, secret) = operator.keys.create(key).await.unwrap();
-        secret.expose().to_owned()
+        let tenant_id = engine.tenants.create(tenant, by.clone()).await.unwrap().tenant_id;
+        let operator = engine.tenants.operator(tenant_id, by).await.unwrap();
+        let draft = KeyDraft { name, scopes: Scope::ALL.to_vec(), store_ids: None, expires_at: None };
+        let made = engine.keys.create(&operator, draft, None).await.unwrap();
+        made.secret.unwrap().expose().to_owned()
     }
 
     async fn stop(self) {

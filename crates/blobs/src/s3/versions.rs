@@ -1,22 +1,19 @@
 //! Object versions, which a bucket may keep of deleted objects.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use uuid::Uuid;
+use keepsake_core::BlobKey;
+use parking_lot::Mutex;
 
 use super::list::PAGE_BYTES;
 use super::{S3Blobs, error};
-use crate::{BlobError, BlobStore, Erased};
+use crate::{BlobError, ObjectVersions};
 
-/// The number of blobs that are deleted between two listings.
-const BLOBS_AT_ONCE: usize = 1_000;
 /// The number of versions that are deleted concurrently.
 const DELETIONS_AT_ONCE: usize = 16;
 /// How long the versioning state of a bucket is cached, so that not every refused
@@ -99,12 +96,12 @@ pub(super) struct Seen(Mutex<Option<(Instant, Versioning)>>);
 impl Seen {
     /// The cached state, if it is still valid at a time.
     fn at(&self, now: Instant) -> Option<Versioning> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.0.lock();
         seen.filter(|(at, _)| now.duration_since(*at) < BELIEVED_FOR).map(|(_, versioning)| versioning)
     }
 
     fn remember(&self, versioning: Versioning, now: Instant) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         *seen = Some((now, versioning));
     }
 }
@@ -127,11 +124,11 @@ pub(super) enum Versions {
 }
 
 impl Versions {
-    pub(super) const fn became(&self) -> Erased {
+    pub(super) const fn became(&self) -> ObjectVersions {
         match self {
-            Self::None => Erased::NotVersioned,
-            Self::Seen { kept: 0, .. } => Erased::EveryVersion,
-            Self::Seen { .. } | Self::Hidden => Erased::OlderVersionsKept,
+            Self::None => ObjectVersions::NotVersioned,
+            Self::Seen { kept: 0, .. } => ObjectVersions::Deleted,
+            Self::Seen { .. } | Self::Hidden => ObjectVersions::Kept,
         }
     }
 }
@@ -272,31 +269,6 @@ impl S3Blobs {
             .try_filter_map(|refused| std::future::ready(Ok(refused)))
             .try_collect()
             .await
-    }
-
-    /// Deletes the current blobs of a store; returns their number.
-    pub(super) async fn delete_current(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-    ) -> Result<u64, BlobError> {
-        let mut after = BlobKey { tenant_id, store_id, blob_id: VersionId::from_uuid(Uuid::nil()) };
-        let mut deleted = 0;
-        loop {
-            let listed = self.list(None, Some(&after), BLOBS_AT_ONCE).await?;
-            let of_store = listed
-                .iter()
-                .take_while(|blob| (blob.key.tenant_id, blob.key.store_id) == (tenant_id, store_id));
-            let keys: Vec<_> = of_store.map(|blob| blob.key).collect();
-            for key in &keys {
-                self.delete(key).await?;
-            }
-            deleted += keys.len() as u64;
-            match keys.last() {
-                Some(last) if keys.len() == BLOBS_AT_ONCE => after = *last,
-                _ => return Ok(deleted),
-            }
-        }
     }
 
     /// Whether versioning of the bucket is or ever was enabled.

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use keepsake_blobs::{BlobError, BlobStore, Erased, S3Blobs};
+use keepsake_blobs::{BlobError, BlobStore, ObjectVersions, S3Blobs};
 
 use crate::backend::{
     connect, fresh_options, http, key, options_for, server_that_answers, server_that_tells,
@@ -31,7 +31,7 @@ async fn unversioned_bucket_state_is_read_once_in_minutes() {
     for blob in 1..=3 {
         for store in [&store, &replica] {
             let erased = store.erase(&key(1, 1, blob)).await.unwrap();
-            assert_eq!(erased, Erased::NotVersioned);
+            assert_eq!(erased, ObjectVersions::NotVersioned);
         }
     }
     assert_eq!((count(&requests, "DELETE"), count(&requests, "?versioning")), (6, 1));
@@ -52,16 +52,16 @@ async fn forbidden_version_listing_is_reported_and_remembered() {
     let store = connect(options_for(&endpoint)).await;
     for blob in 1..=3 {
         let erased = store.erase(&key(1, 1, blob)).await.unwrap();
-        assert_eq!(erased, Erased::OlderVersionsKept);
+        assert_eq!(erased, ObjectVersions::Kept);
     }
     assert_eq!((count(&requests, "?versioning"), count(&requests, "?versions")), (1, 1));
     // Erasing a whole tenant or store requests the state again.
     let one = key(1, 1, 1);
     for _ in 0..2 {
         let erased = store.erase_tenant(one.tenant_id, None, 10).await.unwrap();
-        assert_eq!((erased.became, erased.last), (Erased::OlderVersionsKept, None));
+        assert_eq!((erased.became, erased.last), (ObjectVersions::Kept, None));
         let erased = store.erase_store(one.tenant_id, one.store_id).await.unwrap();
-        assert_eq!(erased.became, Erased::OlderVersionsKept);
+        assert_eq!(erased.became, ObjectVersions::Kept);
     }
     assert_eq!(count(&requests, "?versions"), 5);
 }
@@ -71,15 +71,15 @@ async fn erasure_succeeds_whatever_the_server_says_of_versioning() {
     let (empty, listed) = (http("200 OK", ""), http("200 OK", "<ListVersionsResult/>"));
     let unknown = || http("501 Not Implemented", "");
     for (state, versions, expected) in [
-        (empty.clone(), listed.clone(), Some(Erased::EveryVersion)),
-        (empty.clone(), unknown(), Some(Erased::OlderVersionsKept)),
-        (empty.clone(), empty.clone(), Some(Erased::OlderVersionsKept)),
-        (http("200 OK", "{\"Status\": null}"), listed.clone(), Some(Erased::EveryVersion)),
-        (http("200 OK", "<Versioning/>"), listed.clone(), Some(Erased::EveryVersion)),
+        (empty.clone(), listed.clone(), Some(ObjectVersions::Deleted)),
+        (empty.clone(), unknown(), Some(ObjectVersions::Kept)),
+        (empty.clone(), empty.clone(), Some(ObjectVersions::Kept)),
+        (http("200 OK", "{\"Status\": null}"), listed.clone(), Some(ObjectVersions::Deleted)),
+        (http("200 OK", "<Versioning/>"), listed.clone(), Some(ObjectVersions::Deleted)),
         (
             http("404 Not Found", "<Error><Code>NoSuchConfiguration</Code></Error>"),
             listed,
-            Some(Erased::EveryVersion),
+            Some(ObjectVersions::Deleted),
         ),
         // Versions that the bucket has and does not list are an error with its cause.
         (
@@ -129,7 +129,7 @@ async fn locked_versions_are_counted_and_the_others_deleted() {
     options.settings.endpoint = Some(endpoint);
     let erased = connect(options).await.erase_tenant(one.tenant_id, None, 10).await;
     let erased = erased.unwrap();
-    assert_eq!((erased.gone, erased.kept, erased.became), (2, 1, Erased::OlderVersionsKept));
+    assert_eq!((erased.gone, erased.kept, erased.became), (2, 1, ObjectVersions::Kept));
     assert_eq!(count(&requests, "versionId=v1"), 3);
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
 use futures::StreamExt;
-use keepsake_blobs::{BlobError, BlobStore, Erased, ErasedBatch, S3Blobs};
+use keepsake_blobs::{BlobError, BlobStore, ErasedBatch, ObjectVersions, S3Blobs};
 use keepsake_core::{BlobKey, Timestamp};
 use keepsake_testkit::s3::{raw_s3_client, s3_options, unique_prefix};
 
@@ -74,7 +74,7 @@ async fn removed_blob_is_gone_and_its_neighbours_stay() {
             put_all(&store, &neighbours).await;
         }
         store.delete(&deleted).await.unwrap();
-        assert_eq!(store.erase(&erased).await.unwrap(), Erased::NotVersioned);
+        assert_eq!(store.erase(&erased).await.unwrap(), ObjectVersions::NotVersioned);
     }
     for removed in [deleted, erased] {
         assert_eq!(store.get(&removed, 1_000).await.unwrap(), None);
@@ -84,7 +84,7 @@ async fn removed_blob_is_gone_and_its_neighbours_stay() {
 
 /// The result of a store without versions.
 const fn not_versioned(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
-    ErasedBatch { gone, kept: 0, became: Erased::NotVersioned, last }
+    ErasedBatch { gone, kept: 0, became: ObjectVersions::NotVersioned, last }
 }
 
 #[tokio::test]

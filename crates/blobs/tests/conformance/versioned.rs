@@ -1,7 +1,7 @@
 //! A bucket with versioning.
 
 use bytes::Bytes;
-use keepsake_blobs::{BlobStore, Erased, ErasedBatch, S3Blobs};
+use keepsake_blobs::{BlobStore, ErasedBatch, ObjectVersions, S3Blobs};
 use keepsake_core::BlobKey;
 use keepsake_testkit::versioned_s3;
 
@@ -15,7 +15,7 @@ async fn put(store: &S3Blobs, blob: u128) {
 async fn assert_keeps_none() {
     let store = connect(fresh_options()).await;
     put(&store, 1).await;
-    assert_eq!(store.erase(&key(1, 1, 1)).await.unwrap(), Erased::NotVersioned);
+    assert_eq!(store.erase(&key(1, 1, 1)).await.unwrap(), ObjectVersions::NotVersioned);
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn erasing_deletes_all_versions_of_a_blob_and_of_a_store() {
     assert_eq!(place.versions().await, 7);
     for blob in [1, 2, 1] {
         let erased = store.erase(&key(1, 1, blob)).await.unwrap();
-        assert_eq!(erased, Erased::EveryVersion);
+        assert_eq!(erased, ObjectVersions::Deleted);
     }
     assert_eq!(place.versions().await, 4);
     assert!(store.get(&key(1, 1, 4), 1_000).await.unwrap().is_some());
@@ -51,7 +51,7 @@ async fn erasing_deletes_all_versions_of_a_blob_and_of_a_store() {
 
 /// The result when all versions were listed and deleted.
 const fn every_version(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
-    ErasedBatch { gone, kept: 0, became: Erased::EveryVersion, last }
+    ErasedBatch { gone, kept: 0, became: ObjectVersions::Deleted, last }
 }
 
 #[tokio::test]

@@ -1,11 +1,9 @@
-//! `[auth]` and `[[auth.issuers]]`, the tables of which only a file can hold.
+//! `[[auth.issuers]]`, tables that only a file can hold.
 
-use std::sync::Arc;
-use std::time::Duration;
+use keepsake_tokens::{ClientSettings, IssuerSettings, Issuers, KeySource, Subject};
+use secrecy::SecretString;
 
-use keepsake_tokens::{ClientSecret, ClientSettings, IssuerSettings, Issuers, KeySource, Subject};
-
-use crate::checks::{boolean, days, http_url, one_of, owned, texts};
+use crate::checks::{boolean, http_url, one_of, owned, texts};
 use crate::reader::{HIDDEN, Reader, quoted};
 
 pub(crate) const ISSUERS: &str = "auth.issuers";
@@ -16,28 +14,11 @@ const CALLBACK: &str = "/console/sign-in/callback";
 /// As the only item of an issuer's tenants: any tenant.
 const ALL_TENANTS: &str = "*";
 
-/// Which tokens are accepted besides API keys.
-#[derive(Debug, Clone)]
-pub struct AuthSettings {
-    pub issuers: Arc<Issuers>,
-    /// How long a key of the server signs tokens before it is replaced.
-    pub token_key_period: Duration,
-}
-
-impl AuthSettings {
-    pub(super) fn read(reader: &mut Reader, public_url: Option<&str>) -> Self {
-        Self {
-            token_key_period: reader.get("auth.token_key_days", 30, days),
-            issuers: Arc::new(read_issuers(reader, public_url).unwrap_or_default()),
-        }
-    }
-}
-
 fn key_of(position: usize, field: &str) -> String {
     format!("{ISSUERS}[{position}].{field}")
 }
 
-fn read_issuers(reader: &mut Reader, public_url: Option<&str>) -> Option<Issuers> {
+pub(super) fn read_issuers(reader: &mut Reader, public_url: Option<&str>) -> Option<Issuers> {
     let Some(count) = reader.tables(ISSUERS) else {
         reader.refuse(ISSUERS, "must be tables in a file: [[auth.issuers]]");
         return None;
@@ -117,7 +98,7 @@ fn read_console(reader: &mut Reader, table: &str, public_url: Option<&str>) -> O
     reader.require(&key("client_id"), "set it to the name that the issuer has for this server");
     let client_id = reader.optional(&key("client_id"), owned::<String>);
     let client_secret = reader.secret_or_file(&key("client_secret"), "client secret", |text| {
-        if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(ClientSecret::new(text)) }
+        if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(SecretString::from(text)) }
     });
     let name = reader.optional(&key("name"), owned::<String>);
     let scopes = reader.optional(&key("scopes"), texts);

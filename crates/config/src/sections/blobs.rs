@@ -1,20 +1,17 @@
 //! `[blobs]`
 
 use std::fmt;
-use std::time::Duration;
 
 use keepsake_blobs::{BlobError, BlobUrl, S3Credentials, S3Settings};
 use toml::Value;
 
-use crate::checks::{boolean, http_url, owned, seconds, text};
+use crate::checks::{boolean, http_url, owned, text};
 use crate::reader::Reader;
 
 #[derive(Clone)]
 pub struct BlobSettings {
     /// The index or a bucket.
     pub url: BlobUrl,
-    /// How long an object is kept after the rows that named it are gone.
-    pub deletion_delay: Duration,
     pub s3: S3Settings,
 }
 
@@ -39,7 +36,6 @@ impl BlobSettings {
                 ca_file: reader.optional("blobs.ca_file", owned::<String>).map(Into::into),
                 max_call: None,
             },
-            deletion_delay: reader.get("blobs.deletion_delay_seconds", 0, seconds(0)),
         }
     }
 }

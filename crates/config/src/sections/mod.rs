@@ -1,9 +1,8 @@
-//! One file for each section: its settings, and the keys from which they are read.
+//! Reads the keys of each section into the options of the part that takes them.
 
-mod audit;
 mod auth;
 mod blobs;
-mod cache;
+mod engine;
 mod index;
 mod limits;
 mod log;
@@ -15,24 +14,19 @@ mod telemetry;
 mod url;
 
 use clap::ValueEnum;
-use keepsake_core::Limits;
-use keepsake_core::sensitive::Scanner;
-use keepsake_tokens::Vault;
+use keepsake_engine::EngineOptions;
+use keepsake_telemetry::TelemetryOptions;
 
-pub use audit::AuditSettings;
-pub use auth::AuthSettings;
 pub(crate) use auth::{CONSOLE, ISSUERS};
 pub use blobs::BlobSettings;
-pub use cache::CacheSettings;
 pub use index::IndexSettings;
 pub use log::{LogFormat, LogSettings};
 pub use operator::OperatorSettings;
 pub use server::ServerSettings;
-pub use telemetry::TelemetrySettings;
 pub use url::IndexUrl;
 pub(crate) use url::{encode_path, index_url};
 
-use crate::checks::one_of;
+use crate::checks::{boolean, one_of};
 use crate::reader::Reader;
 
 /// The work of a process.
@@ -65,16 +59,11 @@ pub struct Settings {
     pub operator: Option<OperatorSettings>,
     pub index: IndexSettings,
     pub blobs: BlobSettings,
-    pub cache: CacheSettings,
-    /// The limits of a tenant unless it has others.
-    pub limits: Limits,
-    /// Finds sensitive data by built-in and configured rules.
-    pub scanner: Scanner,
-    pub audit: AuditSettings,
-    pub auth: AuthSettings,
-    /// `[secrets]`: encrypts the secrets in the index.
-    pub vault: Vault,
-    pub telemetry: TelemetrySettings,
+    /// With the default clock, ids and metrics.
+    pub engine: EngineOptions,
+    pub telemetry: TelemetryOptions,
+    /// Whether `/metrics` needs no token.
+    pub metrics_without_token: bool,
     pub log: LogSettings,
 }
 
@@ -84,21 +73,16 @@ impl Settings {
         let roles = [Role::All, Role::Gateway, Role::Worker].map(|role| (role.name(), role));
         let role = reader.get("role", Role::All.name(), one_of(&roles));
         let server = ServerSettings::read(reader);
-        let public_url = server.public_url.clone();
         // Fields are read in this order, which is that of the printed sections.
         Self {
             role,
             operator: OperatorSettings::read(reader),
-            index: IndexSettings::read(reader, role, server.request_deadline),
-            server,
+            index: IndexSettings::read(reader, role, server.options.request_deadline),
             blobs: BlobSettings::read(reader),
-            cache: CacheSettings::read(reader),
-            limits: limits::read(reader),
-            scanner: sensitive_data::read(reader),
-            audit: AuditSettings::read(reader),
-            auth: AuthSettings::read(reader, public_url.as_deref()),
-            vault: secrets::read(reader),
-            telemetry: TelemetrySettings::read(reader),
+            engine: engine::read(reader, role, &server),
+            server,
+            telemetry: telemetry::read(reader),
+            metrics_without_token: reader.get("telemetry.metrics_without_token", false, boolean),
             log: LogSettings::read(reader),
         }
     }

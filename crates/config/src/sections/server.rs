@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keepsake_server::McpOptions;
+use keepsake_server::{McpOptions, ServerOptions};
 
 use crate::checks::{address, at_least, comma_separated, http_url, seconds};
 use crate::reader::Reader;
@@ -14,29 +14,25 @@ const MIN_REQUEST_MEMORY_BYTES: u64 = 16 << 20;
 pub struct ServerSettings {
     /// Host and port to listen on.
     pub listen: String,
-    pub request_deadline: Duration,
-    /// How long running requests may take once the server stops.
-    pub shutdown_deadline: Duration,
     /// How long the server goes on serving after SIGTERM, so that load balancers
     /// notice that it is not ready.
     pub drain: Duration,
-    /// Maximum number of authenticated requests at a time.
-    pub max_requests_in_flight: usize,
-    pub max_request_memory_bytes: u64,
-    pub max_connections: usize,
     /// The URL at which clients reach the server, without a final slash.
     pub public_url: Option<String>,
-    /// Which hosts and web pages may use `/mcp`.
-    pub mcp: McpOptions,
+    /// Without the parts that follow from other settings: sign-in and console.
+    pub options: ServerOptions,
 }
 
 impl ServerSettings {
     pub(super) fn read(reader: &mut Reader) -> Self {
-        Self {
-            listen: reader.get("server.listen", "127.0.0.1:8080", address),
-            request_deadline: reader.get("server.request_deadline_seconds", 60, seconds(1)),
-            shutdown_deadline: reader.get("server.shutdown_deadline_seconds", 30, seconds(0)),
-            drain: reader.get("server.drain_seconds", 5, seconds(0)),
+        // Keys are read in the order in which they are printed.
+        let listen = reader.get("server.listen", "127.0.0.1:8080", address);
+        let request_deadline = reader.get("server.request_deadline_seconds", 60, seconds(1));
+        let shutdown_deadline = reader.get("server.shutdown_deadline_seconds", 30, seconds(0));
+        let drain = reader.get("server.drain_seconds", 5, seconds(0));
+        let mut options = ServerOptions {
+            request_deadline,
+            shutdown_deadline,
             // At least two, because one tenant may use half of them.
             max_requests_in_flight: reader.get("server.max_requests_in_flight", 1024, at_least(2)),
             max_request_memory_bytes: reader.get(
@@ -45,10 +41,15 @@ impl ServerSettings {
                 at_least(MIN_REQUEST_MEMORY_BYTES),
             ),
             max_connections: reader.get("server.max_connections", 2048, at_least(1)),
-            public_url: reader
-                .optional("server.public_url", http_url)
-                .map(|url| url.trim_end_matches('/').to_owned()),
-            mcp: read_mcp(reader),
+            ..ServerOptions::default()
+        };
+        let public_url = reader.optional("server.public_url", http_url);
+        options.mcp = read_mcp(reader);
+        Self {
+            listen,
+            drain,
+            public_url: public_url.map(|url| url.trim_end_matches('/').to_owned()),
+            options,
         }
     }
 }

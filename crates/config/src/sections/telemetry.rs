@@ -1,47 +1,33 @@
 //! `[telemetry]`
 
 use axum::http::{HeaderName, HeaderValue};
-use keepsake_telemetry::OtlpOptions;
+use keepsake_telemetry::{OtlpOptions, TelemetryOptions};
 use secrecy::SecretString;
 use toml::Value;
 
-use crate::checks::{boolean, decimal, http_url, owned, seconds, text};
+use crate::checks::{decimal, http_url, owned, seconds, text};
 use crate::reader::Reader;
 
 /// Headers that each export sets itself.
 const RESERVED_HEADERS: [&str; 3] = ["content-type", "content-length", "host"];
 
-#[derive(Debug, Clone)]
-pub struct TelemetrySettings {
-    /// The name by which collectors group processes.
-    pub service_name: String,
-    pub resource_attributes: Vec<(String, String)>,
-    /// `None` if nothing is exported.
-    pub otlp: Option<OtlpOptions>,
-    /// Whether `/metrics` needs no token.
-    pub metrics_without_token: bool,
-}
-
-impl TelemetrySettings {
-    pub(super) fn read(reader: &mut Reader) -> Self {
-        let endpoint = reader.url("telemetry.otlp_endpoint", None, http_url);
-        let headers = reader.secret("telemetry.otlp_headers", headers);
-        if reader.is_set("telemetry.otlp_headers") && !reader.is_set("telemetry.otlp_endpoint") {
-            reader.refuse("telemetry.otlp_headers", "is allowed only together with telemetry.otlp_endpoint");
-        }
-        let sample_ratio = reader.get("telemetry.sample_ratio", 1, ratio);
-        let metrics_interval = reader.get("telemetry.metrics_interval_seconds", 60, seconds(1));
-        Self {
-            service_name: reader.get("telemetry.service_name", "keepsake", owned),
-            resource_attributes: reader.optional("telemetry.resource_attributes", pairs).unwrap_or_default(),
-            otlp: endpoint.map(|endpoint| OtlpOptions {
-                endpoint,
-                headers: headers.unwrap_or_default(),
-                sample_ratio,
-                metrics_interval,
-            }),
-            metrics_without_token: reader.get("telemetry.metrics_without_token", false, boolean),
-        }
+pub(super) fn read(reader: &mut Reader) -> TelemetryOptions {
+    let endpoint = reader.url("telemetry.otlp_endpoint", None, http_url);
+    let headers = reader.secret("telemetry.otlp_headers", headers);
+    if reader.is_set("telemetry.otlp_headers") && !reader.is_set("telemetry.otlp_endpoint") {
+        reader.refuse("telemetry.otlp_headers", "is allowed only together with telemetry.otlp_endpoint");
+    }
+    let sample_ratio = reader.get("telemetry.sample_ratio", 1, ratio);
+    let metrics_interval = reader.get("telemetry.metrics_interval_seconds", 60, seconds(1));
+    TelemetryOptions {
+        service_name: reader.get("telemetry.service_name", "keepsake", owned),
+        resource_attributes: reader.optional("telemetry.resource_attributes", pairs).unwrap_or_default(),
+        otlp: endpoint.map(|endpoint| OtlpOptions {
+            endpoint,
+            headers: headers.unwrap_or_default(),
+            sample_ratio,
+            metrics_interval,
+        }),
     }
 }
 

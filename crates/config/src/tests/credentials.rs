@@ -87,16 +87,16 @@ fn issuers_are_printed_with_their_origins() {
 
 #[test]
 fn people_sign_in_at_issuers_that_have_a_console() {
-    let auth = |text: &str| settings(text, &[]).unwrap().auth;
+    let issuers_of = |text: &str| settings(text, &[]).unwrap().engine.issuers;
     let names = |text: &str| {
-        let issuers = auth(text).issuers.for_sign_in();
+        let issuers = issuers_of(text).for_sign_in();
         issuers.into_iter().map(|issuer| issuer.name).collect::<Vec<_>>()
     };
     assert!(names(&with(ISSUER)).is_empty());
     assert_eq!(names(&with_console("client_id = 'keepsake'\n")), ["id.example.com"]);
     let inline = with(&format!("{URL}{ISSUER}console = {{ client_id = 'keepsake', name = 'Example' }}\n"));
     assert_eq!(names(&inline), ["Example"]);
-    let shown = format!("{:?}", auth(&with_console("client_id = 'a'\nclient_secret = 'hunter2'\n")).issuers);
+    let shown = format!("{:?}", issuers_of(&with_console("client_id = 'a'\nclient_secret = 'hunter2'\n")));
     let redirect = "redirect_uri: \"https://memory.example.com/console/sign-in/callback\"";
     assert!(shown.contains(redirect) && !shown.contains(SECRET), "{shown}");
 
@@ -136,7 +136,7 @@ fn people_sign_in_at_issuers_that_have_a_console() {
 fn master_key_comes_from_a_variable_or_a_file_and_is_never_shown() {
     let is_locked = |text: &str, variables: &[(&str, &str)]| {
         let settings = settings(&with(text), variables).unwrap();
-        settings.vault.is_locked()
+        settings.engine.vault.is_locked()
     };
     let (good, bad) = (File::new(&format!("{KEY}\n")), File::new("hunter2"));
     let [good_path, bad_path] = [&good, &bad].map(|file| file.path().display().to_string());

@@ -3,7 +3,7 @@
 use super::*;
 
 fn found_by(settings: &Settings, text: &str) -> Vec<String> {
-    let findings = settings.scanner.scan(text);
+    let findings = settings.engine.scanner.scan(text);
     findings.iter().map(|finding| finding.kind.to_string()).collect()
 }
 

@@ -25,7 +25,7 @@ fn flags_override_variables_and_variables_override_the_file() {
     assert_eq!(settings.index.url.to_string(), "sqlite:///a folder/index.db");
     assert_eq!(settings.blobs.url, BlobUrl::Index);
     assert_eq!(settings.index.max_connections, 2);
-    assert_eq!(settings.cache.blob_bytes, 1);
+    assert_eq!(settings.engine.cache_bytes, 1);
 }
 
 #[test]

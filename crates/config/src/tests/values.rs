@@ -7,13 +7,13 @@ fn every_key_is_read_from_a_file() {
     let settings = settings(COMPLETE, &[]).unwrap();
     assert_eq!(settings.role, Role::Gateway);
     assert_eq!(settings.server.listen, "[::1]:9090");
-    assert_eq!(settings.server.request_deadline, Duration::from_secs(61));
-    assert_eq!(settings.server.shutdown_deadline, Duration::from_secs(31));
+    assert_eq!(settings.server.options.request_deadline, Duration::from_secs(61));
+    assert_eq!(settings.server.options.shutdown_deadline, Duration::from_secs(31));
     let IndexUrl::Postgres(url) = &settings.index.url else { panic!("not Postgres") };
     assert_eq!(url.expose_secret(), "postgres://app:hunter2@db:5433/keepsake?sslmode=require");
     assert_eq!(settings.index.migrate_url.unwrap().to_string(), "postgres://owner:***@db:5433/keepsake");
     assert_eq!(settings.index.jobs_url.unwrap().expose_secret(), "postgres://jobs:hunter2@db:5433/keepsake");
-    let server = settings.server;
+    let server = settings.server.options;
     assert_eq!((server.max_requests_in_flight, server.max_connections), (32, 33));
     assert_eq!(server.max_request_memory_bytes, 34_000_000);
     assert_eq!(server.mcp.allowed_hosts, ["memory.example.com", "10.0.0.1:8080"]);
@@ -30,10 +30,10 @@ fn every_key_is_read_from_a_file() {
     assert_eq!(credentials.secret_access_key.expose_secret(), "secret-hunter2");
     assert_eq!(s3.sse_kms_key_id.as_deref(), Some("arn:aws:kms:eu-central-1:1:key/1"));
     assert_eq!(s3.ca_file.as_deref(), Some(Path::new("/etc/ssl/ca.pem")));
-    assert_eq!(settings.cache.blob_bytes, 1_000);
-    let limits = serde_json::to_value(settings.limits).unwrap();
+    assert_eq!(settings.engine.cache_bytes, 1_000);
+    let limits = serde_json::to_value(settings.engine.limits).unwrap();
     assert_eq!(limits.as_object().unwrap().values().map(|value| value.as_u64().unwrap()).sum::<u64>(), 120);
-    assert_eq!(settings.audit.retention, Duration::from_hours(90 * 24));
+    assert_eq!(settings.engine.audit_retention, Duration::from_hours(90 * 24));
     assert_eq!(settings.log.format, LogFormat::Json);
     assert_eq!(settings.log.filter, "keepsake=debug,info");
 }

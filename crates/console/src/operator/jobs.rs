@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use keepsake_core::{Timestamp, words};
 use keepsake_engine::{Engine, JobState};
-use keepsake_index::JobRun;
+use keepsake_index::{Auditor, JobRun};
 use serde_json::Value;
 
 use super::{Operator, OperatorForm};
@@ -70,12 +70,12 @@ struct Row {
 impl Row {
     fn of(job: &JobState, now: Timestamp) -> Self {
         Self {
-            name: job.name,
-            href: format!("/console/jobs/{}", job.name),
-            schedule: words::schedule(job.schedule, job.period.as_secs()),
+            name: job.plan.name,
+            href: format!("/console/jobs/{}", job.plan.name),
+            schedule: words::schedule(job.plan.schedule, job.plan.period.as_secs()),
             next: time(job.next_run_at, now),
             last: job.last_run.as_ref().map(|run| Run::of(run, now)),
-            can_be_dry: job.can_be_dry,
+            can_be_dry: job.plan.can_be_dry,
         }
     }
 }
@@ -90,7 +90,7 @@ struct JobsPage {
 
 /// `GET /console/jobs`
 pub(super) async fn list(State(engine): State<Engine>, operator: Operator) -> PageResult {
-    let (jobs, now) = (engine.operator.jobs.list().await?, engine.now());
+    let (jobs, now) = (engine.manual_jobs.list().await?, engine.now());
     let rows: Vec<_> = jobs.iter().map(|job| Row::of(job, now)).collect();
     let has_failed = |row: &&Row| row.last.as_ref().is_some_and(|run| run.status == "failed");
     page(&JobsPage {
@@ -116,13 +116,13 @@ pub(super) async fn show(
     Path(name): Path<String>,
     Query(fields): Query,
 ) -> PageResult {
-    let jobs = engine.operator.jobs.list().await?;
-    let job = jobs.iter().find(|job| job.name == name);
+    let jobs = engine.manual_jobs.list().await?;
+    let job = jobs.iter().find(|job| job.plan.name == name);
     let job = job.ok_or(Refusal::NotFound("the job was not found"))?;
-    let found = engine.operator.jobs.runs(job.name, &fields.page(PER_PAGE)).await?;
+    let found = engine.manual_jobs.runs(job.plan.name, &fields.page(PER_PAGE)).await?;
     let now = engine.now();
     page(&JobPage {
-        frame: operator.frame(job.name, Tab::Jobs),
+        frame: operator.frame(job.plan.name, Tab::Jobs),
         row: Row::of(job, now),
         runs: found.items.iter().map(|run| Run::of(run, now)).collect(),
         pager: fields.pager(found.next),
@@ -136,6 +136,6 @@ pub(super) async fn run(
     OperatorForm(fields): OperatorForm,
 ) -> PageResult {
     let is_dry = fields.is_on("dry_run");
-    engine.operator.with_token().jobs.run(&name, is_dry).await?;
+    engine.manual_jobs.run(&name, is_dry, Auditor::Operator).await?;
     done(&format!("/console/jobs/{}", encoded(&name)), Done::JobStarted)
 }

@@ -3,14 +3,14 @@
 use askama::Template;
 use axum::extract::{Path, State};
 use keepsake_core::{Timestamp, words};
-use keepsake_engine::{Engine, TenantQuery};
-use keepsake_index::{Tenant, TenantStatus};
+use keepsake_engine::Engine;
+use keepsake_index::{Auditor, Tenant, TenantStatus};
 
 use super::{Operator, OperatorForm};
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, done, page};
 use crate::request::{OfTenant, Pager, Query};
-use crate::text::chart::percent;
+use crate::screens::usage::Quota;
 use crate::text::markup::{Markup, id, time};
 
 const PER_PAGE: u64 = 50;
@@ -64,11 +64,7 @@ pub(super) async fn list(
     operator: Operator,
     Query(fields): Query,
 ) -> PageResult {
-    let query = TenantQuery {
-        external_id: fields.filled("external_id").map(str::to_owned),
-        page: fields.page(PER_PAGE),
-    };
-    let found = engine.operator.tenants.list(&query).await?;
+    let found = engine.tenants.list(fields.filled("external_id"), &fields.page(PER_PAGE)).await?;
     let now = engine.now();
     page(&TenantsPage {
         frame: operator.frame("Tenants", Tab::Tenants),
@@ -83,13 +79,6 @@ struct Limit {
     name: String,
     value: String,
     is_own: bool,
-}
-
-struct Quota {
-    name: &'static str,
-    used: String,
-    percent: Option<u64>,
-    limit: String,
 }
 
 #[derive(Template)]
@@ -111,21 +100,10 @@ pub(super) async fn show(
     operator: Operator,
     Path(tenant_id): OfTenant,
 ) -> PageResult {
-    let tenant = engine.operator.tenants.get(tenant_id.0).await?;
-    let report = engine.operator.tenants.usage(tenant_id.0).await?;
+    let tenant = engine.tenants.get(tenant_id.0).await?;
+    let principal = engine.tenants.operator(tenant_id.0, Auditor::Operator).await?;
+    let report = engine.usage.of_tenant(&principal).await?;
     let (usage, limits) = (&report.usage, &report.limits);
-    let number = |name, used, limit| Quota {
-        name,
-        used: words::count(used),
-        limit: words::count(limit),
-        percent: percent(used, limit),
-    };
-    let size = |name, used, limit| Quota {
-        name,
-        used: words::bytes(used),
-        limit: words::bytes(limit),
-        percent: percent(used, limit),
-    };
     let own = serde_json::to_value(&tenant.limits).unwrap_or_default();
     let all = serde_json::to_value(limits).unwrap_or_default();
     let all = all.as_object().cloned().unwrap_or_default();
@@ -138,11 +116,11 @@ pub(super) async fn show(
         frame: operator.frame(&tenant.name, Tab::Tenants),
         row: Row::of(&tenant, engine.now()),
         quotas: vec![
-            number("Stores", usage.stores, limits.stores_per_tenant),
-            size("Memories", usage.live_bytes, limits.bytes_per_tenant),
-            number("Sessions", usage.sessions, limits.sessions_per_tenant),
-            size("Descriptions of sessions", usage.session_bytes, limits.session_bytes_per_tenant),
-            number("API keys", usage.api_keys, limits.api_keys_per_tenant),
+            Quota::counted("Stores", usage.stores, limits.stores_per_tenant),
+            Quota::bytes("Memories", usage.live_bytes, limits.bytes_per_tenant),
+            Quota::counted("Sessions", usage.sessions, limits.sessions_per_tenant),
+            Quota::bytes("Descriptions of sessions", usage.session_bytes, limits.session_bytes_per_tenant),
+            Quota::counted("API keys", usage.api_keys, limits.api_keys_per_tenant),
         ],
         limits: limits_shown.collect(),
         versions: words::count(usage.versions),
@@ -159,7 +137,7 @@ pub(super) async fn suspend(
     form: OperatorForm,
 ) -> PageResult {
     drop(form);
-    engine.operator.with_token().tenants.suspend(tenant_id.0).await?;
+    engine.tenants.suspend(tenant_id.0, Auditor::Operator).await?;
     done(&format!("/console/tenants/{}", tenant_id.0), Done::TenantSuspended)
 }
 
@@ -170,6 +148,6 @@ pub(super) async fn resume(
     form: OperatorForm,
 ) -> PageResult {
     drop(form);
-    engine.operator.with_token().tenants.resume(tenant_id.0).await?;
+    engine.tenants.resume(tenant_id.0, Auditor::Operator).await?;
     done(&format!("/console/tenants/{}", tenant_id.0), Done::TenantResumed)
 }

@@ -3,19 +3,18 @@
 use std::fmt::Write;
 
 use askama::Template;
-use axum::extract::State;
 use axum::response::Response;
 use keepsake_core::Timestamp;
-use keepsake_engine::{AuditQuery, Engine, PageRequest};
+use keepsake_engine::PageRequest;
 use keepsake_index::{
-    AuditAction, AuditEntry, Auditor, audit_object_id, audit_object_type, parse_audit_object_id,
+    AuditAction, AuditEntry, AuditFilter, Auditor, audit_object_id, audit_object_type, parse_audit_object_id,
 };
 
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, Refusal, download, page};
 use crate::people::People;
-use crate::request::{Caller, Fields, Pager, Query};
-use crate::text::markup::{Markup, id, id_link, time};
+use crate::request::{Caller, Fields, Pager};
+use crate::text::markup::{Markup, id, id_link, store_link, time};
 
 const PER_PAGE: u64 = 100;
 /// Calls of the engine for one file: 10,000 entries.
@@ -42,10 +41,7 @@ impl Row {
             actor,
             action: entry.action.clone(),
             object: object_of(entry),
-            store: entry.store_id.map_or_else(Markup::default, |store_id| {
-                let full = store_id.to_string();
-                id_link(&full, &format!("/console/stores/{full}"))
-            }),
+            store: entry.store_id.map_or_else(Markup::default, store_link),
         }
     }
 }
@@ -74,70 +70,60 @@ struct AuditPage {
     rows: Vec<Row>,
     pager: Pager,
     actions: Vec<(&'static str, bool)>,
-    actor: String,
-    object: String,
-    from: String,
-    to: String,
+    query: Fields,
     csv_href: String,
     json_href: String,
 }
 
-fn query_of(fields: &Fields, page: PageRequest) -> Result<AuditQuery, Refusal> {
+fn filter_of(fields: &Fields) -> Result<AuditFilter, Refusal> {
     let object = |text: &str| {
         let rule = || Refusal::Invalid("`object` must be the id of an object".to_owned());
         parse_audit_object_id(text).ok_or_else(rule)
     };
-    Ok(AuditQuery {
+    Ok(AuditFilter {
         created_from: fields.time("from")?,
         created_to: fields.until("to")?,
         action: fields.filled("action").and_then(AuditAction::parse),
         actor_id: fields.filled("actor").map(str::to_owned),
         object_id: fields.filled("object").map(object).transpose()?,
-        page,
     })
 }
 
 /// `GET /console/audit`
-pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
-    let query = query_of(&fields, fields.page(PER_PAGE))?;
-    let found = engine.audit.list(&caller.principal, &query).await?;
-    let people = People::look_up(&engine, &caller).await;
-    let (now, chosen) = (engine.now(), fields.text("action"));
-    let export = |format: &str| format!("/console/audit/export{}&format={format}", fields.with_page(""));
+pub(super) async fn list(caller: Caller) -> PageResult {
+    let filter = filter_of(&caller.query)?;
+    let found = caller.engine.audit.list(&caller.principal, &filter, &caller.query.page(PER_PAGE)).await?;
+    let people = People::look_up(&caller).await;
+    let (now, chosen) = (caller.engine.now(), caller.query.text("action"));
+    let export =
+        |format: &str| format!("/console/audit/export{}&format={format}", caller.query.with_page(""));
     page(&AuditPage {
         frame: caller.frame("Audit", Tab::Audit),
         rows: found.items.iter().map(|entry| Row::of(entry, &people, now)).collect(),
-        pager: fields.pager(found.next),
+        pager: caller.query.pager(found.next),
         actions: AuditAction::ALL.map(|action| (action.name(), action.name() == chosen)).to_vec(),
-        actor: fields.text("actor").to_owned(),
-        object: fields.text("object").to_owned(),
-        from: fields.text("from").to_owned(),
-        to: fields.text("to").to_owned(),
         csv_href: export("csv"),
         json_href: export("jsonl"),
+        query: caller.query,
     })
 }
 
 /// `GET /console/audit/export?format=csv`: the newest 10,000 entries of a filter
-pub(super) async fn export(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Query(fields): Query,
-) -> Result<Response, Refusal> {
-    let is_csv = fields.text("format") != "jsonl";
-    let first = PageRequest { limit: Some(PER_PAGE), page: None };
-    let mut query = query_of(&fields, first)?;
+pub(super) async fn export(caller: Caller) -> Result<Response, Refusal> {
+    let is_csv = caller.query.text("format") != "jsonl";
+    let mut request = PageRequest { limit: Some(PER_PAGE), page: None };
+    let filter = filter_of(&caller.query)?;
     let mut text = String::new();
     if is_csv {
         text.push_str("created_at,actor,action,object_id,memory_store_id\r\n");
     }
     for _ in 0..MAX_EXPORTED_PAGES {
-        let found = engine.audit.list(&caller.principal, &query).await?;
+        let found = caller.engine.audit.list(&caller.principal, &filter, &request).await?;
         for entry in &found.items {
             push_entry(&mut text, entry, is_csv);
         }
-        query.page.page = found.next;
-        if query.page.page.is_none() {
+        request.page = found.next;
+        if request.page.is_none() {
             break;
         }
     }

@@ -1,43 +1,18 @@
 //! Two versions beside or below each other.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use keepsake_core::id::VersionKind;
-use keepsake_core::{StoreId, Timestamp, VersionId};
-use keepsake_engine::{Engine, PageRequest, ShownVersion, VersionQuery, View};
+use keepsake_core::{StoreId, VersionId};
+use keepsake_engine::{PageRequest, ShownVersion, VersionQuery, View};
 
 use super::tree::StoreHead;
+use super::version::VersionRow;
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, Refusal, page};
 use crate::people::People;
-use crate::request::{Caller, InStore, Query};
+use crate::request::{Caller, InStore};
 use crate::text::diff::{Diff, Row};
-use crate::text::markup::{Markup, id_link, path, time};
-
-struct Side {
-    version: Markup,
-    path: Markup,
-    by: Markup,
-    at: Markup,
-    operation: &'static str,
-    is_redacted: bool,
-    is_lost: bool,
-}
-
-impl Side {
-    fn of(base: &str, shown: &ShownVersion, people: &People, now: Timestamp) -> Self {
-        let (version, full) = (&shown.version, shown.version.version_id.to_string());
-        Self {
-            version: id_link(&full, &format!("{base}/versions/{full}")),
-            path: version.path.as_ref().map_or_else(Markup::default, |at| path(at.as_str())),
-            by: people.show(version.created_by.as_ref()),
-            at: time(version.created_at, now),
-            operation: version.operation.name(),
-            is_redacted: version.redacted_at.is_some(),
-            is_lost: shown.lost.is_some(),
-        }
-    }
-}
 
 /// A passage as the chosen view shows it.
 struct Passage {
@@ -50,8 +25,8 @@ struct Passage {
 struct ComparePage {
     frame: Frame,
     store: StoreHead,
-    older: Option<Side>,
-    newer: Side,
+    older: Option<VersionRow>,
+    newer: VersionRow,
     passages: Vec<Passage>,
     added: usize,
     removed: usize,
@@ -64,39 +39,34 @@ struct ComparePage {
 }
 
 /// `GET /console/stores/{id}/compare?from=&to=&view=`
-pub(super) async fn show(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path(store_id): InStore,
-    Query(fields): Query,
-) -> PageResult {
+pub(super) async fn show(caller: Caller, Path(store_id): InStore) -> PageResult {
     let (principal, store_id) = (&caller.principal, store_id.0);
-    let to = fields.id::<VersionKind>("to")?;
+    let to = caller.query.id::<VersionKind>("to")?;
     let to = to.ok_or_else(|| Refusal::Invalid("`to` must name a version".to_owned()))?;
-    let store = engine.stores.get(principal, store_id).await?;
-    let newer = engine.versions.inspect(principal, store_id, to).await?;
-    let from = match fields.id::<VersionKind>("from")? {
+    let store = caller.engine.stores.get(principal, store_id).await?;
+    let newer = caller.engine.versions.inspect(principal, store_id, to).await?;
+    let from = match caller.query.id::<VersionKind>("from")? {
         Some(from) => Some(from),
-        None => previous(&engine, &caller, store_id, &newer).await?,
+        None => previous(&caller, store_id, &newer).await?,
     };
     let older = match from {
-        Some(from) => Some(engine.versions.inspect(principal, store_id, from).await?),
+        Some(from) => Some(caller.engine.versions.inspect(principal, store_id, from).await?),
         None => None,
     };
-    let people = People::look_up(&engine, &caller).await;
-    let (head, now) = (StoreHead::of(&store), engine.now());
+    let people = People::look_up(&caller).await;
+    let (head, now) = (StoreHead::of(&store), caller.engine.now());
     let text = |shown: Option<&ShownVersion>| shown.and_then(|shown| shown.content.clone());
     let (old, new) = (text(older.as_ref()), text(Some(&newer)));
-    let diff = Diff::computed(&engine, &caller, old.unwrap_or_default(), new.unwrap_or_default()).await?;
-    let is_split = fields.text("view") == "split";
+    let diff = Diff::computed(&caller, old.unwrap_or_default(), new.unwrap_or_default()).await?;
+    let is_split = caller.query.text("view") == "split";
     let href = |view: &str| {
         let from = from.map(|from| format!("from={from}&")).unwrap_or_default();
         format!("{}/compare?{from}to={to}&view={view}", head.base)
     };
     page(&ComparePage {
         frame: caller.frame("Compare versions", Tab::Stores),
-        older: older.as_ref().map(|shown| Side::of(&head.base, shown, &people, now)),
-        newer: Side::of(&head.base, &newer, &people, now),
+        older: older.as_ref().map(|shown| VersionRow::of(&head.base, shown, &people, now)),
+        newer: VersionRow::of(&head.base, &newer, &people, now),
         added: diff.added,
         removed: diff.removed,
         is_cut: diff.is_cut,
@@ -120,7 +90,6 @@ fn passages(diff: Diff, is_split: bool) -> Vec<Passage> {
 
 /// The version of the memory before another version. `None`: there is none.
 async fn previous(
-    engine: &Engine,
     caller: &Caller,
     store_id: StoreId,
     newer: &ShownVersion,
@@ -131,7 +100,7 @@ async fn previous(
         page: PageRequest { limit: Some(20), page: None },
         ..VersionQuery::default()
     };
-    let found = engine.versions.list(&caller.principal, store_id, &query, View::Basic).await?;
+    let found = caller.engine.versions.list(&caller.principal, store_id, &query, View::Basic).await?;
     let older = found.items.iter().find(|shown| shown.version.seq < newer.version.seq);
     Ok(older.map(|shown| shown.version.version_id))
 }

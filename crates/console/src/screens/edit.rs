@@ -4,13 +4,12 @@
 //! the page shows the difference and both texts, and nothing is lost.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use keepsake_core::tool::line_end;
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId};
 use keepsake_engine::{
-    Engine, EngineError, ExpiresAt, MemoryEdit, NewMemory, OnTaken, PageRequest, Precondition, VersionQuery,
-    View,
+    EngineError, ExpiresAt, MemoryEdit, NewMemory, PageRequest, Precondition, VersionQuery, View,
 };
 
 use super::memory::{Found, shown_expiry};
@@ -18,7 +17,7 @@ use super::tree::StoreHead;
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page, page_with};
 use crate::people::People;
-use crate::request::{Caller, Form, InStore, OfMemory, Query};
+use crate::request::{Caller, Form, InStore, OfMemory};
 use crate::text::diff::{Diff, Hunk, Row};
 use crate::text::line_ends;
 use crate::text::lines::Lines;
@@ -60,7 +59,7 @@ struct EditPage {
 }
 
 impl EditPage {
-    fn new(engine: &Engine, caller: &Caller, store: StoreHead, path: &str, content: &str) -> Self {
+    fn new(caller: &Caller, store: StoreHead, path: &str, content: &str) -> Self {
         Self {
             frame: caller.frame(format!("New memory in {}", store.name), Tab::Stores),
             heading: "New memory",
@@ -74,7 +73,7 @@ impl EditPage {
             lost: None,
             problem: None,
             conflict: None,
-            once: engine.new_uuid().to_string(),
+            once: caller.engine.new_uuid().to_string(),
             limit: keepsake_core::words::bytes(caller.principal.limits.bytes_per_memory),
             limit_bytes: caller.principal.limits.bytes_per_memory,
             store,
@@ -82,7 +81,7 @@ impl EditPage {
     }
 
     /// A form for the current content of a memory, or for another text of the memory.
-    fn of(engine: &Engine, caller: &Caller, found: &Found, content: &str) -> Self {
+    fn of(caller: &Caller, found: &Found, content: &str) -> Self {
         let store = StoreHead::of(&found.store);
         let memory = format!("{}/memories/{}", store.base, found.shown.memory.head.memory_id);
         Self {
@@ -95,7 +94,7 @@ impl EditPage {
             base_sha256: found.shown.memory.head.sha256.to_string(),
             newlines: newlines_of(found.content()),
             lost: found.lost(),
-            ..Self::new(engine, caller, store, "", content)
+            ..Self::new(caller, store, "", content)
         }
     }
 }
@@ -130,37 +129,28 @@ fn problem_of(error: EngineError) -> Result<String, Refusal> {
         | EngineError::Conflict(_)
         | EngineError::Contended
         | EngineError::StoreArchived
-        | EngineError::TooManyMemories { .. }
-        | EngineError::TooManyBytes { .. } => Ok(error.to_string()),
+        | EngineError::OverLimit(_) => Ok(error.to_string()),
         other => Err(other.into()),
     }
 }
 
 /// `GET /console/stores/{id}/new?path=`
-pub(super) async fn new(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path(store_id): InStore,
-    Query(fields): Query,
-) -> PageResult {
-    let store = engine.stores.get(&caller.principal, store_id.0).await?;
-    let directory = fields.filled("path").unwrap_or("/");
-    page(&EditPage::new(&engine, &caller, StoreHead::of(&store), directory, ""))
+pub(super) async fn new(caller: Caller, Path(store_id): InStore) -> PageResult {
+    let store = caller.engine.stores.get(&caller.principal, store_id.0).await?;
+    let directory = caller.query.filled("path").unwrap_or("/");
+    page(&EditPage::new(&caller, StoreHead::of(&store), directory, ""))
 }
 
 /// `POST /console/stores/{id}/new`
-pub(super) async fn create(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
+pub(super) async fn create(Path(store_id): InStore, form: Form) -> PageResult {
     let (caller, content) = (&form.caller, content_of(&form, None));
     let new = NewMemory {
         path: form.fields.text("path").trim().to_owned(),
         content: content.clone(),
-        pinned: None,
-        expires_at: None,
-        on_taken: OnTaken::Refuse,
-        view: View::Basic,
-        idempotency: form.call(&engine)?,
+        idempotency: form.call()?,
+        ..NewMemory::default()
     };
-    match engine.memories.create(&caller.principal, store_id.0, new).await {
+    match form.caller.engine.memories.create(&caller.principal, store_id.0, new).await {
         Ok(shown) => {
             let memory_id = shown.memory.head.memory_id;
             let memory = format!("/console/stores/{}/memories/{memory_id}", store_id.0);
@@ -168,9 +158,9 @@ pub(super) async fn create(State(engine): State<Engine>, Path(store_id): InStore
         }
         Err(error) => {
             let problem = problem_of(error)?;
-            let store = engine.stores.get(&caller.principal, store_id.0).await?;
+            let store = form.caller.engine.stores.get(&caller.principal, store_id.0).await?;
             let typed = form.fields.text("path");
-            let mut again = EditPage::new(&engine, caller, StoreHead::of(&store), typed, &content);
+            let mut again = EditPage::new(caller, StoreHead::of(&store), typed, &content);
             again.newlines = newlines_sent(&form);
             again.problem = Some(problem);
             page_with(StatusCode::BAD_REQUEST, &again)
@@ -179,56 +169,39 @@ pub(super) async fn create(State(engine): State<Engine>, Path(store_id): InStore
 }
 
 /// `GET /console/stores/{id}/memories/{id}/edit`
-pub(super) async fn edit(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path((store_id, memory_id)): OfMemory,
-) -> PageResult {
-    let found = Found::inspect(&engine, &caller, store_id.0, memory_id.0).await?;
-    page(&EditPage::of(&engine, &caller, &found, found.content()))
-}
-
-fn edit_of(precondition: Option<Precondition>) -> MemoryEdit {
-    MemoryEdit {
-        content: None,
-        path: None,
-        pinned: None,
-        expires_at: None,
-        precondition,
-        view: View::Basic,
-        idempotency: None,
-    }
+pub(super) async fn edit(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
+    let found = Found::inspect(&caller, store_id.0, memory_id.0).await?;
+    page(&EditPage::of(&caller, &found, found.content()))
 }
 
 /// `POST /console/stores/{id}/memories/{id}/edit`
-pub(super) async fn save(
-    State(engine): State<Engine>,
-    Path((store_id, memory_id)): OfMemory,
-    form: Form,
-) -> PageResult {
+pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let base = form.fields.hash("base_sha256")?;
     let (store_id, memory_id) = (store_id.0, memory_id.0);
     // If the memory cannot be read, the text is saved all the same.
-    let found = Found::inspect(&engine, &form.caller, store_id, memory_id).await.ok();
+    let found = Found::inspect(&form.caller, store_id, memory_id).await.ok();
     let was_lost = found.as_ref().is_some_and(|found| found.lost().is_some());
     let content = content_of(&form, found.as_ref().filter(|_| !was_lost));
-    let edit =
-        MemoryEdit { content: Some(content.clone()), ..edit_of(Some(Precondition::ContentSha256(base))) };
+    let edit = MemoryEdit {
+        content: Some(content.clone()),
+        precondition: Some(Precondition::ContentSha256(base)),
+        ..MemoryEdit::default()
+    };
     let principal = &form.caller.principal;
-    match engine.memories.update(principal, store_id, memory_id, edit).await {
+    match form.caller.engine.memories.update(principal, store_id, memory_id, edit).await {
         Ok(_) => {
             let is_same = !was_lost && ContentHash::of(content.as_bytes()) == base;
             let done_is = if is_same { Done::MemoryUnchanged } else { Done::MemorySaved };
             done(&format!("/console/stores/{store_id}/memories/{memory_id}"), done_is)
         }
         Err(EngineError::PreconditionFailed { .. }) => {
-            conflict(&engine, &form.caller, store_id, memory_id, &content).await
+            conflict(&form.caller, store_id, memory_id, &content).await
         }
-        Err(EngineError::MemoryNotFound) => deleted(&engine, &form, store_id, memory_id, &content).await,
+        Err(EngineError::MemoryNotFound) => deleted(&form, store_id, memory_id, &content).await,
         Err(error) => {
             let problem = problem_of(error)?;
-            let found = Found::inspect(&engine, &form.caller, store_id, memory_id).await?;
-            let mut again = EditPage::of(&engine, &form.caller, &found, &content);
+            let found = Found::inspect(&form.caller, store_id, memory_id).await?;
+            let mut again = EditPage::of(&form.caller, &found, &content);
             again.base_sha256 = base.to_string();
             again.problem = Some(problem);
             page_with(StatusCode::BAD_REQUEST, &again)
@@ -238,22 +211,16 @@ pub(super) async fn save(
 
 /// The form after a conflict. It also shows the text that another author saved meanwhile; saving
 /// again replaces that text.
-async fn conflict(
-    engine: &Engine,
-    caller: &Caller,
-    store_id: StoreId,
-    memory_id: MemoryId,
-    mine: &str,
-) -> PageResult {
-    let found = Found::inspect(engine, caller, store_id, memory_id).await?;
-    let people = People::look_up(engine, caller).await;
+async fn conflict(caller: &Caller, store_id: StoreId, memory_id: MemoryId, mine: &str) -> PageResult {
+    let found = Found::inspect(caller, store_id, memory_id).await?;
+    let people = People::look_up(caller).await;
     let theirs = found.version.content.clone().unwrap_or_default();
-    let diff = Diff::computed(engine, caller, theirs, mine.into()).await?;
-    let mut again = EditPage::of(engine, caller, &found, mine);
+    let diff = Diff::computed(caller, theirs, mine.into()).await?;
+    let mut again = EditPage::of(caller, &found, mine);
     again.heading = "Somebody else changed this memory";
     again.conflict = Some(Conflict {
         by: people.show(found.version.version.created_by.as_ref()),
-        at: time(found.shown.memory.updated_at, engine.now()),
+        at: time(found.shown.memory.updated_at, caller.engine.now()),
         rows: diff.hunks.iter().flat_map(Hunk::inline).collect(),
         is_cut: diff.is_cut,
         is_equal: diff.is_empty(),
@@ -264,25 +231,19 @@ async fn conflict(
 }
 
 /// Offers the text of a memory that was deleted meanwhile as a new memory.
-async fn deleted(
-    engine: &Engine,
-    form: &Form,
-    store_id: StoreId,
-    memory_id: MemoryId,
-    content: &str,
-) -> PageResult {
+async fn deleted(form: &Form, store_id: StoreId, memory_id: MemoryId, content: &str) -> PageResult {
     let principal = &form.caller.principal;
-    let store = engine.stores.get(principal, store_id).await?;
+    let store = form.caller.engine.stores.get(principal, store_id).await?;
     let last = VersionQuery {
         memory_id: Some(memory_id),
         page: PageRequest { limit: Some(1), page: None },
         ..VersionQuery::default()
     };
     // Without the memory's history, the person types the path.
-    let last = engine.versions.list(principal, store_id, &last, View::Basic).await.ok();
+    let last = form.caller.engine.versions.list(principal, store_id, &last, View::Basic).await.ok();
     let last = last.as_ref().and_then(|page| page.items.first());
     let path = last.and_then(|shown| shown.version.path.as_ref()).map_or("", MemoryPath::as_str);
-    let mut again = EditPage::new(engine, &form.caller, StoreHead::of(&store), path, content);
+    let mut again = EditPage::new(&form.caller, StoreHead::of(&store), path, content);
     again.newlines = newlines_sent(form);
     again.problem =
         Some("The memory was deleted meanwhile. Your text is kept: save it as a new memory.".to_owned());
@@ -290,24 +251,17 @@ async fn deleted(
 }
 
 /// `POST /console/stores/{id}/memories/{id}/rename`
-pub(super) async fn rename(
-    State(engine): State<Engine>,
-    Path((store_id, memory_id)): OfMemory,
-    form: Form,
-) -> PageResult {
-    let edit = MemoryEdit { path: Some(form.fields.text("path").trim().to_owned()), ..edit_of(None) };
+pub(super) async fn rename(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
+    let path = Some(form.fields.text("path").trim().to_owned());
+    let edit = MemoryEdit { path, ..MemoryEdit::default() };
     let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
     let principal = &form.caller.principal;
-    engine.memories.update(principal, store_id.0, memory_id.0, edit).await?;
+    form.caller.engine.memories.update(principal, store_id.0, memory_id.0, edit).await?;
     done(&memory, Done::MemoryMoved)
 }
 
 /// `POST /console/stores/{id}/memories/{id}/expiry`: pins, unpins, or sets the time
-pub(super) async fn set_expiry(
-    State(engine): State<Engine>,
-    Path((store_id, memory_id)): OfMemory,
-    form: Form,
-) -> PageResult {
+pub(super) async fn set_expiry(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
     let principal = &form.caller.principal;
     let (edit, done_is) = match form.fields.text("action") {
@@ -315,26 +269,25 @@ pub(super) async fn set_expiry(
         "unpin" => (pinned(false), Done::MemoryUnpinned),
         _ => {
             let typed = form.fields.text("expires_at").trim();
-            let current = engine.memories.get(principal, store_id.0, memory_id.0, View::Basic).await.ok();
+            let current =
+                form.caller.engine.memories.get(principal, store_id.0, memory_id.0, View::Basic).await.ok();
             let current = current.map(|current| current.memory.expires_at);
             // The memory's time may be more exact than the time in the form.
             let at = match current.filter(|at| shown_expiry(*at) == typed) {
                 Some(unchanged) => unchanged,
                 None => form.fields.time("expires_at")?,
             };
-            let edit = MemoryEdit {
-                expires_at: Some(at.map_or(ExpiresAt::Never, ExpiresAt::Time)),
-                ..edit_of(None)
-            };
+            let at = at.map_or(ExpiresAt::Never, ExpiresAt::Time).to_string();
+            let edit = MemoryEdit { expires_at: Some(at), ..MemoryEdit::default() };
             (edit, Done::ExpirySet)
         }
     };
-    engine.memories.update(principal, store_id.0, memory_id.0, edit).await?;
+    form.caller.engine.memories.update(principal, store_id.0, memory_id.0, edit).await?;
     done(&memory, done_is)
 }
 
 fn pinned(is_pinned: bool) -> MemoryEdit {
-    MemoryEdit { pinned: Some(is_pinned), ..edit_of(None) }
+    MemoryEdit { pinned: Some(is_pinned), ..MemoryEdit::default() }
 }
 
 #[derive(Template)]
@@ -351,12 +304,8 @@ struct DeletePage {
 }
 
 /// `GET /console/stores/{id}/memories/{id}/delete`
-pub(super) async fn confirm_delete(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path((store_id, memory_id)): OfMemory,
-) -> PageResult {
-    let found = Found::inspect(&engine, &caller, store_id.0, memory_id.0).await?;
+pub(super) async fn confirm_delete(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
+    let found = Found::inspect(&caller, store_id.0, memory_id.0).await?;
     let store = StoreHead::of(&found.store);
     page(&DeletePage {
         frame: caller.frame(format!("Delete {}", found.path()), Tab::Stores),
@@ -370,14 +319,10 @@ pub(super) async fn confirm_delete(
 }
 
 /// `POST /console/stores/{id}/memories/{id}/delete`
-pub(super) async fn delete(
-    State(engine): State<Engine>,
-    Path((store_id, memory_id)): OfMemory,
-    form: Form,
-) -> PageResult {
+pub(super) async fn delete(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let expected = form.fields.hash("sha256")?;
     let principal = &form.caller.principal;
-    engine.memories.delete(principal, store_id.0, memory_id.0, Some(expected)).await?;
+    form.caller.engine.memories.delete(principal, store_id.0, memory_id.0, Some(expected)).await?;
     let history = format!("/console/stores/{}/memories/{}/history", store_id.0, memory_id.0);
     done(&history, Done::MemoryDeleted)
 }

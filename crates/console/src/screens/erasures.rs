@@ -1,18 +1,18 @@
 //! Erasures: selected, previewed, confirmed, with a receipt.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use keepsake_core::id::StoreKind;
 use keepsake_core::{Timestamp, words};
-use keepsake_engine::{Engine, ErasureRequest, MemoryQuery, PageRequest, ShownItem, StoreQuery, View};
-use keepsake_index::{Erasure, ErasureState};
+use keepsake_engine::{ErasureRequest, MemoryQuery, PageRequest, ShownItem, View};
+use keepsake_index::{Erasure, ErasureState, StoreFilter};
 use serde_json::{Map, Value};
 
 use super::stores::stores_to_choose;
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page};
-use crate::request::{Caller, Fields, Form, OfErasure, Pager, Query};
-use crate::text::markup::{Markup, id, id_link, path, time};
+use crate::request::{Caller, Fields, Form, OfErasure, Pager};
+use crate::text::markup::{Markup, id, path, store_link, time};
 
 const PER_PAGE: u64 = 50;
 /// Stores that the preview of a selection by metadata reads.
@@ -41,10 +41,7 @@ impl Row {
                 "store_metadata" => "stores by metadata".to_owned(),
                 other => other.to_owned(),
             },
-            store: erasure.store_id.map_or_else(Markup::default, |store_id| {
-                let full = store_id.to_string();
-                id_link(&full, &format!("/console/stores/{full}"))
-            }),
+            store: erasure.store_id.map_or_else(Markup::default, store_link),
             state: erasure.state.name(),
             created: time(erasure.created_at, now),
             ended: erasure.ended_at.map(|at| time(at, now)),
@@ -64,14 +61,14 @@ struct ErasuresPage {
 }
 
 /// `GET /console/erasures`
-pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
-    let found = engine.erasures.list(&caller.principal, &fields.page(PER_PAGE)).await?;
-    let stores = stores_to_choose(&engine, &caller, true).await?;
-    let now = engine.now();
+pub(super) async fn list(caller: Caller) -> PageResult {
+    let found = caller.engine.erasures.list(&caller.principal, &caller.query.page(PER_PAGE)).await?;
+    let stores = stores_to_choose(&caller, true).await?;
+    let now = caller.engine.now();
     page(&ErasuresPage {
         frame: caller.frame("Erase", Tab::Erase),
         rows: found.items.iter().map(|erasure| Row::of(erasure, now)).collect(),
-        pager: fields.pager(found.next),
+        pager: caller.query.pager(found.next),
         stores: stores.into_iter().map(|store| (store.store_id.to_string(), store.name)).collect(),
         may_use_metadata: !caller.principal.is_bound_to_stores(),
     })
@@ -107,46 +104,33 @@ struct Selection {
 struct PreviewPage {
     frame: Frame,
     selection: Selection,
-    store: String,
-    prefix: String,
-    metadata_name: String,
-    metadata_value: String,
+    query: Fields,
     once: String,
 }
 
 /// `GET /console/erasures/preview`
-pub(super) async fn preview(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Query(fields): Query,
-) -> PageResult {
-    let selection = selection_of(&engine, &caller, &request_of(&fields)?).await?;
+pub(super) async fn preview(caller: Caller) -> PageResult {
+    let selection = selection_of(&caller, &request_of(&caller.query)?).await?;
     page(&PreviewPage {
         frame: caller.frame("Confirm the erasure", Tab::Erase),
         selection,
-        store: fields.text("store").to_owned(),
-        prefix: fields.text("prefix").to_owned(),
-        metadata_name: fields.text("metadata_name").to_owned(),
-        metadata_value: fields.text("metadata_value").to_owned(),
-        once: engine.new_uuid().to_string(),
+        once: caller.engine.new_uuid().to_string(),
+        query: caller.query,
     })
 }
 
-async fn selection_of(
-    engine: &Engine,
-    caller: &Caller,
-    request: &ErasureRequest,
-) -> Result<Selection, Refusal> {
+async fn selection_of(caller: &Caller, request: &ErasureRequest) -> Result<Selection, Refusal> {
     match (&request.store_id, &request.path_prefix, &request.store_metadata) {
-        (_, _, Some(pairs)) => stores_with(engine, caller, pairs).await,
+        (_, _, Some(pairs)) => stores_with(caller, pairs).await,
         (Some(store_id), Some(prefix), _) => {
-            let store = engine.stores.get(&caller.principal, *store_id).await?;
+            let store = caller.engine.stores.get(&caller.principal, *store_id).await?;
             let query = MemoryQuery {
                 path_prefix: Some(prefix.clone()),
                 page: PageRequest { limit: Some(100), page: None },
                 ..MemoryQuery::default()
             };
-            let found = engine.memories.list(&caller.principal, *store_id, &query, View::Basic).await?;
+            let found =
+                caller.engine.memories.list(&caller.principal, *store_id, &query, View::Basic).await?;
             let paths = found.items.iter().filter_map(|item| match item {
                 ShownItem::Memory(shown) => Some(path(shown.memory.head.path.as_str())),
                 ShownItem::Prefix(_) => None,
@@ -165,7 +149,7 @@ async fn selection_of(
             })
         }
         (Some(store_id), None, None) => {
-            let report = engine.usage.of_store(&caller.principal, *store_id, Some(1)).await?;
+            let report = caller.engine.usage.of_store(&caller.principal, *store_id, Some(1)).await?;
             Ok(Selection {
                 what: format!("the store {} with everything in it", report.store.name),
                 counts: vec![
@@ -173,7 +157,7 @@ async fn selection_of(
                     format!(
                         "{} in {}",
                         words::bytes(report.version_bytes),
-                        words::counted(report.versions, "version")
+                        words::counted(report.version_count, "version")
                     ),
                 ],
                 word: report.store.name,
@@ -186,19 +170,12 @@ async fn selection_of(
 }
 
 /// Stores whose metadata has all pairs.
-async fn stores_with(
-    engine: &Engine,
-    caller: &Caller,
-    pairs: &Map<String, Value>,
-) -> Result<Selection, Refusal> {
-    let mut query = StoreQuery {
-        include_archived: true,
-        page: PageRequest { limit: Some(100), page: None },
-        ..StoreQuery::default()
-    };
+async fn stores_with(caller: &Caller, pairs: &Map<String, Value>) -> Result<Selection, Refusal> {
+    let filter = StoreFilter { include_archived: true, ..StoreFilter::default() };
+    let mut asked = PageRequest { limit: Some(100), page: None };
     let (mut names, mut memories, mut seen) = (Vec::new(), 0, 0);
     loop {
-        let found = engine.stores.list(&caller.principal, &query).await?;
+        let found = caller.engine.stores.list(&caller.principal, &filter, &asked).await?;
         seen += found.items.len();
         for store in found.items {
             if pairs.iter().all(|(name, value)| store.metadata.get(name) == Some(value)) {
@@ -206,8 +183,8 @@ async fn stores_with(
                 names.push(store.name);
             }
         }
-        query.page.page = found.next;
-        if query.page.page.is_none() || seen >= MAX_PREVIEWED_STORES {
+        asked.page = found.next;
+        if asked.page.is_none() || seen >= MAX_PREVIEWED_STORES {
             break;
         }
     }
@@ -223,15 +200,15 @@ async fn stores_with(
 }
 
 /// `POST /console/erasures`
-pub(super) async fn create(State(engine): State<Engine>, form: Form) -> PageResult {
+pub(super) async fn create(form: Form) -> PageResult {
     let request = request_of(&form.fields)?;
-    let selection = selection_of(&engine, &form.caller, &request).await?;
+    let selection = selection_of(&form.caller, &request).await?;
     if form.fields.text("confirm").trim() != selection.word.trim() {
         let rule = format!("`confirm` must be {}, exactly: nothing was erased", selection.word);
         return Err(Refusal::Invalid(rule));
     }
-    let call = form.call(&engine)?;
-    let erasure = engine.erasures.create(&form.caller.principal, request, call).await?;
+    let call = form.call()?;
+    let erasure = form.caller.engine.erasures.create(&form.caller.principal, request, call).await?;
     done(&format!("/console/erasures/{}", erasure.erasure_id), Done::ErasureBegun)
 }
 
@@ -250,13 +227,9 @@ struct ErasurePage {
 }
 
 /// `GET /console/erasures/{id}`
-pub(super) async fn show(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path(erasure_id): OfErasure,
-) -> PageResult {
-    let erasure = engine.erasures.get(&caller.principal, erasure_id.0).await?;
-    let (now, receipt) = (engine.now(), &erasure.receipt);
+pub(super) async fn show(caller: Caller, Path(erasure_id): OfErasure) -> PageResult {
+    let erasure = caller.engine.erasures.get(&caller.principal, erasure_id.0).await?;
+    let (now, receipt) = (caller.engine.now(), &erasure.receipt);
     let counts = [
         ("Stores", receipt.memory_stores),
         ("Memories", receipt.memories),
@@ -267,7 +240,7 @@ pub(super) async fn show(
         ("Events of sessions", receipt.session_events),
         ("Idempotency records", receipt.idempotency_records),
         ("Blobs", receipt.blobs),
-        ("Blobs with every object version", receipt.versions_deleted),
+        ("Blobs with every object version", receipt.object_versions.deleted),
     ];
     let mut counts: Vec<_> = counts.map(|(name, number)| (name, words::count(number))).to_vec();
     counts.insert(3, ("Content", words::bytes(receipt.bytes)));
@@ -283,7 +256,7 @@ pub(super) async fn show(
         stores: receipt.memory_store_ids.iter().take(50).map(|store_id| id(&store_id.to_string())).collect(),
         failed_attempts: erasure.failed_attempts,
         is_done: erasure.state == ErasureState::Done,
-        versions_kept: receipt.versions_kept,
+        versions_kept: receipt.object_versions.kept,
         error: erasure.error,
     })
 }

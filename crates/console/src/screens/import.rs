@@ -25,7 +25,7 @@ use keepsake_core::id::StoreKind;
 use keepsake_core::{ContentHash, StoreId};
 use keepsake_engine::{
     BatchStatus, Engine, EngineError, ExpiresAt, FairSlot, Held, MemoryBatch, MemoryOperation, MemoryQuery,
-    OnTaken, PageRequest, Principal, ShownItem, StoreDraft, View,
+    PageRequest, Precondition, Principal, ShownItem, StoreDraft, View,
 };
 use keepsake_index::{Scope, Store};
 use tokio::sync::mpsc;
@@ -105,7 +105,7 @@ pub(super) async fn import(
     let principal = &form.caller.principal;
     let store = match target {
         Target::There(store) => *store,
-        Target::New(draft) => engine.stores.create(principal, draft, form.call(&engine)?).await?,
+        Target::New(draft) => engine.stores.create(principal, draft, form.call()?).await?,
     };
     let destination = destination_of(&engine, principal, store.store_id, &upload.held).await?;
     let mut report = found.report;
@@ -386,17 +386,15 @@ fn stopped(done: usize, total: usize, why: &str) -> String {
 }
 
 fn operation((step, content): &(Step, String)) -> MemoryOperation {
-    let expected = step.replaces.as_ref().and_then(|existing| existing.sha256.parse().ok());
-    MemoryOperation::Put {
-        path: step.item.path.as_str().to_owned(),
-        content: content.clone(),
-        pinned: step.item.is_pinned.then_some(true),
-        expires_at: step.item.expires_at.map(ExpiresAt::Time),
-        on_taken: match step.replaces {
-            Some(_) => OnTaken::Replace,
-            None => OnTaken::Refuse,
-        },
-        expected,
+    let (path, content) = (step.item.path.as_str().to_owned(), content.clone());
+    let (pinned, expires_at) =
+        (step.item.is_pinned.then_some(true), step.item.expires_at.map(ExpiresAt::Time));
+    match &step.replaces {
+        Some(existing) => {
+            let expected = existing.sha256.parse().ok().map(Precondition::ContentSha256);
+            MemoryOperation::Upsert { path, content, pinned, expires_at, precondition: expected }
+        }
+        None => MemoryOperation::Create { path, content, pinned, expires_at, precondition: None },
     }
 }
 

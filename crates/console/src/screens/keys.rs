@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::{HeaderMap, header};
 use keepsake_core::{Actor, StoreId, Timestamp};
-use keepsake_engine::{Engine, KeyDraft};
-use keepsake_index::{IssuedKey, Scope};
+use keepsake_engine::KeyDraft;
+use keepsake_index::{ApiKey, Scope};
 
 use super::stores::{days, stores_to_choose};
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page};
-use crate::request::{Caller, Form, OfKey, Pager, Query};
+use crate::request::{Caller, Form, OfKey, Pager};
 use crate::sign_in::ConsoleOptions;
-use crate::text::markup::{Markup, copy_button, id, id_link, time, time_or};
+use crate::text::markup::{Markup, copy_button, id, store_link, time, time_or};
 
 const PER_PAGE: u64 = 100;
 
@@ -45,25 +45,21 @@ struct Key {
 }
 
 impl Key {
-    fn of(issued: &IssuedKey, caller: &Caller, now: Timestamp) -> Self {
-        let (key, full) = (&issued.key, issued.key.api_key_id.to_string());
-        let store = |store_id: &StoreId| {
-            let full = store_id.to_string();
-            id_link(&full, &format!("/console/stores/{full}"))
-        };
+    fn of(key: &ApiKey, caller: &Caller, now: Timestamp) -> Self {
+        let full = key.api_key_id.to_string();
         let is_over = key.expires_at.is_some_and(|at| at <= now);
         Self {
             href: format!("/console/keys/{full}"),
             id: id(&full),
             name: key.name.clone(),
             scopes: key.scopes.iter().map(|scope| scope.name()).collect(),
-            stores: key.store_ids.as_ref().map(|ids| ids.iter().take(20).map(store).collect()),
+            stores: key.store_ids.as_ref().map(|ids| ids.iter().copied().take(20).map(store_link).collect()),
             created: time(key.created_at, now),
-            used: time_or(issued.last_used_at, now, "never"),
+            used: time_or(key.last_used_at, now, "never"),
             expires: time_or(key.expires_at, now, "never"),
-            revoked: issued.revoked_at.map(|at| time(at, now)),
-            is_active: issued.revoked_at.is_none() && !is_over,
-            is_own: caller.principal.actor == Actor::ApiKey(key.api_key_id),
+            revoked: key.revoked_at.map(|at| time(at, now)),
+            is_active: key.revoked_at.is_none() && !is_over,
+            is_own: caller.principal.actor() == Some(&Actor::ApiKey(key.api_key_id)),
         }
     }
 }
@@ -88,14 +84,11 @@ struct KeysPage {
 }
 
 /// `GET /console/keys`
-pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
-    let found = engine.keys.list(&caller.principal, &fields.page(PER_PAGE)).await?;
-    let stores = if caller.may(Scope::MemoryRead) {
-        stores_to_choose(&engine, &caller, false).await?
-    } else {
-        Vec::new()
-    };
-    let now = engine.now();
+pub(super) async fn list(caller: Caller) -> PageResult {
+    let found = caller.engine.keys.list(&caller.principal, &caller.query.page(PER_PAGE)).await?;
+    let stores =
+        if caller.may(Scope::MemoryRead) { stores_to_choose(&caller, false).await? } else { Vec::new() };
+    let now = caller.engine.now();
     let given = Scope::ALL.into_iter().filter(|scope| caller.may(*scope));
     let choices = given.map(|scope| Choice {
         name: scope.name(),
@@ -105,11 +98,11 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
     page(&KeysPage {
         frame: caller.frame("API keys", Tab::Keys),
         rows: found.items.iter().map(|issued| Key::of(issued, &caller, now)).collect(),
-        pager: fields.pager(found.next),
+        pager: caller.query.pager(found.next),
         scopes: choices.collect(),
         stores: stores.into_iter().map(|store| (store.store_id.to_string(), store.name)).collect(),
         must_choose_stores: caller.principal.is_bound_to_stores(),
-        once: engine.new_uuid().to_string(),
+        once: caller.engine.new_uuid().to_string(),
     })
 }
 
@@ -126,7 +119,6 @@ struct KeyMadePage {
 
 /// `POST /console/keys`
 pub(super) async fn create(
-    State(engine): State<Engine>,
     Extension(options): Extension<ConsoleOptions>,
     headers: HeaderMap,
     form: Form,
@@ -139,7 +131,7 @@ pub(super) async fn create(
         text.parse::<StoreId>().map_err(rule)
     });
     let store_ids: Vec<_> = store_ids.collect::<Result<_, _>>()?;
-    let now = engine.now();
+    let now = form.caller.engine.now();
     let expires = days(fields.number("expires_days")?)?.filter(|secs| *secs > 0);
     let draft = KeyDraft {
         name: fields.text("name").trim().to_owned(),
@@ -147,12 +139,12 @@ pub(super) async fn create(
         store_ids: Some(store_ids.clone()).filter(|ids| !ids.is_empty()),
         expires_at: expires.map(|secs| now.plus(Duration::from_secs(secs))),
     };
-    let call = form.call(&engine)?;
-    let made = engine.keys.create(&form.caller.principal, draft, call).await?;
+    let call = form.call()?;
+    let made = form.caller.engine.keys.create(&form.caller.principal, draft, call).await?;
     let secret = made.secret.map(|secret| secret.expose().to_owned());
     page(&KeyMadePage {
         frame: form.caller.frame("A new API key", Tab::Keys),
-        key: Key::of(&made.issued, &form.caller, now),
+        key: Key::of(&made.key, &form.caller, now),
         secret: secret.map(|secret| {
             let button = copy_button(&secret);
             (secret, button)
@@ -180,22 +172,18 @@ struct KeyPage {
 }
 
 /// `GET /console/keys/{id}`
-pub(super) async fn show(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path(api_key_id): OfKey,
-) -> PageResult {
-    let issued = engine.keys.get(&caller.principal, api_key_id.0).await?;
-    let audit = format!("/console/audit?actor={}", issued.key.api_key_id);
+pub(super) async fn show(caller: Caller, Path(api_key_id): OfKey) -> PageResult {
+    let key = caller.engine.keys.get(&caller.principal, api_key_id.0).await?;
+    let audit = format!("/console/audit?actor={}", key.api_key_id);
     page(&KeyPage {
-        frame: caller.frame(format!("API key {}", issued.key.name), Tab::Keys),
-        key: Key::of(&issued, &caller, engine.now()),
+        frame: caller.frame(format!("API key {}", key.name), Tab::Keys),
+        key: Key::of(&key, &caller, caller.engine.now()),
         audit_href: caller.may(Scope::TenantAdmin).then_some(audit),
     })
 }
 
 /// `POST /console/keys/{id}/revoke`
-pub(super) async fn revoke(State(engine): State<Engine>, Path(api_key_id): OfKey, form: Form) -> PageResult {
-    let revoked = engine.keys.revoke(&form.caller.principal, api_key_id.0).await?;
-    done(&format!("/console/keys/{}", revoked.key.api_key_id), Done::KeyRevoked)
+pub(super) async fn revoke(Path(api_key_id): OfKey, form: Form) -> PageResult {
+    let revoked = form.caller.engine.keys.revoke(&form.caller.principal, api_key_id.0).await?;
+    done(&format!("/console/keys/{}", revoked.api_key_id), Done::KeyRevoked)
 }

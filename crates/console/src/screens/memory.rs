@@ -1,18 +1,18 @@
 //! A memory: its text, its author and its use.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::response::Response;
 use keepsake_core::tool::{ToolPath, tool_display};
 use keepsake_core::{MemoryId, MemoryPath, StoreId, Timestamp, words};
-use keepsake_engine::{Engine, ShownMemory, ShownVersion, View};
+use keepsake_engine::{ShownMemory, ShownVersion, View};
 use keepsake_index::Store;
 
 use super::tree::{Crumb, StoreHead, crumbs, visible};
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, Refusal, download, page};
 use crate::people::People;
-use crate::request::{Caller, OfMemory, Query};
+use crate::request::{Caller, OfMemory};
 use crate::text::lines::Lines;
 use crate::text::markdown;
 use crate::text::markup::{Markup, copy_button, id, is_deceptive, path, time, time_or};
@@ -25,28 +25,26 @@ pub(super) struct Found {
 
 impl Found {
     pub(super) async fn read(
-        engine: &Engine,
         caller: &Caller,
         store_id: StoreId,
         memory_id: MemoryId,
     ) -> Result<Self, Refusal> {
-        let found = Self::inspect(engine, caller, store_id, memory_id).await?;
+        let found = Self::inspect(caller, store_id, memory_id).await?;
         found.version.content_error().map_or(Ok(found), |error| Err(error.into()))
     }
 
     /// Reads a memory, even if its content is lost. The content is read as the content of its
     /// version, so that showing it does not count as a use.
     pub(super) async fn inspect(
-        engine: &Engine,
         caller: &Caller,
         store_id: StoreId,
         memory_id: MemoryId,
     ) -> Result<Self, Refusal> {
         let principal = &caller.principal;
-        let store = engine.stores.get(principal, store_id).await?;
-        let shown = engine.memories.get(principal, store_id, memory_id, View::Basic).await?;
+        let store = caller.engine.stores.get(principal, store_id).await?;
+        let shown = caller.engine.memories.get(principal, store_id, memory_id, View::Basic).await?;
         let version_id = shown.memory.head.version_id;
-        let version = engine.versions.inspect(principal, store_id, version_id).await?;
+        let version = caller.engine.versions.inspect(principal, store_id, version_id).await?;
         Ok(Self { store, shown, version })
     }
 
@@ -114,26 +112,21 @@ impl Doubled {
 }
 
 /// `GET /console/stores/{id}/memories/{id}`
-pub(super) async fn show(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path((store_id, memory_id)): OfMemory,
-    Query(fields): Query,
-) -> PageResult {
-    let found = Found::inspect(&engine, &caller, store_id.0, memory_id.0).await?;
-    let people = People::look_up(&engine, &caller).await;
-    let (memory, content, now) = (&found.shown.memory, found.content(), engine.now());
+pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
+    let found = Found::inspect(&caller, store_id.0, memory_id.0).await?;
+    let people = People::look_up(&caller).await;
+    let (memory, content, now) = (&found.shown.memory, found.content(), caller.engine.now());
     let is_plain = !is_markdown(found.path());
-    let wants_raw = fields.is_on("raw") || fields.is_on("line");
+    let wants_raw = caller.query.is_on("raw") || caller.query.is_on("line");
     let text = found.version.content.clone().unwrap_or_default();
     let rendered = if wants_raw || is_plain {
         None
     } else {
         let render = move || markdown::render(&text);
-        engine.computations.run(caller.principal.tenant_id, render).await?
+        caller.engine.computations.run(caller.principal.tenant_id, render).await?
     };
     let is_raw = rendered.is_none();
-    let first = usize::try_from(fields.number("line")?.unwrap_or(1)).unwrap_or(1);
+    let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
     let store = StoreHead::of(&found.store);
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     page(&MemoryPage {
@@ -182,12 +175,8 @@ fn is_markdown(path: &str) -> bool {
 }
 
 /// `GET /console/stores/{id}/memories/{id}/file`: the content, to be saved
-pub(super) async fn file(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path((store_id, memory_id)): OfMemory,
-) -> Result<Response, Refusal> {
-    let found = Found::read(&engine, &caller, store_id.0, memory_id.0).await?;
+pub(super) async fn file(caller: Caller, Path((store_id, memory_id)): OfMemory) -> Result<Response, Refusal> {
+    let found = Found::read(&caller, store_id.0, memory_id.0).await?;
     let name = found.path().rsplit('/').next().unwrap_or("memory");
     Ok(download(name, "text/plain; charset=utf-8", found.content().to_owned()))
 }

@@ -1,17 +1,16 @@
 //! Search over the stores that the credential may read.
 
 use askama::Template;
-use axum::extract::State;
 use keepsake_core::id::StoreKind;
 use keepsake_core::{Timestamp, words};
-use keepsake_engine::{Engine, EngineError, PageRequest, SearchHit, SearchQuery, VersionQuery, View};
+use keepsake_engine::{EngineError, PageRequest, SearchHit, SearchQuery, VersionQuery, View};
 use keepsake_index::Store;
 
 use super::stores::stores_to_choose;
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, Refusal, page};
 use crate::people::{People, actor_text};
-use crate::request::{Caller, Fields, Pager, Query};
+use crate::request::{Caller, Fields, Pager};
 use crate::text::markup::{Markup, path, snippet, time};
 
 const PER_PAGE: u64 = 20;
@@ -33,12 +32,8 @@ struct Hit {
 #[template(path = "search.html")]
 struct SearchPage {
     frame: Frame,
-    query: String,
+    query: Fields,
     stores: Vec<(String, String, bool)>,
-    prefix: String,
-    author: String,
-    from: String,
-    to: String,
     hits: Vec<Hit>,
     pager: Pager,
     is_asked: bool,
@@ -84,46 +79,34 @@ enum Searched {
 }
 
 /// `GET /console/search`
-pub(super) async fn show(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
-    let stores = stores_to_choose(&engine, &caller, true).await?;
-    let asked = fields.filled("q").is_some();
-    let searched = if asked {
-        search(&engine, &caller, &fields, &stores).await?
-    } else {
-        Searched::Hits(Vec::new(), None)
-    };
+pub(super) async fn show(caller: Caller) -> PageResult {
+    let stores = stores_to_choose(&caller, true).await?;
+    let asked = caller.query.filled("q").is_some();
+    let searched =
+        if asked { search(&caller, &caller.query, &stores).await? } else { Searched::Hits(Vec::new(), None) };
     let (hits, next, problem) = match searched {
         Searched::Hits(hits, next) => (hits, next, None),
         Searched::Problem(problem) => (Vec::new(), None, Some(problem)),
     };
-    let chosen = fields.text("store");
+    let chosen = caller.query.text("store");
     page(&SearchPage {
         frame: caller.frame("Search", Tab::Search),
-        query: fields.text("q").to_owned(),
         stores: stores
             .iter()
             .map(|store| {
                 (store.store_id.to_string(), store.name.clone(), store.store_id.to_string() == chosen)
             })
             .collect(),
-        prefix: fields.text("prefix").to_owned(),
-        author: fields.text("author").to_owned(),
-        from: fields.text("from").to_owned(),
-        to: fields.text("to").to_owned(),
         count: words::counted(hits.len() as u64, "hit"),
         hits,
-        pager: fields.pager(next),
+        pager: caller.query.pager(next),
         is_asked: asked,
         problem,
+        query: caller.query,
     })
 }
 
-async fn search(
-    engine: &Engine,
-    caller: &Caller,
-    fields: &Fields,
-    stores: &[Store],
-) -> Result<Searched, Refusal> {
+async fn search(caller: &Caller, fields: &Fields, stores: &[Store]) -> Result<Searched, Refusal> {
     let filter = Filter::of(fields)?;
     let chosen: Vec<_> = fields.id::<StoreKind>("store")?.into_iter().collect();
     let mut query = SearchQuery {
@@ -131,16 +114,16 @@ async fn search(
         path_prefix: fields.filled("prefix").map(str::to_owned),
         page: fields.page(PER_PAGE),
     };
-    let people = People::look_up(engine, caller).await;
-    let (mut hits, now) = (Vec::new(), engine.now());
+    let people = People::look_up(caller).await;
+    let (mut hits, now) = (Vec::new(), caller.engine.now());
     for _ in 0..MAX_PAGES {
-        let found = match engine.search.find_everywhere(&caller.principal, &chosen, &query).await {
+        let found = match caller.engine.search.find_everywhere(&caller.principal, &chosen, &query).await {
             Ok(found) => found,
             Err(error @ EngineError::Invalid { .. }) => return Ok(Searched::Problem(error.to_string())),
             Err(error) => return Err(error.into()),
         };
         for hit in found.items.into_iter().filter(|hit| filter.has_time(hit)) {
-            let by = match author_of(engine, caller, &filter, &people, &hit).await? {
+            let by = match author_of(caller, &filter, &people, &hit).await? {
                 Author::NotAsked => None,
                 Author::Wanted(by) => Some(by),
                 Author::Other => continue,
@@ -157,7 +140,6 @@ async fn search(
 
 /// Looks up the author of a hit only if the filter has an author.
 async fn author_of(
-    engine: &Engine,
     caller: &Caller,
     filter: &Filter,
     people: &People,
@@ -171,7 +153,7 @@ async fn author_of(
         page: PageRequest { limit: Some(1), page: None },
         ..VersionQuery::default()
     };
-    let found = engine.versions.list(&caller.principal, hit.store_id, &query, View::Basic).await?;
+    let found = caller.engine.versions.list(&caller.principal, hit.store_id, &query, View::Basic).await?;
     let Some(newest) = found.items.first() else {
         return Ok(Author::Other);
     };

@@ -1,16 +1,16 @@
 //! Sessions: the stores that an agent has, and its reads and writes.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use keepsake_core::id::StoreKind;
 use keepsake_core::{EventId, Timestamp};
-use keepsake_engine::{Engine, EventQuery, SessionQuery};
-use keepsake_index::{Access, Attachment, Scope, Session, SessionEvent};
+use keepsake_index::{Access, Attachment, EventFilter, Scope, Session, SessionEvent, SessionFilter};
 use serde_json::Value;
 
+use super::stores::pairs;
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, done, page, rendered};
-use crate::request::{Caller, Form, OfSession, Pager, Query};
+use crate::request::{Caller, Form, OfSession, Pager};
 use crate::text::markup::{Markup, encoded, id, path, time, time_or};
 
 const PER_PAGE: u64 = 50;
@@ -87,22 +87,22 @@ struct SessionsPage {
 }
 
 /// `GET /console/sessions`
-pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
-    let query = SessionQuery {
-        store_id: fields.id::<StoreKind>("store")?,
+pub(super) async fn list(caller: Caller) -> PageResult {
+    let filter = SessionFilter {
+        store_id: caller.query.id::<StoreKind>("store")?,
         live: true,
-        archived: fields.is_on("ended"),
-        page: fields.page(PER_PAGE),
-        ..SessionQuery::default()
+        archived: caller.query.is_on("ended"),
+        ..SessionFilter::default()
     };
-    let found = engine.sessions.list(&caller.principal, &query).await?;
-    let now = engine.now();
+    let asked = caller.query.page(PER_PAGE);
+    let found = caller.engine.sessions.list(&caller.principal, &filter, &asked).await?;
+    let now = caller.engine.now();
     page(&SessionsPage {
         frame: caller.frame("Sessions", Tab::Sessions),
         rows: found.items.iter().map(|session| Row::of(session, now)).collect(),
-        pager: fields.pager(found.next),
-        has_ended: query.archived,
-        store: fields.text("store").to_owned(),
+        pager: caller.query.pager(found.next),
+        has_ended: filter.archived,
+        store: caller.query.text("store").to_owned(),
     })
 }
 
@@ -132,7 +132,7 @@ const WRITES: [&str; 9] = [
     "memory_append",
     "memory_delete",
 ];
-/// Input fields that hold the path of a call.
+/// Input caller.query that hold the path of a call.
 const PATHS: [&str; 3] = ["path", "old_path", "path_prefix"];
 
 impl Call {
@@ -208,24 +208,17 @@ struct SessionPage {
 }
 
 /// `GET /console/sessions/{id}`
-pub(super) async fn show(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path(session_id): OfSession,
-    Query(fields): Query,
-) -> PageResult {
+pub(super) async fn show(caller: Caller, Path(session_id): OfSession) -> PageResult {
     let principal = &caller.principal;
-    let session = engine.sessions.get(principal, session_id.0).await?;
-    let query = EventQuery {
-        newest_first: fields.text("order") == "newest",
-        page: fields.page(EVENTS_PER_PAGE),
-        ..EventQuery::default()
-    };
-    let found = engine.events.list(principal, session_id.0, &query).await?;
-    let now = engine.now();
+    let session = caller.engine.sessions.get(principal, session_id.0).await?;
+    let newest_first = caller.query.text("order") == "newest";
+    let filter = EventFilter { newest_first, ..EventFilter::default() };
+    let asked = caller.query.page(EVENTS_PER_PAGE);
+    let found = caller.engine.events.list(principal, session_id.0, &filter, &asked).await?;
+    let now = caller.engine.now();
     let calls: Vec<_> = found.items.iter().map(|event| Call::of(event, now)).collect();
     let writes = calls.iter().filter(|call| call.is_write).count();
-    let (pager, newest_first) = (fields.pager(found.next), query.newest_first);
+    let pager = caller.query.pager(found.next);
     let is_at_end = if newest_first { pager.is_first() } else { pager.next.is_none() };
     let newest = if newest_first { calls.first() } else { calls.last() };
     let live = (is_at_end && session.archived_at.is_none()).then(|| Live {
@@ -237,11 +230,7 @@ pub(super) async fn show(
         frame: caller.frame(title_of(&session), Tab::Sessions),
         row: Row::of(&session, now),
         base: format!("/console/sessions/{}", session.session_id),
-        metadata: session
-            .metadata
-            .iter()
-            .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
-            .collect(),
+        metadata: pairs(&session.metadata),
         environment: session.environment_id.clone(),
         reads: calls.len() - writes,
         writes,
@@ -256,8 +245,8 @@ pub(super) async fn show(
 }
 
 /// `POST /console/sessions/{id}/end`
-pub(super) async fn end(State(engine): State<Engine>, Path(session_id): OfSession, form: Form) -> PageResult {
-    engine.sessions.archive(&form.caller.principal, session_id.0).await?;
+pub(super) async fn end(Path(session_id): OfSession, form: Form) -> PageResult {
+    form.caller.engine.sessions.archive(&form.caller.principal, session_id.0).await?;
     done(&format!("/console/sessions/{}", session_id.0), Done::SessionEnded)
 }
 

@@ -1,12 +1,12 @@
 //! The settings of a store, its archiving and its deletion.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use keepsake_core::words;
-use keepsake_engine::{Engine, StoreEdit};
+use keepsake_engine::StoreEdit;
 use keepsake_index::Scope;
 
-use super::stores::days;
+use super::stores::{days, pairs};
 use super::tree::StoreHead;
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page};
@@ -32,13 +32,9 @@ struct SettingsPage {
 }
 
 /// `GET /console/stores/{id}/settings`
-pub(super) async fn show(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path(store_id): InStore,
-) -> PageResult {
-    let store = engine.stores.get(&caller.principal, store_id.0).await?;
-    let now = engine.now();
+pub(super) async fn show(caller: Caller, Path(store_id): InStore) -> PageResult {
+    let store = caller.engine.stores.get(&caller.principal, store_id.0).await?;
+    let now = caller.engine.now();
     page(&SettingsPage {
         frame: caller.frame(format!("Settings of {}", store.name), Tab::Stores),
         store: StoreHead::of(&store),
@@ -48,11 +44,7 @@ pub(super) async fn show(
         size: words::bytes(store.live_bytes),
         created: time(store.created_at, now),
         changed: time_or(store.last_version_at, now, "never"),
-        metadata: store
-            .metadata
-            .iter()
-            .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
-            .collect(),
+        metadata: pairs(&store.metadata),
         may_rename: caller.may(Scope::MemoryWrite) && store.archived_at.is_none(),
         may_administer: caller.may(Scope::StoresAdmin),
         description: store.description,
@@ -70,10 +62,10 @@ fn shown_days(period_secs: Option<u64>) -> String {
 }
 
 /// `POST /console/stores/{id}/settings`
-pub(super) async fn save(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
+pub(super) async fn save(Path(store_id): InStore, form: Form) -> PageResult {
     let fields = &form.fields;
     let may_administer = form.caller.may(Scope::StoresAdmin);
-    let store = engine.stores.get(&form.caller.principal, store_id.0).await?;
+    let store = form.caller.engine.stores.get(&form.caller.principal, store_id.0).await?;
     let description = line_ends::kept(&store.description, &line_ends::typed(fields.text("description")));
     let is_same = description == store.description;
     let edit = StoreEdit {
@@ -89,24 +81,24 @@ pub(super) async fn save(State(engine): State<Engine>, Path(store_id): InStore, 
         },
         ..StoreEdit::default()
     };
-    engine.stores.update(&form.caller.principal, store_id.0, edit, None).await?;
+    form.caller.engine.stores.update(&form.caller.principal, store_id.0, edit, None).await?;
     done(&format!("/console/stores/{}/settings", store_id.0), Done::StoreSaved)
 }
 
 /// `POST /console/stores/{id}/archive`
-pub(super) async fn archive(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
-    engine.stores.archive(&form.caller.principal, store_id.0).await?;
+pub(super) async fn archive(Path(store_id): InStore, form: Form) -> PageResult {
+    form.caller.engine.stores.archive(&form.caller.principal, store_id.0).await?;
     done(&format!("/console/stores/{}/settings", store_id.0), Done::StoreArchived)
 }
 
 /// `POST /console/stores/{id}/delete`
-pub(super) async fn delete(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
+pub(super) async fn delete(Path(store_id): InStore, form: Form) -> PageResult {
     let principal = &form.caller.principal;
-    let store = engine.stores.get(principal, store_id.0).await?;
+    let store = form.caller.engine.stores.get(principal, store_id.0).await?;
     if form.fields.text("confirm").trim() != store.name.trim() {
         let rule = "`confirm` must be the name of the store, exactly: nothing was deleted";
         return Err(Refusal::Invalid(rule.to_owned()));
     }
-    engine.stores.delete(principal, store_id.0).await?;
+    form.caller.engine.stores.delete(principal, store_id.0).await?;
     done("/console/stores", Done::StoreDeleted)
 }

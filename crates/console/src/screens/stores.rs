@@ -1,14 +1,14 @@
 //! Stores: listed, found by name, created.
 
 use askama::Template;
-use axum::extract::State;
 use keepsake_core::{Timestamp, words};
-use keepsake_engine::{Engine, PageRequest, StoreDraft, StoreQuery};
-use keepsake_index::{Scope, Store};
+use keepsake_engine::{PageRequest, StoreDraft};
+use keepsake_index::{Scope, Store, StoreFilter};
+use serde_json::{Map, Value};
 
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page};
-use crate::request::{Caller, Form, Pager, Query};
+use crate::request::{Caller, Form, Pager};
 use crate::text::line_ends;
 use crate::text::markup::{Markup, id, time, time_or};
 
@@ -60,28 +60,19 @@ struct StoresPage {
 }
 
 /// The newest stores of a credential, for a person to choose from.
-pub(super) async fn stores_to_choose(
-    engine: &Engine,
-    caller: &Caller,
-    include_archived: bool,
-) -> Result<Vec<Store>, Refusal> {
-    let query = StoreQuery {
-        include_archived,
-        page: PageRequest { limit: Some(100), page: None },
-        ..StoreQuery::default()
-    };
-    Ok(engine.stores.list(&caller.principal, &query).await?.items)
+pub(super) async fn stores_to_choose(caller: &Caller, include_archived: bool) -> Result<Vec<Store>, Refusal> {
+    let filter = StoreFilter { include_archived, ..StoreFilter::default() };
+    let newest = PageRequest { limit: Some(100), page: None };
+    Ok(caller.engine.stores.list(&caller.principal, &filter, &newest).await?.items)
 }
 
 /// `GET /console/stores`
-pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
-    let name = fields.filled("name").unwrap_or_default().to_owned();
-    let mut query = StoreQuery {
-        include_archived: fields.is_on("archived"),
-        page: fields.page(PER_PAGE),
-        ..StoreQuery::default()
-    };
-    let mut found = engine.stores.list(&caller.principal, &query).await?;
+pub(super) async fn list(caller: Caller) -> PageResult {
+    let name = caller.query.filled("name").unwrap_or_default().to_owned();
+    let filter = StoreFilter { include_archived: caller.query.is_on("archived"), ..StoreFilter::default() };
+    let mut asked = caller.query.page(PER_PAGE);
+    let stores = &caller.engine.stores;
+    let mut found = stores.list(&caller.principal, &filter, &asked).await?;
     let mut calls = 1;
     if !name.is_empty() {
         let wanted = name.to_lowercase();
@@ -91,23 +82,23 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
                 found.next = Some(next);
                 break;
             }
-            query.page.page = Some(next);
-            let more = engine.stores.list(&caller.principal, &query).await?;
+            asked.page = Some(next);
+            let more = stores.list(&caller.principal, &filter, &asked).await?;
             found.items.extend(more.items.into_iter().filter(|store| is_called(store, &wanted)));
             found.next = more.next;
             calls += 1;
         }
     }
-    let now = engine.now();
+    let now = caller.engine.now();
     page(&StoresPage {
         frame: caller.frame("Stores", Tab::Stores),
         rows: found.items.into_iter().map(|store| Row::of(store, now)).collect(),
         is_searched_in_part: !name.is_empty() && found.next.is_some(),
         name,
-        has_archived: query.include_archived,
-        pager: fields.pager(found.next),
+        has_archived: filter.include_archived,
+        pager: caller.query.pager(found.next),
         may_create: may_create_stores(&caller),
-        once: engine.new_uuid().to_string(),
+        once: caller.engine.new_uuid().to_string(),
     })
 }
 
@@ -120,7 +111,7 @@ fn is_called(store: &Store, wanted: &str) -> bool {
 }
 
 /// `POST /console/stores`
-pub(super) async fn create(State(engine): State<Engine>, form: Form) -> PageResult {
+pub(super) async fn create(form: Form) -> PageResult {
     let fields = &form.fields;
     let draft = StoreDraft {
         name: fields.text("name").trim().to_owned(),
@@ -129,9 +120,15 @@ pub(super) async fn create(State(engine): State<Engine>, form: Form) -> PageResu
         expires_unused_after: days(fields.number("expires_days")?)?,
         ..StoreDraft::default()
     };
-    let call = form.call(&engine)?;
-    let store = engine.stores.create(&form.caller.principal, draft, call).await?;
+    let call = form.call()?;
+    let store = form.caller.engine.stores.create(&form.caller.principal, draft, call).await?;
     done(&format!("/console/stores/{}", store.store_id), Done::StoreCreated)
+}
+
+/// Metadata as pages show it.
+pub(super) fn pairs(metadata: &Map<String, Value>) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    metadata.iter().map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
 /// Converts days to seconds.

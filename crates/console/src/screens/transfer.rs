@@ -57,7 +57,7 @@ pub(super) async fn show(
     caller: Caller,
     Query(fields): Query,
 ) -> PageResult {
-    let mut stores = stores_to_choose(&engine, &caller, true).await?;
+    let mut stores = stores_to_choose(&caller, true).await?;
     let chosen = fields.id::<StoreKind>("store")?.or(stores.first().map(|store| store.store_id));
     if let Some(store_id) = chosen
         && !stores.iter().any(|store| store.store_id == store_id)

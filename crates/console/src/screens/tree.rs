@@ -1,14 +1,14 @@
 //! The tree of a store: one directory, a page at a time.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use keepsake_core::{Timestamp, words};
-use keepsake_engine::{Engine, MemoryQuery, ShownItem, ShownMemory, View};
+use keepsake_engine::{MemoryQuery, ShownItem, ShownMemory, View};
 use keepsake_index::Store;
 
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, Refusal, page, see_other};
-use crate::request::{Caller, InStore, Pager, Query};
+use crate::request::{Caller, InStore, Pager};
 use crate::text::markup::{Markup, encoded, id, push_visible, time, time_or};
 
 /// The most that one call of the engine returns.
@@ -117,26 +117,21 @@ struct TreePage {
 }
 
 /// `GET /console/stores/{id}?path=`
-pub(super) async fn show(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path(store_id): InStore,
-    Query(fields): Query,
-) -> PageResult {
+pub(super) async fn show(caller: Caller, Path(store_id): InStore) -> PageResult {
     let (principal, store_id) = (&caller.principal, store_id.0);
-    let directory = fields.filled("path").unwrap_or("/").to_owned();
-    let store = engine.stores.get(principal, store_id).await?;
+    let directory = caller.query.filled("path").unwrap_or("/").to_owned();
+    let store = caller.engine.stores.get(principal, store_id).await?;
     if !directory.ends_with('/') {
-        return file_at(&engine, &caller, &store, directory).await;
+        return file_at(&caller, &store, directory).await;
     }
     let query = MemoryQuery {
         path_prefix: Some(directory.clone()),
         depth: Some(1),
-        page: fields.page(PER_PAGE),
+        page: caller.query.page(PER_PAGE),
         ..MemoryQuery::default()
     };
-    let found = engine.memories.list(principal, store_id, &query, View::Basic).await?;
-    let (head, now) = (StoreHead::of(&store), engine.now());
+    let found = caller.engine.memories.list(principal, store_id, &query, View::Basic).await?;
+    let (head, now) = (StoreHead::of(&store), caller.engine.now());
     let entries = found.items.iter().map(|item| match item {
         ShownItem::Prefix(path) => Entry::directory(&head.base, path.as_str()),
         ShownItem::Memory(shown) => Entry::memory(&head.base, shown, now),
@@ -145,7 +140,7 @@ pub(super) async fn show(
         frame: caller.frame(format!("{directory} in {}", store.name), Tab::Stores),
         entries: entries.collect(),
         crumbs: crumbs(&head.base, &directory),
-        pager: fields.pager(found.next),
+        pager: caller.query.pager(found.next),
         may_write: caller.may_write(store_id) && !head.is_archived,
         new_href: format!("{}/new?path={}", head.base, encoded(&directory)),
         memories: words::count(store.memory_count),
@@ -158,9 +153,9 @@ pub(super) async fn show(
 }
 
 /// Redirects to the memory at a path.
-async fn file_at(engine: &Engine, caller: &Caller, store: &Store, path: String) -> PageResult {
+async fn file_at(caller: &Caller, store: &Store, path: String) -> PageResult {
     let query = MemoryQuery { path: Some(path), ..MemoryQuery::default() };
-    let found = engine.memories.list(&caller.principal, store.store_id, &query, View::Basic).await?;
+    let found = caller.engine.memories.list(&caller.principal, store.store_id, &query, View::Basic).await?;
     match found.items.first() {
         Some(ShownItem::Memory(shown)) => {
             let memory_id = shown.memory.head.memory_id;

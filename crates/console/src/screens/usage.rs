@@ -1,36 +1,36 @@
 //! Usage: quotas, changes over time, and memories that are no longer used.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use keepsake_core::{Timestamp, words};
-use keepsake_engine::{Engine, EngineError, MemoryUse, StoreQuery, TenantUsageReport};
-use keepsake_index::Store;
+use keepsake_engine::{EngineError, MemoryUse, TenantUsageReport};
+use keepsake_index::{Store, StoreFilter};
 
 use super::tree::StoreHead;
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, page};
 use crate::people::People;
-use crate::request::{Caller, InStore, Pager, Query};
+use crate::request::{Caller, InStore, Pager};
 use crate::text::chart::{changes, first_day, percent};
 use crate::text::markup::{Markup, path, time, time_or};
 
 const STORES_PER_PAGE: u64 = 100;
 const MEMORIES_PER_LIST: u64 = 50;
 
-struct Quota {
-    name: &'static str,
-    used: String,
-    limit: String,
+pub(crate) struct Quota {
+    pub(crate) name: &'static str,
+    pub(crate) used: String,
+    pub(crate) limit: String,
     /// `None`: there is no limit.
-    percent: Option<u64>,
+    pub(crate) percent: Option<u64>,
 }
 
 impl Quota {
-    fn counted(name: &'static str, used: u64, limit: u64) -> Self {
+    pub(crate) fn counted(name: &'static str, used: u64, limit: u64) -> Self {
         Self { name, used: words::count(used), limit: words::count(limit), percent: percent(used, limit) }
     }
 
-    fn bytes(name: &'static str, used: u64, limit: u64) -> Self {
+    pub(crate) fn bytes(name: &'static str, used: u64, limit: u64) -> Self {
         Self { used: words::bytes(used), limit: words::bytes(limit), ..Self::counted(name, used, limit) }
     }
 }
@@ -83,21 +83,17 @@ struct UsagePage {
 }
 
 /// `GET /console/usage`
-pub(super) async fn of_tenant(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Query(fields): Query,
-) -> PageResult {
-    let query =
-        StoreQuery { include_archived: true, page: fields.page(STORES_PER_PAGE), ..StoreQuery::default() };
-    let found = engine.stores.list(&caller.principal, &query).await?;
-    let report = match engine.usage.of_tenant(&caller.principal).await {
+pub(super) async fn of_tenant(caller: Caller) -> PageResult {
+    let filter = StoreFilter { include_archived: true, ..StoreFilter::default() };
+    let asked = caller.query.page(STORES_PER_PAGE);
+    let found = caller.engine.stores.list(&caller.principal, &filter, &asked).await?;
+    let report = match caller.engine.usage.of_tenant(&caller.principal).await {
         Ok(report) => Some(report),
         // A credential that is bound to stores sees only the usage of these stores.
         Err(EngineError::PermissionDenied(_)) => None,
         Err(error) => return Err(error.into()),
     };
-    let (now, limits) = (engine.now(), &caller.principal.limits);
+    let (now, limits) = (caller.engine.now(), &caller.principal.limits);
     let usage = report.as_ref().map(|report| report.usage).unwrap_or_default();
     page(&UsagePage {
         frame: caller.frame("Usage", Tab::Usage),
@@ -107,7 +103,7 @@ pub(super) async fn of_tenant(
         versions: words::count(usage.versions),
         version_bytes: words::bytes(usage.version_bytes),
         rows: found.items.iter().map(|store| StoreRow::of(store, &caller, now)).collect(),
-        pager: fields.pager(found.next),
+        pager: caller.query.pager(found.next),
         requests: words::count(limits.requests_per_second),
         burst: words::count(limits.request_burst),
     })
@@ -130,10 +126,10 @@ impl Used {
             href: format!("{base}/memories/{}", memory.memory_id),
             path: path(memory.path.as_str()),
             size: words::bytes(memory.size_bytes),
-            written: time(memory.updated_at, now),
-            written_by: people.show(memory.written_by.as_ref()),
+            written: time(memory.last_written_at, now),
+            written_by: people.show(memory.last_written_by.as_ref()),
             read: time_or(memory.last_accessed_at, now, "never"),
-            read_by: memory.read_by.as_ref().map(|actor| people.show(Some(actor))),
+            read_by: memory.last_accessed_by.as_ref().map(|actor| people.show(Some(actor))),
             expires: time_or(memory.expires_at, now, "never"),
         }
     }
@@ -157,15 +153,11 @@ struct StoreUsagePage {
 }
 
 /// `GET /console/stores/{id}/usage`
-pub(super) async fn of_store(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path(store_id): InStore,
-) -> PageResult {
-    let (principal, now) = (&caller.principal, engine.now());
-    let report = engine.usage.of_store(principal, store_id.0, Some(MEMORIES_PER_LIST)).await?;
-    let days = engine.usage.daily_changes(principal, store_id.0, first_day(now)).await?;
-    let people = People::look_up(&engine, &caller).await;
+pub(super) async fn of_store(caller: Caller, Path(store_id): InStore) -> PageResult {
+    let (principal, now) = (&caller.principal, caller.engine.now());
+    let report = caller.engine.usage.of_store(principal, store_id.0, Some(MEMORIES_PER_LIST)).await?;
+    let days = caller.engine.usage.daily_changes(principal, store_id.0, first_day(now)).await?;
+    let people = People::look_up(&caller).await;
     let (head, limits) = (StoreHead::of(&report.store), &report.limits);
     let uses = |memories: &[MemoryUse]| {
         memories.iter().map(|memory| Used::of(&head.base, memory, &people, now)).collect()
@@ -176,9 +168,9 @@ pub(super) async fn of_store(
             Quota::counted("Memories", report.store.memory_count, limits.memories_per_store),
             Quota::bytes("Size", report.store.live_bytes, limits.bytes_per_store),
         ],
-        versions: words::count(report.versions),
+        versions: words::count(report.version_count),
         version_bytes: words::bytes(report.version_bytes),
-        period: report.expiry.unused_after_secs.map(words::period),
+        period: report.expires_unused_after.map(words::period),
         in_use_until: report.in_use_until.map(|until| time(until, now)),
         chart: changes(&days, now),
         expiring: uses(&report.expiring_next),

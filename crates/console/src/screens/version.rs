@@ -1,33 +1,68 @@
 //! One version: its text, its restoration, its redaction.
 
 use askama::Template;
-use axum::extract::{Path, State};
-use keepsake_core::{MemoryPath, words};
-use keepsake_engine::{Engine, EngineError, Restoration, ShownVersion, View};
+use axum::extract::Path;
+use keepsake_core::{MemoryPath, Timestamp, words};
+use keepsake_engine::{EngineError, Restoration, ShownVersion, View};
 use keepsake_index::{Operation, Scope};
 
 use super::tree::StoreHead;
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::people::People;
-use crate::request::{Caller, Form, OfVersion, Query};
+use crate::request::{Caller, Form, OfVersion};
 use crate::text::lines::Lines;
 use crate::text::markup::{Markup, id, id_link, path, time};
+
+/// A version as pages and lists show it.
+pub(super) struct VersionRow {
+    pub(super) id: String,
+    pub(super) link: Markup,
+    pub(super) href: String,
+    /// Page that compares this version with the version before.
+    pub(super) compare: String,
+    pub(super) memory_href: String,
+    pub(super) operation: &'static str,
+    pub(super) path: Markup,
+    pub(super) by: Markup,
+    pub(super) at: Markup,
+    pub(super) size: String,
+    pub(super) is_redacted: bool,
+    pub(super) has_content: bool,
+    /// Why the content is missing, although it was not removed.
+    pub(super) lost: Option<String>,
+}
+
+impl VersionRow {
+    pub(super) fn of(base: &str, shown: &ShownVersion, people: &People, now: Timestamp) -> Self {
+        let (version, id) = (&shown.version, shown.version.version_id.to_string());
+        let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
+        let href = format!("{base}/versions/{id}");
+        Self {
+            link: id_link(&id, &href),
+            href,
+            compare: format!("{base}/compare?to={id}"),
+            memory_href: format!("{base}/memories/{}", version.memory_id),
+            operation: version.operation.name(),
+            path: version.path.as_ref().map_or_else(redacted, |at| path(at.as_str())),
+            by: people.show(version.created_by.as_ref()),
+            at: time(version.created_at, now),
+            size: version.content.map_or_else(String::new, |content| words::bytes(content.size_bytes)),
+            is_redacted: version.redacted_at.is_some(),
+            has_content: version.content.is_some(),
+            lost: shown.content_error().map(|error| error.to_string()),
+            id,
+        }
+    }
+}
 
 #[derive(Template)]
 #[template(path = "version.html")]
 struct VersionPage {
     frame: Frame,
     store: StoreHead,
-    base: String,
+    version: VersionRow,
     id: Markup,
-    memory_href: String,
-    compare_href: String,
-    path: Markup,
-    operation: &'static str,
-    by: Markup,
-    at: Markup,
-    size: String,
     sha256: Option<String>,
     redacted: Option<(Markup, Markup)>,
     has_content: bool,
@@ -36,42 +71,27 @@ struct VersionPage {
     live_href: Option<String>,
     may_restore: bool,
     may_redact: bool,
-    /// Why the content is missing, although it was not removed.
-    lost: Option<String>,
 }
 
 /// `GET /console/stores/{id}/versions/{id}`
-pub(super) async fn show(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path((store_id, version_id)): OfVersion,
-    Query(fields): Query,
-) -> PageResult {
+pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
     let principal = &caller.principal;
-    let store = engine.stores.get(principal, store_id.0).await?;
-    let shown = engine.versions.inspect(principal, store_id.0, version_id.0).await?;
-    let live = live_memory(&engine, &caller, &shown).await?;
+    let store = caller.engine.stores.get(principal, store_id.0).await?;
+    let shown = caller.engine.versions.inspect(principal, store_id.0, version_id.0).await?;
+    let live = live_memory(&caller, &shown).await?;
     let live_href =
         live.filter(|path| shown.version.path.as_ref() == Some(path)).map(|_| memory_href(&shown));
-    let people = People::look_up(&engine, &caller).await;
-    let (head, now, version) = (StoreHead::of(&store), engine.now(), &shown.version);
-    let first = usize::try_from(fields.number("line")?.unwrap_or(1)).unwrap_or(1);
+    let people = People::look_up(&caller).await;
+    let (head, now, version) = (StoreHead::of(&store), caller.engine.now(), &shown.version);
+    let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
     let redacted = version.redacted_at.map(|at| (time(at, now), people.show(version.redacted_by.as_ref())));
     page(&VersionPage {
         frame: caller.frame("Version", Tab::Stores),
-        base: format!("{}/versions/{}", head.base, version.version_id),
+        version: VersionRow::of(&head.base, &shown, &people, now),
         id: id(&version.version_id.to_string()),
-        memory_href: format!("{}/memories/{}", head.base, version.memory_id),
-        compare_href: format!("{}/compare?to={}", head.base, version.version_id),
-        path: path_of(&shown),
-        operation: version.operation.name(),
-        by: people.show(version.created_by.as_ref()),
-        at: time(version.created_at, now),
-        size: version.content.map_or_else(String::new, |content| words::bytes(content.size_bytes)),
         sha256: version.content.map(|content| content.sha256.to_string()),
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), first),
         has_content: shown.content.is_some(),
-        lost: shown.content_error().map(|error| error.to_string()),
         may_restore: version.content.is_some()
             && live_href.is_none()
             && caller.may_write(store_id.0)
@@ -85,20 +105,12 @@ pub(super) async fn show(
     })
 }
 
-fn path_of(shown: &ShownVersion) -> Markup {
-    let none = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
-    shown.version.path.as_ref().map_or_else(none, |at| path(at.as_str()))
-}
-
 /// `POST /console/stores/{id}/versions/{id}/restore`
-pub(super) async fn restore(
-    State(engine): State<Engine>,
-    Path((store_id, version_id)): OfVersion,
-    form: Form,
-) -> PageResult {
-    let restoration = Restoration { precondition: None, view: View::Basic, idempotency: None };
+pub(super) async fn restore(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {
+    let restoration = Restoration::default();
     let principal = &form.caller.principal;
-    let restored = engine.memories.restore(principal, store_id.0, version_id.0, restoration).await?;
+    let restored =
+        form.caller.engine.memories.restore(principal, store_id.0, version_id.0, restoration).await?;
     let memory_id = restored.memory.head.memory_id;
     let memory = format!("/console/stores/{}/memories/{memory_id}", store_id.0);
     done(&memory, Done::VersionRestored)
@@ -109,54 +121,37 @@ pub(super) async fn restore(
 struct RedactPage {
     frame: Frame,
     store: StoreHead,
-    base: String,
+    version: VersionRow,
     id: Markup,
-    path: Markup,
-    by: Markup,
-    at: Markup,
-    size: String,
     lines: Lines,
-    /// Why the content is missing, although it was not removed.
-    lost: Option<String>,
     /// Other versions that have the same content and keep it.
     also_in: Vec<Markup>,
     also_in_count: usize,
     /// Page of the memory that has this content now and must be changed first.
     live_href: Option<String>,
-    is_redacted: bool,
 }
 
 /// Versions with the same content that a preview lists.
 const MAX_LISTED: usize = 50;
 
 /// `GET /console/stores/{id}/versions/{id}/redact`
-pub(super) async fn preview(
-    State(engine): State<Engine>,
-    caller: Caller,
-    Path((store_id, version_id)): OfVersion,
-) -> PageResult {
+pub(super) async fn preview(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
     let principal = &caller.principal;
-    let store = engine.stores.get(principal, store_id.0).await?;
-    let also_in = engine.versions.same_content(principal, store_id.0, version_id.0).await?;
-    let shown = engine.versions.inspect(principal, store_id.0, version_id.0).await?;
-    let live = live_memory(&engine, &caller, &shown).await?;
+    let store = caller.engine.stores.get(principal, store_id.0).await?;
+    let also_in = caller.engine.versions.same_content(principal, store_id.0, version_id.0).await?;
+    let shown = caller.engine.versions.inspect(principal, store_id.0, version_id.0).await?;
+    let live = live_memory(&caller, &shown).await?;
     let live_href = live.map(|_| memory_href(&shown));
-    let people = People::look_up(&engine, &caller).await;
-    let (head, now, version) = (StoreHead::of(&store), engine.now(), &shown.version);
+    let people = People::look_up(&caller).await;
+    let (head, now) = (StoreHead::of(&store), caller.engine.now());
     let link = |full: String| id_link(&full, &format!("{}/versions/{full}", head.base));
     page(&RedactPage {
         frame: caller.frame("Redact a version", Tab::Stores),
-        base: format!("{}/versions/{}", head.base, version.version_id),
-        id: id(&version.version_id.to_string()),
-        path: path_of(&shown),
-        by: people.show(version.created_by.as_ref()),
-        at: time(version.created_at, now),
-        size: version.content.map_or_else(String::new, |content| words::bytes(content.size_bytes)),
+        version: VersionRow::of(&head.base, &shown, &people, now),
+        id: id(&version_id.0.to_string()),
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), 1),
-        lost: shown.content_error().map(|error| error.to_string()),
         also_in_count: also_in.len(),
         also_in: also_in.into_iter().take(MAX_LISTED).map(|other| link(other.to_string())).collect(),
-        is_redacted: version.redacted_at.is_some(),
         live_href,
         store: head,
     })
@@ -167,13 +162,9 @@ fn memory_href(shown: &ShownVersion) -> String {
 }
 
 /// The path of a version's memory, if the memory has the version's content now.
-async fn live_memory(
-    engine: &Engine,
-    caller: &Caller,
-    shown: &ShownVersion,
-) -> Result<Option<MemoryPath>, Refusal> {
+async fn live_memory(caller: &Caller, shown: &ShownVersion) -> Result<Option<MemoryPath>, Refusal> {
     let (store_id, memory_id) = (shown.store_id, shown.version.memory_id);
-    let memory = engine.memories.get(&caller.principal, store_id, memory_id, View::Basic).await;
+    let memory = caller.engine.memories.get(&caller.principal, store_id, memory_id, View::Basic).await;
     match memory {
         Ok(live) => {
             let is_same =
@@ -186,17 +177,13 @@ async fn live_memory(
 }
 
 /// `POST /console/stores/{id}/versions/{id}/redact`
-pub(super) async fn redact(
-    State(engine): State<Engine>,
-    Path((store_id, version_id)): OfVersion,
-    form: Form,
-) -> PageResult {
+pub(super) async fn redact(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {
     if form.fields.text("confirm").trim() != "redact" {
         let rule = "`confirm` must be the word redact: nothing was removed";
         return Err(Refusal::Invalid(rule.to_owned()));
     }
     let principal = &form.caller.principal;
-    engine.versions.redact(principal, store_id.0, version_id.0).await?;
+    form.caller.engine.versions.redact(principal, store_id.0, version_id.0).await?;
     let version = format!("/console/stores/{}/versions/{}", store_id.0, version_id.0);
     done(&version, Done::VersionRedacted)
 }

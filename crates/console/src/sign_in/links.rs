@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keepsake_core::{ContentHash, Timestamp};
+use parking_lot::Mutex;
 
 const LINK_LIFE: Duration = Duration::from_mins(10);
 
@@ -32,7 +33,7 @@ impl OneTimeLinks {
     pub fn add(&self, credential: &str, random: [u8; 32], now: Timestamp) -> String {
         let token = URL_SAFE_NO_PAD.encode(random);
         let link = Link { credential: credential.to_owned(), expires_at: now.plus(LINK_LIFE) };
-        let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = self.0.lock();
         links.retain(|_, link| link.expires_at > now);
         links.insert(ContentHash::of(token.as_bytes()), link);
         format!("/console/sign-in/once?token={token}")
@@ -40,7 +41,7 @@ impl OneTimeLinks {
 
     /// Uses up a link. `None`: the link was used, has expired, or never existed.
     pub(crate) fn take(&self, token: &str, now: Timestamp) -> Option<String> {
-        let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = self.0.lock();
         let link = links.remove(&ContentHash::of(token.as_bytes()))?;
         (link.expires_at > now).then_some(link.credential)
     }

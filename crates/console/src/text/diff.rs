@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_engine::Engine;
 use similar::{ChangeTag, DiffOp, DiffTag, InlineChange, TextDiff};
 
 use super::lines::push_cut;
@@ -83,14 +82,9 @@ pub(crate) struct Diff {
 
 impl Diff {
     /// Compares two texts in a slot of the caller's tenant.
-    pub(crate) async fn computed(
-        engine: &Engine,
-        caller: &Caller,
-        old: Arc<str>,
-        new: Arc<str>,
-    ) -> Result<Self, Refusal> {
+    pub(crate) async fn computed(caller: &Caller, old: Arc<str>, new: Arc<str>) -> Result<Self, Refusal> {
         let compare = move || Self::of(&old, &new);
-        let diff = engine.computations.run(caller.principal.tenant_id, compare).await?;
+        let diff = caller.engine.computations.run(caller.principal.tenant_id, compare).await?;
         Ok(diff)
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use keepsake_core::Timestamp;
+use keepsake_core::{StoreId, Timestamp};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The characters to encode: every character that RFC 3986 does not call unreserved.
@@ -126,6 +126,11 @@ pub(crate) fn id(full: &str) -> Markup {
         short(full),
         copy_button(full)
     ))
+}
+
+pub(crate) fn store_link(store_id: StoreId) -> Markup {
+    let full = store_id.to_string();
+    id_link(&full, &format!("/console/stores/{full}"))
 }
 
 /// A shortened id that links to a page.

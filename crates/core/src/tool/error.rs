@@ -5,6 +5,7 @@ use std::fmt;
 use crate::content::ContentHash;
 use crate::mended_json::NOT_UNICODE;
 use crate::path::{Echo, PathError, ToolPathError, WholeUpTo, comma_separated};
+use crate::{OverLimit, Quota};
 
 /// A message repeats an `old_str` of at most this many characters whole.
 const MAX_OLD_STR_CHARS: usize = 8_000;
@@ -228,31 +229,8 @@ pub enum ToolError {
         /// The kinds and lines of the findings, without the secrets.
         found: String,
     },
-    #[error(
-        "Error: The memory store would hold {count} files, over its limit of {limit} files. \
-         Nothing was changed. Delete files that are no longer needed, or add to an existing one."
-    )]
-    TooManyMemories { count: u64, limit: u64 },
-    #[error(
-        "Error: The memory store would hold {} its limit of {limit_bytes} bytes. \
-         Nothing was changed. Delete or shorten files that are no longer needed.",
-        over(*.size_bytes, "more than")
-    )]
-    StoreFull {
-        /// `None`: the caller may not read it.
-        size_bytes: Option<u64>,
-        limit_bytes: u64,
-    },
-    #[error(
-        "Error: All memory stores together would hold {} their limit of \
-         {limit_bytes} bytes. Nothing was changed. Delete or shorten files that are no longer needed.",
-        over(*.size_bytes, "more than")
-    )]
-    TenantFull {
-        /// `None`: the caller may not read the stores.
-        size_bytes: Option<u64>,
-        limit_bytes: u64,
-    },
+    #[error("Error: {}", over_limit(.0))]
+    OverLimit(OverLimit),
     #[error("Error: The memory store is archived and read-only. Nothing was changed.")]
     Archived,
     /// Concurrent changes of the same path won every retry.
@@ -270,9 +248,8 @@ impl ToolError {
         match &mut self {
             Self::Exists { current, .. } | Self::ContentDiffers { current, .. } => *current = None,
             Self::PathBelowBreaksRule { path, .. } => *path = None,
-            Self::FileTooLarge { size_bytes, .. }
-            | Self::StoreFull { size_bytes, .. }
-            | Self::TenantFull { size_bytes, .. } => *size_bytes = None,
+            Self::FileTooLarge { size_bytes, .. } => *size_bytes = None,
+            Self::OverLimit(over) => *over = over.concealed(),
             _ => {}
         }
         self
@@ -310,6 +287,29 @@ fn known(before: &str, value: Option<&impl fmt::Display>, unknown: &str) -> Stri
     match value {
         Some(value) => format!("{before}{value}"),
         None => unknown.to_owned(),
+    }
+}
+
+fn over_limit(over: &OverLimit) -> String {
+    const SHORTEN: &str = "Nothing was changed. Delete or shorten files that are no longer needed.";
+    let maximum = over.maximum;
+    match over.limit {
+        Quota::MemoriesPerStore => format!(
+            "The memory store would hold {} files, over its limit of {maximum} files. Nothing was changed. \
+             Delete files that are no longer needed, or add to an existing one.",
+            over.wanted.unwrap_or_default()
+        ),
+        Quota::BytesPerStore => {
+            format!(
+                "The memory store would hold {} its limit of {maximum} bytes. {SHORTEN}",
+                over.bytes_over()
+            )
+        }
+        Quota::BytesPerTenant => format!(
+            "All memory stores together would hold {} their limit of {maximum} bytes. {SHORTEN}",
+            over.bytes_over()
+        ),
+        _ => format!("Nothing was changed: {over}."),
     }
 }
 

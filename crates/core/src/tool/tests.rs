@@ -1,6 +1,7 @@
 //! Tests of the memory tool, one module for each part. They show what
 //! `tests/conformance/memory_tool.json` does not.
 
+use crate::{OverLimit, Quota};
 use serde_json::{Value, json};
 
 use super::*;
@@ -24,8 +25,8 @@ fn concealed_error_hides_the_existing_content() {
         ToolError::ContentDiffers { path: path(), current },
         ToolError::PathBelowBreaksRule { path: Some("/memories/hidden".to_owned()), rule: PathError::Format },
         ToolError::FileTooLarge { path: path(), size_bytes: Some(777), limit_bytes: 10 },
-        ToolError::StoreFull { size_bytes: Some(777), limit_bytes: 10 },
-        ToolError::TenantFull { size_bytes: Some(777), limit_bytes: 10 },
+        ToolError::OverLimit(OverLimit::new(Quota::BytesPerStore, 777, 10)),
+        ToolError::OverLimit(OverLimit::new(Quota::BytesPerTenant, 777, 10)),
     ] {
         let secrets = ["777".to_owned(), "hidden".to_owned(), hash.to_string()];
         let tells = |text: &str| secrets.iter().any(|secret| text.contains(secret));

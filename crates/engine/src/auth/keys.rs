@@ -5,21 +5,22 @@
 //! failures per second. Keys that were not found have their own cache, so that invented
 //! keys evict no valid ones.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{Actor, Timestamp};
-use keepsake_index::{Credential, TenantStatus};
+use keepsake_index::{Auditor, Credential, TenantStatus};
 use keepsake_telemetry::Cache as Looked;
 use moka::future::Cache;
-use moka::ops::compute::{CompResult, Op};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::{BELIEVED_FOR, Principal, REMEMBERED, is_believed};
+use super::look_ups::LookUps;
+use super::{BELIEVED_FOR, REMEMBERED, is_believed};
 use crate::context::Context;
-use crate::key_use::KeyUses;
-use crate::{EngineError, Replica};
+use crate::use_log::KeyUses;
+use crate::{EngineError, Principal, Replica};
 
 /// Maximum concurrent look-ups of unknown keys.
 const LOOK_UPS_AT_ONCE: usize = 8;
@@ -34,7 +35,6 @@ const BUSY: EngineError =
 /// The cached look-up of a key; the cache entry's key is the API key's hash.
 #[derive(Debug, Clone)]
 struct Remembered {
-    looked_up_at: Timestamp,
     expires_at: Option<Timestamp>,
     principal: Result<Arc<Principal>, &'static str>,
 }
@@ -44,7 +44,7 @@ pub(super) struct KeyAuth {
     context: Arc<Context>,
     replica: Replica,
     uses: Arc<KeyUses>,
-    known: Cache<[u8; 32], Remembered>,
+    known: LookUps<[u8; 32], Remembered>,
     /// Hashes that were not found, and when.
     unknown: Cache<[u8; 32], Timestamp>,
     turns: Semaphore,
@@ -57,7 +57,7 @@ impl KeyAuth {
             context,
             replica,
             uses,
-            known: Cache::new(REMEMBERED),
+            known: LookUps::new(),
             unknown: Cache::builder()
                 .max_capacity(REMEMBERED)
                 // The engine's clock decides about validity; this only frees
@@ -82,49 +82,31 @@ impl KeyAuth {
             return Err(EngineError::Unauthenticated("the API key has expired"));
         }
         let principal = known.principal.map_err(EngineError::Unauthenticated)?;
-        if let Actor::ApiKey(api_key_id) = &principal.actor {
-            self.uses.record(principal.tenant_id, *api_key_id, now);
+        if let Some(Actor::ApiKey(api_key_id)) = principal.actor() {
+            self.uses.note((principal.tenant_id, *api_key_id), now, &());
         }
         Ok(principal)
     }
 
     async fn known_key(&self, secret_sha256: [u8; 32], now: Timestamp) -> Result<Remembered, EngineError> {
-        let is_fresh = |known: &Remembered| is_believed(known.looked_up_at, now);
-        let known = self.known.get(&secret_sha256).await.filter(is_fresh);
+        let known = self.known.known(&secret_sha256, now).await;
         self.context.metrics.cache_looked_up(Looked::ApiKey, known.is_some());
         if let Some(known) = known {
             return Ok(known);
         }
-        // Concurrent requests that miss the cache are serialized here and reuse
-        // the first look-up.
-        let computed = self
-            .known
-            .entry(secret_sha256)
-            .and_try_compute_with(async |entry| {
-                let remembered = entry.map(moka::Entry::into_value);
-                if remembered.as_ref().is_some_and(is_fresh) {
-                    return Ok(Op::Nop);
-                }
-                let found = match remembered {
-                    Some(_) => self.look_up(&secret_sha256, now).await?,
-                    None => self.look_up_unknown(&secret_sha256, now).await?,
-                };
-                let Some(credential) = found else {
-                    return Ok(Op::Remove);
-                };
-                Ok::<_, EngineError>(Op::Put(Remembered {
-                    looked_up_at: now,
-                    expires_at: credential.expires_at,
-                    principal: self.principal_of_key(credential),
-                }))
-            })
-            .await?;
-        match computed {
-            CompResult::Inserted(entry) | CompResult::ReplacedWith(entry) | CompResult::Unchanged(entry) => {
-                Ok(entry.into_value())
-            }
-            CompResult::Removed(_) | CompResult::StillNone(_) => Err(EngineError::Unauthenticated(UNKNOWN)),
-        }
+        let look_up = async |was_known| {
+            let credential = if was_known {
+                self.look_up(&secret_sha256, now).await?
+            } else {
+                self.look_up_unknown(&secret_sha256, now).await?
+            };
+            Ok(credential.map(|credential| Remembered {
+                expires_at: credential.expires_at,
+                principal: self.principal_of_key(credential),
+            }))
+        };
+        let found = self.known.find(&secret_sha256, now, look_up).await?;
+        found.ok_or(EngineError::Unauthenticated(UNKNOWN))
     }
 
     async fn look_up_unknown(
@@ -175,7 +157,7 @@ impl KeyAuth {
         }
         Ok(Arc::new(Principal {
             tenant_id: credential.tenant_id,
-            actor: Actor::ApiKey(credential.api_key_id),
+            by: Auditor::Credential(Actor::ApiKey(credential.api_key_id)),
             limits: self.context.limits.with(&credential.limits),
             scopes: credential.scopes,
             store_ids: credential.store_ids,
@@ -194,7 +176,7 @@ impl Misses {
     }
 
     fn count(&self, now: Timestamp, more: u32) -> u32 {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.0.lock();
         let (since, count) = &mut *window;
         if now < *since || now >= since.plus(Duration::from_secs(1)) {
             (*since, *count) = (now, 0);

@@ -6,22 +6,19 @@
 //! lock on the file keeps servers and the move apart.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keepsake_core::Timestamp;
-use keepsake_index::{Index, IndexError, LIVES_FOR};
+use keepsake_index::{Index, LIVES_FOR};
+use parking_lot::Mutex;
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::MoveError;
+use crate::replica::{MOVE, MOVE_LEASE};
 use crate::{Clock, IdSource, RandomIds};
 
-/// The name of the lease among the leases of the jobs.
-const NAME: &str = "move-blobs";
-/// How long the lease lasts after each check. A move that was killed keeps servers from
-/// starting, and moves from continuing, until the lease ends.
-const LEASE: Duration = Duration::from_mins(2);
 /// Age at which a check renews the lease, so that the lease does not end while an object
 /// store is slow.
 const RENEWED_AFTER: Duration = Duration::from_secs(30);
@@ -46,7 +43,7 @@ impl MoveFence {
         // Checked before the claim, so that a refused move does not disturb the servers.
         require_ended(&index, now).await?;
         let owner = RandomIds.uuid(now);
-        let claimed = index.job_runs.claim(NAME, now, owner, now, now.plus(LEASE));
+        let claimed = index.job_runs.claim(MOVE, now, owner, now, now.plus(MOVE_LEASE));
         let Some(fence) = claimed.await? else {
             return Err(MoveError::AlreadyMoving);
         };
@@ -75,26 +72,22 @@ impl MoveFence {
 
     /// Like [`Self::hold`], if the lease was last renewed at least 30 seconds ago.
     pub async fn hold_in_time(&self) -> Result<(), MoveError> {
-        if self.held_at().elapsed() < RENEWED_AFTER {
+        if self.held_at.lock().elapsed() < RENEWED_AFTER {
             return Ok(());
         }
         self.hold().await
-    }
-
-    fn held_at(&self) -> MutexGuard<'_, Instant> {
-        self.held_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Renews the lease, and checks that no server has started.
     ///
     /// Any new heartbeat counts, whatever its time: the clock of a server may be wrong.
     pub async fn hold(&self) -> Result<(), MoveError> {
-        let (lease_until, began_at) = (self.clock.now().plus(LEASE), Instant::now());
+        let (lease_until, began_at) = (self.clock.now().plus(MOVE_LEASE), Instant::now());
         let job_runs = &self.index.job_runs;
-        if !job_runs.renew(NAME, self.fence, lease_until, None).await? {
+        if !job_runs.renew(MOVE, self.fence, lease_until, None).await? {
             return Err(MoveError::AlreadyMoving);
         }
-        *self.held_at() = began_at;
+        *self.held_at.lock() = began_at;
         let heartbeats = self.index.replicas.heartbeats().await?;
         let is_old = |(replica, at): (&Uuid, &Timestamp)| self.ended.get(replica) == Some(at);
         if heartbeats.iter().all(is_old) { Ok(()) } else { Err(MoveError::ServerStarted) }
@@ -105,7 +98,7 @@ impl MoveFence {
         let error = error.map(ToString::to_string);
         let (slot, ended_at) = (self.began_at, self.clock.now());
         let job_runs = &self.index.job_runs;
-        let ended = job_runs.finish(NAME, slot, self.fence, ended_at, counts, error.as_deref());
+        let ended = job_runs.finish(MOVE, slot, self.fence, ended_at, counts, error.as_deref());
         if let Err(error) = ended.await {
             tracing::warn!(error = %error, "engine.move_blobs: servers can start in two minutes");
         }
@@ -123,10 +116,4 @@ async fn require_ended(index: &Index, now: Timestamp) -> Result<HashMap<Uuid, Ti
         return Err(MoveError::Served);
     }
     Ok(heartbeats)
-}
-
-pub(crate) async fn is_up(index: &Index, now: Timestamp) -> Result<bool, IndexError> {
-    // On SQLite, this process has the file's lock: a lease there belongs to a move that
-    // was killed.
-    Ok(index.is_shared() && index.job_runs.is_claimed(NAME, now, LEASE).await?)
 }

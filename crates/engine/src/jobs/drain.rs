@@ -8,7 +8,7 @@ use keepsake_index::DueDeletion;
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobServices, Lease};
+use super::{Job, JobPlan, JobServices, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
 
@@ -28,16 +28,8 @@ pub struct DrainDeletions;
 
 #[async_trait]
 impl Job for DrainDeletions {
-    fn name(&self) -> &'static str {
-        "drain-deletions"
-    }
-
-    fn schedule(&self) -> &'static str {
-        "0 * * * * *"
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_mins(1)
+    fn plan(&self) -> JobPlan {
+        JobPlan { name: "drain-deletions", schedule: "0 * * * * *", period: MINUTE, can_be_dry: false }
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {

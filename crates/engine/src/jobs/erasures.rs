@@ -1,15 +1,13 @@
 //! `erase`: carries out erasures.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use keepsake_core::{ErasureId, TenantId};
 use serde_json::{Value, json};
 
+use super::eraser::Attempt;
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobServices, Lease};
+use super::{Job, JobPlan, JobServices, Lease, MINUTE};
 use crate::EngineError;
-use crate::erasures::Attempt;
 
 const ERASURES: u32 = 10;
 /// Finishes, every minute, erasures that the receiving replica did not finish. The next
@@ -19,16 +17,8 @@ pub struct Erase;
 
 #[async_trait]
 impl Job for Erase {
-    fn name(&self) -> &'static str {
-        "erase"
-    }
-
-    fn schedule(&self) -> &'static str {
-        "40 * * * * *"
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_mins(1)
+    fn plan(&self) -> JobPlan {
+        JobPlan { name: "erase", schedule: "40 * * * * *", period: MINUTE, can_be_dry: false }
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {

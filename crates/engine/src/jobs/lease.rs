@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use keepsake_core::Timestamp;
 use keepsake_index::RunFence;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::JobServices;
@@ -85,6 +87,18 @@ impl Lease<'_> {
             return Ok(None);
         }
         Ok(self.services.context.index.job_runs.cursor(self.job).await?)
+    }
+
+    /// The place that [`Self::renew_at`] saved in an interrupted earlier run; `None`, also for
+    /// an invalid cursor: this run starts from the beginning.
+    pub(super) async fn resumed_at<P: DeserializeOwned>(&self) -> Result<Option<P>, EngineError> {
+        Ok(self.cursor().await?.and_then(|cursor| serde_json::from_str(&cursor).ok()))
+    }
+
+    /// Like [`Self::renew`], with the place at which a later run resumes this one.
+    pub(super) async fn renew_at<P: Serialize + Sync>(&self, place: Option<&P>) -> Result<bool, EngineError> {
+        let cursor = place.and_then(|place| serde_json::to_string(place).ok());
+        self.renew(cursor.as_deref()).await
     }
 
     /// Extends the lease between two batches and saves the job's cursor. A dry run does

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keepsake_core::{TenantId, Timestamp};
-use keepsake_index::{CallKey, Prunable};
+use keepsake_core::Timestamp;
+use keepsake_index::Prunable;
 use serde_json::{Value, json};
 
-use super::{Job, JobServices, Lease};
+use super::{DAY, Job, JobPlan, JobServices, Lease};
 use crate::EngineError;
 use crate::idempotency::REMEMBERED_FOR;
 
-const DAY: Duration = Duration::from_hours(24);
 /// The time for which a call is recognised, plus a day for clock differences.
 const CALLS_KEPT_FOR: Duration = Duration::from_secs(REMEMBERED_FOR.as_secs() + DAY.as_secs());
 const RUNS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
@@ -53,41 +52,27 @@ impl Default for Prune {
 
 #[async_trait]
 impl Job for Prune {
-    fn name(&self) -> &'static str {
-        "prune"
-    }
-
-    /// Every ten minutes, so that an interrupted run is soon resumed.
-    fn schedule(&self) -> &'static str {
-        "30 7/10 * * * *"
-    }
-
-    fn period(&self) -> Duration {
-        DAY
-    }
-
-    fn can_be_dry(&self) -> bool {
-        true
+    fn plan(&self) -> JobPlan {
+        JobPlan { name: "prune", schedule: "30 7/10 * * * *", period: DAY, can_be_dry: true }
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut counts: BTreeMap<_, u64> = OLD.iter().map(|(_, _, name)| (*name, 0)).collect();
+        let audit = (Prunable::Audit, services.audit_retention, "audit_entries");
+        let old = || OLD.into_iter().chain([audit]);
+        let names = old().map(|(.., name)| name).chain(["idempotency_records", "token_keys"]);
+        let mut counts: BTreeMap<_, u64> = names.map(|name| (name, 0)).collect();
         let mut goes_on =
             self.prune_calls(services, lease, counts.entry("idempotency_records").or_default()).await?;
-        for (what, kept_for, name) in OLD {
+        for (what, kept_for, name) in old() {
             if goes_on {
-                let before = services.context.now().minus(kept_for);
-                goes_on =
-                    self.prune_rows(services, lease, what, before, counts.entry(name).or_default()).await?;
+                let (before, pruned) =
+                    (services.context.now().minus(kept_for), counts.entry(name).or_default());
+                goes_on = self.prune_rows(services, lease, what, before, pruned).await?;
             }
         }
-        let audit = counts.entry("audit_entries").or_default();
         if goes_on {
-            let before = services.context.now().minus(services.audit_retention);
-            goes_on = self.prune_rows(services, lease, Prunable::Audit, before, audit).await?;
+            counts.insert("token_keys", services.tokens.drop_outlived_keys(lease.dry_run()).await?);
         }
-        let token_keys = if goes_on { services.tokens.drop_outlived_keys(lease.dry_run()).await? } else { 0 };
-        counts.insert("token_keys", token_keys);
         Ok(json!(counts))
     }
 }
@@ -102,14 +87,13 @@ impl Prune {
         pruned: &mut u64,
     ) -> Result<bool, EngineError> {
         let before = services.context.now().minus(CALLS_KEPT_FOR);
-        let mut after = lease.cursor().await?.as_deref().and_then(key_of);
+        let mut after = lease.resumed_at().await?;
         loop {
             let upkeep = &services.context.index.upkeep;
             let batch = upkeep.prune_calls(after.as_ref(), before, self.batch, lease.dry_run()).await?;
             *pruned += batch.rows;
             after = batch.last;
-            let cursor = after.as_ref().map(text_of);
-            if !lease.renew(cursor.as_deref()).await? {
+            if !lease.renew_at(after.as_ref()).await? {
                 return Ok(false);
             }
             if after.is_none() {
@@ -138,17 +122,4 @@ impl Prune {
             }
         }
     }
-}
-
-/// The text does not reveal the request.
-fn text_of((tenant_id, scope): &CallKey) -> String {
-    format!("{tenant_id}/{}", hex::encode(scope))
-}
-
-fn key_of(text: &str) -> Option<CallKey> {
-    let (tenant, scope_text) = text.split_once('/')?;
-    let tenant_id: TenantId = tenant.parse().ok()?;
-    let mut scope = [0; 32];
-    hex::decode_to_slice(scope_text, &mut scope).ok()?;
-    Some((tenant_id, scope))
 }

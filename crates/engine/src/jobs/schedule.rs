@@ -12,16 +12,16 @@ use super::lease::slot_of;
 
 /// When a worker runs the job next, according to the job's last runs.
 pub(crate) fn next_run_at(job: &dyn Job, now: Timestamp, runs: &[JobRun]) -> Timestamp {
-    let slot = slot_of(now, job.period());
+    let slot = slot_of(now, job.plan().period);
     let earliest = match runs.iter().find(|run| run.slot == slot) {
         // The slot is run once.
         Some(run) if run.is_running || (run.ended_at.is_some() && run.error.is_none()) => {
-            slot.plus(job.period())
+            slot.plus(job.plan().period)
         }
         Some(JobRun { ended_at: Some(ended_at), .. }) => now.max(ended_at.plus(FAILED_RUN_RESTS)),
         _ => now,
     };
-    next_trigger(job.schedule(), earliest).unwrap_or(earliest)
+    next_trigger(job.plan().schedule, earliest).unwrap_or(earliest)
 }
 
 /// `None`: no trigger is at or after `earliest`.

@@ -1,13 +1,11 @@
 //! `purge-stores`: deletes the rows of deleted stores.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use keepsake_core::{StoreId, TenantId};
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobServices, Lease};
+use super::{Job, JobPlan, JobServices, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
 
@@ -22,16 +20,8 @@ pub struct PurgeStores;
 
 #[async_trait]
 impl Job for PurgeStores {
-    fn name(&self) -> &'static str {
-        "purge-stores"
-    }
-
-    fn schedule(&self) -> &'static str {
-        "20 * * * * *"
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_mins(1)
+    fn plan(&self) -> JobPlan {
+        JobPlan { name: "purge-stores", schedule: "20 * * * * *", period: MINUTE, can_be_dry: false }
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
@@ -65,7 +55,7 @@ impl Selection for DeletedStores<'_> {
         let blobs_go_from = self.context.blobs_go_from(self.context.now());
         let deletions = &self.context.index.store_deletions;
         let batch = deletions.purge(tenant_id, store_id, blobs_go_from, BATCH_ROWS).await?;
-        self.rows += batch.rows;
+        self.rows += batch.rows();
         self.blobs += batch.blobs;
         self.stores += u64::from(batch.is_done);
         Ok(if batch.is_done { Step::Done } else { Step::More })

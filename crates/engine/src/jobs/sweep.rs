@@ -7,12 +7,12 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::ListedBlob;
 use keepsake_core::{BlobKey, Timestamp};
 use keepsake_index::NamedBlob;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Job, JobServices, Lease};
+use super::{DAY, Job, JobPlan, JobServices, Lease};
 use crate::EngineError;
 
-const DAY: Duration = Duration::from_hours(24);
 /// Grace period of a blob, as a multiple of the longest request.
 const GRACE_IN_DEADLINES: u32 = 60;
 /// Minimum grace period.
@@ -51,26 +51,14 @@ impl Default for SweepBlobs {
 
 #[async_trait]
 impl Job for SweepBlobs {
-    fn name(&self) -> &'static str {
-        "sweep-blobs"
-    }
-
     /// Every ten minutes, so that an interrupted run is soon resumed.
-    fn schedule(&self) -> &'static str {
-        "30 3/10 * * * *"
-    }
-
-    fn period(&self) -> Duration {
-        DAY
-    }
-
-    fn can_be_dry(&self) -> bool {
-        true
+    fn plan(&self) -> JobPlan {
+        JobPlan { name: "sweep-blobs", schedule: "30 3/10 * * * *", period: DAY, can_be_dry: true }
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let grace = GRACE_AT_LEAST.max(services.request_deadline * GRACE_IN_DEADLINES);
-        let mut swept = Swept::resumed(lease.cursor().await?.as_deref());
+        let mut swept: Swept = lease.resumed_at().await?.unwrap_or_default();
         if lease.is_manual() {
             swept.phase = Phase::Confirmed;
         } else if services.context.index.upkeep.named_blobs(None, 1).await?.is_empty() {
@@ -88,9 +76,9 @@ impl Job for SweepBlobs {
                 }
                 (swept, is_done) = (Swept::confirmed(), false);
             }
-            let cursor = if is_done { None } else { swept.cursor() };
-            if !lease.renew(cursor.as_deref()).await? || is_done {
-                return Ok(swept.counts());
+            let place = Some(&swept).filter(|swept| swept.after.is_some());
+            if !lease.renew_at(place).await? || is_done {
+                return Ok(json!(swept.counts));
             }
         }
     }
@@ -112,7 +100,7 @@ impl SweepBlobs {
         let named = upkeep.named_blobs(after.as_ref(), self.batch).await?;
         let end = end_of(&listed, &named, self.batch as usize);
         let range = Range::of(&listed, &named, end);
-        swept.blobs += range.blobs;
+        swept.counts.blobs += range.blobs;
         swept.named += range.blobs - range.unnamed.len() as u64;
         let old = range.unnamed.iter().filter(|blob| blob.modified_at < old_from);
         swept.old_unnamed += old.count() as u64;
@@ -163,30 +151,33 @@ impl Range {
     }
 }
 
-keepsake_core::named_enum! {
-    /// How a run treats unnamed blobs.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-    enum Phase {
-        /// Condemns them while most blobs so far are named.
-        #[default]
-        Condemning = "condemning",
-        /// Only counts them: too many of the blobs so far are unnamed.
-        Counting = "counting",
-        /// Condemns them: most of all blobs are named, or an operator requested the
-        /// run.
-        Confirmed = "confirmed",
-    }
+/// How a run treats unnamed blobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Phase {
+    /// Condemns them while most blobs so far are named.
+    #[default]
+    Condemning,
+    /// Only counts them: too many of the blobs so far are unnamed.
+    Counting,
+    /// Condemns them: most of all blobs are named, or an operator requested the run.
+    Confirmed,
 }
 
-/// The counts of a run; an interrupted run resumes with them.
-#[derive(Debug, Default)]
+/// The progress of a run; an interrupted run resumes with it.
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Swept {
     phase: Phase,
     /// The next range starts after this key.
     after: Option<BlobKey>,
-    blobs: u64,
     named: u64,
     old_unnamed: u64,
+    counts: Counts,
+}
+
+/// What the run reports.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Counts {
+    blobs: u64,
     condemned: u64,
     condemned_bytes: u64,
     too_young: u64,
@@ -195,53 +186,8 @@ struct Swept {
 }
 
 impl Swept {
-    /// Starts from the beginning without a cursor, or with a cursor that cannot be
-    /// parsed.
-    fn resumed(cursor: Option<&str>) -> Self {
-        cursor.and_then(Self::of_cursor).unwrap_or_default()
-    }
-
-    fn of_cursor(cursor: &str) -> Option<Self> {
-        let kept: Value = serde_json::from_str(cursor).ok()?;
-        let count = |name: &str| kept[name].as_u64();
-        let key = |text: &Value| text.as_str()?.parse().ok();
-        Some(Self {
-            phase: Phase::parse(kept["phase"].as_str()?)?,
-            after: Some(key(&kept["after"])?),
-            blobs: count("blobs")?,
-            named: count("named")?,
-            old_unnamed: count("old_unnamed")?,
-            condemned: count("condemned")?,
-            condemned_bytes: count("condemned_bytes")?,
-            too_young: count("too_young")?,
-            missing: count("missing")?,
-            missing_blobs: kept["missing_blobs"].as_array()?.iter().map(key).collect::<Option<_>>()?,
-        })
-    }
-
-    /// `None`: nothing is left to resume.
-    fn cursor(&self) -> Option<String> {
-        let mut kept = self.counts();
-        kept["after"] = self.after?.to_string().into();
-        kept["phase"] = self.phase.name().into();
-        kept["named"] = self.named.into();
-        kept["old_unnamed"] = self.old_unnamed.into();
-        Some(kept.to_string())
-    }
-
     fn confirmed() -> Self {
         Self { phase: Phase::Confirmed, ..Self::default() }
-    }
-
-    fn counts(&self) -> Value {
-        json!({
-            "blobs": self.blobs,
-            "condemned": self.condemned,
-            "condemned_bytes": self.condemned_bytes,
-            "too_young": self.too_young,
-            "missing": self.missing,
-            "missing_blobs": self.missing_blobs.iter().map(BlobKey::to_string).collect::<Vec<_>>(),
-        })
     }
 
     /// Whether the index names too few of the blobs found so far.
@@ -260,7 +206,7 @@ impl Swept {
     ) -> Result<(), EngineError> {
         let (old, young): (Vec<_>, Vec<_>) =
             unnamed.iter().copied().partition(|blob| blob.modified_at < old_from);
-        self.too_young += young.len() as u64;
+        self.counts.too_young += young.len() as u64;
         let condemned: Vec<_> = stream::iter(old)
             .map(|blob| async move {
                 let is_condemned = if is_dry {
@@ -276,8 +222,8 @@ impl Swept {
             .try_filter_map(|size_bytes| std::future::ready(Ok(size_bytes)))
             .try_collect()
             .await?;
-        self.condemned += condemned.len() as u64;
-        self.condemned_bytes += condemned.iter().sum::<u64>();
+        self.counts.condemned += condemned.len() as u64;
+        self.counts.condemned_bytes += condemned.iter().sum::<u64>();
         Ok(())
     }
 
@@ -290,11 +236,11 @@ impl Swept {
             .try_filter_map(|key| std::future::ready(Ok(key)))
             .try_collect()
             .await?;
-        self.missing += missing.len() as u64;
-        let room = MISSING_TOLD - self.missing_blobs.len();
+        self.counts.missing += missing.len() as u64;
+        let room = MISSING_TOLD - self.counts.missing_blobs.len();
         for key in missing.into_iter().take(room) {
             tracing::error!(blob.key = %key, "job.sweep_blobs: the blob of a version is missing");
-            self.missing_blobs.push(key);
+            self.counts.missing_blobs.push(key);
         }
         Ok(())
     }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_blobs::{Erased, ListedBlob};
-use keepsake_core::BlobKey;
+use keepsake_blobs::ListedBlob;
+use keepsake_core::{BlobKey, ObjectVersions};
 use keepsake_index::{DeletionState, TenantDeletion, VersionCounts};
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobServices, Lease};
+use super::{Job, JobPlan, JobServices, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
 
@@ -36,16 +36,8 @@ pub struct DeleteTenants;
 
 #[async_trait]
 impl Job for DeleteTenants {
-    fn name(&self) -> &'static str {
-        "delete-tenants"
-    }
-
-    fn schedule(&self) -> &'static str {
-        "50 * * * * *"
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_mins(1)
+    fn plan(&self) -> JobPlan {
+        JobPlan { name: "delete-tenants", schedule: "50 * * * * *", period: MINUTE, can_be_dry: false }
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
@@ -129,7 +121,7 @@ impl DeletedTenants<'_> {
     async fn remove_rows(&mut self, removal: &mut Removal) -> Result<(), EngineError> {
         let (deletions, tenant_id) = (&self.context.index.tenant_deletions, removal.deletion.tenant_id);
         let batch = deletions.purge(tenant_id, self.context.now(), BATCH_ROWS).await?;
-        self.rows += batch.rows;
+        self.rows += batch.rows();
         if batch.is_done {
             removal.phase = Phase::Blobs(None);
         }
@@ -166,11 +158,7 @@ impl DeletedTenants<'_> {
             .try_collect()
             .await?;
         for became in became {
-            match became {
-                Erased::EveryVersion => versions.deleted += 1,
-                Erased::NotVersioned => versions.not_versioned += 1,
-                Erased::OlderVersionsKept => versions.kept += 1,
-            }
+            versions.count(became, 1);
         }
         deletions.note_object_versions(tenant_id, versions).await?;
         *phase = Phase::Blobs(Some(last));
@@ -187,14 +175,11 @@ impl DeletedTenants<'_> {
         let (versions, tenant_id) = (&mut removal.versions, removal.deletion.tenant_id);
         let blobs = &self.context.blobs;
         let batch = blobs.erase_tenant(tenant_id, older.after.as_ref(), BATCH_BLOBS).await?;
-        match batch.became {
-            Erased::NotVersioned => versions.not_versioned += batch.gone,
-            Erased::EveryVersion | Erased::OlderVersionsKept => versions.deleted += batch.gone,
-        }
+        versions.count(batch.of_gone(), batch.gone);
         let older = OlderVersions {
             after: batch.last,
             kept: older.kept + batch.kept,
-            is_clean: older.is_clean && batch.became != Erased::OlderVersionsKept,
+            is_clean: older.is_clean && batch.became != ObjectVersions::Kept,
         };
         if older.after.is_none() {
             versions.kept = match older.kept {

@@ -1,35 +1,26 @@
 //! `count-totals`: sums up what all tenants store, for the metrics.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_telemetry::Stored;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Job, JobServices, Lease};
+use super::{Job, JobPlan, JobServices, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
 
 const NAME: &str = "count-totals";
 /// Number of recent run records that are searched for the last successful run.
 const RECENT_RUNS: u32 = 20;
+const BATCH: u32 = 1_000;
 
 /// Sums up the counters of all stores every ten minutes.
 ///
 /// One replica counts. Every worker reads the result from the run's record and
 /// reports it, so that all of them report the same totals.
 #[derive(Debug, Clone, Copy)]
-pub struct CountTotals {
-    pub batch: u32,
-}
-
-impl Default for CountTotals {
-    fn default() -> Self {
-        Self { batch: 1_000 }
-    }
-}
+pub struct CountTotals;
 
 /// The cursor of a run: the sums so far, and the last store that the sums include.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -49,27 +40,15 @@ struct Totals {
 
 #[async_trait]
 impl Job for CountTotals {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     /// Each minute, so that a new installation soon has totals.
-    fn schedule(&self) -> &'static str {
-        "10 * * * * *"
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_mins(10)
+    fn plan(&self) -> JobPlan {
+        JobPlan { name: NAME, schedule: "10 * * * * *", period: 10 * MINUTE, can_be_dry: false }
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let cursor = lease.cursor().await?;
-        // An invalid cursor starts from the beginning.
-        let mut counted: Counted =
-            cursor.and_then(|cursor| serde_json::from_str(&cursor).ok()).unwrap_or_default();
+        let mut counted: Counted = lease.resumed_at().await?.unwrap_or_default();
         loop {
-            let upkeep = &services.context.index.upkeep;
-            let batch = upkeep.counters_after(counted.after, self.batch).await?;
+            let batch = services.context.index.upkeep.stores_after(counted.after, BATCH).await?;
             let Some(last) = batch.last() else {
                 lease.renew(None).await?;
                 return Ok(counted.record());
@@ -83,8 +62,7 @@ impl Job for CountTotals {
                 totals.memory_bytes += store.live_bytes;
                 totals.version_bytes += store.version_bytes;
             }
-            let cursor = serde_json::to_string(&counted).ok();
-            if !lease.renew(cursor.as_deref()).await? {
+            if !lease.renew_at(Some(&counted)).await? {
                 return Ok(counted.record());
             }
         }

@@ -18,7 +18,7 @@ use keepsake_index::{
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobServices, Lease};
+use super::{Job, JobPlan, JobServices, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
 
@@ -43,21 +43,8 @@ pub struct ExpireUnused;
 
 #[async_trait]
 impl Job for ExpireUnused {
-    fn name(&self) -> &'static str {
-        "expire-unused"
-    }
-
-    /// Every ten minutes, so that an interrupted run is soon resumed.
-    fn schedule(&self) -> &'static str {
-        "50 3/10 * * * *"
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_hours(1)
-    }
-
-    fn can_be_dry(&self) -> bool {
-        true
+    fn plan(&self) -> JobPlan {
+        JobPlan { name: "expire-unused", schedule: "50 3/10 * * * *", period: 60 * MINUTE, can_be_dry: true }
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {

@@ -15,7 +15,7 @@ use keepsake_index::{CLOCK_AHEAD_AT_MOST, History, Outdated, VersionBatch};
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobServices, Lease};
+use super::{DAY, Job, JobPlan, JobServices, Lease};
 use crate::EngineError;
 use crate::context::Context;
 
@@ -30,21 +30,8 @@ pub struct ExpireVersions;
 
 #[async_trait]
 impl Job for ExpireVersions {
-    fn name(&self) -> &'static str {
-        "expire-versions"
-    }
-
-    /// Every ten minutes, so that an interrupted run is soon resumed.
-    fn schedule(&self) -> &'static str {
-        "10 4/10 * * * *"
-    }
-
-    fn period(&self) -> Duration {
-        Duration::from_hours(24)
-    }
-
-    fn can_be_dry(&self) -> bool {
-        true
+    fn plan(&self) -> JobPlan {
+        JobPlan { name: "expire-versions", schedule: "10 4/10 * * * *", period: DAY, can_be_dry: true }
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {

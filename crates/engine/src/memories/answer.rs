@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keepsake_core::{StoreId, Timestamp};
-use keepsake_index::{Change, ExpiresAt, FoundMemory, Head, Memory, MemoryTarget};
+use keepsake_index::{Change, FoundMemory, Head, Memory, MemoryTarget};
 
 use super::reader::Reader;
 use super::{ShownMemory, View};
@@ -12,46 +12,30 @@ use crate::context::Context;
 use crate::write::{Outcome, Written};
 use crate::{EngineError, Principal};
 
-/// Data of a memory before a change that the change does not contain.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Past {
-    /// `None`: the memory did not exist.
-    created_at: Option<Timestamp>,
-    is_pinned: bool,
-    expires_at: Option<Timestamp>,
-    last_read_at: Option<Timestamp>,
-    active_at: Option<Timestamp>,
-}
-
-impl Past {
-    pub(super) const fn of(target: &MemoryTarget) -> Self {
-        match *target {
-            MemoryTarget::Missing => Self {
-                created_at: None,
-                is_pinned: false,
-                expires_at: None,
-                last_read_at: None,
-                active_at: None,
-            },
-            MemoryTarget::Live(Memory {
-                created_at, is_pinned, expires_at, last_read_at, active_at, ..
-            }) => Self { created_at: Some(created_at), is_pinned, expires_at, last_read_at, active_at },
-            MemoryTarget::Deleted { created_at, is_pinned, last_read_at, active_at, .. } => {
-                Self { created_at: Some(created_at), is_pinned, expires_at: None, last_read_at, active_at }
-            }
-        }
-    }
-
-    /// The memory with this head since `updated_at`.
-    fn with(self, head: Head, updated_at: Timestamp) -> Memory {
-        Memory {
-            head,
-            is_pinned: self.is_pinned,
-            expires_at: self.expires_at,
-            created_at: self.created_at.unwrap_or(updated_at),
-            updated_at,
-            last_read_at: self.last_read_at,
-            active_at: self.active_at,
+/// The memory with this head since `updated_at`. `before` is the memory as it was read before
+/// the change; `None`: it was not read.
+fn memory_since(before: Option<&MemoryTarget>, head: Head, updated_at: Timestamp) -> Memory {
+    let new = Memory {
+        head,
+        is_pinned: false,
+        expires_at: None,
+        created_at: updated_at,
+        updated_at,
+        last_read_at: None,
+        active_at: None,
+    };
+    match before {
+        None | Some(MemoryTarget::Missing) => new,
+        Some(&MemoryTarget::Live(Memory {
+            is_pinned,
+            expires_at,
+            created_at,
+            last_read_at,
+            active_at,
+            ..
+        })) => Memory { is_pinned, expires_at, created_at, last_read_at, active_at, ..new },
+        Some(&MemoryTarget::Deleted { is_pinned, created_at, last_read_at, active_at, .. }) => {
+            Memory { is_pinned, created_at, last_read_at, active_at, ..new }
         }
     }
 }
@@ -73,10 +57,10 @@ impl Answer<'_> {
         let (expiry, purge_epoch, memory) = match outcome {
             Outcome::Replayed(seq) => return self.rebuild(seq).await,
             Outcome::Written(written, read) => {
-                let past = read.into().map(|found| Past::of(&found.target));
+                let before = read.into().map(|found| found.target);
                 let (expiry, purge_epoch) = (written.expiry, written.purge_epoch);
-                let memory =
-                    written.versions().next().and_then(|version| version.leaves(past.unwrap_or_default()));
+                let version = written.versions().next();
+                let memory = version.and_then(|version| version.leaves(before.as_ref()));
                 let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
                 (expiry, purge_epoch, memory)
             }
@@ -108,10 +92,7 @@ impl Answer<'_> {
             match self.content_left(&shown.memory.head, purge_epoch).await {
                 Ok(content) => shown.content = content,
                 // The change was committed, so a lost content is no error.
-                Err(error) => match ContentLoss::of(&error) {
-                    Some(loss) => shown.lost = Some(loss),
-                    None => return Err(error),
-                },
+                Err(error) => shown.lost = Some(ContentLoss::of(error)?),
             }
         }
         Ok(shown)
@@ -156,7 +137,7 @@ impl Answer<'_> {
                     sha256: content.sha256,
                     claim: None,
                 };
-                Past::of(&target).with(head, version.created_at)
+                memory_since(Some(&target), head, version.created_at)
             }
             // The version was redacted since: return the current memory.
             (_, _, MemoryTarget::Live(memory)) => memory,
@@ -185,7 +166,7 @@ impl Written {
 
 impl NewVersion<'_> {
     /// The memory since this version; `None`: the version deleted the memory.
-    pub(super) fn leaves(&self, past: Past) -> Option<Memory> {
+    pub(super) fn leaves(&self, before: Option<&MemoryTarget>) -> Option<Memory> {
         let after = self.change.after.as_ref()?;
         let head = Head {
             memory_id: self.change.memory_id,
@@ -197,11 +178,6 @@ impl NewVersion<'_> {
             sha256: after.sha256,
             claim: None,
         };
-        let past = Past {
-            is_pinned: after.expiry.is_pinned.unwrap_or(past.is_pinned),
-            expires_at: after.expiry.expires_at.map_or(past.expires_at, ExpiresAt::time),
-            ..past
-        };
-        Some(past.with(head, self.at))
+        Some(after.expiry.applied_to(memory_since(before, head, self.at)))
     }
 }

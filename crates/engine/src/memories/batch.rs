@@ -9,21 +9,22 @@ mod request;
 mod results;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{MemoryPath, StoreId};
+use keepsake_core::{Refused, StoreId};
 use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, Kept, MemoryTarget};
+use parking_lot::Mutex;
 
 use super::Memories;
 use super::decisions::{Creation, Place, Updated, error_of};
 use super::receipt::{Sent, conceal_refusal};
-use super::{OnTaken, Precondition};
-use crate::write::{Change, Decision, Origin, Proposal, Proposed, Refusal, Write};
+use super::requests::OnTaken;
+use crate::write::{Change, Decision, Origin, Proposal, Proposed, Write};
 use crate::{EngineError, Principal};
 
-use over_limit::{Measure, over_limit};
+use over_limit::over_limit;
 use request::{Parsed, parse, require_apart};
 use results::{Answers, record};
 
@@ -95,10 +96,6 @@ impl Memories {
 }
 
 impl Batch {
-    fn refused(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<EngineError>>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Fails an atomic batch with an operation that no state of the store allows.
     fn require_parsed(&self) -> Result<(), EngineError> {
         let parsed = self.operations.iter().map(|operation| operation.operation.as_ref());
@@ -112,7 +109,7 @@ impl Batch {
 
     /// The decision on each operation, after the refusals of commits.
     fn settled<'a>(&self, read: &'a BatchRead) -> Vec<Result<&'a Decision, Arc<EngineError>>> {
-        let refused = self.refused();
+        let refused = self.refused.lock();
         let decided = read.decided.iter().enumerate();
         decided
             .map(|(place, decided)| match (refused.get(&place), decided) {
@@ -263,39 +260,30 @@ impl Change for Batch {
         &self,
         write: &Write<'_>,
         read: &BatchRead,
-        refusal: Refusal,
+        refusal: Refused,
     ) -> Result<Decision, EngineError> {
         let committed = self.committed(read);
-        let limits = &write.principal.limits;
         let over = match refusal {
-            Refusal::Contended => return Err(EngineError::Contended),
-            Refusal::Archived
-            | Refusal::PathTaken { .. }
-            | Refusal::PathIsDirectory(_)
-            | Refusal::ParentIsFile { .. } => return Ok(Decision::ReadAgain),
-            Refusal::Contents(refusals) => {
+            Refused::Contended => return Err(EngineError::Contended),
+            Refused::Archived
+            | Refused::PathTaken { .. }
+            | Refused::PathIsDirectory { .. }
+            | Refused::ParentIsFile { .. } => return Ok(Decision::ReadAgain),
+            Refused::Contents(refusals) => {
                 for (change, refusal) in refusals {
                     self.refuse(write, committed.get(change), refusal).await?;
                 }
                 return self.decide(read);
             }
-            Refusal::Content(_) | Refusal::Sensitive(..) => {
+            Refused::Content(_) | Refused::Sensitive { .. } => {
                 self.refuse(write, committed.first(), refusal).await?;
                 return self.decide(read);
             }
-            Refusal::TooManyMemories { count } => {
-                over_limit(&committed, Measure::Memories, count, limits.memories_per_store)
-            }
-            Refusal::StoreFull { size_bytes } => {
-                over_limit(&committed, Measure::Bytes, size_bytes, limits.bytes_per_store)
-            }
-            Refusal::TenantFull { size_bytes } => {
-                over_limit(&committed, Measure::Bytes, size_bytes, limits.bytes_per_tenant)
-            }
+            Refused::OverLimit(over) => over_limit(&committed, &over),
         };
         let error = Arc::new(conceal_refusal(write.principal, error_of(write, refusal).await?, None));
         let refused = over.into_iter().map(|place| (place, Arc::clone(&error)));
-        self.refused().extend(refused);
+        self.refused.lock().extend(refused);
         self.decide(read)
     }
 }
@@ -306,14 +294,14 @@ impl Batch {
         &self,
         write: &Write<'_>,
         committed: Option<&(usize, &Proposed)>,
-        refusal: Refusal,
+        refusal: Refused,
     ) -> Result<(), EngineError> {
         let Some((place, _)) = committed else {
             return Err(EngineError::Internal("a refused change has no operation"));
         };
         let error = error_of(write, refusal).await?;
         let error = self.operations[*place].refusal(write.principal, error);
-        self.refused().insert(*place, error);
+        self.refused.lock().insert(*place, error);
         Ok(())
     }
 }
@@ -333,7 +321,7 @@ async fn decide_as_single<C: Change<Error = EngineError>>(
     write: &Write<'_>,
     change: &C,
     read: &C::Read,
-    obstacle: impl Fn(&Decision) -> Option<Refusal> + Send,
+    obstacle: impl Fn(&Decision) -> Option<Refused> + Send,
 ) -> Result<Decision, EngineError> {
     let decision = change.decide(read)?;
     match obstacle(&decision) {
@@ -343,14 +331,14 @@ async fn decide_as_single<C: Change<Error = EngineError>>(
 }
 
 /// The obstacle to a change that takes a path, in the order of the commit's checks.
-fn obstacle(found: &FoundMemories, by_path: &ByPath<'_>, decision: &Decision) -> Option<Refusal> {
+fn obstacle(found: &FoundMemories, by_path: &ByPath<'_>, decision: &Decision) -> Option<Refused> {
     let Decision::Commit(proposal) = decision else {
         return None;
     };
     let change = proposal.changes.first()?;
     let path = &change.to.as_ref()?.path;
     if found.store.is_archived {
-        return Some(Refusal::Archived);
+        return Some(Refused::Archived);
     }
     if change.head().is_some_and(|head| head.path == *path) {
         return None;
@@ -361,16 +349,16 @@ fn obstacle(found: &FoundMemories, by_path: &ByPath<'_>, decision: &Decision) ->
     };
     if let Some(memory_id) = memory_at(path.as_str()) {
         let path = path.as_str().to_owned();
-        return Some(Refusal::PathTaken { path, memory_id });
+        return Some(Refused::PathTaken { path, memory_id });
     }
     let directory = path.as_dir();
     if found.directories.contains(&directory) {
-        return Some(Refusal::PathIsDirectory(directory));
+        let path = directory.as_str().to_owned();
+        return Some(Refused::PathIsDirectory { path });
     }
     path.ancestor_files().find_map(|file| {
         let memory_id = memory_at(file)?;
-        let file = MemoryPath::from_trusted(file.to_owned());
-        Some(Refusal::ParentIsFile { file, memory_id })
+        Some(Refused::ParentIsFile { path: file.to_owned(), memory_id })
     })
 }
 

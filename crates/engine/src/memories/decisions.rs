@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use keepsake_core::sensitive::Listed;
-use keepsake_core::{Content, ContentHash, DirPath, MemoryId, MemoryPath, Timestamp, VersionId};
+use keepsake_core::{Content, ContentHash, DirPath, MemoryId, MemoryPath, Refused, Timestamp, VersionId};
 use keepsake_index::{
     Depth, ExpiryChange, FoundMemory, Head, Memory, MemoryItem, MemoryListing, MemoryTarget, StoreState,
     Target,
 };
 
-use super::requests::check_expiry;
-use super::{OnTaken, Precondition};
+use super::Precondition;
+use super::requests::{OnTaken, check_expiry};
 use crate::EngineError;
-use crate::write::{
-    Change, Decision, NewContent, NewState, Origin, Proposal, Proposed, Refusal, VersionRead, Write,
-};
+use crate::write::{Change, Decision, NewContent, NewState, Origin, Proposal, Proposed, VersionRead, Write};
 
 /// Creates a memory, or replaces the content of the memory at the path.
 pub(super) struct Creation {
@@ -98,13 +96,13 @@ impl Change for Creation {
         }
     }
 
-    async fn refused(&self, write: &Write<'_>, _: &Place, refusal: Refusal) -> Result<Decision, EngineError> {
+    async fn refused(&self, write: &Write<'_>, _: &Place, refusal: Refused) -> Result<Decision, EngineError> {
         match (self.on_taken, &refusal) {
             // Another request created the memory first: replace it.
-            (OnTaken::Replace, Refusal::PathTaken { path, .. }) if path == self.path.as_str() => {
+            (OnTaken::Replace, Refused::PathTaken { path, .. }) if path == self.path.as_str() => {
                 Ok(Decision::ReadAgain)
             }
-            (OnTaken::RefuseAsPrecondition, Refusal::PathTaken { memory_id, .. }) => {
+            (OnTaken::RefuseAsPrecondition, Refused::PathTaken { memory_id, .. }) => {
                 let current_sha256 = match write.memory(*memory_id).await?.target {
                     MemoryTarget::Live(memory) => Some(memory.head.sha256),
                     MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
@@ -202,7 +200,7 @@ impl Change for Updated {
         &self,
         write: &Write<'_>,
         read: &FoundMemory,
-        refusal: Refusal,
+        refusal: Refused,
     ) -> Result<Decision, EngineError> {
         refused_move(write, self.1.precondition, read, refusal).await
     }
@@ -284,7 +282,7 @@ impl Change for Restored {
         &self,
         write: &Write<'_>,
         read: &VersionRead,
-        refusal: Refusal,
+        refusal: Refused,
     ) -> Result<Decision, EngineError> {
         refused_move(write, self.precondition, &read.found, refusal).await
     }
@@ -295,11 +293,11 @@ async fn refused_move(
     write: &Write<'_>,
     precondition: Option<Precondition>,
     read: &FoundMemory,
-    refusal: Refusal,
+    refusal: Refused,
 ) -> Result<Decision, EngineError> {
     match (&refusal, precondition, &read.target) {
         (
-            Refusal::PathTaken { .. } | Refusal::PathIsDirectory(_),
+            Refused::PathTaken { .. } | Refused::PathIsDirectory { .. },
             Some(Precondition::NotExists),
             MemoryTarget::Live(memory),
         ) => Ok(Decision::pin_unchanged(memory)),
@@ -308,45 +306,31 @@ async fn refused_move(
 }
 
 /// Looks up the conflicting memory.
-pub(super) async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<EngineError, EngineError> {
-    let limits = &write.principal.limits;
-    let too_many_bytes = |whose, size_bytes, limit_bytes| EngineError::TooManyBytes {
-        whose,
-        size_bytes: Some(size_bytes),
-        limit_bytes,
-    };
+pub(super) async fn error_of(write: &Write<'_>, refusal: Refused) -> Result<EngineError, EngineError> {
     Ok(match refusal {
-        Refusal::Archived => EngineError::StoreArchived,
-        Refusal::PathTaken { path, memory_id } => EngineError::PathConflict {
+        Refused::Archived => EngineError::StoreArchived,
+        Refused::PathTaken { path, memory_id } => EngineError::PathConflict {
             why: "another memory exists at the path",
             conflicting_memory_id: Some(memory_id),
             conflicting_path: path,
         },
-        Refusal::PathIsDirectory(directory) => directory_in_the_way(write, directory).await?,
-        Refusal::ParentIsFile { file, memory_id } => EngineError::PathConflict {
+        Refused::PathIsDirectory { path } => directory_in_the_way(write, DirPath::from_trusted(path)).await?,
+        Refused::ParentIsFile { path, memory_id } => EngineError::PathConflict {
             why: "a parent of the path is a memory, not a directory",
             conflicting_memory_id: Some(memory_id),
-            conflicting_path: file.as_str().to_owned(),
+            conflicting_path: path,
         },
-        Refusal::TooManyMemories { count } => {
-            EngineError::TooManyMemories { count, limit: limits.memories_per_store }
-        }
-        Refusal::StoreFull { size_bytes } => {
-            too_many_bytes("the memory store", size_bytes, limits.bytes_per_store)
-        }
-        Refusal::TenantFull { size_bytes } => {
-            too_many_bytes("the workspace", size_bytes, limits.bytes_per_tenant)
-        }
-        Refusal::Content(rule) => EngineError::Invalid { field: "content", rule: rule.to_string() },
-        Refusal::Sensitive(policy, findings) => EngineError::Invalid {
+        Refused::OverLimit(over) => EngineError::OverLimit(over),
+        Refused::Content(rule) => EngineError::Invalid { field: "content", rule: rule.to_string() },
+        Refused::Sensitive { policy, findings } => EngineError::Invalid {
             field: "content",
             rule: format!(
                 "has what the memory store's sensitive-data policy (`{policy}`) refuses: {}",
                 Listed(&findings)
             ),
         },
-        Refusal::Contents(_) => return Err(EngineError::Internal("one operation wrote several memories")),
-        Refusal::Contended => EngineError::Contended,
+        Refused::Contents(_) => return Err(EngineError::Internal("one operation wrote several memories")),
+        Refused::Contended => EngineError::Contended,
     })
 }
 

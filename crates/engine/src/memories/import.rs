@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{Actor, ContentHash, MemoryId, StoreId, Timestamp};
+use keepsake_core::{Actor, ContentHash, MemoryId, Refused, StoreId, Timestamp};
 use keepsake_index::{Operation, Scope, Version, VersionListing};
 use uuid::Builder;
 
 use super::Memories;
 use super::decisions::error_of;
 use super::requests::{parse_content, parse_path};
-use crate::write::{NotImported, PastPart, PastRedaction, PastVersion, Refusal};
+use crate::write::{NotImported, PastPart, PastRedaction, PastVersion};
 use crate::{EngineError, Principal};
 
 pub const MAX_VERSIONS: usize = 500;
@@ -104,7 +104,7 @@ impl Memories {
                     }
                     NotImported::Refused(version, refusal) => (version, refusal),
                 };
-                if matches!(refusal, Refusal::Contended) {
+                if matches!(refusal, Refused::Contended) {
                     return Err(EngineError::Contended);
                 }
                 Err(EngineError::OfOperation {

@@ -14,12 +14,17 @@ use crate::{EngineError, Principal};
 
 const FETCHES_AT_ONCE: usize = 10;
 
-/// Whether content is requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum View {
-    Basic,
-    Full,
+keepsake_core::named_enum! {
+    /// Whether content is requested.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum View {
+        #[default]
+        Basic = "basic",
+        Full = "full",
+    }
 }
+
+keepsake_core::shown_by_name!(View as "View" => "`basic` omits content.";);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownMemory {
@@ -142,10 +147,7 @@ impl Reader {
             View::Basic => Some(shown),
             View::Full => match self.with_content(principal, store, shown.clone()).await {
                 Ok(shown) => shown,
-                Err(error) => match ContentLoss::of(&error) {
-                    Some(loss) => Some(ShownMemory { lost: Some(loss), ..shown }),
-                    None => return Err(error),
-                },
+                Err(error) => Some(ShownMemory { lost: Some(ContentLoss::of(error)?), ..shown }),
             },
         };
         // A memory that was moved meanwhile belongs elsewhere in the order.

@@ -5,10 +5,12 @@
 //! the ids of conflicting memories.
 
 use keepsake_core::tool::ToolError;
-use keepsake_core::{ContentHash, MemoryPath, Timestamp};
-use keepsake_index::ExpiresAt;
+use keepsake_core::{Content, ContentHash, MemoryPath, Timestamp};
+use keepsake_index::{ExpiresAt, ExpiryChange};
 
 use super::ShownMemory;
+use super::decisions::{Creation, Update};
+use super::requests::OnTaken;
 use crate::{EngineError, Principal};
 
 /// The parts of a memory that an answer may show to a write-only credential.
@@ -31,18 +33,35 @@ pub(super) struct Sent {
     pub(super) is_creation: bool,
     pub(super) path: Option<MemoryPath>,
     pub(super) content: Option<ContentHash>,
-    pub(super) pinned: Option<bool>,
-    pub(super) expires_at: Option<ExpiresAt>,
+    pub(super) expiry: ExpiryChange,
 }
 
 impl Sent {
+    pub(super) fn by_creation(creation: &Creation) -> Self {
+        Self {
+            is_creation: creation.on_taken != OnTaken::Replace,
+            path: Some(creation.path.clone()),
+            content: Some(creation.content.hash()),
+            expiry: creation.expiry,
+        }
+    }
+
+    pub(super) fn by_update(update: &Update) -> Self {
+        Self {
+            is_creation: false,
+            path: update.path.clone(),
+            content: update.content.as_ref().map(Content::hash),
+            expiry: update.expiry,
+        }
+    }
+
     fn receipt(&self, shown: &ShownMemory) -> Receipt {
         let memory = &shown.memory;
         Receipt {
             is_new: self.is_creation,
             has_path: self.path.as_ref() == Some(&memory.head.path),
             has_content: self.content == Some(memory.head.sha256),
-            has_pin: self.is_creation || self.pinned == Some(memory.is_pinned),
+            has_pin: self.is_creation || self.expiry.is_pinned == Some(memory.is_pinned),
         }
     }
 }
@@ -72,7 +91,7 @@ pub(super) fn conceal_write(
     }
     Ok(ShownMemory {
         last_accessed_at: None,
-        expires_at: sent.expires_at.and_then(ExpiresAt::time),
+        expires_at: sent.expiry.expires_at.and_then(ExpiresAt::time),
         content: None,
         receipt: Some(receipt),
         ..shown
@@ -103,9 +122,7 @@ pub(super) fn conceal_refusal(
                 _ => conflicting_path,
             },
         },
-        EngineError::TooManyBytes { whose, limit_bytes, .. } => {
-            EngineError::TooManyBytes { whose, size_bytes: None, limit_bytes }
-        }
+        EngineError::OverLimit(over) => EngineError::OverLimit(over.concealed()),
         other => other,
     }
 }

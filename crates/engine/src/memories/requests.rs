@@ -1,31 +1,60 @@
 //! Requests to read and change memories, and the checks of their fields.
 
-use keepsake_core::{Content, ContentHash, DirPath, MemoryPath, StoreId, Timestamp};
-use keepsake_index::{Depth, ExpiresAt, ExpiryChange, Idempotency, Scope};
+use keepsake_core::{Content, DirPath, MemoryPath, StoreId, Timestamp, optional_object, schemas};
+use keepsake_index::{Depth, ExpiresAt, ExpiresAtError, ExpiryChange, Idempotency, Scope};
+use serde::Deserialize;
+use utoipa::ToSchema;
 
-use super::View;
 use super::decisions::Update;
+use super::{CreatePrecondition, Precondition, View};
 use crate::{EngineError, PageRequest, Principal};
 
 /// The year 9999. Later times cannot be shown in every offset.
 const LATEST: Timestamp = Timestamp::from_micros(253_370_764_800_000_000);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The body of a create request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CreateMemory)]
 pub struct NewMemory {
+    /// The path of the memory.
+    #[schema(value_type = MemoryPath)]
     pub path: String,
+    /// The content; may be empty.
+    #[schema(value_type = schemas::Content)]
     pub content: String,
-    /// `None`: not pinned, or as the replaced memory.
+    /// Whether the memory never expires.
+    // Omitted: not pinned, or as the replaced memory.
     pub pinned: Option<bool>,
-    /// `None`: no expiry time, or that of the replaced memory.
-    pub expires_at: Option<ExpiresAt>,
-    pub on_taken: OnTaken,
+    /// When the memory expires, even if it is used; never by default.
+    // Omitted: no expiry time, or that of the replaced memory.
+    #[schema(value_type = Option<schemas::ExpiresAt>)]
+    pub expires_at: Option<String>,
+    /// The condition for the creation.
+    #[serde(default, deserialize_with = "optional_object")]
+    pub precondition: Option<CreatePrecondition>,
+    /// Without a precondition: whether to replace the content of an existing memory.
+    #[serde(skip)]
+    pub replaces: bool,
+    #[serde(skip)]
     pub view: View,
+    #[serde(skip)]
     pub idempotency: Option<Idempotency>,
+}
+
+impl NewMemory {
+    pub(super) const fn on_taken(&self) -> OnTaken {
+        match self.precondition {
+            Some(CreatePrecondition::NotExists {}) => OnTaken::RefuseAsPrecondition,
+            None if self.replaces => OnTaken::Replace,
+            None => OnTaken::Refuse,
+        }
+    }
 }
 
 /// The reaction to an existing memory at the path of a new memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnTaken {
+pub(super) enum OnTaken {
     /// Fail with a conflict that names the existing memory.
     Refuse,
     /// Fail with a failed precondition.
@@ -34,31 +63,45 @@ pub enum OnTaken {
     Replace,
 }
 
-/// `None` leaves a field unchanged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The body of an update; omitted fields stay unchanged.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = UpdateMemory)]
 pub struct MemoryEdit {
+    /// The new content.
+    #[schema(value_type = Option<schemas::Content>)]
     pub content: Option<String>,
+    /// The new path.
+    #[schema(value_type = Option<MemoryPath>)]
     pub path: Option<String>,
+    /// Whether the memory never expires. A change of only this field creates
+    /// no version.
     pub pinned: Option<bool>,
-    pub expires_at: Option<ExpiresAt>,
+    /// When the memory expires, even if it is used. A change of only this field
+    /// creates no version.
+    #[schema(value_type = Option<schemas::ExpiresAt>)]
+    pub expires_at: Option<String>,
+    /// The condition for the change.
+    #[serde(default, deserialize_with = "optional_object")]
     pub precondition: Option<Precondition>,
+    #[serde(skip)]
     pub view: View,
+    #[serde(skip)]
     pub idempotency: Option<Idempotency>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The body of a restore request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = RestoreMemoryVersion)]
 pub struct Restoration {
+    /// The condition for the change.
+    #[serde(default, deserialize_with = "optional_object")]
     pub precondition: Option<Precondition>,
+    #[serde(skip)]
     pub view: View,
+    #[serde(skip)]
     pub idempotency: Option<Idempotency>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precondition {
-    /// The memory's content has this hash.
-    ContentSha256(ContentHash),
-    /// No memory exists at the new path.
-    NotExists,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -149,6 +192,17 @@ pub(super) fn parse_update(
         is_deletion: false,
         now,
     })
+}
+
+/// The pin and the expiry time that a request sets.
+pub(super) fn parse_expiry(
+    is_pinned: Option<bool>,
+    expires_at: Option<&str>,
+) -> Result<ExpiryChange, EngineError> {
+    let expires_at = expires_at.map(str::parse).transpose();
+    let expires_at = expires_at
+        .map_err(|rule: ExpiresAtError| EngineError::Invalid { field: "expires_at", rule: rule.to_string() });
+    Ok(ExpiryChange { is_pinned, expires_at: expires_at? })
 }
 
 /// Checks an expiry time that a request sets at `now`.

@@ -8,10 +8,10 @@ use futures::stream::{self, StreamExt};
 use keepsake_core::{BlobKey, MemoryId, StoreId, TenantId, VersionId};
 use keepsake_index::{SearchRow, Unindexed};
 
-use super::rows::search_row;
 use crate::EngineError;
 use crate::content::{Contents, Recorded};
 use crate::context::Context;
+use crate::write::search_row;
 
 const READS_AT_ONCE: usize = 8;
 

@@ -4,10 +4,11 @@
 //! the most bytes. So a tenant that searches many stores evicts its own
 //! entries, and a tenant with few bytes keeps its entries.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
 
 use keepsake_core::{StoreId, TenantId};
+use lru::LruCache;
+use parking_lot::Mutex;
 
 /// Bytes of an entry besides its value.
 const ENTRY_BYTES: u64 = 512;
@@ -23,33 +24,24 @@ pub(super) struct DividedLru<V> {
 #[derive(Debug)]
 struct Entries<V> {
     bytes: u64,
-    /// Number of uses so far; each entry has the number of its last use.
-    uses: u64,
     by_tenant: HashMap<TenantId, OfTenant<V>>,
 }
 
 #[derive(Debug)]
 struct OfTenant<V> {
     bytes: u64,
-    entries: HashMap<StoreId, Entry<V>>,
-    by_use: BTreeMap<u64, StoreId>,
-}
-
-#[derive(Debug)]
-struct Entry<V> {
-    value: V,
-    bytes: u64,
-    used: u64,
+    /// The value and the bytes of each entry.
+    entries: LruCache<StoreId, (V, u64)>,
 }
 
 impl<V: Clone> DividedLru<V> {
     pub(super) fn new(max_bytes: u64) -> Self {
-        Self { max_bytes, entries: Mutex::new(Entries { bytes: 0, uses: 0, by_tenant: HashMap::new() }) }
+        Self { max_bytes, entries: Mutex::new(Entries { bytes: 0, by_tenant: HashMap::new() }) }
     }
 
     /// A new entry has the weight of an empty value.
     pub(super) fn get_or_insert(&self, key: Key, make: impl FnOnce() -> V) -> V {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if let Some(value) = entries.touch(key) {
             return value;
         }
@@ -61,68 +53,50 @@ impl<V: Clone> DividedLru<V> {
 
     /// Adds an entry, or updates its value and weight.
     pub(super) fn insert(&self, key: Key, value: V, bytes: u64) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         entries.remove(key);
         entries.insert(key, value, bytes.saturating_add(ENTRY_BYTES));
         entries.evict(self.max_bytes);
     }
 
     pub(super) fn remove(&self, key: Key) {
-        self.lock().remove(key);
+        self.entries.lock().remove(key);
     }
 
     pub(super) fn size_bytes(&self) -> u64 {
-        self.lock().bytes
+        self.entries.lock().bytes
     }
 
     pub(super) fn len(&self) -> usize {
-        let entries = self.lock();
+        let entries = self.entries.lock();
         entries.by_tenant.values().map(|own| own.entries.len()).sum()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries<V>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<V: Clone> Entries<V> {
     fn touch(&mut self, (tenant_id, store_id): Key) -> Option<V> {
         let own = self.by_tenant.get_mut(&tenant_id)?;
-        let entry = own.entries.get_mut(&store_id)?;
-        self.uses += 1;
-        own.by_use.remove(&entry.used);
-        own.by_use.insert(self.uses, store_id);
-        entry.used = self.uses;
-        Some(entry.value.clone())
+        own.entries.get(&store_id).map(|(value, _)| value.clone())
     }
 
     /// The entry must not exist yet.
     fn insert(&mut self, (tenant_id, store_id): Key, value: V, bytes: u64) {
-        self.uses += 1;
-        let used = self.uses;
-        let own = self.by_tenant.entry(tenant_id).or_insert_with(|| OfTenant {
-            bytes: 0,
-            entries: HashMap::new(),
-            by_use: BTreeMap::new(),
-        });
-        own.by_use.insert(used, store_id);
-        own.entries.insert(store_id, Entry { value, bytes, used });
+        let new = || OfTenant { bytes: 0, entries: LruCache::unbounded() };
+        let own = self.by_tenant.entry(tenant_id).or_insert_with(new);
+        own.entries.put(store_id, (value, bytes));
         own.bytes += bytes;
         self.bytes += bytes;
     }
 
     fn remove(&mut self, (tenant_id, store_id): Key) {
-        let Some(own) = self.by_tenant.get_mut(&tenant_id) else {
-            return;
-        };
-        let Some(entry) = own.entries.remove(&store_id) else {
-            return;
-        };
-        own.by_use.remove(&entry.used);
-        own.bytes -= entry.bytes;
-        self.bytes -= entry.bytes;
-        if own.entries.is_empty() {
-            self.by_tenant.remove(&tenant_id);
+        if let Some(own) = self.by_tenant.get_mut(&tenant_id)
+            && let Some((_, bytes)) = own.entries.pop(&store_id)
+        {
+            own.bytes -= bytes;
+            self.bytes -= bytes;
+            if own.entries.is_empty() {
+                self.by_tenant.remove(&tenant_id);
+            }
         }
     }
 
@@ -130,7 +104,7 @@ impl<V: Clone> Entries<V> {
         while self.bytes > max_bytes {
             let largest = self.by_tenant.iter().max_by_key(|(_, own)| own.bytes);
             let oldest = largest.and_then(|(tenant_id, own)| {
-                let (_, store_id) = own.by_use.first_key_value()?;
+                let (store_id, _) = own.entries.peek_lru()?;
                 Some((*tenant_id, *store_id))
             });
             let Some(oldest) = oldest else { return };
@@ -151,7 +125,7 @@ mod tests {
     }
 
     fn has(cache: &DividedLru<u32>, key: Key) -> bool {
-        cache.lock().touch(key).is_some()
+        cache.entries.lock().touch(key).is_some()
     }
 
     #[test]

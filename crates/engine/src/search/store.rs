@@ -5,13 +5,14 @@
 //! index never goes back to an older state.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, Unindexed};
 use keepsake_search::{ANALYSER, Built, Postings};
+use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 
 use super::{After, Asked, Candidate};
@@ -71,28 +72,20 @@ impl SearchedStore {
         Self { max_postings_bytes, ..Self::default() }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The parameters of the query for changes. Waits for the lock on a
     /// blocking thread, never on the runtime's thread.
     pub(super) async fn since(self: &Arc<Self>, may_be_whole: bool) -> Result<SearchSince, EngineError> {
-        if let Ok(state) = self.state.try_read() {
+        if let Some(state) = self.state.try_read() {
             return Ok(state.since(may_be_whole));
         }
         let store = Arc::clone(self);
-        off_the_runtime(move || store.read().since(may_be_whole)).await
+        off_the_runtime(move || store.state.read().since(may_be_whole)).await
     }
 
     /// Whether the index is known to be at `place` or past it.
     pub(super) fn is_at(&self, place: SearchPlace) -> bool {
         let state = self.state.try_read();
-        state.is_ok_and(|state| {
+        state.is_some_and(|state| {
             let known = state.place;
             known.is_some_and(|known| known.order() >= place.order())
         })
@@ -101,7 +94,7 @@ impl SearchedStore {
     /// Drops the index if it is still at `place`, so that the next search loads
     /// the store.
     pub(super) fn forget(&self, place: SearchPlace) {
-        let mut state = self.write();
+        let mut state = self.state.write();
         if state.place == Some(place) {
             *state = State::default();
             self.note(&mut state);
@@ -110,14 +103,14 @@ impl SearchedStore {
 
     /// Whether the postings of all memories are built, or never will be.
     pub(super) fn has_postings(&self) -> bool {
-        self.is_large.load(Ordering::Relaxed) || self.read().postings.has_all()
+        self.is_large.load(Ordering::Relaxed) || self.state.read().postings.has_all()
     }
 
     /// Waits only for a small store whose postings are being built.
     pub(super) async fn wait_for_postings(&self) {
         let made = self.made.notified();
         // A store reloaded meanwhile may be so small that it has them already.
-        let has_all = || self.state.try_read().is_ok_and(|state| state.postings.has_all());
+        let has_all = || self.state.try_read().is_some_and(|state| state.postings.has_all());
         if self.is_soon_made.load(Ordering::Acquire) && !has_all() {
             // After a timeout the search reads the rows, as for a large store.
             let _ = tokio::time::timeout(SOON_MADE, made).await;
@@ -125,7 +118,7 @@ impl SearchedStore {
     }
 
     pub(super) fn build(&self) {
-        let builder = self.read().postings.builder();
+        let builder = self.state.read().postings.builder();
         let Some(builder) = builder else {
             return;
         };
@@ -133,7 +126,7 @@ impl SearchedStore {
             self.is_large.store(true, Ordering::Relaxed);
             return;
         };
-        let mut state = self.write();
+        let mut state = self.state.write();
         state.adopt(built);
         self.note(&mut state);
     }
@@ -156,7 +149,7 @@ impl SearchedStore {
         let place = changes.place;
         if changes.is_whole {
             let whole = State::whole(changes, self.max_postings_bytes);
-            let mut state = self.write();
+            let mut state = self.state.write();
             // Another search may have loaded the store meanwhile.
             let is_newer = state.place.is_none_or(|known| known.order() < place.order());
             if is_newer {
@@ -166,7 +159,7 @@ impl SearchedStore {
             }
             return is_newer;
         }
-        let mut state = self.write();
+        let mut state = self.state.write();
         // Changes that were already applied are ignored, and so are those of
         // another epoch. An index that is behind `asked` was reloaded after the
         // query began; applying the changes would leave a gap.
@@ -187,13 +180,13 @@ impl SearchedStore {
 
     /// A page of the memories without terms.
     pub(super) fn unindexed(&self, place: (TenantId, StoreId)) -> Vec<Unindexed> {
-        self.read().unindexed(place)
+        self.state.read().unindexed(place)
     }
 
     /// The best hits, in the order of all hits of a search. A query that is too broad for
     /// the store is refused.
     pub(super) fn search(&self, store_id: StoreId, asked: &Asked) -> Result<Vec<Candidate>, EngineError> {
-        let state = self.read();
+        let state = self.state.read();
         let is_after = |score: f64, path: &MemoryPath| match &asked.after {
             None => true,
             Some(after) => {

@@ -2,9 +2,16 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{SessionId, StoreId};
+use keepsake_core::schemas::{self, MemoryStoreResourceType};
+use keepsake_core::{JsonObject, SessionId, StoreId};
 use keepsake_index::{Access, Attachment, AttachmentName, Detail, Idempotency, Scope, Session};
 
+use serde::de::{Error, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::draft::refuse;
 use super::{Sessions, may_give};
 use crate::context::Context;
 use crate::cursor::{MAX_SESSION_LIMIT, Query, parse_number};
@@ -13,21 +20,74 @@ use crate::{EngineError, Page, PageRequest, Principal};
 
 const INSTRUCTION_CHARS: usize = 4096;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A memory store to attach.
+#[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
+#[schema(as = AttachStore)]
 pub struct AttachmentDraft {
+    #[schema(inline)]
+    pub r#type: MemoryStoreResourceType,
+    /// The store.
+    #[schema(rename = "memory_store_id")]
     pub store_id: StoreId,
-    /// Read and write if unset.
+    /// The session's access to the store; `read_write` by default.
     pub access: Option<Access>,
-    /// Instructions for the agent: at most 4,096 characters.
+    /// Instructions for the agent about the store, at most 4,096 characters.
+    /// `prompt` is an older name of this field.
+    #[schema(value_type = Option<schemas::Instructions>)]
     pub instructions: Option<String>,
 }
 
-/// `None` leaves a field unchanged.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The body of an update; omitted fields stay unchanged.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = UpdateResource)]
 pub struct AttachmentEdit {
-    pub access: Option<Access>,
-    /// Instructions for the agent: at most 4,096 characters.
+    /// The session's access to the store.
+    #[schema(value_type = Option<Access>)]
+    pub access: Option<String>,
+    /// Instructions for the agent about the store, at most 4,096 characters.
+    #[schema(value_type = Option<schemas::Instructions>)]
     pub instructions: Option<String>,
+    #[schema(ignore)]
+    pub authorization_token: Option<Value>,
+}
+
+impl<'de> Deserialize<'de> for AttachmentDraft {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Fields {
+            #[serde(rename = "type")]
+            _type: IgnoredAny,
+            memory_store_id: StoreId,
+            access: Option<String>,
+            instructions: Option<String>,
+            prompt: Option<String>,
+        }
+        let JsonObject(fields): JsonObject<Map<String, Value>> = JsonObject::deserialize(deserializer)?;
+        // Checked first, so that no error mentions fields of other types.
+        if fields.get("type").and_then(Value::as_str) != Some("memory_store") {
+            return Err(D::Error::custom("`type` must be `memory_store`: nothing else can be attached"));
+        }
+        let fields: Fields = serde_json::from_value(Value::Object(fields)).map_err(D::Error::custom)?;
+        if fields.instructions.is_some() && fields.prompt.is_some() {
+            return Err(D::Error::custom("`prompt` is the older name of `instructions`: send one of them"));
+        }
+        let access = fields.access.as_deref().map(parse_access).transpose();
+        Ok(Self {
+            r#type: MemoryStoreResourceType,
+            store_id: fields.memory_store_id,
+            access: access.map_err(|error| D::Error::custom(error.to_string()))?,
+            instructions: fields.instructions.or(fields.prompt),
+        })
+    }
+}
+
+fn parse_access(name: &str) -> Result<Access, EngineError> {
+    match Access::parse(name) {
+        Some(access) => Ok(access),
+        None => invalid("access", "must be `read_write` or `read_only`"),
+    }
 }
 
 pub(super) fn check_instructions(instructions: &str) -> Result<(), EngineError> {
@@ -120,13 +180,15 @@ impl Attachments {
         idempotency: Option<Idempotency>,
     ) -> Result<Attachment, EngineError> {
         principal.require_session_change()?;
+        refuse("authorization_token", edit.authorization_token.as_ref())?;
+        let access = edit.access.as_deref().map(parse_access).transpose()?;
         edit.instructions.as_deref().map_or(Ok(()), check_instructions)?;
         let session = self.sessions.seen(principal, session_id).await?;
         let before = attachment_of(&session, name)?;
-        if let Some(access) = edit.access {
+        if let Some(access) = access {
             may_give(principal, before.store_id, access)?;
         }
-        let detail = Detail::Reattach { name, access: edit.access, instructions: edit.instructions };
+        let detail = Detail::Reattach { name, access, instructions: edit.instructions };
         let session = self.sessions.change(principal, session_id, detail, idempotency).await?;
         attachment_of(&session, name)
     }

@@ -1,11 +1,13 @@
 //! Validation of new sessions and of session edits.
 
-use keepsake_core::{JsonText, ResourceId, SessionId, Timestamp};
-use keepsake_index::{Detail, MAX_ATTACHMENTS, NewAttachment, NewSession};
+use keepsake_core::{JsonText, ResourceId, SessionId, Timestamp, null_as_default, schemas};
+use keepsake_index::{Detail, MAX_ATTACHMENTS, NewAttachment, NewSession, Session};
+use serde::Deserialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
+use super::AttachmentDraft;
 use super::agent::Agent;
-use super::{AttachmentDraft, METADATA_PAIRS};
 use crate::EngineError;
 use crate::context::Context;
 use crate::stores::{check_metadata, invalid, metadata_patch};
@@ -15,33 +17,75 @@ pub(super) const FOREIGN_ID_CHARS: usize = 255;
 const TITLE_CHARS: usize = 1024;
 const VAULTS: usize = 100;
 
-#[derive(Debug, Clone, PartialEq)]
+/// The body of a create request.
+#[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CreateSession)]
 pub struct SessionDraft {
-    /// The agent's id, or an object with the id.
+    /// The agent: its id, or an object with the id. Stored without
+    /// interpretation.
+    #[schema(value_type = schemas::AgentReference)]
     pub agent: JsonText,
-    /// Stored unchanged.
+    /// The environment's id. Stored without interpretation.
+    #[schema(value_type = schemas::ForeignId)]
     pub environment_id: String,
-    /// At most 1,024 characters.
+    /// The title of the session.
+    #[schema(value_type = Option<schemas::Title>)]
     pub title: Option<String>,
-    /// At most 16 pairs of strings.
+    /// At most 16 of your own key-value pairs.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schema(value_type = Option<schemas::Metadata>)]
     pub metadata: Map<String, Value>,
-    /// Stored unchanged.
-    pub vault_ids: Vec<String>,
-    /// At most 8.
+    /// The memory stores to attach, without duplicates.
+    #[serde(default, deserialize_with = "null_as_default", rename = "resources")]
+    #[schema(value_type = Option<Vec<AttachmentDraft>>, max_items = 8)]
     pub attachments: Vec<AttachmentDraft>,
+    /// Ids of vaults. Stored without interpretation.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schema(value_type = Option<Vec<schemas::ForeignId>>, max_items = 100)]
+    pub vault_ids: Vec<String>,
+    /// Must be empty: this server runs no agent.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schema(value_type = Option<Vec<Object>>, max_items = 0)]
+    pub initial_events: Vec<Value>,
+    #[schema(ignore)]
+    pub budget: Option<Value>,
 }
 
-/// `None` leaves a field unchanged.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The body of an update; omitted fields stay unchanged.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = UpdateSession)]
 pub struct SessionEdit {
-    /// At most 1,024 characters.
+    /// The title of the session.
+    #[schema(value_type = Option<schemas::Title>)]
     pub title: Option<String>,
-    /// Pairs to set; null removes a pair.
+    /// Pairs to set; null removes a pair, and omitted pairs stay unchanged.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schema(value_type = Option<schemas::MetadataPatch>)]
     pub metadata: Map<String, Value>,
+    #[schema(ignore)]
+    pub agent: Option<Value>,
+    #[schema(ignore)]
+    pub vault_ids: Option<Value>,
+    #[schema(ignore)]
+    pub budget: Option<Value>,
+}
+
+/// Refuses a field that clients know but this server does not support.
+pub(super) fn refuse(field: &'static str, value: Option<&Value>) -> Result<(), EngineError> {
+    match value {
+        None => Ok(()),
+        Some(_) => invalid(field, "cannot be set: this server attaches memory and runs no agent"),
+    }
 }
 
 impl SessionDraft {
     pub(super) fn check(self, context: &Context, now: Timestamp) -> Result<NewSession, EngineError> {
+        refuse("budget", self.budget.as_ref())?;
+        if !self.initial_events.is_empty() {
+            return invalid("initial_events", "must be empty: this server attaches memory and runs no agent");
+        }
         let agent = Agent::resolve(&self.agent)?;
         check_foreign_id("environment_id", &self.environment_id)?;
         self.title.as_deref().map_or(Ok(()), check_title)?;
@@ -59,16 +103,22 @@ impl SessionDraft {
         let attachments = self.attachments.into_iter();
         let attachments = attachments.map(|draft| draft.check(context, now));
         Ok(NewSession {
-            session_id: SessionId::from_uuid(context.ids.uuid(now)),
-            agent: agent.shown,
+            session: Session {
+                session_id: SessionId::from_uuid(context.ids.uuid(now)),
+                agent: agent.shown,
+                environment_id: self.environment_id,
+                title: self.title,
+                metadata: self.metadata,
+                vault_ids: self.vault_ids,
+                attachments: Vec::new(),
+                created_at: now,
+                updated_at: now,
+                archived_at: None,
+                last_used_at: None,
+            },
             agent_id: agent.id,
             agent_version: agent.version,
-            environment_id: self.environment_id,
-            title: self.title,
-            metadata: self.metadata,
-            vault_ids: self.vault_ids,
             attachments: attachments.collect::<Result<_, _>>()?,
-            created_at: now,
         })
     }
 }
@@ -87,12 +137,11 @@ impl AttachmentDraft {
 
 impl SessionEdit {
     pub(super) fn check(self) -> Result<Detail, EngineError> {
+        refuse("agent", self.agent.as_ref())?;
+        refuse("vault_ids", self.vault_ids.as_ref())?;
+        refuse("budget", self.budget.as_ref())?;
         self.title.as_deref().map_or(Ok(()), check_title)?;
-        Ok(Detail::Describe {
-            title: self.title,
-            metadata: metadata_patch(self.metadata)?,
-            metadata_pairs_limit: METADATA_PAIRS,
-        })
+        Ok(Detail::Describe { title: self.title, metadata: metadata_patch(self.metadata)? })
     }
 }
 

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use keepsake_core::tool::ToolPath;
-use keepsake_core::{EventId, MemoryPath, SessionId, StoreId, Timestamp};
-use keepsake_index::{EventListing, EventPlace, SessionEvent};
+use keepsake_core::{EventId, MemoryPath, SessionId, StoreId};
+use keepsake_index::{EventFilter, EventListing, EventPlace, SessionEvent};
 use serde_json::{Map, Value, json};
 
+use super::Sessions;
 use super::follow::{self, SessionWatch};
-use super::{Activity, Sessions};
+use crate::activity::Activity;
 use crate::context::Context;
-use crate::cursor::{Query, parse_time_and_id, time_and_id, time_text};
+use crate::cursor::{Query, parse_time_and_id, time_and_id};
 use crate::{EngineError, Mounts, Page, PageRequest, Principal};
 
 /// Input fields that contain paths.
@@ -34,17 +35,6 @@ const UNNAMED: &str = "unknown";
 const KEPT: [&str; 6] = ["command", "view_range", "insert_line", "depth", "offset", "limit"];
 /// Maximum number of characters of a recorded text.
 const KEPT_CHARS: usize = 64;
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EventQuery {
-    /// Inclusive.
-    pub from: Option<Timestamp>,
-    /// Inclusive.
-    pub to: Option<Timestamp>,
-    /// Whether the newest event comes first.
-    pub newest_first: bool,
-    pub page: PageRequest,
-}
 
 #[derive(Debug, Clone)]
 pub struct SessionEvents {
@@ -94,28 +84,20 @@ impl SessionEvents {
         &self,
         principal: &Principal,
         session_id: SessionId,
-        query: &EventQuery,
+        filter: &EventFilter,
+        page: &PageRequest,
     ) -> Result<Page<SessionEvent>, EngineError> {
         self.sessions.get(principal, session_id).await?;
-        let limit = query.page.session_limit()?;
+        let limit = page.session_limit()?;
         let tenant_id = principal.tenant_id;
-        let identity = Query::of(&[
-            b"session_events",
-            tenant_id.uuid().as_bytes(),
-            session_id.uuid().as_bytes(),
-            time_text(query.from).as_bytes(),
-            time_text(query.to).as_bytes(),
-            &[u8::from(query.newest_first)],
-        ]);
+        let identity = Query::filtered("session_events", tenant_id, &(session_id, filter))?;
         let cursors = &self.context.cursors;
-        let after = cursors.after(identity, &query.page, parse_time_and_id).await?;
+        let after = cursors.after(identity, page, parse_time_and_id).await?;
         let listing = EventListing {
+            filter: filter.clone(),
             // By the granted stores, since an attached store may have been detached
             // since.
             only: principal.granted_store_ids().map(<[StoreId]>::to_vec),
-            from: query.from,
-            to: query.to,
-            newest_first: query.newest_first,
             after: after.map(|(at, id)| (at, EventId::from_uuid(id))),
             // One more item shows whether there is another page.
             limit: limit + 1,
@@ -128,7 +110,7 @@ impl SessionEvents {
         items.extend(noted.into_iter().filter(|event| listing.asks_for(event)));
         items.sort_by_key(|event| (event.at, event.event_id));
         items.dedup_by_key(|event| event.event_id);
-        if query.newest_first {
+        if filter.newest_first {
             items.reverse();
         }
         let place = |event: &SessionEvent| time_and_id(event.at, event.event_id.uuid());

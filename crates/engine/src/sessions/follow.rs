@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::{EventId, SessionId, TenantId, Timestamp};
-use keepsake_index::{IndexError, SessionEvent};
+use keepsake_index::{EventFilter, IndexError, SessionEvent};
 
-use super::Activity;
-use super::events::{EventQuery, SessionEvents};
+use super::events::SessionEvents;
+use crate::activity::Activity;
 use crate::context::Context;
 use crate::watch::{Watch, Watched};
 use crate::{EngineError, PageRequest, Principal};
@@ -108,17 +108,14 @@ impl SessionEvents {
         principal: &Principal,
         followed: &mut FollowedSession,
     ) -> Result<Vec<SessionEvent>, EngineError> {
-        let mut query = EventQuery {
-            from: Some(followed.from),
-            page: PageRequest { limit: Some(PAGE), page: None },
-            ..EventQuery::default()
-        };
+        let filter = EventFilter { from: Some(followed.from), ..EventFilter::default() };
+        let mut next = PageRequest { limit: Some(PAGE), page: None };
         let mut events = Vec::new();
         for _ in 0..MAX_PAGES {
-            let page = self.list(principal, followed.session_id, &query).await?;
+            let page = self.list(principal, followed.session_id, &filter, &next).await?;
             events.extend(page.items);
-            query.page.page = page.next;
-            if query.page.page.is_none() {
+            next.page = page.next;
+            if next.page.is_none() {
                 break;
             }
         }

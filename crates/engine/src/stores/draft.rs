@@ -1,48 +1,71 @@
 //! Requests to create and change a store, and the rules for their fields.
 
-use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp};
-use keepsake_index::{NewStore, StoreChange};
+use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp, null_as_default, schemas};
+use keepsake_index::{MAX_METADATA_PAIRS, Store, StoreChange};
+use serde::Deserialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::EngineError;
 use crate::context::Context;
 
 const NAME_CHARS: usize = 255;
 const DESCRIPTION_CHARS: usize = 1024;
-pub(crate) const METADATA_PAIRS: usize = 16;
 const METADATA_KEY_CHARS: usize = 64;
 const METADATA_VALUE_CHARS: usize = 512;
 
 /// A hundred years.
 pub(crate) const MAX_UNUSED_SECS: u64 = 100 * 365 * 86_400;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The body of a create request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CreateMemoryStore)]
 pub struct StoreDraft {
-    /// 1 to 255 characters, none of them a control character.
+    /// 1 to 255 characters without control characters.
+    #[schema(value_type = schemas::StoreName)]
     pub name: String,
-    /// At most 1,024 characters.
+    /// The purpose of the store.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schema(value_type = Option<schemas::Description>)]
     pub description: String,
-    /// At most 16 pairs of strings.
+    /// At most 16 of your own key-value pairs.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schema(value_type = Option<schemas::Metadata>)]
     pub metadata: Map<String, Value>,
-    /// `off`, `redact` or `reject`; `off` if unset.
-    pub policy: Option<String>,
-    /// Seconds after which an unread memory expires; never if unset or 0.
+    /// Seconds after which an unused memory expires; 0: the store has no expiry
+    /// period.
+    #[schema(value_type = Option<schemas::Seconds>)]
     pub expires_unused_after: Option<u64>,
+    /// How sensitive data in written content is handled.
+    #[serde(rename = "sensitive_data_policy")]
+    #[schema(value_type = Option<SensitiveDataPolicy>)]
+    pub policy: Option<String>,
 }
 
-/// `None` leaves a field unchanged.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The body of an update; omitted fields stay unchanged.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = UpdateMemoryStore)]
 pub struct StoreEdit {
-    /// 1 to 255 characters, none of them a control character.
+    /// 1 to 255 characters without control characters.
+    #[schema(value_type = Option<schemas::StoreName>)]
     pub name: Option<String>,
-    /// At most 1,024 characters.
+    /// The purpose of the store.
+    #[schema(value_type = Option<schemas::Description>)]
     pub description: Option<String>,
-    /// Pairs to set; null removes a pair.
+    /// Pairs to set; null removes a pair, and omitted pairs stay unchanged.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schema(value_type = Option<schemas::MetadataPatch>)]
     pub metadata: Map<String, Value>,
-    /// `off`, `redact` or `reject`.
-    pub policy: Option<String>,
-    /// Seconds after which an unread memory expires; 0: never.
+    /// Seconds after which an unused memory expires; 0: the store has no expiry
+    /// period.
+    #[schema(value_type = Option<schemas::Seconds>)]
     pub expires_unused_after: Option<u64>,
+    /// How sensitive data in written content is handled.
+    #[serde(rename = "sensitive_data_policy")]
+    #[schema(value_type = Option<SensitiveDataPolicy>)]
+    pub policy: Option<String>,
 }
 
 pub(crate) fn invalid<T>(field: &'static str, rule: impl Into<String>) -> Result<T, EngineError> {
@@ -73,8 +96,8 @@ fn check_description(description: &str) -> Result<(), EngineError> {
 }
 
 pub(crate) fn check_pairs(field: &'static str, count: usize) -> Result<(), EngineError> {
-    if count > METADATA_PAIRS {
-        return invalid(field, format!("must have at most {METADATA_PAIRS} pairs, but has {count}"));
+    if count > MAX_METADATA_PAIRS {
+        return invalid(field, format!("must have at most {MAX_METADATA_PAIRS} pairs, but has {count}"));
     }
     Ok(())
 }
@@ -137,18 +160,16 @@ fn parse_period(secs: u64) -> Result<Option<u64>, EngineError> {
 }
 
 impl StoreDraft {
-    pub(super) fn store(self, context: &Context) -> Result<NewStore, EngineError> {
+    pub(super) fn store(self, context: &Context) -> Result<Store, EngineError> {
         self.check()?;
         let policy = self.policy.as_deref().map(parse_policy).transpose()?;
         let now = context.now();
-        Ok(NewStore {
-            store_id: StoreId::from_uuid(context.ids.uuid(now)),
-            name: self.name,
+        Ok(Store {
             description: self.description,
             metadata: self.metadata,
             policy: policy.unwrap_or_default(),
             expires_unused_after: parse_period(self.expires_unused_after.unwrap_or_default())?,
-            created_at: now,
+            ..Store::new(StoreId::from_uuid(context.ids.uuid(now)), self.name, now)
         })
     }
 
@@ -167,7 +188,6 @@ impl StoreEdit {
             name: self.name,
             description: self.description,
             metadata: metadata_patch(self.metadata)?,
-            metadata_pairs_limit: METADATA_PAIRS,
             policy: self.policy.as_deref().map(parse_policy).transpose()?,
             expires_unused_after: self.expires_unused_after.map(parse_period).transpose()?,
             now,

@@ -12,39 +12,19 @@ use keepsake_core::tool::{ToolError, ToolPath};
 use keepsake_core::{MemoryPath, StoreId};
 use keepsake_index::{Depth, MemoryItem, MemoryListing, Scope, Target};
 
-use super::changes::ToolChanges;
-use super::{Stop, ToolAnswer, ToolCall, of_read, settle};
-use crate::access::AccessTimes;
-use crate::content::{Contents, Found};
-use crate::context::Context;
+use super::{Stop, ToolAnswer, ToolCall, ToolServices, of_read, settle};
+use crate::content::Found;
 use crate::cursor::{Query, parse_text};
 use crate::memories::conceal_outcome;
-use crate::{
-    EngineError, Mounted, Mounts, Page, PageRequest, Principal, Search, SearchHit, SearchQuery, Stores,
-};
+use crate::{EngineError, Mounted, Mounts, Page, PageRequest, Principal, Search, SearchHit, SearchQuery};
 
 #[derive(Debug)]
 pub struct AgentTools {
-    context: Arc<Context>,
-    contents: Arc<Contents>,
-    access: AccessTimes,
-    stores: Stores,
-    search: Search,
-    changes: ToolChanges,
+    pub(super) services: ToolServices,
+    pub(super) search: Search,
 }
 
 impl AgentTools {
-    pub(crate) const fn new(
-        context: Arc<Context>,
-        contents: Arc<Contents>,
-        access: AccessTimes,
-        stores: Stores,
-        search: Search,
-        changes: ToolChanges,
-    ) -> Self {
-        Self { context, contents, access, stores, search, changes }
-    }
-
     /// A change runs to its end even when this future is dropped. After a failure of the
     /// index the change may have been committed; a call with a `tool_use_id` can be
     /// repeated.
@@ -56,7 +36,7 @@ impl AgentTools {
         tool: AgentTool,
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
-        let mounts = mounts.into().seen_by(principal)?;
+        let mounts = principal.seen(mounts.into())?;
         if tool.is_change() {
             principal.require(Scope::MemoryWrite)?;
         }
@@ -65,14 +45,7 @@ impl AgentTools {
         }
         let agent_call = match AgentCall::parse(tool, &call.input, mounts.root()) {
             Ok(agent_call) => agent_call,
-            Err(error) => {
-                if let Some(store_id) = mounts.single() {
-                    // A missing store is an error for the caller and is
-                    // reported first.
-                    self.stores.require(principal, store_id).await?;
-                }
-                return Ok(error.into());
-            }
+            Err(error) => return self.services.refuse(principal, &mounts, error).await,
         };
         if let AgentCall::Search { path, query, limit, page } = agent_call {
             let page = PageRequest { limit, page };
@@ -86,7 +59,7 @@ impl AgentTools {
             return Ok(refusal.into());
         }
         let outcome = if tool.is_change() {
-            self.changes.make(principal, &mounts, store_id, tool.name(), call, agent_call).await?
+            self.services.changes.make(principal, &mounts, store_id, tool.name(), call, agent_call).await?
         } else {
             settle(self.show(principal, store_id, agent_call).await)?
         };
@@ -104,14 +77,14 @@ impl AgentTools {
         mounts: impl Into<Mounts>,
         path: &ToolPath,
     ) -> Result<Option<Arc<str>>, EngineError> {
-        let mounts = mounts.into().seen_by(principal)?;
+        let mounts = principal.seen(mounts.into())?;
         principal.require(Scope::MemoryRead)?;
         let Some(Mounted { store_id, .. }) = mounts.store_of(path) else {
             return Ok(None);
         };
-        match self.contents.at_path(principal.tenant_id, store_id, path.memory(), 0).await?.1 {
+        match self.services.contents.at_path(principal.tenant_id, store_id, path.memory(), 0).await?.1 {
             Found::Memory(head, text) => {
-                self.access.note_read(principal, store_id, head.memory_id);
+                self.services.access.note_read(principal, store_id, head.memory_id);
                 Ok(Some(text))
             }
             Found::Missing | Found::Directory(_) => Ok(None),
@@ -131,7 +104,8 @@ impl AgentTools {
                 Ok(AgentResult::List(listing.await?))
             }
             AgentCall::Read { path, offset, limit } => {
-                let found = self.contents.at_path(principal.tenant_id, store_id, path.memory(), 0).await;
+                let found =
+                    self.services.contents.at_path(principal.tenant_id, store_id, path.memory(), 0).await;
                 let (_, found) = found.map_err(of_read(&path))?;
                 let (head, text) = match found {
                     Found::Memory(head, text) => (head, text),
@@ -139,7 +113,7 @@ impl AgentTools {
                     Found::Missing => return Err(missing(&path).into()),
                 };
                 let part = read(&path, &text, offset, limit, principal.limits.max_view_chars)?;
-                self.access.note_read(principal, store_id, head.memory_id);
+                self.services.access.note_read(principal, store_id, head.memory_id);
                 Ok(AgentResult::Read(part))
             }
             AgentCall::Search { .. }
@@ -210,7 +184,7 @@ impl AgentTools {
             below.as_str().as_bytes(),
             &[u8::from(is_shallow)],
         ]);
-        let cursors = &self.context.cursors;
+        let cursors = &self.services.context.cursors;
         let after = cursors.after(query, request, parse_text).await;
         let after = after.map_err(for_the_model)?;
         let is_first = after.is_none();
@@ -221,7 +195,7 @@ impl AgentTools {
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let found = self.context.index.memories.list(tenant_id, store_id, &listing).await?;
+        let found = self.services.context.index.memories.list(tenant_id, store_id, &listing).await?;
         let items = found.ok_or(EngineError::StoreNotFound)?.items;
         if items.is_empty() && is_first && path.memory().is_some() {
             return Err(self.why_nothing_is_below(principal, store_id, path).await?.into());
@@ -242,7 +216,7 @@ impl AgentTools {
         path: &ToolPath,
     ) -> Result<ToolError, EngineError> {
         let tenant_id = principal.tenant_id;
-        let lookup = self.context.look_up(tenant_id, store_id, path.memory()).await?;
+        let lookup = self.services.context.look_up(tenant_id, store_id, path.memory()).await?;
         Ok(match lookup.target {
             Target::Memory(_) => ToolError::IsFile { path: path.display().to_owned() },
             Target::Missing | Target::Directory(_) => missing(path),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use keepsake_core::sensitive::Listed;
 use keepsake_core::tool::agent::{AgentCall, AgentResult, FilePrecondition, MadeVersion};
 use keepsake_core::tool::{Command, Edit, ToolError, ToolPath};
-use keepsake_core::{ContentError, ContentHash, MemoryPath, StoreId};
+use keepsake_core::{ContentError, ContentHash, MemoryPath, Refused, StoreId};
 use keepsake_index::{Change as Committed, Guard, Head};
 use keepsake_telemetry::Conflict;
 use serde::Serialize;
@@ -17,7 +17,7 @@ use crate::content::Contents;
 use crate::context::Context;
 use crate::write::{
     Change, Decision, NewContent, Obstacle, Origin, Outcome, PathRead, PathTarget, Proposal, Proposed, Reads,
-    Refusal, Write, Writer,
+    Write, Writer,
 };
 use crate::{EngineError, IdempotentCalls, Mounts, Principal};
 
@@ -167,36 +167,29 @@ impl<T: ToolChange> Change for FileChange<T> {
         Ok(self.0.decide(read)?)
     }
 
-    async fn refused(&self, write: &Write<'_>, _: &PathRead, refusal: Refusal) -> Result<Decision, Stop> {
-        let limits = &write.principal.limits;
+    async fn refused(&self, write: &Write<'_>, _: &PathRead, refusal: Refused) -> Result<Decision, Stop> {
         let path = || self.0.path().display().to_owned();
         Err(match refusal {
-            Refusal::PathTaken { .. } | Refusal::PathIsDirectory(_) => match self.0.path_taken() {
+            Refused::PathTaken { .. } | Refused::PathIsDirectory { .. } => match self.0.path_taken() {
                 Some(error) => error,
                 None => return Ok(Decision::ReadAgain),
             },
-            Refusal::Archived => ToolError::Archived,
-            Refusal::ParentIsFile { file, .. } => below_file(self.0.destination(), &file),
-            Refusal::TooManyMemories { count } => {
-                ToolError::TooManyMemories { count, limit: limits.memories_per_store }
+            Refused::Archived => ToolError::Archived,
+            Refused::ParentIsFile { path, .. } => {
+                below_file(self.0.destination(), &MemoryPath::from_trusted(path))
             }
-            Refusal::StoreFull { size_bytes } => {
-                ToolError::StoreFull { size_bytes: Some(size_bytes), limit_bytes: limits.bytes_per_store }
-            }
-            Refusal::TenantFull { size_bytes } => {
-                ToolError::TenantFull { size_bytes: Some(size_bytes), limit_bytes: limits.bytes_per_tenant }
-            }
-            Refusal::Content(ContentError::Nul) => ToolError::Nul { path: path() },
-            Refusal::Content(ContentError::TooLarge { size_bytes, limit_bytes }) => {
+            Refused::OverLimit(over) => ToolError::OverLimit(over),
+            Refused::Content(ContentError::Nul) => ToolError::Nul { path: path() },
+            Refused::Content(ContentError::TooLarge { size_bytes, limit_bytes }) => {
                 ToolError::FileTooLarge { path: path(), size_bytes: Some(size_bytes), limit_bytes }
             }
-            Refusal::Sensitive(_, findings) => {
+            Refused::Sensitive { findings, .. } => {
                 ToolError::Sensitive { path: path(), found: Listed(&findings).to_string() }
             }
-            Refusal::Contents(_) => {
+            Refused::Contents(_) => {
                 return Err(EngineError::Internal("a tool wrote several files").into());
             }
-            Refusal::Contended => {
+            Refused::Contended => {
                 write.context().metrics.conflicted(Conflict::Contended);
                 ToolError::Conflict { path: path() }
             }

@@ -8,34 +8,15 @@ use keepsake_core::tool::{
 };
 use keepsake_index::{Directory, Scope};
 
-use super::changes::ToolChanges;
-use super::{MEMORY_TOOL, Stop, ToolAnswer, ToolCall, of_read, settle};
-use crate::access::AccessTimes;
-use crate::content::{Contents, Found};
-use crate::context::Context;
+use super::{MEMORY_TOOL, Stop, ToolAnswer, ToolCall, ToolServices, of_read, settle};
+use crate::content::Found;
 use crate::memories::conceal_outcome;
-use crate::{EngineError, Mounted, Mounts, Principal, Stores};
+use crate::{EngineError, Mounted, Mounts, Principal};
 
 #[derive(Debug)]
-pub struct MemoryTool {
-    context: Arc<Context>,
-    contents: Arc<Contents>,
-    access: AccessTimes,
-    stores: Stores,
-    changes: ToolChanges,
-}
+pub struct MemoryTool(pub(super) ToolServices);
 
 impl MemoryTool {
-    pub(crate) const fn new(
-        context: Arc<Context>,
-        contents: Arc<Contents>,
-        access: AccessTimes,
-        stores: Stores,
-        changes: ToolChanges,
-    ) -> Self {
-        Self { context, contents, access, stores, changes }
-    }
-
     /// A change runs to its end even when this future is dropped. After a failure of the
     /// index the change may have been committed; a call with a `tool_use_id` can be
     /// repeated.
@@ -46,17 +27,10 @@ impl MemoryTool {
         mounts: impl Into<Mounts>,
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
-        let mounts = mounts.into().seen_by(principal)?;
+        let mounts = principal.seen(mounts.into())?;
         let command = match Command::parse(&call.input, mounts.root()) {
             Ok(command) => command,
-            Err(error) => {
-                if let Some(store_id) = mounts.single() {
-                    // A missing store is an error for the caller and is
-                    // reported first.
-                    self.stores.require(principal, store_id).await?;
-                }
-                return Ok(error.into());
-            }
+            Err(error) => return self.0.refuse(principal, &mounts, error).await,
         };
         let Some(Mounted { store_id, is_read_only }) = mounts.store_of(command.path()) else {
             let shown = self.call_on_mounts(principal, &mounts, &command).await;
@@ -70,7 +44,7 @@ impl MemoryTool {
             if command.shows_content() {
                 principal.require(Scope::MemoryRead)?;
             }
-            self.changes.make(principal, &mounts, store_id, MEMORY_TOOL, call, command).await?
+            self.0.changes.make(principal, &mounts, store_id, MEMORY_TOOL, call, command).await?
         } else {
             principal.require(Scope::MemoryRead)?;
             settle(self.view(principal, store_id, &command).await)?
@@ -116,7 +90,8 @@ impl MemoryTool {
         let mut entries = Vec::new();
         for (slug, mounted) in by_name {
             let left = most_entries.saturating_sub(entries.len() as u64);
-            let root = self.context.index.memories.root(principal.tenant_id, mounted.store_id, left).await?;
+            let root =
+                self.0.context.index.memories.root(principal.tenant_id, mounted.store_id, left).await?;
             let (Some(slug), Some(root)) = (slug, root) else {
                 continue;
             };
@@ -151,7 +126,7 @@ impl MemoryTool {
         let most_entries = max_entries_shown(path, max_chars).max(1);
         let likely_entries = (most_entries / 8 * 5).max(1);
         let read = async |entries| {
-            let found = self.contents.at_path(tenant_id, store_id, path.memory(), entries).await;
+            let found = self.0.contents.at_path(tenant_id, store_id, path.memory(), entries).await;
             found.map(|(_, found)| found).map_err(of_read(path))
         };
         let mut found = read(likely_entries).await?;
@@ -164,7 +139,7 @@ impl MemoryTool {
             Found::Missing => Err(ToolError::NotFoundView { path: path.display().to_owned() }.into()),
             Found::Memory(head, text) => {
                 let shown = view_file(path, &text, *view_range, *offset, max_chars)?;
-                self.access.note_read(principal, store_id, head.memory_id);
+                self.0.access.note_read(principal, store_id, head.memory_id);
                 Ok(shown)
             }
             Found::Directory(directory) => Ok(show_directory(path, &directory, max_chars)),

@@ -21,16 +21,15 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
 use keepsake_core::content::first_line;
-use keepsake_core::{BlobKey, Content, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, VersionId};
+use keepsake_core::{BlobKey, Content, MemoryId, OverLimit, Quota, Refused, SensitiveDataPolicy, VersionId};
 use keepsake_index::{
     Change, Commit, CommitOutcome, Grant, Head, HeadChange, IndexError, SearchRow, StoredContent,
 };
-use keepsake_telemetry::{Quota, Retried};
+use keepsake_telemetry::Retried;
 
-use super::{Attempt, NewState, Origin, Proposal, Proposed, Refusal, Write, Written};
+use super::{Attempt, NewState, Origin, Proposal, Proposed, Write, Written, search_rows};
 use crate::EngineError;
 use crate::context::Context;
-use crate::search::search_rows;
 
 /// Commits per proposal; each resolves at most one refusal. A commit that was refused for
 /// want of a larger grant counts as one of [`MAX_GRANTS`] instead.
@@ -74,7 +73,7 @@ impl Write<'_> {
         let is_archived = proposal.store.is_some_and(|store| store.is_archived);
         let adds = !proposal.kept.is_empty() || proposal.changes.iter().any(|change| change.to.is_some());
         if is_archived && adds {
-            return Ok(Attempt::Refused(Refusal::Archived));
+            return Ok(Attempt::Refused(Refused::Archived));
         }
         let checked = match self.check(&proposal).await? {
             Ok(checked) => checked,
@@ -128,18 +127,14 @@ impl Write<'_> {
                     self.remove_blobs(&prepared).await;
                     return Err(EngineError::KeyReused);
                 }
-                CommitOutcome::Refused(keepsake_index::Refusal::NeedsGrant { size_bytes }) => {
-                    match self.request_grant(size_bytes).await? {
-                        None => {
-                            grants += 1;
-                            continue;
-                        }
-                        Some(refusal) => Attempt::Refused(refusal),
+                CommitOutcome::NeedsGrant { size_bytes } => match self.request_grant(size_bytes).await? {
+                    None => {
+                        grants += 1;
+                        continue;
                     }
-                }
-                CommitOutcome::Refused(keepsake_index::Refusal::BlobCondemned)
-                    if prepared.iter().any(|ready| ready.brings.is_some()) =>
-                {
+                    Some(refusal) => Attempt::Refused(refusal),
+                },
+                CommitOutcome::BlobCondemned if prepared.iter().any(|ready| ready.brings.is_some()) => {
                     self.context().metrics.retried(Retried::Blob);
                     tracing::warn!("engine.commit: a blob was condemned before its commit; writing again");
                     prepared = prepare_all();
@@ -147,13 +142,14 @@ impl Write<'_> {
                     tries += 1;
                     continue;
                 }
-                CommitOutcome::Refused(refusal) => match attempt_of(refusal) {
-                    Ok(attempt) => attempt,
-                    Err(error) => {
-                        self.remove_blobs(&prepared).await;
-                        return Err(error);
-                    }
-                },
+                CommitOutcome::NoStore => {
+                    self.remove_blobs(&prepared).await;
+                    return Err(EngineError::StoreNotFound);
+                }
+                // Existing content is condemned only when no row names it, so the head that
+                // was read is no longer current.
+                CommitOutcome::Stale | CommitOutcome::BlobCondemned => Attempt::Stale,
+                CommitOutcome::Refused(refusal) => Attempt::Refused(refusal),
             };
             self.count_refusal(&refused);
             self.remove_blobs(&prepared).await;
@@ -175,7 +171,7 @@ impl Write<'_> {
         Commit {
             store_id: self.store_id,
             now: self.context().now(),
-            actor: Some(self.principal.actor.clone()),
+            actor: self.principal.actor().cloned(),
             replica: self.context().replica,
             memory_limit: limits.memories_per_store,
             byte_limit: limits.bytes_per_store,
@@ -246,11 +242,7 @@ impl Write<'_> {
         let metrics = &self.context().metrics;
         match refused {
             Attempt::Stale => metrics.retried(Retried::Commit),
-            Attempt::Refused(Refusal::TooManyMemories { .. }) => {
-                metrics.quota_refused(Quota::MemoriesPerStore);
-            }
-            Attempt::Refused(Refusal::StoreFull { .. }) => metrics.quota_refused(Quota::BytesPerStore),
-            Attempt::Refused(Refusal::TenantFull { .. }) => metrics.quota_refused(Quota::BytesPerTenant),
+            Attempt::Refused(Refused::OverLimit(over)) => metrics.quota_refused(over.limit),
             _ => {}
         }
     }
@@ -289,36 +281,19 @@ impl Write<'_> {
     }
 
     /// Requests more of the tenant's bytes for the store; `None`: granted.
-    pub(super) async fn request_grant(&self, needed_bytes: u64) -> Result<Option<Refusal>, EngineError> {
+    pub(super) async fn request_grant(&self, needed_bytes: u64) -> Result<Option<Refused>, EngineError> {
         let (tenant_id, index) = (self.principal.tenant_id, &self.context().index);
         let limit_bytes = self.principal.limits.bytes_per_tenant;
         let grant = index.grants.extend(tenant_id, self.store_id, needed_bytes, limit_bytes);
         match grant.await? {
             // If the store no longer exists, the next commit reports that.
             Grant::Granted | Grant::NoStore => Ok(None),
-            Grant::Refused { wanted_bytes } => Ok(Some(Refusal::TenantFull { size_bytes: wanted_bytes })),
+            Grant::Refused { wanted_bytes } => {
+                let over = OverLimit::new(Quota::BytesPerTenant, wanted_bytes, limit_bytes);
+                Ok(Some(Refused::OverLimit(over)))
+            }
         }
     }
-}
-
-/// Converts a refusal of the index that this module does not resolve.
-pub(super) fn attempt_of(refusal: keepsake_index::Refusal) -> Result<Attempt, EngineError> {
-    use keepsake_index::Refusal as Refused;
-
-    Ok(Attempt::Refused(match refusal {
-        // Existing content is condemned only when no row names it, so the head that
-        // was read is no longer current.
-        Refused::Stale | Refused::BlobCondemned | Refused::NeedsGrant { .. } => return Ok(Attempt::Stale),
-        Refused::NoStore => return Err(EngineError::StoreNotFound),
-        Refused::Archived => Refusal::Archived,
-        Refused::PathTaken { path, memory_id } => Refusal::PathTaken { path, memory_id },
-        Refused::PathIsDirectory { path } => Refusal::PathIsDirectory(DirPath::from_trusted(path)),
-        Refused::ParentIsFile { path, memory_id } => {
-            Refusal::ParentIsFile { file: MemoryPath::from_trusted(path), memory_id }
-        }
-        Refused::TooManyMemories { count } => Refusal::TooManyMemories { count },
-        Refused::StoreFull { size_bytes } => Refusal::StoreFull { size_bytes },
-    }))
 }
 
 async fn remove_keys(context: &Context, keys: Vec<BlobKey>) {

@@ -6,16 +6,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use keepsake_core::{Actor, Content, MemoryId, MemoryPath, SensitiveDataPolicy, Timestamp, VersionId};
+use keepsake_core::{
+    Actor, Content, MemoryId, MemoryPath, Refused, SensitiveDataPolicy, Timestamp, VersionId,
+};
 use keepsake_index::{
-    Audited, Auditor, Change, Commit, ExpiryChange, FoundMemories, Head, HistoryPart, ImportOutcome,
-    MemoryTarget, SearchRow,
+    Audited, Auditor, Change, Commit, CommitOutcome, ExpiryChange, FoundMemories, Head, HistoryPart,
+    ImportOutcome, MemoryTarget, SearchRow,
 };
 
-use super::commit::{MAX_COMMITS, MAX_GRANTS, Prepared, Text, attempt_of};
-use super::{Attempt, NewContent, Origin, Proposal, Proposed, Refusal, Write};
+use super::commit::{MAX_COMMITS, MAX_GRANTS, Prepared, Text};
+use super::{NewContent, Origin, Proposal, Proposed, Write, search_rows};
 use crate::EngineError;
-use crate::search::search_rows;
 
 #[derive(Debug, Clone)]
 pub(crate) struct PastVersion {
@@ -50,7 +51,7 @@ pub(crate) enum NotImported {
     /// The version at this index deletes a memory that does not exist.
     DeletesNothing(usize),
     /// The version at this index is refused, because of its content or path.
-    Refused(usize, Refusal),
+    Refused(usize, Refused),
     /// The redaction at this index is of no version, or of a live memory's content.
     RedactionRefused(usize),
 }
@@ -91,7 +92,7 @@ impl Write<'_> {
         let proposal = Proposal { store: None, changes, guard: None, kept: Vec::new(), results: None };
         let checked = match self.check(&proposal).await? {
             Ok(checked) => checked,
-            Err(Refusal::Contents(mut refused)) => {
+            Err(Refused::Contents(mut refused)) => {
                 let (place, refusal) = refused.swap_remove(0);
                 return Ok(Err(NotImported::Refused(place, refusal)));
             }
@@ -129,10 +130,10 @@ impl Write<'_> {
                 ImportOutcome::Imported => return Ok(Ok(())),
                 ImportOutcome::NoStore => return Err(EngineError::StoreNotFound),
                 ImportOutcome::Archived => return Err(EngineError::StoreArchived),
-                ImportOutcome::OverQuota(over) => return Err(self.context().over_quota(over)),
+                ImportOutcome::OverLimit(over) => return Err(self.context().over_limit(over)),
                 ImportOutcome::OtherPosition { imported } => NotImported::OtherPosition(imported),
                 ImportOutcome::RedactionRefused(place) => NotImported::RedactionRefused(place),
-                ImportOutcome::Refused(_, keepsake_index::Refusal::NeedsGrant { size_bytes }) => {
+                ImportOutcome::NotCommitted(_, CommitOutcome::NeedsGrant { size_bytes }) => {
                     match self.request_grant(size_bytes).await? {
                         None => {
                             grants += 1;
@@ -141,12 +142,15 @@ impl Write<'_> {
                         Some(refusal) => NotImported::Refused(0, refusal),
                     }
                 }
-                ImportOutcome::Refused(commit, refusal) => {
-                    let Attempt::Refused(refusal) = attempt_of(refusal)? else {
-                        tries += 1;
-                        continue;
-                    };
+                ImportOutcome::NotCommitted(commit, CommitOutcome::Refused(refusal)) => {
                     NotImported::Refused(starts[commit], refusal)
+                }
+                ImportOutcome::NotCommitted(_, CommitOutcome::NoStore) => {
+                    return Err(EngineError::StoreNotFound);
+                }
+                ImportOutcome::NotCommitted(..) => {
+                    tries += 1;
+                    continue;
                 }
             };
             return Ok(Err(refused));

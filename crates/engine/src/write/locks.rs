@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use keepsake_core::{StoreId, TenantId};
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 pub(super) type Place = (TenantId, StoreId, String);
@@ -47,21 +48,17 @@ impl Default for PathLocks {
 }
 
 impl PathLocks {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn releases(&self) -> u64 {
-        self.state().releases
+        self.0.lock().releases
     }
 
     /// Waits, first come, first served, until no other change holds the path.
     ///
     /// `since` is the number of releases before the caller read the path.
     pub(super) async fn lock(&self, place: Place, since: u64) -> PathLock {
-        let lock = Arc::clone(self.state().held.entry(place.clone()).or_default());
+        let lock = Arc::clone(self.0.lock().held.entry(place.clone()).or_default());
         let guard = lock.lock_owned().await;
-        let was_changed = *self.state().last_release(&place) > since;
+        let was_changed = *self.0.lock().last_release(&place) > since;
         PathLock { was_changed, guard: Some(guard), place, locks: self.clone() }
     }
 }
@@ -84,7 +81,7 @@ impl PathLock {
 
 impl Drop for PathLock {
     fn drop(&mut self) {
-        let mut state = self.locks.state();
+        let mut state = self.locks.0.lock();
         state.releases += 1;
         *state.last_release(&self.place) = state.releases;
         self.guard.take();
@@ -116,7 +113,7 @@ mod tests {
         drop(first);
         drop(second.await);
         drop(elsewhere);
-        assert!(locks.state().held.is_empty());
+        assert!(locks.0.lock().held.is_empty());
     }
 
     #[tokio::test]

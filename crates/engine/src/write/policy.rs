@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use keepsake_core::sensitive::{Finding, Redacted};
 use keepsake_core::tool::Edit;
-use keepsake_core::{Content, SensitiveDataPolicy};
+use keepsake_core::{Content, Refused, SensitiveDataPolicy};
 use keepsake_index::{Head, StoreState};
 
 use super::commit::Text;
-use super::{NewContent, Origin, Proposal, Proposed, Refusal, Write};
+use super::{NewContent, Origin, Proposal, Proposed, Write};
 use crate::EngineError;
 
 /// The content of a proposal, ready to be stored.
@@ -37,7 +37,7 @@ enum Verdict {
 
 impl Write<'_> {
     /// Applies policy and limits to the new content of a proposal.
-    pub(super) async fn check(&self, proposal: &Proposal) -> Result<Result<Checked, Refusal>, EngineError> {
+    pub(super) async fn check(&self, proposal: &Proposal) -> Result<Result<Checked, Refused>, EngineError> {
         let mut checked = Checked::default();
         let (mut policy, mut refused) = (None, Vec::new());
         for (place, change) in proposal.changes.iter().enumerate() {
@@ -66,7 +66,7 @@ impl Write<'_> {
                         Some(edit) => edit.in_lines_sent(findings),
                         None => findings,
                     };
-                    refused.push((place, Refusal::Sensitive(policy, findings)));
+                    refused.push((place, Refused::Sensitive { policy, findings }));
                     continue;
                 }
             }
@@ -75,7 +75,7 @@ impl Write<'_> {
                     match Content::new(edit.content.clone(), self.principal.limits.bytes_per_memory) {
                         Ok(content) => Some(Text::New(content)),
                         Err(rule) => {
-                            refused.push((place, Refusal::Content(rule)));
+                            refused.push((place, Refused::Content(rule)));
                             continue;
                         }
                     }
@@ -90,7 +90,7 @@ impl Write<'_> {
             }
         }
         if proposal.changes.len() > 1 && !refused.is_empty() {
-            return Ok(Err(Refusal::Contents(refused)));
+            return Ok(Err(Refused::Contents(refused)));
         }
         Ok(refused.pop().map_or(Ok(checked), |(_, refusal)| Err(refusal)))
     }

@@ -174,7 +174,7 @@ impl Write<'_> {
     ) -> Result<Option<Arc<str>>, EngineError> {
         let (tenant_id, contents) = (self.principal.tenant_id, &self.writer.contents);
         match contents.of_head(tenant_id, self.store_id, store.purge_epoch, head).await {
-            Err(error) if ContentLoss::of(&error).is_some() => Ok(None),
+            Err(error) => ContentLoss::of(error).map(|_| None),
             content => content,
         }
     }

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use keepsake_core::Actor;
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_engine::{Audience, EngineError, NewToken, Rotation, SIGN_IN_LIFE};
-use keepsake_index::Scope;
+use keepsake_index::{Auditor, Scope};
 use keepsake_tokens::TokenError;
 
 use crate::test_engine::{DAY, HOUR, MINUTE, SECOND, TestEngine, short_of};
@@ -104,7 +104,7 @@ async fn signing_key_rotation_refuses_no_valid_token(setup: TestEngine) {
     setup.clock.advance(15 * MINUTE);
     believed(&setup.token(HOUR).await).await;
     assert_eq!(setup.key_names().await, ["token-2"]);
-    setup.engine.operator.rotate_token_key(Rotation::Planned).await.unwrap();
+    setup.engine.tokens.rotate_key(Rotation::Planned, Auditor::OperatorCli).await.unwrap();
     believed(&setup.token(HOUR).await).await;
     assert_eq!(setup.key_names().await, ["token-2", "token-3"]);
 }
@@ -113,7 +113,7 @@ async fn compromised_key_is_refused_everywhere_after_a_minute(setup: TestEngine)
     let other = setup.replica();
     let token = setup.token(HOUR).await;
     other.auth.authenticate(&token).await.unwrap();
-    setup.engine.operator.rotate_token_key(Rotation::Compromised).await.unwrap();
+    setup.engine.tokens.rotate_key(Rotation::Compromised, Auditor::OperatorCli).await.unwrap();
     // Keys are not read twice within a second, whatever is asked for.
     setup.clock.advance(SECOND);
     let new = setup.token(HOUR).await;

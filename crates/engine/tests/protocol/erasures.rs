@@ -147,7 +147,7 @@ async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
     assert_eq!(bucket.objects(&setup).await, 3, "a redaction means the same");
 
     let receipt = erase(&setup, below(&setup, "/p/")).await.receipt;
-    let counted = (receipt.blobs, receipt.versions_deleted, receipt.versions_not_kept);
+    let counted = (receipt.blobs, receipt.object_versions.deleted, receipt.object_versions.not_versioned);
     assert_eq!(counted, bucket.either((2, 2, 0), (2, 0, 2)));
     assert_eq!(bucket.objects(&setup).await, 1);
     // Object versions of blobs that were deleted earlier are erased with the store.
@@ -156,11 +156,11 @@ async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
     setup.blobs.inner().delete(&orphan).await.unwrap();
     assert_eq!(bucket.objects(&setup).await, bucket.either(3, 1));
     let receipt = erase(&setup, whole_store(&setup)).await.receipt;
-    assert_eq!((receipt.blobs, receipt.versions_deleted), bucket.either((2, 2), (1, 0)));
+    assert_eq!((receipt.blobs, receipt.object_versions.deleted), bucket.either((2, 2), (1, 0)));
     assert_eq!(bucket.objects(&setup).await, 0);
     // If the bucket does not list its versions, the receipt counts at least one.
     let other = setup.of_tenant_with(LimitOverrides::default()).await;
     setup.blobs.keep_versions(Some(0));
     let receipt = erase(&other, whole_store(&other)).await.receipt;
-    assert_eq!((receipt.blobs, receipt.versions_kept), (0, 1));
+    assert_eq!((receipt.blobs, receipt.object_versions.kept), (0, 1));
 }

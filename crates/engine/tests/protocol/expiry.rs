@@ -6,10 +6,9 @@ use keepsake_core::Timestamp;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::jobs::{DrainDeletions, ExpireUnused, ExpireVersions};
 use keepsake_engine::{
-    EngineError, ExpiresAt, MemoryEdit, NewMemory, SearchQuery, ShownMemory, StoreEdit, TenantEdit,
-    VersionQuery, View,
+    EngineError, ExpiresAt, MemoryEdit, NewMemory, SearchQuery, ShownMemory, StoreEdit, VersionQuery, View,
 };
-use keepsake_index::{LIVES_FOR, MemoryTarget, Operation};
+use keepsake_index::{Auditor, LIVES_FOR, MemoryTarget, Operation, TenantChange};
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -135,7 +134,7 @@ async fn dead_replica_stops_delaying_expiry(setup: TestEngine) {
 }
 
 fn expires_at(at: ExpiresAt) -> MemoryEdit {
-    MemoryEdit { expires_at: Some(at), ..edit_of(None, None, None) }
+    MemoryEdit { expires_at: Some(at.to_string()), ..edit_of(None, None, None) }
 }
 
 fn in_days(setup: &TestEngine, days: u32) -> Timestamp {
@@ -145,7 +144,7 @@ fn in_days(setup: &TestEngine, days: u32) -> Timestamp {
 async fn memory_expires_at_its_time_even_if_it_is_used(setup: TestEngine) {
     let other = setup.make("/other.txt", "a").await;
     let time = in_days(&setup, 2);
-    let new = NewMemory { expires_at: Some(ExpiresAt::Time(time)), ..new_memory("/a.txt", "a") };
+    let new = NewMemory { expires_at: Some(time.to_rfc3339()), ..new_memory("/a.txt", "a") };
     let timed = setup.try_make(new).await.unwrap();
     assert_eq!(timed.expires_at, Some(time));
     let later = setup.update(&other, expires_at(ExpiresAt::Time(in_days(&setup, 3)))).await.unwrap();
@@ -265,8 +264,8 @@ async fn tenants_period_applies_to_stores_without_one(setup: TestEngine) {
     setup.make("/a.txt", "a").await;
     setup.clock.advance(2 * PERIOD);
     let limits = json!({"expires_unused_after": PERIOD.as_secs()}).as_object().unwrap().clone();
-    let edit = TenantEdit { limits, ..TenantEdit::default() };
-    setup.engine.operator.tenants.update(setup.principal.tenant_id, edit).await.unwrap();
+    let (tenant_id, change) = (setup.principal.tenant_id, TenantChange { limits, ..TenantChange::default() });
+    setup.engine.tenants.update(tenant_id, change, Auditor::OperatorCli).await.unwrap();
     setup.clock.advance(10 * SECOND);
     assert_eq!(expire(&setup).await, 0, "it is new");
     setup.clock.advance(DAY);
@@ -368,7 +367,7 @@ async fn shared_blob_outlives_its_first_version(setup: TestEngine) {
     let counts = setup.run(ExpireVersions).await;
     assert_eq!(counts, json!({"versions": 1, "memories": 0, "blobs": 0, "failed": 0}));
     assert_eq!(tenant.elsewhere().content_of(&made).await, "kept");
-    let usage = setup.engine.operator.tenants.usage(tenant.principal.tenant_id).await.unwrap().usage;
+    let usage = setup.engine.usage.of_tenant(&tenant.principal).await.unwrap().usage;
     assert_eq!((usage.versions, usage.version_bytes, usage.live_bytes), (1, 4, 4));
 }
 

@@ -1,12 +1,11 @@
 //! Jobs: what fails is tried again.
 
 use std::future::ready;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use keepsake_core::BlobKey;
 use keepsake_engine::EngineError;
-use keepsake_engine::jobs::{DrainDeletions, Job, JobServices, Lease, RunOutcome, RunRequest};
+use keepsake_engine::jobs::{DrainDeletions, Job, JobPlan, JobServices, Lease, RunOutcome, RunRequest};
 use serde_json::{Value, json};
 
 use crate::test_engine::{DAY, MINUTE, TestEngine, unavailable};
@@ -21,16 +20,8 @@ struct FailsOnce {
 
 #[async_trait]
 impl Job for FailsOnce {
-    fn name(&self) -> &'static str {
-        "fails-once"
-    }
-
-    fn schedule(&self) -> &'static str {
-        "0 */10 * * * *"
-    }
-
-    fn period(&self) -> Duration {
-        DAY
+    fn plan(&self) -> JobPlan {
+        JobPlan { name: "fails-once", schedule: "0 */10 * * * *", period: DAY, can_be_dry: false }
     }
 
     async fn run(&self, _: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {

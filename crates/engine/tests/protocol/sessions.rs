@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keepsake_core::schemas::MemoryStoreResourceType;
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::jobs::ExpireUnused;
 use keepsake_engine::{
-    AttachmentDraft, EngineError, EventQuery, MadeSession, PageRequest, PromptOptions, SessionDraft,
-    StoreDraft,
+    AttachmentDraft, EngineError, MadeSession, PageRequest, PromptOptions, SessionDraft, StoreDraft,
 };
-use keepsake_index::{Access, Scope, SessionEvent};
+use keepsake_index::{Access, EventFilter, Scope, SessionEvent};
 use keepsake_testkit::IssuerKey;
 use keepsake_tokens::{IssuerSettings, Issuers, KeySource, Subject, TokenError};
 use serde_json::{Map, Value, json};
 
+use crate::erasures::{below, erase};
 use crate::expiry::{PERIOD, expire, with_period};
 use crate::test_engine::{DAY, HOUR, MINUTE, SECOND, TestEngine, short_of, tool_call, view};
 
@@ -32,6 +33,7 @@ crate::on_backend! {
 
 fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
     let attachments = stores.iter().map(|(store_id, access)| AttachmentDraft {
+        r#type: MemoryStoreResourceType,
         store_id: *store_id,
         access: Some(*access),
         instructions: None,
@@ -43,6 +45,8 @@ fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
         metadata: Map::new(),
         vault_ids: Vec::new(),
         attachments: attachments.collect(),
+        initial_events: Vec::new(),
+        budget: None,
     }
 }
 
@@ -71,9 +75,9 @@ impl TestEngine {
 }
 
 async fn events(setup: &TestEngine, made: &MadeSession) -> Vec<SessionEvent> {
-    let query = EventQuery { page: PageRequest { limit: Some(100), page: None }, ..EventQuery::default() };
+    let (filter, page) = (EventFilter::default(), PageRequest { limit: Some(100), page: None });
     let id = made.session.session_id;
-    setup.engine.events.list(&setup.principal, id, &query).await.unwrap().items
+    setup.engine.events.list(&setup.principal, id, &filter, &page).await.unwrap().items
 }
 
 async fn last_used_at(setup: &TestEngine, made: &MadeSession) -> Option<Timestamp> {
@@ -93,6 +97,11 @@ async fn events_are_written_once_with_the_access_times(setup: TestEngine) {
     let written = events(&setup, &made).await;
     assert_eq!((written.len(), events(&replica, &made).await.len()), (1, 1));
     assert_eq!(last_used_at(&setup, &made).await, Some(setup.now()));
+    replica.engine.replica.flush().await.unwrap();
+    assert_eq!(events(&setup, &made).await, written);
+    // An erasure also removes events that are not yet written.
+    agent.call_in(&made, view("/memories/notes/private/a")).await;
+    erase(&replica, below(&replica, "/private/")).await;
     replica.engine.replica.flush().await.unwrap();
     assert_eq!(events(&setup, &made).await, written);
     // The shutdown writes the noted events.

@@ -7,7 +7,7 @@ use keepsake_core::BlobKey;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::EngineError;
 use keepsake_engine::jobs::{DeleteTenants, PurgeStores};
-use keepsake_index::{DeletionState, TenantDeletion, VersionCounts};
+use keepsake_index::{Auditor, DeletionState, TenantDeletion, VersionCounts};
 
 use crate::test_engine::{HOUR, MINUTE, TestEngine, create, fails, key_of, once, unavailable};
 
@@ -18,11 +18,11 @@ crate::with_object_store! {
 }
 
 async fn report(setup: &TestEngine) -> TenantDeletion {
-    setup.engine.operator.tenants.deletion(setup.principal.tenant_id).await.unwrap()
+    setup.engine.tenants.deletion(setup.principal.tenant_id).await.unwrap()
 }
 
 async fn delete(setup: &TestEngine) {
-    let begun = setup.engine.operator.tenants.delete(setup.principal.tenant_id).await;
+    let begun = setup.engine.tenants.delete(setup.principal.tenant_id, Auditor::OperatorCli).await;
     assert_eq!(begun.unwrap().state, DeletionState::Removing);
 }
 
@@ -47,9 +47,9 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
         setup.make(&format!("/{number}"), "12345").await;
     }
     setup.plant(orphan_key(&setup, 1)).await;
-    let other = setup.of_tenant_with(LimitOverrides::default()).await.principal.tenant_id;
-    let tenants = &setup.engine.operator.tenants;
-    let usage = tenants.usage(other).await.unwrap();
+    let other = setup.of_tenant_with(LimitOverrides::default()).await.principal;
+    let tenants = &setup.engine.tenants;
+    let usage = setup.engine.usage.of_tenant(&other).await.unwrap();
     delete(&setup).await;
     // Other purges and drains leave the counting to the deletion.
     setup.run_in_slot(PurgeStores).await;
@@ -73,7 +73,7 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
     assert_eq!((done.blobs, done.rows["tenant"], done.object_versions), (5, 1, versions(0, 5)));
     let gone = tenants.get(setup.principal.tenant_id).await;
     assert!(matches!(gone, Err(EngineError::TenantNotFound)));
-    assert_eq!(tenants.usage(other).await.unwrap(), usage);
+    assert_eq!(setup.engine.usage.of_tenant(&other).await.unwrap(), usage);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

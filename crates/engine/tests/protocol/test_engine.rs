@@ -12,12 +12,12 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_engine::jobs::{Job, RunOutcome, RunRequest};
 use keepsake_engine::{
-    Clock, Engine, EngineError, EngineOptions, IndexBlobs, ManualClock, MemoryEdit, NewKey, NewMemory,
-    NewTenant, OnTaken, Precondition, Principal, Restoration, ShownMemory, StoreEdit, SystemClock,
+    Clock, Engine, EngineError, EngineOptions, IndexBlobs, KeyDraft, ManualClock, MemoryEdit, NewMemory,
+    NewTenant, Precondition, Principal, Restoration, ShownMemory, StoreDraft, StoreEdit, SystemClock,
     ToolAnswer, ToolCall, VersionQuery, View,
 };
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
+use keepsake_index::{Auditor, Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
 use keepsake_testkit::{HookedBlobs, TestDatabase, VersionedPlace, fresh_database, fresh_s3, versioned_s3};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -396,9 +396,11 @@ pub(crate) fn engine_on(
 /// A tenant with a store, and a key that may do everything.
 async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> (Arc<Principal>, StoreId) {
     let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
-    let tenant_id = engine.operator.tenants.create(new).await.unwrap().tenant_id;
+    let tenant_id = engine.tenants.create(new, Auditor::OperatorCli).await.unwrap().tenant_id;
     let key = new_key(engine, tenant_id, &Scope::ALL, None).await;
-    let store = engine.operator.create_store(tenant_id, "notes").await.unwrap();
+    let draft = StoreDraft { name: "notes".to_owned(), ..StoreDraft::default() };
+    let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.unwrap();
+    let store = engine.stores.create(&operator, draft, None).await.unwrap();
     (engine.auth.authenticate(&key).await.unwrap(), store.store_id)
 }
 
@@ -409,9 +411,10 @@ async fn new_key(
     expires_at: Option<Timestamp>,
 ) -> String {
     let (name, scopes) = ("tests".to_owned(), scopes.to_vec());
-    let new = NewKey { tenant_id, name, scopes, store_ids: None, expires_at };
-    let (_, secret) = engine.operator.keys.create(new).await.unwrap();
-    secret.expose().to_owned()
+    let draft = KeyDraft { name, scopes, store_ids: None, expires_at };
+    let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.unwrap();
+    let made = engine.keys.create(&operator, draft, None).await.unwrap();
+    made.secret.unwrap().expose().to_owned()
 }
 
 pub(crate) fn key_of(tenant: u128, store: u128, blob: u128) -> BlobKey {
@@ -453,15 +456,7 @@ pub(crate) fn fails(_: &BlobKey) -> Ready<Result<(), BlobError>> {
 }
 
 pub(crate) fn new_memory(path: &str, content: &str) -> NewMemory {
-    NewMemory {
-        path: path.to_owned(),
-        content: content.to_owned(),
-        pinned: None,
-        expires_at: None,
-        on_taken: OnTaken::Refuse,
-        view: View::Basic,
-        idempotency: None,
-    }
+    NewMemory { path: path.to_owned(), content: content.to_owned(), ..NewMemory::default() }
 }
 
 pub(crate) fn edit_of(
@@ -472,11 +467,8 @@ pub(crate) fn edit_of(
     MemoryEdit {
         content: content.map(str::to_owned),
         path: path.map(str::to_owned),
-        pinned: None,
-        expires_at: None,
         precondition,
-        view: View::Basic,
-        idempotency: None,
+        ..MemoryEdit::default()
     }
 }
 

@@ -10,7 +10,8 @@ use keepsake_core::{BlobKey, TenantId, Timestamp};
 use keepsake_engine::jobs::{
     DrainDeletions, Job, Prune, PurgeStores, ReconcileUsage, RunOutcome, RunRequest, SweepBlobs,
 };
-use keepsake_engine::{AuditQuery, Clock, NewMemory, StoreDraft, SystemClock};
+use keepsake_engine::{Clock, NewMemory, PageRequest, StoreDraft, SystemClock};
+use keepsake_index::AuditFilter;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -118,7 +119,7 @@ async fn sweep_of_a_killed_owner_is_resumed(setup: TestEngine) {
         setup.plant(key_of(1, 1, blob)).await;
     }
     interrupted_run(&worker, SMALL, setup.blob_key(&kept.memory.head)).await;
-    let (job_runs, name, now) = (&setup.index.job_runs, SMALL.name(), worker.now());
+    let (job_runs, name, now) = (&setup.index.job_runs, SMALL.plan().name, worker.now());
     let cursor = job_runs.cursor(name).await.unwrap();
     assert!(cursor.is_some(), "the first range was swept");
     let slot = Timestamp::from_micros(now.as_micros() - now.as_micros() % 86_400_000_000);
@@ -179,7 +180,7 @@ async fn sweep_during_full_write_load_causes_no_problems(setup: TestEngine) {
             condemned += swept["condemned"].as_u64().unwrap();
             assert_eq!(swept["missing"], 0, "{swept}");
             worker.run(DrainDeletions).await;
-            let counted = worker.run(ReconcileUsage::default()).await;
+            let counted = worker.run(ReconcileUsage).await;
             assert_eq!((&counted["drifted_stores"], &counted["lost_heads"]), (&json!(0), &json!(0)));
             assert_all_is_well(&worker).await;
             sweeps += 1;
@@ -228,7 +229,8 @@ async fn prune_deletes_records_of_old_calls(setup: TestEngine) {
 
 async fn prune_drops_audit_entries_past_their_retention(setup: TestEngine) {
     let actions = async || {
-        let entries = setup.engine.audit.list(&setup.principal, &AuditQuery::default()).await.unwrap().items;
+        let (filter, page) = (AuditFilter::default(), PageRequest::default());
+        let entries = setup.engine.audit.list(&setup.principal, &filter, &page).await.unwrap().items;
         entries.into_iter().map(|entry| entry.action).collect::<Vec<_>>()
     };
     let pruned = async || setup.run(Prune { batch: 2 }).await["audit_entries"].clone();

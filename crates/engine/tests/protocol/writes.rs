@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, Content, ContentHash, MemoryPath, Timestamp, VersionId};
 use keepsake_engine::{
-    BatchStatus, EngineError, FairShares, Held, MemoryBatch, MemoryEdit, MemoryOperation, OnTaken,
-    Precondition, ShownMemory, View, holding,
+    BatchStatus, EngineError, FairShares, Held, MemoryBatch, MemoryEdit, MemoryOperation, Precondition,
+    ShownMemory, View, holding,
 };
 use keepsake_index::{Audited, Auditor, Change, Commit, CommitOutcome, ExpiryChange, HeadChange, Target};
 use tokio::sync::Notify;
@@ -234,13 +234,12 @@ async fn no_connection_is_held_across_a_blob_call() {
 }
 
 fn creation(path: &str, content: &str) -> MemoryOperation {
-    MemoryOperation::Put {
+    MemoryOperation::Create {
         path: path.to_owned(),
         content: content.to_owned(),
         pinned: None,
         expires_at: None,
-        on_taken: OnTaken::Refuse,
-        expected: None,
+        precondition: None,
     }
 }
 

@@ -16,13 +16,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
+
+use super::{FromRow, Row};
+use crate::IndexError;
 
 /// How long a job waits to begin; equal to the time that a call waits for a connection.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -119,7 +123,7 @@ where
 
     pub(crate) async fn run(&self, key: K, job: J) -> Result<A, Unanswered> {
         let entered = {
-            let mut lanes = self.0.lanes();
+            let mut lanes = self.0.lanes.lock();
             let lane = lanes.entry(key.clone()).or_default();
             if lane.running == 0 {
                 lane.running = 1;
@@ -145,7 +149,7 @@ where
     }
 
     pub(crate) fn is_running(&self, key: &K) -> bool {
-        self.0.lanes().contains_key(key)
+        self.0.lanes.lock().contains_key(key)
     }
 
     async fn wait(&self, key: &K, number: u64, mut answered: oneshot::Receiver<A>) -> Result<A, Unanswered> {
@@ -171,7 +175,7 @@ where
     }
 
     fn take_extra_slot(&self, key: &K) -> Option<Slot<K, J, A>> {
-        let mut lanes = self.0.lanes();
+        let mut lanes = self.0.lanes.lock();
         let lane = lanes.get_mut(key)?;
         let has_room = lane.running < self.0.rules.max_running && !lane.waiting.is_empty();
         has_room.then(|| {
@@ -182,18 +186,12 @@ where
 
     /// Removes a waiting job from its lane; `false`: it has begun.
     fn leave(&self, key: &K, number: u64) -> bool {
-        let mut lanes = self.0.lanes();
+        let mut lanes = self.0.lanes.lock();
         let Some(lane) = lanes.get_mut(key) else {
             return false;
         };
         let position = lane.waiting.iter().position(|waiting| waiting.number == number);
         position.is_some_and(|position| lane.waiting.remove(position).is_some())
-    }
-}
-
-impl<K, J, A> Inner<K, J, A> {
-    fn lanes(&self) -> MutexGuard<'_, HashMap<K, Lane<J, A>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,7 +221,7 @@ where
     /// Takes waiting jobs, up to the limit; frees the slot if there are none.
     fn next_batch(&mut self) -> Option<Batch<J, A>> {
         let rules = &self.inner.rules;
-        let mut lanes = self.inner.lanes();
+        let mut lanes = self.inner.lanes.lock();
         let lane = lanes.get_mut(&self.key)?;
         let mut batch = Batch { jobs: Vec::new(), callers: Vec::new() };
         while let Some(waiting) = lane.waiting.pop_front() {
@@ -257,7 +255,7 @@ where
             return;
         };
         let waiting = {
-            let mut lanes = self.inner.lanes();
+            let mut lanes = self.inner.lanes.lock();
             let lane = lanes.get_mut(&self.key);
             lane.map(|lane| std::mem::take(&mut lane.waiting))
         };
@@ -287,7 +285,7 @@ where
 
     /// Frees the slot, and drops the waiting jobs.
     fn abandon(&mut self) {
-        let mut lanes = self.inner.lanes();
+        let mut lanes = self.inner.lanes.lock();
         if let Some(lane) = lanes.get_mut(&self.key) {
             lane.waiting.clear();
             lane.running -= 1;
@@ -316,6 +314,51 @@ where
             }
             // Without a runtime, nothing can run the waiting jobs.
             Err(_) => self.abandon(),
+        }
+    }
+}
+
+/// The row of one job of a batch; `element` is the index of the job.
+pub(crate) struct Answer<T> {
+    element: u64,
+    /// A row that cannot be read fails only its own job.
+    row: Result<T, IndexError>,
+}
+
+impl<T: FromRow> FromRow for Answer<T> {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self { element: row.get("element")?, row: row.read() })
+    }
+}
+
+impl<T> Answer<T> {
+    /// The job that the row answers, and the result.
+    pub(crate) fn with_job<'a, J>(&'a mut self, jobs: &'a [J]) -> Option<(&'a J, &'a mut T)> {
+        let job = jobs.get(usize::try_from(self.element).ok()?)?;
+        Some((job, self.row.as_mut().ok()?))
+    }
+}
+
+/// One answer for each of `count` jobs. If the read failed, every job gets the error.
+pub(crate) fn answers_of<T>(
+    read: Result<Vec<Answer<T>>, IndexError>,
+    count: usize,
+) -> Vec<Result<Option<T>, IndexError>> {
+    match read {
+        Ok(rows) => {
+            let mut answers: Vec<_> = (0..count).map(|_| Ok(None)).collect();
+            for Answer { element, row } in rows {
+                let element = usize::try_from(element).unwrap_or(usize::MAX);
+                if let Some(answer) = answers.get_mut(element) {
+                    *answer = row.map(Some);
+                }
+            }
+            answers
+        }
+        Err(error) => {
+            let mut answers: Vec<_> = (1..count).map(|_| Err(error.copy())).collect();
+            answers.push(Err(error));
+            answers
         }
     }
 }
@@ -360,7 +403,7 @@ mod tests {
     };
 
     fn is_empty(batches: &Numbers) -> bool {
-        batches.0.lanes().is_empty()
+        batches.0.lanes.lock().is_empty()
     }
 
     type Call<'a> = LocalBoxFuture<'a, Result<(u32, usize), Unanswered>>;

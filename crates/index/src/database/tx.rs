@@ -123,6 +123,19 @@ impl Tx {
         }
     }
 
+    /// Executes a statement that SQLite does not need: there, a transaction that writes is
+    /// the only one, and every transaction reads one snapshot.
+    pub(crate) async fn execute_on_postgres<'q>(
+        &mut self,
+        sql: &'static str,
+        values: impl Bind<'q>,
+    ) -> Result<(), IndexError> {
+        if self.is_postgres() {
+            self.query(sql).bind(values).execute().await?;
+        }
+        Ok(())
+    }
+
     /// A statement with lists.
     ///
     /// `column IN_IDS($n)` and `FROM_IDS($n)` use the ids of [`Query::bind_ids`].
@@ -138,7 +151,7 @@ impl Tx {
         self.query(AssertSqlSafe(text))
     }
 
-    pub(crate) const fn is_postgres(&self) -> bool {
+    pub(super) const fn is_postgres(&self) -> bool {
         matches!(self.connection, Connection::Postgres(_) | Connection::PostgresStatement(_))
     }
 
@@ -164,7 +177,8 @@ impl Tx {
         }
     }
 
-    pub(crate) const fn choose(&self, [postgres, sqlite]: [&'static str; 2]) -> &'static str {
+    /// Of a value for Postgres and one for SQLite, the value for this database.
+    pub(crate) fn choose<T>(&self, [postgres, sqlite]: [T; 2]) -> T {
         if self.is_postgres() { postgres } else { sqlite }
     }
 

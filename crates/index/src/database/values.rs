@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use keepsake_core::limits::LimitOverrides;
+use keepsake_core::schemas::{MemoryStoreResourceType, MemoryStoreType};
 use keepsake_core::{
     Actor, BlobKey, ContentHash, DirPath, Id, JsonText, MemoryPath, SensitiveDataPolicy, StoreId, Timestamp,
 };
@@ -22,8 +23,6 @@ use super::packed::{PackedColumn, PackedRow, Unpack};
 use crate::IndexError;
 use crate::model::{DeletionReason, DeletionState, Operation, Scope, TenantStatus};
 use crate::numbers::{signed, unsigned};
-use crate::removal::{ErasureState, Receipt, Selector};
-use crate::sessions::Access;
 
 /// A value that both drivers can bind.
 pub(crate) trait Value {
@@ -65,6 +64,12 @@ bind_tuples! {
     (A 0, B 1, C 2, D 3, E 4)
     (A 0, B 1, C 2, D 3, E 4, F 5)
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
+}
+
+impl Bind<'_> for () {
+    fn bind_to(self, query: Query<'_>) -> Query<'_> {
+        query
+    }
 }
 
 impl Bind<'_> for &BlobKey {
@@ -157,11 +162,11 @@ pub(crate) trait Column: Sized {
 /// Column types by the type that the drivers read, with the conversion.
 macro_rules! columns {
     ($($type:ty: $stored:ty => $from:expr;)+) => {$(
-        impl Column for $type {
+        impl $crate::database::Column for $type {
             type Stored = $stored;
 
-            fn from_stored(stored: $stored) -> Result<Self, BoxDynError> {
-                let from: fn($stored) -> Result<Self, BoxDynError> = $from;
+            fn from_stored(stored: $stored) -> Result<Self, sqlx::error::BoxDynError> {
+                let from: fn($stored) -> Result<Self, sqlx::error::BoxDynError> = $from;
                 from(stored)
             }
         }
@@ -183,6 +188,7 @@ columns! {
     MemoryPath: String => |path| Ok(Self::from_trusted(path));
     DirPath: String => |path| Ok(Self::from_trusted(path));
     JsonText: String => |text| Ok(Self::from_trusted(&text));
+    BlobKey: String => |key| Ok(key.parse()?);
 }
 
 impl<K> Column for Id<K> {
@@ -209,17 +215,16 @@ impl<T: Column> Column for Option<T> {
     }
 }
 
+/// Column types that are stored as JSON.
 macro_rules! json_columns {
     ($($type:ty),+ $(,)?) => {
-        columns! { $($type: Json<$type> => |json| Ok(json.0);)+ }
+        $crate::database::columns! { $($type: sqlx::types::Json<$type> => |json| Ok(json.0);)+ }
     };
 }
 
 json_columns!(
     BTreeMap<String, u64>,
     LimitOverrides,
-    Receipt,
-    Selector,
     Vec<Scope>,
     Vec<StoreId>,
     Vec<String>,
@@ -230,19 +235,11 @@ json_columns!(
 /// Column types that are stored by name.
 macro_rules! named_columns {
     ($($type:ty),+ $(,)?) => {
-        columns! { $($type: String => |name| Self::parse(&name).ok_or_else(|| "an unknown name".into());)+ }
+        $crate::database::columns! { $($type: String => |name| Self::parse(&name).ok_or_else(|| "an unknown name".into());)+ }
     };
 }
 
-named_columns!(
-    Access,
-    DeletionReason,
-    DeletionState,
-    ErasureState,
-    Operation,
-    SensitiveDataPolicy,
-    TenantStatus,
-);
+named_columns!(DeletionReason, DeletionState, Operation, SensitiveDataPolicy, TenantStatus,);
 
 pub(crate) enum Row {
     Postgres(PgRow),
@@ -320,6 +317,19 @@ tuple_rows! {
     (A 0, B 1, C 2, D 3)
 }
 
+/// The `type` of an object in the API is not stored.
+macro_rules! types_of_objects {
+    ($($type:ty),+) => {$(
+        impl FromRow for $type {
+            fn from_row(_: &Row) -> Result<Self, IndexError> {
+                Ok(Self)
+            }
+        }
+    )+};
+}
+
+types_of_objects!(MemoryStoreType, MemoryStoreResourceType);
+
 impl FromRow for BlobKey {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self {
@@ -347,4 +357,4 @@ macro_rules! from_row {
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $column:literal) => { $column };
 }
-pub(crate) use from_row;
+pub(crate) use {columns, from_row, json_columns, named_columns};

@@ -6,12 +6,11 @@ use std::slice;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
-use super::StoreKey;
-use crate::database::{Backend, BatchRules, Batches, Database, FromRow, Role, Row, Unanswered};
-use crate::model::{FoundMemory, Lookup};
-use crate::{IndexError, postgres, sqlite};
+use super::{postgres, sqlite};
+use crate::IndexError;
+use crate::database::{Answer, BatchRules, Batches, Database, Query, Role, Tx, Unanswered, answers_of};
+use crate::model::{FoundMemory, HeadAt, Lookup, MemoryAt};
 
 const HEADS: &str = "heads";
 const MEMORIES: &str = "memories_by_id";
@@ -26,26 +25,6 @@ const fn rules<J, T>() -> BatchRules<J, Found<T>> {
         joins: |_, _| true,
         answer_of_all: IndexError::of_all_that_wait,
     }
-}
-
-/// A path in a store; `None` is the root.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
-    pub(crate) store: StoreKey,
-    pub(crate) path: Option<MemoryPath>,
-}
-
-#[derive(Debug)]
-pub(crate) struct HeadAt {
-    pub(crate) place: Place,
-    /// Maximum number of entries to read of a directory.
-    pub(crate) max_entries: u64,
-}
-
-#[derive(Debug)]
-pub(crate) struct MemoryAt {
-    pub(crate) store: StoreKey,
-    pub(crate) memory_id: MemoryId,
 }
 
 /// The result of a look-up; `None`: no such store.
@@ -66,13 +45,6 @@ pub(super) struct Lookups {
     memories: Batches<(), MemoryAt, Found<FoundMemory>>,
 }
 
-impl Place {
-    /// The path, as that of a directory.
-    pub(crate) fn directory(&self) -> DirPath {
-        self.path.as_ref().map_or_else(DirPath::root, MemoryPath::as_dir)
-    }
-}
-
 impl Lookups {
     pub(super) fn new(database: &Database) -> Self {
         Self {
@@ -83,7 +55,7 @@ impl Lookups {
     }
 
     pub(super) async fn head(&self, at: HeadAt) -> Found<Lookup> {
-        if let Backend::Sqlite(index) = self.database.backend()
+        if let Some(index) = self.database.sqlite()
             && let Some(found) = index.known().target(&at)
         {
             return Ok(Some(found));
@@ -135,68 +107,20 @@ where
     })
 }
 
-/// The row of one job of a batch; `element` is the index of the job.
-pub(crate) struct Answer<T> {
-    element: u64,
-    /// A row that cannot be read fails only its own job.
-    row: Result<T, IndexError>,
-}
-
-impl<T: FromRow> FromRow for Answer<T> {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self { element: row.get("element")?, row: row.read() })
-    }
-}
-
-impl<T> Answer<T> {
-    /// The job that the row answers, and the result.
-    pub(crate) fn with_job<'a, J>(&'a mut self, jobs: &'a [J]) -> Option<(&'a J, &'a mut T)> {
-        let job = jobs.get(usize::try_from(self.element).ok()?)?;
-        Some((job, self.row.as_mut().ok()?))
-    }
-
-    /// Translates the index of the job, after jobs were sent in the given order of their
-    /// indexes.
-    pub(crate) fn at(self, order: &[usize]) -> Self {
-        let sent = usize::try_from(self.element).ok();
-        let job = sent.and_then(|sent| order.get(sent));
-        Self { element: job.map_or(u64::MAX, |&job| job as u64), ..self }
-    }
-}
-
-/// One answer for each of `count` jobs. If the read failed, every job gets the error.
-pub(crate) fn answers_of<T>(read: Result<Vec<Answer<T>>, IndexError>, count: usize) -> Vec<Found<T>> {
-    match read {
-        Ok(rows) => {
-            let mut answers: Vec<_> = (0..count).map(|_| Ok(None)).collect();
-            for Answer { element, row } in rows {
-                let element = usize::try_from(element).unwrap_or(usize::MAX);
-                if let Some(answer) = answers.get_mut(element) {
-                    *answer = row.map(Some);
-                }
-            }
-            answers
-        }
-        Err(error) => {
-            let mut answers: Vec<_> = (1..count).map(|_| Err(error.copy())).collect();
-            answers.push(Err(error));
-            answers
-        }
-    }
-}
-
 fn heads<'a>(
     database: &'a Database,
     jobs: &'a [HeadAt],
 ) -> BoxFuture<'a, Result<Vec<Answer<Lookup>>, IndexError>> {
     Box::pin(async move {
-        if let Backend::Sqlite(index) = database.backend() {
-            return sqlite::head::heads(database, index, HEADS, jobs).await;
+        if let Some(index) = database.sqlite() {
+            return sqlite::heads(database, index, HEADS, jobs).await;
         }
         let mut tx = database.read_one(HEADS, Role::Anonymous).await?;
-        postgres::head::heads(&mut tx, jobs).all().await
+        postgres::heads(&mut tx, jobs).all().await
     })
 }
+
+type MemoriesQuery = for<'t> fn(&'t mut Tx, &[MemoryAt]) -> Query<'t>;
 
 fn memories<'a>(
     database: &'a Database,
@@ -204,11 +128,7 @@ fn memories<'a>(
 ) -> BoxFuture<'a, Result<Vec<Answer<FoundMemory>>, IndexError>> {
     Box::pin(async move {
         let mut tx = database.read_one(MEMORIES, Role::Anonymous).await?;
-        let query = if tx.is_postgres() {
-            postgres::head::memories(&mut tx, jobs)
-        } else {
-            sqlite::head::memories(&mut tx, jobs)
-        };
-        query.all().await
+        let query: MemoriesQuery = tx.choose([postgres::memories, sqlite::memories]);
+        query(&mut tx, jobs).all().await
     })
 }

@@ -3,19 +3,13 @@
 use keepsake_core::{StoreId, TenantId};
 use sqlx::SqlSafeStr;
 
-use super::{Memories, Place, StoreKey};
-use crate::database::{Backend, FromRow, Role, Row};
+use super::{Memories, postgres, sqlite};
+use crate::IndexError;
+use crate::database::{FromRow, Role, Row};
 use crate::listing::Span;
-use crate::model::{Depth, Expiry, MemoryItem, MemoryListing, MemoryPage, StoreState};
-use crate::{IndexError, postgres, sqlite};
-
-/// A request for the first page of the memories below a place.
-#[derive(Debug)]
-pub(crate) struct PageAt {
-    pub(crate) place: Place,
-    pub(crate) depth: Depth,
-    pub(crate) limit: u32,
-}
+use crate::model::{
+    Depth, Expiry, MemoryItem, MemoryListing, MemoryPage, PageAt, Place, StoreKey, StoreState,
+};
 
 /// An item of a list, if the row has one. One row has the store: on Postgres the first,
 /// on SQLite one without an item.
@@ -23,13 +17,6 @@ struct ItemRow {
     store: Option<StoreState>,
     expiry: Expiry,
     item: Option<MemoryItem>,
-}
-
-impl PageAt {
-    /// The key of the page among the pages of its place.
-    pub(crate) const fn wanted(&self) -> (Depth, u32) {
-        (self.depth, self.limit)
-    }
 }
 
 impl FromRow for ItemRow {
@@ -56,12 +43,12 @@ impl Memories {
         store_id: StoreId,
         listing: &MemoryListing,
     ) -> Result<Option<MemoryPage>, IndexError> {
-        let known = match self.database.backend() {
-            // A reader of a whole store needs each later page once; caching these would
-            // displace other answers.
-            Backend::Sqlite(index) if listing.after.is_none() => index.known(),
-            _ => return self.read_page(tenant_id, store_id, listing).await,
+        // A reader of a whole store needs each later page once; caching these would
+        // displace other answers.
+        let Some(index) = self.database.sqlite().filter(|_| listing.after.is_none()) else {
+            return self.read_page(tenant_id, store_id, listing).await;
         };
+        let known = index.known();
         let at = PageAt {
             place: Place { store: StoreKey { tenant_id, store_id }, path: listing.below.as_file() },
             depth: listing.depth,
@@ -87,8 +74,8 @@ impl Memories {
         let span = Span::of(listing);
         let role = Role::Tenant(tenant_id);
         let mut tx = self.database.read_one("list_memories", role).await?;
-        let packing = sqlite::head::page(listing.depth);
-        let text = if tx.is_postgres() { postgres::head::MEMORIES.into_sql_str() } else { packing.text() };
+        let packing = sqlite::page(listing.depth);
+        let text = tx.choose([postgres::MEMORIES.into_sql_str(), packing.text()]);
         let after_name = span.as_ref().map(|span| span.after_name);
         let rows: Vec<ItemRow> = tx
             .query(text)

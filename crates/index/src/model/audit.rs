@@ -109,28 +109,6 @@ impl AuditObject {
     }
 }
 
-/// A quota of the tenant refuses a change; nothing was changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OverQuota {
-    /// The tenant's credentials have used up today's audit entries.
-    AuditEntries { limit: u64 },
-    Sessions {
-        /// Sessions that the tenant would have.
-        count: u64,
-        limit: u64,
-    },
-    SessionBytes {
-        /// Bytes of the descriptions of the tenant's sessions, with the change.
-        size_bytes: u64,
-        limit_bytes: u64,
-    },
-    ApiKeys {
-        /// API keys that the tenant would have.
-        count: u64,
-        limit: u64,
-    },
-}
-
 keepsake_core::named_enum! {
     /// An action in the audit of tenants. Its name never changes: the kind of object, a
     /// dot, the action.
@@ -216,24 +194,21 @@ pub fn parse_audit_object_id(text: &str) -> Option<Uuid> {
         .ok()
 }
 
-/// A page of a tenant's audit log, with filters.
+/// Filters of a tenant's audit log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AuditListing {
+pub struct AuditFilter {
     /// Written at or after this time.
-    pub from: Option<Timestamp>,
+    pub created_from: Option<Timestamp>,
     /// Written at or before this time.
-    pub to: Option<Timestamp>,
+    pub created_to: Option<Timestamp>,
     pub action: Option<AuditAction>,
     /// Only actions of this actor: an API key, a session, or the subject of a token of
     /// a user or a service account.
     pub actor_id: Option<String>,
     pub object_id: Option<Uuid>,
-    /// The last entry of the previous page.
-    pub before: Option<AuditPlace>,
-    pub limit: u32,
 }
 
-impl AuditListing {
+impl AuditFilter {
     /// The two forms that [`Self::actor_id`] can have in a row.
     pub(crate) fn actors(&self) -> [Option<String>; 2] {
         let Some(id) = &self.actor_id else {

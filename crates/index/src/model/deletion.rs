@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use keepsake_core::{BlobKey, TenantId, Timestamp};
+use keepsake_core::{BlobKey, ObjectVersions, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 keepsake_core::named_enum! {
     /// The state of a tenant's deletion.
@@ -37,24 +38,29 @@ pub struct TenantDeletion {
     pub object_versions: VersionCounts,
 }
 
-/// The handling of older object versions, counted in blobs of a tenant, including
-/// blobs deleted before the tenant.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What became of older object versions, counted in blobs. Those of a tenant include
+/// blobs that were deleted before the tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct VersionCounts {
     /// Every version is deleted.
+    #[serde(rename = "versions_deleted")]
     pub deleted: u64,
     /// The object store does not keep versions.
+    #[serde(rename = "versions_not_kept")]
     pub not_versioned: u64,
     /// Older versions may still exist according to the last check; at least one if they
     /// could not be counted.
+    #[serde(rename = "versions_kept")]
     pub kept: u64,
 }
 
-/// The result of one batch of a tenant's purge.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TenantPurge {
-    /// Rows removed.
-    pub rows: u64,
-    /// Whether only the tenant's own row is left.
-    pub is_done: bool,
+impl VersionCounts {
+    pub fn count(&mut self, versions: ObjectVersions, blobs: u64) {
+        match versions {
+            ObjectVersions::Deleted => self.deleted += blobs,
+            ObjectVersions::NotVersioned => self.not_versioned += blobs,
+            ObjectVersions::Kept => self.kept = (self.kept + blobs).max(1),
+        }
+    }
 }

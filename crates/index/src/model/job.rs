@@ -1,17 +1,15 @@
 //! Types that the jobs read and write.
 
-use keepsake_core::{Actor, BlobKey, MemoryId, StoreId, TenantId, Timestamp};
+use keepsake_core::{BlobKey, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// The latest read of one memory, as the flush writes it.
+/// The last use of an object, by its tenant and ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessRow {
-    pub tenant_id: TenantId,
-    pub store_id: StoreId,
-    pub memory_id: MemoryId,
-    pub read_at: Timestamp,
-    pub read_by: Actor,
+pub struct LastUse<K, By = ()> {
+    pub key: K,
+    pub at: Timestamp,
+    pub by: By,
 }
 
 /// A blob that is due for deletion.

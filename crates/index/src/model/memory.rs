@@ -1,6 +1,8 @@
 //! Memories: their state, and lists of them.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::str::FromStr;
 
 use keepsake_core::{
     Content, ContentHash, DirPath, ErasureId, Id, MemoryId, MemoryPath, StoreId, Timestamp, VersionId,
@@ -8,9 +10,9 @@ use keepsake_core::{
 use uuid::Uuid;
 
 use super::store::{Expiry, StoreState};
-use crate::commit::Idempotency;
-use crate::removal::FORGOTTEN;
-use crate::search::SearchRow;
+
+/// The request hash of a record that no longer has one; it matches any request.
+pub(crate) const FORGOTTEN: [u8; 32] = [0; 32];
 
 /// A live memory's current state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,10 +48,14 @@ pub struct HeadChange {
     pub search: Option<SearchRow>,
 }
 
-impl HeadChange {
-    pub(crate) fn content_bytes(&self) -> Option<&[u8]> {
-        self.content.as_ref().map(|content| content.as_str().as_bytes())
-    }
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchRow {
+    /// The version of the analyser that made them; higher is newer.
+    pub analyser: u32,
+    /// The length of the content, as that analyser counts it.
+    pub length: u32,
+    /// The terms, encoded by that analyser.
+    pub terms: Vec<u8>,
 }
 
 /// A replica's claim: other replicas let its edit of the memory go first.
@@ -104,6 +110,15 @@ pub struct FoundMemories {
     pub memories: HashMap<MemoryId, FoundMemory>,
     /// The paths that are directories.
     pub directories: HashSet<DirPath>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Idempotency {
+    /// Hash of the idempotency key and its scope.
+    pub scope_sha256: [u8; 32],
+    pub request_sha256: [u8; 32],
+    /// Records of calls before this time are expired.
+    pub since: Timestamp,
 }
 
 /// The record of an earlier idempotent call.
@@ -277,6 +292,27 @@ impl ExpiryChange {
     pub(crate) fn stored_time(&self) -> Option<i64> {
         let stored = |at: ExpiresAt| at.time().map_or(0, Timestamp::as_micros);
         self.expires_at.map(stored)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be a time in RFC 3339 format, or `never`")]
+pub struct ExpiresAtError;
+
+impl FromStr for ExpiresAt {
+    type Err = ExpiresAtError;
+
+    fn from_str(text: &str) -> Result<Self, ExpiresAtError> {
+        match text {
+            "never" => Ok(Self::Never),
+            text => Timestamp::parse(text).map(Self::Time).ok_or(ExpiresAtError),
+        }
+    }
+}
+
+impl fmt::Display for ExpiresAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.time().map_or_else(|| "never".to_owned(), Timestamp::to_rfc3339))
     }
 }
 

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp};
-
-use super::audit::OverQuota;
+use keepsake_core::schemas::{self, MemoryStoreType};
+use keepsake_core::{OverLimit, SensitiveDataPolicy, StoreId, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The delay before a new or shorter expiry period takes effect.
 const PERIOD_TAKES_EFFECT_AFTER: Duration = Duration::from_hours(24);
@@ -19,11 +20,12 @@ pub struct StoreState {
     pub purge_epoch: i64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub struct Expiry {
     /// Seconds after which an unread memory expires; `None`: never.
     pub unused_after_secs: Option<u64>,
     /// When a new or shorter period was set.
+    #[serde(deserialize_with = "crate::numbers::optional_micros")]
     pub set_at: Option<Timestamp>,
 }
 
@@ -62,14 +64,19 @@ impl Expiry {
     }
 }
 
-/// A page of a tenant's stores, newest first, with filters.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StoreListing {
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct StoreFilter {
     /// Created at or after this time.
     pub created_from: Option<Timestamp>,
     /// Created at or before this time.
     pub created_to: Option<Timestamp>,
     pub include_archived: bool,
+}
+
+/// A page of a tenant's stores, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoreListing {
+    pub filter: StoreFilter,
     pub only: Option<Vec<StoreId>>,
     /// The creation time and id of the last store of the previous page.
     pub after: Option<(Timestamp, StoreId)>,
@@ -84,8 +91,6 @@ pub struct StoreChange {
     pub description: Option<String>,
     /// Metadata to set, or to remove with `None`.
     pub metadata: Vec<(String, Option<String>)>,
-    /// Maximum number of metadata pairs after the change.
-    pub metadata_pairs_limit: usize,
     pub policy: Option<SensitiveDataPolicy>,
     /// Seconds after which an unread memory expires; `Some(None)`: never.
     pub expires_unused_after: Option<Option<u64>>,
@@ -104,57 +109,65 @@ pub enum StoreUpdate {
         count: usize,
     },
     Archived,
-    OverQuota(OverQuota),
+    OverLimit(OverLimit),
     NoStore,
 }
 
-/// The result of one batch of a deleted store's purge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct StorePurge {
-    /// Rows removed from all tables.
-    pub rows: u64,
-    /// Blobs queued for deletion.
-    pub blobs: u64,
-    /// Whether nothing of the store is left, including its own row.
-    pub is_done: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewStore {
-    pub store_id: StoreId,
-    /// Validated.
-    pub name: String,
-    /// Empty when unset.
-    pub description: String,
-    /// A JSON object of strings.
-    pub metadata: serde_json::Map<String, serde_json::Value>,
-    pub policy: SensitiveDataPolicy,
-    /// Seconds after which an unread memory expires.
-    pub expires_unused_after: Option<u64>,
-    pub created_at: Timestamp,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A memory store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = MemoryStore)]
 pub struct Store {
+    #[serde(rename = "id")]
     pub store_id: StoreId,
+    #[schema(inline)]
+    pub r#type: MemoryStoreType,
     pub name: String,
     /// Empty when unset.
     pub description: String,
+    #[schema(value_type = schemas::Metadata)]
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    pub policy: SensitiveDataPolicy,
-    /// Seconds after which an unread memory expires.
-    pub expires_unused_after: Option<u64>,
+    pub created_at: Timestamp,
+    /// When its name, description, metadata or archiving last changed.
+    pub updated_at: Timestamp,
+    /// When it was archived; since then it accepts no new content.
+    #[schema(required)]
+    pub archived_at: Option<Timestamp>,
     /// Live memories.
     pub memory_count: u64,
     /// Bytes of the live memories.
+    #[serde(rename = "content_bytes")]
     pub live_bytes: u64,
-    pub created_at: Timestamp,
-    /// When the name, description, metadata or archived state last changed.
-    pub updated_at: Timestamp,
+    /// Seconds after which an unused memory expires; null: the store has no
+    /// expiry period.
+    #[schema(required)]
+    pub expires_unused_after: Option<u64>,
+    /// How sensitive data in written content is handled.
+    #[serde(rename = "sensitive_data_policy")]
+    pub policy: SensitiveDataPolicy,
     /// When a memory of the store last changed; `None`: never.
+    #[serde(skip)]
     pub last_version_at: Option<Timestamp>,
-    /// An archived store refuses new content.
-    pub archived_at: Option<Timestamp>,
+}
+
+impl Store {
+    /// A new store without a description, metadata and settings.
+    pub fn new(store_id: StoreId, name: String, created_at: Timestamp) -> Self {
+        Self {
+            store_id,
+            r#type: MemoryStoreType,
+            name,
+            description: String::new(),
+            metadata: serde_json::Map::new(),
+            created_at,
+            updated_at: created_at,
+            archived_at: None,
+            memory_count: 0,
+            live_bytes: 0,
+            expires_unused_after: None,
+            policy: SensitiveDataPolicy::Off,
+            last_version_at: None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,11 +180,7 @@ pub enum StoreCreation {
     },
     /// The idempotency key was reused with another request.
     KeyReused,
-    TooMany {
-        /// Stores that the tenant has.
-        count: u64,
-    },
-    OverQuota(OverQuota),
+    OverLimit(OverLimit),
     NoTenant,
 }
 

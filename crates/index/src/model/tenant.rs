@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
+use keepsake_core::{ApiKeyId, OverLimit, StoreId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::audit::{AuditAction, OverQuota};
+use super::audit::AuditAction;
 
 keepsake_core::named_enum! {
     /// A permission of a credential.
@@ -89,6 +89,10 @@ pub struct TenantChange {
 }
 
 impl TenantChange {
+    pub fn of_status(status: TenantStatus) -> Self {
+        Self { status: Some(status), ..Self::default() }
+    }
+
     /// Fails if the changed limits are invalid.
     pub fn applied_to(&self, tenant: &Tenant, now: Timestamp) -> Result<Tenant, serde_json::Error> {
         let mut changed = tenant.clone();
@@ -164,11 +168,6 @@ pub struct ApiKey {
     pub store_ids: Option<Vec<StoreId>>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IssuedKey {
-    pub key: ApiKey,
     /// Accurate to a few minutes.
     pub last_used_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
@@ -186,7 +185,7 @@ pub enum KeyCreation {
     KeyReused,
     /// The key that authenticated the call was revoked.
     MakerRevoked,
-    OverQuota(OverQuota),
+    OverLimit(OverLimit),
     /// The tenant does not exist, or is being deleted.
     NoTenant,
 }
@@ -204,21 +203,6 @@ impl TenantName {
     pub fn parse(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::External(text.to_owned()), Self::Id)
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TenantStanding {
-    pub tenant_id: TenantId,
-    pub status: TenantStatus,
-    /// The tenant's overrides of the configured limits.
-    pub limits: LimitOverrides,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyUse {
-    pub tenant_id: TenantId,
-    pub api_key_id: ApiKeyId,
-    pub used_at: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,15 +1,17 @@
 //! Versions: changes of memories, their authors, and redactions.
 
-use keepsake_core::actor::ActorKind;
+use keepsake_core::actor::{ActorKind, VersionActor};
+use keepsake_core::schemas::MemoryChangeType;
 use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use utoipa::ToSchema;
 
 use super::audit::Audited;
 use super::store::StoreState;
 
 keepsake_core::named_enum! {
     /// The operation that created a version.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Operation {
         /// The memory was created, or restored after its deletion.
@@ -21,23 +23,37 @@ keepsake_core::named_enum! {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+keepsake_core::shown_by_name!(Operation as "Operation" => "The change that a version records.";);
+
+/// A change of a memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = MemoryChange)]
 pub struct Version {
-    pub version_id: VersionId,
-    /// The sequence number in the store.
+    #[schema(inline)]
+    pub r#type: MemoryChangeType,
+    /// Its place among the changes of the store.
     pub seq: i64,
-    /// The sequence number of the memory's previous version.
-    pub prev_seq: Option<i64>,
-    pub memory_id: MemoryId,
     pub operation: Operation,
-    /// The memory's path; `None`: redacted.
+    pub memory_id: MemoryId,
+    #[serde(rename = "memory_version_id")]
+    pub version_id: VersionId,
+    /// The memory's path since this change; null if redacted.
+    #[schema(required)]
     pub path: Option<MemoryPath>,
-    /// The memory's content; `None`: deleted or redacted.
+    /// Null for a deletion or if redacted.
+    #[serde(rename = "content_sha256")]
+    #[schema(value_type = Option<ContentHash>, required)]
     pub content: Option<StoredContent>,
-    pub created_at: Timestamp,
-    /// `None`: a job or the operator.
+    /// Null for a job or the operator.
+    #[schema(value_type = Option<VersionActor>, required)]
     pub created_by: Option<Actor>,
+    pub created_at: Timestamp,
+    /// The sequence number of the memory's previous version.
+    #[serde(skip)]
+    pub prev_seq: Option<i64>,
+    #[serde(skip)]
     pub redacted_at: Option<Timestamp>,
+    #[serde(skip)]
     pub redacted_by: Option<Actor>,
 }
 
@@ -47,6 +63,13 @@ pub struct StoredContent {
     pub blob_id: VersionId,
     pub size_bytes: u64,
     pub sha256: ContentHash,
+}
+
+/// Callers see the hash.
+impl Serialize for StoredContent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.sha256.serialize(serializer)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

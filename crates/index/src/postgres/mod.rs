@@ -9,7 +9,6 @@
 
 pub(crate) mod commit;
 pub(crate) mod damage;
-pub(crate) mod head;
 mod login;
 pub(crate) mod pool;
 
@@ -23,11 +22,11 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection as _, Executor};
 
 use crate::database::{Role, with_lists};
+use crate::error::Failure;
 use crate::{IndexError, Migrated, migrations};
 
 use login::Login;
 use pool::{Connection, Pool, PoolOptions, Tx};
-pub(crate) use pool::{Failure, is_connection_lost};
 
 #[derive(Clone)]
 pub struct PostgresOptions {

@@ -15,16 +15,18 @@ mod connection;
 mod manager;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool::managed::{self, QueueMode};
 use keepsake_core::TenantId;
 use keepsake_telemetry::PoolState;
+use parking_lot::Mutex;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 use crate::database::pool_state;
+use crate::error::Failure;
 
 pub(crate) use connection::{Connection, Tx};
 
@@ -121,45 +123,13 @@ impl Pool {
     /// Drops connections that were idle for [`IDLE_TIMEOUT`].
     fn reap(&self) {
         {
-            let mut reaped_at = self.reaped_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reaped_at = self.reaped_at.lock();
             if reaped_at.elapsed() < REAP_INTERVAL {
                 return;
             }
             *reaped_at = Instant::now();
         }
         self.connections.retain(|session, _| session.status.used_at.elapsed() < IDLE_TIMEOUT);
-    }
-}
-
-/// Information of the pool about an error, in addition to the driver's; carried
-/// inside [`sqlx::Error::Io`].
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// There was no connection to send the statement on.
-    #[error("no connection could be opened: {0}")]
-    NotConnected(#[source] sqlx::Error),
-    /// The connection was lost inside a transaction, before its `COMMIT` was sent.
-    #[error("the transaction was not committed: {0}")]
-    NotCommitted(#[source] sqlx::Error),
-}
-
-impl From<Failure> for sqlx::Error {
-    fn from(failure: Failure) -> Self {
-        Self::Io(std::io::Error::new(std::io::ErrorKind::NotConnected, failure))
-    }
-}
-
-/// Whether an error of the driver means that the connection cannot be used again.
-pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
-            true
-        }
-        // Connection exceptions, and a server that ends the session.
-        sqlx::Error::Database(answer) => {
-            answer.code().is_some_and(|code| code.starts_with("08") || code.starts_with("57P"))
-        }
-        _ => false,
     }
 }
 

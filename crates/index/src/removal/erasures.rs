@@ -9,19 +9,17 @@
 mod queries;
 mod steps;
 
-use keepsake_core::{BlobKey, DirPath, ErasureId, StoreId, Timestamp};
+use keepsake_core::{BlobKey, DirPath, ErasureId, ObjectVersions, StoreId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::model::Audited;
+use crate::model::{Audited, VersionCounts};
 
 pub use queries::Erasures;
 
 /// Maximum number of open erasures of a tenant. Each one causes background work,
 /// which no rate limit bounds.
 pub const MAX_OPEN_ERASURES: u64 = 20;
-/// The request hash of a record that no longer has one; it matches any request.
-pub(crate) const FORGOTTEN: [u8; 32] = [0; 32];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,17 +99,6 @@ keepsake_core::named_enum! {
     }
 }
 
-/// The handling of an object's older versions in a versioned bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ObjectVersions {
-    /// Every version is deleted.
-    Deleted,
-    /// The object store does not keep versions.
-    NotVersioned,
-    /// Listing or deleting them failed.
-    Kept,
-}
-
 /// Blobs that an erasure has deleted from the object store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasedBlobs {
@@ -144,13 +131,8 @@ pub struct Receipt {
     pub idempotency_records: u64,
     /// Blobs, including unreferenced ones.
     pub blobs: u64,
-    /// Blobs with every object version deleted.
-    pub versions_deleted: u64,
-    /// Blobs in an object store that does not keep versions.
-    pub versions_not_kept: u64,
-    /// Blobs that may still have older versions; at least one if they could not be
-    /// counted.
-    pub versions_kept: u64,
+    #[serde(flatten)]
+    pub object_versions: VersionCounts,
     /// The steps, in chronological order.
     pub steps: Vec<ErasureStep>,
 }
@@ -177,19 +159,6 @@ impl Receipt {
     fn end(&mut self, now: Timestamp) {
         if let Some(last) = self.steps.last_mut() {
             last.ended_at.get_or_insert(now.as_micros());
-        }
-    }
-
-    const fn count_blobs(&mut self, blobs: u64, object_versions: ObjectVersions) {
-        self.blobs += blobs;
-        let counted = match object_versions {
-            ObjectVersions::Deleted => &mut self.versions_deleted,
-            ObjectVersions::NotVersioned => &mut self.versions_not_kept,
-            ObjectVersions::Kept => &mut self.versions_kept,
-        };
-        *counted += blobs;
-        if matches!(object_versions, ObjectVersions::Kept) && self.versions_kept == 0 {
-            self.versions_kept = 1;
         }
     }
 }

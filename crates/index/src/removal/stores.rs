@@ -1,16 +1,11 @@
 //! The deletion of stores: hidden at once, purged in batches.
 
-use std::collections::BTreeMap;
-
 use keepsake_core::{StoreId, TenantId, Timestamp};
 
-use super::{DELETE_STORE, Removal, STORE_TABLES, begin_removal, delete_batch};
+use super::{DELETE_STORE, PurgedBatch, Removal, STORE_TABLES, TENANT, begin_removal, delete_batch};
 use crate::database::{Database, Role, RowLock};
-use crate::model::{AuditAction, AuditObject, Audited, DeletionReason, StorePurge};
-use crate::numbers::unsigned;
+use crate::model::{AuditAction, AuditObject, Audited, DeletionReason};
 use crate::{IndexError, audit};
-
-const TENANT: &str = "SELECT tenant_id FROM tenant WHERE tenant_id = $1";
 
 /// Returns a store's place and bytes to its tenant.
 const FREE_TENANT: &str = "UPDATE tenant SET store_count = store_count - 1, \
@@ -42,18 +37,6 @@ const DELETE: &str = "DELETE FROM store WHERE tenant_id = $1 AND store_id = $2 A
 
 #[derive(Debug, Clone)]
 pub struct StoreDeletions(pub(crate) Database);
-
-#[derive(Debug, Default)]
-pub(super) struct PurgedRows {
-    /// Rows by table; `store` is the store's own row.
-    pub(super) rows: BTreeMap<&'static str, u64>,
-    /// Blobs queued.
-    pub(super) blobs: u64,
-    /// Bytes of content that the versions introduced.
-    pub(super) bytes: u64,
-    /// Whether nothing of the store is left.
-    pub(super) is_done: bool,
-}
 
 impl StoreDeletions {
     /// Hides a store from every reader; `false`: there is no such store.
@@ -93,19 +76,13 @@ impl StoreDeletions {
         store_id: StoreId,
         blobs_go_from: Timestamp,
         limit: u32,
-    ) -> Result<StorePurge, IndexError> {
+    ) -> Result<PurgedBatch, IndexError> {
         let mut tx = self.0.write("purge_store", Role::Job(None)).await?;
         begin_removal(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, store_id);
         let purged = purge_batch(&mut removal, blobs_go_from, limit).await?;
         tx.commit().await?;
-        Ok(StorePurge { rows: purged.rows.values().sum(), blobs: purged.blobs, is_done: purged.is_done })
-    }
-}
-
-impl PurgedRows {
-    pub(super) fn of(&self, table: &str) -> u64 {
-        self.rows.get(table).copied().unwrap_or_default()
+        Ok(purged)
     }
 }
 
@@ -132,22 +109,21 @@ pub(super) async fn purge_batch(
     removal: &mut Removal<'_>,
     blobs_go_from: Timestamp,
     limit: u32,
-) -> Result<PurgedRows, IndexError> {
+) -> Result<PurgedBatch, IndexError> {
     let limit = i64::from(limit.max(1));
     let store = removal.lock(RowLock::Update).await?;
     if !store.is_some_and(|store| store.is_deleted) {
-        return Ok(PurgedRows { is_done: true, ..PurgedRows::default() });
+        return Ok(PurgedBatch { is_done: true, ..PurgedBatch::default() });
     }
-    let bytes: i64 = removal.query(BYTES).bind(limit).scalar().await?;
+    let bytes: u64 = removal.query(BYTES).bind(limit).scalar().await?;
     let query = removal.query(QUEUE_BLOBS).bind((limit, blobs_go_from));
     let blobs = query.bind(DeletionReason::StoreDeleted.name()).execute().await?;
     let (tenant_id, store_id) = (removal.tenant_id, removal.store_id);
-    let (mut rows, left) = delete_batch(removal.tx, tenant_id, Some(store_id), &STORE_TABLES, limit).await?;
-    let is_done = left > 0;
-    if is_done {
-        rows.insert("store", removal.query(DELETE).execute().await?);
+    let mut purged = delete_batch(removal.tx, tenant_id, Some(store_id), &STORE_TABLES, limit).await?;
+    if purged.is_done {
+        purged.by_table.insert("store", removal.query(DELETE).execute().await?);
     }
-    Ok(PurgedRows { rows, blobs, bytes: unsigned(bytes), is_done })
+    Ok(PurgedBatch { blobs, bytes, ..purged })
 }
 
 #[cfg(test)]

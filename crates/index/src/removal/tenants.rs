@@ -7,12 +7,10 @@ use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{DELETE_STORE, STORE_TABLES, Table, begin_removal, delete_batch};
-use crate::database::{Database, FromRow, Role, Row, RowLock, Tx, from_row};
-use crate::model::{AuditAction, AuditObject, Audited, TenantDeletion, TenantPurge, VersionCounts};
+use super::{DELETE_STORE, PurgedBatch, STORE_TABLES, TENANT, Table, begin_removal, delete_batch};
+use crate::database::{Database, Role, RowLock, Tx, from_row};
+use crate::model::{AuditAction, AuditObject, Audited, TenantDeletion, VersionCounts};
 use crate::{IndexError, audit};
-
-const TENANT: &str = "SELECT tenant_id FROM tenant WHERE tenant_id = $1";
 
 const ROW_COUNTS: &str = "SELECT row_counts FROM tenant_deletion WHERE tenant_id = $1 AND ended_at IS NULL";
 
@@ -72,27 +70,9 @@ pub struct TenantDeletions(pub(crate) Database);
 
 from_row! {
     VersionCounts { deleted = "versions_deleted", not_versioned = "versions_not_kept", kept = "versions_kept" }
-}
-
-impl FromRow for TenantDeletion {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        let cursor: Option<String> = row.get("blob_cursor")?;
-        let cursor = cursor.map(|cursor| cursor.parse()).transpose();
-        Ok(Self {
-            tenant_id: row.get("tenant_id")?,
-            state: row.get("state")?,
-            requested_at: row.get("requested_at")?,
-            settles_at: row.get("settles_at")?,
-            ended_at: row.get("ended_at")?,
-            rows: row.get("row_counts")?,
-            blobs: row.get("blob_count")?,
-            blob_bytes: row.get("blob_bytes")?,
-            blob_cursor: cursor.map_err(|_| IndexError::Corrupt {
-                table: "tenant_deletion",
-                what: "a cursor that is not a blob key",
-            })?,
-            object_versions: row.read()?,
-        })
+    TenantDeletion {
+        tenant_id, state, requested_at, settles_at, ended_at, rows = "row_counts", blobs = "blob_count", blob_bytes,
+        blob_cursor; object_versions
     }
 }
 
@@ -146,28 +126,24 @@ impl TenantDeletions {
         tenant_id: TenantId,
         now: Timestamp,
         limit: u32,
-    ) -> Result<TenantPurge, IndexError> {
+    ) -> Result<PurgedBatch, IndexError> {
         let mut tx = self.0.write("purge_tenant", Role::Job(None)).await?;
-        let mut purge = TenantPurge::default();
         let Some(mut counts) = lock(&mut tx, tenant_id).await? else {
-            purge.is_done = true;
-            return Ok(purge);
+            return Ok(PurgedBatch { is_done: true, ..PurgedBatch::default() });
         };
         let limit = i64::from(limit.max(1));
         if end_stores(&mut tx, tenant_id, now, limit).await? {
             tx.commit().await?;
-            return Ok(purge);
+            return Ok(PurgedBatch::default());
         }
-        let (deleted, left) = delete_batch(&mut tx, tenant_id, None, &tables(), limit).await?;
-        purge.rows = deleted.values().sum();
-        for (table, rows) in deleted {
+        let purged = delete_batch(&mut tx, tenant_id, None, &tables(), limit).await?;
+        for (&table, rows) in &purged.by_table {
             *counts.entry(table.to_owned()).or_default() += rows;
         }
-        purge.is_done = left > 0;
         let query = tx.query(COUNT_ROWS).bind((tenant_id, Json(&counts)));
         query.execute().await?;
         tx.commit().await?;
-        Ok(purge)
+        Ok(purged)
     }
 
     /// Counts blobs that are about to be removed, up to `last`.
@@ -178,10 +154,8 @@ impl TenantDeletions {
         blobs: u64,
         bytes: u64,
     ) -> Result<(), IndexError> {
-        let mut tx = self.0.write_one("count_blobs", Role::Job(None)).await?;
-        let query = tx.query(COUNT_BLOBS).bind((tenant_id, last.to_string(), blobs));
-        query.bind(bytes).execute().await?;
-        tx.commit().await
+        let values = (tenant_id, last.to_string(), blobs, bytes);
+        self.0.change("count_blobs", Role::Job(None), COUNT_BLOBS, values).await.map(drop)
     }
 
     /// Records the removal of older object versions, replacing the earlier record.
@@ -190,18 +164,13 @@ impl TenantDeletions {
         tenant_id: TenantId,
         versions: &VersionCounts,
     ) -> Result<(), IndexError> {
-        let mut tx = self.0.write_one("note_object_versions", Role::Job(None)).await?;
-        let query = tx.query(NOTE_VERSIONS).bind((tenant_id, versions.deleted));
-        let query = query.bind((versions.not_versioned, versions.kept));
-        query.execute().await?;
-        tx.commit().await
+        let values = (tenant_id, versions.deleted, versions.not_versioned, versions.kept);
+        self.0.change("note_object_versions", Role::Job(None), NOTE_VERSIONS, values).await.map(drop)
     }
 
     /// Records that everything was removed once, and when to look again for late writes.
     pub async fn settle(&self, tenant_id: TenantId, settles_at: Timestamp) -> Result<(), IndexError> {
-        let mut tx = self.0.write_one("settle_tenant", Role::Job(None)).await?;
-        tx.query(SETTLE).bind((tenant_id, settles_at)).execute().await?;
-        tx.commit().await
+        self.0.change("settle_tenant", Role::Job(None), SETTLE, (tenant_id, settles_at)).await.map(drop)
     }
 
     /// Removes the tenant's own row and ends its deletion, if the tenant has no other

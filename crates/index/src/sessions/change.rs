@@ -1,9 +1,10 @@
 //! Computes the effect of changes on a session.
 
+use keepsake_core::schemas::MemoryStoreResourceType;
 use keepsake_core::slug::slug_of;
 use keepsake_core::{ResourceId, StoreId, Timestamp};
 
-use super::{Access, Attachment, NewAttachment, NewSession, Session, SessionLimits};
+use super::{Access, Attachment, NewAttachment, Session, SessionLimits};
 use crate::model::merge_metadata;
 use crate::model::{AuditAction, AuditObject, Audited};
 
@@ -26,8 +27,6 @@ pub enum Detail {
         title: Option<String>,
         /// Metadata to set, or to remove with `None`.
         metadata: Vec<(String, Option<String>)>,
-        /// Maximum number of metadata pairs after the change.
-        metadata_pairs_limit: usize,
     },
     /// Archives the session, which then refuses calls.
     Archive,
@@ -82,25 +81,6 @@ pub(crate) struct StoreToAttach {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) is_archived: bool,
-}
-
-impl NewSession {
-    /// The new session without attachments.
-    pub(crate) fn bare(&self) -> Session {
-        Session {
-            session_id: self.session_id,
-            agent: self.agent.clone(),
-            environment_id: self.environment_id.clone(),
-            title: self.title.clone(),
-            metadata: self.metadata.clone(),
-            vault_ids: self.vault_ids.clone(),
-            attachments: Vec::new(),
-            created_at: self.created_at,
-            updated_at: self.created_at,
-            archived_at: None,
-            last_used_at: None,
-        }
-    }
 }
 
 impl SessionChange {
@@ -182,6 +162,7 @@ impl Session {
         let slug = slug_of(&store.name, &taken);
         self.attachments.push(Attachment {
             resource_id: new.resource_id,
+            r#type: MemoryStoreResourceType,
             store_id: new.store_id,
             position: self.attachments.last().map_or(0, |last| last.position + 1),
             slug,
@@ -207,9 +188,7 @@ impl Session {
         match &change.detail {
             Detail::Archive => session.archived_at = Some(self.archived_at.unwrap_or(now)),
             _ if self.archived_at.is_some() => return Err(SessionRefusal::Archived),
-            Detail::Describe { title, metadata, metadata_pairs_limit } => {
-                session.describe(title.as_ref(), metadata, *metadata_pairs_limit)?;
-            }
+            Detail::Describe { title, metadata } => session.describe(title.as_ref(), metadata)?,
             Detail::Attach(new) => session.attach(new, store, now).map_err(SessionRefusal::Attachment)?,
             Detail::Reattach { name, access, instructions } => {
                 session.reattach(*name, *access, instructions.as_ref(), now)?;
@@ -242,13 +221,11 @@ impl Session {
         &mut self,
         title: Option<&String>,
         metadata: &[(String, Option<String>)],
-        pairs_limit: usize,
     ) -> Result<(), SessionRefusal> {
         if let Some(title) = title {
             self.title = Some(title.clone());
         }
-        merge_metadata(&mut self.metadata, metadata, pairs_limit)
-            .map_err(|count| SessionRefusal::TooManyPairs { count })
+        merge_metadata(&mut self.metadata, metadata).map_err(|count| SessionRefusal::TooManyPairs { count })
     }
 
     fn reattach(

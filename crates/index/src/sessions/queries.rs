@@ -3,7 +3,7 @@
 mod rows;
 mod texts;
 
-use keepsake_core::{SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::{OverLimit, SessionId, StoreId, TenantId, Timestamp};
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
@@ -14,14 +14,13 @@ use rows::{AttachmentRow, row_of_event};
 use super::change::StoreToAttach;
 use super::{
     Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCounters,
-    SessionCreation, SessionEvent, SessionLimits, SessionListing, SessionPage, SessionUpdate, SessionUse,
+    SessionCreation, SessionEvent, SessionLimits, SessionListing, SessionPage, SessionUpdate,
 };
-use crate::calls::{earlier_call, record_call};
-use crate::commit::{CallMade, Idempotency};
+use crate::calls::{CallMade, earlier_call, record_call};
 use crate::database::{Database, Role, RowLock, Tx};
-use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
+use crate::model::{AuditAction, AuditObject, Audited, Idempotency};
 use crate::tenants::lock_live_tenant;
-use crate::{IndexError, audit, last_used};
+use crate::{IndexError, audit};
 
 #[derive(Debug, Clone)]
 pub struct Sessions(pub(crate) Database);
@@ -31,7 +30,7 @@ impl Sessions {
     pub async fn create(
         &self,
         tenant_id: TenantId,
-        session: &NewSession,
+        new: &NewSession,
         limits: &SessionLimits,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
@@ -48,29 +47,30 @@ impl Sessions {
                 None => SessionCreation::KeyReused,
             });
         }
-        let mut made = session.bare();
-        for new in &session.attachments {
-            let store = store_to_attach(&mut tx, tenant_id, new.store_id).await?;
-            if let Err(refusal) = made.attach(new, store, session.created_at) {
+        let mut session = new.session.clone();
+        let created_at = session.created_at;
+        for attachment in &new.attachments {
+            let store = store_to_attach(&mut tx, tenant_id, attachment.store_id).await?;
+            if let Err(refusal) = session.attach(attachment, store, created_at) {
                 return Ok(SessionCreation::Refused(refusal));
             }
         }
         let call = CallMade::object(session.session_id.uuid());
-        record_call(&mut tx, tenant_id, call, idempotency, session.created_at).await?;
-        insert(&mut tx, tenant_id, session, made.description_bytes()).await?;
-        for attachment in &made.attachments {
-            put_attachment(&mut tx, tenant_id, &made, attachment).await?;
+        record_call(&mut tx, tenant_id, call, idempotency, created_at).await?;
+        insert(&mut tx, tenant_id, new, session.description_bytes()).await?;
+        for attachment in &session.attachments {
+            put_attachment(&mut tx, tenant_id, &session, attachment).await?;
         }
         if let Err(refusal) = limits.check_creation(counters(&mut tx, tenant_id).await?) {
-            return Ok(SessionCreation::OverQuota(refusal));
+            return Ok(SessionCreation::OverLimit(refusal));
         }
         let object = AuditObject::new(session.session_id.uuid());
         let action = AuditAction::SessionCreated;
         if let Err(refusal) = audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await? {
-            return Ok(SessionCreation::OverQuota(refusal));
+            return Ok(SessionCreation::OverLimit(refusal));
         }
         tx.commit().await?;
-        Ok(SessionCreation::Created(Box::new(made)))
+        Ok(SessionCreation::Created(Box::new(session)))
     }
 
     /// Finds a session that is not deleted.
@@ -139,7 +139,7 @@ impl Sessions {
         let call = CallMade::object(session_id.uuid());
         record_call(&mut tx, tenant_id, call, idempotency, change.audited.at).await?;
         if let Err(refusal) = replace(&mut tx, tenant_id, &before, &after, change).await? {
-            return Ok(SessionUpdate::OverQuota(refusal));
+            return Ok(SessionUpdate::OverLimit(refusal));
         }
         tx.commit().await?;
         Ok(SessionUpdate::Done(Box::new(after)))
@@ -174,16 +174,16 @@ impl Sessions {
     ) -> Result<Vec<SessionEvent>, IndexError> {
         let (at, id) = match listing.after {
             Some((at, event_id)) => (at.as_micros(), event_id.uuid()),
-            None if listing.newest_first => (i64::MAX, Uuid::max()),
+            None if listing.filter.newest_first => (i64::MAX, Uuid::max()),
             None => (i64::MIN, Uuid::nil()),
         };
         let mut tx = self.0.read("list_session_events", Role::Tenant(tenant_id)).await?;
         let events = tx
-            .query_with_lists(&texts::list_events(listing.newest_first))
+            .query_with_lists(&texts::list_events(listing.filter.newest_first))
             .bind(tenant_id)
             .bind(session_id)
-            .bind(listing.from.map_or(i64::MIN, Timestamp::as_micros))
-            .bind(listing.to.map_or(i64::MAX, Timestamp::as_micros))
+            .bind(listing.filter.from.map_or(i64::MIN, Timestamp::as_micros))
+            .bind(listing.filter.to.map_or(i64::MAX, Timestamp::as_micros))
             .bind(at)
             .bind(id)
             .bind(listing.limit)
@@ -206,14 +206,6 @@ impl Sessions {
         query.bind(rows.to_string()).execute().await?;
         tx.commit().await
     }
-
-    /// Writes when sessions of any tenant were used, in one transaction; a time never
-    /// moves back.
-    pub async fn flush_use(&self, uses: &[SessionUse]) -> Result<(), IndexError> {
-        let uses = uses.iter().map(|used| (used.tenant_id, used.session_id.uuid(), used.used_at));
-        let table = ["session", "session_id"];
-        last_used::flush(&self.0, "flush_session_use", table, uses).await
-    }
 }
 
 /// The sessions of a page, in its order.
@@ -224,23 +216,23 @@ async fn find_page(
 ) -> Result<Vec<FoundSession>, IndexError> {
     let (at, id) = match listing.after {
         Some((at, session_id)) => (at.as_micros(), session_id.uuid()),
-        None if listing.oldest_first => (i64::MIN, Uuid::nil()),
+        None if listing.filter.oldest_first => (i64::MIN, Uuid::nil()),
         None => (i64::MAX, Uuid::max()),
     };
     let mut query = tx
-        .query_with_lists(&texts::find_sessions(listing))
+        .query_with_lists(&texts::find_sessions(&listing.filter))
         .bind(tenant_id)
-        .bind(listing.created_from.map_or(i64::MIN, Timestamp::as_micros))
-        .bind(listing.created_to.map_or(i64::MAX, Timestamp::as_micros))
+        .bind(listing.filter.created_from.map_or(i64::MIN, Timestamp::as_micros))
+        .bind(listing.filter.created_to.map_or(i64::MAX, Timestamp::as_micros))
         .bind(at)
         .bind(id)
-        .bind(listing.live)
-        .bind(listing.archived)
-        .bind(listing.agent_version)
-        .bind(listing.agent_id.as_deref())
+        .bind(listing.filter.live)
+        .bind(listing.filter.archived)
+        .bind(listing.filter.agent_version)
+        .bind(listing.filter.agent_id.as_deref())
         .bind_ids(listing.only.as_deref())
         .bind(i64::from(listing.limit) + 1);
-    if let Some(store_id) = listing.store_id {
+    if let Some(store_id) = listing.filter.store_id {
         query = query.bind(store_id);
     }
     query.all().await
@@ -293,15 +285,16 @@ async fn store_to_attach(
 async fn insert(
     tx: &mut Tx,
     tenant_id: TenantId,
-    session: &NewSession,
+    new: &NewSession,
     description_bytes: u64,
 ) -> Result<(), IndexError> {
+    let session = &new.session;
     tx.query(texts::INSERT)
         .bind(tenant_id)
         .bind(session.session_id)
         .bind(session.agent.as_str())
-        .bind(&session.agent_id)
-        .bind(session.agent_version)
+        .bind(&new.agent_id)
+        .bind(new.agent_version)
         .bind(&session.environment_id)
         .bind(session.title.as_deref())
         .bind(Json(&session.metadata))
@@ -353,7 +346,7 @@ async fn replace(
     before: &Session,
     after: &Session,
     change: &SessionChange,
-) -> Result<Result<(), OverQuota>, IndexError> {
+) -> Result<Result<(), OverLimit>, IndexError> {
     if before == after {
         return Ok(Ok(()));
     }

@@ -5,121 +5,132 @@
 //! none; each of several statements would be a message to SQLite's thread. Commits that
 //! wait for the connection share a transaction, and so one flush of the disk.
 
-use keepsake_core::{Actor, DirPath, MemoryId, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
+use keepsake_core::{
+    Actor, MemoryId, OverLimit, Quota, Refused, SensitiveDataPolicy, StoreId, TenantId, Timestamp,
+};
 use serde_json::{Value, json};
 use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
-use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{
-    Attempt, CLOCK_AHEAD_AT_MOST, Change, Commit, CommitOutcome, CommitPlan, Kept, Made, Refusal, StoreCommit,
-};
-use crate::database::{Database, Role, Tx, from_row};
+use crate::commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitDocument, CommitOutcome, CommitPlan, directory_of};
+use crate::database::{Attempt, Database, Made, Role, StoreCommit, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::Expiry;
-use crate::numbers::{hex, unsigned};
+use crate::numbers::unsigned;
 
 /// The gate's result if the idempotency key was reused with another request.
 const OTHER_REQUEST: i64 = -1;
 
-/// The inputs of the decision, in one query. `$5` holds the changes, `$8` the paths
-/// that the commit occupies, `$9` their parents, `$10` the changed directories. In
+/// The inputs of the decision, in one query. `$3` is the [`CommitDocument`]. In
 /// place of the earlier call's version, -1 means that the idempotency key was
 /// reused with another request. `CROSS JOIN` makes SQLite keep this order of the
 /// tables, with lookups by the commit's keys; the other order would read the whole
 /// store.
 const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, \
     s.archived_at IS NOT NULL AS is_archived, \
-    (SELECT coalesce(iif(i.request_sha256 = $11, i.version_seq, NULL), -1) FROM idempotency i \
-        WHERE i.tenant_id = $1 AND i.scope_sha256 = $3 AND i.created_at > $4) AS earlier_seq, \
-    EXISTS (SELECT 1 FROM json_each($5) c LEFT JOIN memory m \
-        ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(c.value ->> 0) \
-        WHERE c.value ->> 1 IS NOT NULL \
-        AND (m.version_id IS NOT unhex(c.value ->> 1) \
-            OR (m.deleted_at IS NOT NULL) <> (c.value ->> 4 = 'created'))) \
-    OR EXISTS (SELECT 1 FROM json_each($12) k LEFT JOIN memory m \
-        ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(k.value ->> 0) \
-        WHERE m.version_id IS NOT unhex(k.value ->> 1) OR m.deleted_at IS NOT NULL) AS head_moved, \
-    $6 IS NOT NULL AND NOT EXISTS (SELECT 1 FROM directory d \
-        WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.path = $6 AND d.files = $7) AS directory_moved, \
-    (SELECT m.path FROM json_each($8) n CROSS JOIN memory m \
+    (SELECT coalesce(iif(i.request_sha256 = unhex($3 ->> 'request'), i.version_seq, NULL), -1) FROM idempotency i \
+        WHERE i.tenant_id = $1 AND i.scope_sha256 = unhex($3 ->> 'scope') AND i.created_at > $3 ->> 'since') \
+        AS earlier_seq, \
+    EXISTS (SELECT 1 FROM json_each($3, '$.changes') c LEFT JOIN memory m \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(c.value ->> 'memory') \
+        WHERE c.value ->> 'expect' IS NOT NULL \
+        AND (m.version_id IS NOT unhex(c.value ->> 'expect') \
+            OR (m.deleted_at IS NOT NULL) <> c.value ->> 'revives')) \
+    OR EXISTS (SELECT 1 FROM json_each($3, '$.kept') k LEFT JOIN memory m \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(k.value ->> 'memory') \
+        WHERE m.version_id IS NOT unhex(k.value ->> 'expect') OR m.deleted_at IS NOT NULL) AS head_moved, \
+    $3 ->> 'guard_directory' IS NOT NULL AND NOT EXISTS (SELECT 1 FROM directory d \
+        WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.path = $3 ->> 'guard_directory' \
+        AND d.files = $3 ->> 'guard_files') AS directory_moved, \
+    (SELECT m.path FROM json_each($3, '$.taken') n CROSS JOIN memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1) AS taken_path, \
-    (SELECT d.path FROM json_each($8) n CROSS JOIN directory d \
+    (SELECT d.path FROM json_each($3, '$.taken') n CROSS JOIN directory d \
         ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value || '/' LIMIT 1) AS directory_path, \
-    (SELECT m.path FROM json_each($9) n CROSS JOIN memory m \
+    (SELECT m.path FROM json_each($3, '$.ancestors') n CROSS JOIN memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1) AS parent_file, \
-    EXISTS (SELECT 1 FROM json_each($5) c CROSS JOIN blob_deletion b \
-        ON b.tenant_id = $1 AND b.store_id = $2 AND b.blob_id = unhex(c.value ->> 2)) AS is_condemned, \
-    (SELECT json_group_array(json_array(d.path, d.files)) FROM json_each($10) n CROSS JOIN directory d \
-        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 0) AS directories, \
+    EXISTS (SELECT 1 FROM json_each($3, '$.changes') c CROSS JOIN blob_deletion b \
+        ON b.tenant_id = $1 AND b.store_id = $2 AND b.blob_id = unhex(c.value ->> 'blob')) AS is_condemned, \
+    (SELECT json_group_array(json_array(d.path, d.files)) FROM json_each($3, '$.directories') n \
+        CROSS JOIN directory d ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 'path') AS directories, \
     s.purge_epoch, s.expires_unused_after, s.period_set_at, s.policy, \
     (SELECT data_version FROM pragma_data_version) AS data_version \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// Makes a commit: the trigger of the view executes [`WRITES`].
-const MAKE: &str = "INSERT INTO one_commit VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-    $16, $17, $18, $19, $20, $21, $22, $23, $24)";
+const MAKE: &str = "INSERT INTO one_commit VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
 /// The number of parameters of [`MAKE`].
-const PARAMETERS: usize = 24;
+const PARAMETERS: usize = 12;
 
-/// All writes of a commit. Heads that are deleted or changed come before new ones,
-/// so that a path they leave is free. Where a condition on `memory` depends on the
+/// All writes of a commit. `$3` is the [`CommitDocument`], and `$4` its bytes. `$5` and
+/// `$6` are the sequence numbers of the last version before and after the commit, `$7` its
+/// time, `$8` and `$9` the changed and the emptied directories. `$10` to `$12` are the
+/// actor's type and id and the replica: each row would parse the document for them.
+///
+/// Heads that are deleted or changed come before new ones, so that a path they leave is
+/// free. SQLite takes empty bytes for NULL. Where a condition on `memory` depends on the
 /// change, SQLite must start from the changes, not from the store.
 const WRITES: &str = "INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id, size_bytes, \
         sha256, created_at, actor_type, actor_id) \
-    SELECT $1, $2, $3 + c.key + 1, unhex(c.value ->> 3), unhex(c.value ->> 0), m.head_seq, c.value ->> 4, \
-        c.value ->> 5, unhex(c.value ->> 2), c.value ->> 8, unhex(c.value ->> 9), $4, $6, $7 \
-    FROM json_each($5) c LEFT JOIN memory m \
-        ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(c.value ->> 0); \
-    UPDATE memory SET path = c.value ->> 5, parent = c.value ->> 6, name = c.value ->> 7, \
-        head_seq = $3 + c.key + 1, version_id = unhex(c.value ->> 3), blob_id = unhex(c.value ->> 2), \
-        size_bytes = c.value ->> 8, sha256 = unhex(c.value ->> 9), \
-        first_line = CASE WHEN c.value ->> 4 <> 'deleted' THEN coalesce(c.value ->> 10, first_line) END, \
-        pinned = coalesce(c.value ->> 11, pinned), \
-        expires_at = CASE WHEN c.value ->> 4 <> 'deleted' THEN nullif(coalesce(c.value ->> 12, expires_at), 0) END, \
-        updated_at = $4, deleted_at = CASE WHEN c.value ->> 4 = 'deleted' THEN $4 END, \
-        claimed_by = nullif(claimed_by, $18) \
-    FROM json_each($5) c WHERE (c.value ->> 4 <> 'created' OR c.value ->> 1 IS NOT NULL) \
+    SELECT $1, $2, $5 + c.key + 1, unhex(c.value ->> 'version'), unhex(c.value ->> 'memory'), m.head_seq, \
+        c.value ->> 'op', c.value ->> 'path', unhex(c.value ->> 'blob'), c.value ->> 'size', \
+        unhex(c.value ->> 'sha256'), $7, $10, $11 \
+    FROM json_each($3, '$.changes') c LEFT JOIN memory m \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(c.value ->> 'memory'); \
+    UPDATE memory SET path = c.value ->> 'path', parent = c.value ->> 'parent', name = c.value ->> 'name', \
+        head_seq = $5 + c.key + 1, version_id = unhex(c.value ->> 'version'), blob_id = unhex(c.value ->> 'blob'), \
+        size_bytes = c.value ->> 'size', sha256 = unhex(c.value ->> 'sha256'), \
+        first_line = CASE WHEN c.value ->> 'op' <> 'deleted' THEN coalesce(c.value ->> 'first_line', first_line) END, \
+        pinned = coalesce(c.value ->> 'pinned', pinned), \
+        expires_at = CASE WHEN c.value ->> 'op' <> 'deleted' \
+            THEN nullif(coalesce(c.value ->> 'expires', expires_at), 0) END, \
+        updated_at = $7, deleted_at = CASE WHEN c.value ->> 'op' = 'deleted' THEN $7 END, \
+        claimed_by = nullif(claimed_by, $12) \
+    FROM json_each($3, '$.changes') c WHERE c.value ->> 'expect' IS NOT NULL \
         AND memory.tenant_id = iif(c.key IS NULL, NULL, $1) AND memory.store_id = $2 \
-        AND memory.memory_id = unhex(c.value ->> 0); \
+        AND memory.memory_id = unhex(c.value ->> 'memory'); \
     INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id, \
         size_bytes, sha256, first_line, pinned, expires_at, created_at, updated_at) \
-    SELECT $1, $2, unhex(c.value ->> 0), c.value ->> 5, c.value ->> 6, c.value ->> 7, $3 + c.key + 1, \
-        unhex(c.value ->> 3), unhex(c.value ->> 2), c.value ->> 8, unhex(c.value ->> 9), c.value ->> 10, \
-        coalesce(c.value ->> 11, 0), nullif(c.value ->> 12, 0), $4, $4 \
-    FROM json_each($5) c WHERE c.value ->> 4 = 'created' AND c.value ->> 1 IS NULL; \
-    UPDATE memory SET pinned = coalesce(k.value ->> 2, pinned), \
-        expires_at = nullif(coalesce(k.value ->> 3, expires_at), 0) \
-    FROM json_each($23) k WHERE (k.value ->> 2 IS NOT NULL OR k.value ->> 3 IS NOT NULL) \
+    SELECT $1, $2, unhex(c.value ->> 'memory'), c.value ->> 'path', c.value ->> 'parent', c.value ->> 'name', \
+        $5 + c.key + 1, unhex(c.value ->> 'version'), unhex(c.value ->> 'blob'), c.value ->> 'size', \
+        unhex(c.value ->> 'sha256'), c.value ->> 'first_line', coalesce(c.value ->> 'pinned', 0), \
+        nullif(c.value ->> 'expires', 0), $7, $7 \
+    FROM json_each($3, '$.changes') c WHERE c.value ->> 'expect' IS NULL; \
+    UPDATE memory SET pinned = coalesce(k.value ->> 'pinned', pinned), \
+        expires_at = nullif(coalesce(k.value ->> 'expires', expires_at), 0) \
+    FROM json_each($3, '$.kept') k WHERE (k.value ->> 'pinned' IS NOT NULL OR k.value ->> 'expires' IS NOT NULL) \
         AND memory.tenant_id = iif(k.key IS NULL, NULL, $1) AND memory.store_id = $2 \
-        AND memory.memory_id = unhex(k.value ->> 0); \
+        AND memory.memory_id = unhex(k.value ->> 'memory'); \
     INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, length, terms) \
-    SELECT $1, $2, unhex(t.value ->> 0), unhex(t.value ->> 1), t.value ->> 2, t.value ->> 3, unhex(t.value ->> 4) \
-    FROM json_each($19) t WHERE true \
+    SELECT $1, $2, unhex(c.value ->> 'memory'), unhex(c.value ->> 'blob'), c.value ->> 'analyser', \
+        c.value ->> 'length', coalesce(substr($4, c.value ->> 'terms_from', c.value ->> 'terms_for'), x'') \
+    FROM json_each($3, '$.changes') c WHERE c.value ->> 'terms_from' IS NOT NULL \
     ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE SET blob_id = excluded.blob_id, \
         analyser = excluded.analyser, length = excluded.length, terms = excluded.terms; \
-    DELETE FROM search_doc WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(c.value ->> 0) \
-        FROM json_each($5) c WHERE c.value ->> 4 = 'deleted'); \
+    DELETE FROM search_doc WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(c.value ->> 'memory') \
+        FROM json_each($3, '$.changes') c WHERE c.value ->> 'op' = 'deleted'); \
     INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
-    SELECT $1, $2, d.value ->> 0, d.value ->> 1, d.value ->> 2, d.value ->> 3, d.value ->> 4, d.value ->> 5 \
+    SELECT $1, $2, d.value ->> 'path', d.value ->> 'parent', d.value ->> 'name', d.value ->> 'files', \
+        d.value ->> 'bytes', d.value ->> 'children' \
     FROM json_each($8) d WHERE true \
     ON CONFLICT (tenant_id, store_id, path) DO UPDATE SET files = files + excluded.files, \
         bytes = bytes + excluded.bytes, visible_children = visible_children + excluded.visible_children; \
     DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN (SELECT value FROM json_each($9)); \
-    UPDATE store SET seq = $10, last_version_at = iif($13 > 0, $4, last_version_at), memory_count = memory_count + $11, \
-        live_bytes = live_bytes + $12, version_count = version_count + $13, version_bytes = version_bytes + $14 \
+    UPDATE store SET seq = $6, last_version_at = iif($6 > $5, $7, last_version_at), \
+        memory_count = memory_count + ($3 ->> 'count_delta'), live_bytes = live_bytes + ($3 ->> 'byte_delta'), \
+        version_count = version_count + $6 - $5, version_bytes = version_bytes + ($3 ->> 'version_bytes') \
         WHERE tenant_id = $1 AND store_id = $2; \
     INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq, results, \
         created_at) \
-    SELECT $1, $15, $16, unhex($5 ->> '$[0][0]'), $2, $10, $24, $17 WHERE $15 IS NOT NULL \
+    SELECT $1, unhex($3 ->> 'scope'), unhex($3 ->> 'request'), unhex($3 ->> '$.changes[0].memory'), $2, $6, \
+        $3 ->> 'results', $3 ->> 'now' WHERE $3 ->> 'scope' IS NOT NULL \
     ON CONFLICT (tenant_id, scope_sha256) DO UPDATE SET request_sha256 = excluded.request_sha256, \
         object_id = excluded.object_id, store_id = excluded.store_id, version_seq = excluded.version_seq, \
         results = excluded.results, created_at = excluded.created_at; \
-    INSERT INTO content (tenant_id, store_id, blob_id, bytes) SELECT $1, $2, $20, $21 WHERE $21 IS NOT NULL; \
     INSERT INTO content (tenant_id, store_id, blob_id, bytes) \
-    SELECT $1, $2, unhex(c.value ->> 0), unhex(c.value ->> 1) FROM json_each($22) c";
+    SELECT $1, $2, unhex(c.value ->> 'blob'), coalesce(substr($4, c.value ->> 'content_from', c.value ->> 'content_for'), x'') \
+    FROM json_each($3, '$.changes') c WHERE c.value ->> 'content_from' IS NOT NULL";
 
 const MEMORY_AT: &str = "SELECT memory_id FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path = $3 AND deleted_at IS NULL";
 
@@ -241,93 +252,44 @@ async fn make(
     ends_with_it: bool,
 ) -> Result<CommitOutcome, IndexError> {
     let plan = CommitPlan::of(&commit.changes);
-    let changes: Value = commit.changes.iter().filter_map(change_row).collect();
-    let changes = changes.to_string();
-    let kept: Value = commit.kept.iter().map(kept_row).collect();
-    let kept = kept.to_string();
-    let directories = plan.directories.keys();
-    let touched: Value = directories.map(|directory| json!([directory.as_str()])).collect();
-    let idempotency = commit.idempotency.as_ref();
-    let scope_sha256 = idempotency.map(|call| call.scope_sha256.as_slice());
-    let request_sha256 = idempotency.map(|call| call.request_sha256.as_slice());
-    let guard = commit.guard.as_ref();
-    let gate: Option<GateRow> = tx
-        .query(GATE)
-        .bind(tenant_id)
-        .bind(commit.store_id)
-        .bind(scope_sha256)
-        .bind(idempotency.map(|call| call.since))
-        .bind(changes.as_str())
-        .bind(guard.map(|guard| guard.directory.as_str()))
-        .bind(guard.map(|guard| guard.files))
-        .bind(json!(plan.taken_paths).to_string())
-        .bind(json!(plan.ancestor_files).to_string())
-        .bind(touched.to_string())
-        .bind(request_sha256)
-        .bind(kept.as_str())
-        .optional()
-        .await?;
+    let CommitDocument { json, bytes } = CommitDocument::of(commit, &plan);
+    let query = tx.query(GATE).bind((tenant_id, commit.store_id, json.as_str()));
+    let gate: Option<GateRow> = query.optional().await?;
     if let (Some(writer), Some(gate)) = (tx.sqlite_writer(), &gate) {
         writer.saw_data_version(gate.data_version);
     }
     let Some(gate) = gate else {
-        return Ok(CommitOutcome::Refused(Refusal::NoStore));
+        return Ok(CommitOutcome::NoStore);
     };
     match gate.earlier_seq {
         Some(OTHER_REQUEST) => return Ok(CommitOutcome::KeyReused),
         Some(seq) => return Ok(CommitOutcome::Replayed { seq }),
         None => {}
     }
-    if let Some(refusal) = decide(tx, tenant_id, commit, &plan, &gate).await? {
-        return Ok(CommitOutcome::Refused(refusal));
+    if let Some(outcome) = decide(tx, tenant_id, commit, &plan, &gate).await? {
+        return Ok(outcome);
     }
 
     let existing = gate.directories.0.into_iter().collect();
     let directories = Directories::of(&plan.directories, &existing);
     let at = time_of_version(commit.now, gate.last_version_at);
-    let mut contents = commit.changes.iter().filter_map(|change| {
-        let after = change.after.as_ref()?;
-        Some((after.blob_id.uuid(), after.content_bytes()?))
-    });
-    let first = contents.next();
-    let others = content_rows(contents);
     if let Some(writer) = tx.sqlite_writer() {
         let changes = writer.changes();
         changes.add(tenant_id, commit, gate.seq, gate.purge_epoch);
     }
-    let new_seq = gate.seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
+    let seq = gate.seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
     let write = tx
         .query(MAKE)
-        .bind(tenant_id)
-        .bind(commit.store_id)
-        .bind(gate.seq)
-        .bind(at)
-        .bind(changes)
-        .bind(commit.actor.as_ref().map(Actor::kind))
-        .bind(commit.actor.as_ref().map(Actor::id))
-        .bind(moved_rows(&directories))
-        .bind(emptied_paths(&directories))
-        .bind(new_seq)
-        .bind(plan.count_delta)
-        .bind(plan.byte_delta)
-        .bind(new_seq - gate.seq)
-        .bind(new_version_bytes(&commit.changes))
-        .bind(scope_sha256)
-        .bind(request_sha256)
-        .bind(commit.now)
-        .bind(commit.replica)
-        .bind(search_rows(&commit.changes))
-        .bind(first.map(|(blob_id, _)| blob_id))
-        .bind(first.map(|(_, bytes)| bytes))
-        .bind(others)
-        .bind(kept)
-        .bind(commit.results.as_deref());
+        .bind((tenant_id, commit.store_id, json, bytes))
+        .bind((gate.seq, seq, at))
+        .bind((moved_rows(&directories), emptied_paths(&directories)))
+        .bind((commit.actor.as_ref().map(Actor::kind), commit.actor.as_ref().map(Actor::id), commit.replica));
     if ends_with_it {
         write.execute_last().await?;
     } else {
         write.execute().await?;
     }
-    Ok(CommitOutcome::Committed { seq: new_seq, purge_epoch: gate.purge_epoch, at, expiry: gate.expiry })
+    Ok(CommitOutcome::Committed { seq, purge_epoch: gate.purge_epoch, at, expiry: gate.expiry })
 }
 
 /// Decides from the gate's result whether a commit is refused.
@@ -337,39 +299,47 @@ async fn decide(
     commit: &Commit,
     plan: &CommitPlan,
     gate: &GateRow,
-) -> Result<Option<Refusal>, IndexError> {
-    let adds = !commit.kept.is_empty() || commit.changes.iter().any(|change| change.after.is_some());
-    if gate.is_archived && adds {
-        return Ok(Some(Refusal::Archived));
+) -> Result<Option<CommitOutcome>, IndexError> {
+    let refused = |why| Ok(Some(CommitOutcome::Refused(why)));
+    if gate.is_archived && commit.adds() {
+        return refused(Refused::Archived);
     }
     let history_was_removed = commit.purge_epoch.is_some_and(|read| read != gate.purge_epoch);
     let policy_was_changed = commit.policy.is_some_and(|read| read != gate.policy);
     if history_was_removed || policy_was_changed || gate.head_moved || gate.directory_moved {
-        return Ok(Some(Refusal::Stale));
+        return Ok(Some(CommitOutcome::Stale));
     }
     if let Some(path) = gate.taken_path.clone() {
         let memory_id = memory_at(tx, tenant_id, commit.store_id, &path).await?;
-        return Ok(Some(Refusal::PathTaken { path, memory_id }));
+        return refused(Refused::PathTaken { path, memory_id });
     }
     if let Some(path) = gate.directory_path.clone() {
-        return Ok(Some(Refusal::PathIsDirectory { path }));
+        return refused(Refused::PathIsDirectory { path });
     }
     if let Some(path) = gate.parent_file.clone() {
         let memory_id = memory_at(tx, tenant_id, commit.store_id, &path).await?;
-        return Ok(Some(Refusal::ParentIsFile { path, memory_id }));
+        return refused(Refused::ParentIsFile { path, memory_id });
     }
     let count = unsigned(gate.memory_count + plan.count_delta);
     if plan.count_delta > 0 && count > commit.memory_limit {
-        return Ok(Some(Refusal::TooManyMemories { count }));
+        return refused(Refused::OverLimit(OverLimit::new(
+            Quota::MemoriesPerStore,
+            count,
+            commit.memory_limit,
+        )));
     }
     let size_bytes = unsigned(gate.live_bytes + plan.byte_delta);
     if plan.byte_delta > 0 && size_bytes > commit.byte_limit {
-        return Ok(Some(Refusal::StoreFull { size_bytes }));
+        return refused(Refused::OverLimit(OverLimit::new(
+            Quota::BytesPerStore,
+            size_bytes,
+            commit.byte_limit,
+        )));
     }
     if plan.byte_delta > 0 && size_bytes > unsigned(gate.granted_bytes) {
-        return Ok(Some(Refusal::NeedsGrant { size_bytes }));
+        return Ok(Some(CommitOutcome::NeedsGrant { size_bytes }));
     }
-    Ok(gate.is_condemned.then_some(Refusal::BlobCondemned))
+    Ok(gate.is_condemned.then_some(CommitOutcome::BlobCondemned))
 }
 
 async fn memory_at(
@@ -382,106 +352,10 @@ async fn memory_at(
     Ok(MemoryId::from_uuid(query.scalar().await?))
 }
 
-/// A change, in the form that the statements above read.
-fn change_row(change: &Change) -> Option<Value> {
-    let path = change.path()?;
-    let after = change.after.as_ref();
-    Some(json!([
-        hex(change.memory_id.uuid()),
-        change.expected_version().map(|version_id| hex(version_id.uuid())),
-        after.map(|after| hex(after.blob_id.uuid())),
-        hex(change.version_id.uuid()),
-        change.operation().name(),
-        path.as_str(),
-        path.parent().as_str(),
-        path.name(),
-        after.map(|after| after.size_bytes),
-        after.map(|after| after.sha256.to_string()),
-        after.and_then(|after| after.first_line.as_deref()),
-        after.and_then(|after| after.expiry.is_pinned).map(i64::from),
-        after.and_then(|after| after.expiry.stored_time()),
-    ]))
-}
-
-/// A memory without a new version, in the form that the statements read.
-fn kept_row(kept: &Kept) -> Value {
-    json!([
-        hex(kept.memory_id.uuid()),
-        hex(kept.expected.uuid()),
-        kept.expiry.is_pinned.map(i64::from),
-        kept.expiry.stored_time(),
-    ])
-}
-
-/// The search terms of changes, separately: the cost of each column of a change
-/// grows with the length of the change.
-fn search_rows(changes: &[Change]) -> String {
-    let rows = changes.iter().filter_map(|change| {
-        let after = change.after.as_ref()?;
-        let row = after.search.as_ref()?;
-        Some(json!([
-            hex(change.memory_id.uuid()),
-            hex(after.blob_id.uuid()),
-            row.analyser,
-            row.length,
-            hex_of(&row.terms),
-        ]))
-    });
-    rows.collect::<Value>().to_string()
-}
-
-/// Contents, in the form that the statements read; written as text at once, since a
-/// batch may have many bytes.
-fn content_rows<'a>(contents: impl Iterator<Item = (Uuid, &'a [u8])>) -> String {
-    let mut rows = String::from("[");
-    for (blob_id, bytes) in contents {
-        rows.push_str(if rows.len() > 1 { ",[\"" } else { "[\"" });
-        rows.push_str(&hex(blob_id));
-        rows.push_str("\",\"");
-        push_hex(&mut rows, bytes);
-        rows.push_str("\"]");
-    }
-    rows.push(']');
-    rows
-}
-
-fn hex_of(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    push_hex(&mut text, bytes);
-    text
-}
-
-fn push_hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    text.reserve(2 * bytes.len());
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-}
-
-fn new_version_bytes(changes: &[Change]) -> i64 {
-    let brought = changes.iter().filter_map(|change| {
-        let after = change.after.as_ref()?;
-        (after.blob_id == change.version_id).then_some(after.size_bytes)
-    });
-    i64::try_from(brought.sum::<u64>()).unwrap_or(i64::MAX)
-}
-
 /// Changed directories, in the form that the statements read.
 pub(super) fn moved_rows(directories: &Directories) -> String {
-    let rows = directories.moved.iter().map(|(directory, delta)| {
-        let parent = directory.parent().unwrap_or_else(DirPath::root);
-        json!([
-            directory.as_str(),
-            parent.as_str(),
-            directory.name(),
-            delta.files,
-            delta.size_bytes,
-            delta.visible_children,
-        ])
-    });
-    rows.collect::<Value>().to_string()
+    let rows = directories.moved.iter();
+    rows.map(|(directory, delta)| directory_of(directory, delta)).collect::<Value>().to_string()
 }
 
 pub(super) fn emptied_paths(directories: &Directories) -> String {

@@ -7,14 +7,17 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use keepsake_core::{MemoryPath, TenantId, VersionId};
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::commit::{Change, Commit};
-use crate::memories::{HeadAt, PageAt, Place, StoreKey};
-use crate::model::{Depth, ExpiryChange, Head, HeadChange, Lookup, MemoryPage, StoreState, Target};
+use crate::model::{
+    Depth, ExpiryChange, Head, HeadAt, HeadChange, Lookup, MemoryPage, PageAt, Place, StoreKey, StoreState,
+    Target,
+};
 
 /// The number of entries at which a generation is full: answers, entries of their
 /// directories and items of their pages ([`Slot::entries`]). There are two generations,
@@ -118,18 +121,18 @@ pub(crate) struct Moment(u64);
 
 impl KnownAnswers {
     pub(crate) fn target(&self, at: &HeadAt) -> Option<Lookup> {
-        let target = self.state().answers.slot(&at.place)?.target(at.max_entries).cloned();
+        let target = self.0.lock().answers.slot(&at.place)?.target(at.max_entries).cloned();
         target.map(Arc::unwrap_or_clone)
     }
 
     pub(crate) fn page(&self, at: &PageAt) -> Option<MemoryPage> {
-        let page = self.state().answers.slot(&at.place)?.pages.get(&at.wanted()).cloned();
+        let page = self.0.lock().answers.slot(&at.place)?.pages.get(&at.wanted()).cloned();
         page.map(Arc::unwrap_or_clone)
     }
 
     /// Call this before a look-up whose answer is to be cached.
     pub(crate) fn moment(&self) -> Moment {
-        Moment(self.state().ended)
+        Moment(self.0.lock().ended)
     }
 
     /// Caches the answer of a look-up that began at `moment`, unless the data that it
@@ -148,7 +151,7 @@ impl KnownAnswers {
     }
 
     fn keep(&self, moment: Moment, at: &Place, keep: impl FnOnce(&mut Slot)) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let forgotten = state.make_room();
         // A full generation is replaced only after the current commit has ended; until
         // then, it takes no further answers.
@@ -165,7 +168,7 @@ impl KnownAnswers {
 
     /// Call this before a commit. Drops the answers that the transaction changes.
     pub(super) fn committing(&self, changes: Changes) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let forgotten = state.committing(changes);
         drop(state);
         drop(forgotten);
@@ -174,14 +177,10 @@ impl KnownAnswers {
     /// Call this after a commit has ended. `is_made`: the commit was certainly made, so
     /// the new heads are cached.
     pub(super) fn ended(&self, is_made: bool) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let forgotten = state.ended(is_made);
         drop(state);
         drop(forgotten);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,7 +7,6 @@
 
 pub(crate) mod commit;
 mod damage;
-pub(crate) mod head;
 mod known;
 #[cfg(test)]
 pub(crate) mod plans;

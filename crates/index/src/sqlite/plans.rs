@@ -2,11 +2,11 @@
 
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
-use crate::blob_deletions::CONDEMN_ORPHAN;
 use crate::database::with_lists;
-use crate::expiry::{DUE, HEADS, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD};
+use crate::expiry::{DUE, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD};
 use crate::memories::{DIRECTORIES_AT, FIND_ALL};
 use crate::migrations;
+use crate::removal::queue_unreferenced;
 use crate::stores;
 
 /// The steps of a statement's query plan.
@@ -39,7 +39,7 @@ pub(crate) async fn assert_searches(statement: &str, searches: &[&str]) {
 async fn rows_are_found_by_their_whole_keys() {
     let steps = steps_of(stores::FIND).await;
     assert!(steps.iter().any(|step| reads_whole_store(step)), "the test does not work: {steps:#?}");
-    assert_searches(CONDEMN_ORPHAN, &["SEARCH "]).await;
+    assert_searches(&queue_unreferenced(), &["SEARCH "]).await;
     let list = stores::LIST.replace("IN_IDS($7)", "IN (SELECT unhex(value) FROM json_each($7))");
     assert_searches(&list, &["store_created (tenant_id=? AND created_at>?"]).await;
     for (statement, keys) in [
@@ -61,7 +61,6 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
         (IDLE_BY_STORE, "store_period"),
         (IDLE_BY_TENANT, "SEARCH s "),
         (LIVES, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id>?)"),
-        (HEADS, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)"),
         (DUE, "memory_expires ((expires_at,tenant_id,store_id,memory_id)>(?,?,?,?)"),
         (PERIOD, "SEARCH s "),
     ] {

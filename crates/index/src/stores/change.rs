@@ -24,7 +24,7 @@ impl StoredStore {
         if let Some(description) = &change.description {
             store.description.clone_from(description);
         }
-        merge_metadata(&mut store.metadata, &change.metadata, change.metadata_pairs_limit)?;
+        merge_metadata(&mut store.metadata, &change.metadata)?;
         if *store != self.store {
             store.updated_at = change.now.max(self.store.updated_at);
         }

@@ -124,13 +124,38 @@ struct Recorded {
     granted_bytes: i64,
 }
 
-/// A recount in progress: memories are read in pages, then the rest.
-#[derive(Debug, Default)]
-struct Recount {
-    memories: CommitPlan,
+/// The counters of a store or of a tenant, and what they should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recount {
+    Store(StoreCount),
+    Tenant(TenantCount),
 }
 
 impl Recount {
+    /// Whether there is a difference that a recount repairs.
+    pub fn has_drifted(&self) -> bool {
+        match self {
+            Self::Store(count) => count.has_drifted(),
+            Self::Tenant(count) => count.has_drifted(),
+        }
+    }
+
+    /// Live memories whose head is not a version; a recount cannot repair these.
+    pub const fn lost_heads(&self) -> u64 {
+        match self {
+            Self::Store(count) => count.lost_heads,
+            Self::Tenant(_) => 0,
+        }
+    }
+}
+
+/// A recount in progress: memories are read in pages, then the rest.
+#[derive(Debug, Default)]
+struct StoreRecount {
+    memories: CommitPlan,
+}
+
+impl StoreRecount {
     fn add(&mut self, path: &MemoryPath, size_bytes: u64) {
         self.memories.arrive(path, size_bytes);
     }
@@ -177,7 +202,7 @@ impl Recount {
 
 /// The correct rows of a store's wrong directories; `None`: the row must be
 /// deleted.
-pub(super) type Wrong = BTreeMap<DirPath, Option<DirectoryDelta>>;
+type Wrong = BTreeMap<DirPath, Option<DirectoryDelta>>;
 
 struct DirectoryRow {
     path: DirPath,
@@ -202,27 +227,39 @@ impl FromRow for TenantCount {
     }
 }
 
-pub(super) async fn count_tenant(
+pub(super) async fn recount_tenant(
     tx: &mut Tx,
     tenant_id: TenantId,
-) -> Result<Option<TenantCount>, IndexError> {
-    tx.query(TENANT_COUNT).bind(tenant_id).optional().await
+    repairs: bool,
+) -> Result<Option<Recount>, IndexError> {
+    let count: Option<TenantCount> = tx.query(TENANT_COUNT).bind(tenant_id).optional().await?;
+    if let Some(count) = &count
+        && repairs
+        && count.has_drifted()
+    {
+        let counted = (count.store_count.counted, count.granted_bytes.counted);
+        tx.query(REPAIR_TENANT).bind((tenant_id, counted)).execute().await?;
+    }
+    Ok(count.map(Recount::Tenant))
 }
 
-/// Writes the counts of a tenant, under its lock.
-pub(super) async fn repair_tenant(
+pub(super) async fn recount_store(
     tx: &mut Tx,
     tenant_id: TenantId,
-    count: &TenantCount,
-) -> Result<(), IndexError> {
-    let query = tx.query(REPAIR_TENANT).bind(tenant_id);
-    let query = query.bind(count.store_count.counted);
-    query.bind(count.granted_bytes.counted).execute().await?;
-    Ok(())
+    store_id: StoreId,
+    repairs: bool,
+) -> Result<Option<Recount>, IndexError> {
+    let Some((count, wrong)) = count_store(tx, tenant_id, store_id).await? else {
+        return Ok(None);
+    };
+    if repairs && count.has_drifted() {
+        repair_store(tx, tenant_id, store_id, &count, wrong).await?;
+    }
+    Ok(Some(Recount::Store(count)))
 }
 
 /// Also returns the correct rows of wrong directories.
-pub(super) async fn count_store(
+async fn count_store(
     tx: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
@@ -240,8 +277,12 @@ pub(super) async fn count_store(
     Ok(Some(recount.compare(recorded, versions, lost_heads, directories)))
 }
 
-async fn count_memories(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<Recount, IndexError> {
-    let mut recount = Recount::default();
+async fn count_memories(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<StoreRecount, IndexError> {
+    let mut recount = StoreRecount::default();
     let mut after = String::new();
     loop {
         let query = tx.query(LIVE_MEMORIES).bind((tenant_id, store_id, &after));
@@ -257,7 +298,7 @@ async fn count_memories(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> 
 }
 
 /// Writes the counts of a store, under the locks of tenant and store.
-pub(super) async fn repair_store(
+async fn repair_store(
     tx: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
@@ -265,15 +306,9 @@ pub(super) async fn repair_store(
     wrong: Wrong,
 ) -> Result<(), IndexError> {
     let (tenant, store) = (tenant_id.uuid(), store_id.uuid());
-    tx.query(REPAIR_STORE)
-        .bind(tenant)
-        .bind(store)
-        .bind(count.memory_count.counted)
-        .bind(count.live_bytes.counted)
-        .bind(count.version_count.counted)
-        .bind(count.version_bytes.counted)
-        .execute()
-        .await?;
+    let counters = [count.memory_count, count.live_bytes, count.version_count, count.version_bytes];
+    let query = tx.query(REPAIR_STORE).bind((tenant, store));
+    counters.iter().fold(query, |query, counter| query.bind(counter.counted)).execute().await?;
     if count.overdrawn_bytes > 0 {
         let query = tx.query(GRANT_TENANT).bind((tenant, count.overdrawn_bytes));
         query.execute().await?;
@@ -285,17 +320,9 @@ pub(super) async fn repair_store(
             continue;
         };
         let parent = path.parent().unwrap_or_else(DirPath::root);
-        tx.query(REPAIR_DIRECTORY)
-            .bind(tenant)
-            .bind(store)
-            .bind(path.as_str())
-            .bind(parent.as_str())
-            .bind(path.name())
-            .bind(counts.files)
-            .bind(counts.size_bytes)
-            .bind(counts.visible_children)
-            .execute()
-            .await?;
+        let query =
+            tx.query(REPAIR_DIRECTORY).bind((tenant, store, path.as_str(), parent.as_str(), path.name()));
+        query.bind((counts.files, counts.size_bytes, counts.visible_children)).execute().await?;
     }
     Ok(())
 }
@@ -309,9 +336,9 @@ mod tests {
         let recorded =
             Recorded { memory_count: 0, live_bytes: 0, version_count: 0, version_bytes: 0, granted_bytes: 0 };
         let rows = BTreeMap::from([(DirPath::root(), DirectoryDelta::default())]);
-        let (count, wrong) = Recount::default().compare(recorded, (0, 0), 0, rows);
+        let (count, wrong) = StoreRecount::default().compare(recorded, (0, 0), 0, rows);
         assert!(!count.has_drifted() && wrong.is_empty());
-        let (count, _) = Recount::default().compare(recorded, (0, 0), 0, BTreeMap::new());
+        let (count, _) = StoreRecount::default().compare(recorded, (0, 0), 0, BTreeMap::new());
         assert!(count.has_drifted(), "no store is without its root");
     }
 }

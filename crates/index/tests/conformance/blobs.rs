@@ -2,7 +2,7 @@
 
 use keepsake_core::{BlobKey, VersionId};
 use keepsake_index::DeletionReason::{Gone, Orphan};
-use keepsake_index::{CommitOutcome, DeletionReason, DueDeletion, Refusal, RunFence};
+use keepsake_index::{CommitOutcome, DeletionReason, DueDeletion, RunFence};
 
 use crate::place::{Place, after_seconds, committed, created, deleted, edited, next_uuid, renamed};
 
@@ -52,7 +52,7 @@ pub(crate) async fn orphan_stays_condemned_until_its_time_after_its_removal(plac
     postponed.await.unwrap();
 
     // The slow write of this blob commits after all.
-    let refused = CommitOutcome::Refused(Refusal::BlobCondemned);
+    let refused = CommitOutcome::BlobCondemned;
     assert_eq!(place.try_changes(vec![change.clone()]).await, refused);
     assert_eq!(due(&place, 3599).await, []);
     // It is tried once more, in case the write put it back, and then forgotten.

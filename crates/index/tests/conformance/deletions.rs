@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use keepsake_core::{ErasureId, TenantId};
-use keepsake_index::{Auditor, ErasedBlobs, Erasure, ErasureCreation, NewErasure, ObjectVersions, Selector};
+use keepsake_core::{ErasureId, ObjectVersions, TenantId};
+use keepsake_index::{Auditor, ErasedBlobs, Erasure, ErasureCreation, NewErasure, Selector};
 
 use crate::database::Raw;
 use crate::place::{NOW, Place, actor, after_seconds, audited, audited_by, edited, next_uuid, renamed};
@@ -97,8 +97,8 @@ async fn purge(place: &Place, tenant_id: TenantId, limit: u32) -> u64 {
     let mut rows = 0;
     loop {
         let batch = place.index.tenant_deletions.purge(tenant_id, NOW, limit).await.unwrap();
-        assert!(batch.rows <= u64::from(limit), "{batch:?}");
-        rows += batch.rows;
+        assert!(batch.rows() <= u64::from(limit), "{batch:?}");
+        rows += batch.rows();
         if batch.is_done {
             return rows;
         }
@@ -161,7 +161,7 @@ async fn purge_store(place: Place) -> (u64, u64) {
     loop {
         let stores = &place.index.store_deletions;
         let batch = stores.purge(place.tenant_id, place.store_id, NOW, 3).await.unwrap();
-        (rows, blobs) = (rows + batch.rows, blobs + batch.blobs);
+        (rows, blobs) = (rows + batch.rows(), blobs + batch.blobs);
         if batch.is_done {
             return (rows, blobs);
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keepsake_core::{MemoryId, Timestamp, VersionId};
 use keepsake_index::{
-    AccessRow, Expiration, ExpirationCause, ExpiresAt, Expiry, ExpiryChange, Head, IdleStores, MemoryTarget,
+    Expiration, ExpirationCause, ExpiresAt, Expiry, ExpiryChange, Head, IdleStores, LastUse, MemoryTarget,
     Outdated, PeriodOf, Pin, PinOutcome, StoreChange, VersionBatch, VersionsTaken,
 };
 
@@ -77,13 +77,8 @@ pub(crate) async fn expiry_checks_again_before_it_deletes(place: Place) {
     let ids = heads.each_ref().map(|head| head.memory_id);
     let [unused, was_read, written, pinned, gone] = heads;
     let just_now = late().minus(Duration::from_secs(1));
-    let read = AccessRow {
-        tenant_id: place.tenant_id,
-        store_id: place.store_id,
-        memory_id: was_read.memory_id,
-        read_at: just_now,
-        read_by: actor(),
-    };
+    let read =
+        LastUse { key: (place.tenant_id, place.store_id, was_read.memory_id), at: just_now, by: actor() };
     place.index.access_times.flush(&[read]).await.unwrap();
     let mut commit = place.commit_of(vec![edited(&written, 4)]);
     commit.now = just_now;

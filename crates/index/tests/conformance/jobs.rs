@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use keepsake_core::{Actor, ApiKeyId, MemoryId, SessionId, Timestamp};
-use keepsake_index::{AccessRow, Index, SessionUse};
+use keepsake_index::{Index, LastUse};
 use uuid::Uuid;
 
 use crate::database::TextRow;
@@ -19,12 +19,10 @@ fn reader(number: u128) -> Actor {
 
 /// Writes reads: of which memory, in which second, by whom.
 async fn flush(place: &Place, reads: &[(MemoryId, i64, u128)]) {
-    let row = |(memory_id, seconds, read_by): &(MemoryId, i64, u128)| AccessRow {
-        tenant_id: place.tenant_id,
-        store_id: place.store_id,
-        memory_id: *memory_id,
-        read_at: after_seconds(*seconds),
-        read_by: reader(*read_by),
+    let row = |(memory_id, seconds, read_by): &(MemoryId, i64, u128)| LastUse {
+        key: (place.tenant_id, place.store_id, *memory_id),
+        at: after_seconds(*seconds),
+        by: reader(*read_by),
     };
     let rows: Vec<_> = reads.iter().map(row).collect();
     place.index.access_times.flush(&rows).await.unwrap();
@@ -109,9 +107,8 @@ async fn use_of_a_session_never_moves_back(place: Place) {
     }
     let session_id = SessionId::from_uuid(place.store_id.uuid());
     for (seconds, expected) in [(5, 5), (3, 5), (9, 9)] {
-        let used_at = after_seconds(seconds);
-        let used = SessionUse { tenant_id: place.tenant_id, session_id, used_at };
-        place.index.sessions.flush_use(&[used]).await.unwrap();
+        let used = LastUse { key: (place.tenant_id, session_id), at: after_seconds(seconds), by: () };
+        place.index.access_times.flush_sessions(&[used]).await.unwrap();
         let last = place.index.unused.last_session_use(place.tenant_id, place.store_id);
         assert_eq!(last.await.unwrap(), Some(after_seconds(expected)));
     }

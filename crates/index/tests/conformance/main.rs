@@ -13,7 +13,6 @@ mod place;
 mod plans;
 mod poolers;
 mod postgres_only;
-mod puts;
 mod races;
 mod schema;
 mod sqlite_only;

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{
-    Actor, ApiKeyId, BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId,
-    TenantId, Timestamp, VersionId,
+    Actor, ApiKeyId, BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp,
+    VersionId,
 };
 use keepsake_index::{
     Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Depth, Directory, Expiry, ExpiryChange,
-    Grant, Head, HeadChange, Index, MemoryListing, MemoryPage, NewStore, PostgresIndex, Refusal, SqliteIndex,
+    Grant, Head, HeadChange, Index, MemoryListing, MemoryPage, PostgresIndex, SqliteIndex, Store,
     StoreCreation, Target, Tenant, TenantStatus,
 };
 use tempfile::TempDir;
@@ -165,15 +165,7 @@ impl Place {
     }
 
     async fn make(index: Index, raw: Raw, tenant_id: TenantId) -> Self {
-        let store = NewStore {
-            store_id: StoreId::from_uuid(next_uuid()),
-            name: "store".to_owned(),
-            description: String::new(),
-            metadata: serde_json::Map::new(),
-            policy: SensitiveDataPolicy::Off,
-            expires_unused_after: None,
-            created_at: NOW,
-        };
+        let store = Store::new(StoreId::from_uuid(next_uuid()), "store".to_owned(), NOW);
         let made = index.stores.create(tenant_id, &store, PLENTY, None, &by_tenant(NOW)).await.unwrap();
         assert_eq!(made, StoreCreation::Created);
         Self { index, raw, tenant_id, store_id: store.store_id }
@@ -222,7 +214,7 @@ impl Place {
     pub(crate) async fn run(&self, commit: &Commit) -> CommitOutcome {
         loop {
             let outcome = self.index.memories.commit(self.tenant_id, commit).await.unwrap();
-            let CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes }) = outcome else {
+            let CommitOutcome::NeedsGrant { size_bytes } = outcome else {
                 return outcome;
             };
             let grant = self.index.grants.extend(self.tenant_id, self.store_id, size_bytes, PLENTY);
@@ -318,9 +310,9 @@ impl Place {
     /// The same, of a store whose history was removed in part.
     pub(crate) async fn assert_recount_with_gaps(&self) {
         let upkeep = &self.index.upkeep;
-        let store = upkeep.recount_store(self.tenant_id, self.store_id, false).await.unwrap().unwrap();
-        assert!(!store.has_drifted() && store.lost_heads == 0, "{store:?}");
-        let tenant = upkeep.recount_tenant(self.tenant_id, false).await.unwrap().unwrap();
-        assert!(!tenant.has_drifted(), "{tenant:?}");
+        for store_id in [Some(self.store_id), None] {
+            let count = upkeep.recount((self.tenant_id, store_id), false).await.unwrap().unwrap();
+            assert!(!count.has_drifted() && count.lost_heads() == 0, "{count:?}");
+        }
     }
 }

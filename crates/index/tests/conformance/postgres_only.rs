@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use keepsake_core::TenantId;
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{AccessRow, IndexError, PostgresIndex};
+use keepsake_index::{IndexError, LastUse, PostgresIndex};
 use keepsake_testkit::OwnedPostgres;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
@@ -239,7 +239,7 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     .execute(&mut *in_the_way)
     .await
     .unwrap();
-    let read = AccessRow { tenant_id, store_id, memory_id, read_at: NOW, read_by: actor() };
+    let read = LastUse { key: (tenant_id, store_id, memory_id), at: NOW, by: actor() };
     let flushing = index.clone();
     let flush = tokio::spawn(async move { flushing.access_times.flush(&[read]).await });
     while watching.number(WAITING_FOR_LOCKS, &[]).await == 0 {}

@@ -2,7 +2,7 @@
 
 use futures::future::join;
 use keepsake_core::{MemoryId, VersionId};
-use keepsake_index::{Claim, Commit, CommitOutcome, Guard, Refusal, SearchRow, ServerSecret};
+use keepsake_index::{Claim, Commit, CommitOutcome, Guard, SearchRow, ServerSecret};
 use uuid::Uuid;
 
 use crate::place::{
@@ -27,7 +27,7 @@ pub(crate) async fn blob_is_either_committed_or_condemned(place: Place) {
         let condemned = condemned.unwrap();
         assert!(
             if condemned {
-                outcome == CommitOutcome::Refused(Refusal::BlobCondemned)
+                outcome == CommitOutcome::BlobCondemned
             } else {
                 matches!(outcome, CommitOutcome::Committed { .. })
             },
@@ -39,7 +39,7 @@ pub(crate) async fn blob_is_either_committed_or_condemned(place: Place) {
 /// Holds a commit to be refused, and nothing to be written by it.
 async fn assert_stale(place: &Place, commit: &Commit) {
     let before = place.rows().await;
-    assert_eq!(place.run(commit).await, CommitOutcome::Refused(Refusal::Stale));
+    assert_eq!(place.run(commit).await, CommitOutcome::Stale);
     assert_eq!(place.rows().await, before);
 }
 

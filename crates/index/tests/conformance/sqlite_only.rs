@@ -55,8 +55,8 @@ async fn audit_is_append_only() {
         let refused = sqlx::query(statement).execute(&raw).await.unwrap_err().to_string();
         assert!(refused.contains("the audit is append-only"), "{statement}: {refused}");
     }
-    let listing = keepsake_index::AuditListing { limit: 10, ..Default::default() };
-    let entries = place.index.audit.list(place.tenant_id, &listing).await.unwrap();
+    let filter = keepsake_index::AuditFilter::default();
+    let entries = place.index.audit.list(place.tenant_id, &filter, None, 10).await.unwrap();
     assert_eq!(entries.len(), 2);
 }
 

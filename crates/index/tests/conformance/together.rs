@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures::future::{join_all, poll_immediate};
-use keepsake_core::StoreId;
-use keepsake_index::{Commit, CommitOutcome, MemoryTarget, Refusal, Target};
+use keepsake_core::{Refused, StoreId};
+use keepsake_index::{Commit, CommitOutcome, MemoryTarget, Target};
 use tokio::time::timeout;
 
 use crate::database::{Raw, postgres_index};
@@ -24,15 +24,15 @@ pub(crate) async fn batched_commits_do_not_affect_each_other(place: Place) {
         change.after.as_mut().unwrap().blob_id = there.version_id;
         change
     };
-    let taken = Refusal::PathTaken { path: "/there".to_owned(), memory_id: there.memory_id };
-    let below_a_file = Refusal::ParentIsFile { path: "/there".to_owned(), memory_id: there.memory_id };
+    let taken = Refused::PathTaken { path: "/there".to_owned(), memory_id: there.memory_id };
+    let below_a_file = Refused::ParentIsFile { path: "/there".to_owned(), memory_id: there.memory_id };
     // The first commit starts at once; all others wait for it and form one batch.
     let changes = [
         (created("/0", 1), Some(committed(4))),
         (created("/1", 1), Some(committed(5))),
         (created("/there", 1), Some(CommitOutcome::Refused(taken))),
         (created("/2", 1), Some(committed(6))),
-        (edited(&old, 3), Some(CommitOutcome::Refused(Refusal::Stale))),
+        (edited(&old, 3), Some(CommitOutcome::Stale)),
         (taken_version, None),
         (created("/3", 1), Some(committed(7))),
         (created("/there/below", 1), Some(CommitOutcome::Refused(below_a_file))),
@@ -134,8 +134,8 @@ pub(crate) async fn batched_commits_of_tenants_and_stores_do_not_mix(first: Plac
     for (number, outcome) in outcomes.into_iter().enumerate() {
         let outcome = outcome.unwrap();
         let is_expected = match number {
-            20..24 => matches!(outcome, CommitOutcome::Refused(Refusal::PathTaken { .. })),
-            28 => outcome == CommitOutcome::Refused(Refusal::NoStore),
+            20..24 => matches!(outcome, CommitOutcome::Refused(Refused::PathTaken { .. })),
+            28 => outcome == CommitOutcome::NoStore,
             _ => matches!(outcome, CommitOutcome::Committed { .. }),
         };
         assert!(is_expected, "{number}: {outcome:?}");
@@ -181,7 +181,7 @@ async fn share_a_transaction(commits: &[(Place, Commit)], is_refused: fn(usize) 
     for (number, outcome) in outcomes.into_iter().enumerate() {
         let outcome = outcome.unwrap();
         if is_refused(number) {
-            assert_eq!(outcome, CommitOutcome::Refused(Refusal::Stale));
+            assert_eq!(outcome, CommitOutcome::Stale);
         } else {
             assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");
             made += 1;

@@ -12,8 +12,8 @@ const JOB: &str = "sweep";
 
 async fn mend(place: &Place) {
     let upkeep = &place.index.upkeep;
-    upkeep.recount_store(place.tenant_id, place.store_id, true).await.unwrap().unwrap();
-    upkeep.recount_tenant(place.tenant_id, true).await.unwrap().unwrap();
+    upkeep.recount((place.tenant_id, Some(place.store_id)), true).await.unwrap().unwrap();
+    upkeep.recount((place.tenant_id, None), true).await.unwrap().unwrap();
 }
 
 pub(crate) async fn drift_is_corrected_during_commits(place: Place) {
@@ -55,18 +55,28 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(first: Place) {
     let upkeep = &index.upkeep;
     let gone = places.pop().unwrap();
     gone.delete_store().await;
-    let counted = upkeep.recount_tenant(gone.tenant_id, false).await.unwrap();
+    let counted = upkeep.recount((gone.tenant_id, None), false).await.unwrap();
     assert!(!counted.unwrap().has_drifted(), "a deleted store that waits for its purge is not counted");
-    assert_eq!(upkeep.recount_store(gone.tenant_id, gone.store_id, true).await.unwrap(), None);
+    assert_eq!(upkeep.recount((gone.tenant_id, Some(gone.store_id)), true).await.unwrap(), None);
     let mut expected: Vec<_> = places.iter().map(|place| (place.tenant_id, place.store_id)).collect();
     expected.sort_unstable();
-    let pages = async |after| upkeep.stores_after(after, 3).await.unwrap();
+    let pages = async |after| {
+        let stores = upkeep.stores_after(after, 3).await.unwrap();
+        stores.iter().map(|store| (store.tenant_id, store.store_id)).collect()
+    };
     assert_eq!(all_pages(pages).await, expected);
-    let first = upkeep.counters_after(None, 1).await.unwrap();
-    let rest = upkeep.counters_after(expected.first().copied(), 100).await.unwrap();
-    let counted = [first, rest].concat();
-    let stores: Vec<_> = counted.iter().map(|store| (store.tenant_id, store.store_id)).collect();
-    assert_eq!(stores, expected);
+    let mut walked = Vec::new();
+    loop {
+        let next = upkeep.places_after(walked.last().copied(), 3).await.unwrap();
+        if next.is_empty() {
+            break;
+        }
+        walked.extend(next);
+    }
+    let stores = expected.iter().map(|(tenant_id, store_id)| (*tenant_id, Some(*store_id)));
+    let tenants = upkeep.tenants_after(None, 100).await.unwrap();
+    let tenants = tenants.into_iter().map(|tenant_id| (tenant_id, None));
+    assert_eq!(walked, stores.chain(tenants).collect::<Vec<_>>(), "tenants come after all stores");
 
     let leaving = places[0].stranger().await.tenant_id;
     assert!(index.tenant_deletions.begin(leaving, &audited()).await.unwrap().is_some());
@@ -74,7 +84,7 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(first: Place) {
     assert!(tenants.is_sorted() && tenants.len() == 5, "{tenants:?}");
     assert!(!tenants.contains(&leaving));
     assert_eq!(upkeep.tenants_after(Some(tenants[2]), 100).await.unwrap(), tenants[3..]);
-    assert_eq!(upkeep.recount_tenant(leaving, false).await.unwrap(), None);
+    assert_eq!(upkeep.recount((leaving, None), false).await.unwrap(), None);
 }
 
 pub(crate) async fn old_job_runs_replicas_and_codes_are_pruned(place: Place) {

@@ -1,48 +1,46 @@
-//! `keepsake export`
+//! `keepsake export`: receives the archive that the server makes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder};
-use std::io::{self, BufWriter, Write};
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, BufWriter, Cursor, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use futures::stream::{FuturesUnordered, StreamExt};
 use indicatif::{HumanBytes, HumanCount};
-use jiff::Timestamp;
-use keepsake_archive::format::{
-    BLOBS, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, MEMORIES, Manifest, VERSIONS, write_lines,
-};
-use keepsake_archive::index::Index;
+use keepsake_archive::Damage;
+use keepsake_archive::format::{INDEX, MANIFEST, Manifest, VERSIONS};
+use keepsake_archive::verified::{MAX_MANIFEST_BYTES, Prefix, verify};
 use keepsake_config::{Failure, FailureClass};
-use keepsake_core::{ContentHash, MemoryPath};
+use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
 
 use super::folder::Folder;
-use super::history;
-use super::packed::{self, Packed};
 use super::progress::Progress;
+use super::unpacked::{Contents, Unpacked, is_packed};
 use crate::cli::ExportArgs;
 use crate::data_dir::unusable;
-use crate::open_folder::Access;
+use crate::open_folder::{Access, FolderEntry, OpenFolder, read_at_most};
 use crate::output::{notice, printable};
 use crate::people::{StoreConnection, failure_of};
-use crate::whole_store::{self, Read, Reader, WRONG_HASH};
 
-/// In the folder of an unfinished export; names the store.
+/// In the folder of an unfinished export, whose process locks it; names the store.
 const MARKER: &str = "export.json";
+/// The archive, if it is one file, in the folder of an unfinished export.
+const PACKED: &str = "archive.tar.zst";
 /// The end of the name of an unfinished export's folder.
 const PARTIAL: &str = ".partial";
-const MAX_READS_IN_FLIGHT: usize = 8;
+/// Parts of an archive between the connection and the disk.
+const MAX_PARTS_WAITING: usize = 16;
+const MAX_MARKER_BYTES: u64 = 1 << 10;
 
-/// Writes a memory store into an archive. After a failure, the same command continues.
-/// Fails also if a memory was left out.
+/// Writes a memory store into an archive. Fails also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open(&args.store).await?;
-    let written = write_to(&connection, &args.target, args.versions, Access::ByUmask).await?;
-    let counts = written.manifest.counts;
-    let kind = if packed::is_packed(&args.target) { "" } else { "the folder " };
-    connection.printer.done(&json!(written.manifest), || {
+    let manifest = write_to(&connection, &args.target, args.versions, Access::ByUmask).await?;
+    let counts = manifest.counts;
+    let kind = if is_packed(&args.target) { "" } else { "the folder " };
+    connection.printer.done(&json!(manifest), || {
         format!(
             "exported {} memories ({}) to {kind}{}\n",
             HumanCount(counts.memories),
@@ -50,82 +48,96 @@ pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
             args.target.display()
         )
     })?;
-    written.result()
+    require_whole(&manifest)
 }
 
-pub(super) struct Exported {
-    pub(super) manifest: Manifest,
-    /// Memories that were left out.
-    refused: usize,
-    /// Older versions without their content.
-    missing: usize,
-}
-
-impl Exported {
-    /// Fails if memories, or contents of versions, were left out.
-    pub(super) fn result(&self) -> Result<(), Failure> {
-        match (self.refused, self.missing) {
-            (0, 0) => Ok(()),
-            (refused, 0) => Err(Failure::new(format!("{refused} memories were left out"))),
-            (refused, missing) => Err(Failure::new(format!(
-                "{refused} memories and the contents of {missing} older versions were left out"
-            ))),
-        }
+/// Fails if memories, or contents of versions, were left out. One entry may stand for many of them.
+pub(super) fn require_whole(manifest: &Manifest) -> Result<(), Failure> {
+    if manifest.left_out.is_empty() {
+        return Ok(());
     }
+    Err(Failure::new("memories or contents of older versions were left out"))
 }
 
-/// Writes the archive, or continues to write it. A memory whose path is invalid is left
-/// out.
+/// Receives the archive of a store, and verifies it before it gets its name.
 pub(super) async fn write_to(
     connection: &StoreConnection,
     target: &Path,
     has_versions: bool,
     access: Access,
-) -> Result<Exported, Failure> {
+) -> Result<Manifest, Failure> {
     let store = connection
         .client
         .get::<Map<String, Value>>(&connection.path(&[]), &[])
         .await
         .map_err(failure_of("the memory store cannot be read"))?;
-    let partial = partial_of(target);
-    let mut folder = open_partial(target, &partial, &connection.store_id, access)?;
+    let partial = Partial::make(target, &connection.store_id, access)?;
+    let folder = Folder::open(&partial.path, access)?;
     let total = store["memory_count"].as_u64().unwrap_or_default();
-    let memories = Memories::read(connection, &mut folder, total).await?;
-    let index = &memories.index;
-    let versions = if has_versions {
-        Some(history::read(connection, &mut folder, &index.contents(), &memories.refused).await?)
-    } else {
-        None
+    let received = receive(connection, folder, target, has_versions, total).await;
+    if received.is_err() {
+        // Nothing of it can be used.
+        let _ = partial.remove();
+    }
+    let manifest = received?;
+    if is_packed(target) {
+        let removed = partial.remove();
+        removed.map_err(Failure::of(format_args!("{} cannot be removed", partial.path.display())))?;
+    }
+    for reason in &manifest.left_out {
+        notice(&format!("left out: {}", printable(reason)));
+    }
+    Ok(manifest)
+}
+
+/// Writes the archive as it is received.
+async fn receive(
+    connection: &StoreConnection,
+    folder: Folder,
+    target: &Path,
+    has_versions: bool,
+    total: u64,
+) -> Result<Manifest, Failure> {
+    let path = connection.path(&["export"]);
+    let query = [("versions", has_versions.then_some("true"))];
+    let download = connection.client.download(&path, &query).await;
+    let mut download = download.map_err(failure_of("the memory store cannot be exported"))?;
+    let (sender, parts) = mpsc::channel(MAX_PARTS_WAITING);
+    let received = Received { parts, part: Cursor::default() };
+    let target = target.to_owned();
+    let store_id = connection.store_id.clone();
+    let is_asked_for = move |manifest: &Manifest| {
+        let id = manifest.store.get("id").and_then(Value::as_str);
+        id == Some(store_id.as_str()) && manifest.versions_sha256.is_some() == has_versions
     };
-    let counts = index.counts(versions.as_ref().map_or(0, |versions| versions.count));
-    let of_versions = versions.as_ref().map(|versions| versions.missing.clone()).unwrap_or_default();
-    let (refused, missing) = (memories.refused.len(), of_versions.len());
-    let left_out = memories.refused.values().cloned().chain(of_versions).collect();
-    let mut files = index.files();
-    let past = versions.iter().flat_map(|versions| &versions.blobs);
-    let past: BTreeSet<_> = past.filter(|blob| !files.contains_key(*blob)).cloned().collect();
-    let current: Vec<_> = files.clone().into_iter().collect();
-    files.extend(past.iter().map(|blob| (blob.clone(), 0)));
-    remove_others(&folder, &files)?;
-    let files: Vec<_> = current.into_iter().chain(past.into_iter().map(|blob| (blob, 0))).collect();
-    let manifest = Manifest {
-        format: FORMAT.to_owned(),
-        version: FORMAT_VERSION,
-        exported_at: Timestamp::now().to_string(),
-        store,
-        counts,
-        index_sha256: write_list(&folder, INDEX, index.entries())?,
-        versions_sha256: versions.map(|versions| versions.sha256),
-        left_out,
+    let writing = tokio::task::spawn_blocking(move || write(received, folder, &target, total, is_asked_for));
+    let broken_off = loop {
+        match download.next().await {
+            // A writer that fails gets no further part.
+            Ok(Some(part)) if sender.send(part.to_vec()).await.is_ok() => {}
+            Ok(_) => break None,
+            Err(error) => break Some(error),
+        }
     };
-    folder.write(MANIFEST, manifest.to_text().as_bytes())?;
-    finish(&folder, target, manifest.versions_sha256.is_some(), &files)?;
-    Ok(Exported { manifest, refused, missing })
+    drop(sender);
+    let written = writing.await.map_err(Failure::of("the archive cannot be written"))?;
+    let failed = failure_of("the export was broken off, the same command begins again");
+    written.map_err(|failure| broken_off.map_or(failure, failed))
 }
 
 /// Whether a folder is an export that was stopped.
 pub(super) fn is_unfinished(folder: &Folder) -> bool {
-    folder.open_file(MARKER).is_ok()
+    folder.read(MARKER, MAX_MARKER_BYTES).is_ok_and(|text| is_marker(&text))
+}
+
+/// The content of the marker.
+#[derive(Serialize, Deserialize)]
+struct Marker {
+    memory_store_id: String,
+}
+
+fn is_marker(text: &[u8]) -> bool {
+    serde_json::from_slice::<Marker>(text).is_ok()
 }
 
 fn partial_of(target: &Path) -> PathBuf {
@@ -134,283 +146,199 @@ fn partial_of(target: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-#[derive(Serialize, Deserialize)]
-struct Marker {
-    memory_store_id: String,
+/// The name of an unfinished export's folder. There may be something else of this name.
+fn entry_of(partial: &Path) -> io::Result<FolderEntry> {
+    let parent = partial.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = OpenFolder::open(parent.unwrap_or(Path::new(".")))?;
+    parent.entry(partial.file_name().unwrap_or_default())
 }
 
-/// Creates the folder of an unfinished export, or opens the one of an earlier run.
-fn open_partial(target: &Path, partial: &Path, store_id: &str, access: Access) -> Result<Folder, Failure> {
-    let conflict = |text: String| Err(Failure::of_class(FailureClass::Conflict, text));
-    if fs::symlink_metadata(target).is_ok() {
-        return conflict(format!("{} exists: choose another name", target.display()));
-    }
-    match DirBuilder::new().mode(access.directory_mode()).create(partial) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => made.map_err(unusable(partial))?,
-    }
-    let is_folder = fs::symlink_metadata(partial).map_err(unusable(partial))?.is_dir();
-    let taken =
-        || format!("{} exists and is not an unfinished export: choose another name", partial.display());
-    if !is_folder {
-        return conflict(taken());
-    }
-    let mut folder = Folder::open(partial, access)?;
-    let is_empty = fs::read_dir(partial).map_err(unusable(partial))?.next().is_none();
-    if is_empty {
-        let marker = json!({"memory_store_id": store_id});
-        folder.write(MARKER, marker.to_string().as_bytes())?;
-        return Ok(folder);
-    }
-    let marker = folder.read(MARKER, 1 << 10).ok();
-    match marker.and_then(|marker| serde_json::from_slice::<Marker>(&marker).ok()) {
-        Some(marker) if marker.memory_store_id == store_id => Ok(folder),
-        Some(marker) => conflict(format!(
-            "{} is an unfinished export of {}: remove it or choose another name",
-            partial.display(),
-            marker.memory_store_id
-        )),
-        None => conflict(taken()),
-    }
+/// The folder of an unfinished export, which is that of this process as long as it holds the
+/// lock of the marker.
+struct Partial {
+    path: PathBuf,
+    marker: File,
 }
 
-/// A memory as the API shows it.
-#[derive(Deserialize)]
-struct Shown {
-    id: String,
-    memory_version_id: String,
-    path: String,
-    content: Option<String>,
-    content_sha256: String,
-    content_size_bytes: u64,
-    created_at: String,
-    updated_at: String,
-    /// The memory's own expiry time; `expires_at` of the API may be the end of the
-    /// store's period.
-    #[serde(default)]
-    expiry_time: Option<String>,
-    #[serde(default)]
-    pinned: Option<bool>,
-}
-
-/// The memories whose contents are in the folder.
-#[derive(Default)]
-struct Memories {
-    index: Index,
-    /// Why memories are left out, by id: their path is invalid, or their content is
-    /// missing.
-    refused: BTreeMap<String, String>,
-}
-
-/// Reads the memories of a store into a folder.
-struct Reading<'a> {
-    connection: &'a StoreConnection,
-    folder: &'a mut Folder,
-    /// The number of memories, for the progress.
-    total: u64,
-    memories: Memories,
-}
-
-impl Reader for Reading<'_> {
-    async fn list(&mut self) -> Result<(), Failure> {
-        self.memories = Memories::read_listed(self.connection, self.folder, self.total).await?;
-        Ok(())
-    }
-
-    async fn read_again(&mut self, id: &str) -> Result<(), Failure> {
-        let (client, store) = (&self.connection.client, self.connection.path(&[]));
-        match whole_store::read(client, &store, id, "full").await? {
-            Read::Memory(memory) => self.memories.write(self.folder, &memory, None)?,
-            Read::Deleted => self.memories.index.remove(id),
-            Read::ContentLost(reason) => self.memories.leave_out(id, &reason),
+impl Partial {
+    /// Creates the folder, or empties that of an export that was stopped.
+    fn make(target: &Path, store_id: &str, access: Access) -> Result<Self, Failure> {
+        let path = partial_of(target);
+        let conflict = |text: String| Failure::of_class(FailureClass::Conflict, text);
+        let exists = || conflict(format!("{} exists: choose another name", target.display()));
+        let refused =
+            |reason: &str| conflict(format!("{} exists and {reason}: choose another name", path.display()));
+        let in_use = || refused("another export writes it");
+        let foreign = || refused("is not an unfinished export");
+        if fs::symlink_metadata(target).is_ok() {
+            return Err(exists());
         }
-        Ok(())
-    }
-
-    fn fits(&self) -> bool {
-        !self.memories.index.has_displaced()
-    }
-}
-
-impl Memories {
-    /// Lists the store, and reads the contents that are not in the folder yet.
-    async fn read(connection: &StoreConnection, folder: &mut Folder, total: u64) -> Result<Self, Failure> {
-        let mut reading = Reading { connection, folder, total, memories: Self::default() };
-        whole_store::read_all(&connection.client, &connection.path(&[]), &mut reading).await?;
-        Ok(reading.memories)
-    }
-
-    /// The content and the hash of a memory are those of one answer.
-    async fn read_listed(
-        connection: &StoreConnection,
-        folder: &mut Folder,
-        total: u64,
-    ) -> Result<Self, Failure> {
-        let mut memories = Self::default();
-        let mut progress = Progress::new("exported", total);
-        let path = connection.path(&["memories"]);
-        let mut pages = connection.client.pages(&path, &[]);
-        let mut in_flight = FuturesUnordered::new();
-        loop {
-            let listed = pages.next::<Shown>().await;
-            let listed = listed.map_err(failure_of("the memories cannot be listed"))?;
-            let is_end = listed.is_none();
-            if let Some(listed) = listed {
-                let Some((name, hash)) = memories.place(&listed)? else {
-                    progress.add(1);
-                    continue;
-                };
-                if folder.has(&name, hash) {
-                    memories.record(&listed, name);
-                    progress.add(1);
-                } else {
-                    in_flight.push(fetch(connection, listed, name));
-                }
-            }
-            while is_end || in_flight.len() >= MAX_READS_IN_FLIGHT {
-                let Some(fetched) = in_flight.next().await else {
-                    break;
-                };
-                progress.add(1);
-                let Fetched { id, read, listed } = fetched?;
-                match read {
-                    Read::Memory(memory) => memories.write(folder, &memory, Some(listed))?,
-                    Read::Deleted => {}
-                    Read::ContentLost(reason) => memories.leave_out(&id, &reason),
-                }
-            }
-            if is_end {
-                return Ok(memories);
-            }
+        match DirBuilder::new().mode(access.directory_mode()).create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => created.map_err(unusable(&path))?,
         }
-    }
-
-    /// Leaves a memory out, and prints the reason once.
-    fn leave_out(&mut self, id: &str, reason: &str) {
-        self.index.remove(id);
-        if self.refused.insert(id.to_owned(), format!("{id}: {reason}")).is_none() {
-            notice(&format!("left out {}: {}", printable(id), printable(reason)));
+        let entry = entry_of(&path).map_err(unusable(&path))?;
+        if !entry.is_directory().map_err(unusable(&path))? {
+            return Err(foreign());
         }
-    }
-
-    /// The file of a memory's content, and its hash. `None` if the memory is left out,
-    /// because a wrong or hostile server named a path that leads elsewhere.
-    fn place(&mut self, memory: &Shown) -> Result<Option<(String, ContentHash)>, Failure> {
-        let path = match MemoryPath::parse(&memory.path) {
-            Ok(path) => path,
-            Err(error) => {
-                self.leave_out(&memory.id, &format!("its path {} {error}", memory.path));
-                return Ok(None);
+        let folder = entry.open_folder().map_err(unusable(&path))?;
+        let names = folder.names().map_err(unusable(&path))?;
+        // An export may have been stopped before it wrote anything.
+        if !names.is_empty() {
+            let marker = folder.entry(MARKER).and_then(|marker| marker.open());
+            let marker = marker.map_err(|_| foreign())?;
+            let marker = lock(&folder, marker).map_err(unusable(&path))?.ok_or_else(in_use)?;
+            let text = read_at_most(&marker, MAX_MARKER_BYTES).map_err(unusable(&path))?;
+            let is_ours = match text.as_deref() {
+                // The export was stopped before it wrote the text of the marker.
+                Some([]) => names == [MARKER],
+                Some(text) => is_marker(text),
+                None => false,
+            };
+            if !is_ours {
+                return Err(foreign());
             }
+            empty(&folder).map_err(unusable(&path))?;
+        }
+        let marker = match folder.entry(MARKER).and_then(|marker| marker.create_new(access)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(in_use()),
+            marker => marker.map_err(unusable(&path))?,
         };
-        let hash = memory.content_sha256.parse();
-        let hash = hash.map_err(Failure::of(format_args!("content_sha256 of {}", memory.id)))?;
-        Ok(Some((self.index.file_of(&path, hash), hash)))
-    }
-
-    /// Writes a content that was read; `listed` has the path and the file that the memory
-    /// had in a listing.
-    fn write(
-        &mut self,
-        folder: &mut Folder,
-        memory: &Shown,
-        listed: Option<(String, String)>,
-    ) -> Result<(), Failure> {
-        let content = memory.content.as_deref().unwrap_or_default();
-        if ContentHash::of(content.as_bytes()).to_string() != memory.content_sha256 {
-            self.leave_out(&memory.id, &format!("{}: {WRONG_HASH}", memory.path));
-            return Ok(());
+        let mut marker = lock(&folder, marker).map_err(unusable(&path))?.ok_or_else(in_use)?;
+        let text = json!(Marker { memory_store_id: store_id.to_owned() }).to_string();
+        marker.write_all(text.as_bytes()).map_err(unusable(&path))?;
+        let partial = Self { path, marker };
+        // Another export may have ended since the first look.
+        if fs::symlink_metadata(target).is_ok() {
+            let _ = partial.remove();
+            return Err(exists());
         }
-        // The listed file is used unless the memory moved since then. A blob is named by
-        // its content, which may have changed.
-        let listed = listed.filter(|(path, name)| *path == memory.path && !name.starts_with(BLOBS));
-        let name = match listed {
-            Some((_, name)) => name,
-            None => match self.place(memory)? {
-                Some((name, _)) => name,
-                None => return Ok(()),
-            },
-        };
-        folder.write(&name, content.as_bytes())?;
-        self.record(memory, name);
-        Ok(())
+        Ok(partial)
     }
 
-    fn record(&mut self, memory: &Shown, name: String) {
-        self.refused.remove(&memory.id);
-        self.index.record(Entry {
-            path: memory.path.clone(),
-            id: memory.id.clone(),
-            version_id: memory.memory_version_id.clone(),
-            content_sha256: memory.content_sha256.clone(),
-            size_bytes: memory.content_size_bytes,
-            created_at: memory.created_at.clone(),
-            updated_at: memory.updated_at.clone(),
-            expires_at: memory.expiry_time.clone(),
-            pinned: memory.pinned.unwrap_or_default(),
-            file: name.starts_with(BLOBS).then_some(name),
-        });
+    /// Removes the folder, and follows no symbolic link. Fails if the folder of this name is
+    /// not that of this process: it may have been given the name of the archive.
+    fn remove(&self) -> io::Result<()> {
+        let entry = entry_of(&self.path)?;
+        let folder = entry.open_folder()?;
+        if !is_in(&folder, &self.marker)? {
+            return Err(io::Error::other("it is the folder of another program"));
+        }
+        empty(&folder)?;
+        entry.remove_directory()
     }
 }
 
-struct Fetched {
-    id: String,
-    read: Read<Shown>,
-    /// The path and the file that the memory had in the listing.
-    listed: (String, String),
+/// Locks a marker. `None` if another process has the lock, or has removed the marker.
+fn lock(folder: &OpenFolder, marker: File) -> io::Result<Option<File>> {
+    match marker.try_lock() {
+        Ok(()) => Ok(is_in(folder, &marker)?.then_some(marker)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
-async fn fetch(connection: &StoreConnection, listed: Shown, name: String) -> Result<Fetched, Failure> {
-    let store = connection.path(&[]);
-    let read = whole_store::read(&connection.client, &store, &listed.id, "full").await?;
-    Ok(Fetched { id: listed.id, read, listed: (listed.path, name) })
-}
-
-/// Writes a file of JSON lines; returns its hash.
-fn write_list(
-    folder: &Folder,
-    name: &str,
-    lines: impl Iterator<Item = impl Serialize>,
-) -> Result<String, Failure> {
-    let write = || -> io::Result<String> {
-        let mut file = Hashing::new(BufWriter::new(folder.create_unnamed()?));
-        write_lines(&mut file, lines)?;
-        file.flush()?;
-        folder.name_and_hash(file, name)
+/// Whether an open file is the marker of a folder.
+fn is_in(folder: &OpenFolder, marker: &File) -> io::Result<bool> {
+    let named = match folder.entry(MARKER)?.stat() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        named => named?,
     };
-    write().map_err(Failure::of(format_args!("{name} cannot be written")))
+    let opened = fstat(marker)?;
+    Ok((named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino))
 }
 
-/// Removes the contents that an earlier run wrote and that no memory has any more.
-fn remove_others(folder: &Folder, files: &BTreeMap<String, u64>) -> Result<(), Failure> {
-    for directory in [MEMORIES, BLOBS] {
-        for file in folder.files_below(directory)? {
-            if !files.contains_key(&file) {
-                folder.remove(&file)?;
+/// Removes everything in the folder of an unfinished export. The marker is the last: without
+/// it, no export would remove the rest.
+fn empty(folder: &OpenFolder) -> io::Result<()> {
+    for name in folder.names()? {
+        let entry = folder.entry(&name)?;
+        if entry.is_directory()? {
+            entry.remove_all()?;
+        } else if name != MARKER {
+            entry.remove_file()?;
+        }
+    }
+    folder.entry(MARKER)?.remove_file()
+}
+
+/// The archive as it is received.
+struct Received {
+    parts: mpsc::Receiver<Vec<u8>>,
+    part: Cursor<Vec<u8>>,
+}
+
+impl Read for Received {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.part.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            match self.parts.blocking_recv() {
+                Some(part) => self.part = Cursor::new(part),
+                None => return Ok(0),
             }
         }
     }
-    Ok(())
 }
 
-/// Gives the complete archive its name.
-fn finish(
-    folder: &Folder,
-    target: &Path,
-    has_versions: bool,
-    files: &[(String, u64)],
-) -> Result<(), Failure> {
-    let partial = folder.root();
-    if packed::is_packed(target) {
-        let lists = [Some(MANIFEST), Some(INDEX), has_versions.then_some(VERSIONS)];
-        let lists = lists.into_iter().flatten().map(|name| (name, 0));
-        let contents = files.iter().map(|(name, modified_at)| (name.as_str(), *modified_at));
-        let packed_files = contents.chain(lists).map(|(name, modified_at)| Packed { name, modified_at });
-        packed::pack(folder, packed_files, target)?;
-        return fs::remove_dir_all(partial)
-            .map_err(Failure::of(format_args!("{} cannot be removed", partial.display())));
+/// Also writes the bytes that are read to a file.
+struct Copied<R, W> {
+    from: R,
+    to: W,
+}
+
+impl<R: Read, W: Write> Read for Copied<R, W> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(buffer)?;
+        self.to.write_all(&buffer[..read])?;
+        Ok(read)
     }
-    fs::rename(partial, target)
-        .and_then(|()| fs::remove_file(target.join(MARKER)))
-        .map_err(Failure::of(format_args!("{} cannot be written", target.display())))
+}
+
+/// Writes an archive into the folder of an unfinished export, verifies it and gives it its name.
+fn write(
+    received: Received,
+    folder: Folder,
+    target: &Path,
+    total: u64,
+    is_asked_for: impl FnOnce(&Manifest) -> bool,
+) -> Result<Manifest, Failure> {
+    let failed = || Failure::of(format!("{} cannot be written", target.display()));
+    let damaged = |damage| Failure::new(format!("the archive of the server is damaged: {damage}"));
+    let mut progress = Progress::new("exported", total);
+    let partial = folder.root().to_owned();
+    let (unpacked, packed) = if is_packed(target) {
+        let file = BufWriter::new(folder.create(PACKED).map_err(failed())?);
+        let mut copied = Copied { from: received, to: file };
+        let unpacked = Unpacked::read(&mut copied, folder, Contents::Hashed, || progress.add(1));
+        let unpacked = unpacked.map_err(|stopped| stopped.failure(damaged))?;
+        let file = copied.to.into_inner().map_err(|error| failed()(error.into_error()))?;
+        (unpacked, Some(file))
+    } else {
+        let unpacked = Unpacked::read(received, folder, Contents::Kept, || progress.add(1));
+        (unpacked.map_err(|stopped| stopped.failure(damaged))?, None)
+    };
+    verify(&unpacked, &Prefix::new("/"), |_| {}).map_err(damaged)?;
+    let folder = unpacked.into_folder();
+    let manifest = folder.read(MANIFEST, MAX_MANIFEST_BYTES);
+    let manifest = manifest.map_err(|reason| Failure::new(format!("{MANIFEST} {reason}")))?;
+    let manifest: Manifest = serde_json::from_slice(&manifest).map_err(Failure::of(MANIFEST))?;
+    if !is_asked_for(&manifest) {
+        return Err(damaged(Damage("it is not the archive that was asked for".to_owned())));
+    }
+    if let Some(file) = packed {
+        file.sync_all().and_then(|()| fs::rename(partial.join(PACKED), target)).map_err(failed())?;
+    } else {
+        // The lists have the hashes of the contents: a content that is lost in a crash is noticed.
+        let versions = manifest.versions_sha256.is_some().then_some(VERSIONS);
+        for list in [MANIFEST, INDEX].into_iter().chain(versions) {
+            let file = folder.open_file(list).map_err(io::Error::other);
+            file.and_then(|file| file.sync_all()).map_err(failed())?;
+        }
+        let named = fs::rename(&partial, target);
+        named.and_then(|()| fs::remove_file(target.join(MARKER))).map_err(failed())?;
+    }
+    Ok(manifest)
 }

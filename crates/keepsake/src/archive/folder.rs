@@ -1,19 +1,15 @@
 //! Reading and writing below a folder without following symbolic links.
 
-use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use keepsake_archive::format::{BLOBS, Hashing, MAX_CONTENT_BYTES, MEMORIES};
+use keepsake_archive::format::{BLOBS, MAX_CONTENT_BYTES, MEMORIES};
 use keepsake_archive::verified::Files;
 use keepsake_config::Failure;
 use keepsake_core::ContentHash;
 
 use crate::open_folder::{Access, OpenFolder};
-
-/// The file that a content is written to before it gets its name.
-const WRITING: &str = "writing";
 
 /// A folder whose files are named by relative paths with `/`.
 #[derive(Debug)]
@@ -21,19 +17,16 @@ pub(super) struct Folder {
     root: PathBuf,
     opened: OpenFolder,
     access: Access,
-    /// Directories that exist.
-    made: HashSet<String>,
 }
 
 impl Folder {
-    /// `access` is that of the files that are written.
+    /// `access` is that of the files and directories that are written.
     pub(super) fn open(root: &Path, access: Access) -> Result<Self, Failure> {
         let opened = OpenFolder::open(root);
         Ok(Self {
             root: root.to_owned(),
             opened: opened.map_err(Failure::of(format_args!("{} cannot be opened", root.display())))?,
             access,
-            made: HashSet::new(),
         })
     }
 
@@ -41,95 +34,9 @@ impl Folder {
         &self.root
     }
 
-    /// Writes a whole file, or replaces one.
-    pub(super) fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-        self.make_parents(name)?;
-        self.replace(name, bytes)
-            .map_err(Failure::of(format_args!("{} cannot be written", self.root.join(name).display())))
-    }
-
-    /// Uses `rename`, which replaces a symbolic link and follows none.
-    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut file = self.create_unnamed()?;
-        file.write_all(bytes)?;
-        drop(file);
-        let (written, named) = (self.opened.entry(WRITING)?, self.opened.entry(name)?);
-        match written.rename(&named) {
-            // An earlier run left a directory of this name.
-            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                named.remove_all()?;
-                written.rename(&named)
-            }
-            renamed => renamed,
-        }
-    }
-
-    /// Creates a file that [`Folder::name`] gives its name.
-    pub(super) fn create_unnamed(&self) -> io::Result<File> {
-        self.create(WRITING)
-    }
-
-    /// Creates a file, or replaces one.
+    /// Creates a file and its directories; fails if there is anything of this name.
     pub(super) fn create(&self, name: &str) -> io::Result<File> {
-        let entry = self.opened.entry(name)?;
-        entry.remove_file_if_exists()?;
-        entry.create_new(self.access)
-    }
-
-    /// Makes a file that was created without a name durable, and gives it its name.
-    pub(super) fn name(&self, file: &File, name: &str) -> io::Result<()> {
-        file.sync_all()?;
-        self.opened.entry(WRITING)?.rename(&self.opened.entry(name)?)
-    }
-
-    /// As [`Folder::name`], for a path of the user, which may be in another folder.
-    pub(super) fn move_to(&self, file: &File, path: &Path) -> io::Result<()> {
-        file.sync_all()?;
-        fs::rename(self.root.join(WRITING), path)
-    }
-
-    pub(super) fn remove(&self, name: &str) -> Result<(), Failure> {
-        let removed = self.opened.entry(name).and_then(|entry| entry.remove_file());
-        removed.map_err(Failure::of(format_args!("{} cannot be removed", self.root.join(name).display())))
-    }
-
-    /// As [`Folder::name`], for a file of the folder; returns the hash of its content.
-    pub(super) fn name_and_hash(&self, file: Hashing<BufWriter<File>>, name: &str) -> io::Result<String> {
-        let (file, hash) = file.into_parts();
-        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        self.name(&file, name)?;
-        Ok(hash)
-    }
-
-    /// Makes the directories of a file, and refuses one that is a symbolic link.
-    fn make_parents(&mut self, name: &str) -> Result<(), Failure> {
-        for (end, _) in name.match_indices('/') {
-            let directory = &name[..end];
-            if self.made.contains(directory) {
-                continue;
-            }
-            self.make_directory(directory).map_err(Failure::of(format_args!(
-                "{} cannot be made",
-                self.root.join(directory).display()
-            )))?;
-            self.made.insert(directory.to_owned());
-        }
-        Ok(())
-    }
-
-    fn make_directory(&self, name: &str) -> io::Result<()> {
-        let entry = self.opened.entry(name)?;
-        if entry.is_file().is_ok_and(|is_file| is_file) {
-            // An earlier run left a file of this name.
-            entry.remove_file()?;
-        }
-        entry.make_directory(self.access)?;
-        match entry.open_folder() {
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                Err(io::Error::other("there is something else of this name"))
-            }
-            opened => opened.map(drop),
-        }
+        self.opened.make_entry(name, self.access)?.create_new(self.access)
     }
 
     /// Opens a file. The error is the reason: the file is missing or not a regular file.
@@ -164,11 +71,6 @@ impl Folder {
             return Err(format!("is larger than {max_bytes} bytes"));
         }
         Ok(bytes)
-    }
-
-    pub(super) fn has(&self, name: &str, hash: ContentHash) -> bool {
-        let found = self.read(name, MAX_CONTENT_BYTES);
-        found.is_ok_and(|bytes| ContentHash::of(&bytes) == hash)
     }
 
     /// All files below a directory, relative to the folder; a missing directory has none.

@@ -6,16 +6,14 @@ use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::{Found, Prefix};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{MemoryPath, Timestamp};
-use serde::Deserialize;
 
-use super::source::{Source, other_store};
+use super::source::{ListedMemory, Source, other_store};
 use super::temporary::TemporaryFolder;
 use super::{export, past, report, upload};
 use crate::cli::ImportArgs;
 use crate::open_folder::Access;
 use crate::output::{notice, printable};
 use crate::people::{StoreConnection, agent_path, api_path};
-use crate::whole_store;
 
 /// Writes the memories of a source into a memory store, and prints the outcomes. With
 /// `--on-conflict fail` nothing is written if a memory has other content.
@@ -72,26 +70,11 @@ pub(super) fn now() -> Timestamp {
 /// Lists the memories of the destination. Reports the memories whose path is invalid:
 /// nothing that is imported can conflict with them.
 async fn read_destination(connection: &StoreConnection, report: &mut Report) -> Result<Destination, Failure> {
-    #[derive(Deserialize)]
-    struct Listed {
-        id: String,
-        path: String,
-        content_sha256: String,
-        #[serde(default)]
-        pinned: Option<bool>,
-        #[serde(default)]
-        expiry_time: Option<String>,
-    }
     let mut destination = Destination::default();
-    let store = connection.path(&[]);
-    let listed = whole_store::list(&connection.client, &store, |listed: &Listed| listed.id.clone()).await?;
+    let listed = ListedMemory::list(&connection.client, &connection.store_id).await?;
     for listed in listed.into_values() {
-        let existing = Existing {
-            id: listed.id,
-            sha256: listed.content_sha256,
-            is_pinned: listed.pinned.unwrap_or_default(),
-            expires_at: listed.expiry_time.as_deref().and_then(Timestamp::parse),
-        };
+        let (is_pinned, expires_at) = (listed.is_pinned(), listed.expires_at());
+        let existing = Existing { id: listed.id, sha256: listed.content_sha256, is_pinned, expires_at };
         match MemoryPath::parse(&listed.path) {
             Ok(path) => destination.add(&path, existing),
             Err(error) => {
@@ -120,7 +103,7 @@ async fn import_history(
             let other = StoreConnection { client, printer: connection.printer.clone(), store_id };
             let target = parent.path().join("archive");
             let written = export::write_to(&other, &target, true, Access::OwnerOnly).await;
-            left_out = written.map_err(|failure| failure.within(url))?.result();
+            left_out = export::require_whole(&written.map_err(|failure| failure.within(url))?);
             exported = (parent, target);
             &exported.1
         }

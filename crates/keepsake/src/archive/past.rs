@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 
 use super::folder::Folder;
 use super::progress::Progress;
+use super::source::ListedMemory;
 use super::upload::expiry_of;
 use super::{import, report};
 use crate::output::notice;
 use crate::people::{StoreConnection, failure_of};
-use crate::whole_store;
 
 /// Versions of a call; the server takes 500.
 const MAX_PART_VERSIONS: usize = 250;
@@ -49,13 +49,6 @@ enum Content {
     },
     /// Removed by a redaction; sent empty and redacted at the end.
     Redacted,
-}
-
-#[derive(Deserialize)]
-struct Memory {
-    id: String,
-    path: String,
-    content_sha256: String,
 }
 
 /// Imports a verified archive into a store. Fails if the store has other versions, or if
@@ -269,9 +262,8 @@ async fn redact(connection: &StoreConnection, history: &[Past]) -> Result<(), Fa
 }
 
 /// The memories of the store, by path.
-async fn read_memories(connection: &StoreConnection) -> Result<HashMap<String, Memory>, Failure> {
-    let store = connection.path(&[]);
-    let memories = whole_store::list(&connection.client, &store, |memory: &Memory| memory.id.clone()).await?;
+async fn read_memories(connection: &StoreConnection) -> Result<HashMap<String, ListedMemory>, Failure> {
+    let memories = ListedMemory::list(&connection.client, &connection.store_id).await?;
     let memories = memories.into_values();
     Ok(memories.map(|memory| (memory.path.clone(), memory)).collect())
 }
@@ -280,7 +272,7 @@ async fn read_memories(connection: &StoreConnection) -> Result<HashMap<String, M
 async fn set_expiry(
     connection: &StoreConnection,
     items: &[Item],
-    memories: &HashMap<String, Memory>,
+    memories: &HashMap<String, ListedMemory>,
 ) -> Result<(), Failure> {
     let set = items.iter().filter_map(|item| {
         let expiry = expiry_of(item);
@@ -297,7 +289,7 @@ async fn set_expiry(
 }
 
 /// Compares the store with the archive's index, memory by memory.
-fn verify(found: &mut Found, lacks: &[Option<&'static str>], memories: &HashMap<String, Memory>) {
+fn verify(found: &mut Found, lacks: &[Option<&'static str>], memories: &HashMap<String, ListedMemory>) {
     for (item, lacks) in found.items.iter().zip(lacks) {
         let memory = memories.get(item.path.as_str());
         let is_equal = memory.is_some_and(|memory| memory.content_sha256 == item.sha256.to_string());

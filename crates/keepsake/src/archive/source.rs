@@ -1,21 +1,23 @@
 //! What an import reads: an archive, a folder of text files, or another store.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
 use keepsake_archive::format::{MANIFEST, MAX_CONTENT_BYTES};
 use keepsake_archive::plan::{Item, Origin};
 use keepsake_archive::report::{Class, Outcome};
-use keepsake_archive::verified::{Found, Prefix, verify};
+use keepsake_archive::verified::{Files, Found, Prefix, verify};
 use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryPath, Timestamp};
 use serde::Deserialize;
 
+use super::export;
 use super::folder::{Folder, describe};
 use super::progress::Progress;
 use super::temporary::TemporaryFolder;
-use super::{export, packed};
+use super::unpacked::{Unpacked, is_packed};
 use crate::cli::FromArgs;
 use crate::open_folder::Access;
 use crate::people::find_store;
@@ -25,8 +27,8 @@ use crate::whole_store::{self, Read, WRONG_HASH};
 pub(super) enum Source {
     Files {
         folder: Folder,
-        /// Keeps the folder of an unpacked archive.
-        _unpacked: Option<TemporaryFolder>,
+        /// The folder of an unpacked archive; only its owner can read the folder.
+        temporary: Option<TemporaryFolder>,
     },
     Store {
         client: Client,
@@ -36,16 +38,33 @@ pub(super) enum Source {
 
 /// A memory as an API lists or shows it; other servers omit the optional fields.
 #[derive(Deserialize)]
-struct Listed {
-    id: String,
-    path: String,
+pub(super) struct ListedMemory {
+    pub(super) id: String,
+    pub(super) path: String,
     content: Option<String>,
-    content_sha256: String,
+    pub(super) content_sha256: String,
     content_size_bytes: u64,
     #[serde(default)]
     pinned: Option<bool>,
     #[serde(default)]
     expiry_time: Option<String>,
+}
+
+impl ListedMemory {
+    /// All memories of a store, by id.
+    pub(super) async fn list(client: &Client, store_id: &str) -> Result<BTreeMap<String, Self>, Failure> {
+        let store = ["memory_stores", store_id];
+        whole_store::list(client, &store, |listed: &Self| listed.id.clone()).await
+    }
+
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pinned.unwrap_or_default()
+    }
+
+    /// The memory's own expiry time.
+    pub(super) fn expires_at(&self) -> Option<Timestamp> {
+        self.expiry_time.as_deref().and_then(Timestamp::parse)
+    }
 }
 
 impl Source {
@@ -58,33 +77,34 @@ impl Source {
             };
             Failure::of_class(class, format!("{} cannot be read: {error}", path.display()))
         })?;
-        let unpacked = match (about.is_dir(), packed::is_packed(path)) {
-            (true, _) => None,
-            (false, true) => Some(packed::unpack(path)?),
-            (false, false) => {
-                return Err(Failure::of_class(
-                    FailureClass::Usage,
-                    format!(
-                        "{} is neither a folder nor a .tar.zst: unpack another archive into a folder first",
-                        path.display()
-                    ),
-                ));
-            }
-        };
-        let root = unpacked.as_ref().map_or_else(|| path.to_owned(), TemporaryFolder::path);
-        let folder = Folder::open(&root, Access::OwnerOnly)?;
-        let found = if unpacked.is_some() || folder.root().join(MANIFEST).exists() {
-            read_archive(&folder, path, prefix)?
+        if !about.is_dir() && !is_packed(path) {
+            return Err(Failure::of_class(
+                FailureClass::Usage,
+                format!(
+                    "{} is neither a folder nor a .tar.zst: unpack another archive into a folder first",
+                    path.display()
+                ),
+            ));
+        }
+        if !about.is_dir() {
+            let temporary = TemporaryFolder::new()?;
+            let unpacked = Unpacked::open(path, Folder::open(&temporary.path(), Access::OwnerOnly)?)?;
+            let found = verified(&unpacked, path, prefix)?;
+            let source = Self::Files { folder: unpacked.into_folder(), temporary: Some(temporary) };
+            return Ok((source, found));
+        }
+        let folder = Folder::open(path, Access::OwnerOnly)?;
+        let found = if folder.root().join(MANIFEST).exists() {
+            verified(&folder, path, prefix)?
         } else if export::is_unfinished(&folder) {
             return Err(Failure::new(format!(
-                "{} is an unfinished export: `keepsake export` continues it",
+                "{} is an unfinished export: run `keepsake export` again",
                 path.display()
             )));
         } else {
             read_texts(&folder, prefix)?
         };
-        let source = Self::Files { folder, _unpacked: unpacked };
-        Ok((source, found))
+        Ok((Self::Files { folder, temporary: None }, found))
     }
 
     /// Lists another store.
@@ -95,8 +115,7 @@ impl Source {
     ) -> Result<(Self, Found), Failure> {
         let (client, store_id) = other_store(url, args).await?;
         let mut found = Found::default();
-        let store = ["memory_stores", store_id.as_str()];
-        let listed = whole_store::list(&client, &store, |listed: &Listed| listed.id.clone()).await;
+        let listed = ListedMemory::list(&client, &store_id).await;
         let listed = listed.map_err(|failure| failure.within(url))?;
         let mut listed: Vec<_> = listed.into_values().collect();
         listed.sort_by(|a, b| a.path.cmp(&b.path));
@@ -105,9 +124,8 @@ impl Source {
                 .content_sha256
                 .parse()
                 .map_err(Failure::of(format_args!("{url}: content_sha256 of {}", listed.id)))?;
+            let (is_pinned, expires_at) = (listed.is_pinned(), listed.expires_at());
             let origin = Origin::Memory(listed.id);
-            let is_pinned = listed.pinned.unwrap_or_default();
-            let expires_at = listed.expiry_time.as_deref().and_then(Timestamp::parse);
             found.place(prefix, &listed.path, |path| Item {
                 path,
                 sha256,
@@ -124,16 +142,16 @@ impl Source {
     /// be imported.
     pub(super) async fn content(&self, item: &Item) -> Result<Result<String, String>, Failure> {
         match (self, &item.origin) {
-            (Self::Files { folder, .. }, Origin::File(name)) => {
+            (Self::Files { folder, temporary }, Origin::File(name)) => {
                 Ok(read_text(folder, name).map_err(|(_, reason)| reason).and_then(|text| {
-                    let is_same = ContentHash::of(text.as_bytes()) == item.sha256;
+                    let is_same = temporary.is_some() || ContentHash::of(text.as_bytes()) == item.sha256;
                     let changed = || "changed during the import".to_owned();
                     is_same.then_some(text).ok_or_else(changed)
                 }))
             }
             (Self::Store { client, store_id }, Origin::Memory(id)) => {
                 let store = ["memory_stores", store_id.as_str()];
-                let memory = match whole_store::read::<Listed>(client, &store, id, "full").await? {
+                let memory = match whole_store::read::<ListedMemory>(client, &store, id, "full").await? {
                     Read::Memory(memory) => memory,
                     Read::Deleted => return Ok(Err("was deleted during the import".to_owned())),
                     Read::ContentLost(reason) => return Ok(Err(reason)),
@@ -161,9 +179,9 @@ pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, S
     Ok((client, store_id))
 }
 
-fn read_archive(folder: &Folder, shown: &Path, prefix: &Prefix) -> Result<Found, Failure> {
+fn verified(files: &impl Files, shown: &Path, prefix: &Prefix) -> Result<Found, Failure> {
     let mut shown_progress = None;
-    let found = verify(folder, prefix, |memories| {
+    let found = verify(files, prefix, |memories| {
         shown_progress.get_or_insert_with(|| Progress::new("verified", memories)).add(1);
     });
     found.map_err(|damage| Failure::new(format!("{} is damaged: {damage}", shown.display())))

@@ -18,6 +18,9 @@ use crate::people::{StoreConnection, failure_of};
 const MAX_BATCHES_IN_FLIGHT: usize = 4;
 /// Contents of a batch that are read from another store at the same time.
 const MAX_READS_IN_FLIGHT: usize = 8;
+/// Types of errors that say that the store has something else at the path.
+const CONFLICTS: [&str; 3] =
+    ["conflict_error", "memory_path_conflict_error", "memory_precondition_failed_error"];
 
 #[derive(Deserialize)]
 struct Answer {
@@ -120,10 +123,6 @@ async fn send<'a>(
             answer.data.len(),
             sent.len()
         ))),
-        Err(error) if error.to_string().contains("unknown field `atomic`") => {
-            outcomes.extend(send_singly(connection, sent, &body).await?);
-            Ok(Sent::Done(outcomes))
-        }
         Err(error) if is_about_an_operation(&error) => match sent.as_slice() {
             [step] => {
                 let reason = error.to_string();
@@ -170,57 +169,10 @@ fn outcome_of(result: OperationResult) -> Outcome {
         ("created", _) => Outcome::Created,
         ("updated", _) => Outcome::Replaced,
         ("unchanged", _) => Outcome::Unchanged,
-        (_, Some(error)) if error.kind.ends_with("conflict_error") || error.kind.contains("precondition") => {
+        (_, Some(error)) if CONFLICTS.contains(&error.kind.as_str()) => {
             Outcome::refused(Class::Conflict, error.message)
         }
         (_, Some(error)) => Outcome::refused(Class::Rule, error.message),
         (status, None) => Outcome::refused(Class::Rule, format!("the server answered `{status}`")),
     }
-}
-
-/// Sends the steps one by one, for a server that does not take batches.
-async fn send_singly<'a>(
-    connection: &StoreConnection,
-    steps: Vec<&'a Step>,
-    body: &Value,
-) -> Result<Vec<(&'a Step, Outcome)>, Failure> {
-    let mut outcomes = Vec::new();
-    let operations = body["operations"].as_array().map_or(&[][..], Vec::as_slice);
-    for (step, operation) in steps.into_iter().zip(operations) {
-        let (mut body, expiry) = (operation.clone(), expiry_of(&step.item));
-        if let Some(body) = body.as_object_mut() {
-            body.remove("type");
-            body.remove("memory_id");
-            body.retain(|field, _| !expiry.contains_key(field));
-        }
-        let id = step.replaces.as_ref().map(|existing| existing.id.as_str());
-        let path: Vec<_> = ["memories"].into_iter().chain(id).collect();
-        let answer = connection.client.post::<Value>(&connection.path(&path), &body).await;
-        let outcome = match answer {
-            Ok(memory) => {
-                let written = if id.is_none() { Outcome::Created } else { Outcome::Replaced };
-                let memory_id = memory["id"].as_str().unwrap_or_default();
-                let path = connection.path(&["memories", memory_id]);
-                let expiry = Some(Value::Object(expiry)).filter(|expiry| *expiry != json!({}));
-                let refused = match expiry {
-                    None => None,
-                    Some(expiry) => connection.client.post::<Value>(&path, &expiry).await.err(),
-                };
-                match refused {
-                    None => written,
-                    Some(error) => {
-                        let reason = format!("was written, but its pin or expiry time was not set: {error}");
-                        Outcome::refused(Class::Rule, reason)
-                    }
-                }
-            }
-            Err(error) => match error.status().map(|status| status.as_u16()) {
-                Some(409) => Outcome::refused(Class::Conflict, error.to_string()),
-                Some(400 | 413) => Outcome::refused(Class::Rule, error.to_string()),
-                _ => return Err(failure_of("a memory was not written")(error)),
-            },
-        };
-        outcomes.push((step, outcome));
-    }
-    Ok(outcomes)
 }

@@ -11,8 +11,8 @@ use super::StoreArgs;
   keepsake export notes.tar.zst
   keepsake export backup/notes --versions --store notes
 
-The archive is complete when it has its name. Until then it is TARGET.partial; the same
-command continues it.")]
+The archive is complete when it has its name. Until then it is the folder TARGET.partial; after
+an export that was stopped, the same command begins again.")]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,

@@ -3,10 +3,10 @@
 
 use std::io::{self, Write};
 use std::mem;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -29,13 +29,9 @@ struct Lines {
 }
 
 impl Lines {
-    fn waiting(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn write_all(&self) -> io::Result<()> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = mem::take(&mut *self.waiting());
+        let _writing = self.writing.lock();
+        let lines = mem::take(&mut *self.waiting.lock());
         io::stderr().write_all(&lines)
     }
 }
@@ -44,9 +40,9 @@ impl Lines {
 pub(super) fn start() -> Gathered {
     let write = || {
         loop {
-            let mut waiting = LINES.waiting();
+            let mut waiting = LINES.waiting.lock();
             while waiting.is_empty() {
-                waiting = LINES.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                LINES.arrived.wait(&mut waiting);
             }
             drop(waiting);
             thread::sleep(GATHERED_FOR);
@@ -89,7 +85,7 @@ pub(super) struct Line {
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let (was_empty, bytes) = {
-            let mut waiting = LINES.waiting();
+            let mut waiting = LINES.waiting.lock();
             let was_empty = waiting.is_empty();
             waiting.extend_from_slice(line);
             (was_empty, waiting.len())

@@ -37,7 +37,7 @@ pub(crate) async fn run(args: MoveBlobsArgs) -> Result<(), Failure> {
 }
 
 async fn run_on(backends: &Backends, settings: &Settings, args: &MoveBlobsArgs) -> Result<Moved, Failure> {
-    let open = async |url| backends::open_blobs_at(url, settings, &Metrics::default()).await;
+    let open = async |url| backends::open_blobs(url, settings, &Metrics::default()).await;
     let from = open(args.from.as_ref().unwrap_or(&settings.blobs.url)).await?;
     let to = open(&args.to).await?;
     let job = BlobMove::new(backends.index.clone(), from, to, Arc::new(SystemClock));

@@ -58,14 +58,14 @@ fn document(merged: &Merged, report: &Report) -> Value {
 async fn check(settings: &Settings, report: &mut Report) {
     let index = backends::probe_index(&settings.index).await;
     report.step("index.url", "connect", &index);
-    match backends::open_blobs(settings, &Metrics::default()).await {
+    match backends::open_blobs(&settings.blobs.url, settings, &Metrics::default()).await {
         Ok(Some(blobs)) => use_blobs(&blobs, report).await,
         Ok(None) => {}
         Err(failure) => {
             report.step("blobs.url", "connect", &Err::<(), _>(failure));
         }
     }
-    for (position, found) in settings.auth.issuers.check_discovery(SystemClock.now()).await {
+    for (position, found) in settings.engine.issuers.check_discovery(SystemClock.now()).await {
         let key = format!("auth.issuers[{position}].console");
         report.step(&key, "discovery", &found);
     }

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use keepsake_config::{Failure, IndexUrl};
 use keepsake_core::BlobKey;
 use keepsake_engine::{Engine, Problem, Verification};
-use keepsake_index::Counter;
+use keepsake_index::{Counter, Recount};
 use serde_json::{Map, Value, json};
 
 use super::open;
@@ -93,7 +93,7 @@ pub(super) fn described(problem: &Problem, path: Option<String>, with_paths: boo
             described.insert("found_bytes".to_owned(), json!(found_bytes));
             described
         }
-        Problem::Store { tenant_id, store_id, count } => {
+        Problem::Counters { place: (tenant_id, store_id), recount: Recount::Store(count) } => {
             let mut described =
                 of("store_count", &[("tenant", json!(tenant_id)), ("memory_store", json!(store_id))]);
             let counters = [
@@ -112,9 +112,13 @@ pub(super) fn described(problem: &Problem, path: Option<String>, with_paths: boo
                     described.insert(name.to_owned(), json!(number));
                 }
             }
+            if with_paths && !count.directories.is_empty() {
+                let paths = count.directories.iter().map(|path| json!(path.as_str()));
+                described.insert("directories".to_owned(), paths.collect());
+            }
             described
         }
-        Problem::Tenant { tenant_id, count } => {
+        Problem::Counters { place: (tenant_id, _), recount: Recount::Tenant(count) } => {
             let mut described = of("tenant_count", &[("tenant", json!(tenant_id))]);
             let counters = [("store_count", count.store_count), ("granted_bytes", count.granted_bytes)];
             insert_drifted(&mut described, &counters);
@@ -123,10 +127,6 @@ pub(super) fn described(problem: &Problem, path: Option<String>, with_paths: boo
     };
     if let Some(path) = path {
         described.insert("path".to_owned(), path.into());
-    }
-    if with_paths && !problem.directories().is_empty() {
-        let paths = problem.directories().iter().map(|path| json!(path.as_str()));
-        described.insert("directories".to_owned(), paths.collect());
     }
     described.into()
 }

@@ -5,9 +5,9 @@
 
 use std::hash::BuildHasher;
 use std::ops::Deref;
-use std::sync::Mutex;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use parking_lot::Mutex;
 
 use super::forms::Forms;
 use super::lists::{Entry, Lists};
@@ -379,7 +379,7 @@ impl Dictionary {
 
     /// Memory use in bytes, without the overhead of the allocator.
     pub(super) fn size_bytes(&self) -> usize {
-        let forms = self.forms.lock().map_or(0, |forms| forms.size_bytes());
+        let forms = self.forms.lock().size_bytes();
         let texts = self.texts.bytes.capacity();
         let lists = self.content.size_bytes() + self.path.size_bytes();
         let table = self.texts.ends.len() * KEPT_TERM_BYTES;

@@ -4,8 +4,6 @@
 //! roots of these terms are computed once, when the first query needs that
 //! beginning.
 
-use std::sync::PoisonError;
-
 use hashbrown::HashMap;
 
 use super::Dictionary;
@@ -65,7 +63,7 @@ impl Dictionary {
     /// Passes the terms that are forms of `word` to `sink`.
     pub(crate) fn forms_of(&self, word: &str, language: Language, mut sink: impl FnMut(u32)) {
         // A panic leaves the cache valid, because entries are only added.
-        let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut forms = self.forms.lock();
         forms.bound();
         if language == Language::Indonesian {
             for start in PREFIX_STARTS {

@@ -4,7 +4,7 @@ use axum::extract::State;
 use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_engine::Engine;
 
-use super::Acting;
+use super::By;
 use super::body::{AdminBody, OptionalAdminBody};
 use crate::answer::Json;
 use crate::body::Empty;
@@ -25,11 +25,13 @@ use crate::routes::list::{List, ListPage};
     responses((status = 200, description = "The key and its secret.", body = NewApiKey)),
 )]
 pub(super) async fn create(
-    acting: Acting,
+    State(engine): State<Engine>,
+    By(by): By,
     Path(tenant_id): Path<TenantId>,
     AdminBody(body): AdminBody<CreateApiKey>,
 ) -> Result<Json<NewApiKey>, ApiError> {
-    let made = acting.operator().keys.issue(tenant_id, body.draft()?).await?;
+    let operator = engine.tenants.operator(tenant_id, by).await?;
+    let made = engine.keys.create(&operator, body.draft()?, None).await?;
     Ok(Json(made.into()))
 }
 
@@ -45,10 +47,12 @@ pub(super) async fn create(
 )]
 pub(super) async fn list(
     State(engine): State<Engine>,
+    By(by): By,
     Path(tenant_id): Path<TenantId>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<ApiKey>>, ApiError> {
-    let keys = engine.operator.keys.list(tenant_id, &params.into()).await?;
+    let operator = engine.tenants.operator(tenant_id, by).await?;
+    let keys = engine.keys.list(&operator, &params.into()).await?;
     Ok(Json(List::of(keys, ApiKey::from)))
 }
 
@@ -61,9 +65,11 @@ pub(super) async fn list(
 )]
 pub(super) async fn retrieve(
     State(engine): State<Engine>,
+    By(by): By,
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
 ) -> Result<Json<ApiKey>, ApiError> {
-    Ok(Json(engine.operator.keys.get(tenant_id, api_key_id).await?.into()))
+    let operator = engine.tenants.operator(tenant_id, by).await?;
+    Ok(Json(engine.keys.get(&operator, api_key_id).await?.into()))
 }
 
 /// Revoke a tenant's key
@@ -78,9 +84,11 @@ pub(super) async fn retrieve(
     responses((status = 200, description = "The revoked key.", body = ApiKey)),
 )]
 pub(super) async fn revoke(
-    acting: Acting,
+    State(engine): State<Engine>,
+    By(by): By,
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<ApiKey>, ApiError> {
-    Ok(Json(acting.operator().keys.revoke(tenant_id, api_key_id).await?.into()))
+    let operator = engine.tenants.operator(tenant_id, by).await?;
+    Ok(Json(engine.keys.revoke(&operator, api_key_id).await?.into()))
 }

@@ -2,11 +2,12 @@
 
 use axum::extract::State;
 use keepsake_core::TenantId;
-use keepsake_engine::{AuditQuery, Engine};
-use keepsake_index::{AuditEntry, audit_object_id};
+use keepsake_engine::Engine;
+use keepsake_index::{AuditEntry, AuditFilter, audit_object_id};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::By;
 use crate::answer::Json;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -63,11 +64,12 @@ impl From<AuditEntry> for Entry {
 )]
 pub(super) async fn of_tenant(
     State(engine): State<Engine>,
+    By(by): By,
     Path(tenant_id): Path<TenantId>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Entry>>, ApiError> {
-    let query = AuditQuery { page: params.into(), ..AuditQuery::default() };
-    let entries = engine.operator.audit(tenant_id, &query).await?;
+    let operator = engine.tenants.operator(tenant_id, by).await?;
+    let entries = engine.audit.list(&operator, &AuditFilter::default(), &params.into()).await?;
     Ok(Json(List::of(entries, Entry::from)))
 }
 
@@ -85,6 +87,6 @@ pub(super) async fn of_operator(
     State(engine): State<Engine>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Entry>>, ApiError> {
-    let entries = engine.operator.operator_audit(&params.into()).await?;
+    let entries = engine.audit.of_operator(&params.into()).await?;
     Ok(Json(List::of(entries, Entry::from)))
 }

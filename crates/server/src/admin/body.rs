@@ -5,7 +5,6 @@ use axum::extract::{FromRequest, Request};
 use serde::de::DeserializeOwned;
 
 use crate::body;
-use crate::envelope::Deadline;
 use crate::error::ApiError;
 
 /// Enough for a key with a thousand stores.
@@ -33,8 +32,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalAdminBody<T
 }
 
 async fn read(request: Request) -> Result<Bytes, ApiError> {
-    let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
     // The operator has no tenant with a share of memory.
     let (head, body) = request.into_parts();
-    body::read(&head.headers, body, MAX_BYTES, deadline, |_| Ok(())).await
+    body::read(&head, body, MAX_BYTES, |_| Ok(())).await
 }

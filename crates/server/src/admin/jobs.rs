@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::Acting;
+use super::By;
 use super::body::OptionalAdminBody;
 use crate::answer::Json;
 use crate::error::ApiError;
@@ -52,13 +52,13 @@ pub(crate) struct Job {
 impl From<JobState> for Job {
     fn from(job: JobState) -> Self {
         Self {
-            name: job.name,
+            name: job.plan.name,
             r#type: JobType,
-            schedule: job.schedule,
-            period_seconds: job.period.as_secs(),
+            schedule: job.plan.schedule,
+            period_seconds: job.plan.period.as_secs(),
             next_run_at: job.next_run_at.to_rfc3339(),
-            can_be_dry: job.can_be_dry,
-            last_run: job.last_run.map(|run| JobRun::of(job.name, run)),
+            can_be_dry: job.plan.can_be_dry,
+            last_run: job.last_run.map(|run| JobRun::of(job.plan.name, run)),
         }
     }
 }
@@ -129,7 +129,7 @@ pub(super) async fn list(
     State(engine): State<Engine>,
     _: QueryParams<()>,
 ) -> Result<Json<List<Job>>, ApiError> {
-    let jobs = engine.operator.jobs.list().await?;
+    let jobs = engine.manual_jobs.list().await?;
     Ok(Json(List::complete(jobs.into_iter().map(Job::from))))
 }
 
@@ -148,7 +148,7 @@ pub(super) async fn runs(
     Path(JobName(job)): Path<JobName>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<JobRun>>, ApiError> {
-    let runs = engine.operator.jobs.runs(&job, &params.into()).await?;
+    let runs = engine.manual_jobs.runs(&job, &params.into()).await?;
     Ok(Json(List::of(runs, |run| JobRun::of(&job, run))))
 }
 
@@ -165,10 +165,11 @@ pub(super) async fn runs(
     responses((status = 202, description = "The run has started.", body = JobRun)),
 )]
 pub(super) async fn run(
-    acting: Acting,
+    State(engine): State<Engine>,
+    By(by): By,
     Path(JobName(job)): Path<JobName>,
     OptionalAdminBody(body): OptionalAdminBody<RunJob>,
 ) -> Result<(StatusCode, Json<JobRun>), ApiError> {
-    let begun = acting.operator().jobs.run(&job, body.dry_run).await?;
+    let begun = engine.manual_jobs.run(&job, body.dry_run, by).await?;
     Ok((StatusCode::ACCEPTED, Json(JobRun::of(&job, begun))))
 }

@@ -6,13 +6,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{Limits, TenantId, Timestamp};
-use keepsake_engine::{Engine, NewTenant, TenantEdit, TenantQuery, UsageReport, limits_of};
-use keepsake_index::{Tenant as FoundTenant, TenantDeletion as FoundDeletion};
+use keepsake_engine::{Engine, NewTenant, TenantUsageReport, limits_of};
+use keepsake_index::{Tenant as FoundTenant, TenantChange, TenantDeletion as FoundDeletion};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::Acting;
+use super::By;
 use super::body::{AdminBody, OptionalAdminBody};
 use crate::answer::Json;
 use crate::body::Empty;
@@ -127,7 +127,7 @@ pub(crate) struct TenantUsage {
 }
 
 impl TenantUsage {
-    fn of(tenant_id: TenantId, report: UsageReport) -> Self {
+    fn of(tenant_id: TenantId, report: TenantUsageReport) -> Self {
         let usage = report.usage;
         Self {
             id: tenant_id,
@@ -214,7 +214,8 @@ query_params! {
     responses((status = 200, description = "The tenant.", body = Tenant)),
 )]
 pub(super) async fn create(
-    acting: Acting,
+    State(engine): State<Engine>,
+    By(by): By,
     AdminBody(body): AdminBody<CreateTenant>,
 ) -> Result<Json<Tenant>, ApiError> {
     let new = NewTenant {
@@ -222,7 +223,7 @@ pub(super) async fn create(
         external_id: body.external_id,
         limits: limits_of(body.limits.unwrap_or_default())?,
     };
-    let tenant = acting.operator().tenants.create(new).await?;
+    let tenant = engine.tenants.create(new, by).await?;
     Ok(Json(tenant.into()))
 }
 
@@ -240,8 +241,7 @@ pub(super) async fn list(
     State(engine): State<Engine>,
     QueryParams((params, page)): QueryParams<(ListTenants, ListPage)>,
 ) -> Result<Json<List<Tenant>>, ApiError> {
-    let query = TenantQuery { external_id: params.external_id, page: page.into() };
-    let tenants = engine.operator.tenants.list(&query).await?;
+    let tenants = engine.tenants.list(params.external_id.as_deref(), &page.into()).await?;
     Ok(Json(List::of(tenants, Tenant::from)))
 }
 
@@ -256,7 +256,7 @@ pub(super) async fn retrieve(
     State(engine): State<Engine>,
     Path(tenant_id): Path<TenantId>,
 ) -> Result<Json<Tenant>, ApiError> {
-    Ok(Json(engine.operator.tenants.get(tenant_id).await?.into()))
+    Ok(Json(engine.tenants.get(tenant_id).await?.into()))
 }
 
 /// Update a tenant
@@ -270,16 +270,18 @@ pub(super) async fn retrieve(
     responses((status = 200, description = "The updated tenant.", body = Tenant)),
 )]
 pub(super) async fn update(
-    acting: Acting,
+    State(engine): State<Engine>,
+    By(by): By,
     Path(tenant_id): Path<TenantId>,
     AdminBody(body): AdminBody<UpdateTenant>,
 ) -> Result<Json<Tenant>, ApiError> {
-    let edit = TenantEdit {
+    let change = TenantChange {
         name: body.name,
         external_id: body.external_id,
         limits: body.limits.unwrap_or_default(),
+        status: None,
     };
-    Ok(Json(acting.operator().tenants.update(tenant_id, edit).await?.into()))
+    Ok(Json(engine.tenants.update(tenant_id, change, by).await?.into()))
 }
 
 /// Suspend a tenant
@@ -293,11 +295,12 @@ pub(super) async fn update(
     responses((status = 200, description = "The suspended tenant.", body = Tenant)),
 )]
 pub(super) async fn suspend(
-    acting: Acting,
+    State(engine): State<Engine>,
+    By(by): By,
     Path(tenant_id): Path<TenantId>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<Tenant>, ApiError> {
-    Ok(Json(acting.operator().tenants.suspend(tenant_id).await?.into()))
+    Ok(Json(engine.tenants.suspend(tenant_id, by).await?.into()))
 }
 
 /// Resume a tenant
@@ -309,11 +312,12 @@ pub(super) async fn suspend(
     responses((status = 200, description = "The resumed tenant.", body = Tenant)),
 )]
 pub(super) async fn resume(
-    acting: Acting,
+    State(engine): State<Engine>,
+    By(by): By,
     Path(tenant_id): Path<TenantId>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<Tenant>, ApiError> {
-    Ok(Json(acting.operator().tenants.resume(tenant_id).await?.into()))
+    Ok(Json(engine.tenants.resume(tenant_id, by).await?.into()))
 }
 
 /// Retrieve a tenant's usage
@@ -325,9 +329,11 @@ pub(super) async fn resume(
 )]
 pub(super) async fn usage(
     State(engine): State<Engine>,
+    By(by): By,
     Path(tenant_id): Path<TenantId>,
 ) -> Result<Json<TenantUsage>, ApiError> {
-    let report = engine.operator.tenants.usage(tenant_id).await?;
+    let operator = engine.tenants.operator(tenant_id, by).await?;
+    let report = engine.usage.of_tenant(&operator).await?;
     Ok(Json(TenantUsage::of(tenant_id, report)))
 }
 
@@ -343,11 +349,12 @@ pub(super) async fn usage(
     responses((status = 202, description = "The deletion has started.", body = TenantDeletion)),
 )]
 pub(super) async fn delete(
-    acting: Acting,
+    State(engine): State<Engine>,
+    By(by): By,
     Path(tenant_id): Path<TenantId>,
     _: QueryParams<()>,
 ) -> Result<(StatusCode, Json<TenantDeletion>), ApiError> {
-    let begun = acting.operator().tenants.delete(tenant_id).await?;
+    let begun = engine.tenants.delete(tenant_id, by).await?;
     Ok((StatusCode::ACCEPTED, Json(begun.into())))
 }
 
@@ -363,5 +370,5 @@ pub(super) async fn deletion(
     State(engine): State<Engine>,
     Path(tenant_id): Path<TenantId>,
 ) -> Result<Json<TenantDeletion>, ApiError> {
-    Ok(Json(engine.operator.tenants.deletion(tenant_id).await?.into()))
+    Ok(Json(engine.tenants.deletion(tenant_id).await?.into()))
 }

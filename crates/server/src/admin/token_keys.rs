@@ -1,10 +1,11 @@
 //! `/admin/v1/token_keys`
 
-use keepsake_engine::{RotatedKey, Rotation};
+use axum::extract::State;
+use keepsake_engine::{Engine, RotatedKey, Rotation};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Acting;
+use super::By;
 use super::body::OptionalAdminBody;
 use crate::answer::Json;
 use crate::error::ApiError;
@@ -49,10 +50,11 @@ impl From<RotatedKey> for TokenKey {
     responses((status = 200, description = "The new key.", body = TokenKey)),
 )]
 pub(super) async fn rotate(
-    acting: Acting,
+    State(engine): State<Engine>,
+    By(by): By,
     OptionalAdminBody(body): OptionalAdminBody<RotateTokenKey>,
 ) -> Result<Json<TokenKey>, ApiError> {
     let why = if body.compromised { Rotation::Compromised } else { Rotation::Planned };
-    let key = acting.operator().rotate_token_key(why).await?;
+    let key = engine.tokens.rotate_key(why, by).await?;
     Ok(Json(key.into()))
 }

@@ -6,25 +6,25 @@
 //! states a length and sends nothing holds nothing.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use keepsake_console::{ConsoleOptions, FormToken, IsPage, RefusedForm, sign_in_again};
 use keepsake_engine::Engine;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
 
 use super::{MAX_SMALL_FORM_BYTES, read_counted, upload, with_form};
 use crate::admission::holding_until_sent;
 use crate::body;
-use crate::envelope::Deadline;
 use crate::error::ApiError;
 
 /// Limit of a form whose sender is not signed in.
@@ -85,11 +85,11 @@ impl FormSlot {
     }
 
     fn set(&self, sent: Sent) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).sent = sent;
+        self.0.lock().sent = sent;
     }
 
     fn take(&self) -> Sent {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).sent)
+        std::mem::take(&mut self.0.lock().sent)
     }
 
     /// Holds memory for `copies` copies of a form of which `bytes` bytes have arrived.
@@ -98,7 +98,7 @@ impl FormSlot {
         if u64::try_from(bytes).is_ok_and(|bytes| bytes > MAX_CARRIED_BYTES) {
             return Err(ApiError::too_many_forms());
         }
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.0.lock();
         let missing = kib.saturating_sub(slot.share.as_ref().map_or(0, SemaphorePermit::num_permits));
         let missing = u32::try_from(missing).map_err(|_| ApiError::too_many_forms())?;
         let more = MEMORY.try_acquire_many(missing).map_err(|_| ApiError::too_many_forms())?;
@@ -125,10 +125,9 @@ impl FormSlot {
     /// and kept too if [`MEMORY`] has room, and then refused.
     pub(crate) async fn read_within(
         &self,
-        headers: &HeaderMap,
+        head: &Parts,
         body: Body,
         limit_bytes: u64,
-        deadline: Option<Instant>,
         charge: impl Fn(usize) -> Result<(), ApiError>,
     ) -> Result<Bytes, ApiError> {
         if HttpBody::size_hint(&body).lower() > limit_bytes {
@@ -146,7 +145,7 @@ impl FormSlot {
             }
             self.hold(arrived, COPIES_WHILE_IT_ARRIVES)
         };
-        let read = body::read(headers, body, limit_bytes, deadline, hold).await;
+        let read = body::read(head, body, limit_bytes, hold).await;
         match (read, refused) {
             (Ok(bytes), None) => {
                 self.keep(bytes.clone());
@@ -161,12 +160,7 @@ impl FormSlot {
     }
 
     /// Reads a form that needs no sign-in, and keeps it. A small form holds none of [`MEMORY`].
-    async fn read_open(
-        &self,
-        headers: &HeaderMap,
-        form: Body,
-        deadline: Option<Instant>,
-    ) -> Result<Bytes, ApiError> {
+    async fn read_open(&self, head: &Parts, form: Body) -> Result<Bytes, ApiError> {
         let hold = |bytes: usize, copies| {
             let is_small = u64::try_from(bytes).is_ok_and(|bytes| bytes <= MAX_SMALL_FORM_BYTES);
             if is_small { Ok(()) } else { self.hold(bytes, copies) }
@@ -176,7 +170,7 @@ impl FormSlot {
             arrived += bytes;
             hold(arrived, COPIES_WHILE_IT_ARRIVES)
         };
-        let bytes = read_counted(headers, form, MAX_CARRIED_BYTES, deadline, arriving).await?;
+        let bytes = read_counted(head, form, MAX_CARRIED_BYTES, arriving).await?;
         hold(bytes.len(), COPIES)?;
         self.keep(bytes.clone());
         Ok(bytes)
@@ -201,7 +195,7 @@ impl FormSlot {
 
     /// Holds the memory of the page with the form until the answer is sent.
     pub(crate) fn until_sent(&self, response: Response) -> Response {
-        let share = self.0.lock().unwrap_or_else(PoisonError::into_inner).share.take();
+        let share = self.0.lock().share.take();
         let Some(mut share) = share else {
             return response;
         };
@@ -212,24 +206,18 @@ impl FormSlot {
         response.map(|body| holding_until_sent(Arc::new(share), body))
     }
 
-    async fn read(&self, body: Body, headers: &HeaderMap, deadline: Option<Instant>) {
-        if let Some(boundary) = boundary_of(headers) {
-            let start = body::read_start(body, MAX_TEXTS_BYTES, deadline, self.arriving()).await;
+    async fn read(&self, head: &Parts, body: Body) {
+        if let Some(boundary) = body::boundary_of(&head.headers) {
+            let start = body::read_start(head, body, MAX_TEXTS_BYTES, self.arriving()).await;
             if self.hold(start.len(), COPIES).is_ok() {
                 self.keep_texts(upload::texts_of(start, boundary).await);
             }
-        } else if body::require_form(headers).is_ok()
-            && let Ok(bytes) = read_counted(headers, body, MAX_FORM_BYTES, deadline, self.arriving()).await
+        } else if body::require_form(&head.headers).is_ok()
+            && let Ok(bytes) = read_counted(head, body, MAX_FORM_BYTES, self.arriving()).await
         {
             self.keep_refused(bytes);
         }
     }
-}
-
-/// `None`: the form has no file.
-fn boundary_of(headers: &HeaderMap) -> Option<String> {
-    let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    multer::parse_boundary(content_type).ok()
 }
 
 /// Keeps the form of a refused request for the page that states the refusal.
@@ -242,34 +230,33 @@ pub(super) async fn keep_form(
     let Some(slot) = request.extensions().get::<FormSlot>().cloned() else {
         return next.run(request).await;
     };
-    let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
-    let (headers, path) = (request.headers().clone(), request.uri().path().to_owned());
+    let (head, body) = request.into_parts();
     let unread = Unread::default();
-    let request = request.map(|body| unread.lend(body));
-    let response = next.run(request).await;
+    let response = next.run(Request::from_parts(head.clone(), unread.lend(body))).await;
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();
     if !is_error || response.extensions().get::<IsPage>().is_some() {
         return response;
     }
+    let headers = &head.headers;
     match unread.take() {
-        Some(body) if RefusedForm::is_own(&headers) => slot.read(body, &headers, deadline).await,
-        Some(body) => body::discard(body, 0, deadline).await,
+        Some(body) if RefusedForm::is_own(headers) => slot.read(&head, body).await,
+        Some(body) => body::discard(&head, body, 0).await,
         None => {}
     }
-    let sent = match (slot.take(), boundary_of(&headers)) {
+    let sent = match (slot.take(), body::boundary_of(headers)) {
         (Sent::Encoded(bytes), Some(boundary)) => Sent::WithFile(upload::texts_of(bytes, boundary).await),
         (sent, _) => sent,
     };
-    let Some(form) = sent.form(&path) else {
+    let Some(form) = sent.form(head.uri.path()) else {
         return response;
     };
     let current = response.extensions().get::<FormToken>().cloned();
-    let Ok(Some(form)) = form.checked(&engine, &headers, current.as_ref()).await else {
+    let Ok(Some(form)) = form.checked(&engine, headers, current.as_ref()).await else {
         return response;
     };
     if status == StatusCode::UNAUTHORIZED
-        && let Ok(page) = sign_in_again(&engine, &options, &headers, &form).await
+        && let Ok(page) = sign_in_again(&engine, &options, headers, &form).await
     {
         return with_headers_of(&response, page);
     }
@@ -288,20 +275,14 @@ fn with_headers_of(response: &Response, mut page: Response) -> Response {
 }
 
 /// Reads a form that needs no sign-in: a small one, or one that carries a refused form.
-pub(super) async fn read_open_form(request: Request, next: Next) -> Response {
-    let slot = request.extensions().get::<FormSlot>().cloned();
-    let Some(slot) = slot else {
-        return next.run(request).await;
+pub(super) async fn read_open_form(request: Request, next: Next) -> Result<Response, ApiError> {
+    let Some(slot) = request.extensions().get::<FormSlot>().cloned() else {
+        return Ok(next.run(request).await);
     };
-    if let Err(error) = body::require_form(request.headers()) {
-        return error.into_response();
-    }
-    let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
+    body::require_form(request.headers())?;
     let (head, form) = request.into_parts();
-    match slot.read_open(&head.headers, form, deadline).await {
-        Ok(bytes) => next.run(with_form(Request::from_parts(head, Body::empty()), bytes)).await,
-        Err(error) => error.into_response(),
-    }
+    let bytes = slot.read_open(&head, form).await?;
+    Ok(next.run(with_form(head, bytes)).await)
 }
 
 /// Takes the body of a request back if the handler did not read it.
@@ -314,7 +295,7 @@ impl Unread {
     }
 
     fn take(&self) -> Option<Body> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 
@@ -349,7 +330,7 @@ impl Drop for LentBody {
     fn drop(&mut self) {
         if !self.is_read {
             let body = std::mem::replace(&mut self.body, Body::empty());
-            *self.unread.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+            *self.unread.0.lock() = Some(body);
         }
     }
 }

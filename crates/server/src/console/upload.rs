@@ -1,20 +1,19 @@
 //! Forms of the console that send a file.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures::stream;
 use keepsake_console::{MAX_UPLOAD_BYTES, Upload};
 use keepsake_engine::Engine;
 use multer::{Constraints, Multipart, SizeLimit};
 
 use super::refused::FormSlot;
-use crate::body::RawUpload;
-use crate::envelope::Deadline;
+use crate::body::{Received, boundary_of};
+use crate::envelope::deadline_of;
 use crate::error::ApiError;
 
 /// Limit of a text field.
@@ -22,31 +21,31 @@ const MAX_TEXT_BYTES: u64 = 16 << 10;
 const FILE: &str = "file";
 const MAX_FIELDS: usize = 16;
 
-pub(super) async fn read_upload(State(engine): State<Engine>, request: Request, next: Next) -> Response {
-    match upload_of(request, &engine).await {
-        Ok(request) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
-}
-
-async fn upload_of(request: Request, engine: &Engine) -> Result<Request, ApiError> {
-    let read = RawUpload::read(request, engine, MAX_UPLOAD_BYTES).await?;
-    let mut head = read.form.head;
+pub(super) async fn read_upload(
+    State(engine): State<Engine>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let boundary = boundary_of(request.headers());
+    let boundary = boundary.ok_or_else(|| ApiError::unsupported_media_type("multipart/form-data"))?;
+    let received = Received::read(request, &engine, MAX_UPLOAD_BYTES).await?;
+    let held_bytes = received.held_bytes();
+    let mut head = received.head;
     let mut upload = Upload {
         fields: Vec::new(),
         file_name: String::new(),
         file: Bytes::new(),
-        held: read.held,
-        held_bytes: read.held_bytes,
-        deadline: head.extensions.get().map(|Deadline(deadline)| *deadline),
+        held: received.held,
+        held_bytes,
+        deadline: deadline_of(&head),
     };
-    parse(read.form.body, read.boundary, &mut upload).await?;
+    parse(received.bytes, boundary, &mut upload).await?;
     if let Some(slot) = head.extensions.get::<FormSlot>() {
         slot.keep_texts(upload.fields.clone());
     }
-    head.extensions.insert(Arc::clone(&read.form.principal));
+    head.extensions.insert(received.principal);
     head.extensions.insert(upload);
-    Ok(Request::from_parts(head, Body::empty()))
+    Ok(next.run(Request::from_parts(head, Body::empty())).await)
 }
 
 /// Splits a form into its fields and limits their sizes.

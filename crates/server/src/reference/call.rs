@@ -51,6 +51,7 @@ pub(super) enum AnswerKind {
     Json,
     Text,
     Events,
+    File,
 }
 
 impl<'a> Call<'a> {
@@ -113,6 +114,7 @@ fn answer_kind(document: &Document, operation: &Operation) -> AnswerKind {
         "application/json" if is_list => AnswerKind::List,
         "application/json" => AnswerKind::Json,
         "text/event-stream" => AnswerKind::Events,
+        "application/zstd" => AnswerKind::File,
         _ => AnswerKind::Text,
     }
 }

@@ -12,8 +12,10 @@ pub(super) fn example(call: &Call<'_>) -> String {
     if let Some((header, before, variable)) = call.credential.header() {
         parts.push(format!("--header \"{header}: {before}${variable}\""));
     }
-    if call.answer == AnswerKind::Events {
-        parts.push("--no-buffer".to_owned());
+    match call.answer {
+        AnswerKind::Events => parts.push("--no-buffer".to_owned()),
+        AnswerKind::File => parts.push("--output archive.tar.zst".to_owned()),
+        AnswerKind::List | AnswerKind::Json | AnswerKind::Text => {}
     }
     if let Some(body) = &call.body {
         parts.push("--header \"content-type: application/json\"".to_owned());

@@ -30,7 +30,7 @@ fn with_sdk(call: &Call<'_>, method: &str) -> String {
     let rest = match call.answer {
         AnswerKind::List => format!("for item in {sent}:\n    print(item)"),
         AnswerKind::Events => format!("for event in {sent}:\n    print(event)"),
-        AnswerKind::Json | AnswerKind::Text => format!("result = {sent}\nprint(result)"),
+        AnswerKind::Json | AnswerKind::Text | AnswerKind::File => format!("result = {sent}\nprint(result)"),
     };
     format!(
         "import os\n\nimport anthropic\n\n\
@@ -60,16 +60,21 @@ fn with_httpx(call: &Call<'_>) -> String {
             let sent = invocation("httpx.stream", &arguments);
             format!("with {sent} as response:\n    for line in response.iter_lines():\n        print(line)")
         }
-        AnswerKind::List | AnswerKind::Json => sent(call, &arguments, "response.json()"),
-        AnswerKind::Text => sent(call, &arguments, "response.text"),
+        AnswerKind::List | AnswerKind::Json => sent(call, &arguments, "print(response.json())"),
+        AnswerKind::Text => sent(call, &arguments, "print(response.text)"),
+        AnswerKind::File => sent(
+            call,
+            &arguments,
+            "with open(\"archive.tar.zst\", \"wb\") as file:\n    file.write(response.content)",
+        ),
     };
     format!("import os\n\nimport httpx\n\n{rest}")
 }
 
-fn sent(call: &Call<'_>, arguments: &[String], content: &str) -> String {
+fn sent(call: &Call<'_>, arguments: &[String], rest: &str) -> String {
     let function = format!("httpx.{}", call.method.to_lowercase());
     let sent = invocation(&function, arguments);
-    format!("response = {sent}\nresponse.raise_for_status()\nprint({content})")
+    format!("response = {sent}\nresponse.raise_for_status()\n{rest}")
 }
 
 /// On one line if the call is short.

@@ -34,7 +34,7 @@ fn with_sdk(call: &Call<'_>, method: &str) -> String {
         AnswerKind::Events => {
             format!("for await (const event of await {sent}) {{\n  console.log(event);\n}}")
         }
-        AnswerKind::Json | AnswerKind::Text => {
+        AnswerKind::Json | AnswerKind::Text | AnswerKind::File => {
             format!("const result = await {sent};\nconsole.log(result);")
         }
     };
@@ -81,9 +81,16 @@ fn with_fetch(call: &Call<'_>) -> String {
             "const text = response.body!.pipeThrough(new TextDecoderStream());\n\
              for await (const part of text) {\n  process.stdout.write(part);\n}"
         }
+        AnswerKind::File => {
+            "await writeFile(\"archive.tar.zst\", Buffer.from(await response.arrayBuffer()));"
+        }
+    };
+    let imports = match call.answer {
+        AnswerKind::File => "import { writeFile } from \"node:fs/promises\";\n\n",
+        AnswerKind::List | AnswerKind::Json | AnswerKind::Text | AnswerKind::Events => "",
     };
     format!(
-        "const response = await {request};\n\
+        "{imports}const response = await {request};\n\
          if (!response.ok) throw new Error(await response.text());\n\
          {rest}"
     )

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, KeyDraft, MadeKey};
-use keepsake_index::{IssuedKey, Scope};
+use keepsake_index::{ApiKey as FoundKey, Scope};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -85,9 +85,8 @@ pub(crate) struct NewApiKey {
     api_key: Option<String>,
 }
 
-impl From<IssuedKey> for ApiKey {
-    fn from(issued: IssuedKey) -> Self {
-        let key = issued.key;
+impl From<FoundKey> for ApiKey {
+    fn from(key: FoundKey) -> Self {
         Self {
             id: key.api_key_id,
             r#type: ApiKeyType,
@@ -97,15 +96,15 @@ impl From<IssuedKey> for ApiKey {
             memory_store_ids: key.store_ids,
             created_at: key.created_at.to_rfc3339(),
             expires_at: key.expires_at.map(Timestamp::to_rfc3339),
-            last_used_at: issued.last_used_at.map(Timestamp::to_rfc3339),
-            revoked_at: issued.revoked_at.map(Timestamp::to_rfc3339),
+            last_used_at: key.last_used_at.map(Timestamp::to_rfc3339),
+            revoked_at: key.revoked_at.map(Timestamp::to_rfc3339),
         }
     }
 }
 
 impl From<MadeKey> for NewApiKey {
     fn from(made: MadeKey) -> Self {
-        Self { key: made.issued.into(), api_key: made.secret.map(|secret| secret.expose().to_owned()) }
+        Self { key: made.key.into(), api_key: made.secret.map(|secret| secret.expose().to_owned()) }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use axum::extract::State;
 use keepsake_core::{Actor, ApiKeyId, AuditEntryId, SessionId, StoreId};
-use keepsake_engine::{AuditQuery, Engine};
+use keepsake_engine::Engine;
 use keepsake_index::{
-    AuditAction, AuditEntry as FoundEntry, Auditor, audit_object_id, audit_object_type, parse_audit_object_id,
+    AuditAction, AuditEntry as FoundEntry, AuditFilter, Auditor, audit_object_id, audit_object_type,
+    parse_audit_object_id,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -146,15 +147,14 @@ pub(crate) async fn list(
     Caller(principal): Caller,
     QueryParams((params, created, page)): QueryParams<(ListAudit, Created, ListPage)>,
 ) -> Result<Json<List<AuditEntry>>, ApiError> {
-    let query = AuditQuery {
+    let filter = AuditFilter {
         created_from: created.from,
         created_to: created.to,
         action: params.action,
         actor_id: params.actor_id,
         object_id: params.object_id,
-        page: page.into(),
     };
-    let entries = engine.audit.list(&principal, &query).await?;
+    let entries = engine.audit.list(&principal, &filter, &page.into()).await?;
     Ok(Json(List::of(entries, AuditEntry::from)))
 }
 

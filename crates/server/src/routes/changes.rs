@@ -5,87 +5,26 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
-use keepsake_core::{MemoryId, StoreId, VersionId};
+use keepsake_core::StoreId;
 use keepsake_engine::{ChangePlace, Engine, EngineError, FollowedStore, Principal, StoreChanges};
-use keepsake_index::Version;
 use serde::Serialize;
-use utoipa::ToSchema;
 
-use super::memory_versions::VersionActor;
 use crate::answer::Json;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
-use crate::schemas::{self, HistoryRemovedType, MemoryChangeType};
+use crate::schemas::HistoryRemovedType;
 use crate::streams::{Ready, Source, Subscription};
 
 const CHANGE: &str = "memory_change";
 const HISTORY_REMOVED: &str = "history_removed";
 
-/// A change of a memory.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct MemoryChange {
-    #[schema(inline)]
-    r#type: MemoryChangeType,
-    /// Its place among the changes of the store.
-    seq: i64,
-    #[schema(value_type = schemas::Operation)]
-    operation: &'static str,
-    #[schema(value_type = schemas::MemoryId)]
-    memory_id: MemoryId,
-    #[schema(value_type = schemas::MemoryVersionId)]
-    memory_version_id: VersionId,
-    /// The memory's path since this change; null if redacted.
-    #[schema(value_type = Option<schemas::MemoryPath>, required)]
-    path: Option<String>,
-    /// Null for a deletion or if redacted.
-    #[schema(value_type = Option<schemas::ContentSha256>, required)]
-    content_sha256: Option<String>,
-    /// Null for a job or the operator.
-    #[schema(required)]
-    created_by: Option<VersionActor>,
-    #[schema(value_type = schemas::Time)]
-    created_at: String,
-}
-
-/// A page of changes.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct MemoryChanges {
-    /// In the order of their commits.
-    data: Vec<MemoryChange>,
-    /// Send it as `after` to get what follows.
-    #[schema(value_type = schemas::ChangePlace)]
-    next_after: String,
-    /// Whether there were further changes.
-    has_more: bool,
-    /// Whether the reader may lack changes before `next_after`: some were removed from the
-    /// history since `after` was given, or it is of another history, because a backup was
-    /// restored. Then list all memories.
-    history_removed: bool,
-}
-
 /// Changes are missing because they were removed from the history.
 #[derive(Debug, Serialize)]
 struct HistoryRemoved {
     r#type: HistoryRemovedType,
-    next_after: String,
-}
-
-impl From<Version> for MemoryChange {
-    fn from(version: Version) -> Self {
-        Self {
-            r#type: MemoryChangeType,
-            seq: version.seq,
-            operation: version.operation.name(),
-            memory_id: version.memory_id,
-            memory_version_id: version.version_id,
-            path: version.path.map(|path| path.as_str().to_owned()),
-            content_sha256: version.content.map(|content| content.sha256.to_string()),
-            created_by: version.created_by.map(VersionActor::from),
-            created_at: version.created_at.to_rfc3339(),
-        }
-    }
+    next_after: ChangePlace,
 }
 
 query_params! {
@@ -93,7 +32,6 @@ query_params! {
     After {
         /// The `next_after` of the last known page or the id of the last known event, or 0.
         /// A list begins with the first change by default, a stream with the next one.
-        #[param(value_type = Option<schemas::ChangePlace>)]
         after: Option<ChangePlace> = word(
             "after",
             |text| text.parse().ok(),
@@ -120,23 +58,16 @@ query_params! {
     path = "/memory_stores/{memory_store_id}/changes",
     operation_id = "memory_stores.changes.list",
     params(After, ChangesPage),
-    responses((status = 200, description = "A page of changes.", body = MemoryChanges)),
+    responses((status = 200, description = "A page of changes.", body = StoreChanges)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams((after, page)): QueryParams<(After, ChangesPage)>,
-) -> Result<Json<MemoryChanges>, ApiError> {
+) -> Result<Json<StoreChanges>, ApiError> {
     let after = after.after.unwrap_or(ChangePlace::START);
-    let changes = &engine.changes;
-    let found = changes.list(&principal, store_id, after, page.limit).await?;
-    Ok(Json(MemoryChanges {
-        data: found.changes.iter().cloned().map(MemoryChange::from).collect(),
-        next_after: found.next_after.to_string(),
-        has_more: found.has_more,
-        history_removed: found.is_history_removed,
-    }))
+    Ok(Json(engine.changes.list(&principal, store_id, after, page.limit).await?))
 }
 
 /// Follow the changes of a memory store
@@ -201,7 +132,7 @@ impl Source for StoreSource {
 
 fn sent(found: StoreChanges) -> impl Iterator<Item = Event> {
     let removed = found.is_history_removed.then(|| {
-        let event = HistoryRemoved { r#type: HistoryRemovedType, next_after: found.next_after.to_string() };
+        let event = HistoryRemoved { r#type: HistoryRemovedType, next_after: found.next_after };
         let event = Event::default().event(HISTORY_REMOVED).json_data(event).ok()?;
         // No id before changes: a client that loses these changes then requests them again.
         let is_all = found.changes.is_empty();
@@ -211,7 +142,7 @@ fn sent(found: StoreChanges) -> impl Iterator<Item = Event> {
         let version = found.changes.get(n)?;
         let place = found.place_after(version);
         let event = Event::default().event(CHANGE).id(place.to_string());
-        event.json_data(MemoryChange::from(version.clone())).ok()
+        event.json_data(version).ok()
     });
     removed.flatten().into_iter().chain(changes)
 }

@@ -1,34 +1,33 @@
 //! The responses to deletions.
 
-use keepsake_core::Id;
-use keepsake_core::id::{MemoryKind, ResourceKind, SessionKind, StoreKind};
+use keepsake_core::schemas::{
+    DeletedMemoryStoreType, DeletedMemoryType, DeletedSessionResourceType, DeletedSessionType,
+};
+use keepsake_core::{MemoryId, ResourceId, SessionId, StoreId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::schemas;
-
 macro_rules! deleted {
-    ($($name:ident($kind:ident, $schema:ident, $type:ident);)*) => {$(
+    ($($name:ident($id:ident, $type:ident);)*) => {$(
         /// The response to a deletion.
         #[derive(Debug, Serialize, ToSchema)]
         pub(crate) struct $name {
-            #[schema(value_type = schemas::$schema)]
-            id: Id<$kind>,
+            id: $id,
             #[schema(inline)]
-            r#type: schemas::$type,
+            r#type: $type,
         }
 
-        impl From<Id<$kind>> for $name {
-            fn from(id: Id<$kind>) -> Self {
-                Self { id, r#type: schemas::$type }
+        impl From<$id> for $name {
+            fn from(id: $id) -> Self {
+                Self { id, r#type: $type }
             }
         }
     )*};
 }
 
 deleted! {
-    DeletedMemoryStore(StoreKind, MemoryStoreId, DeletedMemoryStoreType);
-    DeletedMemory(MemoryKind, MemoryId, DeletedMemoryType);
-    DeletedSession(SessionKind, SessionId, DeletedSessionType);
-    DeletedSessionResource(ResourceKind, SessionResourceId, DeletedSessionResourceType);
+    DeletedMemoryStore(StoreId, DeletedMemoryStoreType);
+    DeletedMemory(MemoryId, DeletedMemoryType);
+    DeletedSession(SessionId, DeletedSessionType);
+    DeletedSessionResource(ResourceId, DeletedSessionResourceType);
 }

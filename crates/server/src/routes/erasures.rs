@@ -130,7 +130,7 @@ impl From<Kept> for Erasure {
             ended_at: erasure.ended_at.map(Timestamp::to_rfc3339),
             failed_attempts: erasure.failed_attempts,
             removed: receipt.into(),
-            object_versions: receipt.into(),
+            object_versions: receipt.object_versions.into(),
             steps: receipt.steps.iter().map(Step::from).collect(),
             backups: "outside",
             selected_by: erasure.kind,
@@ -153,16 +153,6 @@ impl From<&Receipt> for Removed {
             session_events: receipt.session_events,
             idempotency_records: receipt.idempotency_records,
             blobs: receipt.blobs,
-        }
-    }
-}
-
-impl From<&Receipt> for ObjectVersions {
-    fn from(receipt: &Receipt) -> Self {
-        Self {
-            deleted: receipt.versions_deleted,
-            not_versioned: receipt.versions_not_kept,
-            not_deleted: receipt.versions_kept,
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use axum::extract::State;
 use keepsake_core::StoreId;
+use keepsake_core::actor::VersionActor;
 use keepsake_engine::{Engine, HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
 use keepsake_index::Operation;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::memory_versions::VersionActor;
 use crate::answer::Json;
 use crate::body::{JsonBody, parse_time};
 use crate::error::ApiError;
@@ -76,7 +76,6 @@ struct HistoryRedaction {
 pub(crate) struct HistoryImport {
     #[schema(inline)]
     r#type: MemoryStoreImportType,
-    #[schema(value_type = schemas::MemoryStoreId)]
     memory_store_id: StoreId,
     /// The number of versions that were imported; the next call's `position`.
     position: u64,

@@ -17,10 +17,15 @@ pub(crate) struct List<T> {
     next_page: Option<String>,
 }
 
+impl<T> From<Page<T>> for List<T> {
+    fn from(page: Page<T>) -> Self {
+        Self { data: page.items, next_page: page.next }
+    }
+}
+
 impl<T> List<T> {
     pub(crate) fn of<U>(page: Page<U>, show: impl FnMut(U) -> T) -> Self {
-        let page = page.map(show);
-        Self { data: page.items, next_page: page.next }
+        page.map(show).into()
     }
 
     /// A listing of one page.
@@ -59,7 +64,6 @@ query_params! {
         /// Whether the response includes content. The default is `full` when one
         /// object is retrieved, otherwise `basic`. With `full`, a page has at most
         /// 20 items.
-        #[param(value_type = Option<schemas::View>)]
         view: Option<View> = view(),
     }
 }
@@ -68,10 +72,10 @@ query_params! {
     /// Bounds for the time of creation, both inclusive.
     Created {
         /// Created at or after this time; `created_at_gte` is an alias.
-        #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
+        #[param(rename = "created_at[gte]")]
         from: Option<Timestamp> = time("created_at", "gte"),
         /// Created at or before this time; `created_at_lte` is an alias.
-        #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
+        #[param(rename = "created_at[lte]")]
         to: Option<Timestamp> = time("created_at", "lte"),
     }
 }
@@ -80,38 +84,31 @@ query_params! {
     /// Inclusive and exclusive bounds for the time of creation, and the order.
     CreatedInOrder {
         /// Created after this time; `created_at_gt` is an alias.
-        #[param(rename = "created_at[gt]", value_type = Option<schemas::Time>)]
+        #[param(rename = "created_at[gt]")]
         after: Option<Timestamp> = time("created_at", "gt"),
         /// Created at or after this time; `created_at_gte` is an alias.
-        #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
+        #[param(rename = "created_at[gte]")]
         from: Option<Timestamp> = time("created_at", "gte"),
         /// Created before this time; `created_at_lt` is an alias.
-        #[param(rename = "created_at[lt]", value_type = Option<schemas::Time>)]
+        #[param(rename = "created_at[lt]")]
         before: Option<Timestamp> = time("created_at", "lt"),
         /// Created at or before this time; `created_at_lte` is an alias.
-        #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
+        #[param(rename = "created_at[lte]")]
         to: Option<Timestamp> = time("created_at", "lte"),
         /// Order by creation time; by default `desc` for sessions, `asc` for events.
-        #[param(value_type = Option<schemas::Order>)]
         order: Option<Order> = word("order", Order::parse, "`asc` or `desc`"),
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    Ascending,
-    Descending,
-}
-
-impl Order {
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "asc" => Some(Self::Ascending),
-            "desc" => Some(Self::Descending),
-            _ => None,
-        }
+keepsake_core::named_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Order {
+        Ascending = "asc",
+        Descending = "desc",
     }
 }
+
+keepsake_core::shown_by_name!(Order as "Order" => "The order of a listing.";);
 
 impl CreatedInOrder {
     /// Combines exclusive and inclusive bounds into the earliest and latest time.

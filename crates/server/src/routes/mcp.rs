@@ -16,7 +16,7 @@ use keepsake_engine::{Engine, Mounts};
 use keepsake_mcp::{Access, HttpService};
 
 use crate::admission::Holder;
-use crate::body::RawJson;
+use crate::body::Received;
 use crate::envelope::ForeignErrorFormat;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -46,7 +46,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) async fn of_session(
     Extension(service): Extension<HttpService>,
     Extension(holder): Extension<Holder>,
-    request: RawJson,
+    request: Received,
 ) -> Result<Response, ApiError> {
     let Some(mounts) = request.principal.mounts().cloned() else {
         return Err(ApiError::invalid_request(
@@ -81,7 +81,7 @@ pub(crate) async fn of_store(
     Extension(service): Extension<HttpService>,
     Extension(holder): Extension<Holder>,
     Path(store_id): Path<StoreId>,
-    request: RawJson,
+    request: Received,
 ) -> Result<Response, ApiError> {
     let store = engine.stores.get(&request.principal, store_id).await?;
     let slugs = [slug_of(&store.name, &[])];
@@ -93,10 +93,10 @@ async fn answer(
     mounts: Mounts,
     slugs: Arc<[String]>,
     Holder(held): Holder,
-    RawJson { principal, head, body }: RawJson,
+    Received { principal, head, bytes, .. }: Received,
 ) -> Result<Response, ApiError> {
     let access = Access { principal, mounts, slugs, held: Some(held) };
-    let mut response = service.answer(access, head, &body).await.map(Body::new);
+    let mut response = service.answer(access, head, &bytes).await.map(Body::new);
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
         if response.headers().get(header::CONTENT_TYPE) != Some(&JSON) {

@@ -6,21 +6,18 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
-use keepsake_core::{ContentHash, MemoryId, StoreId, Timestamp};
-use keepsake_engine::{
-    Engine, ExpiresAt, MemoryEdit, MemoryQuery, NewMemory, OnTaken, Receipt, ShownItem, ShownMemory, View,
-};
-use serde::{Deserialize, Serialize};
+use keepsake_core::{ContentHash, DirPath, MemoryId, StoreId, Timestamp};
+use keepsake_engine::{Engine, MemoryEdit, MemoryQuery, NewMemory, Receipt, ShownItem, ShownMemory, View};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::deleted::DeletedMemory;
 use super::list::{List, ListPage, Viewed};
 use crate::answer::Json;
 use crate::auth::Caller;
-use crate::body::{JsonBody, optional_object};
+use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::path::Path;
-use crate::precondition::{CreatePrecondition, Precondition};
 use crate::query::{FromQuery, Query, QueryParams, query_params};
 use crate::schemas::{self, MemoryPrefixType, MemoryType};
 
@@ -32,57 +29,13 @@ const PREVIEW: &str = "managed-agents-2026-04-01";
 /// In this edition, a create refuses a taken path.
 const CURRENT: &str = "agent-memory-2026-07-22";
 
-/// The body of a create request.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CreateMemory {
-    /// The path of the memory.
-    #[schema(value_type = schemas::MemoryPath)]
-    path: String,
-    /// The content; may be empty.
-    #[schema(value_type = schemas::Content)]
-    content: String,
-    /// Whether the memory never expires.
-    pinned: Option<bool>,
-    /// When the memory expires, even if it is used; never by default.
-    #[schema(value_type = Option<schemas::ExpiresAt>)]
-    expires_at: Option<String>,
-    /// The condition for the creation.
-    #[serde(default, deserialize_with = "optional_object")]
-    precondition: Option<CreatePrecondition>,
-}
-
-/// The body of an update; omitted fields stay unchanged.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct UpdateMemory {
-    /// The new content.
-    #[schema(value_type = Option<schemas::Content>)]
-    content: Option<String>,
-    /// The new path.
-    #[schema(value_type = Option<schemas::MemoryPath>)]
-    path: Option<String>,
-    /// Whether the memory never expires. A change of only this field creates
-    /// no version.
-    pinned: Option<bool>,
-    /// When the memory expires, even if it is used. A change of only this field
-    /// creates no version.
-    #[schema(value_type = Option<schemas::ExpiresAt>)]
-    expires_at: Option<String>,
-    /// The condition for the change.
-    #[serde(default, deserialize_with = "optional_object")]
-    precondition: Option<Precondition>,
-}
-
 /// A memory.
 #[derive(Debug, Serialize, ToSchema)]
 #[expect(clippy::struct_field_names, reason = "the protocol names the fields")]
 pub(crate) struct Memory {
-    #[schema(value_type = schemas::MemoryId)]
     id: MemoryId,
     #[schema(inline)]
     r#type: MemoryType,
-    #[schema(value_type = schemas::MemoryStoreId)]
     memory_store_id: StoreId,
     /// The version with the current content. If the credential lacks the scope
     /// `memory:read`, then `memory_version_id`, `path` and `content_sha256` are
@@ -102,22 +55,20 @@ pub(crate) struct Memory {
     content_size_bytes: u64,
     #[schema(value_type = schemas::ContentSha256OrEmpty)]
     content_sha256: String,
-    #[schema(value_type = schemas::Time)]
-    created_at: String,
-    #[schema(value_type = schemas::Time)]
-    updated_at: String,
+    created_at: Timestamp,
+    updated_at: Timestamp,
     /// The older name of `content_size_bytes`.
     size_bytes: u64,
     /// When it was last read.
-    #[schema(value_type = Option<schemas::Time>, required)]
-    last_accessed_at: Option<String>,
+    #[schema(required)]
+    last_accessed_at: Option<Timestamp>,
     /// When it expires if it is not used again: by the store's period or at its own
     /// time, whichever is earlier; null: never.
-    #[schema(value_type = Option<schemas::Time>, required)]
-    expires_at: Option<String>,
+    #[schema(required)]
+    expires_at: Option<Timestamp>,
     /// Its own expiry time, which a request set, also while it is pinned; null: none.
-    #[schema(value_type = Option<schemas::Time>, required)]
-    expiry_time: Option<String>,
+    #[schema(required)]
+    expiry_time: Option<Timestamp>,
     /// Whether it never expires; null if the credential lacks `memory:read` and
     /// the request did not set the field.
     #[schema(required)]
@@ -130,8 +81,7 @@ pub(crate) struct MemoryPrefix {
     #[schema(inline)]
     r#type: MemoryPrefixType,
     /// Ends with `/`; send it as `path_prefix` to list the directory.
-    #[schema(value_type = schemas::DirectoryPath)]
-    path: String,
+    path: DirPath,
 }
 
 /// One item of a listing.
@@ -147,7 +97,6 @@ pub(crate) enum MemoryListItem {
 #[into_params(parameter_in = Query)]
 pub(crate) struct CreateQuery {
     /// Whether the response includes content; `basic` by default.
-    #[param(value_type = Option<schemas::View>)]
     view: Option<View>,
     /// The SDKs send `true`: then a taken path is a conflict, regardless of
     /// `anthropic-beta`.
@@ -175,7 +124,6 @@ query_params! {
     /// The precondition of a deletion.
     DeleteMemory {
         /// Delete the memory only if its content has this hash.
-        #[param(value_type = Option<schemas::ContentSha256>)]
         expected_content_sha256: Option<ContentHash> = hash("expected_content_sha256"),
     }
 }
@@ -208,17 +156,16 @@ impl From<ShownMemory> for Memory {
             content_error,
             content_size_bytes: size_bytes,
             content_sha256: or_empty(shows_content, memory.head.sha256.to_string()),
-            created_at: memory.created_at.to_rfc3339(),
-            updated_at: memory.updated_at.to_rfc3339(),
+            created_at: memory.created_at,
+            updated_at: memory.updated_at,
             size_bytes,
-            last_accessed_at: shown.last_accessed_at.map(Timestamp::to_rfc3339),
-            expires_at: shown.expires_at.map(Timestamp::to_rfc3339),
+            last_accessed_at: shown.last_accessed_at,
+            expires_at: shown.expires_at,
             expiry_time: match shown.receipt {
                 None => memory.expires_at,
                 // Only the value that the request sent.
                 Some(_) => shown.expires_at,
-            }
-            .map(Timestamp::to_rfc3339),
+            },
         }
     }
 }
@@ -227,9 +174,7 @@ impl From<ShownItem> for MemoryListItem {
     fn from(item: ShownItem) -> Self {
         match item {
             ShownItem::Memory(memory) => Self::Memory(Box::new((*memory).into())),
-            ShownItem::Prefix(path) => {
-                Self::Prefix(MemoryPrefix { r#type: MemoryPrefixType, path: path.as_str().to_owned() })
-            }
+            ShownItem::Prefix(path) => Self::Prefix(MemoryPrefix { r#type: MemoryPrefixType, path }),
         }
     }
 }
@@ -247,7 +192,7 @@ impl From<ShownItem> for MemoryListItem {
         CreateQuery,
         ("anthropic-beta" = Option<String>, Header, description = "Editions of the API, separated by commas.")
     ),
-    request_body = CreateMemory,
+    request_body = NewMemory,
     responses((status = 200, description = "The memory.", body = Memory)),
 )]
 pub(crate) async fn create(
@@ -255,21 +200,10 @@ pub(crate) async fn create(
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<CreateQuery>,
     headers: HeaderMap,
-    JsonBody(principal, body, call): JsonBody<CreateMemory>,
+    JsonBody(principal, new, idempotency): JsonBody<NewMemory>,
 ) -> Result<Json<Memory>, ApiError> {
-    let new = NewMemory {
-        path: body.path,
-        content: body.content,
-        pinned: body.pinned,
-        expires_at: parse_expires_at(body.expires_at.as_deref())?,
-        on_taken: match body.precondition {
-            Some(CreatePrecondition::NotExists {}) => OnTaken::RefuseAsPrecondition,
-            None if replaces(&headers, params.beta) => OnTaken::Replace,
-            None => OnTaken::Refuse,
-        },
-        view: params.view.unwrap_or(View::Basic),
-        idempotency: call,
-    };
+    let (replaces, view) = (replaces(&headers, params.beta), params.view.unwrap_or_default());
+    let new = NewMemory { replaces, view, idempotency, ..new };
     let memory = engine.memories.create(&principal, store_id, new).await?;
     Ok(Json(memory.into()))
 }
@@ -296,7 +230,7 @@ pub(crate) async fn list(
         depth: params.depth,
         page: page.into(),
     };
-    let view = view.unwrap_or(View::Basic);
+    let view = view.unwrap_or_default();
     let memories = engine.memories.list(&principal, store_id, &query, view).await?;
     Ok(Json(List::of(memories, MemoryListItem::from)))
 }
@@ -329,24 +263,16 @@ pub(crate) async fn retrieve(
     path = "/memory_stores/{memory_store_id}/memories/{memory_id}",
     operation_id = "memories.update",
     params(Viewed),
-    request_body = UpdateMemory,
+    request_body = MemoryEdit,
     responses((status = 200, description = "The updated memory.", body = Memory)),
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
     Path((store_id, memory_id)): Path<(StoreId, MemoryId)>,
     QueryParams(Viewed { view }): QueryParams<Viewed>,
-    JsonBody(principal, body, call): JsonBody<UpdateMemory>,
+    JsonBody(principal, edit, idempotency): JsonBody<MemoryEdit>,
 ) -> Result<Json<Memory>, ApiError> {
-    let edit = MemoryEdit {
-        content: body.content,
-        path: body.path,
-        pinned: body.pinned,
-        expires_at: parse_expires_at(body.expires_at.as_deref())?,
-        precondition: body.precondition.map(|Precondition(precondition)| precondition),
-        view: view.unwrap_or(View::Basic),
-        idempotency: call,
-    };
+    let edit = MemoryEdit { view: view.unwrap_or_default(), idempotency, ..edit };
     let memory = engine.memories.update(&principal, store_id, memory_id, edit).await?;
     Ok(Json(memory.into()))
 }
@@ -370,15 +296,6 @@ pub(crate) async fn delete(
     let expected = params.expected_content_sha256;
     engine.memories.delete(&principal, store_id, memory_id, expected).await?;
     Ok(Json(memory_id.into()))
-}
-
-pub(crate) fn parse_expires_at(text: Option<&str>) -> Result<Option<ExpiresAt>, ApiError> {
-    let rule = || ApiError::invalid_request("`expires_at` must be a time in RFC 3339 format, or `never`");
-    Ok(match text {
-        None => None,
-        Some("never") => Some(ExpiresAt::Never),
-        Some(text) => Some(ExpiresAt::Time(Timestamp::parse(text).ok_or_else(rule)?)),
-    })
 }
 
 /// Whether the client expects a create to replace the memory at the path.

@@ -3,49 +3,37 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use keepsake_core::actor::ActorKind;
-use keepsake_core::{Actor, ApiKeyId, MemoryId, SessionId, StoreId, Timestamp, VersionId};
+use keepsake_core::actor::{ActorKind, VersionActor};
+use keepsake_core::{
+    Actor, ApiKeyId, ContentHash, MemoryId, MemoryPath, SessionId, StoreId, Timestamp, VersionId,
+};
 use keepsake_engine::{Engine, RedactedVersion, Restoration, ShownVersion, VersionQuery, View};
 use keepsake_index::Operation;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::list::{Created, List, ListPage, Viewed};
 use super::memories::Memory;
 use crate::answer::Json;
 use crate::auth::Caller;
-use crate::body::{Empty, OptionalBody, optional_object};
+use crate::body::{Empty, OptionalBody};
 use crate::error::ApiError;
 use crate::path::Path;
-use crate::precondition::Precondition;
 use crate::query::{QueryParams, query_params};
 use crate::schemas::{self, MemoryVersionType};
-
-/// The body of a restore request.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RestoreMemoryVersion {
-    /// The condition for the change.
-    #[serde(default, deserialize_with = "optional_object")]
-    precondition: Option<Precondition>,
-}
 
 /// One recorded change of a memory.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MemoryVersion {
-    #[schema(value_type = schemas::MemoryVersionId)]
     id: VersionId,
     #[schema(inline)]
     r#type: MemoryVersionType,
-    #[schema(value_type = schemas::MemoryStoreId)]
     memory_store_id: StoreId,
-    #[schema(value_type = schemas::MemoryId)]
     memory_id: MemoryId,
-    #[schema(value_type = schemas::Operation)]
-    operation: &'static str,
+    operation: Operation,
     /// Null if redacted.
-    #[schema(value_type = Option<schemas::MemoryPath>, required)]
-    path: Option<String>,
+    #[schema(required)]
+    path: Option<MemoryPath>,
     /// Null with `view=basic`, for a deletion, or if redacted.
     #[schema(value_type = Option<schemas::Content>, required)]
     content: Option<Arc<str>>,
@@ -58,63 +46,17 @@ pub(crate) struct MemoryVersion {
     #[schema(required)]
     content_size_bytes: Option<u64>,
     /// Null for a deletion or if redacted.
-    #[schema(value_type = Option<schemas::ContentSha256>, required)]
-    content_sha256: Option<String>,
-    #[schema(value_type = schemas::Time)]
-    created_at: String,
+    #[schema(required)]
+    content_sha256: Option<ContentHash>,
+    created_at: Timestamp,
     /// Null for a job or the operator.
+    #[schema(value_type = Option<VersionActor>, required)]
+    created_by: Option<Actor>,
     #[schema(required)]
-    created_by: Option<VersionActor>,
-    #[schema(value_type = Option<schemas::Time>, required)]
-    redacted_at: Option<String>,
+    redacted_at: Option<Timestamp>,
     /// Null if not redacted, or if redacted by the operator.
-    #[schema(required)]
-    redacted_by: Option<VersionActor>,
-}
-
-/// The author of a change.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(tag = "type", deny_unknown_fields)]
-pub(crate) enum VersionActor {
-    /// A request that carried an API key.
-    #[serde(rename = "api_actor")]
-    Api {
-        #[schema(value_type = schemas::ForeignId)]
-        api_key_id: String,
-        /// Only there if true: an imported history names this author, with any id.
-        #[serde(default, skip_serializing_if = "is_false")]
-        imported: bool,
-    },
-    /// An agent within a session.
-    #[serde(rename = "session_actor")]
-    Session {
-        #[schema(value_type = schemas::ForeignId)]
-        session_id: String,
-        /// Only there if true: an imported history names this author, with any id.
-        #[serde(default, skip_serializing_if = "is_false")]
-        imported: bool,
-    },
-    /// A person.
-    #[serde(rename = "user_actor")]
-    User {
-        user_id: String,
-        /// Only there if true: an imported history names this author, with any id.
-        #[serde(default, skip_serializing_if = "is_false")]
-        imported: bool,
-    },
-    /// A workload.
-    #[serde(rename = "service_account_actor")]
-    ServiceAccount {
-        service_account_id: String,
-        /// Only there if true: an imported history names this author, with any id.
-        #[serde(default, skip_serializing_if = "is_false")]
-        imported: bool,
-    },
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
+    #[schema(value_type = Option<VersionActor>, required)]
+    redacted_by: Option<Actor>,
 }
 
 /// The response to a redaction.
@@ -124,7 +66,7 @@ pub(crate) struct RedactedMemoryVersion {
     version: MemoryVersion,
     /// Other versions with the same content, newest first, at most 1,000; null
     /// if the version was already redacted.
-    #[schema(value_type = Option<Vec<schemas::MemoryVersionId>>, required)]
+    #[schema(required)]
     content_also_in: Option<Vec<VersionId>>,
 }
 
@@ -132,16 +74,12 @@ query_params! {
     /// Filters of a version listing.
     ListMemoryVersions {
         /// Only versions of this memory.
-        #[param(value_type = Option<schemas::MemoryId>)]
         memory_id: Option<MemoryId> = id("memory_id"),
         /// Only versions with this operation.
-        #[param(value_type = Option<schemas::Operation>)]
         operation: Option<Operation> = word("operation", Operation::parse, "`created`, `modified` or `deleted`"),
         /// Only versions written in this session.
-        #[param(value_type = Option<schemas::SessionId>)]
         session_id: Option<SessionId> = id("session_id"),
         /// Only versions written with this API key.
-        #[param(value_type = Option<schemas::ApiKeyId>)]
         api_key_id: Option<ApiKeyId> = id("api_key_id"),
         /// Only versions written by this workload.
         #[param(value_type = Option<schemas::GivenName>)]
@@ -163,40 +101,6 @@ impl ListMemoryVersions {
     }
 }
 
-impl From<Actor> for VersionActor {
-    fn from(actor: Actor) -> Self {
-        match actor {
-            Actor::ApiKey(api_key_id) => Self::of(ActorKind::ApiKey, api_key_id.to_string(), false),
-            Actor::Session(session_id) => Self::of(ActorKind::Session, session_id.to_string(), false),
-            Actor::User(user_id) => Self::of(ActorKind::User, user_id, false),
-            Actor::ServiceAccount(id) => Self::of(ActorKind::ServiceAccount, id, false),
-            Actor::Imported(kind, id) => Self::of(kind, id, true),
-        }
-    }
-}
-
-impl VersionActor {
-    fn of(kind: ActorKind, id: String, imported: bool) -> Self {
-        match kind {
-            ActorKind::ApiKey => Self::Api { api_key_id: id, imported },
-            ActorKind::Session => Self::Session { session_id: id, imported },
-            ActorKind::User => Self::User { user_id: id, imported },
-            ActorKind::ServiceAccount => Self::ServiceAccount { service_account_id: id, imported },
-        }
-    }
-
-    pub(crate) fn into_parts(self) -> (ActorKind, String) {
-        match self {
-            Self::Api { api_key_id, .. } => (ActorKind::ApiKey, api_key_id),
-            Self::Session { session_id, .. } => (ActorKind::Session, session_id),
-            Self::User { user_id, .. } => (ActorKind::User, user_id),
-            Self::ServiceAccount { service_account_id, .. } => {
-                (ActorKind::ServiceAccount, service_account_id)
-            }
-        }
-    }
-}
-
 impl From<ShownVersion> for MemoryVersion {
     fn from(shown: ShownVersion) -> Self {
         let content_error = shown.content_error().map(ApiError::from);
@@ -206,16 +110,16 @@ impl From<ShownVersion> for MemoryVersion {
             r#type: MemoryVersionType,
             memory_store_id: shown.store_id,
             memory_id: version.memory_id,
-            operation: version.operation.name(),
-            path: version.path.map(|path| path.as_str().to_owned()),
+            operation: version.operation,
+            path: version.path,
             content: shown.content,
             content_error,
             content_size_bytes: version.content.map(|content| content.size_bytes),
-            content_sha256: version.content.map(|content| content.sha256.to_string()),
-            created_at: version.created_at.to_rfc3339(),
-            created_by: version.created_by.map(VersionActor::from),
-            redacted_at: version.redacted_at.map(Timestamp::to_rfc3339),
-            redacted_by: version.redacted_by.map(VersionActor::from),
+            content_sha256: version.content.map(|content| content.sha256),
+            created_at: version.created_at,
+            created_by: version.created_by,
+            redacted_at: version.redacted_at,
+            redacted_by: version.redacted_by,
         }
     }
 }
@@ -256,7 +160,7 @@ pub(crate) async fn list(
         created_to: created.to,
         page: page.into(),
     };
-    let view = view.unwrap_or(View::Basic);
+    let view = view.unwrap_or_default();
     let versions = engine.versions.list(&principal, store_id, &query, view).await?;
     Ok(Json(List::of(versions, MemoryVersion::from)))
 }
@@ -309,20 +213,16 @@ pub(crate) async fn redact(
     path = "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/restore",
     operation_id = "memory_versions.restore",
     params(Viewed),
-    request_body = Option<RestoreMemoryVersion>,
+    request_body = Option<Restoration>,
     responses((status = 200, description = "The restored memory.", body = Memory)),
 )]
 pub(crate) async fn restore(
     State(engine): State<Engine>,
     Path((store_id, version_id)): Path<(StoreId, VersionId)>,
     QueryParams(Viewed { view }): QueryParams<Viewed>,
-    OptionalBody(principal, body, call): OptionalBody<RestoreMemoryVersion>,
+    OptionalBody(principal, restoration, idempotency): OptionalBody<Restoration>,
 ) -> Result<Json<Memory>, ApiError> {
-    let restoration = Restoration {
-        precondition: body.precondition.map(|Precondition(precondition)| precondition),
-        view: view.unwrap_or(View::Basic),
-        idempotency: call,
-    };
+    let restoration = Restoration { view: view.unwrap_or_default(), idempotency, ..restoration };
     let memory = engine.memories.restore(&principal, store_id, version_id, restoration).await?;
     Ok(Json(memory.into()))
 }

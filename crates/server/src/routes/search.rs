@@ -1,10 +1,8 @@
 //! `/v1/memory_stores/{memory_store_id}/search` and `/v1/search`
 
 use axum::extract::State;
-use keepsake_core::{MemoryId, StoreId};
+use keepsake_core::StoreId;
 use keepsake_engine::{Engine, PageRequest, SearchHit, SearchQuery};
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::list::List;
 use crate::answer::Json;
@@ -12,48 +10,7 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
-use crate::schemas::{self, MemorySearchHitType};
-
-/// A memory that matches the query.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct MemorySearchHit {
-    #[schema(inline)]
-    r#type: MemorySearchHitType,
-    #[schema(value_type = schemas::MemoryStoreId)]
-    memory_store_id: StoreId,
-    #[schema(value_type = schemas::MemoryId)]
-    memory_id: MemoryId,
-    #[schema(value_type = schemas::MemoryPath)]
-    path: String,
-    /// Higher is better; comparable only within one response.
-    score: f64,
-    /// The line in which the snippet begins, counted from 1.
-    line: usize,
-    /// The most relevant passage, with `⟦` and `⟧` around matches. Such
-    /// brackets of the content itself are omitted.
-    snippet: String,
-    /// The hash of the content of the snippet.
-    #[schema(value_type = schemas::ContentSha256)]
-    content_sha256: String,
-    #[schema(value_type = schemas::Time)]
-    updated_at: String,
-}
-
-impl From<SearchHit> for MemorySearchHit {
-    fn from(hit: SearchHit) -> Self {
-        Self {
-            r#type: MemorySearchHitType,
-            memory_store_id: hit.store_id,
-            memory_id: hit.memory_id,
-            path: hit.path.as_str().to_owned(),
-            score: hit.score,
-            line: hit.line,
-            snippet: hit.snippet,
-            content_sha256: hit.content_sha256.to_string(),
-            updated_at: hit.updated_at.to_rfc3339(),
-        }
-    }
-}
+use crate::schemas;
 
 query_params! {
     /// The parameters of a search.
@@ -79,7 +36,7 @@ query_params! {
     SearchedStores {
         /// Only these stores, at most 100; may be repeated. Without it: all stores
         /// that the credential may read, archived ones included.
-        #[param(rename = "memory_store_ids[]", value_type = Option<Vec<schemas::MemoryStoreId>>)]
+        #[param(rename = "memory_store_ids[]", value_type = Option<Vec<StoreId>>)]
         store_ids: Vec<StoreId> = ids("memory_store_ids"),
     }
 }
@@ -103,16 +60,16 @@ impl From<Search> for SearchQuery {
     path = "/memory_stores/{memory_store_id}/search",
     operation_id = "memories.search",
     params(Search),
-    responses((status = 200, description = "A page of hits.", body = List<MemorySearchHit>)),
+    responses((status = 200, description = "A page of hits.", body = List<SearchHit>)),
 )]
 pub(crate) async fn search(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<Search>,
-) -> Result<Json<List<MemorySearchHit>>, ApiError> {
+) -> Result<Json<List<SearchHit>>, ApiError> {
     let hits = engine.search.find(&principal, &[store_id], &params.into()).await?;
-    Ok(Json(List::of(hits, MemorySearchHit::from)))
+    Ok(Json(hits.into()))
 }
 
 /// Search memory stores
@@ -125,13 +82,13 @@ pub(crate) async fn search(
     path = "/search",
     operation_id = "memory_stores.search",
     params(Search, SearchedStores),
-    responses((status = 200, description = "A page of hits.", body = List<MemorySearchHit>)),
+    responses((status = 200, description = "A page of hits.", body = List<SearchHit>)),
 )]
 pub(crate) async fn search_stores(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     QueryParams((params, SearchedStores { store_ids })): QueryParams<(Search, SearchedStores)>,
-) -> Result<Json<List<MemorySearchHit>>, ApiError> {
+) -> Result<Json<List<SearchHit>>, ApiError> {
     let hits = engine.search.find_everywhere(&principal, &store_ids, &params.into()).await?;
-    Ok(Json(List::of(hits, MemorySearchHit::from)))
+    Ok(Json(hits.into()))
 }

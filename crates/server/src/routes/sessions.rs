@@ -5,110 +5,31 @@ pub(crate) mod resources;
 mod shown;
 
 use axum::extract::State;
-use keepsake_core::{JsonText, SessionId, StoreId};
-use keepsake_engine::{Engine, PageRequest, SessionDraft, SessionEdit, SessionQuery};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use keepsake_core::{SessionId, StoreId};
+use keepsake_engine::{Engine, SessionDraft, SessionEdit, ToolAnswer};
+use keepsake_index::SessionFilter;
+use serde::Serialize;
 use utoipa::ToSchema;
 
-use self::resources::AttachStore;
-use self::shown::{NewSession, Session};
+use self::shown::{NewSession, Session, SessionStatus};
 use super::deleted::DeletedSession;
 use super::list::{CreatedInOrder, List, ListPage, Order, Prompted};
-use super::tool_calls::{ToolCallBody, ToolResult, answer};
+use super::tool_calls::{ToolCallBody, answer};
 use crate::answer::Json;
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody, ToolBody};
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
-use crate::schemas::{self, SessionTokenType};
+use crate::schemas::SessionTokenType;
 
 /// An agent is stored as text.
 const MAX_AGENT_VALUES: usize = 10_000;
-
-/// The body of a create request.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CreateSession {
-    /// The agent: its id, or an object with the id. Stored without
-    /// interpretation.
-    #[schema(value_type = schemas::AgentReference)]
-    agent: JsonText,
-    /// The environment's id. Stored without interpretation.
-    #[schema(value_type = schemas::ForeignId)]
-    environment_id: String,
-    /// The title of the session.
-    #[schema(value_type = Option<schemas::Title>)]
-    title: Option<String>,
-    /// At most 16 of your own key-value pairs.
-    #[schema(value_type = Option<schemas::Metadata>)]
-    metadata: Option<Map<String, Value>>,
-    /// The memory stores to attach, without duplicates.
-    #[schema(value_type = Option<Vec<AttachStore>>, max_items = 8)]
-    resources: Option<Vec<AttachStore>>,
-    /// Ids of vaults. Stored without interpretation.
-    #[schema(value_type = Option<Vec<schemas::ForeignId>>, max_items = 100)]
-    vault_ids: Option<Vec<String>>,
-    /// Must be empty: this server runs no agent.
-    #[schema(value_type = Option<Vec<Object>>, max_items = 0)]
-    initial_events: Option<Vec<Value>>,
-    #[schema(ignore)]
-    budget: Option<Value>,
-}
-
-impl CreateSession {
-    fn draft(self) -> Result<SessionDraft, ApiError> {
-        refuse("budget", self.budget.as_ref())?;
-        if self.initial_events.is_some_and(|events| !events.is_empty()) {
-            return Err(ApiError::invalid_request(
-                "`initial_events` must be empty: this server attaches memory and runs no agent",
-            ));
-        }
-        Ok(SessionDraft {
-            agent: self.agent,
-            environment_id: self.environment_id,
-            title: self.title,
-            metadata: self.metadata.unwrap_or_default(),
-            vault_ids: self.vault_ids.unwrap_or_default(),
-            attachments: self.resources.unwrap_or_default().into_iter().map(AttachStore::draft).collect(),
-        })
-    }
-}
-
-/// The body of an update; omitted fields stay unchanged.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct UpdateSession {
-    /// The title of the session.
-    #[schema(value_type = Option<schemas::Title>)]
-    title: Option<String>,
-    /// Pairs to set; null removes a pair, and omitted pairs stay unchanged.
-    #[schema(value_type = Option<schemas::MetadataPatch>)]
-    metadata: Option<Map<String, Value>>,
-    #[schema(ignore)]
-    agent: Option<Value>,
-    #[schema(ignore)]
-    vault_ids: Option<Value>,
-    #[schema(ignore)]
-    budget: Option<Value>,
-}
-
-/// Refuses a field that clients know but this server does not support.
-fn refuse(name: &str, value: Option<&Value>) -> Result<(), ApiError> {
-    match value {
-        None => Ok(()),
-        Some(_) => Err(ApiError::invalid_request(format!(
-            "`{name}` cannot be set: this server attaches memory and runs no agent"
-        ))),
-    }
-}
 
 /// A token of a session.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SessionToken {
     /// The session.
-    #[schema(value_type = schemas::SessionId)]
     session_id: SessionId,
     #[schema(inline)]
     r#type: SessionTokenType,
@@ -120,7 +41,6 @@ query_params! {
     /// Filters of a session listing.
     ListSessions {
         /// Sessions with this memory store attached.
-        #[param(value_type = Option<schemas::MemoryStoreId>)]
         memory_store_id: Option<StoreId> = id("memory_store_id"),
         /// Sessions of this agent.
         agent_id: Option<String> = text("agent_id"),
@@ -132,39 +52,20 @@ query_params! {
         deployment_id: Option<String> = text("deployment_id"),
         /// Sessions with this status; may be repeated. Archived sessions are
         /// `terminated`.
-        #[param(rename = "statuses[]", value_type = Option<Vec<schemas::SessionStatus>>)]
-        statuses: Vec<Status> = words("statuses", Status::parse, "`rescheduling`, `running`, `idle` or `terminated`"),
+        #[param(rename = "statuses[]", value_type = Option<Vec<SessionStatus>>)]
+        statuses: Vec<SessionStatus> = words("statuses", SessionStatus::parse, "`rescheduling`, `running`, `idle` or `terminated`"),
         /// Whether to include archived sessions if no status is requested.
         include_archived: Option<bool> = flag("include_archived"),
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
-    Idle,
-    Terminated,
-    /// Sessions here are never running, so this status matches no session.
-    Other,
-}
-
-impl Status {
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "idle" => Some(Self::Idle),
-            "terminated" => Some(Self::Terminated),
-            "running" | "rescheduling" => Some(Self::Other),
-            _ => None,
-        }
-    }
-}
-
 impl ListSessions {
-    fn query(self, created: &CreatedInOrder, page: PageRequest) -> SessionQuery {
+    fn filter(self, created: &CreatedInOrder) -> SessionFilter {
         let any = self.statuses.is_empty();
         let has = |status| self.statuses.contains(&status);
         let is_possible = self.deployment_id.is_none();
         let (created_from, created_to) = created.bounds();
-        SessionQuery {
+        SessionFilter {
             created_from,
             created_to,
             store_id: self.memory_store_id,
@@ -175,15 +76,14 @@ impl ListSessions {
                 .and(self.agent_version)
                 .map(|version| i64::try_from(version).unwrap_or(i64::MAX)),
             agent_id: self.agent_id,
-            live: is_possible && (any || has(Status::Idle)),
+            live: is_possible && (any || has(SessionStatus::Idle)),
             archived: is_possible
                 && if any {
                     self.include_archived == Some(true)
                 } else {
-                    has(Status::Terminated) && self.include_archived != Some(false)
+                    has(SessionStatus::Terminated) && self.include_archived != Some(false)
                 },
             oldest_first: created.order == Some(Order::Ascending),
-            page,
         }
     }
 }
@@ -198,16 +98,16 @@ impl ListSessions {
     path = "/sessions",
     operation_id = "sessions.create",
     params(Prompted),
-    request_body = CreateSession,
+    request_body = SessionDraft,
     responses((status = 200, description = "The session and its token.", body = NewSession)),
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
     QueryParams(prompted): QueryParams<Prompted>,
-    JsonBody(principal, body, call): JsonBody<CreateSession, MAX_AGENT_VALUES>,
+    JsonBody(principal, draft, call): JsonBody<SessionDraft, MAX_AGENT_VALUES>,
 ) -> Result<Json<NewSession>, ApiError> {
     let options = prompted.options()?;
-    let made = engine.sessions.create(&principal, body.draft()?, call).await?;
+    let made = engine.sessions.create(&principal, draft, call).await?;
     let prompt = engine.prompts.of_session(&principal, &made.session, &options).await?;
     Ok(Json(NewSession::with_prompt(made, prompt)))
 }
@@ -227,8 +127,7 @@ pub(crate) async fn list(
     Caller(principal): Caller,
     QueryParams((params, created, page)): QueryParams<(ListSessions, CreatedInOrder, ListPage)>,
 ) -> Result<Json<List<Session>>, ApiError> {
-    let query = params.query(&created, page.into());
-    let sessions = engine.sessions.list(&principal, &query).await?;
+    let sessions = engine.sessions.list(&principal, &params.filter(&created), &page.into()).await?;
     Ok(Json(List::of(sessions, Session::from)))
 }
 
@@ -259,18 +158,14 @@ pub(crate) async fn retrieve(
     post,
     path = "/sessions/{session_id}",
     operation_id = "sessions.update",
-    request_body = UpdateSession,
+    request_body = SessionEdit,
     responses((status = 200, description = "The updated session.", body = Session)),
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
     Path(session_id): Path<SessionId>,
-    JsonBody(principal, body, call): JsonBody<UpdateSession>,
+    JsonBody(principal, edit, call): JsonBody<SessionEdit>,
 ) -> Result<Json<Session>, ApiError> {
-    refuse("agent", body.agent.as_ref())?;
-    refuse("vault_ids", body.vault_ids.as_ref())?;
-    refuse("budget", body.budget.as_ref())?;
-    let edit = SessionEdit { title: body.title, metadata: body.metadata.unwrap_or_default() };
     let session = engine.sessions.update(&principal, session_id, edit, call).await?;
     Ok(Json(session.into()))
 }
@@ -342,13 +237,13 @@ pub(crate) async fn token(
     path = "/sessions/{session_id}/tool_calls",
     operation_id = "sessions.tool_calls.create",
     request_body = ToolCallBody,
-    responses((status = 200, description = "The result for the model.", body = ToolResult)),
+    responses((status = 200, description = "The result for the model.", body = ToolAnswer)),
 )]
 pub(crate) async fn call_tool(
     State(engine): State<Engine>,
     Path(session_id): Path<SessionId>,
     body: ToolBody,
-) -> Result<Json<ToolResult>, ApiError> {
+) -> Result<Json<ToolAnswer>, ApiError> {
     let mounts = engine.sessions.mounts(&body.principal, session_id).await?;
     answer(&engine, mounts, body).await
 }

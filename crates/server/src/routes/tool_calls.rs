@@ -8,7 +8,6 @@ use axum::extract::State;
 use keepsake_core::tool::agent::AgentTool;
 use keepsake_core::{NOT_UNICODE, StoreId};
 use keepsake_engine::{Engine, MEMORY_TOOL, Mounts, ToolAnswer, ToolCall};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema};
 use utoipa::openapi::{RefOr, Type};
@@ -18,22 +17,6 @@ use crate::answer::Json;
 use crate::body::ToolBody;
 use crate::error::ApiError;
 use crate::path::Path;
-use crate::schemas::ToolResultType;
-
-/// A `tool_result` block.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ToolResult {
-    #[schema(inline)]
-    r#type: ToolResultType,
-    /// The `tool_use` block's id; omitted if the request had none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    tool_use_id: Option<String>,
-    /// The result for the model.
-    content: String,
-    /// Whether the call failed in a way that the model can correct.
-    is_error: bool,
-}
 
 /// The schema of the request body: a whole block, or only its input. This type has no values.
 ///
@@ -102,13 +85,13 @@ fn names() -> impl Iterator<Item = &'static str> {
     operation_id = "tool_calls.create",
     tag = "Tools",
     request_body = ToolCallBody,
-    responses((status = 200, description = "The result for the model.", body = ToolResult)),
+    responses((status = 200, description = "The result for the model.", body = ToolAnswer)),
 )]
 pub(crate) async fn call(
     State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
     body: ToolBody,
-) -> Result<Json<ToolResult>, ApiError> {
+) -> Result<Json<ToolAnswer>, ApiError> {
     answer(&engine, store_id, body).await
 }
 
@@ -116,12 +99,10 @@ pub(crate) async fn answer(
     engine: &Engine,
     mounts: impl Into<Mounts>,
     ToolBody { principal, body, call: idempotency, not_unicode }: ToolBody,
-) -> Result<Json<ToolResult>, ApiError> {
+) -> Result<Json<ToolAnswer>, ApiError> {
     let (name, call) = parse(body, not_unicode)?;
     let call = ToolCall { idempotency, ..call };
-    let tool_use_id = call.tool_use_id.clone();
-    let ToolAnswer { content, is_error, .. } = engine.tools.call(&principal, mounts, &name, call).await?;
-    Ok(Json(ToolResult { r#type: ToolResultType, tool_use_id, content, is_error }))
+    Ok(Json(engine.tools.call(&principal, mounts, &name, call).await?))
 }
 
 /// Distinguishes a block from a bare input. Another body is an API error.

@@ -15,7 +15,6 @@ use crate::answer::Json;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::query::{QueryParams, query_params};
-use crate::schemas;
 
 /// The type of the memory tool, whose input the model knows.
 const MEMORY_TOOL_TYPE: &str = "memory_20250818";
@@ -41,7 +40,6 @@ query_params! {
     ToolsOf {
         /// The memory store whose files `file_index` shows; a session's token shows the
         /// files of its session.
-        #[param(value_type = Option<schemas::MemoryStoreId>)]
         memory_store_id: Option<StoreId> = id("memory_store_id"),
     }
 }

@@ -1,12 +1,6 @@
 //! The instruments with their names, units and buckets.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
-
-use super::PoolState;
 
 /// Buckets in seconds for requests and calls: from a cache hit to a deadline.
 const CALL_SECONDS: [f64; 16] =
@@ -15,7 +9,8 @@ const CALL_SECONDS: [f64; 16] =
 const JOB_SECONDS: [f64; 11] = [0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0];
 
 pub(super) struct Instruments {
-    meter: Meter,
+    /// For values that are read at each export.
+    pub(super) meter: Meter,
     pub(super) requests: Counter<u64>,
     pub(super) request_durations: Histogram<f64>,
     pub(super) requests_in_flight: UpDownCounter<i64>,
@@ -108,82 +103,5 @@ impl Instruments {
                 .build(),
             process_start_time: time("keepsake.process.start_time", "Start time of this process"),
         }
-    }
-
-    pub(super) fn watch_cache_size(
-        &self,
-        cache: &'static str,
-        bytes: impl Fn() -> Option<u64> + Send + Sync + 'static,
-    ) {
-        self.meter
-            .u64_observable_gauge("keepsake.cache.size")
-            .with_unit("By")
-            .with_description("What a cache holds")
-            .with_callback(move |gauge| {
-                if let Some(bytes) = bytes() {
-                    gauge.observe(bytes, &[KeyValue::new("cache", cache)]);
-                }
-            })
-            .build();
-    }
-
-    pub(super) fn watch_pools(&self, pools: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
-        let pools = Arc::new(pools);
-        let gauge = |name: &'static str, description: &'static str| {
-            let gauge = self.meter.u64_observable_gauge(name);
-            gauge.with_description(description)
-        };
-        let of_limit = Arc::clone(&pools);
-        gauge("keepsake.index.pool.limit", "Most connections of a database pool")
-            .with_callback(move |gauge| {
-                for state in of_limit() {
-                    gauge.observe(state.max, &[KeyValue::new("pool", state.pool)]);
-                }
-            })
-            .build();
-        let of_waiting = Arc::clone(&pools);
-        gauge("keepsake.index.pool.waiting", "Calls that wait for a connection of a database pool")
-            .with_callback(move |gauge| {
-                for state in of_waiting() {
-                    gauge.observe(state.waiting, &[KeyValue::new("pool", state.pool)]);
-                }
-            })
-            .build();
-        gauge("keepsake.index.pool.connections", "Connections of a database pool")
-            .with_callback(move |gauge| {
-                for state in pools() {
-                    for (name, connections) in [("in_use", state.in_use), ("idle", state.idle)] {
-                        let labels = [KeyValue::new("pool", state.pool), KeyValue::new("state", name)];
-                        gauge.observe(connections, &labels);
-                    }
-                }
-            })
-            .build();
-    }
-
-    pub(super) fn watch_log_size(&self, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
-        self.meter
-            .u64_observable_gauge("keepsake.index.log.size")
-            .with_unit("By")
-            .with_description("Size of the log beside SQLite's file")
-            .with_callback(move |gauge| {
-                if let Some(bytes) = bytes() {
-                    gauge.observe(bytes, &[]);
-                }
-            })
-            .build();
-    }
-
-    pub(super) fn watch_access_flush_lag(&self, lag: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
-        self.meter
-            .f64_observable_gauge("keepsake.access_flush_lag")
-            .with_unit("s")
-            .with_description("Time since the moment up to which all access times are written")
-            .with_callback(move |gauge| {
-                if let Some(lag) = lag() {
-                    gauge.observe(lag.as_secs_f64(), &[]);
-                }
-            })
-            .build();
     }
 }

@@ -65,5 +65,5 @@ fn master_key_is_the_base64_of_32_bytes() {
     for bad in ["", "x", &STANDARD.encode([1; 31]), &STANDARD.encode([1; 33]), &text[..43]] {
         assert!(MasterKey::parse(bad).is_none(), "{bad}");
     }
-    assert_eq!(format!("{:?}", master(1)), "Some(MasterKey(***))");
+    assert_eq!(format!("{:?}", master(1)), "Some(MasterKey(Secret(***)))");
 }

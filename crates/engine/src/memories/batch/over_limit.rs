@@ -1,46 +1,31 @@
 //! Selects the operations of a batch that a limit leaves out.
 
+use keepsake_core::{OverLimit, Quota};
+
 use crate::write::{NewContent, Origin, Proposed};
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Measure {
-    Memories,
-    Bytes,
-}
-
-impl Measure {
-    /// The amount that a change adds; negative if the change frees room.
-    fn of(self, change: &Proposed) -> i128 {
-        let before = change.head();
-        let before_bytes = before.map_or(0, |head| i128::from(head.size_bytes));
-        match self {
-            Self::Memories => {
-                i128::from(change.to.is_some()) - i128::from(matches!(change.from, Origin::Live(_)))
-            }
-            Self::Bytes => {
-                let after_bytes = change.to.as_ref().map_or(0, |to| match &to.content {
-                    NewContent::Kept => before_bytes,
-                    NewContent::Exact(content) => i128::from(content.size_bytes()),
-                    NewContent::Edited(edit) => edit.content.len() as i128,
-                    NewContent::Restored(stored, _) => i128::from(stored.size_bytes),
-                });
-                after_bytes - before_bytes
-            }
-        }
+/// The amount that a change adds; negative if the change frees room.
+fn added(limit: Quota, change: &Proposed) -> i128 {
+    if limit == Quota::MemoriesPerStore {
+        return i128::from(change.to.is_some()) - i128::from(matches!(change.from, Origin::Live(_)));
     }
+    let before_bytes = change.head().map_or(0, |head| i128::from(head.size_bytes));
+    let after_bytes = change.to.as_ref().map_or(0, |to| match &to.content {
+        NewContent::Kept => before_bytes,
+        NewContent::Exact(content) => i128::from(content.size_bytes()),
+        NewContent::Edited(edit) => edit.content.len() as i128,
+        NewContent::Restored(stored, _) => i128::from(stored.size_bytes),
+    });
+    after_bytes - before_bytes
 }
 
-/// The operations that are refused when all changes together would reach `wanted` and the
-/// limit is `limit`. Room that other operations free counts for all. Operations that add
-/// get the room in their order, each if it fits.
-pub(super) fn over_limit(
-    committed: &[(usize, &Proposed)],
-    measure: Measure,
-    wanted: u64,
-    limit: u64,
-) -> Vec<usize> {
+/// The operations that are refused when all changes together are over a limit. Room that
+/// other operations free counts for all. Operations that add get the room in their order,
+/// each if it fits.
+pub(super) fn over_limit(committed: &[(usize, &Proposed)], over: &OverLimit) -> Vec<usize> {
+    let (wanted, limit) = (over.wanted.unwrap_or_default(), over.maximum);
     let adding = committed.iter().filter_map(|(place, change)| {
-        let adds = measure.of(change);
+        let adds = added(over.limit, change);
         (adds > 0).then_some((*place, adds))
     });
     let adding: Vec<_> = adding.collect();

@@ -1,60 +1,173 @@
 //! Requests of several operations.
 
 use std::collections::HashMap;
+use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use keepsake_core::{Content, ContentHash, MemoryId, Timestamp};
+use keepsake_core::{
+    ContentHash, JsonObject, MemoryId, MemoryPath, Timestamp, duplicate_field, optional_object, schemas,
+};
 use keepsake_index::{ExpiresAt, ExpiryChange, Idempotency};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
 
-use super::{Creation, OnTaken, Operation, Precondition, Sent, Updated, together};
+use super::{Creation, Operation, Sent, Updated, together};
 use crate::memories::decisions::Update;
-use crate::memories::requests::{parse_content, parse_path, parse_update};
+use crate::memories::requests::{OnTaken, parse_content, parse_path, parse_update};
+use crate::memories::{CreatePrecondition, Precondition};
 use crate::{EngineError, Principal};
 
 pub const MAX_OPERATIONS: usize = 500;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The body of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Batch)]
 pub struct MemoryBatch {
-    /// At most one for each memory and path.
-    pub operations: Vec<MemoryOperation>,
-    /// Whether one refused operation refuses all.
+    /// Whether one refused operation refuses all; true by default.
+    #[serde(default = "yes", rename = "atomic")]
+    #[schema(default = true)]
     pub is_atomic: bool,
+    /// The operations, at most one for each memory and path.
+    // Each operation is parsed separately: unless the batch is atomic, a malformed operation does
+    // not refuse the others.
+    #[serde(deserialize_with = "operations")]
+    #[schema(value_type = Vec<MemoryOperation>, min_items = 1, max_items = 500)]
+    pub operations: Vec<MemoryOperation>,
+    #[serde(skip)]
     pub idempotency: Option<Idempotency>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One operation of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+// The schema `Operation` is that of a version's operation.
+#[schema(as = BatchOperation)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum MemoryOperation {
-    /// Creates a memory, or replaces the content of the memory at the path.
-    Put {
+    /// Creates a memory; a taken path is refused.
+    Create {
+        /// The path of the memory.
+        #[schema(value_type = MemoryPath)]
         path: String,
+        /// The content; may be empty.
+        #[schema(value_type = schemas::Content)]
         content: String,
-        /// `None`: not pinned, or unchanged.
+        /// Whether the memory never expires.
         pinned: Option<bool>,
-        /// `None`: no expiry time, or unchanged.
+        /// When the memory expires, even if it is used; never by default.
+        #[serde(default, deserialize_with = "optional_expiry")]
+        #[schema(value_type = Option<schemas::ExpiresAt>)]
         expires_at: Option<ExpiresAt>,
-        on_taken: OnTaken,
-        /// The hash that the content to replace must have.
-        expected: Option<ContentHash>,
+        /// The condition for the creation.
+        #[serde(default, deserialize_with = "optional_object")]
+        precondition: Option<CreatePrecondition>,
     },
-    /// `None` leaves a field unchanged.
-    Update {
-        memory_id: MemoryId,
-        content: Option<String>,
-        path: Option<String>,
+    /// Creates a memory, or replaces the content of the memory at the path.
+    Upsert {
+        /// The path of the memory.
+        #[schema(value_type = MemoryPath)]
+        path: String,
+        /// The content; may be empty.
+        #[schema(value_type = schemas::Content)]
+        content: String,
+        /// Whether the memory never expires; unchanged by default.
         pinned: Option<bool>,
+        /// When the memory expires, even if it is used; unchanged by default.
+        #[serde(default, deserialize_with = "optional_expiry")]
+        #[schema(value_type = Option<schemas::ExpiresAt>)]
         expires_at: Option<ExpiresAt>,
+        /// The condition for the change.
+        #[serde(default, deserialize_with = "optional_object")]
         precondition: Option<Precondition>,
     },
-    Delete {
+    /// Changes a memory; omitted fields stay unchanged.
+    Update {
+        /// The memory.
+        #[serde(deserialize_with = "memory_id")]
         memory_id: MemoryId,
-        /// The hash that the memory's content must have.
-        expected: Option<ContentHash>,
+        /// The new content.
+        #[schema(value_type = Option<schemas::Content>)]
+        content: Option<String>,
+        /// The new path.
+        #[schema(value_type = Option<MemoryPath>)]
+        path: Option<String>,
+        /// Whether the memory never expires.
+        pinned: Option<bool>,
+        /// When the memory expires, even if it is used.
+        #[serde(default, deserialize_with = "optional_expiry")]
+        #[schema(value_type = Option<schemas::ExpiresAt>)]
+        expires_at: Option<ExpiresAt>,
+        /// The condition for the change.
+        #[serde(default, deserialize_with = "optional_object")]
+        precondition: Option<Precondition>,
+    },
+    /// Deletes a memory.
+    Delete {
+        /// The memory.
+        #[serde(deserialize_with = "memory_id")]
+        memory_id: MemoryId,
+        /// Delete the memory only if its content has this hash.
+        #[serde(default, deserialize_with = "optional_hash")]
+        expected_content_sha256: Option<ContentHash>,
     },
     /// An operation that cannot be parsed, and is refused.
+    #[serde(skip)]
     Malformed {
         /// A phrase that follows `operations`.
         rule: String,
     },
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// The texts of a batch are parsed here, so that an error names the field.
+fn parsed<'de, D, T>(deserializer: D, field: &str) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    let text = Option::<String>::deserialize(deserializer)?;
+    let parsed = text.map(|text| text.parse()).transpose();
+    parsed.map_err(|rule| D::Error::custom(format!("`{field}` {rule}")))
+}
+
+fn memory_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MemoryId, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|rule| D::Error::custom(format!("`memory_id` {rule}")))
+}
+
+fn optional_expiry<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExpiresAt>, D::Error> {
+    parsed(deserializer, "expires_at")
+}
+
+fn optional_hash<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ContentHash>, D::Error> {
+    parsed(deserializer, "expected_content_sha256")
+}
+
+fn operations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<MemoryOperation>, D::Error> {
+    let texts = Vec::<Box<RawValue>>::deserialize(deserializer)?;
+    Ok(texts.into_iter().enumerate().map(operation_of).collect())
+}
+
+fn operation_of((index, text): (usize, Box<RawValue>)) -> MemoryOperation {
+    let malformed = |why: &str| MemoryOperation::Malformed { rule: format!("{index} is malformed: {why}") };
+    if let Some(field) = duplicate_field(text.get().as_bytes()) {
+        return malformed(&format!("duplicate field `{field}`"));
+    }
+    match serde_json::from_str::<JsonObject<MemoryOperation>>(text.get()) {
+        Ok(JsonObject(operation)) => operation,
+        Err(error) => {
+            // This position counts from the operation, not from the body.
+            let position = format!(" at line {} column {}", error.line(), error.column());
+            let why = error.to_string();
+            malformed(why.strip_suffix(&position).unwrap_or(&why))
+        }
+    }
 }
 
 /// A checked operation, or the refusal that holds whatever the store contains.
@@ -78,10 +191,12 @@ pub(super) fn parse(
     }
     let parsed = operations.into_iter().map(|operation| {
         let memory_id = match &operation {
-            MemoryOperation::Put { .. } | MemoryOperation::Malformed { .. } => None,
             MemoryOperation::Update { memory_id, .. } | MemoryOperation::Delete { memory_id, .. } => {
                 Some(*memory_id)
             }
+            MemoryOperation::Create { .. }
+            | MemoryOperation::Upsert { .. }
+            | MemoryOperation::Malformed { .. } => None,
         };
         let parsed = parse_one(principal, operation, now).map_err(Arc::new);
         Parsed { sent: parsed.as_ref().map(sent_by).unwrap_or_default(), operation: parsed, memory_id }
@@ -94,24 +209,39 @@ fn parse_one(
     operation: MemoryOperation,
     now: Timestamp,
 ) -> Result<Operation, EngineError> {
+    let put = |path: String, content, is_pinned, expires_at, (on_taken, expected)| {
+        Ok(Operation::Put(Creation {
+            path: parse_path(&path)?,
+            content: parse_content(principal, content)?,
+            expiry: ExpiryChange { is_pinned, expires_at },
+            on_taken,
+            expected,
+            now,
+        }))
+    };
     Ok(match operation {
-        MemoryOperation::Put { path, content, pinned, expires_at, on_taken, expected } => {
-            Operation::Put(Creation {
-                path: parse_path(&path)?,
-                content: parse_content(principal, content)?,
-                expiry: ExpiryChange { is_pinned: pinned, expires_at },
-                on_taken,
-                expected,
-                now,
-            })
+        MemoryOperation::Create { path, content, pinned, expires_at, precondition } => {
+            let on_taken = match precondition {
+                Some(CreatePrecondition::NotExists {}) => OnTaken::RefuseAsPrecondition,
+                None => OnTaken::Refuse,
+            };
+            return put(path, content, pinned, expires_at, (on_taken, None));
+        }
+        MemoryOperation::Upsert { path, content, pinned, expires_at, precondition } => {
+            let on_taken = match precondition {
+                Some(Precondition::NotExists) => (OnTaken::RefuseAsPrecondition, None),
+                Some(Precondition::ContentSha256(hash)) => (OnTaken::Replace, Some(hash)),
+                None => (OnTaken::Replace, None),
+            };
+            return put(path, content, pinned, expires_at, on_taken);
         }
         MemoryOperation::Update { memory_id, content, path, pinned, expires_at, precondition } => {
             let (path, expiry) = (path.as_deref(), ExpiryChange { is_pinned: pinned, expires_at });
             let update = parse_update(principal, content, path, expiry, precondition, now)?;
             Operation::Update(Updated(memory_id, update))
         }
-        MemoryOperation::Delete { memory_id, expected } => {
-            Operation::Update(Updated(memory_id, Update::deletion(expected)))
+        MemoryOperation::Delete { memory_id, expected_content_sha256 } => {
+            Operation::Update(Updated(memory_id, Update::deletion(expected_content_sha256)))
         }
         MemoryOperation::Malformed { rule } => {
             return Err(EngineError::Invalid { field: "operations", rule });
@@ -121,20 +251,8 @@ fn parse_one(
 
 fn sent_by(operation: &Operation) -> Sent {
     match operation {
-        Operation::Put(creation) => Sent {
-            is_creation: creation.on_taken != OnTaken::Replace,
-            path: Some(creation.path.clone()),
-            content: Some(creation.content.hash()),
-            pinned: creation.expiry.is_pinned,
-            expires_at: creation.expiry.expires_at,
-        },
-        Operation::Update(Updated(_, update)) => Sent {
-            is_creation: false,
-            path: update.path.clone(),
-            content: update.content.as_ref().map(Content::hash),
-            pinned: update.expiry.is_pinned,
-            expires_at: update.expiry.expires_at,
-        },
+        Operation::Put(creation) => Sent::by_creation(creation),
+        Operation::Update(Updated(_, update)) => Sent::by_update(update),
     }
 }
 
@@ -153,7 +271,7 @@ pub(super) fn require_apart(operations: &[Parsed]) -> Result<(), EngineError> {
         }
     }
     for (place, operation) in operations.iter().enumerate() {
-        let mut above = operation.sent.path.iter().flat_map(keepsake_core::MemoryPath::ancestor_files);
+        let mut above = operation.sent.path.iter().flat_map(MemoryPath::ancestor_files);
         if let Some(file) = above.find_map(|file| by_path.get(file)) {
             let (one, other) = ((*file).min(place), (*file).max(place));
             let why = "need one path as a memory and as a directory";
@@ -161,4 +279,27 @@ pub(super) fn require_apart(operations: &[Parsed]) -> Result<(), EngineError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn operation_refuses_fields_that_it_does_not_have() {
+        let id = "mem_00000000000000000000000001";
+        for (operation, named) in [
+            (json!({"type": "create", "path": "/a"}), "content"),
+            (json!({"type": "create", "path": "/a", "content": "", "memory_id": id}), "memory_id"),
+            (json!({"type": "delete", "memory_id": id, "content": "x"}), "content"),
+            (json!({"type": "delete", "memory_id": "mem_1"}), "`memory_id`"),
+            (json!({"type": "upsert", "path": "/a", "content": "", "expires_at": "soon"}), "`expires_at`"),
+            (json!({}), "type"),
+        ] {
+            let refused = serde_json::from_value::<MemoryOperation>(operation).unwrap_err();
+            assert!(refused.to_string().contains(named), "{refused}");
+        }
+    }
 }

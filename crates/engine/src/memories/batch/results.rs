@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Batch, BatchRead, Change, Decision, Memories, Origin, Parsed, READS_AT_ONCE, Write};
 use crate::EngineError;
-use crate::memories::answer::{Answer, Past};
+use crate::memories::answer::Answer;
 use crate::memories::receipt::conceal_write;
 use crate::memories::{ShownMemory, View};
 use crate::write::{Outcome, Written};
@@ -127,9 +127,8 @@ impl Answers<'_> {
                         let version = versions.next();
                         let version = version.ok_or(EngineError::Internal("a change has no version"))?;
                         let memory_id = version.change.memory_id;
-                        let found = read.found.memories.get(&memory_id);
-                        let past = found.map(|found| Past::of(&found.target));
-                        (memory_id, version.leaves(past.unwrap_or_default()))
+                        let before = read.found.memories.get(&memory_id);
+                        (memory_id, version.leaves(before.map(|found| &found.target)))
                     }
                 };
                 let shown = memory.map(|memory| {

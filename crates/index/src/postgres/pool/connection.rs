@@ -10,9 +10,9 @@ use keepsake_core::TenantId;
 use sqlx::postgres::{PgConnection, PgDatabaseError, PgSeverity};
 use sqlx::{Connection as _, Executor};
 
+use super::begin_statement;
 use super::manager::{Manager, Session, Status};
-use super::{Failure, begin_statement, is_connection_lost};
-use crate::error::no_answer_within;
+use crate::error::{Failure, is_connection_lost, no_answer_within};
 
 /// The time limit for cleaning up a connection that was dropped in the middle of a
 /// call.

@@ -1,14 +1,16 @@
 //! Opens connections, and checks idle ones before they are used.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool::managed::{Metrics, RecycleError, RecycleResult};
+use parking_lot::Mutex;
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgConnection;
 use sqlx::{ConnectOptions, Connection as _, Executor};
 
-use super::{PoolOptions, is_connection_lost};
+use super::PoolOptions;
+use crate::error::is_connection_lost;
 
 const MAX_LIFETIME: Duration = Duration::from_mins(30);
 /// A connection that was idle for longer is pinged before use.
@@ -30,17 +32,13 @@ struct FailureTimes {
 }
 
 impl Failures {
-    fn times(&self) -> MutexGuard<'_, FailureTimes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that a connection broke: others may be broken as well.
     pub(super) fn connection_lost(&self) {
-        self.times().lost_at = Some(Instant::now());
+        self.0.lock().lost_at = Some(Instant::now());
     }
 
     pub(super) fn timed_out(&self, began_at: Instant) {
-        let mut times = self.times();
+        let mut times = self.0.lock();
         times.silent_since = times.silent_since.max(Some(began_at));
         times.lost_at = Some(Instant::now());
     }
@@ -120,7 +118,7 @@ impl deadpool::managed::Manager for Manager {
     async fn recycle(&self, session: &mut Session, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
         let used_at = session.status.used_at;
         let (is_silent, may_be_lost) = {
-            let times = self.failures.times();
+            let times = self.failures.0.lock();
             (
                 times.silent_since.is_some_and(|since| used_at < since),
                 times.lost_at.is_some_and(|at| used_at < at),

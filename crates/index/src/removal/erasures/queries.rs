@@ -8,13 +8,12 @@ use uuid::Uuid;
 use super::super::{IS_UNREFERENCED, STORE, StoreRow, begin_removal};
 use super::steps::{Progress, Step};
 use super::{
-    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, MAX_OPEN_ERASURES, NewErasure, Receipt,
-    RowsErased, Selector,
+    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MAX_OPEN_ERASURES, NewErasure,
+    Receipt, RowsErased, Selector,
 };
-use crate::calls::{earlier_call, record_call};
-use crate::commit::{CallMade, Idempotency};
-use crate::database::{Backend, Database, Mode, Role, RowLock, Tx, from_row};
-use crate::model::{AuditAction, AuditObject, Audited};
+use crate::calls::{CallMade, earlier_call, record_call};
+use crate::database::{Database, Mode, Role, RowLock, Tx, from_row, json_columns, named_columns};
+use crate::model::{AuditAction, AuditObject, Audited, Idempotency};
 use crate::numbers::{hex, unsigned};
 use crate::tenants::lock_live_tenant;
 use crate::{IndexError, audit};
@@ -79,6 +78,9 @@ struct WorkRow {
     cursor: Option<String>,
     counts: Receipt,
 }
+
+json_columns!(Receipt, Selector);
+named_columns!(ErasureState);
 
 from_row! {
     Erasure {
@@ -246,7 +248,8 @@ impl Erasures {
         let query = tx.query(tx.choose(DELETE_QUEUED)).bind((tenant_id, erasure_id));
         let removed = query.bind(keys.to_string()).execute().await?;
         let mut receipt = work.counts;
-        receipt.count_blobs(removed + blobs.orphans, blobs.object_versions);
+        receipt.blobs += removed + blobs.orphans;
+        receipt.object_versions.count(blobs.object_versions, removed + blobs.orphans);
         let query = tx.query(COUNT).bind((tenant_id, erasure_id, lease_until));
         query.bind(Json(&receipt)).execute().await?;
         tx.commit().await
@@ -275,35 +278,28 @@ impl Erasures {
     /// Does nothing on Postgres: queries cannot see remains of deleted rows in its
     /// files, and the database's own vacuum reclaims them.
     pub async fn overwrite_deleted(&self) -> Result<(), IndexError> {
-        let overwrite = async {
-            match self.0.backend() {
-                Backend::Postgres(_) => Ok(()),
-                Backend::Sqlite(index) => index.vacuum().await,
-            }
+        let Some(index) = self.0.sqlite() else {
+            return Ok(());
         };
-        let role = Role::Job(None);
-        self.0.measure("overwrite_deleted", role, Mode::Write, overwrite).await
+        self.0.measure("overwrite_deleted", Role::Job(None), Mode::Write, index.vacuum()).await
     }
 
     /// Empties the log beside the database file, if there is one; `false`: a reader
     /// prevents it now. The operator of a Postgres server manages its log.
     pub async fn empty_log(&self) -> Result<bool, IndexError> {
-        let empty = async {
-            match self.0.backend() {
-                Backend::Postgres(_) => Ok(true),
-                Backend::Sqlite(index) => index.truncate_log().await,
-            }
+        let Some(index) = self.0.sqlite() else {
+            return Ok(true);
         };
-        self.0.measure("empty_log", Role::Job(None), Mode::Write, empty).await
+        self.0.measure("empty_log", Role::Job(None), Mode::Write, index.truncate_log()).await
     }
 
     /// Like [`Erasures::empty_log`], but only if rows were removed for good since the log
     /// was last emptied: by a redaction, a retention, or the deletion of a store or a
     /// tenant.
     pub async fn empty_log_of_removals(&self) -> Result<bool, IndexError> {
-        match self.0.backend() {
-            Backend::Postgres(_) => Ok(true),
-            Backend::Sqlite(index) => index.truncate_log_of_removals().await,
+        match self.0.sqlite() {
+            Some(index) => index.truncate_log_of_removals().await,
+            None => Ok(true),
         }
     }
 
@@ -315,10 +311,8 @@ impl Erasures {
         error: &'static str,
         retry_at: Timestamp,
     ) -> Result<(), IndexError> {
-        let mut tx = self.0.write_one("erasure_failed", Role::Job(None)).await?;
-        let query = tx.query(FAIL).bind((tenant_id, erasure_id, error, retry_at));
-        query.execute().await?;
-        tx.commit().await
+        let values = (tenant_id, erasure_id, error, retry_at);
+        self.0.change("erasure_failed", Role::Job(None), FAIL, values).await.map(drop)
     }
 
     /// Finishes an erasure without any row or blob left, with its audit entry.

@@ -14,11 +14,11 @@ use keepsake_core::{DirPath, ErasureId, MemoryId, StoreId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::super::{Queue, Removal, Versions, stores};
-use super::{FORGOTTEN, Receipt, RowsErased};
+use super::{Receipt, RowsErased};
 use crate::IndexError;
 use crate::database::{RowLock, Tx, from_row};
 use crate::listing::end_of;
-use crate::model::DeletionReason;
+use crate::model::{DeletionReason, FORGOTTEN};
 use crate::numbers::signed;
 
 /// Assigns every queued blob of a store to an erasure; includes orphans and their

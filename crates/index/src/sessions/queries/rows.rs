@@ -4,10 +4,10 @@ use keepsake_core::{SessionId, StoreId};
 use serde_json::{Value, json};
 
 use crate::IndexError;
-use crate::database::{FromRow, Row, from_row};
+use crate::database::{FromRow, Row, from_row, named_columns};
 use crate::numbers::hex;
 use crate::sessions::change::StoreToAttach;
-use crate::sessions::{Attachment, EventPlace, FoundSession, Session, SessionEvent};
+use crate::sessions::{Access, Attachment, EventPlace, FoundSession, Session, SessionEvent};
 
 /// An event, in the form that the statement reads that writes it.
 pub(super) fn row_of_event(event: &SessionEvent) -> Value {
@@ -30,10 +30,13 @@ pub(super) struct AttachmentRow {
     pub(super) attachment: Attachment,
 }
 
+named_columns!(Access);
+
 from_row! {
     FoundSession { session_id, created_at, agent_bytes }
     Attachment {
-        resource_id, store_id, position, slug, access, instructions, name, description, created_at, updated_at,
+        resource_id, store_id, position, slug, access, instructions, name, description, created_at, updated_at;
+        r#type
     }
     AttachmentRow { session_id; attachment }
     StoreToAttach { name, description, is_archived }

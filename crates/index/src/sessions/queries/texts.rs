@@ -1,6 +1,6 @@
 //! The texts of the statements of sessions.
 
-use crate::sessions::SessionListing;
+use crate::sessions::SessionFilter;
 
 pub(super) const SESSION: &str = "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
     s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM session s \
@@ -78,12 +78,12 @@ pub(super) fn flush_events(events: &str) -> String {
     )
 }
 
-/// Sessions by their time of creation, from the index that the listing needs: that of
+/// Sessions by their time of creation, from the index that the filter needs: that of
 /// a store, of an agent, or of all sessions.
 ///
 /// Agents may be large: the query counts their bytes and does not read them.
-pub(super) fn find_sessions(listing: &SessionListing) -> String {
-    let (from, time, id) = if listing.store_id.is_some() {
+pub(super) fn find_sessions(filter: &SessionFilter) -> String {
+    let (from, time, id) = if filter.store_id.is_some() {
         (
             "session_resource r CROSS JOIN session s WHERE r.tenant_id = $1 AND r.store_id = $12 \
              AND s.tenant_id = $1 AND s.session_id = r.session_id AND EXISTS (SELECT 1 FROM store t \
@@ -95,8 +95,8 @@ pub(super) fn find_sessions(listing: &SessionListing) -> String {
         ("session s WHERE s.tenant_id = $1", "s.created_at", "s.session_id")
     };
     // One text for both cases could not use the index of agents.
-    let of_agent = if listing.agent_id.is_some() { "s.agent_id = $9" } else { "$9 IS NULL" };
-    let (order, is_after) = if listing.oldest_first { ("ASC", ">") } else { ("DESC", "<") };
+    let of_agent = if filter.agent_id.is_some() { "s.agent_id = $9" } else { "$9 IS NULL" };
+    let (order, is_after) = if filter.oldest_first { ("ASC", ">") } else { ("DESC", "<") };
     format!(
         "SELECT s.session_id, s.created_at, CAST(octet_length(s.agent) AS bigint) AS agent_bytes FROM {from} \
          AND {time} >= $2 AND {time} <= $3 AND ({time}, {id}) {is_after} ($4, $5) AND s.deleted_at IS NULL \

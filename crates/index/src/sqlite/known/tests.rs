@@ -5,10 +5,9 @@ use uuid::Uuid;
 
 use super::{Changed, Changes, KnownAnswers, MAX_ENTRIES};
 use crate::commit::{Change, Commit};
-use crate::memories::{HeadAt, PageAt, Place, StoreKey};
 use crate::model::{
-    Claim, Depth, Directory, Expiry, ExpiryChange, Head, HeadChange, Lookup, MemoryItem, MemoryPage,
-    StoreState, Target,
+    Claim, Depth, Directory, Expiry, ExpiryChange, Head, HeadAt, HeadChange, Lookup, MemoryItem, MemoryPage,
+    PageAt, Place, StoreKey, StoreState, Target,
 };
 
 const STORE: StoreState = StoreState { is_archived: false, purge_epoch: 3 };

@@ -289,7 +289,7 @@ async fn damaged_or_missing_content_is_never_served(pair: Pair) {
     let of_missing = hits.iter().find(|hit| hit["path"] == "/missing").unwrap();
     assert_eq!((hits.len(), text(&of_missing["snippet"]).contains("content_missing")), (3, true));
     let mut browser = Browser::signed_in(&server.url(), &tenant.key).await;
-    let path = format!("/console/stores/{}/archive?versions=1", store.id);
+    let path = format!("/console/stores/{}/archive?versions=true", store.id);
     let download = browser.request(Method::GET, &path).send().await.unwrap().bytes().await.unwrap();
     let edit = format!("/console/stores/{}/memories/{}/edit", store.id, text(&missing["id"]));
     let form = browser.open(&edit).await;

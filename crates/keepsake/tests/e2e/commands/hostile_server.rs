@@ -110,21 +110,21 @@ async fn sync_writes_only_below_its_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn export_and_import_leave_out_paths_that_lead_elsewhere() {
-    let victim = Victim::with_paths(&[&OUTSIDE[..], &["/good.md"]].concat()).await;
-    let archive = victim.path("archive");
-    let run = victim.run(&format!("export {archive}")).await;
-    run.ends(1, "its path ../proj/x.py must start with `/`");
-    run.ends(1, "6 memories were left out");
-    let written = everything(&archive);
-    assert!(
-        written.keys().eq(["index.jsonl", "keepsake.json", "memories", "memories/good.md"]),
-        "{written:?}"
-    );
-    // The archive is complete without them.
-    let good = Victim::with_paths(&[]).await;
-    good.run(&format!("import {archive}")).await.ok();
+async fn export_keeps_nothing_that_is_no_archive() {
+    let victim = Victim::with_paths(&[]).await;
+    for name in ["archive", "archive.tar.zst"] {
+        let archive = victim.path(name);
+        victim.run(&format!("export {archive}")).await.ends(1, "the archive of the server is damaged");
+        for left in [archive.clone(), format!("{archive}.partial")] {
+            assert!(!fs::exists(&left).unwrap(), "{left}");
+        }
+    }
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn import_leaves_out_paths_that_lead_elsewhere() {
+    let victim = Victim::with_paths(&[&OUTSIDE[..], &["/good.md"]].concat()).await;
+    let good = Victim::with_paths(&[]).await;
     let url = victim.server.url();
     let from = format!("import --from-url {url} --from-store {STORE} --from-api-key ks_live_x -o jsonl");
     let run = good.run(&from).await;
@@ -179,7 +179,7 @@ async fn error_does_not_control_the_terminal_when_stdout_is_a_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn list_without_an_end_ends_a_command() {
-    let whole_store = ["sync {folder}/memory", "export {folder}/archive", "import {folder}/notes"];
+    let whole_store = ["sync {folder}/memory", "import {folder}/notes"];
     let events = format!("session events {SESSION}");
     let lists =
         ["memory ls -R", "memory log -n 100000", "store list", "store get name", "usage", events.as_str()];

@@ -117,7 +117,7 @@ async fn saved_archive_equals_that_of_the_command() {
     let (_deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
     let store = Store::of(&server.client(&tenant), &tenant);
     fill(&store).await;
-    for (query, more) in [("", &[][..]), ("?versions=1", &["--versions"])] {
+    for (query, more) in [("", &[][..]), ("?versions=true", &["--versions"])] {
         let of_console = unpacked(&saved(&browser, &store, query).await);
         let of_command = unpacked(&exported(&server, &tenant, more).await);
         assert_eq!(of_console, of_command, "{query}");
@@ -167,7 +167,7 @@ async fn archive_is_imported_once_and_a_damaged_one_changes_nothing() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
     let store = Store::of(&server.client(&tenant), &tenant);
     fill(&store).await;
-    let archive = saved(&browser, &store, "?versions=1").await;
+    let archive = saved(&browser, &store, "?versions=true").await;
     let form = [("once", "1"), ("store", ""), ("name", "Copy"), ("on_conflict", "fail")];
     let report = upload(&mut browser, &form, &archive).await.answered(200);
     has_counts(&report, [3, 0, 0, 0, 0]);

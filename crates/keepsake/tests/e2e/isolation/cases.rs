@@ -149,7 +149,7 @@ pub(super) fn meaning(parameter: &str) -> &'static str {
         "event_deltas[]" => "agent.message",
         "types[]" => "agent.tool_use",
         "order" => "asc",
-        "include_archived" | "include_imported" | "keep_tidy" | "file_index" => "true",
+        "include_archived" | "include_imported" | "keep_tidy" | "file_index" | "versions" => "true",
         "depth" | "limit" => "1",
         "operation" => "created",
         "topic" => "gardens",

@@ -23,7 +23,7 @@ const REQUESTS: &[&str] = &[
     "GET /console/stores/{store}?path={api_path}",
     "POST /console/stores/{store}/settings?name=taken&description=taken",
     "GET /console/stores/{store}/archive",
-    "GET /console/stores/{store}/archive?versions=1",
+    "GET /console/stores/{store}/archive?versions=true",
     "POST /console/stores/{store}/delete?confirm=store of ayla",
     "GET /console/stores/{store}/new",
     "GET /console/stores/{store}/new?path={api_path}",

@@ -154,14 +154,19 @@ pub(crate) async fn send(request: RequestBuilder) -> Answer {
 /// Sends a request to a server that may die meanwhile.
 pub(crate) async fn try_send(request: RequestBuilder) -> reqwest::Result<Answer> {
     let response = request.send().await?;
-    let content_type = response.headers().get("content-type");
-    let is_endless = content_type.is_some_and(|text| text == "text/event-stream");
-    Ok(Answer {
-        status: response.status().as_u16(),
-        headers: response.headers().clone(),
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let content_type = headers.get("content-type").map(|value| value.to_str().unwrap());
+    let text = match content_type {
         // Only the head of a stream is read.
-        text: if is_endless { "{}".to_owned() } else { response.text().await? },
-    })
+        Some("text/event-stream") => "{}".to_owned(),
+        // The files of an archive, as one text in JSON.
+        Some("application/zstd") => {
+            let files = zstd::decode_all(&response.bytes().await?[..]).unwrap_or_default();
+            serde_json::Value::from(String::from_utf8_lossy(&files)).to_string()
+        }
+        _ => response.text().await?,
+    };
+    Ok(Answer { status, headers, text })
 }
 
 /// The object in an answer, which must be a success.

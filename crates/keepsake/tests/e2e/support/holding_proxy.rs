@@ -65,10 +65,6 @@ impl HoldingProxy {
     pub(crate) fn release(&self) {
         self.state.hold.close();
     }
-
-    pub(crate) fn seen(&self) -> usize {
-        self.state.seen.load(Ordering::SeqCst)
-    }
 }
 
 impl Drop for HoldingProxy {

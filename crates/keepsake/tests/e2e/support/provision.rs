@@ -1,9 +1,11 @@
 //! Tenants, keys and stores, made in process: fast, and many at once.
 
+use std::sync::Arc;
+
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId, Timestamp};
-use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant, TenantEdit};
-use keepsake_index::{Index, Scope};
+use keepsake_engine::{Engine, EngineOptions, KeyDraft, ManualClock, NewTenant, Principal, StoreDraft};
+use keepsake_index::{Auditor, Index, Scope, TenantChange};
 use serde_json::Value;
 
 use super::{Deployment, secrets};
@@ -50,18 +52,24 @@ impl Deployment {
 impl Provision {
     pub(crate) async fn tenant(&self, limits: LimitOverrides) -> Tenant {
         let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
-        let id = self.engine.operator.tenants.create(new).await.unwrap().tenant_id;
+        let id = self.engine.tenants.create(new, Auditor::OperatorCli).await.unwrap().tenant_id;
         Tenant { id, key: self.key(id, &Scope::ALL, None).await, store_id: self.store(id).await }
     }
 
     /// Gives a tenant the limits that are named; the others stay.
     pub(crate) async fn set_limits(&self, tenant_id: TenantId, limits: &Value) {
-        let edit = TenantEdit { limits: limits.as_object().unwrap().clone(), ..TenantEdit::default() };
-        self.engine.operator.tenants.update(tenant_id, edit).await.unwrap();
+        let change = TenantChange { limits: limits.as_object().unwrap().clone(), ..TenantChange::default() };
+        self.engine.tenants.update(tenant_id, change, Auditor::OperatorCli).await.unwrap();
     }
 
     pub(crate) async fn store(&self, tenant_id: TenantId) -> StoreId {
-        self.engine.operator.create_store(tenant_id, "notes").await.unwrap().store_id
+        let draft = StoreDraft { name: "notes".to_owned(), ..StoreDraft::default() };
+        let operator = self.operator(tenant_id).await;
+        self.engine.stores.create(&operator, draft, None).await.unwrap().store_id
+    }
+
+    async fn operator(&self, tenant_id: TenantId) -> Arc<Principal> {
+        self.engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.unwrap()
     }
 
     /// Makes a key; its secret is looked for in every server's output.
@@ -71,19 +79,16 @@ impl Provision {
         scopes: &[Scope],
         store_ids: Option<Vec<StoreId>>,
     ) -> String {
-        let new = NewKey { scopes: scopes.to_vec(), store_ids, ..new_key(tenant_id) };
-        self.make_key(new).await
+        let draft = KeyDraft { scopes: scopes.to_vec(), store_ids, ..key_draft() };
+        make_key(&self.engine, &self.operator(tenant_id).await, draft).await
     }
 
     pub(crate) async fn expired_key(&self, tenant_id: TenantId) -> String {
-        let new = NewKey { expires_at: Some(Timestamp::from_micros(1)), ..new_key(tenant_id) };
-        self.make_key(new).await
-    }
-
-    async fn make_key(&self, new: NewKey) -> String {
-        let (_, secret) = self.engine.operator.keys.create(new).await.unwrap();
-        secrets::remember(secret.expose(), "an API key");
-        secret.expose().to_owned()
+        let clock = Arc::new(ManualClock::new(Timestamp::from_micros(0)));
+        let options = EngineOptions { clock, ..EngineOptions::default() };
+        let in_the_past = Engine::new(self.index.clone(), None, options);
+        let draft = KeyDraft { expires_at: Some(Timestamp::from_micros(1)), ..key_draft() };
+        make_key(&in_the_past, &self.operator(tenant_id).await, draft).await
     }
 
     pub(crate) async fn close(self) {
@@ -91,12 +96,12 @@ impl Provision {
     }
 }
 
-fn new_key(tenant_id: TenantId) -> NewKey {
-    NewKey {
-        tenant_id,
-        name: "tests".to_owned(),
-        scopes: Scope::ALL.to_vec(),
-        store_ids: None,
-        expires_at: None,
-    }
+async fn make_key(engine: &Engine, operator: &Arc<Principal>, draft: KeyDraft) -> String {
+    let secret = engine.keys.create(operator, draft, None).await.unwrap().secret.unwrap();
+    secrets::remember(secret.expose(), "an API key");
+    secret.expose().to_owned()
+}
+
+fn key_draft() -> KeyDraft {
+    KeyDraft { name: "tests".to_owned(), scopes: Scope::ALL.to_vec(), store_ids: None, expires_at: None }
 }

@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
 use keepsake_core::{EventId, SessionId, Timestamp};
-use keepsake_engine::{Engine, EngineError, EventQuery, FollowedSession, Page, Principal, is_tool};
-use keepsake_index::SessionEvent as Kept;
+use keepsake_engine::{Engine, EngineError, FollowedSession, Page, Principal, is_tool};
+use keepsake_index::{EventFilter, SessionEvent as Kept};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::time::Interval;
@@ -30,7 +30,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 /// A call of a tool.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SessionEvent {
-    #[schema(value_type = schemas::SessionEventId)]
     id: EventId,
     #[schema(inline)]
     r#type: ToolUseType,
@@ -40,8 +39,7 @@ pub(crate) struct SessionEvent {
     /// `size_bytes`.
     #[schema(value_type = Object)]
     input: Map<String, Value>,
-    #[schema(value_type = schemas::Time)]
-    processed_at: String,
+    processed_at: Timestamp,
     /// Whether the call was allowed: a call of a tool that does not exist was not.
     #[schema(value_type = schemas::Permission)]
     evaluated_permission: &'static str,
@@ -67,7 +65,7 @@ impl From<Kept> for SessionEvent {
             r#type: ToolUseType,
             name: event.name,
             input: event.input,
-            processed_at: event.at.to_rfc3339(),
+            processed_at: event.at,
             evaluated_permission: if is_allowed { "allow" } else { "deny" },
             evaluation: is_allowed.then_some(evaluation),
         }
@@ -100,9 +98,8 @@ pub(crate) async fn list(
     QueryParams((params, created, page)): QueryParams<(ListEvents, CreatedInOrder, SessionPage)>,
 ) -> Result<Json<List<SessionEvent>>, ApiError> {
     let (from, to) = created.bounds();
-    let query =
-        EventQuery { from, to, newest_first: created.order == Some(Order::Descending), page: page.into() };
-    let mut events = engine.events.list(&principal, session_id, &query).await?;
+    let filter = EventFilter { from, to, newest_first: created.order == Some(Order::Descending) };
+    let mut events = engine.events.list(&principal, session_id, &filter, &page.into()).await?;
     if !params.types.is_empty() && !params.types.iter().any(|name| name == TOOL_USE) {
         events = Page { items: Vec::new(), next: None };
     }

@@ -2,18 +2,16 @@
 
 use keepsake_core::{JsonText, SessionId, Timestamp};
 use keepsake_engine::{MadeSession, PromptOptions, system_prompt};
-use keepsake_index::Session as Kept;
+use keepsake_index::{Attachment, Session as Kept};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::resources::Resource;
 use crate::schemas::{self, SessionType};
 
 /// A session: memory stores attached for an agent.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Session {
-    #[schema(value_type = schemas::SessionId)]
     id: SessionId,
     #[schema(inline)]
     r#type: SessionType,
@@ -25,19 +23,16 @@ pub(crate) struct Session {
     title: Option<String>,
     #[schema(value_type = schemas::Metadata)]
     metadata: Map<String, Value>,
-    resources: Vec<Resource>,
+    resources: Vec<Attachment>,
     /// `idle`, or `terminated` once it is archived.
-    #[schema(value_type = schemas::SessionStatus)]
-    status: &'static str,
+    status: SessionStatus,
     vault_ids: Vec<String>,
-    #[schema(value_type = schemas::Time)]
-    created_at: String,
+    created_at: Timestamp,
     /// When the session or its attachments last changed.
-    #[schema(value_type = schemas::Time)]
-    updated_at: String,
+    updated_at: Timestamp,
     /// When it was archived; since then it accepts no calls.
-    #[schema(value_type = Option<schemas::Time>, required)]
-    archived_at: Option<String>,
+    #[schema(required)]
+    archived_at: Option<Timestamp>,
     /// Always null on this server.
     #[schema(value_type = Option<Object>, required)]
     budget: Option<Nothing>,
@@ -52,6 +47,21 @@ pub(crate) struct Session {
     /// Text to add to the agent's system prompt: how to use memory, and which
     /// stores are attached.
     system_prompt: String,
+}
+
+keepsake_core::named_enum! {
+    /// Sessions here are idle until they are archived.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum SessionStatus {
+        Rescheduling = "rescheduling",
+        Running = "running",
+        Idle = "idle",
+        Terminated = "terminated",
+    }
+}
+
+keepsake_core::shown_by_name! {
+    SessionStatus as "SessionStatus" => "The status of a session: `idle`, or `terminated` once it is archived; the other values are of the clients' protocol.";
 }
 
 #[derive(Debug, Serialize)]
@@ -101,12 +111,15 @@ impl Session {
             environment_id: session.environment_id,
             title: session.title,
             metadata: session.metadata,
-            resources: session.attachments.into_iter().map(Resource::from).collect(),
-            status: if session.archived_at.is_some() { "terminated" } else { "idle" },
+            resources: session.attachments,
+            status: match session.archived_at {
+                Some(_) => SessionStatus::Terminated,
+                None => SessionStatus::Idle,
+            },
             vault_ids: session.vault_ids,
-            created_at: session.created_at.to_rfc3339(),
-            updated_at: session.updated_at.to_rfc3339(),
-            archived_at: session.archived_at.map(Timestamp::to_rfc3339),
+            created_at: session.created_at,
+            updated_at: session.updated_at,
+            archived_at: session.archived_at,
             budget: None,
             deployment_id: None,
             outcome_evaluations: [],

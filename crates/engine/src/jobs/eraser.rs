@@ -1,18 +1,19 @@
 //! Carries out erasures: rows first, then blobs.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
-use keepsake_blobs::{BlobError, Erased};
-use keepsake_core::{BlobKey, ErasureId, StoreId, TenantId};
-use keepsake_index::{Auditor, ErasedBlobs, IndexError, ObjectVersions, RowsErased};
+use keepsake_blobs::BlobError;
+use keepsake_core::{BlobKey, ErasureId, ObjectVersions, StoreId, TenantId};
+use keepsake_index::{Auditor, ErasedBlobs, IndexError, RowsErased};
+use parking_lot::Mutex;
 use tracing::Instrument;
 
+use super::Lease;
 use crate::EngineError;
 use crate::context::Context;
-use crate::jobs::Lease;
 
 /// Rows of one batch. A batch is one transaction, which may block other writers.
 const BATCH_ROWS: u32 = 1000;
@@ -43,24 +44,20 @@ struct Waiting {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// `true`: a worker must be started.
     fn push(&self, erasure: (TenantId, ErasureId)) -> bool {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         waiting.erasures.push_back(erasure);
         !std::mem::replace(&mut waiting.has_worker, true)
     }
 
     fn next(&self) -> Option<(TenantId, ErasureId)> {
-        self.lock().erasures.pop_front()
+        self.0.lock().erasures.pop_front()
     }
 
     /// Ends the worker, unless an erasure waits.
     fn end(&self) -> bool {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         waiting.has_worker = !waiting.erasures.is_empty();
         !waiting.has_worker
     }
@@ -78,7 +75,7 @@ impl Eraser {
         Self { context, queue }
     }
 
-    pub(super) fn begin(&self, tenant_id: TenantId, erasure_id: ErasureId) {
+    pub(crate) fn begin(&self, tenant_id: TenantId, erasure_id: ErasureId) {
         if !self.queue.push((tenant_id, erasure_id)) {
             return;
         }
@@ -214,7 +211,7 @@ impl Work<'_> {
                 return Ok(false);
             }
         }
-        let mut waiting = self.eraser.queue.lock();
+        let mut waiting = self.eraser.queue.0.lock();
         waiting.erased.entry(self.erasure_id).or_default();
         Ok(true)
     }
@@ -222,7 +219,7 @@ impl Work<'_> {
     /// The rows and blobs of the erasure must be erased.
     async fn end(self) -> Result<Attempt, EngineError> {
         self.overwrite_rows().await?;
-        self.eraser.queue.lock().erased.remove(&self.erasure_id);
+        self.eraser.queue.0.lock().erased.remove(&self.erasure_id);
         let index = &self.context().index;
         let audited = self.context().audited(Auditor::Job);
         let has_ended = index.erasures.finish(self.tenant_id, self.erasure_id, &audited).await?;
@@ -239,10 +236,10 @@ impl Work<'_> {
         let queue = &self.eraser.queue;
         // Overwriting blocks all writers, so it runs once for all erasures whose rows are
         // gone by now, and not again for an attempt that only has to empty the log.
-        let erased = queue.lock().erased.clone();
+        let erased = queue.0.lock().erased.clone();
         if erased.get(&self.erasure_id) == Some(&false) {
             index.erasures.overwrite_deleted().await?;
-            let mut waiting = queue.lock();
+            let mut waiting = queue.0.lock();
             waiting
                 .erased
                 .iter_mut()
@@ -306,17 +303,14 @@ impl Work<'_> {
             .buffer_unordered(BLOBS_AT_ONCE)
             .collect()
             .await;
-        for became in [Erased::EveryVersion, Erased::NotVersioned, Erased::OlderVersionsKept] {
+        for became in [ObjectVersions::Deleted, ObjectVersions::NotVersioned, ObjectVersions::Kept] {
             let same = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Ok(one) if *one == became));
             let keys: Vec<_> = same.map(|(key, _)| *key).collect();
-            if keys.is_empty() {
-                continue;
-            }
             let many = keys.len() as u64;
-            if are_queued {
-                self.count(keys, 0, became).await?;
-            } else {
-                self.count(Vec::new(), many, became).await?;
+            match are_queued {
+                _ if keys.is_empty() => {}
+                true => self.count(keys, 0, became).await?,
+                false => self.count(Vec::new(), many, became).await?,
             }
         }
         match outcomes.into_iter().find(|(_, outcome)| outcome.is_err()) {
@@ -341,7 +335,7 @@ impl Work<'_> {
                 .list_removed(self.tenant_id, store_id, after.as_ref(), BATCH_BLOBS as usize)
                 .await?;
             let Some(removed) = listed else {
-                self.count(Vec::new(), 0, Erased::OlderVersionsKept).await?;
+                self.count(Vec::new(), 0, ObjectVersions::Kept).await?;
                 return Ok(true);
             };
             let Some(last) = removed.last().copied() else {
@@ -360,7 +354,7 @@ impl Work<'_> {
     }
 
     /// Also checks that the blob no longer exists.
-    async fn erase_blob(self, key: &BlobKey) -> Result<Erased, BlobError> {
+    async fn erase_blob(self, key: &BlobKey) -> Result<ObjectVersions, BlobError> {
         let blobs = &self.context().blobs;
         let erased = blobs.erase(key).await?;
         if blobs.contains(key).await? {
@@ -373,27 +367,20 @@ impl Work<'_> {
     /// were never committed, and older object versions of deleted blobs.
     async fn erase_rest_of(self, store_id: StoreId) -> Result<(), EngineError> {
         let rest = self.context().blobs.erase_store(self.tenant_id, store_id).await?;
-        let of_gone = match rest.became {
-            Erased::NotVersioned => Erased::NotVersioned,
-            Erased::EveryVersion | Erased::OlderVersionsKept => Erased::EveryVersion,
-        };
-        self.count(Vec::new(), rest.gone, of_gone).await?;
-        if rest.became == Erased::OlderVersionsKept {
+        self.count(Vec::new(), rest.gone, rest.of_gone()).await?;
+        if rest.became == ObjectVersions::Kept {
             self.count(Vec::new(), rest.kept, rest.became).await?;
         }
         Ok(())
     }
 
-    async fn count(self, keys: Vec<BlobKey>, orphans: u64, became: Erased) -> Result<(), EngineError> {
-        let blobs = ErasedBlobs {
-            keys,
-            orphans,
-            object_versions: match became {
-                Erased::EveryVersion => ObjectVersions::Deleted,
-                Erased::NotVersioned => ObjectVersions::NotVersioned,
-                Erased::OlderVersionsKept => ObjectVersions::Kept,
-            },
-        };
+    async fn count(
+        self,
+        keys: Vec<BlobKey>,
+        orphans: u64,
+        object_versions: ObjectVersions,
+    ) -> Result<(), EngineError> {
+        let blobs = ErasedBlobs { keys, orphans, object_versions };
         let until = self.context().now().plus(HELD_FOR);
         let index = &self.context().index;
         index.erasures.blobs_erased(self.tenant_id, self.erasure_id, &blobs, until).await?;

@@ -3,25 +3,12 @@
 use keepsake_core::{BlobKey, Timestamp};
 use serde_json::{Value, json};
 
+use super::{PLAN_BY_KEYS, Queue, Removal};
 use crate::IndexError;
 use crate::database::{Database, Role, from_row};
-use crate::model::{DueDeletion, RunFence};
+use crate::model::{DeletionReason, DueDeletion, RunFence};
 use crate::numbers::hex;
 use crate::stores::lock_store;
-
-/// Queues a blob that no version references: neither the version that introduced the
-/// blob, nor one that shares it. The range of one value stands for an equality, with
-/// which SQLite does not recognise the condition of the partial index.
-pub(crate) const CONDEMN_ORPHAN: &str = "INSERT INTO blob_deletion AS d (tenant_id, store_id, blob_id, not_before, \
-        attempts, reason) \
-    SELECT $1, $2, $3, $4, 0, 'orphan' WHERE NOT EXISTS ( \
-        SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3 \
-    ) AND NOT EXISTS ( \
-        SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 \
-            AND blob_id <> version_id \
-    ) ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET \
-        not_before = CASE d.reason WHEN 'gone' THEN excluded.not_before ELSE d.not_before END, \
-        reason = CASE d.reason WHEN 'gone' THEN 'orphan' ELSE d.reason END";
 
 const DUE: &str = "SELECT tenant_id, store_id, blob_id, attempts, reason FROM blob_deletion \
     WHERE not_before <= $1 ORDER BY not_before LIMIT $2 + 0";
@@ -47,7 +34,7 @@ const FINISH_ON_POSTGRES: &str = "WITH held AS ( \
     ) SELECT yes FROM allowed";
 
 const IS_LEASE_HELD: &str =
-    "SELECT $1 IS NULL OR EXISTS (SELECT 1 FROM job WHERE name = $1 AND fence = $2 AND owner IS NOT NULL)";
+    "SELECT $3 IS NULL OR EXISTS (SELECT 1 FROM job WHERE name = $3 AND fence = $4 AND owner IS NOT NULL)";
 
 /// The other blobs leave the queue before the orphans become tombstones.
 const FINISH_ON_SQLITE: &str = "DELETE FROM blob_deletion \
@@ -75,12 +62,15 @@ impl BlobDeletions {
     /// From then on a commit that references the blob is refused.
     pub async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {
         let mut tx = self.0.write("condemn_orphan", Role::Job(None)).await?;
+        tx.execute_on_postgres(PLAN_BY_KEYS, ()).await?;
         // A commit that references the blob either has landed and is visible below, or
         // comes later and is refused.
         lock_store(&mut tx, key.tenant_id, key.store_id).await?;
-        let condemned = tx.query(CONDEMN_ORPHAN).bind((key, not_before)).execute().await?;
+        let mut removal = Removal::of(&mut tx, key.tenant_id, key.store_id);
+        let queue = Queue::drained(DeletionReason::Orphan, not_before);
+        let condemned = removal.queue_unreferenced(vec![key.blob_id], queue).await?;
         tx.commit().await?;
-        Ok(condemned > 0)
+        Ok(!condemned.is_empty())
     }
 
     /// Blobs whose deletion is due, oldest first.
@@ -105,16 +95,11 @@ impl BlobDeletions {
         let (blobs, until) = (blobs.to_string(), orphans_until.as_micros());
         let (job, fence) = (fence.map(|fence| fence.job), fence.map(|fence| fence.fence));
         let mut tx = self.0.write_one("deletions_done", Role::Job(None)).await?;
-        let is_held = if tx.is_postgres() {
-            let query = tx.query(FINISH_ON_POSTGRES).bind((blobs, until, job, fence));
-            query.scalar().await?
-        } else {
-            let is_held = tx.query(IS_LEASE_HELD).bind((job, fence)).scalar().await?;
-            if is_held {
-                tx.query(FINISH_ON_SQLITE).bind((blobs, until)).execute().await?;
-            }
-            is_held
-        };
+        let query = tx.query(tx.choose([FINISH_ON_POSTGRES, IS_LEASE_HELD]));
+        let is_held = query.bind((&blobs, until, job, fence)).scalar().await?;
+        if is_held && let Some(text) = tx.choose([None, Some(FINISH_ON_SQLITE)]) {
+            tx.query(text).bind((blobs, until)).execute().await?;
+        }
         tx.commit().await?;
         Ok(is_held)
     }
@@ -127,16 +112,8 @@ impl BlobDeletions {
         not_before: Timestamp,
         fence: &RunFence,
     ) -> Result<(), IndexError> {
-        let mut tx = self.0.write_one("deletion_failed", Role::Job(None)).await?;
-        tx.query(POSTPONE)
-            .bind(&failed.key)
-            .bind(not_before)
-            .bind(failed.reason.name())
-            .bind(fence.job)
-            .bind(fence.fence)
-            .execute()
-            .await?;
-        tx.commit().await
+        let values = (&failed.key, not_before, failed.reason.name(), fence.job, fence.fence);
+        self.0.change("deletion_failed", Role::Job(None), POSTPONE, values).await.map(drop)
     }
 }
 

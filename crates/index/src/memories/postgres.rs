@@ -1,10 +1,11 @@
-//! Reads of memories and directories: one call of a function each.
+//! Reads of memories and directories on Postgres: one call of a function each.
 
 use keepsake_core::MemoryPath;
 use uuid::Uuid;
 
+use super::{memory_columns, store_columns};
 use crate::database::{Query, Tx};
-use crate::memories::{HeadAt, MemoryAt, StoreKey, memory_columns, store_columns};
+use crate::model::{HeadAt, MemoryAt, StoreKey};
 use crate::numbers::signed;
 
 const BY_ID: &str = concat!(
@@ -15,7 +16,7 @@ const BY_ID: &str = concat!(
     ", r.last_read_at, r.active_at FROM read_memories($1, $2, $3) r"
 );
 
-pub(crate) const MEMORIES: &str = concat!(
+pub(super) const MEMORIES: &str = concat!(
     "SELECT ",
     store_columns!("r."),
     ", ",
@@ -28,7 +29,7 @@ const HEADS: &str = "SELECT element, path, size_bytes, archived_at IS NOT NULL A
     FROM read_heads($1, $2, $3, $4, $5)";
 
 /// The targets of paths, with the entries of directories.
-pub(crate) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
+pub(super) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
     let [tenants, stores] = columns(wanted.iter().map(|at| at.place.store));
     let paths: Vec<_> = wanted.iter().map(|at| at.place.path.as_ref().map(MemoryPath::as_str)).collect();
     let directories: Vec<_> = wanted.iter().map(|at| at.place.directory().as_str().to_owned()).collect();
@@ -38,7 +39,7 @@ pub(crate) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
     query.bind_array(max_entries)
 }
 
-pub(crate) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
+pub(super) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
     let [tenants, stores] = columns(wanted.iter().map(|at| at.store));
     let ids: Vec<_> = wanted.iter().map(|at| at.memory_id.uuid()).collect();
     let query = tx.query(BY_ID).bind_array(tenants).bind_array(stores);

@@ -1,23 +1,26 @@
-//! Preconditions in request bodies.
+//! Preconditions of changes.
 
-use keepsake_engine as engine;
+use keepsake_core::ContentHash;
 use serde::Deserialize;
-use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder, Schema};
-use utoipa::openapi::{RefOr, Type};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::PartialSchema;
+use utoipa::openapi::Type;
+use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder};
 
-use crate::schemas;
-
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
-pub(crate) enum CreatePrecondition {
+pub enum CreatePrecondition {
     #[serde(rename = "not_exists")]
     NotExists {},
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Fields")]
-pub(crate) struct Precondition(pub(crate) engine::Precondition);
+pub enum Precondition {
+    /// The memory's content has this hash.
+    ContentSha256(ContentHash),
+    /// No memory exists at the new path.
+    NotExists,
+}
 
 /// A precondition before validation.
 #[derive(Debug, Deserialize)]
@@ -41,11 +44,11 @@ impl TryFrom<Fields> for Precondition {
     fn try_from(fields: Fields) -> Result<Self, String> {
         match (fields.r#type, fields.content_sha256) {
             (Kind::ContentSha256, Some(text)) => match text.parse() {
-                Ok(hash) => Ok(Self(engine::Precondition::ContentSha256(hash))),
+                Ok(hash) => Ok(Self::ContentSha256(hash)),
                 Err(rule) => Err(format!("`content_sha256` {rule}")),
             },
             (Kind::ContentSha256, None) => Err("missing field `content_sha256`".to_owned()),
-            (Kind::NotExists, None) => Ok(Self(engine::Precondition::NotExists)),
+            (Kind::NotExists, None) => Ok(Self::NotExists),
             (Kind::NotExists, Some(_)) => Err("`content_sha256` does not go with `not_exists`".to_owned()),
         }
     }
@@ -60,25 +63,16 @@ fn described(name: &str, description: &str) -> ObjectBuilder {
         .additional_properties(Some(AdditionalProperties::FreeForm(false)))
 }
 
-impl PartialSchema for CreatePrecondition {
-    fn schema() -> RefOr<Schema> {
-        RefOr::T(described("not_exists", "No memory exists at the path.").into())
-    }
+fn precondition() -> OneOfBuilder {
+    let content = described("content_sha256", "The memory's content has this hash.")
+        .property("content_sha256", ContentHash::schema())
+        .required("content_sha256");
+    let free =
+        described("not_exists", "No memory exists at the update's new path; otherwise nothing is changed.");
+    OneOfBuilder::new().item(content).item(free)
 }
 
-impl ToSchema for CreatePrecondition {}
-
-impl PartialSchema for Precondition {
-    fn schema() -> RefOr<Schema> {
-        let content = described("content_sha256", "The memory's content has this hash.")
-            .property("content_sha256", schemas::ContentSha256::schema())
-            .required("content_sha256");
-        let free = described(
-            "not_exists",
-            "No memory exists at the update's new path; otherwise nothing is changed.",
-        );
-        RefOr::T(OneOfBuilder::new().item(content).item(free).into())
-    }
+keepsake_core::has_schema! {
+    CreatePrecondition as "CreatePrecondition" => described("not_exists", "No memory exists at the path.");
+    Precondition as "Precondition" => precondition();
 }
-
-impl ToSchema for Precondition {}

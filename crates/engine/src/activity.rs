@@ -3,14 +3,16 @@
 //! A request never waits for a write and never causes one. A crash loses at
 //! most the records since the last flush.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use keepsake_core::{SessionId, StoreId, TenantId, Timestamp};
-use keepsake_index::{IndexError, SessionEvent, SessionUse};
+use keepsake_index::{IndexError, SessionEvent};
+use parking_lot::Mutex;
 
 use crate::context::Context;
+use crate::use_log::UseLog;
 
 const BATCH_ROWS: usize = 500;
 /// Maximum number of events kept while the database is unavailable, and their
@@ -22,7 +24,7 @@ const MAX_EVENT_BYTES: usize = 32 << 20;
 #[derive(Debug)]
 pub(crate) struct Activity {
     context: Arc<Context>,
-    used: Mutex<HashMap<(TenantId, SessionId), Timestamp>>,
+    used: UseLog<(TenantId, SessionId)>,
     events: Mutex<Events>,
 }
 
@@ -143,52 +145,33 @@ fn bytes_of(event: &SessionEvent) -> usize {
 
 impl Activity {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, used: Mutex::default(), events: Mutex::default() }
+        Self { context, used: UseLog::default(), events: Mutex::default() }
     }
 
-    /// A later use that is already noted is kept.
     pub(crate) fn used(&self, tenant_id: TenantId, session_id: SessionId, at: Timestamp) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let noted = used.entry((tenant_id, session_id)).or_insert(at);
-        *noted = at.max(*noted);
-    }
-
-    fn take_used(&self) -> Vec<SessionUse> {
-        let taken = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
-        let uses = taken.into_iter().map(|((tenant_id, session_id), used_at)| SessionUse {
-            tenant_id,
-            session_id,
-            used_at,
-        });
-        uses.collect()
-    }
-
-    fn events(&self) -> MutexGuard<'_, Events> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.note((tenant_id, session_id), at, &());
     }
 
     pub(crate) fn note(&self, event: SessionEvent) {
-        self.events().push(event);
+        self.events.lock().push(event);
     }
 
     /// The events may not be written yet.
     pub(super) fn noted(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<SessionEvent> {
-        self.events().of_session(tenant_id, session_id)
+        self.events.lock().of_session(tenant_id, session_id)
     }
 
     /// Drops the events of a store, or of all stores, since an erasure cannot
     /// remove events from this buffer.
     pub(crate) fn forget(&self, tenant_id: TenantId, store_id: Option<StoreId>) {
-        self.events().forget(tenant_id, store_id);
+        self.events.lock().forget(tenant_id, store_id);
     }
 
-    /// Uses that could not be written are kept.
     pub(crate) async fn write_use(&self) -> Result<(), IndexError> {
-        let mut taken = TakenUses { activity: self, uses: self.take_used() };
-        while !taken.uses.is_empty() {
-            let batch = taken.uses.len().saturating_sub(BATCH_ROWS);
-            self.context.index.sessions.flush_use(&taken.uses[batch..]).await?;
-            taken.uses.truncate(batch);
+        let mut uses = self.used.take(&*self.context.clock);
+        while let Some(batch) = uses.batch() {
+            self.context.index.access_times.flush_sessions(batch).await?;
+            uses.note_written();
         }
         Ok(())
     }
@@ -199,9 +182,9 @@ impl Activity {
     /// An event that the index refuses is dropped, so that the others are
     /// written.
     pub(crate) async fn write_events(&self) -> Result<(), IndexError> {
-        let mut left = self.events().count;
+        let mut left = self.events.lock().count;
         while left > 0 {
-            let first = self.events().next_batch();
+            let first = self.events.lock().next_batch();
             if first.is_empty() {
                 break; // they were forgotten meanwhile
             }
@@ -210,7 +193,7 @@ impl Activity {
                 Err(error) if error.is_passing() => return Err(error),
                 Err(_) => self.write_one_by_one(&first).await?,
             }
-            self.events().written(&first);
+            self.events.lock().written(&first);
             left = left.saturating_sub(first.len());
         }
         Ok(())
@@ -231,20 +214,6 @@ impl Activity {
             }
         }
         Ok(())
-    }
-}
-
-/// Uses that are not yet written; dropping the value puts them back.
-struct TakenUses<'a> {
-    activity: &'a Activity,
-    uses: Vec<SessionUse>,
-}
-
-impl Drop for TakenUses<'_> {
-    fn drop(&mut self) {
-        for used in &self.uses {
-            self.activity.used(used.tenant_id, used.session_id, used.used_at);
-        }
     }
 }
 

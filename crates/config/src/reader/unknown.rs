@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::reader::{Key, Reader, VARIABLE_PREFIX};
+use super::{Key, Reader, VARIABLE_PREFIX};
 
 /// One problem for each unknown key of the file and each unknown variable.
 pub(crate) fn problems(reader: &Reader) -> Vec<String> {

@@ -1,16 +1,14 @@
-//! Reads of memories and directories.
+//! Reads of memories and directories on SQLite.
 
 use std::sync::LazyLock;
 
 use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
 
+use super::{children, columns_of_directory, memory_columns, store_columns};
 use crate::IndexError;
-use crate::database::{Database, Packing, Query, Role, Tx};
-use crate::memories::{
-    Answer, HeadAt, MemoryAt, Place, StoreKey, children, columns_of_directory, memory_columns, store_columns,
-};
-use crate::model::{Depth, Directory, Lookup, Target};
+use crate::database::{Answer, Database, Packing, Query, Role, Tx};
+use crate::model::{Depth, Directory, HeadAt, Lookup, MemoryAt, Place, StoreKey, Target};
 use crate::numbers::hex;
 use crate::sqlite::SqliteIndex;
 
@@ -89,7 +87,7 @@ static PAGES: LazyLock<[Packing; 2]> = LazyLock::new(|| {
 const COLUMNS: &str = concat!(store_columns!(""), ", ", memory_columns!(""), ", last_read_at, active_at");
 const COLUMNS_OF_BYTES: &[&str] = &["memory_id", "version_id", "blob_id", "sha256", "claimed_by"];
 
-pub(crate) fn page(depth: Depth) -> &'static Packing {
+pub(super) fn page(depth: Depth) -> &'static Packing {
     let [all, children] = &*PAGES;
     match depth {
         Depth::All => all,
@@ -114,7 +112,7 @@ const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM dire
     AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
 
 /// The targets of paths, with the entries of directories. Caches the answers.
-pub(crate) async fn heads(
+pub(super) async fn heads(
     database: &Database,
     index: &SqliteIndex,
     call: &'static str,
@@ -154,7 +152,7 @@ async fn look_up(
     Ok(answers)
 }
 
-pub(crate) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
+pub(super) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
     let element = |at: &MemoryAt| {
         let [tenant, store] = hex_of(at.store);
         json!([tenant, store, hex(at.memory_id.uuid())])

@@ -1,18 +1,19 @@
 //! The scheduler of this process: it triggers the periodic tasks and the jobs, and
 //! restarts after steps of the machine's clock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keepsake_core::Timestamp;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tokio_cron_scheduler::{Job as CronJob, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{RunRequest, fleet_jobs};
 use crate::Engine;
+use crate::jobs::{RunRequest, fleet_jobs};
 
 /// Every replica writes its access times every 30 seconds.
 const FLUSH_SCHEDULE: &str = "*/30 * * * * *";
@@ -50,7 +51,7 @@ impl Runner {
             stopping,
         };
         for job in fleet_jobs().iter().filter(|_| is_worker) {
-            engine.metrics().job_scheduled(job.name());
+            engine.metrics().job_scheduled(job.plan().name);
         }
         let scheduler = schedule.start().await?;
         let (runs, stopping) = (schedule.runs.clone(), schedule.stopping.clone());
@@ -87,7 +88,7 @@ impl Schedule {
         let scheduler = JobScheduler::new().await?;
         for job in fleet_jobs().into_iter().filter(|_| self.is_worker) {
             let (engine, runs) = (self.engine.clone(), self.runs.clone());
-            let (schedule, clock) = (job.schedule(), Arc::clone(&self.clock));
+            let (schedule, clock) = (job.plan().schedule, Arc::clone(&self.clock));
             let tick = move |_, _| {
                 // If the machine's clock was set ahead, the scheduler triggers all jobs.
                 let Some(stopping) = look_at(&clock, Clocks::now(&engine)).jobs else {
@@ -98,7 +99,7 @@ impl Schedule {
                 }
                 let (engine, job) = (engine.clone(), Arc::clone(&job));
                 runs.spawn(async move {
-                    let name = job.name();
+                    let name = job.plan().name;
                     if let Err(error) = engine.jobs.run(job, RunRequest::SCHEDULED, &stopping).await {
                         tracing::warn!(job.name = name, error = %error, "job.claim failed");
                     }
@@ -113,7 +114,7 @@ impl Schedule {
             look_at(&clock, Clocks::now(&engine));
             let engine = engine.clone();
             runs.spawn(async move {
-                engine.replica.recount().await;
+                engine.replica.count_gateways().await;
                 if is_worker {
                     engine.jobs.report_totals().await;
                 }
@@ -198,7 +199,7 @@ struct Seen {
 }
 
 fn look_at(clock: &Mutex<WatchedClock>, now: Clocks) -> Seen {
-    let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut clock = clock.lock();
     clock.look(now)
 }
 

@@ -6,9 +6,9 @@ use keepsake_core::TenantId;
 use keepsake_index::SearchRow;
 use keepsake_search::{ANALYSER, Row};
 
+use super::Text;
 use crate::EngineError;
 use crate::compute::{Computations, off_the_runtime};
-use crate::write::Text;
 
 /// Texts from this size are analysed on a blocking thread: analysis takes some tenths of
 /// a millisecond.

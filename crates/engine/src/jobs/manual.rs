@@ -1,0 +1,126 @@
+//! Scheduled jobs: their runs, and manual runs.
+
+use std::sync::Arc;
+
+use keepsake_core::Timestamp;
+use keepsake_index::{Auditor, JobRun, RunPlace};
+use tokio_util::sync::CancellationToken;
+
+use super::{Job, JobPlan, Jobs, RunRequest, fleet_jobs, next_run_at};
+use crate::cursor::{Query, parse_number};
+use crate::{EngineError, Page, PageRequest};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobState {
+    pub plan: JobPlan,
+    pub next_run_at: Timestamp,
+    /// The most recently started run.
+    pub last_run: Option<JobRun>,
+}
+
+/// The number of recent runs in which the last scheduled run is searched.
+const RECENT_RUNS: u32 = 20;
+
+#[derive(Debug, Clone)]
+pub struct ManualJobs {
+    jobs: Jobs,
+    /// Cancelled at shutdown, which stops manual runs.
+    stopping: CancellationToken,
+}
+
+impl ManualJobs {
+    pub(crate) const fn new(jobs: Jobs, stopping: CancellationToken) -> Self {
+        Self { jobs, stopping }
+    }
+
+    /// Lists every job that one replica at a time runs for all replicas.
+    pub async fn list(&self) -> Result<Vec<JobState>, EngineError> {
+        let (context, mut jobs) = (self.jobs.context(), Vec::new());
+        for job in fleet_jobs() {
+            let (job_runs, now) = (&context.index.job_runs, context.now());
+            let runs = job_runs.list(job.plan().name, None, now, RECENT_RUNS).await?;
+            jobs.push(JobState {
+                plan: job.plan(),
+                next_run_at: next_run_at(&*job, now, &runs),
+                last_run: runs.into_iter().next(),
+            });
+        }
+        Ok(jobs)
+    }
+
+    /// Most recently started first.
+    pub async fn runs(&self, name: &str, request: &PageRequest) -> Result<Page<JobRun>, EngineError> {
+        let job = job_called(name)?;
+        let limit = request.limit(false)?;
+        let identity = Query::of(&[b"job_runs", name.as_bytes()]);
+        let context = self.jobs.context();
+        let before = context.cursors.after(identity, request, place_of).await?;
+        let job_runs = &context.index.job_runs;
+        let runs = job_runs.list(job.plan().name, before, context.now(), limit + 1).await?;
+        context.cursors.page(identity, runs, limit, position).await
+    }
+
+    /// Starts a manual run of a job in this process and returns the run's record.
+    ///
+    /// The run does all the work and ignores the cursor of an interrupted run. It does
+    /// not use up a slot of the schedule. A dry run changes nothing. While the job runs,
+    /// another run is refused as a conflict.
+    pub async fn run(&self, name: &str, is_dry_run: bool, by: Auditor) -> Result<JobRun, EngineError> {
+        let job = job_called(name)?;
+        if is_dry_run && !job.plan().can_be_dry {
+            return Err(EngineError::Invalid {
+                field: "dry_run",
+                rule: format!("must not be true: {name} cannot tell what it would do without doing it"),
+            });
+        }
+        let this = self.clone();
+        self.jobs.context().run_to_end(async move { this.begin(job, is_dry_run, by).await }).await
+    }
+
+    /// Claims a manual run, audits it, and runs it in the background.
+    async fn begin(&self, job: Arc<dyn Job>, is_dry_run: bool, by: Auditor) -> Result<JobRun, EngineError> {
+        let (context, request, name) = (self.jobs.context(), RunRequest::manual(is_dry_run), job.plan().name);
+        let audited = context.audited(by);
+        let Some(claimed) = self.jobs.claim(&*job, request).await? else {
+            return Err(EngineError::Conflict("the job is running already: wait for the end of that run"));
+        };
+        let job_runs = &context.index.job_runs;
+        if let Err(error) = job_runs.note_manual(name, claimed.slot, is_dry_run, &audited).await {
+            job_runs.release(name, claimed.fence).await?;
+            return Err(error.into());
+        }
+        let this = self.clone();
+        context.writes.spawn(async move {
+            if let Err(error) = this.jobs.carry_out(job, request, claimed, &this.stopping).await {
+                tracing::error!(job.name = name, error = %error, "job.run could not be recorded");
+            }
+        });
+        Ok(JobRun {
+            slot: claimed.slot,
+            started_at: claimed.started_at,
+            ended_at: None,
+            is_running: true,
+            by_hand: true,
+            is_dry_run,
+            owner: Some(context.replica),
+            counts: None,
+            error: None,
+        })
+    }
+}
+
+fn job_called(name: &str) -> Result<Arc<dyn Job>, EngineError> {
+    let mut jobs = fleet_jobs().into_iter();
+    jobs.find(|job| job.plan().name == name).ok_or(EngineError::JobNotFound)
+}
+
+fn position(run: &JobRun) -> Vec<u8> {
+    let parts = [run.started_at, run.slot].map(|time| time.as_micros().to_be_bytes());
+    parts.concat()
+}
+
+fn place_of(position: &[u8]) -> Option<RunPlace> {
+    let (at, slot) = position.split_at_checked(8)?;
+    let time = |bytes| Some(Timestamp::from_micros(parse_number(bytes)?));
+    Some((time(at)?, time(slot)?))
+}

@@ -1,0 +1,137 @@
+//! Principals: a caller's tenant, auditor, scopes and stores, and the checks of them.
+
+use std::sync::Arc;
+
+use keepsake_core::{Actor, Limits, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_index::{Auditor, Scope};
+
+use crate::mounts::Attached;
+use crate::{EngineError, Mounts};
+
+/// The caller of a tenant's services: a credential of the tenant, or the operator.
+#[derive(Debug, Clone)]
+pub struct Principal {
+    /// Derived from the credential, unless the operator calls.
+    pub tenant_id: TenantId,
+    /// Changes are attributed to this auditor.
+    pub by: Auditor,
+    pub limits: Limits,
+    pub(crate) scopes: Vec<Scope>,
+    /// The only stores granted to the credential; `None`: all stores of the
+    /// tenant.
+    pub(crate) store_ids: Option<Vec<StoreId>>,
+    /// When the credential expires. Tokens issued to it must not live longer.
+    pub(crate) expires_at: Option<Timestamp>,
+    /// The session whose token the credential is, with its attached stores.
+    pub(crate) session: Option<Arc<Attached>>,
+}
+
+impl Principal {
+    pub(crate) fn of_operator(tenant_id: TenantId, by: Auditor, limits: Limits) -> Self {
+        let scopes = Scope::ALL.to_vec();
+        Self { tenant_id, by, limits, scopes, store_ids: None, expires_at: None, session: None }
+    }
+
+    /// `None` for the operator, who reads and changes no memories.
+    pub const fn actor(&self) -> Option<&Actor> {
+        self.by.actor()
+    }
+
+    /// The error if the tenant was deleted after the principal was made.
+    pub(crate) const fn tenant_is_gone(&self) -> EngineError {
+        match self.by {
+            Auditor::Credential(_) => EngineError::Unauthenticated("the API key is unknown"),
+            Auditor::Operator | Auditor::OperatorCli | Auditor::Job => EngineError::TenantNotFound,
+        }
+    }
+
+    pub fn require(&self, scope: Scope) -> Result<(), EngineError> {
+        if self.scopes.contains(&scope) { Ok(()) } else { Err(EngineError::PermissionDenied(scope)) }
+    }
+
+    pub(crate) fn may_read(&self) -> bool {
+        self.require(Scope::MemoryRead).is_ok()
+    }
+
+    /// A change of a session also shows the session, so both scopes are needed.
+    pub(crate) fn require_session_change(&self) -> Result<(), EngineError> {
+        self.require(Scope::SessionsWrite)?;
+        self.require(Scope::MemoryRead)
+    }
+
+    /// Checks that the credential may see a store. For a credential that is
+    /// bound to a list of stores, another store looks like one that never
+    /// existed.
+    pub fn require_store(&self, store_id: StoreId) -> Result<(), EngineError> {
+        match self.store_ids() {
+            Some(seen) if !seen.contains(&store_id) => Err(EngineError::StoreNotFound),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every write calls this first, and the commit calls it again, so that a read-only
+    /// attachment never allows a write.
+    pub fn require_writable(&self, store_id: StoreId) -> Result<(), EngineError> {
+        self.require(Scope::MemoryWrite)?;
+        self.require_store(store_id)?;
+        if self.is_read_only(store_id) {
+            return Err(EngineError::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// Whether the credential is the token of a session that may only read the
+    /// store.
+    pub(crate) fn is_read_only(&self, store_id: StoreId) -> bool {
+        let session = self.session.as_ref();
+        session.is_some_and(|session| session.mounts.is_read_only(store_id))
+    }
+
+    /// Session tokens may only read and change memories.
+    pub fn require_no_session(&self) -> Result<(), EngineError> {
+        match self.session {
+            None => Ok(()),
+            Some(_) => Err(EngineError::NotForSessions),
+        }
+    }
+
+    /// `None`: the credential is not a session's token.
+    pub fn session_id(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|session| session.session_id)
+    }
+
+    /// The mounts of the session whose token the credential is; they resolve the paths of
+    /// its tools.
+    pub fn mounts(&self) -> Option<&Mounts> {
+        self.session.as_ref().map(|session| &session.mounts)
+    }
+
+    /// The only stores that the credential may see; `None`: all.
+    pub(crate) fn store_ids(&self) -> Option<&[StoreId]> {
+        match &self.session {
+            Some(session) => Some(&session.store_ids),
+            None => self.granted_store_ids(),
+        }
+    }
+
+    /// The only stores granted to the credential, attached now or not. For a
+    /// session's token: the stores of the credential that it was issued to.
+    pub(crate) fn granted_store_ids(&self) -> Option<&[StoreId]> {
+        self.store_ids.as_deref()
+    }
+
+    /// Mounts with the permissions of this credential, which must see all of the stores. A
+    /// session's token may write only what its session may write, no matter how the store
+    /// was mounted.
+    pub(crate) fn seen(&self, mounts: Mounts) -> Result<Mounts, EngineError> {
+        mounts.each(|store| {
+            self.require_store(store.store_id)?;
+            store.is_read_only |= self.is_read_only(store.store_id);
+            Ok(())
+        })
+    }
+
+    pub const fn is_bound_to_stores(&self) -> bool {
+        self.store_ids.is_some() || self.session.is_some()
+    }
+}

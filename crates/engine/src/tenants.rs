@@ -1,0 +1,186 @@
+//! Tenants: creation, changes, suspension and deletion by the operator, and the operator
+//! as a caller of a tenant's services.
+
+use std::sync::Arc;
+
+use keepsake_core::TenantId;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_index::{Auditor, Tenant, TenantChange, TenantDeletion, TenantStatus, TenantUpdate};
+use serde_json::{Map, Value};
+
+use crate::context::Context;
+use crate::cursor::{Query, parse_id};
+use crate::stores::{MAX_UNUSED_SECS, invalid};
+use crate::{EngineError, Page, PageRequest, Principal};
+
+/// The largest limit; JSON and every database represent it exactly.
+const MAX_LIMIT: u64 = 1 << 53;
+
+#[derive(Debug, Clone, Default)]
+pub struct NewTenant {
+    pub name: String,
+    /// The operator's id for the tenant, unique if set.
+    pub external_id: Option<String>,
+    /// Limits that differ from the configured defaults.
+    pub limits: LimitOverrides,
+}
+
+/// Parses limits by name; null means the configured default. The error for an unknown
+/// name lists the known limits.
+pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> {
+    let is_number = |value: &Value| value.as_u64().is_some_and(|number| number <= MAX_LIMIT);
+    if let Some((name, _)) = limits.iter().find(|(_, value)| !value.is_null() && !is_number(value)) {
+        let rule = format!("must have whole numbers up to {MAX_LIMIT} or null, but `{name}` is not");
+        return invalid("limits", rule);
+    }
+    let limits: LimitOverrides = match serde_json::from_value(limits.into()) {
+        Ok(limits) => limits,
+        Err(error) => return invalid("limits", format!("are not valid: {error}")),
+    };
+    if limits.period_set_at.is_some() {
+        return invalid("limits", "have no `period_set_at`");
+    }
+    if limits.expires_unused_after.is_some_and(|secs| secs > MAX_UNUSED_SECS) {
+        let rule = format!("must have at most {MAX_UNUSED_SECS} seconds as `expires_unused_after`");
+        return invalid("limits", rule);
+    }
+    Ok(limits)
+}
+
+#[derive(Debug)]
+pub struct Tenants {
+    context: Arc<Context>,
+}
+
+impl Tenants {
+    pub(crate) const fn new(context: Arc<Context>) -> Self {
+        Self { context }
+    }
+
+    /// The operator as a caller of a tenant's services, with every scope. No memory is read
+    /// or changed with it.
+    #[tracing::instrument(name = "engine.operate_tenant", level = "debug", skip_all)]
+    pub async fn operator(&self, tenant_id: TenantId, by: Auditor) -> Result<Arc<Principal>, EngineError> {
+        let tenant = self.get(tenant_id).await?;
+        let limits = self.context.limits.with(&tenant.limits);
+        Ok(Arc::new(Principal::of_operator(tenant_id, by, limits)))
+    }
+
+    #[tracing::instrument(name = "engine.create_tenant", level = "debug", skip_all)]
+    pub async fn create(&self, new: NewTenant, by: Auditor) -> Result<Tenant, EngineError> {
+        check_text("name", &new.name)?;
+        check_external_id(new.external_id.as_deref())?;
+        let (context, audited) = (Arc::clone(&self.context), self.context.audited(by));
+        let create = async move {
+            let tenant = Tenant {
+                tenant_id: TenantId::from_uuid(context.ids.uuid(audited.at)),
+                external_id: new.external_id,
+                name: new.name,
+                status: TenantStatus::Active,
+                limits: new.limits.replacing(&LimitOverrides::default(), audited.at),
+                created_at: audited.at,
+            };
+            if context.index.tenants.create(&tenant, &audited).await? {
+                Ok(tenant)
+            } else {
+                Err(EngineError::TenantExists)
+            }
+        };
+        self.context.run_to_end(create).await
+    }
+
+    /// Also finds a tenant that is being deleted.
+    #[tracing::instrument(name = "engine.tenant", level = "debug", skip_all)]
+    pub async fn get(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
+        let found = self.context.index.tenants.find(tenant_id).await?;
+        found.ok_or(EngineError::TenantNotFound)
+    }
+
+    /// Newest first.
+    #[tracing::instrument(name = "engine.tenants", level = "debug", skip_all)]
+    pub async fn list(
+        &self,
+        external_id: Option<&str>,
+        request: &PageRequest,
+    ) -> Result<Page<Tenant>, EngineError> {
+        let limit = request.limit(false)?;
+        let identity = Query::of(&[b"tenants", external_id.unwrap_or_default().as_bytes()]);
+        let (cursors, tenants) = (&self.context.cursors, &self.context.index.tenants);
+        let before = cursors.after(identity, request, parse_id).await?.map(TenantId::from_uuid);
+        // One more item shows whether there is another page.
+        let items = tenants.list(external_id, before, limit + 1).await?;
+        let position = |tenant: &Tenant| tenant.tenant_id.uuid().as_bytes().to_vec();
+        cursors.page(identity, items, limit, position).await
+    }
+
+    /// Changes a tenant's name, external id, limits and status. A tenant that is being
+    /// deleted cannot be changed.
+    ///
+    /// Takes effect on every replica within seconds. Idempotent.
+    #[tracing::instrument(name = "engine.update_tenant", level = "debug", skip_all)]
+    pub async fn update(
+        &self,
+        tenant_id: TenantId,
+        change: TenantChange,
+        by: Auditor,
+    ) -> Result<Tenant, EngineError> {
+        if let Some(name) = &change.name {
+            check_text("name", name)?;
+        }
+        check_external_id(change.external_id.as_ref().and_then(Option::as_deref))?;
+        limits_of(change.limits.clone())?;
+        let (context, audited) = (Arc::clone(&self.context), self.context.audited(by));
+        let update = async move {
+            match context.index.tenants.update(tenant_id, &change, &audited).await? {
+                TenantUpdate::Done(tenant) => Ok(*tenant),
+                TenantUpdate::ExternalIdTaken => Err(EngineError::TenantExists),
+                TenantUpdate::Deleting => Err(EngineError::Conflict("the tenant is being deleted")),
+                TenantUpdate::NoTenant => Err(EngineError::TenantNotFound),
+            }
+        };
+        self.context.run_to_end(update).await
+    }
+
+    /// Suspends a tenant until it is resumed; its data is kept.
+    pub async fn suspend(&self, tenant_id: TenantId, by: Auditor) -> Result<Tenant, EngineError> {
+        self.update(tenant_id, TenantChange::of_status(TenantStatus::Suspended), by).await
+    }
+
+    pub async fn resume(&self, tenant_id: TenantId, by: Auditor) -> Result<Tenant, EngineError> {
+        self.update(tenant_id, TenantChange::of_status(TenantStatus::Active), by).await
+    }
+
+    /// Starts the deletion of a tenant. Its credentials stop working at once;
+    /// the job `delete-tenants` removes its rows and blobs.
+    ///
+    /// Idempotent: a tenant is deleted once, and its deletion report is kept.
+    #[tracing::instrument(name = "engine.delete_tenant", level = "debug", skip_all)]
+    pub async fn delete(&self, tenant_id: TenantId, by: Auditor) -> Result<TenantDeletion, EngineError> {
+        let (context, audited) = (Arc::clone(&self.context), self.context.audited(by));
+        let begin = async move {
+            let begun = context.index.tenant_deletions.begin(tenant_id, &audited).await?;
+            begun.ok_or(EngineError::TenantNotFound)
+        };
+        self.context.run_to_end(begin).await
+    }
+
+    /// The progress and the report of a tenant's deletion.
+    #[tracing::instrument(name = "engine.tenant_deletion", level = "debug", skip_all)]
+    pub async fn deletion(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
+        let found = self.context.index.tenant_deletions.find(tenant_id).await?;
+        found.ok_or(EngineError::DeletionNotFound)
+    }
+}
+
+/// Validates a display name or an external id.
+pub(crate) fn check_text(field: &'static str, text: &str) -> Result<(), EngineError> {
+    let is_good = (1..=255).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+    if is_good {
+        return Ok(());
+    }
+    invalid(field, "must be 1 to 255 characters without control characters")
+}
+
+fn check_external_id(external_id: Option<&str>) -> Result<(), EngineError> {
+    external_id.map_or(Ok(()), |external_id| check_text("external_id", external_id))
+}

@@ -1,0 +1,120 @@
+//! A commit as a document, which both databases read: JSON, and beside it the bytes of
+//! new contents and search terms.
+//!
+//! Ids and hashes are hexadecimal. An absent value is null.
+
+use keepsake_core::{Actor, DirPath, SensitiveDataPolicy};
+use serde_json::{Value, json};
+
+use super::{Change, Commit, CommitPlan, DirectoryDelta, Kept};
+use crate::numbers::{hex, hex_of};
+
+#[derive(Debug)]
+pub(crate) struct CommitDocument {
+    pub(crate) json: String,
+    /// The new contents that the index stores, and the search terms, one after the other.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl CommitDocument {
+    pub(crate) fn of(commit: &Commit, plan: &CommitPlan) -> Self {
+        let mut bytes = Vec::new();
+        let changes = commit.changes.iter().filter_map(|change| change_of(change, &mut bytes));
+        let changes: Vec<_> = changes.collect();
+        let (call, guard, actor) = (&commit.idempotency, &commit.guard, &commit.actor);
+        let directories = plan.directories.iter();
+        let document = json!({
+            "now": commit.now.as_micros(),
+            "actor_type": actor.as_ref().map(Actor::kind),
+            "actor_id": actor.as_ref().map(Actor::id),
+            "replica": hex(commit.replica),
+            "memory_limit": commit.memory_limit.min(i64::MAX as u64),
+            "byte_limit": commit.byte_limit.min(i64::MAX as u64),
+            // The idempotency key, the hash of the request, and the time through which
+            // records are expired.
+            "scope": call.map(|call| hex_of(&call.scope_sha256)),
+            "request": call.map(|call| hex_of(&call.request_sha256)),
+            "since": call.map(|call| call.since.as_micros()),
+            "results": commit.results,
+            "guard_directory": guard.as_ref().map(|guard| guard.directory.as_str()),
+            "guard_files": guard.as_ref().map(|guard| guard.files),
+            "purge_epoch": commit.purge_epoch,
+            "policy": commit.policy.map(SensitiveDataPolicy::name),
+            // Whether the commit does more than delete memories.
+            "adds": commit.adds(),
+            "count_delta": plan.count_delta,
+            "byte_delta": plan.byte_delta,
+            "version_bytes": plan.version_bytes,
+            "directories_may_go": plan.directories_may_go,
+            "taken": plan.taken_paths,
+            "ancestors": plan.ancestor_files,
+            // In the order of the paths.
+            "directories": directories.map(|(path, delta)| directory_of(path, delta)).collect::<Vec<_>>(),
+            "changes": changes,
+            "kept": commit.kept.iter().map(kept_of).collect::<Vec<_>>(),
+        });
+        Self { json: document.to_string(), bytes }
+    }
+}
+
+fn change_of(change: &Change, bytes: &mut Vec<u8>) -> Option<Value> {
+    let path = change.path()?;
+    let after = change.after.as_ref();
+    let content = after.and_then(|after| after.content.as_ref());
+    let terms = after.and_then(|after| after.search.as_ref());
+    // The first byte is number 1.
+    let mut append = |part: &[u8]| {
+        bytes.extend_from_slice(part);
+        (bytes.len() - part.len() + 1, part.len())
+    };
+    let content = content.map(|content| append(content.as_str().as_bytes()));
+    let terms_at = terms.map(|row| append(&row.terms));
+    Some(json!({
+        "op": change.operation().name(),
+        "memory": hex(change.memory_id.uuid()),
+        // The version that was read, which deleted the memory if the change revives it.
+        "expect": change.expected_version().map(|version_id| hex(version_id.uuid())),
+        "revives": change.revives.is_some(),
+        "prev": change.before.as_ref().map(|before| before.seq),
+        "version": hex(change.version_id.uuid()),
+        "path": path.as_str(),
+        "parent": path.parent().as_str(),
+        "name": path.name(),
+        "blob": after.map(|after| hex(after.blob_id.uuid())),
+        "size": after.map(|after| after.size_bytes),
+        "sha256": after.map(|after| after.sha256.to_string()),
+        "first_line": after.and_then(|after| after.first_line.as_deref()),
+        "pinned": after.and_then(|after| after.expiry.is_pinned),
+        // 0: the expiry time is removed.
+        "expires": after.and_then(|after| after.expiry.stored_time()),
+        "content_from": content.map(|(from, _)| from),
+        "content_for": content.map(|(_, count)| count),
+        "analyser": terms.map(|row| row.analyser),
+        "length": terms.map(|row| row.length),
+        "terms_from": terms_at.map(|(from, _)| from),
+        "terms_for": terms_at.map(|(_, count)| count),
+    }))
+}
+
+/// A memory that gets no version, with the names of a change.
+fn kept_of(kept: &Kept) -> Value {
+    json!({
+        "memory": hex(kept.memory_id.uuid()),
+        "expect": hex(kept.expected.uuid()),
+        "revives": false,
+        "pinned": kept.expiry.is_pinned,
+        "expires": kept.expiry.stored_time(),
+    })
+}
+
+/// How the counters of a directory change.
+pub(crate) fn directory_of(path: &DirPath, delta: &DirectoryDelta) -> Value {
+    json!({
+        "path": path.as_str(),
+        "parent": path.parent().unwrap_or_else(DirPath::root).as_str(),
+        "name": path.name(),
+        "files": delta.files,
+        "bytes": delta.size_bytes,
+        "children": delta.visible_children,
+    })
+}

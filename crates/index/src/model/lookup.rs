@@ -1,0 +1,53 @@
+//! Look-ups of memories: what a call asks for, and what a cache knows by it.
+
+use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId};
+
+use super::Depth;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct StoreKey {
+    pub(crate) tenant_id: TenantId,
+    pub(crate) store_id: StoreId,
+}
+
+/// A path in a store; `None` is the root.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) store: StoreKey,
+    pub(crate) path: Option<MemoryPath>,
+}
+
+#[derive(Debug)]
+pub(crate) struct HeadAt {
+    pub(crate) place: Place,
+    /// Maximum number of entries to read of a directory.
+    pub(crate) max_entries: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct MemoryAt {
+    pub(crate) store: StoreKey,
+    pub(crate) memory_id: MemoryId,
+}
+
+/// A request for the first page of the memories below a place.
+#[derive(Debug)]
+pub(crate) struct PageAt {
+    pub(crate) place: Place,
+    pub(crate) depth: Depth,
+    pub(crate) limit: u32,
+}
+
+impl Place {
+    /// The path, as that of a directory.
+    pub(crate) fn directory(&self) -> DirPath {
+        self.path.as_ref().map_or_else(DirPath::root, MemoryPath::as_dir)
+    }
+}
+
+impl PageAt {
+    /// The key of the page among the pages of its place.
+    pub(crate) const fn wanted(&self) -> (Depth, u32) {
+        (self.depth, self.limit)
+    }
+}

@@ -1,0 +1,108 @@
+//! `/v1/memory_stores/{memory_store_id}/export`
+
+use std::io;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use futures::stream;
+use keepsake_console::{archive_name, download};
+use keepsake_core::StoreId;
+use keepsake_engine::{Engine, Export, ExportForm, ShownVersion};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::memory_versions::MemoryVersion;
+use crate::auth::{Caller, principal_of};
+use crate::error::ApiError;
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
+use crate::schemas;
+
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+query_params! {
+    /// The extent of an archive.
+    ExportMemoryStore {
+        /// Whether to include the history: all versions with their contents.
+        versions: Option<bool> = flag("versions"),
+    }
+}
+
+/// Export a memory store
+///
+/// The memories of the store at one moment, as an archive that `keepsake import` reads: a
+/// `.tar.zst`, sent while it is read. A content that is missing or damaged is left out, and
+/// `keepsake.json` in the archive says why. If a version is redacted or removed meanwhile,
+/// or the credential ends, the answer is broken off. An export does not count as a use of
+/// the memories.
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/export",
+    operation_id = "memory_stores.export",
+    params(ExportMemoryStore),
+    responses((
+        status = 200,
+        description = "The archive.",
+        body = inline(schemas::Archive),
+        content_type = "application/zstd",
+    )),
+)]
+pub(crate) async fn export(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Path(store_id): Path<StoreId>,
+    QueryParams(params): QueryParams<ExportMemoryStore>,
+    credential: HeaderMap,
+) -> Result<Response, ApiError> {
+    let checked_at = Instant::now();
+    let has_versions = params.versions.unwrap_or_default();
+    let store = engine.stores.get(&principal, store_id).await?;
+    let name = archive_name(&store.name);
+    let Ok(Value::Object(store)) = serde_json::to_value(store) else {
+        return Err(ApiError::internal());
+    };
+    let form = ExportForm { store, version: version_line };
+    let export = engine.exports.begin(&principal, store_id, has_versions, form).await?;
+    let sending = Sending { engine, credential, checked_at, store_id, export };
+    let chunks = stream::unfold(Some(sending), |sending| async move {
+        let mut sending = sending?;
+        match sending.next().await {
+            Ok(Some(chunk)) => Some((Ok(chunk), Some(sending))),
+            Ok(None) => None,
+            Err(error) => {
+                tracing::warn!(error.message = %error.message, "http.export was broken off");
+                Some((Err(io::Error::other("the archive cannot be completed")), None))
+            }
+        }
+    });
+    Ok(download(&name, "application/zstd", Body::from_stream(chunks)))
+}
+
+fn version_line(version: ShownVersion) -> serde_json::Result<Value> {
+    serde_json::to_value(MemoryVersion::from(version))
+}
+
+struct Sending {
+    engine: Engine,
+    credential: HeaderMap,
+    checked_at: Instant,
+    store_id: StoreId,
+    export: Export,
+}
+
+impl Sending {
+    /// `None`: the archive is complete.
+    async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
+        // The credential may end while the part is waited for.
+        let part = self.export.next().await?;
+        if self.checked_at.elapsed() > CHECK_INTERVAL {
+            let principal = principal_of(&self.engine, &self.credential).await?;
+            self.engine.exports.allow(&principal, self.store_id)?;
+            self.checked_at = Instant::now();
+        }
+        Ok(part)
+    }
+}
