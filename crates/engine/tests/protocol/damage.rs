@@ -72,8 +72,8 @@ async fn dump(file: &Path) -> Vec<String> {
     dump
 }
 
-/// Inverts each sector of each page, one at a time. A verification finds the damage,
-/// or every value can still be read: then nothing used the bytes.
+/// Inverts two or three sectors of each page, one at a time. A verification finds the
+/// damage, or every value can still be read: then nothing used the bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damaged_sector_of_any_page_is_found_or_unused() {
     let setup = TestEngine::sqlite().await;
@@ -90,7 +90,8 @@ async fn damaged_sector_of_any_page_is_found_or_unused() {
     assert_eq!(verify(&copy).await.unwrap().problems, []);
 
     let mut found = 0;
-    for sector in 0..pages * SECTORS {
+    // Over three pages, the sectors at each place of a page have their turn.
+    for sector in (0..pages * SECTORS).step_by(3) {
         let mut bytes = sound.clone();
         for byte in &mut bytes[sector * SECTOR_BYTES..][..SECTOR_BYTES] {
             *byte ^= 0xff;
@@ -110,5 +111,5 @@ async fn damaged_sector_of_any_page_is_found_or_unused() {
             let _ = std::fs::remove_file(copies.path().join(format!("{sector}.db{suffix}")));
         }
     }
-    assert!(found > pages * 2, "{found} of {pages} pages with {SECTORS} sectors each");
+    assert!(3 * found > pages * 2, "{found} of {pages} pages with {SECTORS} sectors each");
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::browser::{Browser, Page, UPLOAD, console_on};
 use crate::api::support::{Store, text};
+use crate::support::client::ok;
 use crate::support::command::{borrowed, keepsake_with};
 use crate::support::{Pair, Server, Tenant};
 
@@ -130,23 +132,31 @@ async fn saved_archive_equals_that_of_the_command() {
 /// was read is on no page.
 #[tokio::test(flavor = "multi_thread")]
 async fn export_has_the_memories_that_are_renamed_meanwhile() {
-    const MEMORIES: usize = 300;
+    const MEMORIES: usize = 2_000;
     let (_deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
     let store = Store::of(&server.client(&tenant), &tenant);
     let mut memories = Vec::new();
-    for number in 0..MEMORIES {
-        memories.push(store.create(&format!("/z/{number:03}.md"), "kept").await);
+    for first in (0..MEMORIES).step_by(500) {
+        let create =
+            |number| json!({"type": "create", "path": format!("/z/{number:04}.md"), "content": "kept"});
+        let operations: Vec<_> = (first..first + 500).map(create).collect();
+        let body = json!({"atomic": true, "operations": operations});
+        let batch = ok(&store.client.post(&format!("{}/batch", store.memories()), &body).await);
+        memories.extend(batch["data"].as_array().unwrap().iter().map(|made| made["memory"].clone()));
     }
     let is_saved = AtomicBool::new(false);
     let rename_all = async {
         // From the end to the beginning and back.
         for (round, directory) in ["a", "z"].into_iter().cycle().enumerate() {
-            for memory in memories.iter().rev() {
+            for moved in memories.rchunks(8) {
                 if is_saved.load(Ordering::Relaxed) {
                     return;
                 }
-                let path = format!("/{directory}/{round}/{}.md", text(&memory["id"]));
-                store.update(memory, &json!({"path": path})).await;
+                let rename = async |memory: &Value| {
+                    let path = format!("/{directory}/{round}/{}.md", text(&memory["id"]));
+                    store.update(memory, &json!({"path": path})).await;
+                };
+                join_all(moved.iter().map(rename)).await;
             }
         }
     };
