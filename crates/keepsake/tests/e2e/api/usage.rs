@@ -130,6 +130,7 @@ pub(super) async fn expiry_time_of_a_memory_is_set_and_removed(place: Place) {
     assert_eq!(store.restore(first).await["expires_at"], time);
     store.delete(&memory).await;
     assert_eq!(store.restore(first).await["expires_at"], Value::Null);
+    assert_eq!(store.read(&memory).await["expires_at"], Value::Null);
 }
 
 async fn usage_of(store: &Store, query: &str) -> Value {
