@@ -63,10 +63,12 @@ pub(super) async fn token_reaches_no_store_that_its_key_may_not_see(place: Place
     assert_eq!(of_resources(&ok(&holder.get(&path).await), "memory_store_id"), [own.id]);
     let told = json!(holder.all(&format!("{path}/events?limit=100")).await).to_string();
     assert!(!told.contains("other/"), "{told}");
-    // The token of a key that sees both reaches both.
+    // The token of a key that sees all reaches both, and no store that is not attached.
+    place.new_store("apart").await.create("/secret.md", "x").await;
     let issued = ok(&owner.post(&format!("{path}/token"), &json!({})).await);
     let holder = owner.with_key(secret(&issued, "token"));
     assert!(!call(&holder, &path, &view(hidden)).await.1);
+    assert_eq!(strings(&holder.all("/v1/search?query=secret").await, "memory_store_id"), [other.id]);
 }
 
 /// Checks that for a credential a session is as one that never existed.
