@@ -2,13 +2,13 @@
 //!
 //! The memories are listed first, as they are at one moment. Then their contents are sent one by
 //! one: each is the content of the listed version, so that later changes do not matter. The
-//! contents that only the history has follow, and at last the lists, without missing contents. If a
-//! listed version is removed before the archive is complete, the export is broken off; so it is if
-//! any version is removed while the history is read.
+//! contents that only the history has follow, and at last the lists, without missing contents. The
+//! export is broken off if a listed version is removed before the archive is complete. An export
+//! with history is also broken off if any other version is removed while the history is read.
 //!
 //! An export keeps a short record of each memory and of each content that only the history has,
-//! charged to its request. The lines of the lists are read twice, to state their size and to send
-//! them.
+//! charged to its request. In a tar, the size of a file precedes its content. So the lines of the
+//! lists are read twice: to count their bytes, and to send them.
 
 mod history;
 mod left_out;
@@ -48,7 +48,7 @@ const PACKING_BYTES: usize = 4 << 20;
 /// client, and in the chunk that the connection sends.
 const COPIES_OF_CONTENT: usize = 4;
 
-/// What an archive contains in the form of the API.
+/// The parts of an archive that have the form of the API's answers: the store, and each version.
 #[derive(Debug, Clone)]
 pub struct ExportForm {
     pub store: Map<String, Value>,

@@ -18,7 +18,8 @@ const MAX_PAGES_OF_CHANGES: usize = 1_000;
 /// Memory of a listed memory, besides its path.
 const MEMORY_BYTES: usize = 384;
 
-/// A memory of the archive, as short as possible.
+/// The part of a memory that the export needs. The export keeps it for every memory of the store
+/// until the archive is complete, so it must be small.
 #[derive(Debug)]
 pub(super) struct ListedMemory {
     path: MemoryPath,
