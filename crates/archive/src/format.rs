@@ -16,7 +16,8 @@ pub const INDEX: &str = "index.jsonl";
 pub const VERSIONS: &str = "versions.jsonl";
 /// The folder of the memories' contents.
 pub const MEMORIES: &str = "memories";
-/// The folder of contents that have no path.
+/// The folder of contents without a file in [`MEMORIES`]: those of older versions, and those of
+/// memories whose path cannot be a file.
 pub const BLOBS: &str = "blobs";
 pub const FORMAT: &str = "keepsake-archive";
 pub const FORMAT_VERSION: u32 = 1;
@@ -103,8 +104,7 @@ pub struct VersionLine {
     pub redacted_by: Option<Box<RawValue>>,
 }
 
-/// Makes the line of a version that of a redacted version, because its content is
-/// missing.
+/// Changes the line of a version whose content is missing to the line of a redacted version.
 pub fn without_content(version: &mut Value, at: &str) {
     for field in ["content_sha256", "content_size_bytes", "redacted_by"] {
         version[field] = Value::Null;

@@ -15,8 +15,8 @@ pub const EXTENSION: &str = ".tar.zst";
 const BLOCK_BYTES: usize = 512;
 /// Maximum size of one entry's header, with long names.
 const MAX_HEADER_BYTES: u64 = 64 << 10;
-/// Far above the memories and versions of any store. An archive that is received may have
-/// no end.
+/// Maximum number of entries, because a received archive may be endless. It is far above the
+/// number of memories and versions of any store.
 const MAX_ENTRIES: usize = 10_000_000;
 /// Maximum padding after the last entry: programs pad an archive to whole records.
 const MAX_END_BYTES: u64 = 1 << 20;
@@ -74,8 +74,8 @@ impl<W: Write> Writer<W> {
         self.tar.get_mut().write_all(&[0; BLOCK_BYTES][..padding])
     }
 
-    /// Compresses what was written so far, so that a reader can unpack it. Often called, it makes
-    /// the archive larger.
+    /// Ends a block of the compression, so that a reader can unpack everything that was written so
+    /// far. Short blocks compress less, so each call makes the archive larger.
     pub fn flush(&mut self) -> io::Result<()> {
         self.tar.get_mut().flush()
     }
@@ -146,7 +146,8 @@ pub fn read_files<E: From<Damage>>(
         }
         budget.set(MAX_HEADER_BYTES);
     }
-    // The checksum is at the end of the archive.
+    // The compression verifies its checksum when it is read to the end. `MAX_END_BYTES`
+    // limits the rest instead of the budget.
     budget.set(u64::MAX);
     let mut end = tar.into_inner().take(MAX_END_BYTES + 1);
     if io::copy(&mut end, &mut io::sink()).map_err(damaged)? > MAX_END_BYTES {
@@ -181,7 +182,7 @@ fn name_of<R: Read>(entry: &Entry<'_, R>) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// Whether a file of an archive describes it, rather than being a content.
+/// Whether a file describes the archive; every other file is a content.
 pub(crate) fn is_list(name: &str) -> bool {
     [MANIFEST, INDEX, VERSIONS].contains(&name)
 }
@@ -196,8 +197,8 @@ struct Bounded<R> {
     unpacked_bytes: Rc<Cell<u64>>,
 }
 
-/// The file that [`Bounded`] decompresses. The decompression reads on until it has a byte
-/// to return, so the excess is noticed here.
+/// The file that [`Bounded`] decompresses. The decompression may read any number of empty
+/// frames before it returns a byte, so this reader checks [`MAX_EXCESS_BYTES`].
 struct Packed<R> {
     inner: Counted<R>,
     unpacked_bytes: Rc<Cell<u64>>,

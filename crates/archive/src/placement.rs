@@ -33,7 +33,8 @@ impl Placement {
         if text.split('/').any(|name| name.len() > MAX_NAME_BYTES || name.contains('\\')) {
             return false;
         }
-        // A directory and a file of the same name differ in their exact spelling.
+        // The exact hash includes whether the name is a directory: a file and a directory of
+        // the same name exclude each other.
         let directories = || path.ancestor_files().map(|name| (name, true));
         let prefixes = || directories().chain([(text, false)]);
         let hashes = || {

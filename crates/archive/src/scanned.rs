@@ -82,7 +82,7 @@ mod tests {
     use crate::placement::Placement;
     use crate::verified::{Prefix, verify};
 
-    const LIMIT: UnpackLimit = UnpackLimit { bytes: 1 << 20, ratio: 1 };
+    const LIMIT: UnpackLimit = UnpackLimit { bytes: 2 << 20, ratio: 1 };
     const MAX_KEPT_BYTES: u64 = 64 << 10;
 
     /// Names and contents.
@@ -201,6 +201,25 @@ mod tests {
     }
 
     #[test]
+    fn archive_that_continues_after_its_end_is_refused() {
+        let whole = packed(&files_of(&[("/a.md", "one")]));
+        let zeros = |count| zstd::encode_all(&vec![0; count][..], 0).unwrap();
+        let followed_by = |end: &[u8]| found(&[&whole[..], end].concat());
+        assert_eq!(followed_by(&zeros(10 << 10)).unwrap(), ["/a.md"], "padding");
+        let empty_frames = zeros(0).repeat((2 << 20) / zeros(0).len());
+        let mut skipped_frame = vec![0x50, 0x2a, 0x4d, 0x18, 0, 0, 0x20, 0];
+        skipped_frame.resize(2 << 20, 0);
+        for (end, fault) in [
+            (&zeros((1 << 20) + 1)[..], "it continues after its end"),
+            (&empty_frames, "it is much larger than what it unpacks to"),
+            (&skipped_frame, "it is much larger than what it unpacks to"),
+        ] {
+            let error = followed_by(end).unwrap_err();
+            assert!(error.contains(fault), "{error}");
+        }
+    }
+
+    #[test]
     fn large_window_is_refused() {
         let tar = zstd::decode_all(&packed(&files_of(&[("/a.md", "one")]))[..]).unwrap();
         let with_window = |log| {
@@ -216,8 +235,8 @@ mod tests {
 
     #[test]
     fn bomb_and_long_lists_are_refused() {
-        let bomb = files_of(&[("/a.md", &"0".repeat(2 << 20))]);
-        assert!(found(&packed(&bomb)).unwrap_err().contains("to more than 1048576 bytes"));
+        let bomb = files_of(&[("/a.md", &"0".repeat(4 << 20))]);
+        assert!(found(&packed(&bomb)).unwrap_err().contains("to more than 2097152 bytes"));
         let mut long = files_of(&[]);
         long[1].1 = vec![b'\n'; 128 << 10];
         let error = found(&packed(&long)).unwrap_err();

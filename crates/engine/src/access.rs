@@ -79,8 +79,8 @@ impl Log {
         let flushed_through = &self.flushed_through;
         let claimed = Timestamp::from_micros(flushed_through.load(Ordering::Acquire));
         if claimed > at.plus(LIVES_FOR) {
-            // The clock was ahead. Otherwise later reads would get its time, and other
-            // replicas would take them for written.
+            // The clock was ahead, so this time goes back. If it stayed, later reads would get
+            // this time (`earliest`), and other replicas would take them for written.
             flushed_through.store(at.as_micros(), Ordering::Release);
         } else {
             flushed_through.fetch_max(at.as_micros(), Ordering::AcqRel);

@@ -216,7 +216,7 @@ impl BlobMove {
             Read::AsRecorded(bytes) => bytes,
             other => return self.not_copied(row, &other).await,
         };
-        // A damaged copy would not be overwritten.
+        // `put` may keep an object that exists, so a damaged copy is deleted first.
         self.to.delete(&key).await?;
         self.to.put(&key, bytes).await?;
         match read(&*self.to, row).await? {
@@ -304,9 +304,9 @@ impl BlobMove {
         }
         let queue = &self.index.blob_deletions;
         let is_condemned = queue.condemn_orphan(key, self.clock.now()).await?;
-        // Otherwise a version names the object: either a version that was committed
-        // meanwhile, or a version of a deleted store, which nobody can read and which
-        // gets no new versions.
+        // An object is not condemned if a version names it. If that version was committed
+        // since the first check, the object is needed. If it belongs to a deleted store,
+        // nobody can read it, and no new version can name the object.
         Ok(if !is_condemned && upkeep.blob_is_named(key).await? {
             ObjectUse::Named
         } else {

@@ -215,7 +215,7 @@ impl Changes {
         allow(principal, store_id)?;
         let page = PageRequest { limit, page: None };
         let limit = page.session_limit()?;
-        let page = self.read((principal.tenant_id, store_id), after.seq, limit).await?;
+        let page = self.context.changes_after(principal.tenant_id, store_id, after.seq, limit).await?;
         Ok(shown(store_id, after, limit, &page))
     }
 
@@ -244,7 +244,8 @@ impl Changes {
             return Ok(StoreChanges::none(store_id, after, purge_epoch));
         }
         let store = (principal.tenant_id, store_id);
-        let read = async { self.read(store, after.seq, FOLLOWED).await.map(Arc::new) };
+        let read = self.context.changes_after(store.0, store.1, after.seq, FOLLOWED);
+        let read = async { read.await.map(Arc::new) };
         let page = self.pages.try_get_with((store, state, after.seq), read).await;
         let page = page.map_err(EngineError::Shared)?;
         followed.is_place_known = true;
@@ -253,19 +254,8 @@ impl Changes {
 
     pub async fn newest(&self, principal: &Principal, store_id: StoreId) -> Result<ChangePlace, EngineError> {
         allow(principal, store_id)?;
-        let page = self.read((principal.tenant_id, store_id), i64::MAX, 1).await?;
+        let page = self.context.changes_after(principal.tenant_id, store_id, i64::MAX, 1).await?;
         Ok(newest_of(&page))
-    }
-
-    async fn read(
-        &self,
-        (tenant_id, store_id): Watchable,
-        after: i64,
-        limit: u32,
-    ) -> Result<ChangePage, EngineError> {
-        let changes = &self.context.index.changes;
-        let page = changes.after(tenant_id, store_id, after, limit).await?;
-        page.ok_or(EngineError::StoreNotFound)
     }
 }
 

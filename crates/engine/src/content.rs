@@ -18,7 +18,8 @@ pub(crate) const MAX_READS: u32 = 3;
 /// Bytes of memory charged per byte of content that a request reads: the
 /// content and its copies in the answer.
 const BYTES_PER_CONTENT_BYTE: usize = 3;
-/// Bytes of an entry besides its content: key, hash table, policy.
+/// Bytes of an entry besides its content: its key, its place in the hash table, and the records
+/// of the eviction policy.
 const ENTRY_OVERHEAD_BYTES: usize = 160;
 
 /// Key of a cached content. It contains the store's purge epoch, so that
@@ -330,7 +331,7 @@ pub enum ContentLoss {
 }
 
 impl ContentLoss {
-    /// Fails with an error that reports no loss.
+    /// The loss that an error reports. Fails with the error itself if it reports no loss.
     pub(crate) fn of(error: EngineError) -> Result<Self, EngineError> {
         match error {
             EngineError::ContentMissing { .. } => Ok(Self::Missing),

@@ -8,7 +8,9 @@ use keepsake_core::sensitive::Scanner;
 use keepsake_core::{
     BlobKey, Limits, MemoryId, MemoryPath, OverLimit, StoreId, TenantId, Timestamp, VersionId,
 };
-use keepsake_index::{Audited, Auditor, FoundMemory, FoundVersion, Index, Lookup, StoreState, Version};
+use keepsake_index::{
+    Audited, Auditor, ChangePage, FoundMemory, FoundVersion, Index, Lookup, StoreState, Version,
+};
 use keepsake_telemetry::Metrics;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
@@ -131,5 +133,17 @@ impl Context {
         let found = self.index.versions.find(tenant_id, store_id, version_id).await?;
         let FoundVersion { store, version } = found.ok_or(EngineError::StoreNotFound)?;
         Ok((store, version.ok_or(EngineError::VersionNotFound)?))
+    }
+
+    /// The store must exist.
+    pub(crate) async fn changes_after(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        after: i64,
+        limit: u32,
+    ) -> Result<ChangePage, EngineError> {
+        let page = self.index.changes.after(tenant_id, store_id, after, limit).await?;
+        page.ok_or(EngineError::StoreNotFound)
     }
 }

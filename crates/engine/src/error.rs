@@ -133,7 +133,7 @@ pub enum EngineError {
         path: String,
         version_id: VersionId,
     },
-    /// Stored content differs from its record in the index, of whatever version.
+    /// Stored content differs from its record in the index; the error does not know the version.
     #[error("stored content is damaged: {0}")]
     Damaged(&'static str),
     #[error(transparent)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::{ContentHash, SessionId, StoreId};
+use keepsake_core::{Actor, ContentHash, SessionId, StoreId};
 use keepsake_index::Idempotency;
 use serde::Serialize;
 
@@ -92,10 +92,35 @@ impl IdempotentCalls {
 /// The identity starts with the credential, so that no caller sees another caller's
 /// record.
 fn scope(principal: &Principal, parts: &[&[u8]]) -> [u8; 32] {
-    let caller = principal.by.to_string();
-    // `kind:id` of a credential.
-    let (kind, id) = caller.split_once(':').unwrap_or((&caller, ""));
-    let mut all: Vec<&[u8]> = vec![kind.as_bytes(), id.as_bytes()];
-    all.extend_from_slice(parts);
-    digest(&all)
+    let id = principal.actor().map(Actor::id).unwrap_or_default();
+    let caller = [principal.by.kind().as_bytes(), id.as_bytes()];
+    digest(&[&caller[..], parts].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_core::{ApiKeyId, Limits, TenantId};
+    use keepsake_index::Auditor;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn identity_of_a_call_outlives_releases() {
+        let identities = [
+            (
+                Auditor::Credential(Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(7)))),
+                "8f0f89cf267aa3e6063ee4aa1c128c18ed0c179f30bb04cf3d719d67fb9eab69",
+            ),
+            (
+                Auditor::Credential(Actor::User("a:b".to_owned())),
+                "a84934dab19fc83b200e864985c6b8c2a7c69c01599197a8eaf111705341fdf3",
+            ),
+        ];
+        for (by, identity) in identities {
+            let principal = Principal::of_operator(TenantId::from_uuid(Uuid::nil()), by, Limits::default());
+            let scope_sha256 = scope(&principal, &[b"request", b"POST", b"/v1/memory_stores", b"k"]);
+            assert_eq!(ContentHash::from(scope_sha256).to_string(), identity);
+        }
+    }
 }

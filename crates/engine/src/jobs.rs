@@ -240,8 +240,8 @@ impl Jobs {
         if !is_recorded {
             tracing::warn!(job.name = name, "job.run outlived its lease; its record is another's");
         }
-        // A dry run changed nothing, and the owner of a lost lease counts its own
-        // run.
+        // The metrics leave out a dry run, which changed nothing, and a run that lost its
+        // lease: the replica that took the lease counts the run.
         if is_recorded && !request.dry_run {
             self.record(name, &outcome, began_at.elapsed());
         }

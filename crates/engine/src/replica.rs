@@ -47,8 +47,8 @@ pub struct Replica {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the last successful heartbeat was sent, by the clock of other replicas and by
-    /// a clock that is never set.
+    /// When the last successful heartbeat was sent: by the system clock, which other replicas
+    /// compare with theirs, and by the monotonic clock.
     heartbeat_at: Mutex<Option<(Timestamp, Instant)>>,
     /// When the last heartbeat that a request waited for ended.
     urgent_heartbeat: tokio::sync::Mutex<Option<Instant>>,

@@ -22,7 +22,7 @@ const FLUSH_SCHEDULE: &str = "*/30 * * * * *";
 /// the stored totals.
 const COUNT_SCHEDULE: &str = "5/10 * * * * *";
 
-/// The interval at which the machine's clock is compared with a clock that is never set.
+/// The interval at which the machine's clock is compared with the monotonic clock.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A greater difference within an interval is a step of the machine's clock.
 const STEP: Duration = Duration::from_secs(2);
@@ -224,7 +224,7 @@ impl WatchedClock {
     }
 }
 
-/// The machine's clock and a clock that is never set, at one moment.
+/// The machine's clock and the monotonic clock at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Clocks {
     machine: Timestamp,

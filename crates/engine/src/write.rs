@@ -45,8 +45,8 @@ use rows::search_rows;
 
 /// Attempts from a fresh read before a change fails as contended.
 const MAX_ATTEMPTS: u32 = 8;
-/// Maximum number of memories that a change of many memories claims after a lost race.
-/// Others rarely win this race.
+/// Maximum number of memories that a change of many memories claims after a lost race. Other
+/// changes rarely touch more of its memories at the same time.
 const MAX_CLAIMS: usize = 16;
 
 /// A change of one store's memories, as a surface decides it.
@@ -169,7 +169,7 @@ impl Proposal {
 }
 
 impl Proposed {
-    /// A file with this path and content.
+    /// Stores a file with this path and content.
     pub(crate) const fn store(from: Origin, path: MemoryPath, content: NewContent) -> Self {
         let to = NewState { path, content, expiry: ExpiryChange { is_pinned: None, expires_at: None } };
         Self { from, to: Some(to) }
@@ -397,8 +397,8 @@ impl Write<'_> {
         }
     }
 
-    /// Of many memories, claims those whose change by others made this change lose a
-    /// race.
+    /// For a change that lost a race: claims the memories that other changes have changed since
+    /// they were read.
     async fn claim_changed(
         &self,
         lost: &[(MemoryId, VersionId)],

@@ -86,7 +86,7 @@ impl Database {
         &self.0.backend
     }
 
-    /// The index on SQLite, for what Postgres has not; `None` on Postgres.
+    /// The index on SQLite, for operations that Postgres does not need; `None` on Postgres.
     pub(crate) fn sqlite(&self) -> Option<&SqliteIndex> {
         match self.backend() {
             Backend::Postgres(_) => None,

@@ -89,8 +89,9 @@ impl Imports {
             }
         }
         for (place, commit) in part.commits.iter().enumerate() {
-            // The time is that of an imported version, so the rule for a clock that was
-            // ahead must not apply.
+            // The time of an imported version may be long before that of the version before
+            // it. A commit would take such a difference for a clock that was ahead, and let
+            // the times of the versions decrease.
             let mut commit = Cow::Borrowed(commit);
             if commit.now < last {
                 commit.to_mut().now = last;

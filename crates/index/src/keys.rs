@@ -16,7 +16,8 @@ use crate::{IndexError, audit};
 const INSERT: &str = "INSERT INTO api_key (tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at) \
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
-/// A function on Postgres, where the app may add a credential but not change one.
+/// On Postgres it is a function, because the role of requests can only read the table. With the
+/// function it can add a credential, but not change one.
 const INSERT_CREDENTIAL: [&str; 2] = [
     "SELECT record_credential($1, $3), $2::uuid",
     "INSERT INTO credential (secret_sha256, tenant_id, api_key_id) VALUES ($1, $2, $3)",

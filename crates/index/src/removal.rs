@@ -384,8 +384,8 @@ impl<'t> Removal<'t> {
     }
 }
 
-/// Queues the unreferenced blobs of a list. An erasure takes over an entry, and so does any
-/// removal with a tombstone of an orphan.
+/// Queues the unreferenced blobs of a list. A blob that is queued already keeps its entry. But an
+/// erasure makes any entry its own, and every removal does so with the tombstone of an orphan.
 pub(crate) fn queue_unreferenced() -> String {
     format!(
         "INSERT INTO blob_deletion AS d (tenant_id, store_id, blob_id, not_before, attempts, reason, erasure_id) \
@@ -404,8 +404,8 @@ async fn begin_removal(tx: &mut Tx) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// Deletes at most `limit` rows of a store or of the whole tenant from tables. Done if more
-/// could have been deleted.
+/// Deletes at most `limit` rows of a store or of the whole tenant from tables. Nothing is left
+/// if there were fewer rows than that.
 async fn delete_batch(
     tx: &mut Tx,
     tenant_id: TenantId,

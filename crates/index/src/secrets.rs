@@ -16,7 +16,7 @@ const INSERT: &str = "INSERT INTO server_secret (kid, purpose, wrapped_key, not_
 
 const REWRAP: &str = "UPDATE server_secret SET wrapped_key = $3 WHERE kid = $1 AND wrapped_key = $2";
 
-/// A secret that was to end earlier still does.
+/// A secret whose end is earlier keeps this end.
 const RETIRE_OTHERS: &str = "UPDATE server_secret SET retired_at = \
     CASE WHEN retired_at <= $3 THEN retired_at ELSE $3 END WHERE purpose = $1 AND kid <> $2";
 

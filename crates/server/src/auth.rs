@@ -1,19 +1,27 @@
 //! Authentication of requests by their headers.
 
+use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use keepsake_console::SignInEnd;
+use keepsake_core::Timestamp;
 use keepsake_engine::{Engine, Principal};
+use tokio::time::Instant;
 
 use crate::envelope::Serving;
 use crate::error::ApiError;
 
 /// The tenant's id: in every answer, and checked if a request sends it.
 pub(crate) const WORKSPACE: &str = "anthropic-workspace-id";
+const KEY_HEADER: &str = "x-api-key";
+/// How long an authentication is valid while the body arrives or the answer is sent.
+pub(crate) const AUTHENTICATION_TTL: Duration = Duration::from_secs(1);
 
 /// Passes the tenant's id to the outermost layer, which also answers when the
 /// deadline has cancelled all inner layers.
@@ -50,6 +58,45 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
         }
         let principal = Extension::<Arc<Principal>>::from_request_parts(parts, state).await;
         principal.map(|Extension(principal)| Self(principal)).map_err(|_| ApiError::internal())
+    }
+}
+
+/// The credential of a request whose answer may take long, for further authentications until it ends.
+pub(crate) struct LastingCredential {
+    /// The headers with the credential.
+    headers: HeaderMap,
+    /// When a person's sign-in in the browser ends.
+    until: Option<Timestamp>,
+    authenticated_at: Instant,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for LastingCredential {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let names = [header::AUTHORIZATION, HeaderName::from_static(KEY_HEADER)];
+        let sent = |name| parts.headers.get(&name).cloned().map(|value| (name, value));
+        Ok(Self {
+            headers: names.into_iter().filter_map(sent).collect(),
+            until: parts.extensions.get().map(|SignInEnd(end)| *end),
+            authenticated_at: Instant::now(),
+        })
+    }
+}
+
+impl LastingCredential {
+    pub(crate) async fn authenticate(&mut self, engine: &Engine) -> Result<Arc<Principal>, ApiError> {
+        if self.until.is_some_and(|until| until <= engine.now()) {
+            return Err(ApiError::unauthenticated("the sign-in has ended"));
+        }
+        let principal = principal_of(engine, &self.headers).await?;
+        self.authenticated_at = Instant::now();
+        Ok(principal)
+    }
+
+    /// Whether the last authentication is no longer valid.
+    pub(crate) fn is_due(&self) -> bool {
+        self.authenticated_at.elapsed() > AUTHENTICATION_TTL
     }
 }
 
@@ -105,7 +152,7 @@ enum Presented<'a> {
 /// Two different credentials are refused: a component that reads the other one,
 /// such as a proxy, would attribute the request to another caller.
 fn presented(headers: &HeaderMap) -> Result<Presented<'_>, ApiError> {
-    let key = only(headers, "x-api-key")?;
+    let key = only(headers, KEY_HEADER)?;
     let bearer = only(headers, header::AUTHORIZATION.as_str())?.and_then(bearer);
     match (key, bearer) {
         (Some(key), Some(bearer)) if key != bearer => Err(ApiError::unauthenticated(

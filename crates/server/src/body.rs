@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::admission::{Holder, REQUEST_BYTES};
-use crate::auth::principal_of;
+use crate::auth::{AUTHENTICATION_TTL, principal_of};
 use crate::console::refused::FormSlot;
 use crate::envelope::deadline_of;
 use crate::error::ApiError;
@@ -37,8 +37,6 @@ const BODY_PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// large, and the time limit for it.
 const MAX_DISCARDED_BYTES: usize = 4 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long an authentication is valid while the body arrives.
-const AUTHENTICATION_TTL: Duration = Duration::from_secs(1);
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Maximum number of JSON values in a body, nested values included. A tool's input has far fewer.
 pub(crate) const MAX_VALUES: usize = 2_000;

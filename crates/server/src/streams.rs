@@ -9,21 +9,18 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::FromRequestParts;
+use axum::http::HeaderValue;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use keepsake_console::SignInEnd;
-use keepsake_core::Timestamp;
 use keepsake_engine::{Engine, EngineError, Principal};
 use serde_json::json;
 
 use crate::admission::Unshared;
-use crate::auth::principal_of;
+use crate::auth::{AUTHENTICATION_TTL, LastingCredential};
 use crate::envelope::Serving;
 use crate::error::ApiError;
 
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Comments are sent while nothing happens: proxies close idle connections.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Header with the id of the last event that the client received.
@@ -48,9 +45,7 @@ pub(crate) trait Source: Send + 'static {
 pub(crate) struct Subscription {
     /// As the client sent it; unchecked.
     pub(crate) last_event_id: Option<String>,
-    credential: HeaderMap,
-    /// When a person's sign-in in the browser ends.
-    until: Option<Timestamp>,
+    credential: LastingCredential,
     serving: Serving,
 }
 
@@ -60,12 +55,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Subscription {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let serving = Extension::<Serving>::from_request_parts(parts, state).await;
         let Extension(serving) = serving.map_err(|_| ApiError::internal())?;
-        let mut credential = HeaderMap::new();
-        for name in [header::AUTHORIZATION, header::HeaderName::from_static("x-api-key")] {
-            if let Some(value) = parts.headers.get(&name) {
-                credential.insert(name, value.clone());
-            }
-        }
+        let Ok(credential) = LastingCredential::from_request_parts(parts, state).await;
         Ok(Self {
             // Some clients send an empty header at first.
             last_event_id: parts
@@ -74,7 +64,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Subscription {
                 .filter(|value| !value.is_empty())
                 .map(|value| value.to_str().unwrap_or_default().to_owned()),
             credential,
-            until: parts.extensions.get().map(|SignInEnd(end)| *end),
             serving,
         })
     }
@@ -141,7 +130,7 @@ impl<S: Source> Reader<S> {
                     self.is_news = false;
                     tokio::select! {
                         () = self.source.changed() => self.is_news = true,
-                        () = tokio::time::sleep(CHECK_INTERVAL) => {}
+                        () = tokio::time::sleep(AUTHENTICATION_TTL) => {}
                         () = self.request.serving.lifecycle.draining.cancelled() => return None,
                     }
                 }
@@ -154,10 +143,7 @@ impl<S: Source> Reader<S> {
     }
 
     async fn read(&mut self) -> Result<Option<Ready>, ApiError> {
-        if self.request.until.is_some_and(|until| until <= self.engine.now()) {
-            return Err(ApiError::unauthenticated("the sign-in has ended"));
-        }
-        let principal = principal_of(&self.engine, &self.request.credential).await?;
+        let principal = self.request.credential.authenticate(&self.engine).await?;
         if !self.is_news {
             return Ok(None);
         }

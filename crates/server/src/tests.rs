@@ -13,8 +13,11 @@ use axum::http::request::Builder;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use futures::stream::{self, StreamExt};
 use http_body_util::BodyExt;
+use keepsake_core::Timestamp;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_engine::{Engine, EngineOptions, KeyDraft, NewTenant, StoreDraft};
+use keepsake_engine::{
+    Clock, Engine, EngineOptions, KeyDraft, ManualClock, NewTenant, StoreDraft, SystemClock,
+};
 use keepsake_index::{Auditor, Index, Scope, SqliteIndex};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -44,10 +47,14 @@ impl Server {
     }
 
     async fn with(options: &ServerOptions) -> Self {
+        Self::on_clock(options, Arc::new(SystemClock)).await
+    }
+
+    async fn on_clock(options: &ServerOptions, clock: Arc<dyn Clock>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Index::from(SqliteIndex::open(&url).await.unwrap());
-        let engine = Engine::new(index, None, EngineOptions::default());
+        let engine = Engine::new(index, None, EngineOptions { clock, ..EngineOptions::default() });
         let (name, limits) = ("tests".to_owned(), LimitOverrides::default());
         let tenant = NewTenant { name: name.clone(), external_id: None, limits };
         let tenant = engine.tenants.create(tenant, Auditor::OperatorCli).await.unwrap();
@@ -202,6 +209,25 @@ async fn access_revoked_during_the_body_is_refused() {
     }
     let listed = server.get(&format!("{}/memories", server.store)).await;
     assert_eq!(listed.body["data"], json!([]));
+}
+
+#[tokio::test]
+async fn key_revoked_while_a_part_of_an_export_is_awaited_ends_the_export() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
+    let server = Server::on_clock(&ServerOptions::default(), clock.clone()).await;
+    server.made(&format!("{}/memories", server.store), &json!({"path": "/a.md", "content": "x"})).await;
+    let request = server.request("GET", &format!("{}/export", server.store)).body(Body::empty());
+    let answer = server.router.clone().oneshot(request.unwrap()).await.unwrap();
+    let mut archive = pin!(answer.into_body().collect());
+    assert!(futures::poll!(archive.as_mut()).is_pending());
+    let keys = server.get("/v1/api_keys").await.body;
+    let id = keys["data"][0]["id"].as_str().unwrap();
+    server.made(&format!("/v1/api_keys/{id}/revoke"), &json!({})).await;
+    clock.advance(Duration::from_secs(5));
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    tokio::time::resume();
+    assert!(archive.await.is_err());
 }
 
 #[tokio::test]

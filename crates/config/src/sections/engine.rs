@@ -1,5 +1,5 @@
-//! What the engine takes: `[cache]`, `[limits]`, `[sensitive_data]`, `[audit]`, `[auth]` and
-//! `[secrets]`.
+//! The settings of the engine, from the sections `[cache]`, `[limits]`, `[sensitive_data]`,
+//! `[audit]`, `[auth]` and `[secrets]`, and from `blobs.deletion_delay_seconds`.
 
 use std::sync::Arc;
 

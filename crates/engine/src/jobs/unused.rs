@@ -170,8 +170,8 @@ impl Selection for UnusedMemories<'_> {
 }
 
 impl UnusedMemories<'_> {
-    /// The latest time since when the store can be idle; `None`: its memories cannot
-    /// expire now.
+    /// The latest possible value of `idle_since`: the clocks of other replicas may be behind.
+    /// `None`: no memory of the store can expire now.
     async fn begin(&mut self, store: IdleStore) -> Result<Option<Timestamp>, EngineError> {
         if !store.may_have_expired(self.until) {
             return Ok(None);

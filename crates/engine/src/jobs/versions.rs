@@ -121,8 +121,8 @@ impl OutdatedVersions<'_> {
     fn outdated(&self, history: &History) -> VecDeque<(Outdated, i64)> {
         let limits = self.context.limits.with(&history.limits);
         let by = self.ago(limits.version_retention_secs);
-        // The time of a clock that was ahead says nothing: the batch looks at the
-        // versions after it.
+        // A time in the future was written by a clock that was ahead. It does not show that
+        // no deletion is due, so the batch reads this deletion and those after it.
         let ahead = self.now.plus(CLOCK_AHEAD_AT_MOST);
         let is_due = history.deleted_at.is_some_and(|deleted_at| deleted_at <= by || deleted_at > ahead);
         let deleted = is_due.then_some((Outdated::Deleted { by }, history.retention_seq));

@@ -107,7 +107,7 @@ impl Batch {
         Ok(())
     }
 
-    /// The decision on each operation, after the refusals of commits.
+    /// The decision on each operation; an error also for those that a commit was refused for.
     fn settled<'a>(&self, read: &'a BatchRead) -> Vec<Result<&'a Decision, Arc<EngineError>>> {
         let refused = self.refused.lock();
         let decided = read.decided.iter().enumerate();

@@ -163,8 +163,8 @@ impl Update {
         let to = NewState {
             path: self.path.clone().unwrap_or_else(|| head.path.clone()),
             content: match &self.content {
-                // Also stores the same content, which may be lost; a move leaves it as it
-                // is.
+                // The same content is stored again, because the stored one may be lost. An
+                // update that also moves the memory keeps the stored one.
                 Some(content) if is_at_path || !keeps_content => NewContent::Exact(content.clone()),
                 _ => NewContent::Kept,
             },

@@ -119,7 +119,9 @@ impl Cache {
             && changes.is_whole
             && changes.place.purge_epoch <= known.purge_epoch
         {
-            // The purge epoch is not newer: the database was restored.
+            // The index answers with the whole store only after a removal of history, which
+            // increments the purge epoch, or after the database was restored. The epoch is
+            // not higher, so the database was restored, and the cached index is of no use.
             let store = Arc::clone(store);
             off_the_runtime(move || store.forget(known)).await?;
         }

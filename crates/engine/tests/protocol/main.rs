@@ -10,6 +10,7 @@ mod credentials;
 mod damage;
 mod erasures;
 mod expiry;
+mod exports;
 mod jobs;
 mod removals;
 mod search;

@@ -18,7 +18,7 @@ pub(crate) struct CommitDocument {
 
 impl CommitDocument {
     pub(crate) fn of(commit: &Commit, plan: &CommitPlan) -> Self {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(commit.bytes());
         let changes = commit.changes.iter().filter_map(|change| change_of(change, &mut bytes));
         let changes: Vec<_> = changes.collect();
         let (call, guard, actor) = (&commit.idempotency, &commit.guard, &commit.actor);

@@ -26,6 +26,20 @@ impl Auditor {
         }
     }
 
+    /// The kind, as the audit log names it. Versions have other names: [`Actor::kind`].
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::OperatorCli => "operator_cli",
+            Self::Job => "job",
+            Self::Credential(Actor::ApiKey(_)) => "api_key",
+            Self::Credential(Actor::Session(_)) => "session",
+            Self::Credential(Actor::User(_)) => "user",
+            Self::Credential(Actor::ServiceAccount(_)) => "service_account",
+            Self::Credential(Actor::Imported(kind, _)) => kind.imported_name(),
+        }
+    }
+
     /// Whether the actor is the operator, through the API or the command line.
     pub const fn is_operator(&self) -> bool {
         matches!(self, Self::Operator | Self::OperatorCli)
@@ -53,16 +67,8 @@ impl FromStr for Auditor {
 /// The text that the audit log stores.
 impl fmt::Display for Auditor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Operator => f.write_str("operator"),
-            Self::OperatorCli => f.write_str("operator_cli"),
-            Self::Credential(Actor::ApiKey(api_key_id)) => write!(f, "api_key:{api_key_id}"),
-            Self::Credential(Actor::Session(session_id)) => write!(f, "session:{session_id}"),
-            Self::Credential(Actor::User(subject)) => write!(f, "user:{subject}"),
-            Self::Credential(Actor::ServiceAccount(subject)) => write!(f, "service_account:{subject}"),
-            Self::Credential(Actor::Imported(kind, id)) => write!(f, "imported_{}:{id}", kind.name()),
-            Self::Job => f.write_str("job"),
-        }
+        f.write_str(self.kind())?;
+        self.actor().map_or(Ok(()), |actor| write!(f, ":{}", actor.id()))
     }
 }
 

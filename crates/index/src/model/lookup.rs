@@ -1,4 +1,4 @@
-//! Look-ups of memories: what a call asks for, and what a cache knows by it.
+//! The parameters of look-ups of memories, which are also the keys of the cache on SQLite.
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId};
 

@@ -66,7 +66,8 @@ const PARAMETERS: usize = 12;
 /// All writes of a commit. `$3` is the [`CommitDocument`], and `$4` its bytes. `$5` and
 /// `$6` are the sequence numbers of the last version before and after the commit, `$7` its
 /// time, `$8` and `$9` the changed and the emptied directories. `$10` to `$12` are the
-/// actor's type and id and the replica: each row would parse the document for them.
+/// actor's type and id and the replica. They are also in the document, but SQLite would parse
+/// the document for each row to read them there.
 ///
 /// Heads that are deleted or changed come before new ones, so that a path they leave is
 /// free. SQLite takes empty bytes for NULL. Where a condition on `memory` depends on the

@@ -23,8 +23,8 @@ pub(crate) fn reads_whole_store(step: &str) -> bool {
     step.starts_with("SEARCH") && step.ends_with("(tenant_id=? AND store_id=?)")
 }
 
-/// Holds a statement's plan to the searches that it must have: it sorts nothing, and reads
-/// no whole store but the row of `store` itself.
+/// Asserts that a statement's plan has these searches, sorts nothing, and does not read all rows
+/// of a store, except the one row in the table `store`.
 pub(crate) async fn assert_searches(statement: &str, searches: &[&str]) {
     let steps = steps_of(statement).await;
     for search in searches {

@@ -88,7 +88,8 @@ impl AuditActor {
                 Some(Self::ServiceAccount { service_account_id })
             }
             Auditor::Operator | Auditor::OperatorCli => Some(Self::Operator),
-            // An imported author belongs to another server; nobody acts here as that author.
+            // The answer names no actor for a job. The author of an imported version belongs to
+            // another server and performs no action on this one, so no entry has this actor.
             Auditor::Job | Auditor::Credential(Actor::Imported(..)) => None,
         }
     }

@@ -1,27 +1,22 @@
 //! `/v1/memory_stores/{memory_store_id}/export`
 
 use std::io;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::Response;
 use futures::stream;
 use keepsake_console::{archive_name, download};
 use keepsake_core::StoreId;
 use keepsake_engine::{Engine, Export, ExportForm, ShownVersion};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::memory_versions::MemoryVersion;
-use crate::auth::{Caller, principal_of};
+use crate::auth::{Caller, LastingCredential};
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 use crate::schemas;
-
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 query_params! {
     /// The extent of an archive.
@@ -55,9 +50,8 @@ pub(crate) async fn export(
     Caller(principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<ExportMemoryStore>,
-    credential: HeaderMap,
+    credential: LastingCredential,
 ) -> Result<Response, ApiError> {
-    let checked_at = Instant::now();
     let has_versions = params.versions.unwrap_or_default();
     let store = engine.stores.get(&principal, store_id).await?;
     let name = archive_name(&store.name);
@@ -66,7 +60,7 @@ pub(crate) async fn export(
     };
     let form = ExportForm { store, version: version_line };
     let export = engine.exports.begin(&principal, store_id, has_versions, form).await?;
-    let sending = Sending { engine, credential, checked_at, store_id, export };
+    let sending = Sending { engine, credential, store_id, export };
     let chunks = stream::unfold(Some(sending), |sending| async move {
         let mut sending = sending?;
         match sending.next().await {
@@ -87,8 +81,7 @@ fn version_line(version: ShownVersion) -> serde_json::Result<Value> {
 
 struct Sending {
     engine: Engine,
-    credential: HeaderMap,
-    checked_at: Instant,
+    credential: LastingCredential,
     store_id: StoreId,
     export: Export,
 }
@@ -98,10 +91,9 @@ impl Sending {
     async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
         // The credential may end while the part is waited for.
         let part = self.export.next().await?;
-        if self.checked_at.elapsed() > CHECK_INTERVAL {
-            let principal = principal_of(&self.engine, &self.credential).await?;
+        if self.credential.is_due() {
+            let principal = self.credential.authenticate(&self.engine).await?;
             self.engine.exports.allow(&principal, self.store_id)?;
-            self.checked_at = Instant::now();
         }
         Ok(part)
     }

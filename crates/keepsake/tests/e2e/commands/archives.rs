@@ -127,6 +127,29 @@ async fn killed_export_begins_again() {
     fs::write(format!("{other}.partial/kept"), "kept").unwrap();
     person.ends(&format!("export {other}"), 4, "is not an unfinished export").await;
     assert_eq!(files(format!("{other}.partial")).len(), 1);
+    let file = person.path("file.tar.zst");
+    fs::write(format!("{file}.partial"), "kept").unwrap();
+    person.ends(&format!("export {file}"), 4, "is not an unfinished export").await;
+    assert_eq!(fs::read_to_string(format!("{file}.partial")).unwrap(), "kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_export_to_a_name_leaves_the_first_alone() {
+    let person = Person::new().await;
+    person.put("a.md", "one\n").await;
+    person.copy().await;
+    for name in ["archive", "archive.tar.zst"] {
+        let target = person.path(name);
+        let export = format!("export {target}");
+        let proxy = HoldingProxy::start(&person.server.url(), "/export", 0).await;
+        let first = person.run_until_held(&export, &[], &proxy).await;
+        person.ends(&export, 4, "another export writes it").await;
+        proxy.release();
+        let ended = first.wait_with_output().await.unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+        person.ok(&format!("import {target} {COPY}")).await;
+        assert_eq!(person.contents("").await, person.contents(COPY).await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

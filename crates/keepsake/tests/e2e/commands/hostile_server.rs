@@ -8,7 +8,7 @@ use keepsake_testkit::{EndlessPages, HostileServer, Hostility};
 use tempfile::TempDir;
 
 use super::each::{COMMANDS, calls_server, filled, typed_for};
-use super::everything;
+use super::{Person, everything};
 use crate::support::command::{Run, borrowed, keepsake_in_terminal, keepsake_reading, words};
 
 const STORE: &str = "memstore_00000000000000000000000001";
@@ -110,7 +110,7 @@ async fn sync_writes_only_below_its_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn export_keeps_nothing_that_is_no_archive() {
+async fn export_keeps_nothing_but_the_archive_that_it_asked_for() {
     let victim = Victim::with_paths(&[]).await;
     for name in ["archive", "archive.tar.zst"] {
         let archive = victim.path(name);
@@ -118,6 +118,22 @@ async fn export_keeps_nothing_that_is_no_archive() {
         for left in [archive.clone(), format!("{archive}.partial")] {
             assert!(!fs::exists(&left).unwrap(), "{left}");
         }
+    }
+    let person = Person::new().await;
+    let (store, exported) = (person.tenant.store_id, person.path("archive.tar.zst"));
+    for kind in ["", "--versions"] {
+        person.ok(&format!("export {exported} {kind}")).await;
+        let archive = fs::read(&exported).unwrap();
+        fs::remove_file(&exported).unwrap();
+        let victim = Victim::new(Hostility { archive, ..Hostility::default() }).await;
+        let before = everything(victim.home.path());
+        let other = if kind.is_empty() { "--versions" } else { "" };
+        for wanted in [kind.to_owned(), format!("--store {store} {other}")] {
+            let run = victim.run(&format!("export {} {wanted}", victim.path("archive"))).await;
+            run.ends(1, "it is not the archive that was asked for");
+            assert_eq!(everything(victim.home.path()), before);
+        }
+        victim.run(&format!("export {} --store {store} {kind}", victim.path("archive"))).await.ok();
     }
 }
 

@@ -1,0 +1,79 @@
+//! Archives of a store whose history or contents are removed.
+
+use std::collections::BTreeMap;
+
+use keepsake_archive::Damage;
+use keepsake_archive::packed::{UnpackLimit, read_files};
+use keepsake_archive::verified::MAX_MANIFEST_BYTES;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_engine::{EngineError, ExportForm, MemoryBatch};
+use serde_json::{Map, Value, json};
+
+use crate::test_engine::{TestEngine, edit_of, once};
+
+crate::on_backend! { sqlite_and_s3, of_redacted_content, redaction_of_a_listed_version_breaks_an_export_off, }
+crate::on_backend! { sqlite, of_lost_content, export_of_many_lost_contents_can_be_read, }
+
+async fn export(setup: &TestEngine, has_versions: bool) -> Result<BTreeMap<String, String>, EngineError> {
+    let form = ExportForm { store: Map::new(), version: |_| Ok(json!({})) };
+    let exports = &setup.engine.exports;
+    let mut export = exports.begin(&setup.principal, setup.store_id, has_versions, form).await?;
+    let mut archive = Vec::new();
+    while let Some(part) = export.next().await? {
+        archive.extend_from_slice(&part);
+    }
+    let mut files = BTreeMap::new();
+    let limit = UnpackLimit { bytes: 1 << 20, ratio: 1 };
+    let read = read_files::<Damage>(&archive[..], limit, |name, _, content| {
+        let text = std::io::read_to_string(content).map_err(|error| Damage(error.to_string()))?;
+        files.insert(name.to_owned(), text);
+        Ok(())
+    });
+    read.unwrap();
+    Ok(files)
+}
+
+async fn redaction_of_a_listed_version_breaks_an_export_off(setup: TestEngine) {
+    for (has_versions, is_listed) in [(false, true), (true, true), (true, false)] {
+        let setup = setup.of_tenant_with(LimitOverrides::default()).await;
+        let secret = setup.make("/a.md", "secret").await;
+        setup.make("/b.md", "kept").await;
+        let replace = edit_of(Some("public"), None, None);
+        if !is_listed {
+            setup.update(&secret, replace.clone()).await.unwrap();
+        }
+        // With the first memory in its cache, an export reads the second one from the object store only.
+        let reader = setup.elsewhere();
+        reader.text_at("/memories/a.md").await;
+        let writer = setup.clone();
+        setup.blobs.before_get(once(async move {
+            if is_listed {
+                writer.update(&secret, replace).await.unwrap();
+            }
+            writer.redact(&secret).await;
+        }));
+        let files = match export(&reader, has_versions).await {
+            Err(EngineError::Conflict(_)) if is_listed => export(&reader, has_versions).await.unwrap(),
+            Ok(files) if !is_listed => files,
+            other => panic!("{has_versions} {is_listed}: {other:?}"),
+        };
+        assert_eq!((files["memories/a.md"].as_str(), files["memories/b.md"].as_str()), ("public", "kept"));
+        assert!(!files.values().any(|text| text.contains("secret")), "{files:?}");
+    }
+}
+
+async fn export_of_many_lost_contents_can_be_read(setup: TestEngine) {
+    let directories = format!("/{0}/{0}/{0}", "long".repeat(50));
+    let operation =
+        |number| json!({"type": "create", "path": format!("{directories}/{number}"), "content": "x"});
+    let operations: Vec<_> = (0..400).map(operation).collect();
+    let batch = serde_json::from_value::<MemoryBatch>(json!({"operations": operations})).unwrap();
+    setup.engine.memories.batch(&setup.principal, setup.store_id, batch).await.unwrap();
+    setup.index.contents.delete_store(setup.principal.tenant_id, setup.store_id).await.unwrap();
+    let files = export(&setup.elsewhere(), false).await.unwrap();
+    assert!((files["keepsake.json"].len() as u64) < MAX_MANIFEST_BYTES);
+    let manifest: Value = serde_json::from_str(&files["keepsake.json"]).unwrap();
+    let left_out = manifest["left_out"].as_array().unwrap();
+    let further = format!("the contents of {} further memories", 401 - left_out.len());
+    assert!(left_out.last().unwrap().as_str().unwrap().starts_with(&further), "{left_out:?}");
+}
