@@ -155,10 +155,14 @@ impl Issuers {
         self.0.is_empty()
     }
 
-    /// The names of the issuers, each once.
+    /// The names of the issuers, each once, in the order of the configuration.
     pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.0.iter().map(|issuer| issuer.settings.issuer.clone()).collect();
-        names.dedup();
+        let mut names = Vec::new();
+        for name in self.0.iter().map(|issuer| &issuer.settings.issuer) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
         names
     }
 

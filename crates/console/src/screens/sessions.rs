@@ -132,7 +132,7 @@ const WRITES: [&str; 9] = [
     "memory_append",
     "memory_delete",
 ];
-/// Input caller.query that hold the path of a call.
+/// Fields of a call's input that hold a path.
 const PATHS: [&str; 3] = ["path", "old_path", "path_prefix"];
 
 impl Call {

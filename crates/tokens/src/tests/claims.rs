@@ -101,8 +101,10 @@ async fn one_issuer_may_have_several_audiences_each_with_its_own_actor_and_tenan
             tenants: Some(vec!["globex".to_owned(), "initech".to_owned()]),
             ..people.clone()
         };
-        vec![people, workloads]
+        let issuer = "https://elsewhere.example".to_owned();
+        vec![people.clone(), IssuerSettings { issuer, ..people }, workloads]
     });
+    assert_eq!(issuers.names()[1..], ["https://elsewhere.example".to_owned()], "each name once");
     let of_workload = |tenant: &str| {
         let claims = changed(&json!({"aud": "workloads", "https://acme.example/tenant": tenant}));
         KEYS.ed25519.token("ed", &claims)
