@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::{StoreId, TenantId, VersionId, schemas};
+use keepsake_core::{ObjectKind, StoreId, TenantId, VersionId, schemas};
 use keepsake_index::{ChangePage, Scope, Version};
 use moka::future::Cache;
 use serde::{Serialize, Serializer};
@@ -265,7 +265,7 @@ impl Changes {
     ) -> Result<ChangePage, EngineError> {
         let changes = &self.context.index.changes;
         let page = changes.after(tenant_id, store_id, after, limit).await?;
-        page.ok_or(EngineError::StoreNotFound)
+        page.ok_or(EngineError::NotFound(ObjectKind::Store))
     }
 }
 

@@ -22,7 +22,9 @@ use keepsake_archive::format::{
 };
 use keepsake_archive::packed::Writer;
 use keepsake_archive::placement::Placement;
-use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{
+    ContentHash, DirPath, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, Timestamp, VersionId,
+};
 use keepsake_index::{ChangePage, Depth, Memory, MemoryItem, MemoryListing, MemoryTarget, Scope, Version};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -203,7 +205,7 @@ impl Exports {
             MemoryListing { below: DirPath::root(), depth: Depth::All, after: None, limit: PAGE };
         loop {
             let page = self.context.index.memories.list(tenant_id, store_id, &listing).await?;
-            let items = page.ok_or(EngineError::StoreNotFound)?.items;
+            let items = page.ok_or(EngineError::NotFound(ObjectKind::Store))?.items;
             listing.after = items.last().map(|item| item.path().to_owned());
             if listing.after.is_none() {
                 return Ok(());
@@ -223,7 +225,7 @@ impl Exports {
         after: i64,
     ) -> Result<ChangePage, EngineError> {
         let page = self.context.index.changes.after(tenant_id, store_id, after, PAGE).await?;
-        page.ok_or(EngineError::StoreNotFound)
+        page.ok_or(EngineError::NotFound(ObjectKind::Store))
     }
 }
 
