@@ -128,9 +128,11 @@ impl<K: IdKind> fmt::Debug for Id<K> {
     }
 }
 /// Reads an id from the text of its UUID.
-pub fn from_uuid<'de, K, D: Deserializer<'de>>(deserializer: D) -> Result<Id<K>, D::Error> {
+pub(crate) fn some_from_uuid<'de, K, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Id<K>>, D::Error> {
     let uuid = String::deserialize(deserializer)?;
-    Uuid::parse_str(&uuid).map(Id::from_uuid).map_err(serde::de::Error::custom)
+    Uuid::parse_str(&uuid).map(|uuid| Some(Id::from_uuid(uuid))).map_err(serde::de::Error::custom)
 }
 
 impl<K: IdKind> Serialize for Id<K> {

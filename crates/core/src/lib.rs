@@ -43,5 +43,5 @@ pub use limits::Limits;
 pub use mended_json::{BYTE_ORDER_MARK, MendedJson, NOT_UNICODE};
 pub use path::{DirPath, Echo, MemoryPath, PathError, nfc};
 pub use policy::SensitiveDataPolicy;
-pub use refused::{OverLimit, Quota, Refused};
+pub use refused::{ObjectKind, OverLimit, Quota, Refused};
 pub use time::Timestamp;

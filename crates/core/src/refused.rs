@@ -6,46 +6,125 @@ use serde::Deserialize;
 
 use crate::content::ContentError;
 use crate::id::MemoryId;
+use crate::path::MemoryPath;
 use crate::policy::SensitiveDataPolicy;
-use crate::sensitive::Finding;
+use crate::sensitive::{Finding, Listed};
 
-/// Why a change of memories is refused.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// Why a change is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, thiserror::Error)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Refused {
     /// The store is archived.
+    #[error("the memory store is archived: its memories can be read and deleted, not created or changed")]
     Archived,
+    #[error("another memory exists at the path: `{path}`")]
     PathTaken {
         path: String,
-        #[serde(deserialize_with = "crate::id::from_uuid")]
-        memory_id: MemoryId,
+        /// `None`, here and below: the caller may not read it.
+        #[serde(deserialize_with = "crate::id::some_from_uuid")]
+        memory_id: Option<MemoryId>,
     },
+    #[error("the path is a directory: a memory exists below it: `{path}`")]
     PathIsDirectory {
-        /// The directory, ending in `/`.
+        /// The path of the memory; without its id, perhaps the directory, ending in `/`.
         path: String,
+        #[serde(skip)]
+        memory_id: Option<MemoryId>,
     },
     /// A parent of the path is a file.
+    #[error("a parent of the path is a memory, not a directory: `{path}`")]
     ParentIsFile {
         /// The path of the file.
         path: String,
-        #[serde(deserialize_with = "crate::id::from_uuid")]
-        memory_id: MemoryId,
+        #[serde(deserialize_with = "crate::id::some_from_uuid")]
+        memory_id: Option<MemoryId>,
     },
+    #[error("{0}")]
     OverLimit(OverLimit),
+    #[error("`Idempotency-Key` was used for a request with another body within the last 24 hours")]
+    KeyReused,
     #[serde(skip)]
+    #[error("`content` {0}")]
     Content(ContentError),
     /// The store's policy refuses the content; lines are those of the request.
     #[serde(skip)]
-    Sensitive {
-        policy: SensitiveDataPolicy,
-        findings: Vec<Finding>,
-    },
+    #[error(
+        "`content` has what the memory store's sensitive-data policy (`{policy}`) refuses: {}",
+        Listed(.findings)
+    )]
+    Sensitive { policy: SensitiveDataPolicy, findings: Vec<Finding> },
     /// The contents of some changes are refused, each with the change's index.
     #[serde(skip)]
+    #[error("the contents of {} changes are refused", .0.len())]
     Contents(Vec<(usize, Refused)>),
     /// Other changes of the same memory won the race every time.
     #[serde(skip)]
+    #[error("the memory was changed by others again and again meanwhile: read it and try again")]
     Contended,
+    #[serde(skip)]
+    #[error("the version holds a live memory's current content: edit or delete the memory first")]
+    HoldsLiveContent,
+    #[serde(skip)]
+    #[error("the session is archived: it can be read and deleted, not changed or used")]
+    SessionArchived,
+    /// The API key that makes another one has ended meanwhile.
+    #[serde(skip)]
+    #[error("the API key has been revoked, or its time is over")]
+    KeyEnded,
+    #[serde(skip)]
+    #[error("{maximum} erasures of the tenant are under way: wait until one is done")]
+    TooManyErasures { maximum: u64 },
+    #[serde(skip)]
+    #[error("a tenant with this external id exists already")]
+    TenantExists,
+    #[serde(skip)]
+    #[error("the tenant is being deleted")]
+    TenantDeleting,
+}
+
+impl Refused {
+    pub const fn over(limit: Quota, wanted: u64, maximum: u64) -> Self {
+        Self::OverLimit(OverLimit::new(limit, wanted, maximum))
+    }
+
+    /// The same for a caller that may write but not read; `sent` is the path of its
+    /// request.
+    #[must_use]
+    pub fn concealed(mut self, sent: Option<&MemoryPath>) -> Self {
+        match &mut self {
+            Self::PathTaken { path, memory_id }
+            | Self::PathIsDirectory { path, memory_id }
+            | Self::ParentIsFile { path, memory_id } => {
+                *memory_id = None;
+                // The name of a memory below the path was not part of the request.
+                if let Some(sent) = sent
+                    && !sent.as_str().starts_with(path.as_str())
+                {
+                    sent.as_str().clone_into(path);
+                }
+            }
+            Self::OverLimit(over) => *over = over.concealed(),
+            _ => {}
+        }
+        self
+    }
+}
+
+crate::named_enum! {
+    /// The kind of an object that a call names.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ObjectKind {
+        Tenant = "tenant",
+        TenantDeletion = "tenant deletion",
+        ApiKey = "API key",
+        Session = "session",
+        SessionResource = "session resource",
+        Store = "memory store",
+        Memory = "memory",
+        Version = "memory version",
+        Erasure = "erasure",
+        Job = "job",
+    }
 }
 
 crate::named_enum! {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, MemoryId, ObjectKind, StoreId, TenantId, Timestamp};
 use keepsake_index::{IndexError, LIVES_FOR, MemoryPlace, MemoryTarget};
 use keepsake_telemetry::Metrics;
 use parking_lot::Mutex;
@@ -196,7 +196,7 @@ impl AccessTimes {
         read_at: Timestamp,
     ) -> Result<bool, EngineError> {
         let found = self.context.index.memories.find(tenant_id, store_id, memory_id).await?;
-        let found = found.ok_or(EngineError::StoreNotFound)?;
+        let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         let expiry = found.expiry.or_tenants(secs, set_at);
         let Some(period_secs) = expiry.unused_after_secs else {
             self.log.remember_no_period((tenant_id, store_id), read_at);

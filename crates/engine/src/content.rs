@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use keepsake_blobs::BlobError;
-use keepsake_core::{BlobKey, Content, ContentHash, MemoryId, MemoryPath, StoreId, TenantId, VersionId};
+use keepsake_core::{
+    BlobKey, Content, ContentHash, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, VersionId,
+};
 use keepsake_index::{Directory, Head, Lookup, MemoryTarget, StoreState, StoredContent, Target, Version};
 use keepsake_telemetry::{Cache as Looked, Retried};
 
@@ -102,7 +104,7 @@ impl Contents {
         for _ in 0..MAX_READS {
             let index = &self.context.index;
             let lookup = index.memories.head(tenant_id, store_id, path, max_entries).await?;
-            let Lookup { store, target } = lookup.ok_or(EngineError::StoreNotFound)?;
+            let Lookup { store, target } = lookup.ok_or(EngineError::NotFound(ObjectKind::Store))?;
             let head = match target {
                 Target::Missing => return Ok((store, Found::Missing)),
                 Target::Directory(directory) => return Ok((store, Found::Directory(directory))),

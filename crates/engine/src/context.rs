@@ -6,10 +6,10 @@ use std::time::Duration;
 use keepsake_blobs::{BlobError, BlobStore, ObjectVersions};
 use keepsake_core::sensitive::Scanner;
 use keepsake_core::{
-    BlobKey, Limits, MemoryId, MemoryPath, OverLimit, StoreId, TenantId, Timestamp, VersionId,
+    BlobKey, Limits, MemoryId, MemoryPath, ObjectKind, Refused, StoreId, TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    Audited, Auditor, ChangePage, FoundMemory, FoundVersion, Index, Lookup, StoreState, Version,
+    Audited, Auditor, ChangeError, ChangePage, FoundMemory, FoundVersion, Index, Lookup, StoreState, Version,
 };
 use keepsake_telemetry::Metrics;
 use tokio_util::task::TaskTracker;
@@ -69,10 +69,12 @@ impl Context {
         }
     }
 
-    /// Also counts the refusal in the metrics.
-    pub(crate) fn over_limit(&self, over: OverLimit) -> EngineError {
-        self.metrics.quota_refused(over.limit);
-        EngineError::OverLimit(over)
+    /// Counts a change that exceeds a limit in the metrics.
+    pub(crate) fn counted<T>(&self, change: Result<T, ChangeError>) -> Result<T, EngineError> {
+        if let Err(ChangeError::Refused(Refused::OverLimit(over))) = &change {
+            self.metrics.quota_refused(over.limit);
+        }
+        Ok(change?)
     }
 
     /// Runs a change in a separate task to its end, even if the client
@@ -109,7 +111,7 @@ impl Context {
         path: Option<&MemoryPath>,
     ) -> Result<Lookup, EngineError> {
         let lookup = self.index.memories.head(tenant_id, store_id, path, 0).await?;
-        lookup.ok_or(EngineError::StoreNotFound)
+        lookup.ok_or(EngineError::NotFound(ObjectKind::Store))
     }
 
     /// The store must exist.
@@ -120,7 +122,7 @@ impl Context {
         memory_id: MemoryId,
     ) -> Result<FoundMemory, EngineError> {
         let found = self.index.memories.find(tenant_id, store_id, memory_id).await?;
-        found.ok_or(EngineError::StoreNotFound)
+        found.ok_or(EngineError::NotFound(ObjectKind::Store))
     }
 
     /// The store must exist.
@@ -131,8 +133,8 @@ impl Context {
         version_id: VersionId,
     ) -> Result<(StoreState, Version), EngineError> {
         let found = self.index.versions.find(tenant_id, store_id, version_id).await?;
-        let FoundVersion { store, version } = found.ok_or(EngineError::StoreNotFound)?;
-        Ok((store, version.ok_or(EngineError::VersionNotFound)?))
+        let FoundVersion { store, version } = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
+        Ok((store, version.ok_or(EngineError::NotFound(ObjectKind::Version))?))
     }
 
     /// The store must exist.
@@ -144,6 +146,6 @@ impl Context {
         limit: u32,
     ) -> Result<ChangePage, EngineError> {
         let page = self.index.changes.after(tenant_id, store_id, after, limit).await?;
-        page.ok_or(EngineError::StoreNotFound)
+        page.ok_or(EngineError::NotFound(ObjectKind::Store))
     }
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{ErasureId, StoreId};
-use keepsake_index::{Erasure, ErasureCreation, ErasureListing, Idempotency, NewErasure, Scope, Selector};
+use keepsake_core::{ErasureId, ObjectKind, StoreId};
+use keepsake_index::{Erasure, ErasureListing, Idempotency, NewErasure, Scope, Selector};
 use serde_json::{Map, Value};
 
 use crate::activity::Activity;
@@ -93,21 +93,13 @@ impl Erasures {
         self.context
             .run_to_end(async move {
                 let index = &context.index;
-                let erasure_id =
-                    match index.erasures.create(tenant_id, &erasure, idempotency.as_ref()).await? {
-                        ErasureCreation::Created => {
-                            activity.forget(tenant_id, erasure.selector.store_id());
-                            eraser.begin(tenant_id, erasure.erasure_id);
-                            erasure.erasure_id
-                        }
-                        ErasureCreation::Replayed { erasure_id } => erasure_id,
-                        ErasureCreation::KeyReused => return Err(EngineError::KeyReused),
-                        ErasureCreation::NoStore => return Err(EngineError::StoreNotFound),
-                        ErasureCreation::TooMany => return Err(EngineError::TooManyErasures),
-                        ErasureCreation::NoTenant => return Err(EngineError::TenantNotFound),
-                    };
+                let erasure_id = index.erasures.create(tenant_id, &erasure, idempotency.as_ref()).await?;
+                if erasure_id == erasure.erasure_id {
+                    activity.forget(tenant_id, erasure.selector.store_id());
+                    eraser.begin(tenant_id, erasure_id);
+                }
                 let found = index.erasures.find(tenant_id, erasure_id).await?;
-                found.ok_or(EngineError::ErasureNotFound)
+                found.ok_or(EngineError::NotFound(ObjectKind::Erasure))
             })
             .await
     }
@@ -122,7 +114,7 @@ impl Erasures {
             (Some(seen), Some(store_id)) => seen.contains(&store_id),
             (Some(_), None) => false,
         };
-        found.filter(is_seen).ok_or(EngineError::ErasureNotFound)
+        found.filter(is_seen).ok_or(EngineError::NotFound(ObjectKind::Erasure))
     }
 
     /// Lists the erasures that the credential may see, newest first.

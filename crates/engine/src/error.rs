@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use keepsake_blobs::BlobError;
-use keepsake_core::{ContentHash, MemoryId, OverLimit, VersionId};
-use keepsake_index::{IndexError, MAX_OPEN_ERASURES, Scope};
+use keepsake_core::{ContentHash, MemoryId, ObjectKind, Refused, VersionId};
+use keepsake_index::{ChangeError, IndexError, Scope};
 use keepsake_tokens::{TokenError, VaultError};
 
 /// Why an operation was not carried out.
@@ -29,22 +29,10 @@ pub enum EngineError {
     NotForSessions,
     #[error("the memory store is attached to this session for reading alone")]
     ReadOnly,
-    #[error("the session was not found")]
-    SessionNotFound,
-    #[error("the session resource was not found")]
-    ResourceNotFound,
-    #[error("the session is archived: it can be read and deleted, not changed or used")]
-    SessionArchived,
-    #[error("the memory store was not found")]
-    StoreNotFound,
-    #[error("the memory was not found")]
-    MemoryNotFound,
-    #[error("the memory version was not found")]
-    VersionNotFound,
-    #[error("the erasure was not found")]
-    ErasureNotFound,
-    #[error("the memory store is archived: its memories can be read and deleted, not created or changed")]
-    StoreArchived,
+    #[error("the {} was not found", .0.name())]
+    NotFound(ObjectKind),
+    #[error(transparent)]
+    Refused(#[from] Refused),
     #[error("{why}")]
     PreconditionFailed {
         why: &'static str,
@@ -53,38 +41,14 @@ pub enum EngineError {
         /// The hash of the memory's content; `None`: the caller may not read it.
         current_sha256: Option<ContentHash>,
     },
-    #[error("{why}: `{conflicting_path}`")]
-    PathConflict {
-        why: &'static str,
-        /// `None`: the conflicting memory no longer exists, or the caller may not read
-        /// it.
-        conflicting_memory_id: Option<MemoryId>,
-        conflicting_path: String,
-    },
     /// The state of an object forbids the operation; a retry does not help.
     #[error("{0}")]
     Conflict(&'static str),
-    /// Other changes of the same memory won the race repeatedly.
-    #[error("the memory was changed by others again and again meanwhile: read it and try again")]
-    Contended,
-    #[error("`Idempotency-Key` was used for a request with another body within the last 24 hours")]
-    KeyReused,
-    #[error("the tenant was not found")]
-    TenantNotFound,
-    #[error("the API key was not found")]
-    KeyNotFound,
-    /// No tenant with this id was ever deleted.
-    #[error("the tenant deletion was not found")]
-    DeletionNotFound,
     /// A sweep found blobs that seem to belong to another index.
     #[error(
         "the index names too few of the blobs for them to be its own; if it is the right one, run the job by hand"
     )]
     ForeignBlobs,
-    #[error("the job was not found")]
-    JobNotFound,
-    #[error("a tenant with this external id exists already")]
-    TenantExists,
     #[error("`{field}` {rule}")]
     Invalid {
         field: &'static str,
@@ -95,10 +59,6 @@ pub enum EngineError {
     OverMemory,
     #[error("the tenant has too many open streams on this server: close one")]
     TooManyStreams,
-    #[error("{MAX_OPEN_ERASURES} erasures of the tenant are under way: wait until one is done")]
-    TooManyErasures,
-    #[error("{0}")]
-    OverLimit(OverLimit),
     /// An operation of an atomic batch is refused, so the whole batch is.
     #[error("{refusal}")]
     OfOperation {
@@ -140,4 +100,15 @@ pub enum EngineError {
     Shared(Arc<EngineError>),
     #[error("internal error: {0}")]
     Internal(&'static str),
+}
+
+impl From<ChangeError> for EngineError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::NotFound(kind) => Self::NotFound(kind),
+            ChangeError::Invalid { field, rule } => Self::Invalid { field, rule },
+            ChangeError::Refused(refused) => Self::Refused(refused),
+            ChangeError::Index(error) => Self::Index(error),
+        }
+    }
 }

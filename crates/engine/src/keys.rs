@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use keepsake_core::api_key::ApiKeySecret;
-use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
-use keepsake_index::{ApiKey, Audited, Idempotency, KeyCreation, Scope};
+use keepsake_core::{Actor, ApiKeyId, ObjectKind, StoreId, TenantId, Timestamp};
+use keepsake_index::{ApiKey, Audited, Idempotency, Scope};
 
 use crate::context::Context;
 use crate::cursor::{Query, parse_id};
@@ -155,10 +155,7 @@ impl ApiKeys {
         self.seen(principal, api_key_id).await?;
         let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
         self.context
-            .run_to_end(async move {
-                let revoked = context.index.keys.revoke(tenant_id, api_key_id, &audited).await?;
-                revoked.ok_or(EngineError::KeyNotFound)
-            })
+            .run_to_end(async move { Ok(context.index.keys.revoke(tenant_id, api_key_id, &audited).await?) })
             .await
     }
 
@@ -178,7 +175,7 @@ impl ApiKeys {
         }
         for store_id in draft.store_ids.iter().flatten() {
             let found = self.context.index.stores.find(principal.tenant_id, *store_id).await?;
-            found.ok_or(EngineError::StoreNotFound)?;
+            found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         }
         // Only API keys are checked: a token expires within minutes anyway.
         if let Some(Actor::ApiKey(own)) = principal.actor() {
@@ -205,29 +202,23 @@ impl ApiKeys {
         let key = draft.key(principal.tenant_id, api_key_id, audited.at);
         let limit = principal.limits.api_keys_per_tenant;
         let index = &self.context.index;
-        match index.keys.create(&key, &secret.sha256(), limit, idempotency, audited).await? {
-            KeyCreation::Created => Ok(MadeKey { key, secret: Some(secret) }),
-            KeyCreation::Replayed { api_key_id } => {
-                Ok(MadeKey { key: self.find(principal.tenant_id, api_key_id).await?, secret: None })
-            }
-            KeyCreation::KeyReused => Err(EngineError::KeyReused),
-            KeyCreation::OverLimit(refusal) => Err(self.context.over_limit(refusal)),
-            KeyCreation::MakerRevoked => {
-                Err(EngineError::Unauthenticated("the API key has been revoked, or its time is over"))
-            }
-            KeyCreation::NoTenant => Err(principal.tenant_is_gone()),
+        let created = index.keys.create(&key, &secret.sha256(), limit, idempotency, audited).await;
+        let created = self.context.counted(created)?.ok_or_else(|| principal.tenant_is_gone())?;
+        if created == api_key_id {
+            return Ok(MadeKey { key, secret: Some(secret) });
         }
+        Ok(MadeKey { key: self.find(principal.tenant_id, created).await?, secret: None })
     }
 
     async fn find(&self, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<ApiKey, EngineError> {
         let found = self.context.index.keys.find(tenant_id, api_key_id).await?;
-        found.ok_or(EngineError::KeyNotFound)
+        found.ok_or(EngineError::NotFound(ObjectKind::ApiKey))
     }
 
     /// Finds a key if the credential may see it.
     async fn seen(&self, principal: &Principal, api_key_id: ApiKeyId) -> Result<ApiKey, EngineError> {
         let key = self.find(principal.tenant_id, api_key_id).await?;
-        if sees(principal, &key) { Ok(key) } else { Err(EngineError::KeyNotFound) }
+        if sees(principal, &key) { Ok(key) } else { Err(EngineError::NotFound(ObjectKind::ApiKey)) }
     }
 }
 

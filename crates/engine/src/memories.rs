@@ -12,7 +12,7 @@ mod requests;
 
 use std::sync::Arc;
 
-use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, VersionId};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, ObjectKind, StoreId, VersionId};
 use keepsake_index::{
     Depth, FoundMemory, Idempotency, MemoryItem, MemoryListing, MemoryTarget, Scope, Target,
 };
@@ -75,7 +75,7 @@ impl Memories {
         principal.require_store(store_id)?;
         let found = self.context.find_memory(principal.tenant_id, store_id, memory_id).await?;
         let MemoryTarget::Live(memory) = found.target else {
-            return Err(EngineError::MemoryNotFound);
+            return Err(EngineError::NotFound(ObjectKind::Memory));
         };
         let shown = self.reader.show(principal, store_id, found.expiry, memory);
         match view {
@@ -84,7 +84,7 @@ impl Memories {
                 .reader
                 .with_content(principal, found.store, shown)
                 .await?
-                .ok_or(EngineError::MemoryNotFound),
+                .ok_or(EngineError::NotFound(ObjectKind::Memory)),
         }
     }
 
@@ -131,7 +131,7 @@ impl Memories {
         };
         loop {
             let found = self.context.index.memories.list(tenant_id, store_id, &listing).await?;
-            let mut found = found.ok_or(EngineError::StoreNotFound)?;
+            let mut found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
             let mut fitting = (limit as usize).min(found.items.len());
             if view == View::Full {
                 fitting = fitting.min(fitting_contents(&found.items));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{Actor, Limits, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, Limits, ObjectKind, SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::{Auditor, Scope};
 
 use crate::mounts::Attached;
@@ -41,7 +41,9 @@ impl Principal {
     pub(crate) const fn tenant_is_gone(&self) -> EngineError {
         match self.by {
             Auditor::Credential(_) => EngineError::Unauthenticated("the API key is unknown"),
-            Auditor::Operator | Auditor::OperatorCli | Auditor::Job => EngineError::TenantNotFound,
+            Auditor::Operator | Auditor::OperatorCli | Auditor::Job => {
+                EngineError::NotFound(ObjectKind::Tenant)
+            }
         }
     }
 
@@ -64,7 +66,7 @@ impl Principal {
     /// existed.
     pub fn require_store(&self, store_id: StoreId) -> Result<(), EngineError> {
         match self.store_ids() {
-            Some(seen) if !seen.contains(&store_id) => Err(EngineError::StoreNotFound),
+            Some(seen) if !seen.contains(&store_id) => Err(EngineError::NotFound(ObjectKind::Store)),
             _ => Ok(()),
         }
     }

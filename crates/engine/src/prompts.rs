@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use keepsake_core::tool::{MAX_TOPIC_BYTES, ProtocolOptions, Quoted, protocol_text};
-use keepsake_core::{DirPath, StoreId};
+use keepsake_core::{DirPath, ObjectKind, StoreId};
 use keepsake_index::{Access, Depth, MemoryItem, MemoryListing, Scope, Session};
 
 use crate::context::Context;
@@ -85,7 +85,7 @@ impl Prompts {
                 let store = self.context.index.stores.find(principal.tenant_id, *store_id);
                 // One of a session's stores may have been deleted meanwhile.
                 if store.await?.is_none() && slug.is_none() {
-                    return Err(EngineError::StoreNotFound);
+                    return Err(EngineError::NotFound(ObjectKind::Store));
                 }
             }
             self.add_file_index(&mut text, principal, &stores).await?;

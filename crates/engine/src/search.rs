@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::schemas::MemorySearchHitType;
 use keepsake_core::{
-    BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
+    BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, Timestamp, VersionId,
 };
 use keepsake_index::Scope;
 use keepsake_search::{Marker, Snippet};
@@ -318,7 +318,7 @@ impl Search {
             return Err(too_many());
         }
         if !is_all && found.len() < chosen.len() {
-            return Err(EngineError::StoreNotFound);
+            return Err(EngineError::NotFound(ObjectKind::Store));
         }
         let with_files = found.into_iter().filter(|(_, has_files)| *has_files);
         let store_ids = with_files.map(|(store_id, _)| store_id).collect();
@@ -368,7 +368,9 @@ impl Search {
         let searched: Vec<Searched> = stream::iter(selected.store_ids.iter().copied())
             .map(|store_id| async move {
                 match self.search_store(principal, store_id, Arc::clone(asked)).await {
-                    Err(EngineError::StoreNotFound) if selected.omits_deleted => Ok(Searched::default()),
+                    Err(EngineError::NotFound(ObjectKind::Store)) if selected.omits_deleted => {
+                        Ok(Searched::default())
+                    }
                     searched => searched,
                 }
             })

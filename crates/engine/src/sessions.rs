@@ -17,11 +17,10 @@ mod follow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::{Actor, SessionId, StoreId, Timestamp};
+use keepsake_core::{Actor, ObjectKind, Refused, SessionId, StoreId, Timestamp};
 use keepsake_index::{
-    Access, Attachment, AttachmentRefusal, AuditAction, AuditObject, Detail, Idempotency, MAX_ATTACHMENTS,
-    Scope, Session, SessionChange, SessionCreation, SessionFilter, SessionLimits, SessionListing,
-    SessionRefusal, SessionUpdate, sees_session_of,
+    Access, Attachment, AuditAction, AuditObject, Detail, Idempotency, Scope, Session, SessionChange,
+    SessionFilter, SessionLimits, SessionListing, sees_session_of,
 };
 use keepsake_tokens::{MAX_LIFE, TokenError};
 
@@ -31,7 +30,7 @@ use crate::auth::tokens::SESSION_SCOPES;
 use crate::context::Context;
 use crate::cursor::{Query, parse_time_and_id, time_and_id};
 use crate::fair::FairSlots;
-use crate::stores::{check_pairs, invalid};
+use crate::stores::invalid;
 use crate::work::charge;
 use crate::{EngineError, Mounts, NewToken, Page, PageRequest, Principal, Tokens};
 
@@ -110,22 +109,14 @@ impl Sessions {
         self.context
             .run_to_end(async move {
                 let (index, tenant_id) = (&sessions.context.index, owner.tenant_id);
-                let limits = session_limits(&owner);
-                match index.sessions.create(tenant_id, &new, &limits, idempotency.as_ref(), &audited).await? {
-                    SessionCreation::Created(session) => {
-                        Ok(MadeSession { session: *session, token: Some(token) })
-                    }
-                    // Others may have attached stores that the credential may not
-                    // see.
-                    SessionCreation::Replayed { session_id } => {
-                        Ok(MadeSession { session: sessions.seen(&owner, session_id).await?, token: None })
-                    }
-                    SessionCreation::KeyReused => Err(EngineError::KeyReused),
-                    SessionCreation::Refused(refusal) => Err(refused(refusal, "resources")),
-                    SessionCreation::OverLimit(refusal) => Err(sessions.context.over_limit(refusal)),
-                    // The tenant was deleted after the credential was checked.
-                    SessionCreation::NoTenant => Err(EngineError::Unauthenticated("the API key is unknown")),
+                let (limits, call) = (session_limits(&owner), idempotency.as_ref());
+                let created = index.sessions.create(tenant_id, &new, &limits, call, &audited).await;
+                let session = sessions.context.counted(created)?.ok_or_else(|| owner.tenant_is_gone())?;
+                if session.session_id == new.session.session_id {
+                    return Ok(MadeSession { session, token: Some(token) });
                 }
+                // Others may have attached stores that the credential may not see.
+                Ok(MadeSession { session: seen_by(&owner, session)?, token: None })
             })
             .await
     }
@@ -210,9 +201,9 @@ impl Sessions {
         self.context
             .run_to_end(async move {
                 let index = &sessions.context.index;
-                let is_gone = index.sessions.delete(tenant_id, session_id, &audited).await?;
+                let deleted = index.sessions.delete(tenant_id, session_id, &audited).await;
                 sessions.attached.forget(tenant_id, session_id).await;
-                is_gone.then_some(()).ok_or(EngineError::SessionNotFound)
+                Ok(deleted?)
             })
             .await
     }
@@ -227,7 +218,7 @@ impl Sessions {
         principal.require_session_change()?;
         let session = self.seen(principal, session_id).await?;
         if session.archived_at.is_some() {
-            return Err(EngineError::SessionArchived);
+            return Err(Refused::SessionArchived.into());
         }
         for attachment in &session.attachments {
             may_give(principal, attachment.store_id, attachment.access)?;
@@ -239,8 +230,7 @@ impl Sessions {
         self.context
             .run_to_end(async move {
                 let (index, action) = (&sessions.context.index, AuditAction::SessionTokenIssued);
-                let recorded = index.audit.record(tenant_id, &audited, action, object).await?;
-                recorded.map_err(|refusal| sessions.context.over_limit(refusal))
+                sessions.context.counted(index.audit.record(tenant_id, &audited, action, object).await)
             })
             .await?;
         Ok(token)
@@ -253,12 +243,12 @@ impl Sessions {
         }
         if let Some(own) = principal.session_id() {
             let mounts = principal.mounts().filter(|_| own == session_id);
-            return mounts.cloned().ok_or(EngineError::SessionNotFound);
+            return mounts.cloned().ok_or(EngineError::NotFound(ObjectKind::Session));
         }
         let attached = self.attached.of_session(principal.tenant_id, session_id).await;
         let attached = attached?;
         if !sees_session_of(principal.store_ids(), attached.store_ids.iter().copied()) {
-            return Err(EngineError::SessionNotFound);
+            return Err(EngineError::NotFound(ObjectKind::Session));
         }
         let now = self.context.now();
         self.activity.used(principal.tenant_id, session_id, now);
@@ -288,13 +278,7 @@ impl Sessions {
     /// Finds a session if the credential may see it.
     async fn seen(&self, principal: &Principal, session_id: SessionId) -> Result<Session, EngineError> {
         let found = self.context.index.sessions.find(principal.tenant_id, session_id).await?;
-        let mut session = found.ok_or(EngineError::SessionNotFound)?;
-        match principal.session_id() {
-            Some(own) if own == session_id => narrow(principal, &mut session),
-            None if session.is_within(principal.store_ids()) => {}
-            Some(_) | None => return Err(EngineError::SessionNotFound),
-        }
-        Ok(session)
+        seen_by(principal, found.ok_or(EngineError::NotFound(ObjectKind::Session))?)
     }
 
     async fn change(
@@ -321,26 +305,20 @@ impl Sessions {
                 // Also when the outcome is unknown: the change may have been
                 // committed.
                 sessions.attached.forget(tenant_id, session_id).await;
-                match changed? {
-                    SessionUpdate::Done(session) | SessionUpdate::Replayed(session) => Ok(*session),
-                    SessionUpdate::KeyReused => Err(EngineError::KeyReused),
-                    SessionUpdate::NoSession => Err(EngineError::SessionNotFound),
-                    SessionUpdate::OverLimit(refusal) => Err(sessions.context.over_limit(refusal)),
-                    SessionUpdate::Refused(SessionRefusal::Archived) => Err(EngineError::SessionArchived),
-                    SessionUpdate::Refused(SessionRefusal::NoAttachment) => {
-                        Err(EngineError::ResourceNotFound)
-                    }
-                    SessionUpdate::Refused(SessionRefusal::Attachment(refusal)) => {
-                        Err(refused(refusal, "memory_store_id"))
-                    }
-                    SessionUpdate::Refused(SessionRefusal::TooManyPairs { count }) => {
-                        check_pairs("metadata", count)?;
-                        Err(EngineError::Internal("too many pairs were too few"))
-                    }
-                }
+                sessions.context.counted(changed)
             })
             .await
     }
+}
+
+/// The session, if the credential may see it.
+fn seen_by(principal: &Principal, mut session: Session) -> Result<Session, EngineError> {
+    match principal.session_id() {
+        Some(own) if own == session.session_id => narrow(principal, &mut session),
+        None if session.is_within(principal.store_ids()) => {}
+        Some(_) | None => return Err(EngineError::NotFound(ObjectKind::Session)),
+    }
+    Ok(session)
 }
 
 /// Maximum lifetime of a token issued to this credential.
@@ -385,16 +363,6 @@ fn may_give(principal: &Principal, store_id: StoreId, access: Access) -> Result<
         Access::ReadOnly => principal.require_store(store_id),
         Access::ReadWrite => principal.require_writable(store_id),
     }
-}
-
-fn refused(refusal: AttachmentRefusal, field: &'static str) -> EngineError {
-    let rule = match refusal {
-        AttachmentRefusal::NoStore => return EngineError::StoreNotFound,
-        AttachmentRefusal::StoreArchived => "must not name a memory store that is archived".to_owned(),
-        AttachmentRefusal::Attached => "must name a memory store that is attached once".to_owned(),
-        AttachmentRefusal::TooMany => format!("must leave at most {MAX_ATTACHMENTS} memory stores attached"),
-    };
-    EngineError::Invalid { field, rule }
 }
 
 /// Approximate size of a session, without its metadata.

@@ -4,16 +4,14 @@ mod draft;
 
 use std::sync::Arc;
 
-use keepsake_core::{StoreId, TenantId};
-use keepsake_index::{
-    Audited, Idempotency, Scope, Store, StoreCreation, StoreFilter, StoreListing, StoreUpdate,
-};
+use keepsake_core::{ObjectKind, StoreId, TenantId};
+use keepsake_index::{Audited, Idempotency, Scope, Store, StoreFilter, StoreListing};
 
 use crate::context::Context;
 use crate::cursor::{Query, parse_time_and_id, time_and_id};
 use crate::{EngineError, Page, PageRequest, Principal};
 
-pub(crate) use draft::{MAX_UNUSED_SECS, check_metadata, check_pairs, invalid, metadata_patch};
+pub(crate) use draft::{MAX_UNUSED_SECS, check_metadata, invalid, metadata_patch};
 pub use draft::{StoreDraft, StoreEdit};
 
 #[derive(Debug, Clone)]
@@ -58,13 +56,8 @@ impl Stores {
     ) -> Result<Store, EngineError> {
         let (tenant_id, limit) = (principal.tenant_id, principal.limits.stores_per_tenant);
         let stores = &self.context.index.stores;
-        let store_id = match stores.create(tenant_id, store, limit, idempotency, audited).await? {
-            StoreCreation::Created => store.store_id,
-            StoreCreation::Replayed { store_id } => store_id,
-            StoreCreation::KeyReused => return Err(EngineError::KeyReused),
-            StoreCreation::OverLimit(refusal) => return Err(self.context.over_limit(refusal)),
-            StoreCreation::NoTenant => return Err(principal.tenant_is_gone()),
-        };
+        let created = stores.create(tenant_id, store, limit, idempotency, audited).await;
+        let store_id = self.context.counted(created)?.ok_or_else(|| principal.tenant_is_gone())?;
         self.find(tenant_id, store_id).await
     }
 
@@ -78,7 +71,7 @@ impl Stores {
 
     pub(crate) async fn find(&self, tenant_id: TenantId, store_id: StoreId) -> Result<Store, EngineError> {
         let found = self.context.index.stores.find(tenant_id, store_id).await?;
-        found.ok_or(EngineError::StoreNotFound)
+        found.ok_or(EngineError::NotFound(ObjectKind::Store))
     }
 
     /// Lists the stores that the credential may see, newest first.
@@ -134,22 +127,8 @@ impl Stores {
         let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
         self.context
             .run_to_end(async move {
-                let index = &context.index;
-                match index
-                    .stores
-                    .update(tenant_id, store_id, &change, idempotency.as_ref(), &audited)
-                    .await?
-                {
-                    StoreUpdate::Done(store) | StoreUpdate::Replayed(store) => Ok(store),
-                    StoreUpdate::KeyReused => Err(EngineError::KeyReused),
-                    StoreUpdate::TooManyPairs { count } => {
-                        check_pairs("metadata", count)?;
-                        Err(EngineError::Internal("too many pairs were too few"))
-                    }
-                    StoreUpdate::OverLimit(refusal) => Err(context.over_limit(refusal)),
-                    StoreUpdate::Archived => Err(EngineError::StoreArchived),
-                    StoreUpdate::NoStore => Err(EngineError::StoreNotFound),
-                }
+                let (stores, call) = (&context.index.stores, idempotency.as_ref());
+                context.counted(stores.update(tenant_id, store_id, &change, call, &audited).await)
             })
             .await
     }
@@ -162,10 +141,7 @@ impl Stores {
         let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
         let audited = self.context.audited_by(principal);
         self.context
-            .run_to_end(async move {
-                let archived = context.index.stores.archive(tenant_id, store_id, &audited).await?;
-                archived.ok_or(EngineError::StoreNotFound)
-            })
+            .run_to_end(async move { Ok(context.index.stores.archive(tenant_id, store_id, &audited).await?) })
             .await
     }
 
@@ -182,12 +158,7 @@ impl Stores {
         let audited = self.context.audited_by(principal);
         self.context
             .run_to_end(async move {
-                let deletions = &context.index.store_deletions;
-                if deletions.begin(tenant_id, store_id, &audited).await? {
-                    Ok(())
-                } else {
-                    Err(EngineError::StoreNotFound)
-                }
+                Ok(context.index.store_deletions.begin(tenant_id, store_id, &audited).await?)
             })
             .await
     }

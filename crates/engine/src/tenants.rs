@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use keepsake_core::TenantId;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_index::{Auditor, Tenant, TenantChange, TenantDeletion, TenantStatus, TenantUpdate};
+use keepsake_core::{ObjectKind, TenantId};
+use keepsake_index::{Auditor, Tenant, TenantChange, TenantDeletion, TenantStatus};
 use serde_json::{Map, Value};
 
 use crate::context::Context;
@@ -80,11 +80,8 @@ impl Tenants {
                 limits: new.limits.replacing(&LimitOverrides::default(), audited.at),
                 created_at: audited.at,
             };
-            if context.index.tenants.create(&tenant, &audited).await? {
-                Ok(tenant)
-            } else {
-                Err(EngineError::TenantExists)
-            }
+            context.index.tenants.create(&tenant, &audited).await?;
+            Ok(tenant)
         };
         self.context.run_to_end(create).await
     }
@@ -93,7 +90,7 @@ impl Tenants {
     #[tracing::instrument(name = "engine.tenant", level = "debug", skip_all)]
     pub async fn get(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
         let found = self.context.index.tenants.find(tenant_id).await?;
-        found.ok_or(EngineError::TenantNotFound)
+        found.ok_or(EngineError::NotFound(ObjectKind::Tenant))
     }
 
     /// Newest first.
@@ -130,14 +127,7 @@ impl Tenants {
         check_external_id(change.external_id.as_ref().and_then(Option::as_deref))?;
         limits_of(change.limits.clone())?;
         let (context, audited) = (Arc::clone(&self.context), self.context.audited(by));
-        let update = async move {
-            match context.index.tenants.update(tenant_id, &change, &audited).await? {
-                TenantUpdate::Done(tenant) => Ok(*tenant),
-                TenantUpdate::ExternalIdTaken => Err(EngineError::TenantExists),
-                TenantUpdate::Deleting => Err(EngineError::Conflict("the tenant is being deleted")),
-                TenantUpdate::NoTenant => Err(EngineError::TenantNotFound),
-            }
-        };
+        let update = async move { Ok(context.index.tenants.update(tenant_id, &change, &audited).await?) };
         self.context.run_to_end(update).await
     }
 
@@ -159,7 +149,7 @@ impl Tenants {
         let (context, audited) = (Arc::clone(&self.context), self.context.audited(by));
         let begin = async move {
             let begun = context.index.tenant_deletions.begin(tenant_id, &audited).await?;
-            begun.ok_or(EngineError::TenantNotFound)
+            begun.ok_or(EngineError::NotFound(ObjectKind::Tenant))
         };
         self.context.run_to_end(begin).await
     }
@@ -168,7 +158,7 @@ impl Tenants {
     #[tracing::instrument(name = "engine.tenant_deletion", level = "debug", skip_all)]
     pub async fn deletion(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
         let found = self.context.index.tenant_deletions.find(tenant_id).await?;
-        found.ok_or(EngineError::DeletionNotFound)
+        found.ok_or(EngineError::NotFound(ObjectKind::TenantDeletion))
     }
 }
 

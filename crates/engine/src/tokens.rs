@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, Refused, StoreId, TenantId, Timestamp};
 use keepsake_index::{Audited, Auditor, Scope, ServerSecret};
 use keepsake_tokens::{KeyRing, MAX_LIFE, OwnClaims, SigningKey, Untrusted};
 use parking_lot::RwLock;
@@ -153,7 +153,7 @@ impl Tokens {
             }
             // Another replica has created a key with this name meanwhile.
         }
-        Err(EngineError::Contended)
+        Err(Refused::Contended.into())
     }
 
     /// Reads the keys again when they are old or lack the wanted key.

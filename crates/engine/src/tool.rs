@@ -11,6 +11,7 @@ mod replay;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use keepsake_core::ObjectKind;
 use keepsake_core::schemas::ToolResultType;
 use keepsake_core::tool::agent::{AgentResult, AgentTool};
 use keepsake_core::tool::{ToolError, ToolPath};
@@ -194,7 +195,7 @@ impl Tools {
         let answer = match self.call_by_name(principal, mounts, name, call).await {
             // The deletion of the store has not yet reached every replica's
             // cache.
-            Err(EngineError::StoreNotFound) if is_in_session => ToolError::StoreGone.into(),
+            Err(EngineError::NotFound(ObjectKind::Store)) if is_in_session => ToolError::StoreGone.into(),
             answer => answer?,
         };
         if let Some(event) = event {

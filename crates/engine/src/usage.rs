@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keepsake_core::actor::VersionActor;
 use keepsake_core::schemas::MemoryStoreUsageType;
-use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, StoreId, Timestamp};
+use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp};
 use keepsake_index::{DailyChanges, Expiry, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UsedMemory};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -110,7 +110,7 @@ impl Usage {
         let page = PageRequest { limit, page: None };
         let limit = page.limit(false)?;
         let found = self.context.index.usage.of_store(principal.tenant_id, store_id, limit).await?;
-        let found = found.ok_or(EngineError::StoreNotFound)?;
+        let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         let used_at = self.context.index.unused.last_session_use(principal.tenant_id, store_id).await?;
         let kept_until = used_at.map(|used_at| used_at.plus(SESSION_KEEPS_FOR));
         let limits = &principal.limits;
@@ -153,7 +153,7 @@ impl Usage {
         }
         let usage = self.context.index.tenants.usage(principal.tenant_id).await?;
         Ok(TenantUsageReport {
-            usage: usage.ok_or(EngineError::TenantNotFound)?,
+            usage: usage.ok_or(EngineError::NotFound(ObjectKind::Tenant))?,
             limits: principal.limits.clone(),
         })
     }

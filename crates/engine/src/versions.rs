@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{BlobKey, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{
     DeletionReason, DueDeletion, Operation, Redaction, RedactionOutcome, Scope, StoreState, Version,
     VersionListing,
@@ -148,7 +148,7 @@ impl Versions {
             limit: limit + 1,
         };
         let found = self.context.index.versions.list(principal.tenant_id, store_id, &listing).await?;
-        let mut found = found.ok_or(EngineError::StoreNotFound)?;
+        let mut found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         if is_contradiction {
             found.versions.clear();
         }
@@ -275,13 +275,6 @@ impl Versions {
                     content_also_in: None,
                 });
             }
-            RedactionOutcome::HoldsLiveContent { .. } => {
-                return Err(EngineError::Conflict(
-                    "the version holds a live memory's current content: edit or delete the memory first",
-                ));
-            }
-            RedactionOutcome::NoVersion => return Err(EngineError::VersionNotFound),
-            RedactionOutcome::NoStore => return Err(EngineError::StoreNotFound),
         };
         if let Some(blob_id) = condemned {
             let key = BlobKey { tenant_id, store_id, blob_id };

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use keepsake_core::tool::Edit;
 use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, Refused, StoreId, Timestamp, VersionId};
 use keepsake_index::{
-    Change as Committed, Expiry, ExpiryChange, Guard, Head, Idempotency, Kept, Memory, Pin, PinOutcome,
-    Replayed, StoreState, StoredContent,
+    Change as Committed, ChangeError, Expiry, ExpiryChange, Guard, Head, Idempotency, Kept, Memory, Pin,
+    PinOutcome, Replayed, StoreState, StoredContent,
 };
 
 use crate::content::Contents;
@@ -355,7 +355,7 @@ impl Write<'_> {
             attempts += 1;
             if attempts == MAX_ATTEMPTS {
                 change.refused(self, &read, Refused::Contended).await?;
-                return Err(EngineError::Contended.into());
+                return Err(EngineError::from(Refused::Contended).into());
             }
         }
     }
@@ -483,13 +483,12 @@ impl Write<'_> {
             now: self.context().now(),
         };
         self.principal.require_writable(self.store_id)?;
-        match self.context().index.memories.pin(self.principal.tenant_id, &pin).await? {
-            PinOutcome::Done { is_pinned, expires_at } => Ok(done(is_pinned, expires_at)),
-            PinOutcome::Replayed { seq } => Ok(Attempt::Replayed(seq)),
-            PinOutcome::Stale => Ok(Attempt::Stale),
-            PinOutcome::KeyReused => Err(EngineError::KeyReused),
-            PinOutcome::Archived => Ok(Attempt::Refused(Refused::Archived)),
-            PinOutcome::NoStore => Err(EngineError::StoreNotFound),
+        match self.context().index.memories.pin(self.principal.tenant_id, &pin).await {
+            Ok(PinOutcome::Done { is_pinned, expires_at }) => Ok(done(is_pinned, expires_at)),
+            Ok(PinOutcome::Replayed { seq }) => Ok(Attempt::Replayed(seq)),
+            Ok(PinOutcome::Stale) => Ok(Attempt::Stale),
+            Err(ChangeError::Refused(refusal)) => Ok(Attempt::Refused(refusal)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -509,10 +508,7 @@ impl Write<'_> {
             return Ok(None);
         };
         let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
-        match index.memories.replayed(tenant_id, &call.scope_sha256, call.since).await? {
-            Some(first) if first.request_sha256 != call.request_sha256 => Err(EngineError::KeyReused),
-            first => Ok(first),
-        }
+        Ok(index.memories.replayed(tenant_id, call).await?)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The audit log. The transaction of an action also writes its entry.
 
-use keepsake_core::{OverLimit, Quota, TenantId, Timestamp};
+use keepsake_core::{Quota, Refused, TenantId, Timestamp};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::IndexError;
 use crate::database::{Database, Role, Tx, from_row};
 use crate::model::{AuditAction, AuditEntry, AuditFilter, AuditObject, AuditPlace, Audited};
 use crate::numbers::unsigned;
+use crate::{ChangeError, IndexError};
 
 const INSERT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, object_id, store_id) \
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
@@ -71,13 +71,10 @@ impl AuditLog {
         audited: &Audited,
         action: AuditAction,
         object: AuditObject,
-    ) -> Result<Result<(), OverLimit>, IndexError> {
+    ) -> Result<(), ChangeError> {
         let mut tx = self.0.write("record", Role::Tenant(tenant_id)).await?;
-        let recorded = record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
-        if recorded.is_ok() {
-            tx.commit().await?;
-        }
-        Ok(recorded)
+        record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
+        Ok(tx.commit().await?)
     }
 
     /// Entries of the operator before a place, newest first.
@@ -138,15 +135,14 @@ pub(crate) async fn record_within_quota(
     audited: &Audited,
     action: AuditAction,
     object: AuditObject,
-) -> Result<Result<(), OverLimit>, IndexError> {
+) -> Result<(), ChangeError> {
     let entries = count(tx, tenant_id, audited).await?;
     if let Some(limit) = audited.entries_per_day
         && entries > limit
     {
-        return Ok(Err(OverLimit::new(Quota::AuditEntriesPerDay, entries, limit)));
+        return Err(Refused::over(Quota::AuditEntriesPerDay, entries, limit).into());
     }
-    insert(tx, tenant_id, audited, action, object).await?;
-    Ok(Ok(()))
+    Ok(insert(tx, tenant_id, audited, action, object).await?)
 }
 
 /// Counts an entry of a tenant's credential and returns the day's total; 0 for the

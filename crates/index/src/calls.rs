@@ -1,11 +1,11 @@
 //! Records of idempotent calls.
 
-use keepsake_core::{StoreId, TenantId, Timestamp};
+use keepsake_core::{Id, Refused, StoreId, TenantId, Timestamp};
 use uuid::Uuid;
 
-use crate::IndexError;
 use crate::database::{Tx, from_row};
-use crate::model::{Idempotency, KEPT, Replayed};
+use crate::model::{FORGOTTEN, Idempotency, KEPT, Replayed};
+use crate::{ChangeError, IndexError};
 
 const FIND: &str = "SELECT version_seq, object_id, request_sha256, results FROM idempotency \
     WHERE tenant_id = $1 AND scope_sha256 = $2 AND created_at > $3";
@@ -41,15 +41,32 @@ impl CallMade {
 
 from_row!(Replayed { request_sha256, seq = "version_seq", object_id, results });
 
-/// The record of an earlier call, if it was made after `since`.
+/// The record of the same call made earlier. Refuses the idempotency key of another request.
 pub(crate) async fn earlier_call(
     tx: &mut Tx,
     tenant_id: TenantId,
-    scope_sha256: &[u8; 32],
-    since: Timestamp,
-) -> Result<Option<Replayed>, IndexError> {
-    let query = tx.query(FIND).bind((tenant_id, scope_sha256.as_slice(), since));
-    query.optional().await
+    idempotency: Option<&Idempotency>,
+) -> Result<Option<Replayed>, ChangeError> {
+    let Some(call) = idempotency else {
+        return Ok(None);
+    };
+    let query = tx.query(FIND).bind((tenant_id, call.scope_sha256.as_slice(), call.since));
+    let earlier: Option<Replayed> = query.optional().await?;
+    let is_same = |earlier: &Replayed| [call.request_sha256, FORGOTTEN].contains(&earlier.request_sha256);
+    if earlier.as_ref().is_none_or(is_same) { Ok(earlier) } else { Err(Refused::KeyReused.into()) }
+}
+
+/// The object that the same call created or changed earlier, without a version.
+pub(crate) async fn earlier_object<K>(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    idempotency: Option<&Idempotency>,
+) -> Result<Option<Id<K>>, ChangeError> {
+    let Some(earlier) = earlier_call(tx, tenant_id, idempotency).await? else {
+        return Ok(None);
+    };
+    let object_id = earlier.object_id.filter(|_| earlier.seq.is_none());
+    Ok(Some(Id::from_uuid(object_id.ok_or(Refused::KeyReused)?)))
 }
 
 /// Does nothing without an idempotency key.

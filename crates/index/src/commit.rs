@@ -143,8 +143,6 @@ pub enum CommitOutcome {
         /// The last version that the earlier call created.
         seq: i64,
     },
-    /// The idempotency key was reused with another request; nothing was written.
-    KeyReused,
     /// No such store.
     NoStore,
     /// Nothing was written: a head, a directory or the store's policy has changed since it

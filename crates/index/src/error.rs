@@ -4,6 +4,26 @@ use std::error::Error;
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use keepsake_core::{ObjectKind, Refused};
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// There is no such object, or it was deleted.
+    #[error("the {} was not found", .0.name())]
+    NotFound(ObjectKind),
+    #[error("`{field}` {rule}")]
+    Invalid {
+        field: &'static str,
+        /// A phrase that follows the field.
+        rule: String,
+    },
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
 /// A failure of the index; a refusal or an absence is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {

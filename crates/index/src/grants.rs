@@ -4,12 +4,11 @@
 //! Σ live ≤ Σ granted ≤ limit always holds. So the tenant's limit is exact, without
 //! one row that every write locks.
 
-use keepsake_core::{StoreId, TenantId};
+use keepsake_core::{Quota, Refused, StoreId, TenantId};
 
-use crate::IndexError;
 use crate::database::{Database, Role, RowLock, Tx};
-use crate::model::Grant;
 use crate::numbers::unsigned;
+use crate::{ChangeError, IndexError};
 
 const OF_TENANT: &str = "SELECT granted_bytes FROM tenant WHERE tenant_id = $1";
 
@@ -75,17 +74,18 @@ impl Grants {
     ///
     /// Grants in chunks while the tenant has room. Without room, recalls unused grants of
     /// the tenant's other stores before it refuses. Locks the tenant, then stores by id;
-    /// only commits of stores whose grants it recalls wait for it.
+    /// only commits of stores whose grants it recalls wait for it. Does nothing if the store
+    /// no longer exists, which the next commit reports.
     pub async fn extend(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
         needed_bytes: u64,
         tenant_limit_bytes: u64,
-    ) -> Result<Grant, IndexError> {
+    ) -> Result<(), ChangeError> {
         let mut tx = self.0.write("grant_bytes", Role::Tenant(tenant_id)).await?;
         let Some(mut account) = read(&mut tx, tenant_id, store_id).await? else {
-            return Ok(Grant::NoStore);
+            return Ok(());
         };
         if account.must_recall(needed_bytes, tenant_limit_bytes) {
             account.others = recall(&mut tx, tenant_id, store_id).await?;
@@ -99,10 +99,11 @@ impl Grants {
         let query = tx.query(SET_OF_TENANT).bind((tenant_id, account.total()));
         query.execute().await?;
         tx.commit().await?;
-        Ok(match new_grant {
-            Some(_) => Grant::Granted,
-            None => Grant::Refused { wanted_bytes: account.others.saturating_add(needed_bytes) },
-        })
+        if new_grant.is_none() {
+            let wanted = account.others.saturating_add(needed_bytes);
+            return Err(Refused::over(Quota::BytesPerTenant, wanted, tenant_limit_bytes).into());
+        }
+        Ok(())
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use keepsake_core::{OverLimit, StoreId, TenantId, Timestamp};
+use keepsake_core::{ObjectKind, Refused, StoreId, TenantId, Timestamp};
 
 use crate::commit::{Commit, CommitOutcome};
 use crate::database::{Database, Role, commit_changes};
-use crate::model::{AuditAction, AuditObject, Audited, RedactionOutcome};
+use crate::model::{AuditAction, AuditObject, Audited};
 use crate::removal::redact_imported;
-use crate::{IndexError, audit};
+use crate::{ChangeError, audit};
 
 /// Takes the store's lock and moves the import's position from `$3` to `$4`. Changes
 /// nothing if the store has versions that were not imported, or other imported ones.
@@ -49,11 +49,6 @@ pub enum ImportOutcome {
     /// Nothing was written: the redaction at this index names no version, or names the
     /// version with the final content of a live memory.
     RedactionRefused(usize),
-    /// Nothing was written: the tenant's credentials used up their audit entries.
-    OverLimit(OverLimit),
-    /// Nothing was written: the store is archived.
-    Archived,
-    NoStore,
 }
 
 impl HistoryPart {
@@ -66,27 +61,24 @@ impl HistoryPart {
 impl Imports {
     /// Writes a part of a history as a whole or not at all. The first part gets an audit
     /// entry.
-    pub async fn write(&self, tenant_id: TenantId, part: &HistoryPart) -> Result<ImportOutcome, IndexError> {
+    pub async fn write(&self, tenant_id: TenantId, part: &HistoryPart) -> Result<ImportOutcome, ChangeError> {
         let store_id = part.store_id;
         let mut tx = self.0.write("import", Role::Tenant(tenant_id)).await?;
         let query = tx.query(ADVANCE).bind((tenant_id, store_id));
         let query = query.bind((part.position, part.position + part.versions()));
         let Some(mut last) = query.optional_scalar::<Timestamp>().await? else {
             let query = tx.query(STATE).bind((tenant_id, store_id));
-            return Ok(match query.optional::<(i64, i64, bool)>().await? {
-                None => ImportOutcome::NoStore,
-                Some((.., true)) => ImportOutcome::Archived,
+            return match query.optional::<(i64, i64, bool)>().await? {
+                None => Err(ChangeError::NotFound(ObjectKind::Store)),
+                Some((.., true)) => Err(Refused::Archived.into()),
                 Some((seq, imported, false)) => {
-                    ImportOutcome::OtherPosition { imported: (seq == imported).then_some(imported) }
+                    Ok(ImportOutcome::OtherPosition { imported: (seq == imported).then_some(imported) })
                 }
-            });
+            };
         };
         if part.position == 0 {
             let (action, object) = (AuditAction::StoreImported, AuditObject::new(store_id.uuid()));
-            let recorded = audit::record_within_quota(&mut tx, tenant_id, &part.audited, action, object);
-            if let Err(refusal) = recorded.await? {
-                return Ok(ImportOutcome::OverLimit(refusal));
-            }
+            audit::record_within_quota(&mut tx, tenant_id, &part.audited, action, object).await?;
         }
         for (place, commit) in part.commits.iter().enumerate() {
             // The time of an imported version may be long before that of the version before
@@ -99,13 +91,15 @@ impl Imports {
             last = commit.now;
             match commit_changes(&mut tx, tenant_id, &commit).await? {
                 CommitOutcome::Committed { .. } => {}
+                CommitOutcome::NoStore => return Err(ChangeError::NotFound(ObjectKind::Store)),
                 outcome => return Ok(ImportOutcome::NotCommitted(place, outcome)),
             }
         }
         for (place, (seq, audited)) in part.redactions.iter().enumerate() {
-            match redact_imported(&mut tx, (tenant_id, store_id), *seq, audited).await? {
-                RedactionOutcome::Redacted { .. } | RedactionOutcome::AlreadyRedacted => {}
-                _ => return Ok(ImportOutcome::RedactionRefused(place)),
+            match redact_imported(&mut tx, (tenant_id, store_id), *seq, audited).await {
+                Ok(_) => {}
+                Err(ChangeError::Index(error)) => return Err(error.into()),
+                Err(_) => return Ok(ImportOutcome::RedactionRefused(place)),
             }
         }
         tx.commit().await?;

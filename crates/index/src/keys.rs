@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use keepsake_core::{Actor, ApiKeyId, OverLimit, Quota, TenantId};
+use keepsake_core::{Actor, ApiKeyId, ObjectKind, Quota, Refused, TenantId};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::calls::{CallMade, earlier_call, record_call};
+use crate::calls::{CallMade, earlier_object, record_call};
 use crate::database::{Database, Role, Tx, from_row};
-use crate::model::{ApiKey, AuditAction, AuditObject, Audited, Auditor, Idempotency, KeyCreation};
+use crate::model::{ApiKey, AuditAction, AuditObject, Audited, Auditor, Idempotency};
 use crate::numbers::unsigned;
 use crate::tenants::lock_live_tenant;
-use crate::{IndexError, audit};
+use crate::{ChangeError, IndexError, audit};
 
 const INSERT: &str = "INSERT INTO api_key (tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at) \
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
@@ -54,7 +54,9 @@ impl ApiKeys {
     /// `keys_limit` of them.
     ///
     /// Keys revoked within [`REVOKED_KEYS_COUNT_FOR`] count, so that a tenant cannot
-    /// make any number of keys by revoking them.
+    /// make any number of keys by revoking them. Returns the id of the key that this call
+    /// recorded, or the same call earlier; `None`: the tenant does not exist, or is being
+    /// deleted.
     pub async fn create(
         &self,
         key: &ApiKey,
@@ -62,22 +64,36 @@ impl ApiKeys {
         keys_limit: u64,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
-    ) -> Result<KeyCreation, IndexError> {
-        let role = Role::of_auditor(key.tenant_id, &audited.by);
+    ) -> Result<Option<ApiKeyId>, ChangeError> {
+        let tenant_id = key.tenant_id;
+        let role = Role::of_auditor(tenant_id, &audited.by);
         let mut tx = self.0.write("create_api_key", role).await?;
-        if let Some(refusal) = refuse(&mut tx, key.tenant_id, keys_limit, idempotency, audited).await? {
-            return Ok(refusal);
+        if !lock_live_tenant(&mut tx, tenant_id).await? {
+            return Ok(None);
+        }
+        if let Auditor::Credential(Actor::ApiKey(maker)) = &audited.by {
+            // Under the tenant's lock, which revoking takes too: a request that ends
+            // after its key was revoked makes no key.
+            let query = tx.query(MAY_MAKE_KEYS).bind((tenant_id, *maker, audited.at));
+            if !query.scalar::<bool>().await? {
+                return Err(Refused::KeyEnded.into());
+            }
+        }
+        if let Some(earlier) = earlier_object(&mut tx, tenant_id, idempotency).await? {
+            return Ok(Some(earlier));
+        }
+        let counted_from = audited.at.minus(REVOKED_KEYS_COUNT_FOR);
+        let keys = unsigned(tx.query(COUNT).bind((tenant_id, counted_from)).scalar().await?);
+        if keys >= keys_limit {
+            return Err(Refused::over(Quota::ApiKeysPerTenant, keys + 1, keys_limit).into());
         }
         insert(&mut tx, key, secret_sha256).await?;
         let made = CallMade::object(key.api_key_id.uuid());
-        record_call(&mut tx, key.tenant_id, made, idempotency, key.created_at).await?;
+        record_call(&mut tx, tenant_id, made, idempotency, key.created_at).await?;
         let (action, object) = (AuditAction::KeyCreated, AuditObject::new(key.api_key_id.uuid()));
-        let recorded = audit::record_within_quota(&mut tx, key.tenant_id, audited, action, object).await?;
-        if let Err(refusal) = recorded {
-            return Ok(KeyCreation::OverLimit(refusal));
-        }
+        audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
         tx.commit().await?;
-        Ok(KeyCreation::Created)
+        Ok(Some(key.api_key_id))
     }
 
     /// Finds a key, also a revoked one.
@@ -107,7 +123,7 @@ impl ApiKeys {
         Ok(keys)
     }
 
-    /// Revokes a key; `None`: there is no such key.
+    /// Revokes a key.
     ///
     /// Idempotent: a revoked key keeps the time at which it was revoked.
     pub async fn revoke(
@@ -115,66 +131,29 @@ impl ApiKeys {
         tenant_id: TenantId,
         api_key_id: ApiKeyId,
         audited: &Audited,
-    ) -> Result<Option<ApiKey>, IndexError> {
+    ) -> Result<ApiKey, ChangeError> {
+        const NOT_FOUND: ChangeError = ChangeError::NotFound(ObjectKind::ApiKey);
         let key_id = api_key_id.uuid();
         let role = Role::of_auditor(tenant_id, &audited.by);
         let mut tx = self.0.write("revoke_api_key", role).await?;
         if !lock_live_tenant(&mut tx, tenant_id).await? {
-            return Ok(None);
+            return Err(NOT_FOUND);
         }
-        let Some(before) = find(&mut tx, tenant_id, api_key_id).await? else {
-            return Ok(None);
-        };
+        let before = find(&mut tx, tenant_id, api_key_id).await?.ok_or(NOT_FOUND)?;
         if before.revoked_at.is_some() {
-            return Ok(Some(before));
+            return Ok(before);
         }
         let query = tx.query(REVOKE).bind((tenant_id, key_id, audited.at));
         query.execute().await?;
         let (action, object) = (AuditAction::KeyRevoked, AuditObject::new(key_id));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
         tx.commit().await?;
-        Ok(Some(ApiKey { revoked_at: Some(audited.at), ..before }))
+        Ok(ApiKey { revoked_at: Some(audited.at), ..before })
     }
 }
 
 async fn find(tx: &mut Tx, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<Option<ApiKey>, IndexError> {
     tx.query(FIND).bind((tenant_id, api_key_id)).optional().await
-}
-
-/// The reason to refuse a new key. Locks the tenant.
-async fn refuse(
-    tx: &mut Tx,
-    tenant_id: TenantId,
-    keys_limit: u64,
-    idempotency: Option<&Idempotency>,
-    audited: &Audited,
-) -> Result<Option<KeyCreation>, IndexError> {
-    if !lock_live_tenant(tx, tenant_id).await? {
-        return Ok(Some(KeyCreation::NoTenant));
-    }
-    if let Auditor::Credential(Actor::ApiKey(maker)) = &audited.by {
-        // Under the tenant's lock, which revoking takes too: a request that ends
-        // after its key was revoked makes no key.
-        let query = tx.query(MAY_MAKE_KEYS).bind((tenant_id, *maker, audited.at));
-        if !query.scalar::<bool>().await? {
-            return Ok(Some(KeyCreation::MakerRevoked));
-        }
-    }
-    if let Some(call) = idempotency
-        && let Some(earlier) = earlier_call(tx, tenant_id, &call.scope_sha256, call.since).await?
-    {
-        return Ok(Some(match earlier.same_object(call) {
-            Some(api_key_id) => KeyCreation::Replayed { api_key_id },
-            None => KeyCreation::KeyReused,
-        }));
-    }
-    let counted_from = audited.at.minus(REVOKED_KEYS_COUNT_FOR);
-    let keys = unsigned(tx.query(COUNT).bind((tenant_id, counted_from)).scalar().await?);
-    Ok((keys >= keys_limit).then_some(KeyCreation::OverLimit(OverLimit::new(
-        Quota::ApiKeysPerTenant,
-        keys + 1,
-        keys_limit,
-    ))))
 }
 
 async fn insert(tx: &mut Tx, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<(), IndexError> {

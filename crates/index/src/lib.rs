@@ -56,7 +56,7 @@ pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
 pub use database::DiskState;
 use database::{Backend, Database};
-pub use error::IndexError;
+pub use error::{ChangeError, IndexError};
 pub use expiry::{
     AccessFlush, Due, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
     UnusedMemories,
@@ -71,9 +71,9 @@ pub use model::*;
 pub use postgres::PostgresIndex;
 pub use redeemed_codes::RedeemedCodes;
 pub use removal::{
-    BlobDeletions, ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, ErasureStep,
-    Erasures, History, MAX_OPEN_ERASURES, NewErasure, Outdated, PurgedBatch, Receipt, Redactions, Retention,
-    RowsErased, Selector, StoreDeletions, TenantDeletions, VersionBatch, VersionsTaken,
+    BlobDeletions, ErasedBlobs, Erasure, ErasureListing, ErasureState, ErasureStep, Erasures, History,
+    MAX_OPEN_ERASURES, NewErasure, Outdated, PurgedBatch, Receipt, Redactions, Retention, RowsErased,
+    Selector, StoreDeletions, TenantDeletions, VersionBatch, VersionsTaken,
 };
 pub use replicas::{FORGOTTEN_AFTER, LIVES_FOR, Replicas};
 pub use search::{
@@ -82,10 +82,9 @@ pub use search::{
 };
 pub use secrets::{ServerSecret, ServerSecrets};
 pub use sessions::{
-    Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventFilter, EventListing, EventPlace,
-    MAX_ATTACHMENTS, NewAttachment, NewSession, Session, SessionChange, SessionCreation, SessionEvent,
-    SessionFilter, SessionLimits, SessionListing, SessionPage, SessionRefusal, SessionUpdate, Sessions,
-    sees_session_of,
+    Access, Attachment, AttachmentName, Detail, EventFilter, EventListing, EventPlace, MAX_ATTACHMENTS,
+    NewAttachment, NewSession, Session, SessionChange, SessionEvent, SessionFilter, SessionLimits,
+    SessionListing, SessionPage, Sessions, sees_session_of,
 };
 pub use sqlite::SqliteIndex;
 pub use stores::Stores;

@@ -5,21 +5,21 @@ mod pages;
 mod postgres;
 mod sqlite;
 
-use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
+use keepsake_core::{DirPath, MemoryId, MemoryPath, ObjectKind, Refused, StoreId, TenantId, Timestamp};
 use serde_json::json;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::IndexError;
 use crate::calls::{CallMade, earlier_call, record_call};
 use crate::commit::{Commit, CommitOutcome};
 use crate::database::{Commits, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::listing::end_of;
 use crate::model::{
-    Claim, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, HeadAt, Lookup, Memory, MemoryAt,
-    MemoryTarget, Pin, PinOutcome, Place, Replayed, StoreKey, StoreState, Target,
+    Claim, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, HeadAt, Idempotency, Lookup, Memory,
+    MemoryAt, MemoryTarget, Pin, PinOutcome, Place, Replayed, StoreKey, StoreState, Target,
 };
 use crate::stores::lock_live_store;
+use crate::{ChangeError, IndexError};
 
 use lookups::Lookups;
 
@@ -315,15 +315,14 @@ impl Memories {
         Ok(claimed > 0)
     }
 
-    /// The record of an idempotent call, if it was made after `since`.
+    /// The record of the same call made earlier.
     pub async fn replayed(
         &self,
         tenant_id: TenantId,
-        scope_sha256: &[u8; 32],
-        since: Timestamp,
-    ) -> Result<Option<Replayed>, IndexError> {
+        call: &Idempotency,
+    ) -> Result<Option<Replayed>, ChangeError> {
         let mut tx = self.database.read("replayed", Role::Tenant(tenant_id)).await?;
-        let earlier = earlier_call(&mut tx, tenant_id, scope_sha256, since).await?;
+        let earlier = earlier_call(&mut tx, tenant_id, Some(call)).await?;
         tx.commit().await?;
         Ok(earlier)
     }
@@ -371,22 +370,16 @@ impl Memories {
     ///
     /// Checks, in this order and under the store's lock: the store, a replay,
     /// archiving, and the head.
-    pub async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError> {
+    pub async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, ChangeError> {
         let mut tx = self.database.write("pin", Role::Tenant(tenant_id)).await?;
-        let Some(store) = lock_live_store(&mut tx, tenant_id, pin.store_id).await? else {
-            return Ok(PinOutcome::NoStore);
-        };
-        if let Some(call) = &pin.idempotency
-            && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
-        {
-            let is_same = earlier.request_sha256 == call.request_sha256;
-            return Ok(match earlier.seq.filter(|_| is_same) {
-                Some(seq) => PinOutcome::Replayed { seq },
-                None => PinOutcome::KeyReused,
-            });
+        let store = lock_live_store(&mut tx, tenant_id, pin.store_id).await?;
+        let store = store.ok_or(ChangeError::NotFound(ObjectKind::Store))?;
+        if let Some(earlier) = earlier_call(&mut tx, tenant_id, pin.idempotency.as_ref()).await? {
+            let seq = earlier.seq.ok_or(Refused::KeyReused)?;
+            return Ok(PinOutcome::Replayed { seq });
         }
         if store.is_archived {
-            return Ok(PinOutcome::Archived);
+            return Err(Refused::Archived.into());
         }
         let query = tx.query(HEAD_SEQ).bind((tenant_id, pin.store_id, pin.memory_id));
         let Some(head_seq) = query.bind(pin.expected).optional_scalar().await?.flatten() else {

@@ -11,6 +11,8 @@ mod version;
 
 use serde_json::{Map, Value};
 
+use crate::ChangeError;
+
 pub use audit::*;
 pub use deletion::*;
 pub use job::*;
@@ -21,14 +23,23 @@ pub use tenant::*;
 pub use version::*;
 
 /// The most pairs of metadata that a store or a session has.
-pub const MAX_METADATA_PAIRS: usize = 16;
+const MAX_METADATA_PAIRS: usize = 16;
 
-/// Sets metadata pairs, or removes those without a value. Fails with the number of pairs
-/// if it grows above [`MAX_METADATA_PAIRS`].
+/// Refuses too many pairs of metadata.
+pub fn check_pairs(field: &'static str, count: usize) -> Result<(), ChangeError> {
+    if count > MAX_METADATA_PAIRS {
+        let rule = format!("must have at most {MAX_METADATA_PAIRS} pairs, but has {count}");
+        return Err(ChangeError::Invalid { field, rule });
+    }
+    Ok(())
+}
+
+/// Sets metadata pairs, or removes those without a value. Refuses too many pairs, if there
+/// were fewer before.
 pub(crate) fn merge_metadata(
     metadata: &mut Map<String, Value>,
     changes: &[(String, Option<String>)],
-) -> Result<(), usize> {
+) -> Result<(), ChangeError> {
     let before = metadata.len();
     for (key, value) in changes {
         match value {
@@ -37,5 +48,5 @@ pub(crate) fn merge_metadata(
         };
     }
     let count = metadata.len();
-    if count > MAX_METADATA_PAIRS && count > before { Err(count) } else { Ok(()) }
+    if count > before { check_pairs("metadata", count) } else { Ok(()) }
 }

@@ -7,17 +7,12 @@ mod change;
 mod queries;
 
 use keepsake_core::schemas::MemoryStoreResourceType;
-use keepsake_core::{
-    EventId, JsonText, OverLimit, Quota, ResourceId, SessionId, StoreId, TenantId, Timestamp,
-};
+use keepsake_core::{EventId, JsonText, Quota, Refused, ResourceId, SessionId, StoreId, TenantId, Timestamp};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-pub use change::{
-    AttachmentName, AttachmentRefusal, Detail, MAX_ATTACHMENTS, SessionChange, SessionRefusal,
-    sees_session_of,
-};
+pub use change::{AttachmentName, Detail, MAX_ATTACHMENTS, SessionChange, sees_session_of};
 pub use queries::Sessions;
 
 keepsake_core::named_enum! {
@@ -139,17 +134,17 @@ pub(crate) struct SessionCounters {
 
 impl SessionLimits {
     /// Checks the counters, which include a new session, against the limits.
-    pub(crate) fn check_creation(&self, now: SessionCounters) -> Result<(), OverLimit> {
+    pub(crate) const fn check_creation(&self, now: SessionCounters) -> Result<(), Refused> {
         if now.sessions > self.sessions {
-            return Err(OverLimit::new(Quota::SessionsPerTenant, now.sessions, self.sessions));
+            return Err(Refused::over(Quota::SessionsPerTenant, now.sessions, self.sessions));
         }
         self.check_bytes(now)
     }
 
     /// Checks the counters, which include a grown session, against the limits.
-    pub(crate) const fn check_bytes(&self, now: SessionCounters) -> Result<(), OverLimit> {
+    pub(crate) const fn check_bytes(&self, now: SessionCounters) -> Result<(), Refused> {
         if now.session_bytes > self.session_bytes {
-            return Err(OverLimit::new(Quota::SessionBytesPerTenant, now.session_bytes, self.session_bytes));
+            return Err(Refused::over(Quota::SessionBytesPerTenant, now.session_bytes, self.session_bytes));
         }
         Ok(())
     }
@@ -174,34 +169,6 @@ pub struct NewAttachment {
     pub access: Access,
     /// For the agent, about the store.
     pub instructions: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionCreation {
-    Created(Box<Session>),
-    /// The same call created this session earlier.
-    Replayed {
-        session_id: SessionId,
-    },
-    /// The idempotency key was reused with another request.
-    KeyReused,
-    Refused(AttachmentRefusal),
-    OverLimit(OverLimit),
-    /// The tenant does not exist, or is being deleted.
-    NoTenant,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionUpdate {
-    Done(Box<Session>),
-    /// The same call was made earlier; the current state of the session.
-    Replayed(Box<Session>),
-    /// The idempotency key was reused with another request.
-    KeyReused,
-    /// The change is refused; nothing changed.
-    Refused(SessionRefusal),
-    OverLimit(OverLimit),
-    NoSession,
 }
 
 /// Filters of a tenant's sessions, and their order by creation time.

@@ -2,18 +2,17 @@
 
 mod change;
 
-use keepsake_core::{DirPath, OverLimit, Quota, StoreId, TenantId, Timestamp};
+use keepsake_core::{DirPath, ObjectKind, Quota, Refused, StoreId, TenantId, Timestamp};
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use self::change::StoredStore;
-use crate::calls::{CallMade, earlier_call, record_call};
+use crate::calls::{CallMade, earlier_object, record_call};
 use crate::database::{Database, Role, RowLock, Tx, from_row};
 use crate::model::{
-    AuditAction, AuditObject, Audited, Idempotency, Store, StoreChange, StoreCreation, StoreListing,
-    StoreState, StoreUpdate,
+    AuditAction, AuditObject, Audited, Idempotency, Store, StoreChange, StoreListing, StoreState,
 };
-use crate::{IndexError, audit};
+use crate::{ChangeError, IndexError, audit};
 
 /// A tenant's number of stores; no row for a tenant that is being deleted.
 const COUNT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 AND status <> 'deleting'";
@@ -70,7 +69,9 @@ from_row! {
 }
 
 impl Stores {
-    /// Creates a store, unless the tenant has `stores_limit` of them.
+    /// Creates a store, unless the tenant has `stores_limit` of them; returns the id of the
+    /// store that this call created, or the same call earlier. `None`: the tenant does not
+    /// exist, or is being deleted.
     pub async fn create(
         &self,
         tenant_id: TenantId,
@@ -78,35 +79,27 @@ impl Stores {
         stores_limit: u64,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
-    ) -> Result<StoreCreation, IndexError> {
+    ) -> Result<Option<StoreId>, ChangeError> {
         let (store_id, at) = (store.store_id, store.created_at);
         let role = Role::of_auditor(tenant_id, &audited.by);
         let mut tx = self.0.write("create_store", role).await?;
         let query = tx.query_locking(COUNT, RowLock::NoKeyUpdate);
         let count = query.bind(tenant_id).optional_scalar().await?;
         let Some(count) = count else {
-            return Ok(StoreCreation::NoTenant);
+            return Ok(None);
         };
-        if let Some(call) = idempotency
-            && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
-        {
-            return Ok(match earlier.same_object(call) {
-                Some(store_id) => StoreCreation::Replayed { store_id },
-                None => StoreCreation::KeyReused,
-            });
+        if let Some(earlier) = earlier_object(&mut tx, tenant_id, idempotency).await? {
+            return Ok(Some(earlier));
         }
         if count >= stores_limit {
-            let over = OverLimit::new(Quota::StoresPerTenant, count, stores_limit);
-            return Ok(StoreCreation::OverLimit(over));
+            return Err(Refused::over(Quota::StoresPerTenant, count, stores_limit).into());
         }
         insert(&mut tx, tenant_id, store).await?;
         record_call(&mut tx, tenant_id, CallMade::store(store_id), idempotency, at).await?;
         let (action, object) = (AuditAction::StoreCreated, AuditObject::new(store_id.uuid()));
-        if let Err(refusal) = audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await? {
-            return Ok(StoreCreation::OverLimit(refusal));
-        }
+        audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
         tx.commit().await?;
-        Ok(StoreCreation::Created)
+        Ok(Some(store_id))
     }
 
     /// Finds a store that is not deleted.
@@ -157,7 +150,8 @@ impl Stores {
 
     /// Changes a store's name, description, metadata, policy and period of expiry.
     ///
-    /// `updated_at` changes with the name, description or metadata.
+    /// `updated_at` changes with the name, description or metadata. A change that the same
+    /// call made earlier is not made again.
     pub async fn update(
         &self,
         tenant_id: TenantId,
@@ -165,41 +159,28 @@ impl Stores {
         change: &StoreChange,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
-    ) -> Result<StoreUpdate, IndexError> {
+    ) -> Result<Store, ChangeError> {
         let mut tx = self.0.write("update_store", Role::Tenant(tenant_id)).await?;
-        let Some(before) = lock(&mut tx, tenant_id, store_id).await? else {
-            return Ok(StoreUpdate::NoStore);
-        };
-        if let Some(call) = idempotency
-            && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
-        {
-            return Ok(match earlier.same_object(call) {
-                Some(same) if same == store_id => StoreUpdate::Replayed(before.store),
-                _ => StoreUpdate::KeyReused,
-            });
+        let before = lock(&mut tx, tenant_id, store_id).await?;
+        if let Some(same) = earlier_object(&mut tx, tenant_id, idempotency).await? {
+            return if same == store_id { Ok(before.store) } else { Err(Refused::KeyReused.into()) };
         }
         if before.store.archived_at.is_some() {
-            return Ok(StoreUpdate::Archived);
+            return Err(Refused::Archived.into());
         }
-        let after = match before.changed(change) {
-            Ok(after) => after,
-            Err(count) => return Ok(StoreUpdate::TooManyPairs { count }),
-        };
+        let after = before.changed(change)?;
         replace(&mut tx, tenant_id, &before, &after).await?;
         let call = CallMade::store(store_id);
         record_call(&mut tx, tenant_id, call, idempotency, change.now).await?;
         if let Some(action) = after.change_since(&before) {
             let object = AuditObject::new(store_id.uuid());
-            let recorded = audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
-            if let Err(refusal) = recorded {
-                return Ok(StoreUpdate::OverLimit(refusal));
-            }
+            audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
         }
         tx.commit().await?;
-        Ok(StoreUpdate::Done(after.store))
+        Ok(after.store)
     }
 
-    /// Archives a store, which then refuses new content; `None`: no such store.
+    /// Archives a store, which then refuses new content.
     ///
     /// Idempotent: an archived store is unchanged.
     pub async fn archive(
@@ -207,11 +188,9 @@ impl Stores {
         tenant_id: TenantId,
         store_id: StoreId,
         audited: &Audited,
-    ) -> Result<Option<Store>, IndexError> {
+    ) -> Result<Store, ChangeError> {
         let mut tx = self.0.write("archive_store", Role::Tenant(tenant_id)).await?;
-        let Some(before) = lock(&mut tx, tenant_id, store_id).await? else {
-            return Ok(None);
-        };
+        let before = lock(&mut tx, tenant_id, store_id).await?;
         let after = before.archived(audited.at);
         replace(&mut tx, tenant_id, &before, &after).await?;
         if after != before {
@@ -219,7 +198,7 @@ impl Stores {
             audit::record(&mut tx, tenant_id, audited, action, object).await?;
         }
         tx.commit().await?;
-        Ok(Some(after.store))
+        Ok(after.store)
     }
 }
 
@@ -244,13 +223,9 @@ pub(crate) async fn lock_live_store(
 }
 
 /// Finds a store that is not deleted, and takes the lock of its commits.
-async fn lock(
-    tx: &mut Tx,
-    tenant_id: TenantId,
-    store_id: StoreId,
-) -> Result<Option<StoredStore>, IndexError> {
-    let query = tx.query_locking(FIND, RowLock::NoKeyUpdate).bind(tenant_id);
-    query.bind(store_id).optional().await
+async fn lock(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<StoredStore, ChangeError> {
+    let query = tx.query_locking(FIND, RowLock::NoKeyUpdate).bind((tenant_id, store_id));
+    query.optional().await?.ok_or(ChangeError::NotFound(ObjectKind::Store))
 }
 
 async fn insert(tx: &mut Tx, tenant_id: TenantId, store: &Store) -> Result<(), IndexError> {

@@ -1,15 +1,12 @@
 //! Tenants, for the operator.
 
-use keepsake_core::TenantId;
+use keepsake_core::{ObjectKind, Refused, TenantId};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::IndexError;
-use crate::audit;
 use crate::database::{Database, Role, RowLock, Tx, from_row};
-use crate::model::{
-    AuditAction, AuditObject, Audited, Tenant, TenantChange, TenantStatus, TenantUpdate, TenantUsage,
-};
+use crate::model::{AuditAction, AuditObject, Audited, Tenant, TenantChange, TenantStatus, TenantUsage};
+use crate::{ChangeError, IndexError, audit};
 
 /// Does nothing when the id or the external id is taken.
 const INSERT: &str = "INSERT INTO tenant (tenant_id, external_id, name, status, limits, store_count, granted_bytes, \
@@ -54,8 +51,7 @@ from_row! {
 }
 
 impl Tenants {
-    /// Creates a tenant; `false` when its external id is taken.
-    pub async fn create(&self, tenant: &Tenant, audited: &Audited) -> Result<bool, IndexError> {
+    pub async fn create(&self, tenant: &Tenant, audited: &Audited) -> Result<(), ChangeError> {
         let tenant_id = tenant.tenant_id;
         let mut tx = self.0.write("create_tenant", Role::Shared(None)).await?;
         let made = tx
@@ -69,12 +65,11 @@ impl Tenants {
             .execute()
             .await?;
         if made == 0 {
-            return Ok(false);
+            return Err(Refused::TenantExists.into());
         }
         let (action, object) = (AuditAction::TenantCreated, AuditObject::new(tenant_id.uuid()));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
-        tx.commit().await?;
-        Ok(true)
+        Ok(tx.commit().await?)
     }
 
     /// Finds a tenant, also one that is being deleted.
@@ -100,34 +95,34 @@ impl Tenants {
         }
     }
 
+    /// Returns the tenant after the change.
     pub async fn update(
         &self,
         tenant_id: TenantId,
         change: &TenantChange,
         audited: &Audited,
-    ) -> Result<TenantUpdate, IndexError> {
+    ) -> Result<Tenant, ChangeError> {
         let mut tx = self.0.write("update_tenant", Role::Shared(None)).await?;
         let query = tx.query_locking(FIND, RowLock::NoKeyUpdate).bind(tenant_id);
-        let Some(before) = query.optional::<Tenant>().await? else {
-            return Ok(TenantUpdate::NoTenant);
-        };
+        let before: Option<Tenant> = query.optional().await?;
+        let before = before.ok_or(ChangeError::NotFound(ObjectKind::Tenant))?;
         if before.status == TenantStatus::Deleting {
-            return Ok(TenantUpdate::Deleting);
+            return Err(Refused::TenantDeleting.into());
         }
         let changed = change
             .applied_to(&before, audited.at)
             .map_err(|_| IndexError::Corrupt { table: "tenant", what: "unknown limits" })?;
         if changed == before {
-            return Ok(TenantUpdate::Done(Box::new(changed)));
+            return Ok(changed);
         }
         match replace(&mut tx, &changed).await {
-            Err(error) if error.is_unique_violation() => return Ok(TenantUpdate::ExternalIdTaken),
+            Err(error) if error.is_unique_violation() => return Err(Refused::TenantExists.into()),
             replaced => replaced?,
         };
         let object = AuditObject::new(tenant_id.uuid());
         audit::record(&mut tx, tenant_id, audited, change.action(), object).await?;
         tx.commit().await?;
-        Ok(TenantUpdate::Done(Box::new(changed)))
+        Ok(changed)
     }
 
     pub async fn usage(&self, tenant_id: TenantId) -> Result<Option<TenantUsage>, IndexError> {

@@ -1,6 +1,7 @@
 //! Maps engine errors to MCP errors.
 
 use keepsake_blobs::BlobError;
+use keepsake_core::Refused;
 use keepsake_engine::EngineError;
 use keepsake_index::IndexError;
 use rmcp::ErrorData;
@@ -12,32 +13,33 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
         | EngineError::PermissionDenied(_)
         | EngineError::NotForSessions
         | EngineError::ReadOnly
-        | EngineError::SessionNotFound
-        | EngineError::ResourceNotFound
-        | EngineError::SessionArchived
-        | EngineError::StoreNotFound
-        | EngineError::MemoryNotFound
-        | EngineError::VersionNotFound
-        | EngineError::ErasureNotFound
-        | EngineError::StoreArchived
+        | EngineError::NotFound(_)
         | EngineError::PreconditionFailed { .. }
-        | EngineError::PathConflict { .. }
         | EngineError::Conflict(_)
-        | EngineError::KeyReused
-        | EngineError::TenantNotFound
-        | EngineError::KeyNotFound
-        | EngineError::DeletionNotFound
-        | EngineError::JobNotFound
-        | EngineError::TenantExists
-        | EngineError::TooManyErasures
         | EngineError::TooManyStreams
-        | EngineError::OverLimit(_) => ErrorData::invalid_request(error.to_string(), None),
-        EngineError::Invalid { .. } => ErrorData::invalid_params(error.to_string(), None),
+        | EngineError::Refused(
+            Refused::Archived
+            | Refused::PathTaken { .. }
+            | Refused::PathIsDirectory { .. }
+            | Refused::ParentIsFile { .. }
+            | Refused::OverLimit(_)
+            | Refused::KeyReused
+            | Refused::HoldsLiveContent
+            | Refused::SessionArchived
+            | Refused::KeyEnded
+            | Refused::TooManyErasures { .. }
+            | Refused::TenantExists
+            | Refused::TenantDeleting,
+        ) => ErrorData::invalid_request(error.to_string(), None),
+        EngineError::Invalid { .. }
+        | EngineError::Refused(Refused::Content(_) | Refused::Sensitive { .. }) => {
+            ErrorData::invalid_params(error.to_string(), None)
+        }
         EngineError::AuthenticationBusy(_)
         | EngineError::ContentMissing { .. }
         | EngineError::ContentDamaged { .. }
         | EngineError::CutOff
-        | EngineError::Contended
+        | EngineError::Refused(Refused::Contended)
         | EngineError::OverMemory => ErrorData::internal_error(error.to_string(), None),
         EngineError::Shared(shared) | EngineError::OfOperation { refusal: shared, .. } => {
             to_error_data(shared)
@@ -77,6 +79,7 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
         | EngineError::Blobs(BlobError::TooLarge { .. } | BlobError::Unexpected(_))
         | EngineError::Secret(_)
         | EngineError::Damaged(_)
+        | EngineError::Refused(Refused::Contents(_))
         | EngineError::Internal(_) => {
             tracing::error!(error = %error, "mcp.request failed with an internal error");
             ErrorData::internal_error("an internal error occurred", None)

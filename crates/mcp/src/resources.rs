@@ -7,7 +7,7 @@
 
 use keepsake_core::tool::agent::{PartOfFile, fitting_entries, read as part_of};
 use keepsake_core::tool::{ToolPath, tool_display};
-use keepsake_core::{MemoryPath, StoreId};
+use keepsake_core::{MemoryPath, ObjectKind, StoreId};
 use keepsake_engine::{Engine, EngineError, MemoryQuery, Mounted, PageRequest, ShownItem, View};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use rmcp::ErrorData;
@@ -97,7 +97,7 @@ async fn page_of(
         let query = MemoryQuery { path: None, path_prefix: None, depth: None, page };
         let found = match engine.memories.list(principal, store_id, &query, View::Basic).await {
             // One of a session's stores may have been deleted meanwhile.
-            Err(EngineError::StoreNotFound) if access.mounts.session_id().is_some() => {
+            Err(EngineError::NotFound(ObjectKind::Store)) if access.mounts.session_id().is_some() => {
                 return Ok((Vec::new(), None));
             }
             found => found.map_err(|error| to_error_data(&error))?,

@@ -3,7 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use keepsake_blobs::BlobError;
-use keepsake_core::{MemoryId, VersionId};
+use keepsake_core::{MemoryId, Refused, VersionId};
 use keepsake_engine::EngineError;
 use keepsake_index::IndexError;
 use keepsake_telemetry::Conflict;
@@ -269,20 +269,9 @@ impl From<&EngineError> for ApiError {
             EngineError::PermissionDenied(_) | EngineError::NotForSessions | EngineError::ReadOnly => {
                 Self::permission_denied(error.to_string())
             }
-            EngineError::StoreNotFound
-            | EngineError::MemoryNotFound
-            | EngineError::VersionNotFound
-            | EngineError::SessionNotFound
-            | EngineError::ResourceNotFound
-            | EngineError::ErasureNotFound
-            | EngineError::KeyNotFound
-            | EngineError::TenantNotFound
-            | EngineError::DeletionNotFound
-            | EngineError::JobNotFound => Self::not_found(error.to_string()),
-            EngineError::Invalid { .. }
-            | EngineError::StoreArchived
-            | EngineError::SessionArchived
-            | EngineError::KeyReused => Self::invalid_request(error.to_string()),
+            EngineError::NotFound(_) => Self::not_found(error.to_string()),
+            EngineError::Refused(refusal) => Self::of_refusal(error, refusal),
+            EngineError::Invalid { .. } => Self::invalid_request(error.to_string()),
             EngineError::PreconditionFailed { memory_id, current_sha256, .. } => {
                 let details = Details::Precondition {
                     current_content_sha256: current_sha256.map(|hash| hash.to_string()),
@@ -290,30 +279,16 @@ impl From<&EngineError> for ApiError {
                 };
                 Self::conflict("memory_precondition_failed_error", error.to_string(), details)
             }
-            EngineError::PathConflict { conflicting_memory_id, conflicting_path, .. } => {
-                let details = Details::PathConflict {
-                    conflicting_memory_id: conflicting_memory_id.map(|id| id.to_string()).unwrap_or_default(),
-                    conflicting_path: conflicting_path.clone(),
-                };
-                Self::conflict("memory_path_conflict_error", error.to_string(), details)
-            }
             EngineError::ContentMissing { path, version_id } => {
                 Self::content_lost("content_missing", error, path, *version_id)
             }
             EngineError::ContentDamaged { path, version_id } => {
                 Self::content_lost("content_damaged", error, path, *version_id)
             }
-            EngineError::Conflict(_) | EngineError::TenantExists => {
-                Self::new(StatusCode::CONFLICT, error.to_string()).never_retried()
-            }
-            // The only conflict that a retry may resolve.
-            EngineError::Contended => Self::new(StatusCode::CONFLICT, error.to_string()),
+            EngineError::Conflict(_) => Self::new(StatusCode::CONFLICT, error.to_string()).never_retried(),
             EngineError::OverMemory => Self::over_memory(),
-            EngineError::TooManyErasures | EngineError::TooManyStreams => {
+            EngineError::TooManyStreams => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).retried_after(30)
-            }
-            EngineError::OverLimit(_) => {
-                Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).never_retried()
             }
             EngineError::Index(why) => Self::of_index(error, why),
             EngineError::Blobs(why) => Self::of_blobs(error, why),
@@ -326,6 +301,39 @@ impl From<&EngineError> for ApiError {
             | EngineError::Damaged(_)
             | EngineError::ForeignBlobs
             | EngineError::Internal(_) => Self::unexpected(error),
+        }
+    }
+}
+
+impl ApiError {
+    fn of_refusal(error: &EngineError, refusal: &Refused) -> Self {
+        let message = refusal.to_string();
+        match refusal {
+            Refused::Archived
+            | Refused::SessionArchived
+            | Refused::KeyReused
+            | Refused::Content(_)
+            | Refused::Sensitive { .. } => Self::invalid_request(message),
+            Refused::KeyEnded => Self::unauthenticated(message),
+            Refused::PathTaken { path, memory_id }
+            | Refused::PathIsDirectory { path, memory_id }
+            | Refused::ParentIsFile { path, memory_id } => {
+                let details = Details::PathConflict {
+                    conflicting_memory_id: memory_id.map(|id| id.to_string()).unwrap_or_default(),
+                    conflicting_path: path.clone(),
+                };
+                Self::conflict("memory_path_conflict_error", message, details)
+            }
+            Refused::HoldsLiveContent | Refused::TenantExists | Refused::TenantDeleting => {
+                Self::new(StatusCode::CONFLICT, message).never_retried()
+            }
+            // The only conflict that a retry may resolve.
+            Refused::Contended => Self::new(StatusCode::CONFLICT, message),
+            Refused::TooManyErasures { .. } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, message).retried_after(30)
+            }
+            Refused::OverLimit(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message).never_retried(),
+            Refused::Contents(_) => Self::unexpected(error),
         }
     }
 }
@@ -411,15 +419,15 @@ impl IntoResponse for ApiError {
 
 #[cfg(test)]
 mod tests {
-    use keepsake_core::{OverLimit, Quota};
+    use keepsake_core::Quota;
 
     use super::*;
 
     #[test]
     fn only_contention_may_be_retried() {
-        let full = EngineError::OverLimit(OverLimit::new(Quota::MemoriesPerStore, 2, 1));
+        let full = Refused::over(Quota::MemoriesPerStore, 2, 1).into();
         for (error, status, should_retry) in [
-            (EngineError::Contended, 409, None),
+            (Refused::Contended.into(), 409, None),
             (EngineError::Conflict("no"), 409, Some("false")),
             (full, 429, Some("false")),
         ] {

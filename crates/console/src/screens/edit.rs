@@ -7,7 +7,7 @@ use askama::Template;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use keepsake_core::tool::line_end;
-use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, ObjectKind, Refused, StoreId};
 use keepsake_engine::{
     EngineError, ExpiresAt, MemoryEdit, NewMemory, PageRequest, Precondition, VersionQuery, View,
 };
@@ -123,13 +123,11 @@ fn content_of(form: &Form, found: Option<&Found>) -> String {
 /// The message of an error that the person can correct in the form.
 fn problem_of(error: EngineError) -> Result<String, Refusal> {
     match error {
+        EngineError::Refused(Refused::KeyReused) => Err(error.into()),
         EngineError::Invalid { .. }
-        | EngineError::PathConflict { .. }
         | EngineError::PreconditionFailed { .. }
         | EngineError::Conflict(_)
-        | EngineError::Contended
-        | EngineError::StoreArchived
-        | EngineError::OverLimit(_) => Ok(error.to_string()),
+        | EngineError::Refused(_) => Ok(error.to_string()),
         other => Err(other.into()),
     }
 }
@@ -197,7 +195,7 @@ pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> P
         Err(EngineError::PreconditionFailed { .. }) => {
             conflict(&form.caller, store_id, memory_id, &content).await
         }
-        Err(EngineError::MemoryNotFound) => deleted(&form, store_id, memory_id, &content).await,
+        Err(EngineError::NotFound(ObjectKind::Memory)) => deleted(&form, store_id, memory_id, &content).await,
         Err(error) => {
             let problem = problem_of(error)?;
             let found = Found::inspect(&form.caller, store_id, memory_id).await?;

@@ -22,7 +22,7 @@ use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::scanned::Scanned;
 use keepsake_archive::verified::{Found, Prefix, verify};
 use keepsake_core::id::StoreKind;
-use keepsake_core::{ContentHash, StoreId};
+use keepsake_core::{ContentHash, Refused, StoreId};
 use keepsake_engine::{
     BatchStatus, Engine, EngineError, ExpiresAt, FairSlot, Held, MemoryBatch, MemoryOperation, MemoryQuery,
     PageRequest, Precondition, Principal, ShownItem, StoreDraft, View,
@@ -155,7 +155,7 @@ async fn target_of(engine: &Engine, form: &Form) -> Result<Target, Refusal> {
         let store = engine.stores.get(principal, store_id).await?;
         principal.require_writable(store_id)?;
         if store.archived_at.is_some() {
-            return Err(EngineError::StoreArchived.into());
+            return Err(EngineError::from(Refused::Archived).into());
         }
         return Ok(Target::There(Box::new(store)));
     }

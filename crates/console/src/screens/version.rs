@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::extract::Path;
-use keepsake_core::{MemoryPath, Timestamp, words};
+use keepsake_core::{MemoryPath, ObjectKind, Timestamp, words};
 use keepsake_engine::{EngineError, Restoration, ShownVersion, View};
 use keepsake_index::{Operation, Scope};
 
@@ -171,7 +171,7 @@ async fn live_memory(caller: &Caller, shown: &ShownVersion) -> Result<Option<Mem
                 shown.version.content.is_some_and(|content| content.sha256 == live.memory.head.sha256);
             Ok(is_same.then_some(live.memory.head.path))
         }
-        Err(EngineError::MemoryNotFound) => Ok(None),
+        Err(EngineError::NotFound(ObjectKind::Memory)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

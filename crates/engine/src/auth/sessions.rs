@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{SessionId, TenantId, Timestamp};
+use keepsake_core::{ObjectKind, Refused, SessionId, TenantId, Timestamp};
 
 use super::look_ups::LookUps;
 use crate::EngineError;
@@ -54,8 +54,8 @@ impl AttachedStores {
     ) -> Result<Arc<Attached>, EngineError> {
         match self.state_of(tenant_id, session_id, self.context.now()).await? {
             Some(State::Live(attached)) => Ok(attached),
-            Some(State::Archived) => Err(EngineError::SessionArchived),
-            None => Err(EngineError::SessionNotFound),
+            Some(State::Archived) => Err(Refused::SessionArchived.into()),
+            None => Err(EngineError::NotFound(ObjectKind::Session)),
         }
     }
 

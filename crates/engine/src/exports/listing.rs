@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use keepsake_archive::format::{BLOBS, Entry, blob_file, memory_file};
 use keepsake_archive::placement::Placement;
-use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{
+    ContentHash, DirPath, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, Timestamp, VersionId,
+};
 use keepsake_index::{ChangePage, Depth, Memory, MemoryItem, MemoryListing, MemoryTarget};
 
 use crate::EngineError;
@@ -134,7 +136,7 @@ impl<'a> Listing<'a> {
             MemoryListing { below: DirPath::root(), depth: Depth::All, after: None, limit: PAGE };
         loop {
             let page = self.context.index.memories.list(self.tenant_id, self.store_id, &listing).await?;
-            let items = page.ok_or(EngineError::StoreNotFound)?.items;
+            let items = page.ok_or(EngineError::NotFound(ObjectKind::Store))?.items;
             listing.after = items.last().map(|item| item.path().to_owned());
             if listing.after.is_none() {
                 return Ok(());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::Timestamp;
+use keepsake_core::{ObjectKind, Timestamp};
 use keepsake_index::{Auditor, JobRun, RunPlace};
 use tokio_util::sync::CancellationToken;
 
@@ -111,7 +111,7 @@ impl ManualJobs {
 
 fn job_called(name: &str) -> Result<Arc<dyn Job>, EngineError> {
     let mut jobs = fleet_jobs().into_iter();
-    jobs.find(|job| job.plan().name == name).ok_or(EngineError::JobNotFound)
+    jobs.find(|job| job.plan().name == name).ok_or(EngineError::NotFound(ObjectKind::Job))
 }
 
 fn position(run: &JobRun) -> Vec<u8> {

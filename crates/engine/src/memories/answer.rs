@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{StoreId, Timestamp};
+use keepsake_core::{ObjectKind, StoreId, Timestamp};
 use keepsake_index::{Change, FoundMemory, Head, Memory, MemoryTarget};
 
 use super::reader::Reader;
@@ -111,7 +111,7 @@ impl Answer<'_> {
             {
                 Err(missing(tenant_id, self.store_id, head))
             }
-            Ok(_) | Err(EngineError::StoreNotFound) => Ok(None),
+            Ok(_) | Err(EngineError::NotFound(ObjectKind::Store)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -120,10 +120,10 @@ impl Answer<'_> {
     pub(super) async fn rebuild(&self, seq: i64) -> Result<ShownMemory, EngineError> {
         let (shared, tenant_id, store_id) = (self.context, self.principal.tenant_id, self.store_id);
         let version = shared.index.versions.find_at(tenant_id, store_id, seq).await?;
-        let version = version.ok_or(EngineError::MemoryNotFound)?;
+        let version = version.ok_or(EngineError::NotFound(ObjectKind::Memory))?;
         let found = shared.find_memory(tenant_id, store_id, version.memory_id).await?;
         if found.target == MemoryTarget::Missing {
-            return Err(EngineError::MemoryNotFound);
+            return Err(EngineError::NotFound(ObjectKind::Memory));
         }
         let memory = match (version.path, version.content, found.target) {
             (Some(path), Some(content), target) => {
@@ -141,7 +141,7 @@ impl Answer<'_> {
             }
             // The version was redacted since: return the current memory.
             (_, _, MemoryTarget::Live(memory)) => memory,
-            _ => return Err(EngineError::MemoryNotFound),
+            _ => return Err(EngineError::NotFound(ObjectKind::Memory)),
         };
         let shown = self.reader.show(self.principal, store_id, found.expiry, memory);
         self.with_content(shown, found.store.purge_epoch).await

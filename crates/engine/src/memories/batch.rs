@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{Refused, StoreId};
+use keepsake_core::{ObjectKind, Refused, StoreId};
 use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, Kept, MemoryTarget};
 use parking_lot::Mutex;
 
 use super::Memories;
-use super::decisions::{Creation, Place, Updated, error_of};
+use super::decisions::{Creation, Place, Updated};
 use super::receipt::{Sent, conceal_refusal};
 use super::requests::OnTaken;
 use crate::write::{Change, Decision, Origin, Proposal, Proposed, Write};
@@ -264,24 +264,25 @@ impl Change for Batch {
     ) -> Result<Decision, EngineError> {
         let committed = self.committed(read);
         let over = match refusal {
-            Refused::Contended => return Err(EngineError::Contended),
             Refused::Archived
             | Refused::PathTaken { .. }
             | Refused::PathIsDirectory { .. }
             | Refused::ParentIsFile { .. } => return Ok(Decision::ReadAgain),
             Refused::Contents(refusals) => {
                 for (change, refusal) in refusals {
-                    self.refuse(write, committed.get(change), refusal).await?;
+                    self.refuse(write, committed.get(change), refusal)?;
                 }
                 return self.decide(read);
             }
             Refused::Content(_) | Refused::Sensitive { .. } => {
-                self.refuse(write, committed.first(), refusal).await?;
+                self.refuse(write, committed.first(), refusal)?;
                 return self.decide(read);
             }
             Refused::OverLimit(over) => over_limit(&committed, &over),
+            // Of no operation, but of the whole batch.
+            _ => return Err(refusal.into()),
         };
-        let error = Arc::new(conceal_refusal(write.principal, error_of(write, refusal).await?, None));
+        let error = Arc::new(conceal_refusal(write.principal, refusal.into(), None));
         let refused = over.into_iter().map(|place| (place, Arc::clone(&error)));
         self.refused.lock().extend(refused);
         self.decide(read)
@@ -290,7 +291,7 @@ impl Change for Batch {
 
 impl Batch {
     /// Leaves out an operation that the commit was refused for.
-    async fn refuse(
+    fn refuse(
         &self,
         write: &Write<'_>,
         committed: Option<&(usize, &Proposed)>,
@@ -299,8 +300,7 @@ impl Batch {
         let Some((place, _)) = committed else {
             return Err(EngineError::Internal("a refused change has no operation"));
         };
-        let error = error_of(write, refusal).await?;
-        let error = self.operations[*place].refusal(write.principal, error);
+        let error = self.operations[*place].refusal(write.principal, refusal.into());
         self.refused.lock().insert(*place, error);
         Ok(())
     }
@@ -347,17 +347,17 @@ fn obstacle(found: &FoundMemories, by_path: &ByPath<'_>, decision: &Decision) ->
         MemoryTarget::Live(memory) => Some(memory.head.memory_id),
         MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
     };
-    if let Some(memory_id) = memory_at(path.as_str()) {
+    if let memory_id @ Some(_) = memory_at(path.as_str()) {
         let path = path.as_str().to_owned();
         return Some(Refused::PathTaken { path, memory_id });
     }
     let directory = path.as_dir();
     if found.directories.contains(&directory) {
         let path = directory.as_str().to_owned();
-        return Some(Refused::PathIsDirectory { path });
+        return Some(Refused::PathIsDirectory { path, memory_id: None });
     }
     path.ancestor_files().find_map(|file| {
-        let memory_id = memory_at(file)?;
+        let memory_id = Some(memory_at(file)?);
         Some(Refused::ParentIsFile { path: file.to_owned(), memory_id })
     })
 }
@@ -367,10 +367,9 @@ const fn is_refusal(error: &EngineError) -> bool {
     matches!(
         error,
         EngineError::Invalid { .. }
-            | EngineError::MemoryNotFound
+            | EngineError::NotFound(ObjectKind::Memory)
             | EngineError::PreconditionFailed { .. }
-            | EngineError::PathConflict { .. }
-            | EngineError::StoreArchived
+            | EngineError::Refused(_)
     )
 }
 

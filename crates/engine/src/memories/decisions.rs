@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use keepsake_core::sensitive::Listed;
-use keepsake_core::{Content, ContentHash, DirPath, MemoryId, MemoryPath, Refused, Timestamp, VersionId};
+use keepsake_core::{
+    Content, ContentHash, DirPath, MemoryId, MemoryPath, ObjectKind, Refused, Timestamp, VersionId,
+};
 use keepsake_index::{
     Depth, ExpiryChange, FoundMemory, Head, Memory, MemoryItem, MemoryListing, MemoryTarget, StoreState,
     Target,
@@ -102,7 +103,7 @@ impl Change for Creation {
             (OnTaken::Replace, Refused::PathTaken { path, .. }) if path == self.path.as_str() => {
                 Ok(Decision::ReadAgain)
             }
-            (OnTaken::RefuseAsPrecondition, Refused::PathTaken { memory_id, .. }) => {
+            (OnTaken::RefuseAsPrecondition, Refused::PathTaken { memory_id: Some(memory_id), .. }) => {
                 let current_sha256 = match write.memory(*memory_id).await?.target {
                     MemoryTarget::Live(memory) => Some(memory.head.sha256),
                     MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
@@ -113,7 +114,7 @@ impl Change for Creation {
                     current_sha256,
                 })
             }
-            _ => Err(error_of(write, refusal).await?),
+            _ => Err(with_conflicting_memory(write, refusal).await?.into()),
         }
     }
 }
@@ -139,7 +140,7 @@ impl Update {
     fn of(&self, store: StoreState, memory: &Memory) -> Result<Decision, EngineError> {
         let head = &memory.head;
         if store.is_archived && !self.is_deletion {
-            return Err(EngineError::StoreArchived);
+            return Err(Refused::Archived.into());
         }
         check_expiry(&self.expiry, self.now)?;
         let is_at_path = self.path.as_ref().is_none_or(|path| *path == head.path);
@@ -192,7 +193,9 @@ impl Change for Updated {
     fn decide(&self, read: &FoundMemory) -> Result<Decision, EngineError> {
         match &read.target {
             MemoryTarget::Live(memory) => self.1.of(read.store, memory),
-            MemoryTarget::Missing | MemoryTarget::Deleted { .. } => Err(EngineError::MemoryNotFound),
+            MemoryTarget::Missing | MemoryTarget::Deleted { .. } => {
+                Err(EngineError::NotFound(ObjectKind::Memory))
+            }
         }
     }
 
@@ -224,7 +227,7 @@ impl Change for Restored {
     fn decide(&self, read: &VersionRead) -> Result<Decision, EngineError> {
         let version = &read.version;
         if read.store.is_archived {
-            return Err(EngineError::StoreArchived);
+            return Err(Refused::Archived.into());
         }
         if version.redacted_at.is_some() {
             return Err(EngineError::Conflict("the version was redacted: there is nothing to restore"));
@@ -246,7 +249,7 @@ impl Change for Restored {
             Some(Precondition::NotExists) | None => None,
         };
         let from = match &read.found.target {
-            MemoryTarget::Missing => return Err(EngineError::MemoryNotFound),
+            MemoryTarget::Missing => return Err(EngineError::NotFound(ObjectKind::Memory)),
             MemoryTarget::Live(memory)
                 if memory.head.path == *path && memory.head.sha256 == content.sha256 =>
             {
@@ -301,55 +304,29 @@ async fn refused_move(
             Some(Precondition::NotExists),
             MemoryTarget::Live(memory),
         ) => Ok(Decision::pin_unchanged(memory)),
-        _ => Err(error_of(write, refusal).await?),
+        _ => Err(with_conflicting_memory(write, refusal).await?.into()),
     }
 }
 
-/// Looks up the conflicting memory.
-pub(super) async fn error_of(write: &Write<'_>, refusal: Refused) -> Result<EngineError, EngineError> {
-    Ok(match refusal {
-        Refused::Archived => EngineError::StoreArchived,
-        Refused::PathTaken { path, memory_id } => EngineError::PathConflict {
-            why: "another memory exists at the path",
-            conflicting_memory_id: Some(memory_id),
-            conflicting_path: path,
-        },
-        Refused::PathIsDirectory { path } => directory_in_the_way(write, DirPath::from_trusted(path)).await?,
-        Refused::ParentIsFile { path, memory_id } => EngineError::PathConflict {
-            why: "a parent of the path is a memory, not a directory",
-            conflicting_memory_id: Some(memory_id),
-            conflicting_path: path,
-        },
-        Refused::OverLimit(over) => EngineError::OverLimit(over),
-        Refused::Content(rule) => EngineError::Invalid { field: "content", rule: rule.to_string() },
-        Refused::Sensitive { policy, findings } => EngineError::Invalid {
-            field: "content",
-            rule: format!(
-                "has what the memory store's sensitive-data policy (`{policy}`) refuses: {}",
-                Listed(&findings)
-            ),
-        },
-        Refused::Contents(_) => return Err(EngineError::Internal("one operation wrote several memories")),
-        Refused::Contended => EngineError::Contended,
-    })
-}
-
-/// A directory has no id, so the error names the first memory below it.
-async fn directory_in_the_way(write: &Write<'_>, directory: DirPath) -> Result<EngineError, EngineError> {
-    let listing = MemoryListing { below: directory.clone(), depth: Depth::All, after: None, limit: 1 };
+/// Adds the memory to a conflict with a directory: a directory has no id, so the first
+/// memory below it is named.
+pub(super) async fn with_conflicting_memory(
+    write: &Write<'_>,
+    refusal: Refused,
+) -> Result<Refused, EngineError> {
+    let Refused::PathIsDirectory { path, .. } = &refusal else {
+        return Ok(refusal);
+    };
+    let below = DirPath::from_trusted(path.clone());
+    let listing = MemoryListing { below, depth: Depth::All, after: None, limit: 1 };
     let (index, tenant_id) = (&write.context().index, write.principal.tenant_id);
     let page = index.memories.list(tenant_id, write.store_id, &listing).await?;
-    let first = page.and_then(|page| page.items.into_iter().next());
-    let (conflicting_memory_id, conflicting_path) = match first {
-        Some(MemoryItem::Memory { memory, .. }) => {
-            (Some(memory.head.memory_id), memory.head.path.as_str().to_owned())
-        }
-        Some(MemoryItem::Prefix(_)) | None => (None, directory.as_str().to_owned()),
-    };
-    Ok(EngineError::PathConflict {
-        why: "the path is a directory: a memory exists below it",
-        conflicting_memory_id,
-        conflicting_path,
+    Ok(match page.and_then(|page| page.items.into_iter().next()) {
+        Some(MemoryItem::Memory { memory, .. }) => Refused::PathIsDirectory {
+            path: memory.head.path.as_str().to_owned(),
+            memory_id: Some(memory.head.memory_id),
+        },
+        Some(MemoryItem::Prefix(_)) | None => refusal,
     })
 }
 

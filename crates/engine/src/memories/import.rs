@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{Actor, ContentHash, MemoryId, Refused, StoreId, Timestamp};
+use keepsake_core::{Actor, ContentHash, MemoryId, ObjectKind, StoreId, Timestamp};
 use keepsake_index::{Operation, Scope, Version, VersionListing};
 use uuid::Builder;
 
 use super::Memories;
-use super::decisions::error_of;
+use super::decisions::with_conflicting_memory;
 use super::requests::{parse_content, parse_path};
 use crate::write::{NotImported, PastPart, PastRedaction, PastVersion};
 use crate::{EngineError, Principal};
@@ -104,13 +104,8 @@ impl Memories {
                     }
                     NotImported::Refused(version, refusal) => (version, refusal),
                 };
-                if matches!(refusal, Refused::Contended) {
-                    return Err(EngineError::Contended);
-                }
-                Err(EngineError::OfOperation {
-                    operation: version,
-                    refusal: Arc::new(error_of(&write, refusal).await?),
-                })
+                let refusal = with_conflicting_memory(&write, refusal).await?;
+                Err(EngineError::OfOperation { operation: version, refusal: Arc::new(refusal.into()) })
             })
             .await
     }
@@ -133,7 +128,7 @@ impl Memories {
         };
         let index = &self.context.index.versions;
         let page = index.list(principal.tenant_id, store_id, &newest).await?;
-        let listed = page.ok_or(EngineError::StoreNotFound)?.versions;
+        let listed = page.ok_or(EngineError::NotFound(ObjectKind::Store))?.versions;
         let is_same = |(sent, has): (&PastVersion, &Version)| {
             let content = sent.state.as_ref().map(|(_, content)| content.hash());
             let is_redacted = has.redacted_at.is_some();

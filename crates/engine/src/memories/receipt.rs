@@ -112,17 +112,7 @@ pub(super) fn conceal_refusal(
         EngineError::PreconditionFailed { why, .. } => {
             EngineError::PreconditionFailed { why, memory_id: None, current_sha256: None }
         }
-        EngineError::PathConflict { why, conflicting_path, .. } => EngineError::PathConflict {
-            why,
-            conflicting_memory_id: None,
-            // The name of a memory below the path was not part of the
-            // request.
-            conflicting_path: match path {
-                Some(path) if !path.as_str().starts_with(&conflicting_path) => path.as_str().to_owned(),
-                _ => conflicting_path,
-            },
-        },
-        EngineError::OverLimit(over) => EngineError::OverLimit(over.concealed()),
+        EngineError::Refused(refusal) => refusal.concealed(path).into(),
         other => other,
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use keepsake_core::{StoreId, TenantId};
+use keepsake_core::{ObjectKind, StoreId, TenantId};
 use keepsake_telemetry::Cache as Looked;
 use tokio::sync::Semaphore;
 
@@ -113,7 +113,7 @@ impl Cache {
         let changes = self.context.index.search.changes(tenant_id, store_id, &since).await?;
         let Some(changes) = changes else {
             self.stores.remove(key);
-            return Err(EngineError::StoreNotFound);
+            return Err(EngineError::NotFound(ObjectKind::Store));
         };
         if let Some(known) = since.place
             && changes.is_whole

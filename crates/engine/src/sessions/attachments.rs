@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keepsake_core::schemas::{self, MemoryStoreResourceType};
-use keepsake_core::{JsonObject, SessionId, StoreId};
+use keepsake_core::{JsonObject, ObjectKind, SessionId, StoreId};
 use keepsake_index::{Access, Attachment, AttachmentName, Detail, Idempotency, Scope, Session};
 
 use serde::de::{Error, IgnoredAny};
@@ -211,5 +211,5 @@ impl Attachments {
 
 fn attachment_of(session: &Session, name: AttachmentName) -> Result<Attachment, EngineError> {
     let found = session.attachment(name).cloned();
-    found.ok_or(EngineError::ResourceNotFound)
+    found.ok_or(EngineError::NotFound(ObjectKind::SessionResource))
 }

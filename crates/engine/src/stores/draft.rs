@@ -1,7 +1,7 @@
 //! Requests to create and change a store, and the rules for their fields.
 
 use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp, null_as_default, schemas};
-use keepsake_index::{MAX_METADATA_PAIRS, Store, StoreChange};
+use keepsake_index::{Store, StoreChange, check_pairs};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -91,13 +91,6 @@ fn check_description(description: &str) -> Result<(), EngineError> {
     }
     if description.contains('\0') {
         return invalid("description", "must not contain NUL");
-    }
-    Ok(())
-}
-
-pub(crate) fn check_pairs(field: &'static str, count: usize) -> Result<(), EngineError> {
-    if count > MAX_METADATA_PAIRS {
-        return invalid(field, format!("must have at most {MAX_METADATA_PAIRS} pairs, but has {count}"));
     }
     Ok(())
 }

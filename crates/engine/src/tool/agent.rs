@@ -9,7 +9,7 @@ use keepsake_core::tool::agent::{
     AgentCall, AgentResult, AgentTool, Hit, Hits, Listing, ListingEntry, fitting_entries, read,
 };
 use keepsake_core::tool::{ToolError, ToolPath};
-use keepsake_core::{MemoryPath, StoreId};
+use keepsake_core::{MemoryPath, ObjectKind, StoreId};
 use keepsake_index::{Depth, MemoryItem, MemoryListing, Scope, Target};
 
 use super::{Stop, ToolAnswer, ToolCall, ToolServices, of_read, settle};
@@ -196,7 +196,7 @@ impl AgentTools {
             limit: limit + 1,
         };
         let found = self.services.context.index.memories.list(tenant_id, store_id, &listing).await?;
-        let items = found.ok_or(EngineError::StoreNotFound)?.items;
+        let items = found.ok_or(EngineError::NotFound(ObjectKind::Store))?.items;
         if items.is_empty() && is_first && path.memory().is_some() {
             return Err(self.why_nothing_is_below(principal, store_id, path).await?.into());
         }

@@ -186,13 +186,12 @@ impl<T: ToolChange> Change for FileChange<T> {
             Refused::Sensitive { findings, .. } => {
                 ToolError::Sensitive { path: path(), found: Listed(&findings).to_string() }
             }
-            Refused::Contents(_) => {
-                return Err(EngineError::Internal("a tool wrote several files").into());
-            }
             Refused::Contended => {
                 write.context().metrics.conflicted(Conflict::Contended);
                 ToolError::Conflict { path: path() }
             }
+            // Of no file: an error for the caller.
+            _ => return Err(refusal.into()),
         }
         .into())
     }

@@ -21,9 +21,9 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
 use keepsake_core::content::first_line;
-use keepsake_core::{BlobKey, Content, MemoryId, OverLimit, Quota, Refused, SensitiveDataPolicy, VersionId};
+use keepsake_core::{BlobKey, Content, MemoryId, ObjectKind, Refused, SensitiveDataPolicy, VersionId};
 use keepsake_index::{
-    Change, Commit, CommitOutcome, Grant, Head, HeadChange, IndexError, SearchRow, StoredContent,
+    Change, ChangeError, Commit, CommitOutcome, Head, HeadChange, IndexError, SearchRow, StoredContent,
 };
 use keepsake_telemetry::Retried;
 
@@ -123,10 +123,6 @@ impl Write<'_> {
                     self.remove_blobs(&prepared).await;
                     return Ok(Attempt::Replayed(seq));
                 }
-                CommitOutcome::KeyReused => {
-                    self.remove_blobs(&prepared).await;
-                    return Err(EngineError::KeyReused);
-                }
                 CommitOutcome::NeedsGrant { size_bytes } => match self.request_grant(size_bytes).await? {
                     None => {
                         grants += 1;
@@ -144,7 +140,7 @@ impl Write<'_> {
                 }
                 CommitOutcome::NoStore => {
                     self.remove_blobs(&prepared).await;
-                    return Err(EngineError::StoreNotFound);
+                    return Err(EngineError::NotFound(ObjectKind::Store));
                 }
                 // Existing content is condemned only when no row names it, so the head that
                 // was read is no longer current.
@@ -284,14 +280,10 @@ impl Write<'_> {
     pub(super) async fn request_grant(&self, needed_bytes: u64) -> Result<Option<Refused>, EngineError> {
         let (tenant_id, index) = (self.principal.tenant_id, &self.context().index);
         let limit_bytes = self.principal.limits.bytes_per_tenant;
-        let grant = index.grants.extend(tenant_id, self.store_id, needed_bytes, limit_bytes);
-        match grant.await? {
-            // If the store no longer exists, the next commit reports that.
-            Grant::Granted | Grant::NoStore => Ok(None),
-            Grant::Refused { wanted_bytes } => {
-                let over = OverLimit::new(Quota::BytesPerTenant, wanted_bytes, limit_bytes);
-                Ok(Some(Refused::OverLimit(over)))
-            }
+        match index.grants.extend(tenant_id, self.store_id, needed_bytes, limit_bytes).await {
+            Ok(()) => Ok(None),
+            Err(ChangeError::Refused(refusal)) => Ok(Some(refusal)),
+            Err(error) => Err(error.into()),
         }
     }
 }

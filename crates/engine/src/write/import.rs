@@ -10,8 +10,8 @@ use keepsake_core::{
     Actor, Content, MemoryId, MemoryPath, Refused, SensitiveDataPolicy, Timestamp, VersionId,
 };
 use keepsake_index::{
-    Audited, Auditor, Change, Commit, CommitOutcome, ExpiryChange, FoundMemories, Head, HistoryPart,
-    ImportOutcome, MemoryTarget, SearchRow,
+    Audited, Auditor, Change, ChangeError, Commit, CommitOutcome, ExpiryChange, FoundMemories, Head,
+    HistoryPart, ImportOutcome, IndexError, MemoryTarget, SearchRow,
 };
 
 use super::commit::{MAX_COMMITS, MAX_GRANTS, Prepared, Text};
@@ -116,21 +116,16 @@ impl Write<'_> {
             let commits = self.commits_of(part, &proposal, checked.policy, &prepared);
             let starts = starts_of(&commits);
             let written = self.write_part(part, commits).await;
-            let outcome = match written {
-                Err(error @ keepsake_index::IndexError::DiskFull(_)) => {
-                    self.remove_blobs(&prepared).await;
-                    return Err(error.into());
-                }
-                written => written?,
+            let may_be_written = match &written {
+                Ok(outcome) => *outcome == ImportOutcome::Imported,
+                Err(ChangeError::Index(error)) => !matches!(error, IndexError::DiskFull(_)),
+                Err(_) => false,
             };
-            if outcome != ImportOutcome::Imported {
+            if !may_be_written {
                 self.remove_blobs(&prepared).await;
             }
-            let refused = match outcome {
+            let refused = match self.context().counted(written)? {
                 ImportOutcome::Imported => return Ok(Ok(())),
-                ImportOutcome::NoStore => return Err(EngineError::StoreNotFound),
-                ImportOutcome::Archived => return Err(EngineError::StoreArchived),
-                ImportOutcome::OverLimit(over) => return Err(self.context().over_limit(over)),
                 ImportOutcome::OtherPosition { imported } => NotImported::OtherPosition(imported),
                 ImportOutcome::RedactionRefused(place) => NotImported::RedactionRefused(place),
                 ImportOutcome::NotCommitted(_, CommitOutcome::NeedsGrant { size_bytes }) => {
@@ -145,9 +140,6 @@ impl Write<'_> {
                 ImportOutcome::NotCommitted(commit, CommitOutcome::Refused(refusal)) => {
                     NotImported::Refused(starts[commit], refusal)
                 }
-                ImportOutcome::NotCommitted(_, CommitOutcome::NoStore) => {
-                    return Err(EngineError::StoreNotFound);
-                }
                 ImportOutcome::NotCommitted(..) => {
                     tries += 1;
                     continue;
@@ -155,14 +147,10 @@ impl Write<'_> {
             };
             return Ok(Err(refused));
         }
-        Err(EngineError::Contended)
+        Err(Refused::Contended.into())
     }
 
-    async fn write_part(
-        &self,
-        part: &PastPart,
-        commits: Vec<Commit>,
-    ) -> Result<ImportOutcome, keepsake_index::IndexError> {
+    async fn write_part(&self, part: &PastPart, commits: Vec<Commit>) -> Result<ImportOutcome, ChangeError> {
         let redactions = part.redactions.iter().map(|redaction| {
             let by = redaction.by.clone();
             let by = by.map_or(Auditor::Operator, Auditor::Credential);

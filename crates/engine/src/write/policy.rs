@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use keepsake_core::sensitive::{Finding, Redacted};
 use keepsake_core::tool::Edit;
-use keepsake_core::{Content, Refused, SensitiveDataPolicy};
+use keepsake_core::{Content, ObjectKind, Refused, SensitiveDataPolicy};
 use keepsake_index::{Head, StoreState};
 
 use super::commit::Text;
@@ -113,7 +113,7 @@ impl Write<'_> {
             policy
         } else {
             let store = context.index.stores.find(tenant_id, self.store_id).await?;
-            store.ok_or(EngineError::StoreNotFound)?.policy
+            store.ok_or(EngineError::NotFound(ObjectKind::Store))?.policy
         };
         *read = Some(policy);
         if policy == SensitiveDataPolicy::Off {

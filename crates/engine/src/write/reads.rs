@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{DirPath, MemoryId, MemoryPath, VersionId};
+use keepsake_core::{DirPath, MemoryId, MemoryPath, ObjectKind, VersionId};
 use keepsake_index::{FoundMemories, FoundMemory, Head, Lookup, StoreState, Target, Version};
 
 use super::Write;
@@ -162,7 +162,7 @@ impl Write<'_> {
     ) -> Result<FoundMemories, EngineError> {
         let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
         let found = index.memories.find_all(tenant_id, self.store_id, ids, paths).await?;
-        found.ok_or(EngineError::StoreNotFound)
+        found.ok_or(EngineError::NotFound(ObjectKind::Store))
     }
 
     /// The content of a memory that a change replaces; `None`: the content is lost, which

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use keepsake_core::ErasureId;
 use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{ErasureId, ObjectKind};
 use keepsake_engine::jobs::Erase;
 use keepsake_engine::{EngineError, ErasureRequest};
 use keepsake_index::{Erasure, ErasureState};
@@ -117,7 +117,7 @@ async fn restore_during_an_erasure_finds_nothing(setup: TestEngine) {
         erase(&erasing, below(&erasing, "/p/")).await;
     }));
     let restored = setup.elsewhere().restore(&memory).await;
-    assert!(matches!(restored, Err(EngineError::VersionNotFound)), "{restored:?}");
+    assert!(matches!(restored, Err(EngineError::NotFound(ObjectKind::Version))), "{restored:?}");
     assert_eq!(setup.operations().await.len(), 0);
     assert_eq!(setup.blobs_there().await, []);
 }
@@ -130,7 +130,7 @@ async fn edit_during_an_erasure_finds_nothing(setup: TestEngine) {
         erase(&erasing, below(&erasing, "/p/")).await;
     }));
     let edited = setup.elsewhere().update(&memory, edit_of(Some("secret, and more"), None, None)).await;
-    assert!(matches!(edited, Err(EngineError::MemoryNotFound)), "{edited:?}");
+    assert!(matches!(edited, Err(EngineError::NotFound(ObjectKind::Memory))), "{edited:?}");
     assert_eq!(setup.blobs_there().await, [], "what it brought went with it");
     assert_eq!(setup.head("/p/a").await, None);
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keepsake_core::Timestamp;
 use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{ObjectKind, Timestamp};
 use keepsake_engine::jobs::{DrainDeletions, ExpireUnused, ExpireVersions};
 use keepsake_engine::{
     EngineError, ExpiresAt, MemoryEdit, NewMemory, SearchQuery, ShownMemory, StoreEdit, VersionQuery, View,
@@ -310,7 +310,7 @@ async fn deleted_memory_is_kept_exactly_for_the_retention(setup: TestEngine) {
     assert_eq!(counts, json!({"versions": 5, "memories": 1, "blobs": 2, "failed": 0}));
     assert_eq!(dropped().await, 0, "once is enough");
     let refused = setup.restore(&edited).await;
-    assert!(matches!(refused, Err(EngineError::VersionNotFound)), "{refused:?}");
+    assert!(matches!(refused, Err(EngineError::NotFound(ObjectKind::Version))), "{refused:?}");
     assert_eq!(setup.operations().await, ["created"]);
     setup.clock.advance(DAY);
     setup.run(DrainDeletions).await;

@@ -3,8 +3,8 @@
 use std::future::ready;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use keepsake_core::BlobKey;
 use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{BlobKey, ObjectKind};
 use keepsake_engine::EngineError;
 use keepsake_engine::jobs::{DeleteTenants, PurgeStores};
 use keepsake_index::{Auditor, DeletionState, TenantDeletion, VersionCounts};
@@ -72,7 +72,7 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
     assert_eq!((done.state, done.ended_at), (DeletionState::Done, Some(setup.now())));
     assert_eq!((done.blobs, done.rows["tenant"], done.object_versions), (5, 1, versions(0, 5)));
     let gone = tenants.get(setup.principal.tenant_id).await;
-    assert!(matches!(gone, Err(EngineError::TenantNotFound)));
+    assert!(matches!(gone, Err(EngineError::NotFound(ObjectKind::Tenant))));
     assert_eq!(setup.engine.usage.of_tenant(&other).await.unwrap(), usage);
 }
 
@@ -166,7 +166,7 @@ async fn write_during_the_deletion_leaves_nothing(setup: TestEngine) {
         deleting.blobs.before_delete(fails);
     }));
     let refused = setup.try_call(create("/memories/late", "late")).await;
-    assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
+    assert!(matches!(refused, Err(EngineError::NotFound(ObjectKind::Store))), "{refused:?}");
     setup.blobs.clear_hooks();
     assert_eq!(report(&setup).await.state, DeletionState::Settling);
     assert_eq!(setup.blobs_there().await.len(), 1, "an orphan that came late");

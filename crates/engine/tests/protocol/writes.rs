@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{BlobKey, Content, ContentHash, MemoryPath, Timestamp, VersionId};
+use keepsake_core::{BlobKey, Content, ContentHash, MemoryPath, ObjectKind, Timestamp, VersionId};
 use keepsake_engine::{
     BatchStatus, EngineError, FairShares, Held, MemoryBatch, MemoryEdit, MemoryOperation, Precondition,
     ShownMemory, View, holding,
@@ -63,10 +63,10 @@ async fn refused_commit_leaves_no_object_version() {
         let (tenant_id, id) = (deleting.principal.tenant_id, Uuid::from_u128(7));
         let by_job = Audited { id, at: deleting.now(), by: Auditor::Job, entries_per_day: None };
         let deleted = deleting.index.store_deletions.begin(tenant_id, deleting.store_id, &by_job).await;
-        assert!(deleted.unwrap());
+        deleted.unwrap();
     }));
     let refused = setup.try_call(create("/memories/c.txt", "fourth")).await;
-    assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
+    assert!(matches!(refused, Err(EngineError::NotFound(ObjectKind::Store))), "{refused:?}");
     assert_eq!(bucket.objects(&setup).await, 2, "the store was gone");
 }
 

@@ -4,14 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use keepsake_core::{
-    Content, ContentHash, DirPath, ErasureId, Id, MemoryId, MemoryPath, StoreId, Timestamp, VersionId,
-};
+use keepsake_core::{Content, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
 use uuid::Uuid;
 
 use super::store::{Expiry, StoreState};
 
-/// The request hash of a record that no longer has one; it matches any request.
+/// The request hash in the record of an erasure that has removed its selection; it matches
+/// any request.
 pub(crate) const FORGOTTEN: [u8; 32] = [0; 32];
 
 /// A live memory's current state.
@@ -125,7 +124,7 @@ pub struct Idempotency {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
     /// Hash of the request; reusing the key with another request is an error.
-    pub request_sha256: [u8; 32],
+    pub(crate) request_sha256: [u8; 32],
     /// The last version that the call created, or the version that it left unchanged.
     pub seq: Option<i64>,
     /// The memory or store that the call created or changed first.
@@ -141,23 +140,6 @@ impl Replayed {
     /// Whether the call created no version.
     pub fn is_kept(&self) -> bool {
         self.results.as_deref() == Some(KEPT)
-    }
-
-    /// The object that the same call created or changed; `None`: the key belongs to
-    /// another request.
-    pub(crate) fn same_object<K>(&self, call: &Idempotency) -> Option<Id<K>> {
-        let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
-        self.object_id.filter(|_| is_same).map(Id::from_uuid)
-    }
-
-    /// The erasure that the same call created; `None`: the key belongs to another
-    /// request. After the erasure has removed its selection, the record no longer has
-    /// the request's hash, and matches any request.
-    pub(crate) fn same_erasure(mut self, call: &Idempotency) -> Option<ErasureId> {
-        if self.request_sha256 == FORGOTTEN {
-            self.request_sha256 = call.request_sha256;
-        }
-        self.same_object(call)
     }
 }
 
@@ -342,19 +324,12 @@ pub struct Pin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinOutcome {
     /// The change was made, or changes nothing.
-    Done {
-        is_pinned: bool,
-        expires_at: Option<Timestamp>,
-    },
+    Done { is_pinned: bool, expires_at: Option<Timestamp> },
     /// The same call was made earlier.
     Replayed {
         /// The version that the call created or left unchanged.
         seq: i64,
     },
-    /// The idempotency key was reused with another request.
-    KeyReused,
     /// The head has changed since the caller read it.
     Stale,
-    Archived,
-    NoStore,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::schemas::{self, MemoryStoreType};
-use keepsake_core::{OverLimit, SensitiveDataPolicy, StoreId, Timestamp};
+use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -97,22 +97,6 @@ pub struct StoreChange {
     pub now: Timestamp,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreUpdate {
-    Done(Store),
-    /// The same call was made earlier; the current state of the store.
-    Replayed(Store),
-    /// The idempotency key was reused with another request.
-    KeyReused,
-    TooManyPairs {
-        /// Metadata pairs that the store would have.
-        count: usize,
-    },
-    Archived,
-    OverLimit(OverLimit),
-    NoStore,
-}
-
 /// A memory store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = MemoryStore)]
@@ -168,29 +152,4 @@ impl Store {
             last_version_at: None,
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreCreation {
-    Created,
-    /// The same call created this store earlier.
-    Replayed {
-        /// The store, which may have been deleted since.
-        store_id: StoreId,
-    },
-    /// The idempotency key was reused with another request.
-    KeyReused,
-    OverLimit(OverLimit),
-    NoTenant,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grant {
-    Granted,
-    /// The tenant's limit refuses the grant.
-    Refused {
-        /// The bytes that the tenant would hold.
-        wanted_bytes: u64,
-    },
-    NoStore,
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{ApiKeyId, OverLimit, StoreId, TenantId, Timestamp};
+use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -125,15 +125,6 @@ impl TenantChange {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TenantUpdate {
-    Done(Box<Tenant>),
-    ExternalIdTaken,
-    /// The tenant is being deleted and cannot change.
-    Deleting,
-    NoTenant,
-}
-
 /// The totals of a tenant, from its counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantUsage {
@@ -171,23 +162,6 @@ pub struct ApiKey {
     /// Accurate to a few minutes.
     pub last_used_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyCreation {
-    Created,
-    /// The same call created this key earlier.
-    Replayed {
-        /// The key, which may have been revoked since.
-        api_key_id: ApiKeyId,
-    },
-    /// The idempotency key was reused with another request.
-    KeyReused,
-    /// The key that authenticated the call was revoked.
-    MakerRevoked,
-    OverLimit(OverLimit),
-    /// The tenant does not exist, or is being deleted.
-    NoTenant,
 }
 
 /// A reference to a tenant in a token.

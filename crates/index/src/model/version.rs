@@ -119,10 +119,4 @@ pub enum RedactionOutcome {
     },
     /// The version was already redacted; nothing changed.
     AlreadyRedacted,
-    /// The blob is also the current content of a live memory.
-    HoldsLiveContent {
-        memory_id: MemoryId,
-    },
-    NoVersion,
-    NoStore,
 }

@@ -69,23 +69,6 @@ pub struct NewErasure {
     pub audited: Audited,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErasureCreation {
-    /// The erasure was created, and waits for a worker.
-    Created,
-    /// The same call created this erasure earlier.
-    Replayed {
-        erasure_id: ErasureId,
-    },
-    /// The idempotency key was reused with another request.
-    KeyReused,
-    NoStore,
-    /// The tenant has [`MAX_OPEN_ERASURES`] open erasures.
-    TooMany,
-    /// The tenant does not exist, or is being deleted.
-    NoTenant,
-}
-
 keepsake_core::named_enum! {
     /// The state of an erasure.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

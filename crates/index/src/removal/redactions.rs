@@ -1,11 +1,11 @@
 //! Redactions: the removal of one version's content.
 
-use keepsake_core::{StoreId, TenantId};
+use keepsake_core::{MemoryId, ObjectKind, Refused, StoreId, TenantId};
 
 use super::{ContentRow, Queue, Removal, Versions, begin_removal};
 use crate::database::{Database, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, Audited, DeletionReason, Redaction, RedactionOutcome};
-use crate::{IndexError, audit};
+use crate::{ChangeError, audit};
 
 const VERSION: &str = "SELECT seq, memory_id, op, blob_id, size_bytes, redacted_at FROM version \
     WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3";
@@ -40,13 +40,13 @@ impl Redactions {
         &self,
         tenant_id: TenantId,
         redaction: &Redaction,
-    ) -> Result<RedactionOutcome, IndexError> {
+    ) -> Result<RedactionOutcome, ChangeError> {
         let (store_id, audited) = (redaction.store_id, &redaction.audited);
         let mut tx = self.0.write("redact", Role::Tenant(tenant_id)).await?;
         begin_removal(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, store_id);
         if removal.lock_live(RowLock::NoKeyUpdate).await?.is_none() {
-            return Ok(RedactionOutcome::NoStore);
+            return Err(ChangeError::NotFound(ObjectKind::Store));
         }
         let query = removal.query(VERSION).bind(redaction.version_id);
         let version = query.optional().await?;
@@ -67,7 +67,7 @@ pub(crate) async fn redact_imported(
     (tenant_id, store_id): (TenantId, StoreId),
     seq: i64,
     audited: &Audited,
-) -> Result<RedactionOutcome, IndexError> {
+) -> Result<RedactionOutcome, ChangeError> {
     begin_removal(tx).await?;
     let mut removal = Removal::of(tx, tenant_id, store_id);
     let version = removal.query(VERSION_AT).bind(seq).optional().await?;
@@ -80,17 +80,15 @@ impl Removal<'_> {
         &mut self,
         version: Option<ContentRow>,
         audited: &Audited,
-    ) -> Result<RedactionOutcome, IndexError> {
-        let Some(version) = version else {
-            return Ok(RedactionOutcome::NoVersion);
-        };
+    ) -> Result<RedactionOutcome, ChangeError> {
+        let version = version.ok_or(ChangeError::NotFound(ObjectKind::Version))?;
         if version.redacted_at.is_some() {
             return Ok(RedactionOutcome::AlreadyRedacted);
         }
         if let Some(blob_id) = version.blob_id
-            && let Some(memory_id) = self.query(BLOB_IS_LIVE).bind(blob_id).optional_scalar().await?
+            && self.query(BLOB_IS_LIVE).bind(blob_id).optional_scalar::<MemoryId>().await?.is_some()
         {
-            return Ok(RedactionOutcome::HoldsLiveContent { memory_id });
+            return Err(Refused::HoldsLiveContent.into());
         }
         let selected = Versions::Content { version: &version, audited };
         let queue = Queue::drained(DeletionReason::Redacted, audited.at);

@@ -1,11 +1,11 @@
 //! The deletion of stores: hidden at once, purged in batches.
 
-use keepsake_core::{StoreId, TenantId, Timestamp};
+use keepsake_core::{ObjectKind, StoreId, TenantId, Timestamp};
 
 use super::{DELETE_STORE, PurgedBatch, Removal, STORE_TABLES, TENANT, begin_removal, delete_batch};
 use crate::database::{Database, Role, RowLock};
 use crate::model::{AuditAction, AuditObject, Audited, DeletionReason};
-use crate::{IndexError, audit};
+use crate::{ChangeError, IndexError, audit};
 
 /// Returns a store's place and bytes to its tenant.
 const FREE_TENANT: &str = "UPDATE tenant SET store_count = store_count - 1, \
@@ -39,7 +39,7 @@ const DELETE: &str = "DELETE FROM store WHERE tenant_id = $1 AND store_id = $2 A
 pub struct StoreDeletions(pub(crate) Database);
 
 impl StoreDeletions {
-    /// Hides a store from every reader; `false`: there is no such store.
+    /// Hides a store from every reader.
     ///
     /// Costs the same for any store: [`Self::purge`] removes its rows and blobs later.
     /// The tenant gets the store's bytes and its place back at once.
@@ -48,15 +48,14 @@ impl StoreDeletions {
         tenant_id: TenantId,
         store_id: StoreId,
         audited: &Audited,
-    ) -> Result<bool, IndexError> {
+    ) -> Result<(), ChangeError> {
         let mut tx = self.0.write("delete_store", Role::Tenant(tenant_id)).await?;
         if !end(&mut Removal::of(&mut tx, tenant_id, store_id), audited.at).await? {
-            return Ok(false);
+            return Err(ChangeError::NotFound(ObjectKind::Store));
         }
         let (action, object) = (AuditAction::StoreDeleted, AuditObject::new(store_id.uuid()));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
-        tx.commit().await?;
-        Ok(true)
+        Ok(tx.commit().await?)
     }
 
     /// Deleted stores of any tenant that are not purged yet, oldest first. Stores of a

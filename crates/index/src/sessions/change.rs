@@ -2,9 +2,10 @@
 
 use keepsake_core::schemas::MemoryStoreResourceType;
 use keepsake_core::slug::slug_of;
-use keepsake_core::{ResourceId, StoreId, Timestamp};
+use keepsake_core::{ObjectKind, Refused, ResourceId, StoreId, Timestamp};
 
 use super::{Access, Attachment, NewAttachment, Session, SessionLimits};
+use crate::ChangeError;
 use crate::model::merge_metadata;
 use crate::model::{AuditAction, AuditObject, Audited};
 
@@ -53,26 +54,6 @@ impl AttachmentName {
             Self::Store(store_id) => attachment.store_id == store_id,
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionRefusal {
-    Archived,
-    TooManyPairs {
-        /// Metadata pairs that the session would have.
-        count: usize,
-    },
-    Attachment(AttachmentRefusal),
-    NoAttachment,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttachmentRefusal {
-    NoStore,
-    StoreArchived,
-    Attached,
-    /// The session already has [`MAX_ATTACHMENTS`] attachments.
-    TooMany,
 }
 
 /// The fields of a store that its attachment copies or checks.
@@ -141,22 +122,25 @@ impl Session {
         sees_session_of(only, stores)
     }
 
-    /// Attaches a store; `store` is the result of its lookup.
+    /// Attaches a store; `store` is the result of its lookup, and `field` names it in the
+    /// request.
     pub(crate) fn attach(
         &mut self,
+        field: &'static str,
         new: &NewAttachment,
         store: Option<StoreToAttach>,
         now: Timestamp,
-    ) -> Result<(), AttachmentRefusal> {
-        let store = store.ok_or(AttachmentRefusal::NoStore)?;
+    ) -> Result<(), ChangeError> {
+        let store = store.ok_or(ChangeError::NotFound(ObjectKind::Store))?;
+        let invalid = |rule: String| Err(ChangeError::Invalid { field, rule });
         if self.attachment(AttachmentName::Store(new.store_id)).is_some() {
-            return Err(AttachmentRefusal::Attached);
+            return invalid("must name a memory store that is attached once".to_owned());
         }
         if store.is_archived {
-            return Err(AttachmentRefusal::StoreArchived);
+            return invalid("must not name a memory store that is archived".to_owned());
         }
         if self.attachments.len() >= MAX_ATTACHMENTS {
-            return Err(AttachmentRefusal::TooMany);
+            return invalid(format!("must leave at most {MAX_ATTACHMENTS} memory stores attached"));
         }
         let taken: Vec<_> = self.attachments.iter().map(|a| a.slug.as_str()).collect();
         let slug = slug_of(&store.name, &taken);
@@ -182,21 +166,21 @@ impl Session {
         &self,
         change: &SessionChange,
         store: Option<StoreToAttach>,
-    ) -> Result<Self, SessionRefusal> {
+    ) -> Result<Self, ChangeError> {
         let now = change.audited.at.max(self.updated_at);
         let mut session = self.clone();
         match &change.detail {
             Detail::Archive => session.archived_at = Some(self.archived_at.unwrap_or(now)),
-            _ if self.archived_at.is_some() => return Err(SessionRefusal::Archived),
+            _ if self.archived_at.is_some() => return Err(Refused::SessionArchived.into()),
             Detail::Describe { title, metadata } => session.describe(title.as_ref(), metadata)?,
-            Detail::Attach(new) => session.attach(new, store, now).map_err(SessionRefusal::Attachment)?,
+            Detail::Attach(new) => session.attach("memory_store_id", new, store, now)?,
             Detail::Reattach { name, access, instructions } => {
                 session.reattach(*name, *access, instructions.as_ref(), now)?;
             }
             Detail::Detach(name) => {
                 session.attachments.retain(|attachment| !name.is_of(attachment));
                 if session.attachments.len() == self.attachments.len() {
-                    return Err(SessionRefusal::NoAttachment);
+                    return Err(ChangeError::NotFound(ObjectKind::SessionResource));
                 }
             }
         }
@@ -221,11 +205,11 @@ impl Session {
         &mut self,
         title: Option<&String>,
         metadata: &[(String, Option<String>)],
-    ) -> Result<(), SessionRefusal> {
+    ) -> Result<(), ChangeError> {
         if let Some(title) = title {
             self.title = Some(title.clone());
         }
-        merge_metadata(&mut self.metadata, metadata).map_err(|count| SessionRefusal::TooManyPairs { count })
+        merge_metadata(&mut self.metadata, metadata)
     }
 
     fn reattach(
@@ -234,9 +218,9 @@ impl Session {
         access: Option<Access>,
         instructions: Option<&String>,
         now: Timestamp,
-    ) -> Result<(), SessionRefusal> {
+    ) -> Result<(), ChangeError> {
         let found = self.attachments.iter_mut().find(|attachment| name.is_of(attachment));
-        let attachment = found.ok_or(SessionRefusal::NoAttachment)?;
+        let attachment = found.ok_or(ChangeError::NotFound(ObjectKind::SessionResource))?;
         let before = attachment.clone();
         attachment.access = access.unwrap_or(attachment.access);
         if let Some(instructions) = instructions {

@@ -3,7 +3,7 @@
 mod rows;
 mod texts;
 
-use keepsake_core::{OverLimit, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::{ObjectKind, Refused, SessionId, StoreId, TenantId, Timestamp};
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
@@ -14,19 +14,21 @@ use rows::{AttachmentRow, row_of_event};
 use super::change::StoreToAttach;
 use super::{
     Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCounters,
-    SessionCreation, SessionEvent, SessionLimits, SessionListing, SessionPage, SessionUpdate,
+    SessionEvent, SessionLimits, SessionListing, SessionPage,
 };
-use crate::calls::{CallMade, earlier_call, record_call};
+use crate::calls::{CallMade, earlier_object, record_call};
 use crate::database::{Database, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, Audited, Idempotency};
 use crate::tenants::lock_live_tenant;
-use crate::{IndexError, audit};
+use crate::{ChangeError, IndexError, audit};
 
 #[derive(Debug, Clone)]
 pub struct Sessions(pub(crate) Database);
 
 impl Sessions {
-    /// Creates a session with its attachments, or nothing.
+    /// Creates a session with its attachments, or nothing; returns the session that this
+    /// call created, or the same call earlier. `None`: the tenant does not exist, or is
+    /// being deleted.
     pub async fn create(
         &self,
         tenant_id: TenantId,
@@ -34,26 +36,23 @@ impl Sessions {
         limits: &SessionLimits,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
-    ) -> Result<SessionCreation, IndexError> {
+    ) -> Result<Option<Session>, ChangeError> {
         let mut tx = self.0.write("create_session", Role::Tenant(tenant_id)).await?;
         if !lock_live_tenant(&mut tx, tenant_id).await? {
-            return Ok(SessionCreation::NoTenant);
+            return Ok(None);
         }
-        if let Some(call) = idempotency
-            && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
-        {
-            return Ok(match earlier.same_object(call) {
-                Some(session_id) => SessionCreation::Replayed { session_id },
-                None => SessionCreation::KeyReused,
-            });
+        let earlier: Option<SessionId> = earlier_object(&mut tx, tenant_id, idempotency).await?;
+        if let Some(session_id) = earlier {
+            let query = tx.query(texts::SESSION).bind((tenant_id, session_id));
+            let row = query.optional().await?;
+            let session = with_attachments(&mut tx, tenant_id, row).await?;
+            return session.map(Some).ok_or(ChangeError::NotFound(ObjectKind::Session));
         }
         let mut session = new.session.clone();
         let created_at = session.created_at;
         for attachment in &new.attachments {
             let store = store_to_attach(&mut tx, tenant_id, attachment.store_id).await?;
-            if let Err(refusal) = session.attach(attachment, store, created_at) {
-                return Ok(SessionCreation::Refused(refusal));
-            }
+            session.attach("resources", attachment, store, created_at)?;
         }
         let call = CallMade::object(session.session_id.uuid());
         record_call(&mut tx, tenant_id, call, idempotency, created_at).await?;
@@ -61,16 +60,12 @@ impl Sessions {
         for attachment in &session.attachments {
             put_attachment(&mut tx, tenant_id, &session, attachment).await?;
         }
-        if let Err(refusal) = limits.check_creation(counters(&mut tx, tenant_id).await?) {
-            return Ok(SessionCreation::OverLimit(refusal));
-        }
+        limits.check_creation(counters(&mut tx, tenant_id).await?)?;
         let object = AuditObject::new(session.session_id.uuid());
         let action = AuditAction::SessionCreated;
-        if let Err(refusal) = audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await? {
-            return Ok(SessionCreation::OverLimit(refusal));
-        }
+        audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
         tx.commit().await?;
-        Ok(SessionCreation::Created(Box::new(session)))
+        Ok(Some(session))
     }
 
     /// Finds a session that is not deleted.
@@ -104,48 +99,37 @@ impl Sessions {
         Ok(SessionPage::of(&found, sessions, next))
     }
 
+    /// Returns the session after the change. A change that the same call made earlier is
+    /// not made again.
     pub async fn change(
         &self,
         tenant_id: TenantId,
         session_id: SessionId,
         change: &SessionChange,
         idempotency: Option<&Idempotency>,
-    ) -> Result<SessionUpdate, IndexError> {
+    ) -> Result<Session, ChangeError> {
         let mut tx = self.0.write("change_session", Role::Tenant(tenant_id)).await?;
         let query = tx.query_locking(texts::SESSION, RowLock::NoKeyUpdate);
         let row = query.bind((tenant_id, session_id)).optional().await?;
-        let Some(before) = with_attachments(&mut tx, tenant_id, row).await? else {
-            return Ok(SessionUpdate::NoSession);
-        };
-        if !before.is_within(change.only.as_deref()) {
-            return Ok(SessionUpdate::NoSession);
-        }
-        if let Some(call) = idempotency
-            && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
-        {
-            return Ok(match earlier.same_object(call) {
-                Some(same) if same == session_id => SessionUpdate::Replayed(Box::new(before)),
-                _ => SessionUpdate::KeyReused,
-            });
+        let before = with_attachments(&mut tx, tenant_id, row).await?;
+        let before = before.filter(|session| session.is_within(change.only.as_deref()));
+        let before = before.ok_or(ChangeError::NotFound(ObjectKind::Session))?;
+        if let Some(same) = earlier_object(&mut tx, tenant_id, idempotency).await? {
+            return if same == session_id { Ok(before) } else { Err(Refused::KeyReused.into()) };
         }
         let store = match change.store_id() {
             Some(store_id) => store_to_attach(&mut tx, tenant_id, store_id).await?,
             None => None,
         };
-        let after = match before.changed(change, store) {
-            Ok(after) => after,
-            Err(refusal) => return Ok(SessionUpdate::Refused(refusal)),
-        };
+        let after = before.changed(change, store)?;
         let call = CallMade::object(session_id.uuid());
         record_call(&mut tx, tenant_id, call, idempotency, change.audited.at).await?;
-        if let Err(refusal) = replace(&mut tx, tenant_id, &before, &after, change).await? {
-            return Ok(SessionUpdate::OverLimit(refusal));
-        }
+        replace(&mut tx, tenant_id, &before, &after, change).await?;
         tx.commit().await?;
-        Ok(SessionUpdate::Done(Box::new(after)))
+        Ok(after)
     }
 
-    /// Deletes a session for every reader; `false`: there is no such session.
+    /// Deletes a session for every reader.
     ///
     /// The job `prune` removes its rows later.
     pub async fn delete(
@@ -153,16 +137,15 @@ impl Sessions {
         tenant_id: TenantId,
         session_id: SessionId,
         audited: &Audited,
-    ) -> Result<bool, IndexError> {
+    ) -> Result<(), ChangeError> {
         let mut tx = self.0.write("delete_session", Role::Tenant(tenant_id)).await?;
         let query = tx.query(texts::DELETE).bind((tenant_id, session_id, audited.at));
         if query.execute().await? == 0 {
-            return Ok(false);
+            return Err(ChangeError::NotFound(ObjectKind::Session));
         }
         let (action, object) = (AuditAction::SessionDeleted, AuditObject::new(session_id.uuid()));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
-        tx.commit().await?;
-        Ok(true)
+        Ok(tx.commit().await?)
     }
 
     /// Lists the events of a session in the order of their times.
@@ -346,9 +329,9 @@ async fn replace(
     before: &Session,
     after: &Session,
     change: &SessionChange,
-) -> Result<Result<(), OverLimit>, IndexError> {
+) -> Result<(), ChangeError> {
     if before == after {
-        return Ok(Ok(()));
+        return Ok(());
     }
     tx.query(texts::UPDATE)
         .bind(tenant_id)
@@ -369,14 +352,10 @@ async fn replace(
     }
     let (action, object) = change.audited_as(before);
     if change.ends_something() {
-        audit::record(tx, tenant_id, &change.audited, action, object).await?;
-        return Ok(Ok(()));
+        return Ok(audit::record(tx, tenant_id, &change.audited, action, object).await?);
     }
     if after.description_bytes() > before.description_bytes() {
-        let counters = counters(tx, tenant_id).await?;
-        if let Err(refusal) = change.limits.check_bytes(counters) {
-            return Ok(Err(refusal));
-        }
+        change.limits.check_bytes(counters(tx, tenant_id).await?)?;
     }
     audit::record_within_quota(tx, tenant_id, &change.audited, action, object).await
 }

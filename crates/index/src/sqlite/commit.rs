@@ -5,9 +5,7 @@
 //! none; each of several statements would be a message to SQLite's thread. Commits that
 //! wait for the connection share a transaction, and so one flush of the disk.
 
-use keepsake_core::{
-    Actor, MemoryId, OverLimit, Quota, Refused, SensitiveDataPolicy, StoreId, TenantId, Timestamp,
-};
+use keepsake_core::{Actor, MemoryId, Quota, Refused, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
 use serde_json::{Value, json};
 use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
@@ -263,7 +261,7 @@ async fn make(
         return Ok(CommitOutcome::NoStore);
     };
     match gate.earlier_seq {
-        Some(OTHER_REQUEST) => return Ok(CommitOutcome::KeyReused),
+        Some(OTHER_REQUEST) => return Ok(CommitOutcome::Refused(Refused::KeyReused)),
         Some(seq) => return Ok(CommitOutcome::Replayed { seq }),
         None => {}
     }
@@ -311,31 +309,23 @@ async fn decide(
         return Ok(Some(CommitOutcome::Stale));
     }
     if let Some(path) = gate.taken_path.clone() {
-        let memory_id = memory_at(tx, tenant_id, commit.store_id, &path).await?;
+        let memory_id = Some(memory_at(tx, tenant_id, commit.store_id, &path).await?);
         return refused(Refused::PathTaken { path, memory_id });
     }
     if let Some(path) = gate.directory_path.clone() {
-        return refused(Refused::PathIsDirectory { path });
+        return refused(Refused::PathIsDirectory { path, memory_id: None });
     }
     if let Some(path) = gate.parent_file.clone() {
-        let memory_id = memory_at(tx, tenant_id, commit.store_id, &path).await?;
+        let memory_id = Some(memory_at(tx, tenant_id, commit.store_id, &path).await?);
         return refused(Refused::ParentIsFile { path, memory_id });
     }
     let count = unsigned(gate.memory_count + plan.count_delta);
     if plan.count_delta > 0 && count > commit.memory_limit {
-        return refused(Refused::OverLimit(OverLimit::new(
-            Quota::MemoriesPerStore,
-            count,
-            commit.memory_limit,
-        )));
+        return refused(Refused::over(Quota::MemoriesPerStore, count, commit.memory_limit));
     }
     let size_bytes = unsigned(gate.live_bytes + plan.byte_delta);
     if plan.byte_delta > 0 && size_bytes > commit.byte_limit {
-        return refused(Refused::OverLimit(OverLimit::new(
-            Quota::BytesPerStore,
-            size_bytes,
-            commit.byte_limit,
-        )));
+        return refused(Refused::over(Quota::BytesPerStore, size_bytes, commit.byte_limit));
     }
     if plan.byte_delta > 0 && size_bytes > unsigned(gate.granted_bytes) {
         return Ok(Some(CommitOutcome::NeedsGrant { size_bytes }));

@@ -2,6 +2,7 @@
 
 use keepsake_core::Timestamp;
 
+use crate::ChangeError;
 use crate::model::{AuditAction, Store, StoreChange, merge_metadata};
 
 /// A store with the internal fields of its row.
@@ -13,9 +14,7 @@ pub(super) struct StoredStore {
 }
 
 impl StoredStore {
-    /// Fails with the number of metadata pairs that the store would have, if it exceeds
-    /// the limit.
-    pub(super) fn changed(&self, change: &StoreChange) -> Result<Self, usize> {
+    pub(super) fn changed(&self, change: &StoreChange) -> Result<Self, ChangeError> {
         let mut row = self.clone();
         let store = &mut row.store;
         if let Some(name) = &change.name {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::future::join_all;
 use keepsake_core::{ErasureId, ObjectVersions, TenantId};
-use keepsake_index::{Auditor, ErasedBlobs, Erasure, ErasureCreation, NewErasure, Selector};
+use keepsake_index::{Auditor, ErasedBlobs, Erasure, NewErasure, Selector};
 
 use crate::database::Raw;
 use crate::place::{NOW, Place, actor, after_seconds, audited, audited_by, edited, next_uuid, renamed};
@@ -174,9 +174,9 @@ async fn ask(place: &Place, selector: Selector) -> ErasureId {
         selector,
         audited: audited_by(Auditor::Credential(actor()), after_seconds(50)),
     };
-    let made = place.index.erasures.create(place.tenant_id, &erasure, None).await;
-    assert_eq!(made.unwrap(), ErasureCreation::Created);
-    erasure.erasure_id
+    let made = place.index.erasures.create(place.tenant_id, &erasure, None).await.unwrap();
+    assert_eq!(made, erasure.erasure_id);
+    made
 }
 
 fn below_p(place: &Place) -> Selector {

@@ -24,8 +24,8 @@ pub(crate) async fn batched_commits_do_not_affect_each_other(place: Place) {
         change.after.as_mut().unwrap().blob_id = there.version_id;
         change
     };
-    let taken = Refused::PathTaken { path: "/there".to_owned(), memory_id: there.memory_id };
-    let below_a_file = Refused::ParentIsFile { path: "/there".to_owned(), memory_id: there.memory_id };
+    let taken = Refused::PathTaken { path: "/there".to_owned(), memory_id: Some(there.memory_id) };
+    let below_a_file = Refused::ParentIsFile { path: "/there".to_owned(), memory_id: Some(there.memory_id) };
     // The first commit starts at once; all others wait for it and form one batch.
     let changes = [
         (created("/0", 1), Some(committed(4))),

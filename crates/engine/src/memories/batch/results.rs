@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::MemoryId;
+use keepsake_core::{MemoryId, ObjectKind};
 use serde::{Deserialize, Serialize};
 
 use super::{Batch, BatchRead, Change, Decision, Memories, Origin, Parsed, READS_AT_ONCE, Write};
@@ -189,7 +189,7 @@ impl Answers<'_> {
             Recorded::Deleted => None,
             _ => match self.answer().rebuild(seq).await {
                 Ok(shown) => Some(shown),
-                Err(EngineError::MemoryNotFound) => None,
+                Err(EngineError::NotFound(ObjectKind::Memory)) => None,
                 Err(error) => return Err(error),
             },
         };

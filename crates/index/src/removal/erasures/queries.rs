@@ -1,6 +1,6 @@
 //! Erasures in the database.
 
-use keepsake_core::{BlobKey, ErasureId, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, ErasureId, ObjectKind, Refused, StoreId, TenantId, Timestamp, VersionId};
 use serde_json::{Value, json};
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -8,15 +8,15 @@ use uuid::Uuid;
 use super::super::{IS_UNREFERENCED, STORE, StoreRow, begin_removal};
 use super::steps::{Progress, Step};
 use super::{
-    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MAX_OPEN_ERASURES, NewErasure,
-    Receipt, RowsErased, Selector,
+    ErasedBlobs, Erasure, ErasureListing, ErasureState, MAX_OPEN_ERASURES, NewErasure, Receipt, RowsErased,
+    Selector,
 };
-use crate::calls::{CallMade, earlier_call, record_call};
+use crate::calls::{CallMade, earlier_object, record_call};
 use crate::database::{Database, Mode, Role, RowLock, Tx, from_row, json_columns, named_columns};
 use crate::model::{AuditAction, AuditObject, Audited, Idempotency};
 use crate::numbers::{hex, unsigned};
 use crate::tenants::lock_live_tenant;
-use crate::{IndexError, audit};
+use crate::{ChangeError, IndexError, audit};
 
 const FIND: &str = "SELECT id, kind, store_id, state, counts, created_at, started_at, ended_at, attempts, error \
     FROM erasure WHERE tenant_id = $1 AND id = $2";
@@ -91,7 +91,8 @@ from_row! {
 }
 
 impl Erasures {
-    /// Records an erasure, in one transaction with its audit entry.
+    /// Records an erasure, in one transaction with its audit entry; returns the id of the
+    /// erasure that this call recorded, or the same call earlier.
     ///
     /// The affected stores are determined here. A deleted store that is not purged yet
     /// still exists for an erasure.
@@ -100,27 +101,20 @@ impl Erasures {
         tenant_id: TenantId,
         erasure: &NewErasure,
         idempotency: Option<&Idempotency>,
-    ) -> Result<ErasureCreation, IndexError> {
+    ) -> Result<ErasureId, ChangeError> {
         let mut tx = self.0.write("create_erasure", Role::Tenant(tenant_id)).await?;
         if !lock_live_tenant(&mut tx, tenant_id).await? {
-            return Ok(ErasureCreation::NoTenant);
+            return Err(ChangeError::NotFound(ObjectKind::Tenant));
         }
-        if let Some(call) = idempotency
-            && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
-        {
-            return Ok(match earlier.same_erasure(call) {
-                Some(erasure_id) => ErasureCreation::Replayed { erasure_id },
-                None => ErasureCreation::KeyReused,
-            });
+        if let Some(earlier) = earlier_object(&mut tx, tenant_id, idempotency).await? {
+            return Ok(earlier);
         }
         let open = tx.query(COUNT_OPEN).bind(tenant_id).scalar().await?;
         if unsigned(open) >= MAX_OPEN_ERASURES {
-            return Ok(ErasureCreation::TooMany);
+            return Err(Refused::TooManyErasures { maximum: MAX_OPEN_ERASURES }.into());
         }
         let selected = select(&mut tx, tenant_id, &erasure.selector, idempotency).await?;
-        let Some((selector, progress)) = selected else {
-            return Ok(ErasureCreation::NoStore);
-        };
+        let (selector, progress) = selected.ok_or(ChangeError::NotFound(ObjectKind::Store))?;
         let (id, at) = (erasure.erasure_id.uuid(), erasure.audited.at);
         record_call(&mut tx, tenant_id, CallMade::object(id), idempotency, at).await?;
         tx.query(INSERT)
@@ -137,7 +131,7 @@ impl Erasures {
         let (action, object) = (AuditAction::ErasureCreated, AuditObject::new(id));
         audit::record(&mut tx, tenant_id, &erasure.audited, action, object).await?;
         tx.commit().await?;
-        Ok(ErasureCreation::Created)
+        Ok(erasure.erasure_id)
     }
 
     pub async fn find(

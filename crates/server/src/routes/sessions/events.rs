@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
-use keepsake_core::{EventId, SessionId, Timestamp};
+use keepsake_core::{EventId, Refused, SessionId, Timestamp};
 use keepsake_engine::{Engine, EngineError, FollowedSession, Page, Principal, is_tool};
 use keepsake_index::{EventFilter, SessionEvent as Kept};
 use serde::Serialize;
@@ -184,7 +184,7 @@ impl Source for Calls {
         let events = engine.events.next(principal, &mut self.followed).await?;
         if events.is_empty() {
             return match session.archived_at {
-                Some(_) => Err(EngineError::SessionArchived),
+                Some(_) => Err(Refused::SessionArchived.into()),
                 None => Ok(None),
             };
         }
