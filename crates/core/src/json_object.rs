@@ -51,3 +51,12 @@ where
 {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
+
+/// Distinguishes null from an omitted field, which is the default.
+pub fn null_or_value<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::deserialize(deserializer).map(Some)
+}

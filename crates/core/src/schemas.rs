@@ -110,6 +110,28 @@ schemas! {
         "Pairs to set; null removes a pair, and omitted pairs stay unchanged.",
         SchemaType::from_iter([Type::String, Type::Null]),
     );
+    TenantName = name("1 to 255 characters, none of them a control character.")
+        .max_length(Some(255))
+        .examples(["Release agent"]);
+    LimitPatch = limits(
+        "Limits by name; null means the configured value.",
+        &SchemaType::from_iter([Type::Integer, Type::Null]),
+    );
+    SelectedMetadata = pairs("Pairs that a store must all have; at least one.", Type::String.into()).min_properties(Some(1));
+    ErasureError = text("The error that last interrupted an erasure.").enum_values(Some([
+        "index_unavailable",
+        "index_busy",
+        "object_store_unavailable",
+        "object_store_denied",
+        "object_store_misconfigured",
+        "internal",
+    ]));
+    AuditObjectId = text("The id of a memory store, memory version, session, API key, erasure or tenant.")
+        .pattern(Some("^(memstore|memver|sesn|apikey|erasure|wrkspc)_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
+        .examples(["memstore_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
+    AuditObjectType = text("The type of an audited object.")
+        .enum_values(Some(["memory_store", "memory_version", "session", "api_key", "erasure", "tenant"]));
+    JobName = text("The name of a job.").pattern(Some("^[a-z]+(-[a-z]+)*$")).examples(["sweep-blobs"]);
     Seconds = ObjectBuilder::new()
         .schema_type(Type::Integer)
         .minimum(Some(0))

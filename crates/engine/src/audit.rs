@@ -62,5 +62,5 @@ impl Audit {
 }
 
 fn position(entry: &AuditEntry) -> Vec<u8> {
-    time_and_id(entry.at, entry.id)
+    time_and_id(entry.at, entry.id.uuid())
 }

@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{ErasureId, ObjectKind, StoreId};
+use keepsake_core::{DirPath, ErasureId, ObjectKind, StoreId, schemas};
 use keepsake_index::{Erasure, ErasureListing, Idempotency, NewErasure, Scope, Selector};
+use serde::Deserialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::activity::Activity;
 use crate::context::Context;
@@ -17,13 +19,22 @@ use crate::memories::parse_prefix;
 use crate::stores::{check_metadata, invalid};
 use crate::{EngineError, Page, PageRequest, Principal};
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The data to erase: a store, all memories that ever had a path below a
+/// directory of it, or all stores with certain metadata.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CreateErasure)]
 pub struct ErasureRequest {
-    /// The whole store, or its part below `path_prefix`.
+    /// The store; excludes `store_metadata`.
+    #[serde(rename = "memory_store_id")]
     pub store_id: Option<StoreId>,
-    /// Begins and ends with `/`.
+    /// Erases every memory of the store that ever had a path below this
+    /// directory, and keeps the store.
+    #[schema(value_type = Option<DirPath>)]
     pub path_prefix: Option<String>,
-    /// Selects stores whose metadata contains all of these pairs.
+    /// Erases every store whose metadata has all these pairs, including
+    /// archived and recently deleted stores.
+    #[schema(value_type = Option<schemas::SelectedMetadata>)]
     pub store_metadata: Option<Map<String, Value>>,
 }
 

@@ -7,8 +7,11 @@
 use std::sync::Arc;
 
 use keepsake_core::api_key::ApiKeySecret;
+use keepsake_core::schemas::{self, ApiKeyType};
 use keepsake_core::{Actor, ApiKeyId, ObjectKind, StoreId, TenantId, Timestamp};
 use keepsake_index::{ApiKey, Audited, Idempotency, Scope};
+use serde::{Deserialize, Serialize, Serializer};
+use utoipa::ToSchema;
 
 use crate::context::Context;
 use crate::cursor::{Query, parse_id};
@@ -20,27 +23,63 @@ const MAX_STORES: usize = 1000;
 /// Keys read per query when some of them are filtered out.
 const READ_AT_ONCE: u32 = 100;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The body of a create request.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CreateApiKey)]
 pub struct KeyDraft {
-    /// 1 to 255 characters, none of them a control character.
+    /// 1 to 255 characters without control characters.
+    #[schema(value_type = schemas::TenantName)]
     pub name: String,
-    /// At least one.
+    /// The permissions of the key; at least one.
+    #[schema(min_items = 1)]
     pub scopes: Vec<Scope>,
-    /// 1 to 1,000 stores; `None`: all stores of the tenant.
+    /// The only stores that the key can access, at most 1,000; all stores by
+    /// default.
+    #[serde(rename = "memory_store_ids")]
+    #[schema(min_items = 1, max_items = 1000)]
     pub store_ids: Option<Vec<StoreId>>,
-    /// Must be in the future.
-    pub expires_at: Option<Timestamp>,
+    /// When the key expires, in the future; never by default.
+    #[schema(value_type = Option<Timestamp>)]
+    pub expires_at: Option<String>,
 }
 
-#[derive(Debug, Clone)]
+/// An API key with its secret.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = NewApiKey)]
 pub struct MadeKey {
+    #[serde(flatten)]
     pub key: ApiKey,
-    /// `None` for a repeated call, because a secret is shown only once.
+    /// The secret, returned only once; null in the response to a retry.
+    #[serde(rename = "api_key", serialize_with = "exposed")]
+    #[schema(value_type = Option<String>, required)]
     pub secret: Option<ApiKeySecret>,
 }
 
+#[expect(clippy::ref_option, reason = "serde passes a reference")]
+fn exposed<S: Serializer>(secret: &Option<ApiKeySecret>, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.as_ref().map(ApiKeySecret::expose).serialize(serializer)
+}
+
 impl KeyDraft {
-    pub(crate) fn check(&self, now: Timestamp) -> Result<(), EngineError> {
+    fn expires_at(&self) -> Result<Option<Timestamp>, EngineError> {
+        let Some(text) = &self.expires_at else {
+            return Ok(None);
+        };
+        match Timestamp::parse(text) {
+            Some(at) => Ok(Some(at)),
+            None => invalid("expires_at", "must be a time in RFC 3339 format"),
+        }
+    }
+
+    /// The key to create, if the draft follows the rules.
+    fn key(
+        mut self,
+        tenant_id: TenantId,
+        api_key_id: ApiKeyId,
+        expires_at: Option<Timestamp>,
+        created_at: Timestamp,
+    ) -> Result<ApiKey, EngineError> {
         check_text("name", &self.name)?;
         if self.scopes.is_empty() {
             return invalid("scopes", "must have at least one scope");
@@ -50,13 +89,9 @@ impl KeyDraft {
         {
             return invalid("memory_store_ids", format!("must be 1 to {MAX_STORES} ids"));
         }
-        if self.expires_at.is_some_and(|expires_at| expires_at <= now) {
+        if expires_at.is_some_and(|expires_at| expires_at <= created_at) {
             return invalid("expires_at", "must be in the future");
         }
-        Ok(())
-    }
-
-    fn key(mut self, tenant_id: TenantId, api_key_id: ApiKeyId, created_at: Timestamp) -> ApiKey {
         let mut scopes = Vec::new();
         for scope in self.scopes {
             if !scopes.contains(&scope) {
@@ -67,17 +102,18 @@ impl KeyDraft {
             store_ids.sort_unstable();
             store_ids.dedup();
         }
-        ApiKey {
+        Ok(ApiKey {
             api_key_id,
+            r#type: ApiKeyType,
             tenant_id,
             name: self.name,
             scopes,
             store_ids: self.store_ids,
             created_at,
-            expires_at: self.expires_at,
+            expires_at,
             last_used_at: None,
             revoked_at: None,
-        }
+        })
     }
 }
 
@@ -100,12 +136,14 @@ impl ApiKeys {
         draft: KeyDraft,
         idempotency: Option<Idempotency>,
     ) -> Result<MadeKey, EngineError> {
+        let expires_at = draft.expires_at()?;
         principal.require(Scope::KeysAdmin)?;
         let audited = self.context.audited_by(principal);
-        draft.check(audited.at)?;
-        self.check_share(principal, &draft).await?;
+        let api_key_id = ApiKeyId::from_uuid(self.context.ids.uuid(audited.at));
+        let key = draft.key(principal.tenant_id, api_key_id, expires_at, audited.at)?;
+        self.check_share(principal, &key).await?;
         let (keys, principal) = (self.clone(), Arc::clone(principal));
-        let make = async move { keys.make(&principal, draft, idempotency.as_ref(), &audited).await };
+        let make = async move { keys.make(&principal, key, idempotency.as_ref(), &audited).await };
         self.context.run_to_end(make).await
     }
 
@@ -160,20 +198,20 @@ impl ApiKeys {
     }
 
     /// Checks that a new key gets no more than its creating credential has.
-    async fn check_share(&self, principal: &Principal, draft: &KeyDraft) -> Result<(), EngineError> {
-        for scope in &draft.scopes {
+    async fn check_share(&self, principal: &Principal, key: &ApiKey) -> Result<(), EngineError> {
+        for scope in &key.scopes {
             principal.require(*scope)?;
         }
-        if principal.is_bound_to_stores() && draft.store_ids.is_none() {
+        if principal.is_bound_to_stores() && key.store_ids.is_none() {
             return invalid(
                 "memory_store_ids",
                 "must be given, since this credential is bound to memory stores itself",
             );
         }
-        for store_id in draft.store_ids.iter().flatten() {
+        for store_id in key.store_ids.iter().flatten() {
             principal.require_store(*store_id)?;
         }
-        for store_id in draft.store_ids.iter().flatten() {
+        for store_id in key.store_ids.iter().flatten() {
             let found = self.context.index.stores.find(principal.tenant_id, *store_id).await?;
             found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         }
@@ -181,7 +219,7 @@ impl ApiKeys {
         if let Some(Actor::ApiKey(own)) = principal.actor() {
             let own = self.find(principal.tenant_id, *own).await?;
             if let Some(own_end) = own.expires_at
-                && draft.expires_at.is_none_or(|expires_at| expires_at > own_end)
+                && key.expires_at.is_none_or(|expires_at| expires_at > own_end)
             {
                 let rule = format!("must not be after that of this credential, {}", own_end.to_rfc3339());
                 return invalid("expires_at", rule);
@@ -193,18 +231,16 @@ impl ApiKeys {
     async fn make(
         &self,
         principal: &Principal,
-        draft: KeyDraft,
+        key: ApiKey,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
     ) -> Result<MadeKey, EngineError> {
         let secret = ApiKeySecret::from_random(self.context.ids.secret());
-        let api_key_id = ApiKeyId::from_uuid(self.context.ids.uuid(audited.at));
-        let key = draft.key(principal.tenant_id, api_key_id, audited.at);
         let limit = principal.limits.api_keys_per_tenant;
         let index = &self.context.index;
         let created = index.keys.create(&key, &secret.sha256(), limit, idempotency, audited).await;
         let created = self.context.counted(created)?.ok_or_else(|| principal.tenant_is_gone())?;
-        if created == api_key_id {
+        if created == key.api_key_id {
             return Ok(MadeKey { key, secret: Some(secret) });
         }
         Ok(MadeKey { key: self.find(principal.tenant_id, created).await?, secret: None })

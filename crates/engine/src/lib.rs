@@ -118,10 +118,10 @@ pub use sessions::{
 pub use shares::{FairShares, Share};
 pub use sign_ins::{AtIssuer, Audience, IssuerPage, IssuerSignInError, SIGN_IN_LIFE, SignIns, SignedIn};
 pub use stores::{StoreDraft, StoreEdit, Stores};
-pub use tenants::{NewTenant, Tenants, limits_of};
+pub use tenants::{NewTenant, Tenants};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{AgentTools, MEMORY_TOOL, MemoryTool, ToolAnswer, ToolCall, Tools, is_tool};
-pub use usage::{MemoryUse, StoreUsageReport, TenantUsageReport, Usage};
+pub use usage::{MemoryUse, StoreUsageReport, Usage};
 pub use verify::{Problem, Verification, Verifier};
 pub use versions::{RedactedVersion, ShownVersion, VersionQuery, Versions};
 pub use work::{Held, holding};

@@ -4,9 +4,12 @@
 use std::sync::Arc;
 
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{ObjectKind, TenantId};
+use keepsake_core::schemas::{self, TenantType};
+use keepsake_core::{ObjectKind, TenantId, null_as_default};
 use keepsake_index::{Auditor, Tenant, TenantChange, TenantDeletion, TenantStatus};
+use serde::Deserialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::context::Context;
 use crate::cursor::{Query, parse_id};
@@ -16,18 +19,26 @@ use crate::{EngineError, Page, PageRequest, Principal};
 /// The largest limit; JSON and every database represent it exactly.
 const MAX_LIMIT: u64 = 1 << 53;
 
-#[derive(Debug, Clone, Default)]
+/// The body of a create request.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CreateTenant)]
 pub struct NewTenant {
+    /// A display name.
+    #[schema(value_type = schemas::TenantName)]
     pub name: String,
-    /// The operator's id for the tenant, unique if set.
+    /// Your own unique id for the tenant.
+    #[schema(value_type = Option<schemas::TenantName>)]
     pub external_id: Option<String>,
-    /// Limits that differ from the configured defaults.
-    pub limits: LimitOverrides,
+    /// The limits that differ from the configured ones.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schema(value_type = Option<schemas::LimitPatch>)]
+    pub limits: Map<String, Value>,
 }
 
 /// Parses limits by name; null means the configured default. The error for an unknown
 /// name lists the known limits.
-pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> {
+fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> {
     let is_number = |value: &Value| value.as_u64().is_some_and(|number| number <= MAX_LIMIT);
     if let Some((name, _)) = limits.iter().find(|(_, value)| !value.is_null() && !is_number(value)) {
         let rule = format!("must have whole numbers up to {MAX_LIMIT} or null, but `{name}` is not");
@@ -68,16 +79,18 @@ impl Tenants {
 
     #[tracing::instrument(name = "engine.create_tenant", level = "debug", skip_all)]
     pub async fn create(&self, new: NewTenant, by: Auditor) -> Result<Tenant, EngineError> {
+        let limits = limits_of(new.limits)?;
         check_text("name", &new.name)?;
         check_external_id(new.external_id.as_deref())?;
         let (context, audited) = (Arc::clone(&self.context), self.context.audited(by));
         let create = async move {
             let tenant = Tenant {
                 tenant_id: TenantId::from_uuid(context.ids.uuid(audited.at)),
+                r#type: TenantType,
                 external_id: new.external_id,
                 name: new.name,
                 status: TenantStatus::Active,
-                limits: new.limits.replacing(&LimitOverrides::default(), audited.at),
+                limits: limits.replacing(&LimitOverrides::default(), audited.at),
                 created_at: audited.at,
             };
             context.index.tenants.create(&tenant, &audited).await?;

@@ -8,10 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keepsake_core::schemas::TokenKeyType;
 use keepsake_core::{Actor, ApiKeyId, Refused, StoreId, TenantId, Timestamp};
 use keepsake_index::{Audited, Auditor, Scope, ServerSecret};
 use keepsake_tokens::{KeyRing, MAX_LIFE, OwnClaims, SigningKey, Untrusted};
 use parking_lot::RwLock;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::EngineError;
 use crate::context::Context;
@@ -54,10 +57,15 @@ pub enum Rotation {
     Compromised,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A key that signs tokens, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = TokenKey)]
 pub struct RotatedKey {
+    /// The name of the key, sent in tokens as `kid`.
+    #[serde(rename = "id")]
     pub name: String,
-    /// When the key starts to sign.
+    #[schema(inline)]
+    pub r#type: TokenKeyType,
     pub signs_from: Timestamp,
 }
 
@@ -149,7 +157,7 @@ impl Tokens {
             let index = &self.context.index;
             if index.secrets.rotate(&secret, others_until, audited).await? {
                 self.cached.forget();
-                return Ok(RotatedKey { name: secret.kid, signs_from: not_before });
+                return Ok(RotatedKey { name: secret.kid, r#type: TokenKeyType, signs_from: not_before });
             }
             // Another replica has created a key with this name meanwhile.
         }

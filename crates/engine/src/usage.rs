@@ -53,14 +53,6 @@ pub struct StoreUsageReport {
     pub never_read: Vec<MemoryUse>,
 }
 
-/// The usage of a tenant according to its counters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TenantUsageReport {
-    pub usage: TenantUsage,
-    /// The limits in force.
-    pub limits: Limits,
-}
-
 /// A memory and its last use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct MemoryUse {
@@ -146,16 +138,14 @@ impl Usage {
 
     /// A credential that is bound to a list of stores is refused.
     #[tracing::instrument(name = "engine.tenant_usage", level = "debug", skip_all)]
-    pub async fn of_tenant(&self, principal: &Principal) -> Result<TenantUsageReport, EngineError> {
+    pub async fn of_tenant(&self, principal: &Principal) -> Result<TenantUsage, EngineError> {
         principal.require(Scope::MemoryRead)?;
         if principal.is_bound_to_stores() {
             return Err(EngineError::PermissionDenied(Scope::TenantAdmin));
         }
-        let usage = self.context.index.tenants.usage(principal.tenant_id).await?;
-        Ok(TenantUsageReport {
-            usage: usage.ok_or(EngineError::NotFound(ObjectKind::Tenant))?,
-            limits: principal.limits.clone(),
-        })
+        let (tenants, limits) = (&self.context.index.tenants, principal.limits.clone());
+        let usage = tenants.usage(principal.tenant_id, limits).await?;
+        usage.ok_or(EngineError::NotFound(ObjectKind::Tenant))
     }
 
     /// Counts the changes of a store per day (UTC) since `from`, in the order of

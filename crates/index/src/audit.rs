@@ -4,8 +4,8 @@ use keepsake_core::{Quota, Refused, TenantId, Timestamp};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::database::{Database, Role, Tx, from_row};
-use crate::model::{AuditAction, AuditEntry, AuditFilter, AuditObject, AuditPlace, Audited};
+use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::model::{AuditAction, AuditEntry, AuditFilter, AuditObject, AuditPlace, Audited, AuditedObject};
 use crate::numbers::unsigned;
 use crate::{ChangeError, IndexError};
 
@@ -31,7 +31,14 @@ const LIST_OF_OPERATOR: &str = "SELECT id, at, actor, action, object_id, NULL AS
 #[derive(Debug, Clone)]
 pub struct AuditLog(pub(crate) Database);
 
-from_row!(AuditEntry { id, at, actor, action, object_id, store_id });
+from_row!(AuditEntry { id, at, actor, action, store_id; object .. r#type });
+
+impl FromRow for Option<AuditedObject> {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let (action, id) = (row.get::<String>("action")?, row.get::<Option<Uuid>>("object_id")?);
+        Ok(id.map(|id| AuditedObject::of(&action, id)))
+    }
+}
 
 impl AuditLog {
     /// Entries that concern one tenant before a place, newest first.

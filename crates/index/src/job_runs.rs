@@ -42,10 +42,12 @@ const CURSOR: &str = "SELECT cursor FROM job WHERE name = $1";
 
 const NOTE_MANUAL: &str = "UPDATE job_run SET by_hand = true, is_dry_run = $3 WHERE name = $1 AND slot = $2";
 
-const LIST: &str = "SELECT r.slot, r.started_at, r.ended_at, \
-        coalesce(r.ended_at IS NULL AND j.owner IS NOT NULL AND j.fence = r.fence AND j.lease_until > $2, false) \
-            AS is_running, \
-        r.by_hand, r.is_dry_run, r.owner, nullif(r.counts, 'null') AS counts, r.error \
+const LIST: &str = "SELECT r.name AS job, r.slot, r.started_at, r.ended_at, \
+        CASE WHEN r.ended_at IS NOT NULL THEN CASE WHEN r.error IS NULL THEN 'done' ELSE 'failed' END \
+            WHEN j.owner IS NOT NULL AND j.fence = r.fence AND j.lease_until > $2 THEN 'running' \
+            ELSE 'interrupted' END AS status, \
+        CASE WHEN r.by_hand THEN 'operator' ELSE 'schedule' END AS reason, \
+        r.is_dry_run, nullif(r.counts, 'null') AS counts, r.error \
     FROM job_run r LEFT JOIN job j ON j.name = r.name \
     WHERE r.name = $1 AND (r.started_at, r.slot) < ($3, $4) ORDER BY r.started_at DESC, r.slot DESC LIMIT $5 + 0";
 
@@ -56,7 +58,7 @@ pub const FAILED_RUN_RESTS: Duration = Duration::from_mins(5);
 pub struct JobRuns(pub(crate) Database);
 
 from_row! {
-    JobRun { slot, started_at, ended_at, is_running, by_hand, is_dry_run, owner, counts, error }
+    JobRun { job, slot, status, reason, is_dry_run, started_at, ended_at, counts, error .. r#type }
 }
 
 impl JobRuns {

@@ -46,7 +46,10 @@ pub const REVOKED_KEYS_COUNT_FOR: Duration = Duration::from_hours(30 * 24);
 pub struct ApiKeys(pub(crate) Database);
 
 from_row! {
-    ApiKey { api_key_id, tenant_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at }
+    ApiKey {
+        api_key_id, tenant_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at
+        .. r#type
+    }
 }
 
 impl ApiKeys {

@@ -71,9 +71,10 @@ pub use model::*;
 pub use postgres::PostgresIndex;
 pub use redeemed_codes::RedeemedCodes;
 pub use removal::{
-    BlobDeletions, ErasedBlobs, Erasure, ErasureListing, ErasureState, ErasureStep, Erasures, History,
-    MAX_OPEN_ERASURES, NewErasure, Outdated, PurgedBatch, Receipt, Redactions, Retention, RowsErased,
-    Selector, StoreDeletions, TenantDeletions, VersionBatch, VersionsTaken,
+    Backups, BlobDeletions, ErasedBlobs, ErasedCounts, Erasure, ErasureListing, ErasureState, ErasureStep,
+    Erasures, History, MAX_OPEN_ERASURES, NewErasure, Outdated, PurgedBatch, Redactions, Retention,
+    RowsErased, Selector, SelectorKind, StepName, StoreDeletions, TenantDeletions, VersionBatch,
+    VersionsTaken,
 };
 pub use replicas::{FORGOTTEN_AFTER, LIVES_FOR, Replicas};
 pub use search::{

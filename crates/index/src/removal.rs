@@ -39,8 +39,8 @@ use crate::model::{Audited, DeletionReason, Operation};
 use crate::numbers::{signed, unsigned};
 
 pub use erasures::{
-    ErasedBlobs, Erasure, ErasureListing, ErasureState, ErasureStep, Erasures, MAX_OPEN_ERASURES, NewErasure,
-    Receipt, RowsErased, Selector,
+    Backups, ErasedBlobs, ErasedCounts, Erasure, ErasureListing, ErasureState, ErasureStep, Erasures,
+    MAX_OPEN_ERASURES, NewErasure, RowsErased, Selector, SelectorKind, StepName,
 };
 pub use queue::BlobDeletions;
 pub use redactions::Redactions;

@@ -62,8 +62,8 @@ pub struct Stores(pub(crate) Database);
 from_row! {
     Store {
         store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes,
-        created_at, updated_at, last_version_at, archived_at;
-        r#type
+        created_at, updated_at, last_version_at, archived_at
+        .. r#type
     }
     StoredStore { period_set_at; store }
 }

@@ -1,6 +1,6 @@
 //! Tenants, for the operator.
 
-use keepsake_core::{ObjectKind, Refused, TenantId};
+use keepsake_core::{Limits, ObjectKind, Refused, TenantId};
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -29,7 +29,7 @@ const LIST_BY_EXTERNAL_ID: &str = "SELECT tenant_id, external_id, name, status, 
 const UPDATE: &str =
     "UPDATE tenant SET external_id = $2, name = $3, status = $4, limits = $5 WHERE tenant_id = $1";
 
-const USAGE: &str = "SELECT t.store_count AS stores, t.granted_bytes, \
+const USAGE: &str = "SELECT t.tenant_id, t.store_count AS stores, t.granted_bytes, \
         CAST(coalesce(sum(s.memory_count), 0) AS bigint) AS memories, \
         CAST(coalesce(sum(s.live_bytes), 0) AS bigint) AS live_bytes, \
         CAST(coalesce(sum(s.version_count), 0) AS bigint) AS versions, \
@@ -44,9 +44,10 @@ const USAGE: &str = "SELECT t.store_count AS stores, t.granted_bytes, \
 pub struct Tenants(pub(crate) Database);
 
 from_row! {
-    Tenant { tenant_id, external_id, name, status, limits, created_at }
+    Tenant { tenant_id, external_id, name, status, limits, created_at .. r#type }
     TenantUsage {
-        stores, memories, live_bytes, versions, version_bytes, granted_bytes, api_keys, sessions, session_bytes,
+        tenant_id, stores, memories, live_bytes, versions, version_bytes, granted_bytes, api_keys, sessions,
+        session_bytes .. r#type, limits
     }
 }
 
@@ -125,9 +126,15 @@ impl Tenants {
         Ok(changed)
     }
 
-    pub async fn usage(&self, tenant_id: TenantId) -> Result<Option<TenantUsage>, IndexError> {
+    /// The usage of a tenant with these limits in force.
+    pub async fn usage(
+        &self,
+        tenant_id: TenantId,
+        limits: Limits,
+    ) -> Result<Option<TenantUsage>, IndexError> {
         let mut tx = self.0.read_one("usage", Role::Shared(None)).await?;
-        tx.query(USAGE).bind(tenant_id).optional().await
+        let usage: Option<TenantUsage> = tx.query(USAGE).bind(tenant_id).optional().await?;
+        Ok(usage.map(|usage| TenantUsage { limits, ..usage }))
     }
 }
 

@@ -6,6 +6,9 @@
 
 use std::sync::LazyLock;
 
+use keepsake_core::id::RequestId;
+use keepsake_core::{ContentHash, MemoryId, TenantId};
+use keepsake_engine::View;
 use utoipa::PartialSchema;
 use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
@@ -340,11 +343,11 @@ fn header(schema: RefOr<Schema>, description: &str) -> Header {
 }
 
 fn request_id() -> Header {
-    header(schemas::RequestId::schema(), "The request's id, as in the server's log.")
+    header(RequestId::schema(), "The request's id, as in the server's log.")
 }
 
 fn answer_headers(is_v1: bool) -> impl Iterator<Item = (&'static str, Header)> {
-    let workspace_id = header(schemas::WorkspaceId::schema(), "The credential's tenant.");
+    let workspace_id = header(TenantId::schema(), "The credential's tenant.");
     let workspace_id = is_v1.then_some(("anthropic-workspace-id", workspace_id));
     [("request-id", request_id())].into_iter().chain(workspace_id)
 }
@@ -354,12 +357,12 @@ fn add_components(components: &mut Components) {
         ("Error", error_envelope()),
         ("ErrorObject", schemas::ErrorObject::schema()),
         ("ErrorType", schemas::ErrorType::schema()),
-        ("MemoryId", schemas::MemoryId::schema()),
-        ("ContentSha256", schemas::ContentSha256::schema()),
+        ("MemoryId", MemoryId::schema()),
+        ("ContentSha256", ContentHash::schema()),
         // Only parameters refer to the schemas below.
         ("GivenName", schemas::GivenName::schema()),
         ("Cursor", schemas::Cursor::schema()),
-        ("View", schemas::View::schema()),
+        ("View", View::schema()),
         ("Order", routes::list::Order::schema()),
         ("SearchQuery", schemas::SearchQuery::schema()),
         ("ResourceName", schemas::ResourceName::schema()),
@@ -411,7 +414,7 @@ fn error_envelope() -> RefOr<Schema> {
         .schema_type(Type::Object)
         .property("type", schemas::text("Marks an error.").enum_values(Some(["error"])))
         .property("error", Ref::from_schema_name("ErrorObject"))
-        .property("request_id", schemas::RequestId::schema())
+        .property("request_id", RequestId::schema())
         .required("type")
         .required("error")
         .required("request_id");

@@ -14,7 +14,6 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use futures::stream::{self, StreamExt};
 use http_body_util::BodyExt;
 use keepsake_core::Timestamp;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{
     Clock, Engine, EngineOptions, KeyDraft, ManualClock, NewTenant, StoreDraft, SystemClock,
 };
@@ -55,8 +54,8 @@ impl Server {
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Index::from(SqliteIndex::open(&url).await.unwrap());
         let engine = Engine::new(index, None, EngineOptions { clock, ..EngineOptions::default() });
-        let (name, limits) = ("tests".to_owned(), LimitOverrides::default());
-        let tenant = NewTenant { name: name.clone(), external_id: None, limits };
+        let name = "tests".to_owned();
+        let tenant = NewTenant { name: name.clone(), ..NewTenant::default() };
         let tenant = engine.tenants.create(tenant, Auditor::OperatorCli).await.unwrap();
         let operator = engine.tenants.operator(tenant.tenant_id, Auditor::OperatorCli).await.unwrap();
         let draft = StoreDraft { name: "notes".to_owned(), ..StoreDraft::default() };

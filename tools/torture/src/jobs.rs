@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures::future::join_all;
 use keepsake_blobs::BlobStore;
 use keepsake_core::Timestamp;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::jobs::{
     DrainDeletions, ExpireUnused, ExpireVersions, Job, Prune, RunOutcome, RunRequest, SweepBlobs,
 };
@@ -57,8 +56,8 @@ impl Servers {
     /// The key of a new tenant.
     async fn new_key(&self) -> String {
         let (engine, by) = (&self.engines[0], Auditor::OperatorCli);
-        let (name, limits) = ("torture".to_owned(), LimitOverrides::default());
-        let tenant = NewTenant { name: name.clone(), external_id: None, limits };
+        let name = "torture".to_owned();
+        let tenant = NewTenant { name: name.clone(), ..NewTenant::default() };
         let tenant_id = engine.tenants.create(tenant, by.clone()).await.unwrap().tenant_id;
         let operator = engine.tenants.operator(tenant_id, by).await.unwrap();
         let draft = KeyDraft { name, scopes: Scope::ALL.to_vec(), store_ids: None, expires_at: None };

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use keepsake_core::{Timestamp, words};
 use keepsake_engine::{Engine, JobState};
-use keepsake_index::{Auditor, JobRun};
+use keepsake_index::{Auditor, JobRun, RunReason, RunStatus};
 use serde_json::Value;
 
 use super::{Operator, OperatorForm};
@@ -27,21 +27,15 @@ struct Run {
 
 impl Run {
     fn of(run: &JobRun, now: Timestamp) -> Self {
-        let status = match (run.ended_at, &run.error) {
-            (Some(_), Some(_)) => "failed",
-            (Some(_), None) => "done",
-            (None, _) if run.is_running => "running",
-            (None, _) => "interrupted",
-        };
         Self {
-            status,
+            status: run.status.name(),
             began: time(run.started_at, now),
             took: run.ended_at.map_or_else(String::new, |ended_at| {
                 let millis = (ended_at.as_micros() - run.started_at.as_micros()).max(0) / 1_000;
                 format!("{}.{:03} s", millis / 1_000, millis % 1_000)
             }),
             is_dry: run.is_dry_run,
-            by_hand: run.by_hand,
+            by_hand: run.reason == RunReason::Operator,
             counts: run.counts.as_ref().map(described).unwrap_or_default(),
             error: run.error.clone().unwrap_or_default(),
         }
@@ -70,12 +64,12 @@ struct Row {
 impl Row {
     fn of(job: &JobState, now: Timestamp) -> Self {
         Self {
-            name: job.plan.name,
-            href: format!("/console/jobs/{}", job.plan.name),
-            schedule: words::schedule(job.plan.schedule, job.plan.period.as_secs()),
+            name: job.name,
+            href: format!("/console/jobs/{}", job.name),
+            schedule: words::schedule(job.schedule, job.period_seconds),
             next: time(job.next_run_at, now),
             last: job.last_run.as_ref().map(|run| Run::of(run, now)),
-            can_be_dry: job.plan.can_be_dry,
+            can_be_dry: job.can_be_dry,
         }
     }
 }
@@ -92,7 +86,7 @@ struct JobsPage {
 pub(super) async fn list(State(engine): State<Engine>, operator: Operator) -> PageResult {
     let (jobs, now) = (engine.manual_jobs.list().await?, engine.now());
     let rows: Vec<_> = jobs.iter().map(|job| Row::of(job, now)).collect();
-    let has_failed = |row: &&Row| row.last.as_ref().is_some_and(|run| run.status == "failed");
+    let has_failed = |row: &&Row| row.last.as_ref().is_some_and(|run| run.status == RunStatus::Failed.name());
     page(&JobsPage {
         frame: operator.frame("Jobs", Tab::Jobs),
         failed: rows.iter().filter(has_failed).count(),
@@ -117,12 +111,12 @@ pub(super) async fn show(
     Query(fields): Query,
 ) -> PageResult {
     let jobs = engine.manual_jobs.list().await?;
-    let job = jobs.iter().find(|job| job.plan.name == name);
+    let job = jobs.iter().find(|job| job.name == name);
     let job = job.ok_or(Refusal::NotFound("the job was not found"))?;
-    let found = engine.manual_jobs.runs(job.plan.name, &fields.page(PER_PAGE)).await?;
+    let found = engine.manual_jobs.runs(job.name, &fields.page(PER_PAGE)).await?;
     let now = engine.now();
     page(&JobPage {
-        frame: operator.frame(job.plan.name, Tab::Jobs),
+        frame: operator.frame(job.name, Tab::Jobs),
         row: Row::of(job, now),
         runs: found.items.iter().map(|run| Run::of(run, now)).collect(),
         pager: fields.pager(found.next),

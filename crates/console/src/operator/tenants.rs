@@ -102,8 +102,8 @@ pub(super) async fn show(
 ) -> PageResult {
     let tenant = engine.tenants.get(tenant_id.0).await?;
     let principal = engine.tenants.operator(tenant_id.0, Auditor::Operator).await?;
-    let report = engine.usage.of_tenant(&principal).await?;
-    let (usage, limits) = (&report.usage, &report.limits);
+    let usage = engine.usage.of_tenant(&principal).await?;
+    let limits = &usage.limits;
     let own = serde_json::to_value(&tenant.limits).unwrap_or_default();
     let all = serde_json::to_value(limits).unwrap_or_default();
     let all = all.as_object().cloned().unwrap_or_default();

@@ -6,9 +6,7 @@ use askama::Template;
 use axum::response::Response;
 use keepsake_core::Timestamp;
 use keepsake_engine::PageRequest;
-use keepsake_index::{
-    AuditAction, AuditEntry, AuditFilter, Auditor, audit_object_id, audit_object_type, parse_audit_object_id,
-};
+use keepsake_index::{AuditAction, AuditEntry, AuditFilter, Auditor, parse_audit_object_id};
 
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, Refusal, download, page};
@@ -30,11 +28,10 @@ struct Row {
 
 impl Row {
     fn of(entry: &AuditEntry, people: &People, now: Timestamp) -> Self {
-        let actor = match entry.actor.parse::<Auditor>() {
-            Ok(Auditor::Credential(actor)) => people.show(Some(&actor)),
-            Ok(Auditor::Operator | Auditor::OperatorCli) => Markup::text("the operator"),
-            Ok(Auditor::Job) => Markup::text("a job"),
-            Err(_) => Markup::text(&entry.actor),
+        let actor = match &entry.actor {
+            Auditor::Credential(actor) => people.show(Some(actor)),
+            Auditor::Operator | Auditor::OperatorCli => Markup::text("the operator"),
+            Auditor::Job => Markup::text("a job"),
         };
         Self {
             at: time(entry.at, now),
@@ -48,19 +45,19 @@ impl Row {
 
 /// Links to the object's page, if it has one.
 fn object_of(entry: &AuditEntry) -> Markup {
-    let Some(object_id) = entry.object_id else {
+    let Some(object) = &entry.object else {
         return Markup::default();
     };
-    let full = audit_object_id(&entry.action, object_id);
-    let below = match (audit_object_type(&entry.action), entry.store_id) {
+    let full = object.id.as_str();
+    let below = match (object.r#type.as_str(), entry.store_id) {
         ("memory_store", _) => format!("stores/{full}"),
         ("memory_version", Some(store_id)) => format!("stores/{store_id}/versions/{full}"),
         ("session", _) => format!("sessions/{full}"),
         ("api_key", _) => format!("keys/{full}"),
         ("erasure", _) => format!("erasures/{full}"),
-        _ => return id(&full),
+        _ => return id(full),
     };
-    id_link(&full, &format!("/console/{below}"))
+    id_link(full, &format!("/console/{below}"))
 }
 
 #[derive(Template)]
@@ -136,16 +133,16 @@ pub(super) async fn export(caller: Caller) -> Result<Response, Refusal> {
 }
 
 fn push_entry(text: &mut String, entry: &AuditEntry, is_csv: bool) {
-    let object = entry.object_id.map(|id| audit_object_id(&entry.action, id)).unwrap_or_default();
+    let (at, actor) = (entry.at.to_rfc3339(), entry.actor.to_string());
+    let object = entry.object.as_ref().map(|object| object.id.as_str()).unwrap_or_default();
     let store = entry.store_id.map(|store_id| store_id.to_string()).unwrap_or_default();
-    let at = entry.at.to_rfc3339();
     if is_csv {
-        let cells = [&at, &entry.actor, &entry.action, &object, &store].map(|cell| quoted(cell));
+        let cells = [at.as_str(), &actor, &entry.action, object, &store].map(quoted);
         let _ = write!(text, "{}\r\n", cells.join(","));
     } else {
         let line = serde_json::json!({
             "created_at": at,
-            "actor": entry.actor,
+            "actor": actor,
             "action": entry.action,
             "object_id": (!object.is_empty()).then_some(object),
             "memory_store_id": (!store.is_empty()).then_some(store),

@@ -5,7 +5,7 @@ use axum::extract::Path;
 use keepsake_core::id::StoreKind;
 use keepsake_core::{Timestamp, words};
 use keepsake_engine::{ErasureRequest, MemoryQuery, PageRequest, ShownItem, View};
-use keepsake_index::{Erasure, ErasureState, StoreFilter};
+use keepsake_index::{Erasure, ErasureState, SelectorKind, StoreFilter};
 use serde_json::{Map, Value};
 
 use super::stores::stores_to_choose;
@@ -21,7 +21,7 @@ const MAX_PREVIEWED_STORES: usize = 1_000;
 struct Row {
     href: String,
     id: Markup,
-    kind: String,
+    kind: &'static str,
     store: Markup,
     state: &'static str,
     created: Markup,
@@ -35,17 +35,16 @@ impl Row {
         Self {
             href: format!("/console/erasures/{full}"),
             id: id(&full),
-            kind: match erasure.kind.as_str() {
-                "memory_store" => "a whole store".to_owned(),
-                "path_prefix" => "a directory".to_owned(),
-                "store_metadata" => "stores by metadata".to_owned(),
-                other => other.to_owned(),
+            kind: match erasure.selected_by {
+                SelectorKind::Store => "a whole store",
+                SelectorKind::PathPrefix => "a directory",
+                SelectorKind::StoreMetadata => "stores by metadata",
             },
             store: erasure.store_id.map_or_else(Markup::default, store_link),
             state: erasure.state.name(),
             created: time(erasure.created_at, now),
             ended: erasure.ended_at.map(|at| time(at, now)),
-            removed: words::counted(erasure.receipt.versions, "version"),
+            removed: words::counted(erasure.removed.versions, "version"),
         }
     }
 }
@@ -229,34 +228,34 @@ struct ErasurePage {
 /// `GET /console/erasures/{id}`
 pub(super) async fn show(caller: Caller, Path(erasure_id): OfErasure) -> PageResult {
     let erasure = caller.engine.erasures.get(&caller.principal, erasure_id.0).await?;
-    let (now, receipt) = (caller.engine.now(), &erasure.receipt);
+    let (now, removed) = (caller.engine.now(), &erasure.removed);
     let counts = [
-        ("Stores", receipt.memory_stores),
-        ("Memories", receipt.memories),
-        ("Versions", receipt.versions),
-        ("Search documents", receipt.search_documents),
-        ("Access times", receipt.access_times),
-        ("Attachments to sessions", receipt.session_resources),
-        ("Events of sessions", receipt.session_events),
-        ("Idempotency records", receipt.idempotency_records),
-        ("Blobs", receipt.blobs),
-        ("Blobs with every object version", receipt.object_versions.deleted),
+        ("Stores", removed.memory_stores),
+        ("Memories", removed.memories),
+        ("Versions", removed.versions),
+        ("Search documents", removed.search_documents),
+        ("Access times", removed.access_times),
+        ("Attachments to sessions", removed.session_resources),
+        ("Events of sessions", removed.session_events),
+        ("Idempotency records", removed.idempotency_records),
+        ("Blobs", removed.blobs),
+        ("Blobs with every object version", erasure.object_versions.deleted),
     ];
     let mut counts: Vec<_> = counts.map(|(name, number)| (name, words::count(number))).to_vec();
-    counts.insert(3, ("Content", words::bytes(receipt.bytes)));
-    let at = |micros| time(Timestamp::from_micros(micros), now);
-    let steps = receipt.steps.iter();
+    counts.insert(3, ("Content", words::bytes(removed.bytes)));
+    let at = |at| time(at, now);
+    let steps = erasure.steps.iter();
     page(&ErasurePage {
         frame: caller.frame("Receipt of an erasure", Tab::Erase),
         row: Row::of(&erasure, now),
         counts,
         steps: steps
-            .map(|step| (step.name.replace('_', " "), at(step.started_at), step.ended_at.map(at)))
+            .map(|step| (step.name.name().replace('_', " "), at(step.started_at), step.ended_at.map(at)))
             .collect(),
-        stores: receipt.memory_store_ids.iter().take(50).map(|store_id| id(&store_id.to_string())).collect(),
+        stores: erasure.memory_store_ids.iter().take(50).map(|store_id| id(&store_id.to_string())).collect(),
         failed_attempts: erasure.failed_attempts,
         is_done: erasure.state == ErasureState::Done,
-        versions_kept: receipt.object_versions.kept,
+        versions_kept: erasure.object_versions.kept,
         error: erasure.error,
     })
 }

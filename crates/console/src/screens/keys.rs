@@ -137,7 +137,7 @@ pub(super) async fn create(
         name: fields.text("name").trim().to_owned(),
         scopes: scopes.collect::<Result<_, _>>()?,
         store_ids: Some(store_ids.clone()).filter(|ids| !ids.is_empty()),
-        expires_at: expires.map(|secs| now.plus(Duration::from_secs(secs))),
+        expires_at: expires.map(|secs| now.plus(Duration::from_secs(secs)).to_rfc3339()),
     };
     let call = form.call()?;
     let made = form.caller.engine.keys.create(&form.caller.principal, draft, call).await?;

@@ -3,8 +3,8 @@
 use askama::Template;
 use axum::extract::Path;
 use keepsake_core::{Timestamp, words};
-use keepsake_engine::{EngineError, MemoryUse, TenantUsageReport};
-use keepsake_index::{Store, StoreFilter};
+use keepsake_engine::{EngineError, MemoryUse};
+use keepsake_index::{Store, StoreFilter, TenantUsage};
 
 use super::tree::StoreHead;
 use crate::frame::{Frame, Tab};
@@ -35,8 +35,8 @@ impl Quota {
     }
 }
 
-fn quotas_of(report: &TenantUsageReport) -> Vec<Quota> {
-    let (usage, limits) = (&report.usage, &report.limits);
+fn quotas_of(usage: &TenantUsage) -> Vec<Quota> {
+    let limits = &usage.limits;
     vec![
         Quota::counted("Stores", usage.stores, limits.stores_per_tenant),
         Quota::bytes("Memories of all stores", usage.live_bytes, limits.bytes_per_tenant),
@@ -87,21 +87,21 @@ pub(super) async fn of_tenant(caller: Caller) -> PageResult {
     let filter = StoreFilter { include_archived: true, ..StoreFilter::default() };
     let asked = caller.query.page(STORES_PER_PAGE);
     let found = caller.engine.stores.list(&caller.principal, &filter, &asked).await?;
-    let report = match caller.engine.usage.of_tenant(&caller.principal).await {
-        Ok(report) => Some(report),
+    let usage = match caller.engine.usage.of_tenant(&caller.principal).await {
+        Ok(usage) => Some(usage),
         // A credential that is bound to stores sees only the usage of these stores.
         Err(EngineError::PermissionDenied(_)) => None,
         Err(error) => return Err(error.into()),
     };
     let (now, limits) = (caller.engine.now(), &caller.principal.limits);
-    let usage = report.as_ref().map(|report| report.usage).unwrap_or_default();
+    let total = |of: fn(&TenantUsage) -> u64| words::count(usage.as_ref().map(of).unwrap_or_default());
     page(&UsagePage {
         frame: caller.frame("Usage", Tab::Usage),
-        has_totals: report.is_some(),
-        quotas: report.as_ref().map(quotas_of).unwrap_or_default(),
-        memories: words::count(usage.memories),
-        versions: words::count(usage.versions),
-        version_bytes: words::bytes(usage.version_bytes),
+        has_totals: usage.is_some(),
+        quotas: usage.as_ref().map(quotas_of).unwrap_or_default(),
+        memories: total(|usage| usage.memories),
+        versions: total(|usage| usage.versions),
+        version_bytes: words::bytes(usage.as_ref().map(|usage| usage.version_bytes).unwrap_or_default()),
         rows: found.items.iter().map(|store| StoreRow::of(store, &caller, now)).collect(),
         pager: caller.query.pager(found.next),
         requests: words::count(limits.requests_per_second),

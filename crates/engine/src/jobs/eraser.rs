@@ -230,7 +230,7 @@ impl Work<'_> {
     async fn overwrite_rows(self) -> Result<(), EngineError> {
         let index = &self.context().index;
         let found = index.erasures.find(self.tenant_id, self.erasure_id).await?;
-        if !found.is_some_and(|erasure| erasure.receipt.has_rows()) {
+        if !found.is_some_and(|erasure| erasure.removed.has_rows()) {
             return Ok(());
         }
         let queue = &self.eraser.queue;

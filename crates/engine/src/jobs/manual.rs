@@ -2,19 +2,36 @@
 
 use std::sync::Arc;
 
+use keepsake_core::schemas::{self, JobRunType, JobType};
 use keepsake_core::{ObjectKind, Timestamp};
-use keepsake_index::{Auditor, JobRun, RunPlace};
+use keepsake_index::{Auditor, JobRun, RunPlace, RunReason, RunStatus};
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
-use super::{Job, JobPlan, Jobs, RunRequest, fleet_jobs, next_run_at};
+use super::{Job, Jobs, RunRequest, fleet_jobs, next_run_at};
 use crate::cursor::{Query, parse_number};
 use crate::{EngineError, Page, PageRequest};
 
-#[derive(Debug, Clone, PartialEq)]
+/// A job. One replica at a time runs it for all.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = Job)]
 pub struct JobState {
-    pub plan: JobPlan,
+    #[schema(value_type = schemas::JobName)]
+    pub name: &'static str,
+    #[schema(inline)]
+    pub r#type: JobType,
+    /// When workers check whether the job is due: six cron fields, seconds
+    /// first, in UTC.
+    pub schedule: &'static str,
+    /// The interval between runs.
+    pub period_seconds: u64,
+    /// When a worker runs the job next, if one is running.
     pub next_run_at: Timestamp,
-    /// The most recently started run.
+    /// Whether the job supports dry runs.
+    pub can_be_dry: bool,
+    /// The most recently started run; null if there was none.
+    #[schema(required)]
     pub last_run: Option<JobRun>,
 }
 
@@ -37,11 +54,15 @@ impl ManualJobs {
     pub async fn list(&self) -> Result<Vec<JobState>, EngineError> {
         let (context, mut jobs) = (self.jobs.context(), Vec::new());
         for job in fleet_jobs() {
-            let (job_runs, now) = (&context.index.job_runs, context.now());
-            let runs = job_runs.list(job.plan().name, None, now, RECENT_RUNS).await?;
+            let (job_runs, now, plan) = (&context.index.job_runs, context.now(), job.plan());
+            let runs = job_runs.list(plan.name, None, now, RECENT_RUNS).await?;
             jobs.push(JobState {
-                plan: job.plan(),
+                name: plan.name,
+                r#type: JobType,
+                schedule: plan.schedule,
+                period_seconds: plan.period.as_secs(),
                 next_run_at: next_run_at(&*job, now, &runs),
+                can_be_dry: plan.can_be_dry,
                 last_run: runs.into_iter().next(),
             });
         }
@@ -97,12 +118,13 @@ impl ManualJobs {
         });
         Ok(JobRun {
             slot: claimed.slot,
+            r#type: JobRunType,
+            job: name.to_owned(),
+            status: RunStatus::Running,
+            reason: RunReason::Operator,
+            is_dry_run,
             started_at: claimed.started_at,
             ended_at: None,
-            is_running: true,
-            by_hand: true,
-            is_dry_run,
-            owner: Some(context.replica),
             counts: None,
             error: None,
         })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use croner::parser::{CronParser, Seconds};
 use keepsake_core::Timestamp;
-use keepsake_index::{FAILED_RUN_RESTS, JobRun};
+use keepsake_index::{FAILED_RUN_RESTS, JobRun, RunStatus};
 
 use super::Job;
 use super::lease::slot_of;
@@ -15,9 +15,7 @@ pub(crate) fn next_run_at(job: &dyn Job, now: Timestamp, runs: &[JobRun]) -> Tim
     let slot = slot_of(now, job.plan().period);
     let earliest = match runs.iter().find(|run| run.slot == slot) {
         // The slot is run once.
-        Some(run) if run.is_running || (run.ended_at.is_some() && run.error.is_none()) => {
-            slot.plus(job.plan().period)
-        }
+        Some(JobRun { status: RunStatus::Running | RunStatus::Done, .. }) => slot.plus(job.plan().period),
         Some(JobRun { ended_at: Some(ended_at), .. }) => now.max(ended_at.plus(FAILED_RUN_RESTS)),
         _ => now,
     };
@@ -38,6 +36,9 @@ fn next_trigger(schedule: &str, earliest: Timestamp) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use keepsake_core::schemas::JobRunType;
+    use keepsake_index::RunReason;
+
     use super::*;
     use crate::jobs::Prune;
 
@@ -45,28 +46,29 @@ mod tests {
         Timestamp::parse(text).unwrap()
     }
 
-    fn run(slot: &str, ended_at: Option<&str>, error: Option<&str>, is_running: bool) -> JobRun {
+    fn run(slot: &str, status: RunStatus, ended_at: Option<&str>) -> JobRun {
         JobRun {
             slot: at(slot),
+            r#type: JobRunType,
+            job: String::new(),
+            status,
+            reason: RunReason::Schedule,
+            is_dry_run: false,
             started_at: at(slot),
             ended_at: ended_at.map(at),
-            is_running,
-            by_hand: false,
-            is_dry_run: false,
-            owner: None,
             counts: None,
-            error: error.map(str::to_owned),
+            error: None,
         }
     }
 
     #[test]
     fn daily_job_runs_at_the_first_trigger_of_a_day_without_a_run() {
         let (now, day) = (at("2026-03-01T14:00:00Z"), "2026-03-01T00:00:00Z");
-        let done = run(day, Some("2026-03-01T00:08:00Z"), None, false);
-        let running = run(day, None, None, true);
-        let interrupted = run(day, None, None, false);
-        let failed = run(day, Some("2026-03-01T13:59:00Z"), Some("no"), false);
-        let yesterday = run("2026-02-28T00:00:00Z", Some("2026-02-28T00:08:00Z"), None, false);
+        let done = run(day, RunStatus::Done, Some("2026-03-01T00:08:00Z"));
+        let running = run(day, RunStatus::Running, None);
+        let interrupted = run(day, RunStatus::Interrupted, None);
+        let failed = run(day, RunStatus::Failed, Some("2026-03-01T13:59:00Z"));
+        let yesterday = run("2026-02-28T00:00:00Z", RunStatus::Done, Some("2026-02-28T00:08:00Z"));
         for (runs, expected) in [
             (vec![], "2026-03-01T14:07:30Z"),
             (vec![yesterday.clone()], "2026-03-01T14:07:30Z"),

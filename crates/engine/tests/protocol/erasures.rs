@@ -68,12 +68,12 @@ async fn erasure_keeps_running_until_its_blobs_are_removed(setup: TestEngine) {
     let failed = found(&setup, erasure_id).await;
     assert_eq!((failed.state, failed.failed_attempts), (ErasureState::Running, 2));
     assert_eq!(failed.error.as_deref(), Some("object_store_unavailable"));
-    assert_eq!((failed.receipt.memories, failed.receipt.blobs), (1, 0));
+    assert_eq!((failed.removed.memories, failed.removed.blobs), (1, 0));
     setup.blobs.clear_hooks();
     setup.clock.advance(MINUTE);
     assert_eq!(replica.run_in_slot(Erase).await, json!({"done": 1, "failed": 0}));
     let done = found(&setup, erasure_id).await;
-    assert_eq!((done.state, done.error, done.receipt.blobs), (ErasureState::Done, None, 1));
+    assert_eq!((done.state, done.error, done.removed.blobs), (ErasureState::Done, None, 1));
     assert_eq!(setup.blobs_there().await, []);
 }
 
@@ -103,8 +103,8 @@ async fn interrupted_erasure_is_resumed(setup: TestEngine) {
     assert_eq!(found(&setup, erasure_id).await.state, ErasureState::Running);
     setup.clock.advance(3 * MINUTE);
     assert_eq!(replica.run_in_slot(Erase).await, json!({"done": 1, "failed": 0}));
-    let receipt = found(&setup, erasure_id).await.receipt;
-    assert_eq!((receipt.memories, receipt.versions, receipt.blobs), (150, 150, 150));
+    let removed = found(&setup, erasure_id).await.removed;
+    assert_eq!((removed.memories, removed.versions, removed.blobs), (150, 150, 150));
     assert_eq!(setup.blobs_there().await, []);
 }
 
@@ -146,8 +146,9 @@ async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
     setup.redact(&redacted).await;
     assert_eq!(bucket.objects(&setup).await, 3, "a redaction means the same");
 
-    let receipt = erase(&setup, below(&setup, "/p/")).await.receipt;
-    let counted = (receipt.blobs, receipt.object_versions.deleted, receipt.object_versions.not_versioned);
+    let receipt = erase(&setup, below(&setup, "/p/")).await;
+    let counted =
+        (receipt.removed.blobs, receipt.object_versions.deleted, receipt.object_versions.not_versioned);
     assert_eq!(counted, bucket.either((2, 2, 0), (2, 0, 2)));
     assert_eq!(bucket.objects(&setup).await, 1);
     // Object versions of blobs that were deleted earlier are erased with the store.
@@ -155,12 +156,12 @@ async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
     setup.plant(orphan).await;
     setup.blobs.inner().delete(&orphan).await.unwrap();
     assert_eq!(bucket.objects(&setup).await, bucket.either(3, 1));
-    let receipt = erase(&setup, whole_store(&setup)).await.receipt;
-    assert_eq!((receipt.blobs, receipt.object_versions.deleted), bucket.either((2, 2), (1, 0)));
+    let receipt = erase(&setup, whole_store(&setup)).await;
+    assert_eq!((receipt.removed.blobs, receipt.object_versions.deleted), bucket.either((2, 2), (1, 0)));
     assert_eq!(bucket.objects(&setup).await, 0);
     // If the bucket does not list its versions, the receipt counts at least one.
     let other = setup.of_tenant_with(LimitOverrides::default()).await;
     setup.blobs.keep_versions(Some(0));
-    let receipt = erase(&other, whole_store(&other)).await.receipt;
-    assert_eq!((receipt.blobs, receipt.object_versions.kept), (0, 1));
+    let receipt = erase(&other, whole_store(&other)).await;
+    assert_eq!((receipt.removed.blobs, receipt.object_versions.kept), (0, 1));
 }

@@ -367,7 +367,7 @@ async fn shared_blob_outlives_its_first_version(setup: TestEngine) {
     let counts = setup.run(ExpireVersions).await;
     assert_eq!(counts, json!({"versions": 1, "memories": 0, "blobs": 0, "failed": 0}));
     assert_eq!(tenant.elsewhere().content_of(&made).await, "kept");
-    let usage = setup.engine.usage.of_tenant(&tenant.principal).await.unwrap().usage;
+    let usage = setup.engine.usage.of_tenant(&tenant.principal).await.unwrap();
     assert_eq!((usage.versions, usage.version_bytes, usage.live_bytes), (1, 4, 4));
 }
 

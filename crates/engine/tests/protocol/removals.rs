@@ -41,9 +41,9 @@ async fn erasure_removes_blobs_queued_by_retention(setup: TestEngine) {
     delaying.run(DrainDeletions).await;
     assert_eq!(setup.blobs_there().await.len(), 2, "the delay holds");
 
-    let receipt = erase(&setup, below(&setup, "/people/")).await.receipt;
+    let receipt = erase(&setup, below(&setup, "/people/")).await;
     assert_eq!(setup.blobs_there().await, [setup.blob_key(&kept.memory.head)]);
-    assert_eq!((receipt.blobs, receipt.object_versions.kept), (1, 0));
+    assert_eq!((receipt.removed.blobs, receipt.object_versions.kept), (1, 0));
     assert_eq!(setup.content_of(&kept).await, "kept");
 }
 
@@ -68,8 +68,8 @@ async fn erasure_deletes_object_versions_of_expired_blobs() {
     // The drain deleted two blobs, of which the bucket keeps a version and a marker.
     assert_eq!(bucket.objects(&setup).await, bucket.either(2 + 2 * 2, 2));
 
-    let receipt = erase(&setup, below(&setup, "/people/")).await.receipt;
-    let counted = (receipt.blobs, receipt.object_versions.deleted, receipt.object_versions.kept);
+    let receipt = erase(&setup, below(&setup, "/people/")).await;
+    let counted = (receipt.removed.blobs, receipt.object_versions.deleted, receipt.object_versions.kept);
     assert_eq!(counted, bucket.either((1, 1, 0), (0, 0, 0)));
     let left = bucket.either(2 + 2, 2);
     assert_eq!(bucket.objects(&setup).await, left, "both contents of the kept memory, and the orphan");

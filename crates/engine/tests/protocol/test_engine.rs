@@ -395,6 +395,7 @@ pub(crate) fn engine_on(
 
 /// A tenant with a store, and a key that may do everything.
 async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> (Arc<Principal>, StoreId) {
+    let limits = json!(limits).as_object().unwrap().clone();
     let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
     let tenant_id = engine.tenants.create(new, Auditor::OperatorCli).await.unwrap().tenant_id;
     let key = new_key(engine, tenant_id, &Scope::ALL, None).await;
@@ -411,6 +412,7 @@ async fn new_key(
     expires_at: Option<Timestamp>,
 ) -> String {
     let (name, scopes) = ("tests".to_owned(), scopes.to_vec());
+    let expires_at = expires_at.map(Timestamp::to_rfc3339);
     let draft = KeyDraft { name, scopes, store_ids: None, expires_at };
     let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.unwrap();
     let made = engine.keys.create(&operator, draft, None).await.unwrap();

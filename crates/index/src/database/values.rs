@@ -5,7 +5,6 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::schemas::{MemoryStoreResourceType, MemoryStoreType};
 use keepsake_core::{
     Actor, BlobKey, ContentHash, DirPath, Id, JsonText, MemoryPath, SensitiveDataPolicy, StoreId, Timestamp,
 };
@@ -21,7 +20,9 @@ use uuid::Uuid;
 use super::Query;
 use super::packed::{PackedColumn, PackedRow, Unpack};
 use crate::IndexError;
-use crate::model::{DeletionReason, DeletionState, Operation, Scope, TenantStatus};
+use crate::model::{
+    Auditor, DeletionReason, DeletionState, Operation, RunReason, RunStatus, Scope, TenantStatus,
+};
 use crate::numbers::{signed, unsigned};
 
 /// A value that both drivers can bind.
@@ -239,7 +240,16 @@ macro_rules! named_columns {
     };
 }
 
-named_columns!(DeletionReason, DeletionState, Operation, SensitiveDataPolicy, TenantStatus,);
+named_columns!(
+    Auditor,
+    DeletionReason,
+    DeletionState,
+    Operation,
+    RunReason,
+    RunStatus,
+    SensitiveDataPolicy,
+    TenantStatus,
+);
 
 pub(crate) enum Row {
     Postgres(PgRow),
@@ -317,19 +327,6 @@ tuple_rows! {
     (A 0, B 1, C 2, D 3)
 }
 
-/// The `type` of an object in the API is not stored.
-macro_rules! types_of_objects {
-    ($($type:ty),+) => {$(
-        impl FromRow for $type {
-            fn from_row(_: &Row) -> Result<Self, IndexError> {
-                Ok(Self)
-            }
-        }
-    )+};
-}
-
-types_of_objects!(MemoryStoreType, MemoryStoreResourceType);
-
 impl FromRow for BlobKey {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self {
@@ -342,14 +339,16 @@ impl FromRow for BlobKey {
 
 /// Implements [`FromRow`] for structs whose fields are columns. A column has the name
 /// of its field unless another name is given. The fields after a semicolon take several
-/// columns each.
+/// columns each. The fields after `..` are not stored, such as the `type` of an object in
+/// the API, and have their default.
 macro_rules! from_row {
-    ($($type:ty { $($field:ident $(= $column:literal)?),+ $(,)? $(; $($part:ident),+)? })+) => {$(
+    ($($type:ty { $($field:ident $(= $column:literal)?),+ $(,)? $(; $($part:ident),+)? $(.. $($unstored:ident),+)? })+) => {$(
         impl $crate::database::FromRow for $type {
             fn from_row(row: &$crate::database::Row) -> Result<Self, $crate::IndexError> {
                 Ok(Self {
                     $($field: row.get($crate::database::from_row!(@name $field $($column)?))?,)+
                     $($($part: row.read()?,)+)?
+                    $($($unstored: Default::default(),)+)?
                 })
             }
         }

@@ -2,12 +2,17 @@
 //! path.
 
 use std::fmt;
-use std::str::FromStr;
 
-use keepsake_core::{Actor, ApiKeyId, ErasureId, SessionId, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::schemas::{self, AuditEntryType};
+use keepsake_core::{
+    Actor, ApiKeyId, AuditEntryId, ErasureId, SessionId, StoreId, TenantId, Timestamp, VersionId,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(into = "Option<AuditActor>")]
 pub enum Auditor {
     /// The holder of the operator's token.
     Operator,
@@ -44,23 +49,20 @@ impl Auditor {
     pub const fn is_operator(&self) -> bool {
         matches!(self, Self::Operator | Self::OperatorCli)
     }
-}
 
-impl FromStr for Auditor {
-    type Err = UnknownAuditor;
-
-    fn from_str(text: &str) -> Result<Self, UnknownAuditor> {
+    /// Reads the text that the audit log stores.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let actor = match text.split_once(':') {
-            None if text == "operator" => return Ok(Self::Operator),
-            None if text == "operator_cli" => return Ok(Self::OperatorCli),
-            None if text == "job" => return Ok(Self::Job),
-            Some(("api_key", id)) => id.parse().map(Actor::ApiKey).map_err(|_| UnknownAuditor)?,
-            Some(("session", id)) => id.parse().map(Actor::Session).map_err(|_| UnknownAuditor)?,
+            None if text == "operator" => return Some(Self::Operator),
+            None if text == "operator_cli" => return Some(Self::OperatorCli),
+            None if text == "job" => return Some(Self::Job),
+            Some(("api_key", id)) => Actor::ApiKey(id.parse().ok()?),
+            Some(("session", id)) => Actor::Session(id.parse().ok()?),
             Some(("user", subject)) => Actor::User(subject.to_owned()),
             Some(("service_account", subject)) => Actor::ServiceAccount(subject.to_owned()),
-            _ => return Err(UnknownAuditor),
+            _ => return None,
         };
-        Ok(Self::Credential(actor))
+        Some(Self::Credential(actor))
     }
 }
 
@@ -72,9 +74,42 @@ impl fmt::Display for Auditor {
     }
 }
 
-/// The text is not an actor of the audit log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnknownAuditor;
+/// The actor of an action.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type")]
+pub enum AuditActor {
+    /// A request that carried an API key.
+    #[serde(rename = "api_actor")]
+    Api { api_key_id: ApiKeyId },
+    /// An agent within a session.
+    #[serde(rename = "session_actor")]
+    Session { session_id: SessionId },
+    /// A person.
+    #[serde(rename = "user_actor")]
+    User { user_id: String },
+    /// A workload.
+    #[serde(rename = "service_account_actor")]
+    ServiceAccount { service_account_id: String },
+    /// Who runs the server.
+    #[serde(rename = "operator_actor")]
+    Operator,
+}
+
+impl From<Auditor> for Option<AuditActor> {
+    fn from(auditor: Auditor) -> Self {
+        Some(match auditor {
+            Auditor::Credential(Actor::ApiKey(api_key_id)) => AuditActor::Api { api_key_id },
+            Auditor::Credential(Actor::Session(session_id)) => AuditActor::Session { session_id },
+            Auditor::Credential(Actor::User(user_id)) => AuditActor::User { user_id },
+            Auditor::Credential(Actor::ServiceAccount(service_account_id)) => {
+                AuditActor::ServiceAccount { service_account_id }
+            }
+            Auditor::Operator | Auditor::OperatorCli => AuditActor::Operator,
+            // An imported author belongs to another server; nobody acts here as that author.
+            Auditor::Job | Auditor::Credential(Actor::Imported(..)) => return None,
+        })
+    }
+}
 
 /// An audited action, written in the same transaction as the action itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,41 +185,63 @@ keepsake_core::named_enum! {
     }
 }
 
+keepsake_core::shown_by_name!(AuditAction as "AuditAction" => "An audited action.";);
+
 /// The action name of a job run by hand; a job has no id.
 pub(crate) fn job_action(job: &str, is_dry_run: bool) -> String {
     let done = if is_dry_run { "dry_run" } else { "run" };
     format!("job.{done}.{job}")
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One action. It holds no content, path, name or secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AuditEntry {
-    pub id: Uuid,
+    pub id: AuditEntryId,
+    #[schema(inline)]
+    pub r#type: AuditEntryType,
+    #[serde(rename = "created_at")]
     pub at: Timestamp,
-    /// The text of an [`Auditor`].
-    pub actor: String,
-    /// The name of an [`AuditAction`].
+    /// The actor; null for a job of the server.
+    #[schema(value_type = Option<AuditActor>, required)]
+    pub actor: Auditor,
+    // A job run by hand has an action outside of the enum.
+    /// Object type and verb, with a dot between them.
+    #[schema(value_type = AuditAction)]
     pub action: String,
-    /// The action determines the kind of the object.
-    pub object_id: Option<Uuid>,
-    /// The store that contains the object or that the action concerns; `None` if the
-    /// object is a store.
+    /// The object of the action.
+    #[schema(required)]
+    pub object: Option<AuditedObject>,
+    /// The memory store of a redacted version or of a session's resource; null for
+    /// other actions.
+    #[serde(rename = "memory_store_id")]
+    #[schema(required)]
     pub store_id: Option<StoreId>,
 }
 
-pub fn audit_object_type(action: &str) -> &str {
-    action.split('.').next().unwrap_or_default()
+/// The object of an action; it may have been deleted since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = AuditObject)]
+pub struct AuditedObject {
+    #[schema(value_type = schemas::AuditObjectId)]
+    pub id: String,
+    #[schema(value_type = schemas::AuditObjectType)]
+    pub r#type: String,
 }
 
-/// The id of an action's object as the API writes it; a UUID if it has no routes.
-pub fn audit_object_id(action: &str, id: Uuid) -> String {
-    match audit_object_type(action) {
-        "tenant" => TenantId::from_uuid(id).to_string(),
-        "api_key" => ApiKeyId::from_uuid(id).to_string(),
-        "memory_store" => StoreId::from_uuid(id).to_string(),
-        "memory_version" => VersionId::from_uuid(id).to_string(),
-        "session" => SessionId::from_uuid(id).to_string(),
-        "erasure" => ErasureId::from_uuid(id).to_string(),
-        _ => id.to_string(),
+impl AuditedObject {
+    /// The action determines the kind of the object.
+    pub(crate) fn of(action: &str, id: Uuid) -> Self {
+        let kind = action.split('.').next().unwrap_or_default();
+        let id = match kind {
+            "tenant" => TenantId::from_uuid(id).to_string(),
+            "api_key" => ApiKeyId::from_uuid(id).to_string(),
+            "memory_store" => StoreId::from_uuid(id).to_string(),
+            "memory_version" => VersionId::from_uuid(id).to_string(),
+            "session" => SessionId::from_uuid(id).to_string(),
+            "erasure" => ErasureId::from_uuid(id).to_string(),
+            _ => id.to_string(),
+        };
+        Self { id, r#type: kind.to_owned() }
     }
 }
 
@@ -242,9 +299,23 @@ mod tests {
     fn audit_object_ids_round_trip() {
         let uuid = Uuid::from_u128(7);
         for action in AuditAction::ALL {
-            let shown = audit_object_id(action.name(), uuid);
+            let shown = AuditedObject::of(action.name(), uuid).id;
             assert_eq!(parse_audit_object_id(&shown), Some(uuid), "{}", action.name());
         }
         assert_eq!(parse_audit_object_id("00000000-0000-0000-0000-000000000007"), None);
+    }
+
+    #[test]
+    fn stored_actors_round_trip() {
+        for auditor in [
+            Auditor::Operator,
+            Auditor::OperatorCli,
+            Auditor::Job,
+            Auditor::Credential(Actor::Session(SessionId::from_uuid(Uuid::from_u128(7)))),
+            Auditor::Credential(Actor::User("a:b".to_owned())),
+        ] {
+            assert_eq!(Auditor::parse(&auditor.to_string()), Some(auditor));
+        }
+        assert_eq!(Auditor::parse("robot:x"), None);
     }
 }

@@ -1,8 +1,10 @@
 //! Types that the jobs read and write.
 
+use keepsake_core::schemas::{self, JobRunType};
 use keepsake_core::{BlobKey, Timestamp};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
-use uuid::Uuid;
+use utoipa::ToSchema;
 
 /// The last use of an object, by its tenant and ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,21 +64,65 @@ pub struct RunFence {
 /// A position in the order of a job's runs: start time and slot.
 pub type RunPlace = (Timestamp, Timestamp);
 
-#[derive(Debug, Clone, PartialEq)]
+keepsake_core::named_enum! {
+    /// The status of a run.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RunStatus {
+        /// It has not ended, and holds the lease.
+        Running = "running",
+        Done = "done",
+        Failed = "failed",
+        /// It has not ended, but its owner has lost the lease.
+        Interrupted = "interrupted",
+    }
+}
+
+keepsake_core::named_enum! {
+    /// What started a run.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RunReason {
+        Schedule = "schedule",
+        Operator = "operator",
+    }
+}
+
+keepsake_core::shown_by_name! {
+    RunStatus as "JobRunStatus" =>
+        "The status of a run; the next scheduled run resumes one that is `interrupted`.";
+    RunReason as "JobRunReason" => "What started the run.";
+}
+
+/// The record of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct JobRun {
-    /// The slot, which identifies the run among the job's runs.
+    /// The id, unique among the job's runs.
+    #[serde(rename = "id", serialize_with = "micros")]
+    #[schema(value_type = String)]
     pub slot: Timestamp,
-    /// When the run started or was last resumed.
-    pub started_at: Timestamp,
-    /// `None`: the run has not ended, or was interrupted.
-    pub ended_at: Option<Timestamp>,
-    /// Whether the run has not ended and still holds the lease.
-    pub is_running: bool,
-    /// Whether it was started by hand instead of by the schedule.
-    pub by_hand: bool,
+    #[schema(inline)]
+    pub r#type: JobRunType,
+    #[schema(value_type = schemas::JobName)]
+    pub job: String,
+    pub status: RunStatus,
+    #[serde(rename = "asked_for_by")]
+    pub reason: RunReason,
+    /// Whether the run was a dry run.
+    #[serde(rename = "dry_run")]
     pub is_dry_run: bool,
-    /// The replica that last ran it; `None` for runs of earlier versions.
-    pub owner: Option<Uuid>,
+    /// When it started or was last resumed.
+    pub started_at: Timestamp,
+    #[schema(required)]
+    pub ended_at: Option<Timestamp>,
+    /// The result of the run: numbers and ids, with names that depend on the
+    /// job; null until the run ends.
+    #[schema(value_type = Option<Object>, required)]
     pub counts: Option<Value>,
+    /// The reason of the failure.
+    #[schema(required)]
     pub error: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn micros<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&at.as_micros())
 }

@@ -4,15 +4,17 @@ use std::fmt;
 use std::str::FromStr;
 
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
-use serde::{Deserialize, Serialize};
+use keepsake_core::schemas::{self, ApiKeyType, TenantType, TenantUsageType};
+use keepsake_core::{ApiKeyId, Limits, StoreId, TenantId, Timestamp, null_as_default, null_or_value};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::audit::AuditAction;
 
 keepsake_core::named_enum! {
     /// A permission of a credential.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
     pub enum Scope {
         /// Read memories.
         #[serde(rename = "memory:read")]
@@ -64,27 +66,54 @@ keepsake_core::named_enum! {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+keepsake_core::shown_by_name! {
+    Scope as "Scope" => "A permission of a credential.";
+    TenantStatus as "TenantStatus" => "The status of a tenant.";
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Tenant {
+    #[serde(rename = "id")]
     pub tenant_id: TenantId,
-    /// The operator's external id for the tenant, unique if set.
-    pub external_id: Option<String>,
-    /// A name for people.
+    #[schema(inline)]
+    pub r#type: TenantType,
     pub name: String,
+    // The operator's own id for the tenant, unique if set.
+    #[schema(required)]
+    pub external_id: Option<String>,
     pub status: TenantStatus,
-    /// The tenant's overrides of the configured limits.
+    /// The limits that differ from the configured ones.
+    #[serde(serialize_with = "without_start_of_period")]
+    #[schema(value_type = Limits)]
     pub limits: LimitOverrides,
     pub created_at: Timestamp,
 }
 
-/// A change of a tenant; `None` leaves a field unchanged.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Callers do not see when the expiry period was set.
+fn without_start_of_period<S: Serializer>(limits: &LimitOverrides, serializer: S) -> Result<S::Ok, S::Error> {
+    LimitOverrides { period_set_at: None, ..limits.clone() }.serialize(serializer)
+}
+
+/// The body of an update; omitted fields stay unchanged.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = UpdateTenant)]
 pub struct TenantChange {
+    /// A display name.
+    #[schema(value_type = Option<schemas::TenantName>)]
     pub name: Option<String>,
-    /// The operator's external id for the tenant; `Some(None)` removes it.
+    /// Your own unique id for the tenant; null removes it.
+    #[serde(default, deserialize_with = "null_or_value")]
+    #[schema(value_type = Option<schemas::TenantName>)]
     pub external_id: Option<Option<String>>,
-    /// Limits to set by name; null restores the configured value.
+    /// Limits to set; null resets a limit to the configured value, and omitted
+    /// limits stay unchanged. Lowering a limit on live data deletes nothing;
+    /// lowering a limit on history deletes older versions.
+    #[serde(default, deserialize_with = "null_as_default")]
+    #[schema(value_type = Option<schemas::LimitPatch>)]
     pub limits: Map<String, Value>,
+    #[serde(skip)]
     pub status: Option<TenantStatus>,
 }
 
@@ -125,42 +154,62 @@ impl TenantChange {
     }
 }
 
-/// The totals of a tenant, from its counters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// A tenant's usage, by its counters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TenantUsage {
+    #[serde(rename = "id")]
+    pub tenant_id: TenantId,
+    #[schema(inline)]
+    pub r#type: TenantUsageType,
     /// Stores that are not deleted.
+    #[serde(rename = "memory_stores")]
     pub stores: u64,
     /// Live memories.
     pub memories: u64,
     /// Bytes of the live memories.
+    #[serde(rename = "content_bytes")]
     pub live_bytes: u64,
-    /// Retained versions, including those of live memories.
+    /// Versions kept, those of live memories included.
+    #[serde(rename = "memory_versions")]
     pub versions: u64,
-    /// Bytes of all retained content, including that of live memories.
+    /// Bytes of all content kept, that of live memories included.
     pub version_bytes: u64,
-    /// Bytes granted to its stores, whether used or not.
+    /// Bytes granted to its stores, used or not.
     pub granted_bytes: u64,
-    /// API keys that are not revoked.
+    /// Keys that are not revoked.
     pub api_keys: u64,
-    /// Sessions, archived ones included.
+    /// Live and archived sessions.
     pub sessions: u64,
-    /// Bytes of these sessions' descriptions.
+    /// Bytes of the sessions' descriptions.
     pub session_bytes: u64,
+    /// The limits in force.
+    pub limits: Limits,
 }
 
 /// An API key, without its secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApiKey {
+    #[serde(rename = "id")]
     pub api_key_id: ApiKeyId,
+    #[schema(inline)]
+    pub r#type: ApiKeyType,
+    #[serde(rename = "workspace_id")]
     pub tenant_id: TenantId,
     pub name: String,
     pub scopes: Vec<Scope>,
-    /// The stores that the key is restricted to; `None`: all stores.
+    /// The only stores that the key can access; null: all stores.
+    #[serde(rename = "memory_store_ids")]
+    #[schema(required)]
     pub store_ids: Option<Vec<StoreId>>,
     pub created_at: Timestamp,
+    /// When the key expires; null: never.
+    #[schema(required)]
     pub expires_at: Option<Timestamp>,
-    /// Accurate to a few minutes.
+    /// When a request last used the key, accurate to half a minute.
+    #[schema(required)]
     pub last_used_at: Option<Timestamp>,
+    /// When the key was revoked.
+    #[schema(required)]
     pub revoked_at: Option<Timestamp>,
 }
 

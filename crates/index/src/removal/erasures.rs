@@ -9,9 +9,11 @@
 mod queries;
 mod steps;
 
+use keepsake_core::schemas::{self, ErasureType};
 use keepsake_core::{BlobKey, DirPath, ErasureId, ObjectVersions, StoreId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::model::{Audited, VersionCounts};
 
@@ -36,13 +38,21 @@ pub enum Selector {
     StoreMetadata(Map<String, Value>),
 }
 
+keepsake_core::named_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum SelectorKind {
+        Store = "memory_store",
+        PathPrefix = "path_prefix",
+        StoreMetadata = "store_metadata",
+    }
+}
+
 impl Selector {
-    /// The protocol's name of the selector's kind, as the index stores it.
-    pub const fn kind(&self) -> &'static str {
+    const fn kind(&self) -> SelectorKind {
         match self {
-            Self::Store(_) => "memory_store",
-            Self::PathPrefix { .. } => "path_prefix",
-            Self::StoreMetadata(_) => "store_metadata",
+            Self::Store(_) => SelectorKind::Store,
+            Self::PathPrefix { .. } => SelectorKind::PathPrefix,
+            Self::StoreMetadata(_) => SelectorKind::StoreMetadata,
         }
     }
 
@@ -82,6 +92,32 @@ keepsake_core::named_enum! {
     }
 }
 
+keepsake_core::named_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum StepName {
+        Rows = "rows",
+        IdempotencyRecords = "idempotency_records",
+        Blobs = "blobs",
+    }
+}
+
+keepsake_core::named_enum! {
+    /// The state of the backups.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Backups {
+        Outside = "outside",
+    }
+}
+
+keepsake_core::shown_by_name! {
+    SelectorKind as "ErasureSelects" => "How the erased data was selected; the selection itself is not kept.";
+    ErasureState as "ErasureState" => "How far an erasure is.";
+    StepName as "ErasureStepName" =>
+        "The data that a step removed: rows of memories and versions, records of idempotent calls, blobs.";
+    Backups as "ErasureBackups" => "Backups of the database and the object store are not erased.";
+}
+
 /// Blobs that an erasure has deleted from the object store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasedBlobs {
@@ -92,35 +128,32 @@ pub struct ErasedBlobs {
     pub object_versions: ObjectVersions,
 }
 
-/// The counts of deleted data, without any content or path.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Receipt {
-    /// The searched or deleted stores.
-    pub memory_store_ids: Vec<StoreId>,
-    /// Stores that were deleted.
+/// Counts of the data erased so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ErasureRemoved)]
+pub struct ErasedCounts {
+    /// Stores that were erased as a whole.
     pub memory_stores: u64,
     /// Memories, including deleted ones.
     pub memories: u64,
+    #[serde(rename = "memory_versions")]
     pub versions: u64,
     /// Bytes of content.
+    #[serde(rename = "content_bytes")]
     pub bytes: u64,
     pub search_documents: u64,
+    /// Records of when and by whom memories were last read.
     pub access_times: u64,
     /// Attachments of the stores to sessions.
     pub session_resources: u64,
-    /// Session events.
+    /// Session events that refer to erased data.
     pub session_events: u64,
     pub idempotency_records: u64,
-    /// Blobs, including unreferenced ones.
+    /// Blobs; their absence from the content storage is verified.
     pub blobs: u64,
-    #[serde(flatten)]
-    pub object_versions: VersionCounts,
-    /// The steps, in chronological order.
-    pub steps: Vec<ErasureStep>,
 }
 
-impl Receipt {
+impl ErasedCounts {
     pub const fn has_rows(&self) -> bool {
         self.memory_stores
             + self.memories
@@ -132,44 +165,69 @@ impl Receipt {
             + self.idempotency_records
             > 0
     }
+}
 
+/// What a row keeps as JSON of its erasure, without any content or path.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Receipt {
+    memory_store_ids: Vec<StoreId>,
+    removed: ErasedCounts,
+    object_versions: VersionCounts,
+    steps: Vec<ErasureStep>,
+}
+
+impl Receipt {
     /// Records that a step begins, and that the previous step has ended.
-    fn begin(&mut self, name: &str, now: Timestamp) {
+    fn begin(&mut self, name: StepName, now: Timestamp) {
         self.end(now);
-        self.steps.push(ErasureStep { name: name.to_owned(), started_at: now.as_micros(), ended_at: None });
+        self.steps.push(ErasureStep { name, started_at: now, ended_at: None });
     }
 
     fn end(&mut self, now: Timestamp) {
         if let Some(last) = self.steps.last_mut() {
-            last.ended_at.get_or_insert(now.as_micros());
+            last.ended_at.get_or_insert(now);
         }
     }
 }
 
-/// A step of an erasure, with its times in microseconds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A step and its completion time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErasureStep {
-    /// `rows`, `idempotency_records`, `blobs` or `traces`.
-    pub name: String,
-    pub started_at: i64,
-    pub ended_at: Option<i64>,
+    pub name: StepName,
+    pub started_at: Timestamp,
+    #[schema(required)]
+    pub ended_at: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An erasure; when it is done, this is the receipt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Erasure {
+    #[serde(rename = "id")]
     pub erasure_id: ErasureId,
-    /// See [`Selector::kind`].
-    pub kind: String,
-    /// The selected store; `None` if stores are selected by metadata.
-    pub store_id: Option<StoreId>,
+    #[schema(inline)]
+    pub r#type: ErasureType,
     pub state: ErasureState,
+    pub selected_by: SelectorKind,
+    /// The selected store; `None` if stores are selected by metadata.
+    #[serde(skip)]
+    pub store_id: Option<StoreId>,
+    /// The stores of the erasure.
+    pub memory_store_ids: Vec<StoreId>,
     pub created_at: Timestamp,
+    #[schema(required)]
     pub started_at: Option<Timestamp>,
+    /// When the last of the data was erased.
+    #[schema(required)]
     pub ended_at: Option<Timestamp>,
+    /// Number of interrupted attempts; the server retries every minute.
     pub failed_attempts: u64,
-    /// The last failure, in one word.
+    #[schema(value_type = Option<schemas::ErasureError>, required)]
     pub error: Option<String>,
-    pub receipt: Receipt,
+    pub removed: ErasedCounts,
+    pub object_versions: VersionCounts,
+    /// The completed steps, in order.
+    pub steps: Vec<ErasureStep>,
+    pub backups: Backups,
 }
 
 /// A page of a tenant's erasures, newest first, with filters.

@@ -72,7 +72,7 @@ from_row! {
     VersionCounts { deleted = "versions_deleted", not_versioned = "versions_not_kept", kept = "versions_kept" }
     TenantDeletion {
         tenant_id, state, requested_at, settles_at, ended_at, rows = "row_counts", blobs = "blob_count", blob_bytes,
-        blob_cursor; object_versions
+        blob_cursor; object_versions .. r#type
     }
 }
 

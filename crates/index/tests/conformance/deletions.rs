@@ -142,7 +142,8 @@ pub(crate) async fn purge_leaves_no_row_in_any_table(place: Place) {
         let done = deletions.find(tenant_id).await.unwrap().unwrap();
         assert_eq!(done.rows, there, "the report counts every row");
         let by_operator = place.index.audit.list_of_operator(None, 100).await.unwrap();
-        let of_tenant = by_operator.iter().filter(|entry| entry.object_id == Some(tenant_id.uuid()));
+        let objects = by_operator.into_iter().filter_map(|entry| entry.object);
+        let of_tenant = objects.filter(|object| object.id == tenant_id.to_string());
         assert_eq!(of_tenant.count(), 2, "made and deleted, for ever");
     }
     assert_eq!(rows_by_table(&place.raw, other).await, others);
@@ -244,9 +245,9 @@ pub(crate) async fn workers_that_run_together_count_every_row_once(first: Place)
     for work in works {
         work.await.unwrap();
     }
-    let receipt = end(&place, erasure_id).await.receipt;
-    assert_eq!((receipt.memories, receipt.versions), (40, 54));
-    assert_eq!((receipt.blobs, receipt.bytes), (54, 470));
+    let erased = end(&place, erasure_id).await.removed;
+    assert_eq!((erased.memories, erased.versions), (40, 54));
+    assert_eq!((erased.blobs, erased.bytes), (54, 470));
     assert_eq!(place.paths_below("/").await.len(), 20);
     place.assert_recount_with_gaps().await;
 }

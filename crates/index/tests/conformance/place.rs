@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use keepsake_core::limits::LimitOverrides;
+use keepsake_core::schemas::TenantType;
 use keepsake_core::{
     Actor, ApiKeyId, BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp,
     VersionId,
@@ -121,6 +122,7 @@ pub(crate) const fn committed(seq: i64) -> CommitOutcome {
 pub(crate) fn new_tenant() -> Tenant {
     Tenant {
         tenant_id: TenantId::from_uuid(next_uuid()),
+        r#type: TenantType,
         external_id: None,
         name: "tenant".to_owned(),
         status: TenantStatus::Active,

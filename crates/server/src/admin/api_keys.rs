@@ -2,7 +2,8 @@
 
 use axum::extract::State;
 use keepsake_core::{ApiKeyId, TenantId};
-use keepsake_engine::Engine;
+use keepsake_engine::{Engine, KeyDraft, MadeKey};
+use keepsake_index::ApiKey;
 
 use super::By;
 use super::body::{AdminBody, OptionalAdminBody};
@@ -11,7 +12,6 @@ use crate::body::Empty;
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::QueryParams;
-use crate::routes::api_keys::{ApiKey, CreateApiKey, NewApiKey};
 use crate::routes::list::{List, ListPage};
 
 /// Create a key for a tenant
@@ -21,18 +21,17 @@ use crate::routes::list::{List, ListPage};
     post,
     path = "/tenants/{tenant_id}/api_keys",
     operation_id = "tenant_keys.create",
-    request_body = CreateApiKey,
-    responses((status = 200, description = "The key and its secret.", body = NewApiKey)),
+    request_body = KeyDraft,
+    responses((status = 200, description = "The key and its secret.", body = MadeKey)),
 )]
 pub(super) async fn create(
     State(engine): State<Engine>,
     By(by): By,
     Path(tenant_id): Path<TenantId>,
-    AdminBody(body): AdminBody<CreateApiKey>,
-) -> Result<Json<NewApiKey>, ApiError> {
+    AdminBody(draft): AdminBody<KeyDraft>,
+) -> Result<Json<MadeKey>, ApiError> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
-    let made = engine.keys.create(&operator, body.draft()?, None).await?;
-    Ok(Json(made.into()))
+    Ok(Json(engine.keys.create(&operator, draft, None).await?))
 }
 
 /// List a tenant's keys
@@ -53,7 +52,7 @@ pub(super) async fn list(
 ) -> Result<Json<List<ApiKey>>, ApiError> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     let keys = engine.keys.list(&operator, &params.into()).await?;
-    Ok(Json(List::of(keys, ApiKey::from)))
+    Ok(Json(keys.into()))
 }
 
 /// Retrieve a tenant's key
@@ -69,7 +68,7 @@ pub(super) async fn retrieve(
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
 ) -> Result<Json<ApiKey>, ApiError> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
-    Ok(Json(engine.keys.get(&operator, api_key_id).await?.into()))
+    Ok(Json(engine.keys.get(&operator, api_key_id).await?))
 }
 
 /// Revoke a tenant's key
@@ -90,5 +89,5 @@ pub(super) async fn revoke(
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<ApiKey>, ApiError> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
-    Ok(Json(engine.keys.revoke(&operator, api_key_id).await?.into()))
+    Ok(Json(engine.keys.revoke(&operator, api_key_id).await?))
 }

@@ -1,9 +1,10 @@
 //! `/admin/v1/audit` and the audit of a tenant.
 
 use axum::extract::State;
-use keepsake_core::TenantId;
+use keepsake_core::schemas::AuditEntryType;
+use keepsake_core::{TenantId, Timestamp};
 use keepsake_engine::Engine;
-use keepsake_index::{AuditEntry, AuditFilter, audit_object_id};
+use keepsake_index::{AuditEntry, AuditFilter};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -13,7 +14,6 @@ use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::QueryParams;
 use crate::routes::list::{List, ListPage};
-use crate::schemas::{self, AuditEntryType};
 
 /// An action. It contains no name, path or secret.
 #[derive(Debug, Serialize, ToSchema)]
@@ -22,8 +22,7 @@ pub(crate) struct Entry {
     id: String,
     #[schema(inline)]
     r#type: AuditEntryType,
-    #[schema(value_type = schemas::Time)]
-    at: String,
+    at: Timestamp,
     /// `operator`, `operator_cli`, `api_key:apikey_…`, `session:sesn_…`,
     /// `user:…`, `service_account:…` or `job`.
     actor: String,
@@ -38,14 +37,13 @@ pub(crate) struct Entry {
 
 impl From<AuditEntry> for Entry {
     fn from(entry: AuditEntry) -> Self {
-        let object_id = entry.object_id.map(|id| audit_object_id(&entry.action, id));
         Self {
-            id: entry.id.to_string(),
-            r#type: AuditEntryType,
-            at: entry.at.to_rfc3339(),
-            actor: entry.actor,
+            id: entry.id.uuid().to_string(),
+            r#type: entry.r#type,
+            at: entry.at,
+            actor: entry.actor.to_string(),
             action: entry.action,
-            object_id,
+            object_id: entry.object.map(|object| object.id),
         }
     }
 }

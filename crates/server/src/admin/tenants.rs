@@ -1,16 +1,10 @@
 //! `/admin/v1/tenants`
 
-use std::collections::BTreeMap;
-
 use axum::extract::State;
 use axum::http::StatusCode;
-use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{Limits, TenantId, Timestamp};
-use keepsake_engine::{Engine, NewTenant, TenantUsageReport, limits_of};
-use keepsake_index::{Tenant as FoundTenant, TenantChange, TenantDeletion as FoundDeletion};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
+use keepsake_core::TenantId;
+use keepsake_engine::{Engine, NewTenant};
+use keepsake_index::{Tenant, TenantChange, TenantDeletion, TenantUsage};
 
 use super::By;
 use super::body::{AdminBody, OptionalAdminBody};
@@ -19,179 +13,8 @@ use crate::body::Empty;
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
-use crate::routes::erasures::ObjectVersions;
 use crate::routes::list::{List, ListPage};
-use crate::schemas::{self, TenantDeletionType, TenantType, TenantUsageType};
-
-/// The body of a create request.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CreateTenant {
-    /// A display name.
-    #[schema(value_type = schemas::TenantName)]
-    name: String,
-    /// Your own unique id for the tenant.
-    #[schema(value_type = Option<schemas::TenantName>)]
-    external_id: Option<String>,
-    /// The limits that differ from the configured ones.
-    #[schema(value_type = Option<schemas::LimitPatch>)]
-    limits: Option<Map<String, Value>>,
-}
-
-/// The body of an update; omitted fields stay unchanged.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct UpdateTenant {
-    /// A display name.
-    #[schema(value_type = Option<schemas::TenantName>)]
-    name: Option<String>,
-    /// Your own unique id for the tenant; null removes it.
-    #[serde(default, deserialize_with = "given")]
-    #[expect(clippy::option_option, reason = "null differs from an omitted field")]
-    #[schema(value_type = Option<schemas::TenantName>)]
-    external_id: Option<Option<String>>,
-    /// Limits to set; null resets a limit to the configured value, and omitted
-    /// limits stay unchanged. Lowering a limit on live data deletes nothing;
-    /// lowering a limit on history deletes older versions.
-    #[schema(value_type = Option<schemas::LimitPatch>)]
-    limits: Option<Map<String, Value>>,
-}
-
-/// Distinguishes null from an omitted field.
-#[expect(clippy::option_option, reason = "null differs from an omitted field")]
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
-}
-
-/// A tenant.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Tenant {
-    #[schema(value_type = schemas::WorkspaceId)]
-    id: TenantId,
-    #[schema(inline)]
-    r#type: TenantType,
-    name: String,
-    #[schema(required)]
-    external_id: Option<String>,
-    #[schema(value_type = schemas::TenantStatus)]
-    status: &'static str,
-    /// The limits that differ from the configured ones.
-    #[schema(value_type = schemas::Limits)]
-    limits: LimitOverrides,
-    #[schema(value_type = schemas::Time)]
-    created_at: String,
-}
-
-impl From<FoundTenant> for Tenant {
-    fn from(tenant: FoundTenant) -> Self {
-        Self {
-            id: tenant.tenant_id,
-            r#type: TenantType,
-            name: tenant.name,
-            external_id: tenant.external_id,
-            status: tenant.status.name(),
-            limits: LimitOverrides { period_set_at: None, ..tenant.limits },
-            created_at: tenant.created_at.to_rfc3339(),
-        }
-    }
-}
-
-/// A tenant's usage, by its counters.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct TenantUsage {
-    #[schema(value_type = schemas::WorkspaceId)]
-    id: TenantId,
-    #[schema(inline)]
-    r#type: TenantUsageType,
-    /// Stores that are not deleted.
-    memory_stores: u64,
-    /// Live memories.
-    memories: u64,
-    /// Bytes of the live memories.
-    content_bytes: u64,
-    /// Versions kept, those of live memories included.
-    memory_versions: u64,
-    /// Bytes of all content kept, that of live memories included.
-    version_bytes: u64,
-    /// Bytes granted to its stores, used or not.
-    granted_bytes: u64,
-    /// Keys that are not revoked.
-    api_keys: u64,
-    /// Live and archived sessions.
-    sessions: u64,
-    /// Bytes of the sessions' descriptions.
-    session_bytes: u64,
-    /// The limits in force.
-    #[schema(value_type = schemas::Limits)]
-    limits: Limits,
-}
-
-impl TenantUsage {
-    fn of(tenant_id: TenantId, report: TenantUsageReport) -> Self {
-        let usage = report.usage;
-        Self {
-            id: tenant_id,
-            r#type: TenantUsageType,
-            memory_stores: usage.stores,
-            memories: usage.memories,
-            content_bytes: usage.live_bytes,
-            memory_versions: usage.versions,
-            version_bytes: usage.version_bytes,
-            granted_bytes: usage.granted_bytes,
-            api_keys: usage.api_keys,
-            sessions: usage.sessions,
-            session_bytes: usage.session_bytes,
-            limits: report.limits,
-        }
-    }
-}
-
-/// A tenant's deletion and its counts of removed data. It is kept after the
-/// tenant is gone.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct TenantDeletion {
-    /// The tenant.
-    #[schema(value_type = schemas::WorkspaceId)]
-    id: TenantId,
-    #[schema(inline)]
-    r#type: TenantDeletionType,
-    #[schema(value_type = schemas::TenantDeletionStatus)]
-    status: &'static str,
-    #[schema(value_type = schemas::Time)]
-    requested_at: String,
-    /// When the deletion checks again for data that was written late.
-    #[schema(value_type = Option<schemas::Time>, required)]
-    settles_at: Option<String>,
-    /// When the deletion was done. Only the data that `object_versions` reports
-    /// as not deleted can be left.
-    #[schema(value_type = Option<schemas::Time>, required)]
-    ended_at: Option<String>,
-    /// Rows removed so far, by table.
-    rows: BTreeMap<String, u64>,
-    /// Blobs removed so far.
-    blobs: u64,
-    /// Bytes of the blobs removed so far.
-    blob_bytes: u64,
-    /// Includes blobs that were deleted before the tenant.
-    object_versions: ObjectVersions,
-}
-
-impl From<FoundDeletion> for TenantDeletion {
-    fn from(deletion: FoundDeletion) -> Self {
-        Self {
-            id: deletion.tenant_id,
-            r#type: TenantDeletionType,
-            status: deletion.state.name(),
-            requested_at: deletion.requested_at.to_rfc3339(),
-            settles_at: deletion.settles_at.map(Timestamp::to_rfc3339),
-            ended_at: deletion.ended_at.map(Timestamp::to_rfc3339),
-            rows: deletion.rows,
-            blobs: deletion.blobs,
-            blob_bytes: deletion.blob_bytes,
-            object_versions: deletion.object_versions.into(),
-        }
-    }
-}
+use crate::schemas;
 
 query_params! {
     /// Filters of the tenant listing.
@@ -210,21 +33,15 @@ query_params! {
     post,
     path = "/tenants",
     operation_id = "tenants.create",
-    request_body = CreateTenant,
+    request_body = NewTenant,
     responses((status = 200, description = "The tenant.", body = Tenant)),
 )]
 pub(super) async fn create(
     State(engine): State<Engine>,
     By(by): By,
-    AdminBody(body): AdminBody<CreateTenant>,
+    AdminBody(new): AdminBody<NewTenant>,
 ) -> Result<Json<Tenant>, ApiError> {
-    let new = NewTenant {
-        name: body.name,
-        external_id: body.external_id,
-        limits: limits_of(body.limits.unwrap_or_default())?,
-    };
-    let tenant = engine.tenants.create(new, by).await?;
-    Ok(Json(tenant.into()))
+    Ok(Json(engine.tenants.create(new, by).await?))
 }
 
 /// List tenants
@@ -242,7 +59,7 @@ pub(super) async fn list(
     QueryParams((params, page)): QueryParams<(ListTenants, ListPage)>,
 ) -> Result<Json<List<Tenant>>, ApiError> {
     let tenants = engine.tenants.list(params.external_id.as_deref(), &page.into()).await?;
-    Ok(Json(List::of(tenants, Tenant::from)))
+    Ok(Json(tenants.into()))
 }
 
 /// Retrieve a tenant
@@ -256,7 +73,7 @@ pub(super) async fn retrieve(
     State(engine): State<Engine>,
     Path(tenant_id): Path<TenantId>,
 ) -> Result<Json<Tenant>, ApiError> {
-    Ok(Json(engine.tenants.get(tenant_id).await?.into()))
+    Ok(Json(engine.tenants.get(tenant_id).await?))
 }
 
 /// Update a tenant
@@ -266,22 +83,16 @@ pub(super) async fn retrieve(
     patch,
     path = "/tenants/{tenant_id}",
     operation_id = "tenants.update",
-    request_body = UpdateTenant,
+    request_body = TenantChange,
     responses((status = 200, description = "The updated tenant.", body = Tenant)),
 )]
 pub(super) async fn update(
     State(engine): State<Engine>,
     By(by): By,
     Path(tenant_id): Path<TenantId>,
-    AdminBody(body): AdminBody<UpdateTenant>,
+    AdminBody(change): AdminBody<TenantChange>,
 ) -> Result<Json<Tenant>, ApiError> {
-    let change = TenantChange {
-        name: body.name,
-        external_id: body.external_id,
-        limits: body.limits.unwrap_or_default(),
-        status: None,
-    };
-    Ok(Json(engine.tenants.update(tenant_id, change, by).await?.into()))
+    Ok(Json(engine.tenants.update(tenant_id, change, by).await?))
 }
 
 /// Suspend a tenant
@@ -300,7 +111,7 @@ pub(super) async fn suspend(
     Path(tenant_id): Path<TenantId>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<Tenant>, ApiError> {
-    Ok(Json(engine.tenants.suspend(tenant_id, by).await?.into()))
+    Ok(Json(engine.tenants.suspend(tenant_id, by).await?))
 }
 
 /// Resume a tenant
@@ -317,7 +128,7 @@ pub(super) async fn resume(
     Path(tenant_id): Path<TenantId>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<Tenant>, ApiError> {
-    Ok(Json(engine.tenants.resume(tenant_id, by).await?.into()))
+    Ok(Json(engine.tenants.resume(tenant_id, by).await?))
 }
 
 /// Retrieve a tenant's usage
@@ -333,8 +144,7 @@ pub(super) async fn usage(
     Path(tenant_id): Path<TenantId>,
 ) -> Result<Json<TenantUsage>, ApiError> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
-    let report = engine.usage.of_tenant(&operator).await?;
-    Ok(Json(TenantUsage::of(tenant_id, report)))
+    Ok(Json(engine.usage.of_tenant(&operator).await?))
 }
 
 /// Delete a tenant
@@ -355,7 +165,7 @@ pub(super) async fn delete(
     _: QueryParams<()>,
 ) -> Result<(StatusCode, Json<TenantDeletion>), ApiError> {
     let begun = engine.tenants.delete(tenant_id, by).await?;
-    Ok((StatusCode::ACCEPTED, Json(begun.into())))
+    Ok((StatusCode::ACCEPTED, Json(begun)))
 }
 
 /// Retrieve a tenant's deletion
@@ -370,5 +180,5 @@ pub(super) async fn deletion(
     State(engine): State<Engine>,
     Path(tenant_id): Path<TenantId>,
 ) -> Result<Json<TenantDeletion>, ApiError> {
-    Ok(Json(engine.tenants.deletion(tenant_id).await?.into()))
+    Ok(Json(engine.tenants.deletion(tenant_id).await?))
 }

@@ -2,14 +2,13 @@
 
 use axum::extract::State;
 use keepsake_engine::{Engine, RotatedKey, Rotation};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::By;
 use super::body::OptionalAdminBody;
 use crate::answer::Json;
 use crate::error::ApiError;
-use crate::schemas::{self, TokenKeyType};
 
 /// The body of a key rotation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -21,23 +20,6 @@ pub(crate) struct RotateTokenKey {
     compromised: bool,
 }
 
-/// A key that signs tokens, without its secret.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct TokenKey {
-    /// The name of the key, sent in tokens as `kid`.
-    id: String,
-    #[schema(inline)]
-    r#type: TokenKeyType,
-    #[schema(value_type = schemas::Time)]
-    signs_from: String,
-}
-
-impl From<RotatedKey> for TokenKey {
-    fn from(key: RotatedKey) -> Self {
-        Self { id: key.name, r#type: TokenKeyType, signs_from: key.signs_from.to_rfc3339() }
-    }
-}
-
 /// Rotate the token signing key
 ///
 /// Keys also rotate automatically. Tokens signed before stay valid until they
@@ -47,14 +29,13 @@ impl From<RotatedKey> for TokenKey {
     path = "/token_keys/rotate",
     operation_id = "token_keys.rotate",
     request_body = Option<RotateTokenKey>,
-    responses((status = 200, description = "The new key.", body = TokenKey)),
+    responses((status = 200, description = "The new key.", body = RotatedKey)),
 )]
 pub(super) async fn rotate(
     State(engine): State<Engine>,
     By(by): By,
     OptionalAdminBody(body): OptionalAdminBody<RotateTokenKey>,
-) -> Result<Json<TokenKey>, ApiError> {
+) -> Result<Json<RotatedKey>, ApiError> {
     let why = if body.compromised { Rotation::Compromised } else { Rotation::Planned };
-    let key = engine.tokens.rotate_key(why, by).await?;
-    Ok(Json(key.into()))
+    Ok(Json(engine.tokens.rotate_key(why, by).await?))
 }

@@ -1,8 +1,8 @@
 //! `/v1/memory_stores/{memory_store_id}/import`
 
 use axum::extract::State;
-use keepsake_core::StoreId;
 use keepsake_core::actor::VersionActor;
+use keepsake_core::{MemoryPath, StoreId, Timestamp};
 use keepsake_engine::{Engine, HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
 use keepsake_index::Operation;
 use serde::{Deserialize, Serialize};
@@ -43,16 +43,16 @@ struct HistoryVersion {
     #[schema(value_type = schemas::ForeignId)]
     memory_id: String,
     /// What the version did.
-    #[schema(value_type = schemas::Operation)]
+    #[schema(value_type = Operation)]
     operation: String,
     /// The memory's path after the version; may be omitted for a deletion.
-    #[schema(value_type = Option<schemas::MemoryPath>)]
+    #[schema(value_type = Option<MemoryPath>)]
     path: Option<String>,
     /// The memory's content after the version; omitted for a deletion.
     #[schema(value_type = Option<schemas::Content>)]
     content: Option<String>,
     /// When it was made; not in the future.
-    #[schema(value_type = schemas::Time)]
+    #[schema(value_type = Timestamp)]
     created_at: String,
     /// Who made it; null if unknown.
     created_by: Option<VersionActor>,
@@ -65,7 +65,7 @@ struct HistoryRedaction {
     /// The version's place in the history; the first version has 1.
     version: u64,
     /// When it was redacted; not in the future.
-    #[schema(value_type = schemas::Time)]
+    #[schema(value_type = Timestamp)]
     redacted_at: String,
     /// Who redacted it; null if unknown.
     redacted_by: Option<VersionActor>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
-use keepsake_core::{ContentHash, DirPath, MemoryId, StoreId, Timestamp};
+use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_engine::{Engine, MemoryEdit, MemoryQuery, NewMemory, Receipt, ShownItem, ShownMemory, View};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
@@ -108,10 +108,10 @@ query_params! {
     /// Filters of a memory listing.
     ListMemories {
         /// Only the memory at this path, if there is one; not with the other filters.
-        #[param(value_type = Option<schemas::MemoryPath>)]
+        #[param(value_type = Option<MemoryPath>)]
         path: Option<String> = text("path"),
         /// Only memories below this directory; whole path segments are compared.
-        #[param(value_type = Option<schemas::DirectoryPath>)]
+        #[param(value_type = Option<DirPath>)]
         path_prefix: Option<String> = text("path_prefix"),
         /// 0: all memories below. 1: only direct entries, with a `memory_prefix`
         /// for each directory.

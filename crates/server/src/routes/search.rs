@@ -1,7 +1,7 @@
 //! `/v1/memory_stores/{memory_store_id}/search` and `/v1/search`
 
 use axum::extract::State;
-use keepsake_core::StoreId;
+use keepsake_core::{DirPath, StoreId};
 use keepsake_engine::{Engine, PageRequest, SearchHit, SearchQuery};
 
 use super::list::List;
@@ -20,7 +20,7 @@ query_params! {
         #[param(value_type = schemas::SearchQuery)]
         query: String = required_text("query"),
         /// Only memories below this directory; whole path segments are compared.
-        #[param(value_type = Option<schemas::DirectoryPath>)]
+        #[param(value_type = Option<DirPath>)]
         path_prefix: Option<String> = text("path_prefix"),
         /// Hits per page; 10 by default.
         #[param(minimum = 1, maximum = 50)]

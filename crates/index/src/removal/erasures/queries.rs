@@ -1,5 +1,6 @@
 //! Erasures in the database.
 
+use keepsake_core::schemas::ErasureType;
 use keepsake_core::{BlobKey, ErasureId, ObjectKind, Refused, StoreId, TenantId, Timestamp, VersionId};
 use serde_json::{Value, json};
 use sqlx::types::Json;
@@ -8,11 +9,13 @@ use uuid::Uuid;
 use super::super::{IS_UNREFERENCED, STORE, StoreRow, begin_removal};
 use super::steps::{Progress, Step};
 use super::{
-    ErasedBlobs, Erasure, ErasureListing, ErasureState, MAX_OPEN_ERASURES, NewErasure, Receipt, RowsErased,
-    Selector,
+    Backups, ErasedBlobs, Erasure, ErasureListing, ErasureState, MAX_OPEN_ERASURES, NewErasure, Receipt,
+    RowsErased, Selector, SelectorKind,
 };
 use crate::calls::{CallMade, earlier_object, record_call};
-use crate::database::{Database, Mode, Role, RowLock, Tx, from_row, json_columns, named_columns};
+use crate::database::{
+    Database, FromRow, Mode, Role, Row, RowLock, Tx, from_row, json_columns, named_columns,
+};
 use crate::model::{AuditAction, AuditObject, Audited, Idempotency};
 use crate::numbers::{hex, unsigned};
 use crate::tenants::lock_live_tenant;
@@ -80,14 +83,31 @@ struct WorkRow {
 }
 
 json_columns!(Receipt, Selector);
-named_columns!(ErasureState);
+named_columns!(ErasureState, SelectorKind);
 
-from_row! {
-    Erasure {
-        erasure_id = "id", kind, store_id, state, created_at, started_at, ended_at,
-        failed_attempts = "attempts", error, receipt = "counts",
+from_row!(WorkRow { selector, cursor, counts });
+
+impl FromRow for Erasure {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let Receipt { memory_store_ids, removed, object_versions, steps } = row.get("counts")?;
+        Ok(Self {
+            erasure_id: row.get("id")?,
+            r#type: ErasureType,
+            state: row.get("state")?,
+            selected_by: row.get("kind")?,
+            store_id: row.get("store_id")?,
+            memory_store_ids,
+            created_at: row.get("created_at")?,
+            started_at: row.get("started_at")?,
+            ended_at: row.get("ended_at")?,
+            failed_attempts: row.get("attempts")?,
+            error: row.get("error")?,
+            removed,
+            object_versions,
+            steps,
+            backups: Backups::Outside,
+        })
     }
-    WorkRow { selector, cursor, counts }
 }
 
 impl Erasures {
@@ -124,7 +144,7 @@ impl Erasures {
             .bind(progress.to_text()?)
             .bind(Json(progress.receipt()))
             .bind(at)
-            .bind(erasure.selector.kind())
+            .bind(erasure.selector.kind().name())
             .bind(erasure.selector.store_id())
             .execute()
             .await?;
@@ -242,7 +262,7 @@ impl Erasures {
         let query = tx.query(tx.choose(DELETE_QUEUED)).bind((tenant_id, erasure_id));
         let removed = query.bind(keys.to_string()).execute().await?;
         let mut receipt = work.counts;
-        receipt.blobs += removed + blobs.orphans;
+        receipt.removed.blobs += removed + blobs.orphans;
         receipt.object_versions.count(blobs.object_versions, removed + blobs.orphans);
         let query = tx.query(COUNT).bind((tenant_id, erasure_id, lease_until));
         query.bind(Json(&receipt)).execute().await?;

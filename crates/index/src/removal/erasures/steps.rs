@@ -14,7 +14,7 @@ use keepsake_core::{DirPath, ErasureId, MemoryId, StoreId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::super::{Queue, Removal, Versions, stores};
-use super::{Receipt, RowsErased};
+use super::{Receipt, RowsErased, StepName};
 use crate::IndexError;
 use crate::database::{RowLock, Tx, from_row};
 use crate::listing::end_of;
@@ -176,7 +176,7 @@ from_row!(HistoryRow { seq, memory_id, is_below });
 impl Step {
     pub(super) async fn run(&mut self, tx: &mut Tx) -> Result<(), IndexError> {
         if self.receipt.steps.is_empty() {
-            self.receipt.begin("rows", self.now);
+            self.receipt.begin(StepName::Rows, self.now);
         }
         match self.progress.phase {
             Phase::Rows => self.erase_in_stores(tx).await,
@@ -191,7 +191,7 @@ impl Step {
             progress.phase = Phase::Calls;
             // The selection is fully deleted.
             self.below = None;
-            self.receipt.begin("idempotency_records", self.now);
+            self.receipt.begin(StepName::IdempotencyRecords, self.now);
             return Ok(());
         };
         let mut removal = Removal::of(tx, self.tenant_id, store_id);
@@ -209,15 +209,15 @@ impl Step {
     async fn erase_whole(&mut self, removal: &mut Removal<'_>) -> Result<bool, IndexError> {
         stores::end(removal, self.now).await?;
         let purged = stores::purge_batch(removal, NEVER, self.limit).await?;
-        let receipt = &mut self.receipt;
-        receipt.versions += purged.of("version");
-        receipt.memories += purged.of("memory");
-        receipt.access_times += purged.of("memory_access");
-        receipt.search_documents += purged.of("search_doc");
-        receipt.session_resources += purged.of("session_resource");
-        receipt.session_events += purged.of("session_event");
-        receipt.memory_stores += purged.of("store");
-        receipt.bytes += purged.bytes;
+        let removed = &mut self.receipt.removed;
+        removed.versions += purged.of("version");
+        removed.memories += purged.of("memory");
+        removed.access_times += purged.of("memory_access");
+        removed.search_documents += purged.of("search_doc");
+        removed.session_resources += purged.of("session_resource");
+        removed.session_events += purged.of("session_event");
+        removed.memory_stores += purged.of("store");
+        removed.bytes += purged.bytes;
         if purged.is_done {
             self.claim_blobs(removal, true).await?;
             self.progress.whole.push(removal.store_id);
@@ -305,9 +305,9 @@ impl Step {
         let deleted = removal.delete_memories(&self.progress.pending).await?;
         let [memories, live_bytes] = deleted.live;
         removal.count([memories, live_bytes, 0, 0]).await?;
-        self.receipt.memories += deleted.memories;
-        self.receipt.access_times += deleted.access_times;
-        self.receipt.search_documents += deleted.search_documents;
+        self.receipt.removed.memories += deleted.memories;
+        self.receipt.removed.access_times += deleted.access_times;
+        self.receipt.removed.search_documents += deleted.search_documents;
         Ok(())
     }
 
@@ -321,7 +321,7 @@ impl Step {
         let query = removal.query_with_lists(DELETE_EVENTS_OF);
         let query = query.bind_ids(Some(&memories)).bind(limit);
         let events = query.execute().await?;
-        self.receipt.session_events += events;
+        self.receipt.removed.session_events += events;
         if signed(events) >= limit {
             return Ok(());
         }
@@ -329,8 +329,8 @@ impl Step {
         let queue =
             Queue { reason: DeletionReason::Erased, not_before: NEVER, erasure_id: Some(self.erasure_id) };
         let removed = removal.remove_versions(selected, queue).await?;
-        self.receipt.versions += removed.versions;
-        self.receipt.bytes += removed.bytes;
+        self.receipt.removed.versions += removed.versions;
+        self.receipt.removed.bytes += removed.bytes;
         if signed(removed.versions) < limit {
             self.progress.pending.clear();
         }
@@ -352,7 +352,7 @@ impl Step {
             .bind(self.limit)
             .execute()
             .await?;
-        self.receipt.session_events += deleted;
+        self.receipt.removed.session_events += deleted;
         Ok(deleted < u64::from(self.limit))
     }
 
@@ -364,7 +364,7 @@ impl Step {
         let through: Option<Vec<u8>> = query.bind(i64::from(self.limit) - 1).optional_scalar().await?;
         let query = tx.query_with_lists(DELETE_CALLS).bind(tenant_id);
         let query = query.bind((&progress.calls_after, through.as_deref()));
-        self.receipt.idempotency_records += query.bind_ids(Some(&progress.stores)).execute().await?;
+        self.receipt.removed.idempotency_records += query.bind_ids(Some(&progress.stores)).execute().await?;
         if let Some(through) = through {
             progress.calls_after = through;
             return Ok(());
@@ -375,7 +375,7 @@ impl Step {
         }
         progress.phase = Phase::Blobs;
         progress.calls_after.clear();
-        self.receipt.begin("blobs", self.now);
+        self.receipt.begin(StepName::Blobs, self.now);
         Ok(())
     }
 }

@@ -35,8 +35,8 @@ named_columns!(Access);
 from_row! {
     FoundSession { session_id, created_at, agent_bytes }
     Attachment {
-        resource_id, store_id, position, slug, access, instructions, name, description, created_at, updated_at;
-        r#type
+        resource_id, store_id, position, slug, access, instructions, name, description, created_at, updated_at
+        .. r#type
     }
     AttachmentRow { session_id; attachment }
     StoreToAttach { name, description, is_archived }

@@ -6,7 +6,7 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, EngineOptions, KeyDraft, ManualClock, NewTenant, Principal, StoreDraft};
 use keepsake_index::{Auditor, Index, Scope, TenantChange};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Deployment, secrets};
 
@@ -51,6 +51,7 @@ impl Deployment {
 
 impl Provision {
     pub(crate) async fn tenant(&self, limits: LimitOverrides) -> Tenant {
+        let limits = json!(limits).as_object().unwrap().clone();
         let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
         let id = self.engine.tenants.create(new, Auditor::OperatorCli).await.unwrap().tenant_id;
         Tenant { id, key: self.key(id, &Scope::ALL, None).await, store_id: self.store(id).await }
@@ -87,7 +88,7 @@ impl Provision {
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(0)));
         let options = EngineOptions { clock, ..EngineOptions::default() };
         let in_the_past = Engine::new(self.index.clone(), None, options);
-        let draft = KeyDraft { expires_at: Some(Timestamp::from_micros(1)), ..key_draft() };
+        let draft = KeyDraft { expires_at: Some(Timestamp::from_micros(1).to_rfc3339()), ..key_draft() };
         make_key(&in_the_past, &self.operator(tenant_id).await, draft).await
     }
 
