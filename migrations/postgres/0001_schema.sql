@@ -226,7 +226,8 @@ CREATE TABLE idempotency (
 
 -- Erasure requests. `selector` says what to erase and is cleared at the end;
 -- `kind` and `store_id` stay. A worker holds the erasure until `lease_until`.
--- `error` is an error code, never a message.
+-- `counts` are what it removed, with the time of each step, in the form of the
+-- receipt that the API shows. `error` is an error code, never a message.
 CREATE TABLE erasure (
     tenant_id uuid NOT NULL,
     id uuid NOT NULL,

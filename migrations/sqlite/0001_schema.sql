@@ -175,6 +175,7 @@ CREATE TABLE idempotency (
     PRIMARY KEY (tenant_id, scope_sha256)
 ) STRICT, WITHOUT ROWID;
 
+-- `counts` has the form of the receipt that the API shows.
 CREATE TABLE erasure (
     tenant_id BLOB NOT NULL,
     id BLOB NOT NULL,

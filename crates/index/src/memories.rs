@@ -322,9 +322,9 @@ impl Memories {
         call: &Idempotency,
     ) -> Result<Option<Replayed>, ChangeError> {
         let mut tx = self.database.read("replayed", Role::Tenant(tenant_id)).await?;
-        let earlier = earlier_call(&mut tx, tenant_id, Some(call)).await?;
+        let earlier = earlier_call(&mut tx, tenant_id, Some(call)).await;
         tx.commit().await?;
-        Ok(earlier)
+        earlier
     }
 
     /// Finds a memory by its id, in one query; `None`: no such store.

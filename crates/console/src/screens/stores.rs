@@ -14,6 +14,8 @@ use crate::text::markup::{Markup, id, time, time_or};
 
 /// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
+/// The longest time that a form takes. No time after the year 9999 can be shown.
+const MAX_DAYS: u64 = 1_000_000;
 /// Maximum number of engine calls for a search by name.
 const MAX_SEARCHED_PAGES: usize = 10;
 
@@ -133,6 +135,6 @@ pub(super) fn pairs(metadata: &Map<String, Value>) -> Vec<(String, String)> {
 
 /// Converts days to seconds.
 pub(super) fn days(days: Option<u64>) -> Result<Option<u64>, Refusal> {
-    let rule = || Refusal::Invalid("`expires_days` is too large".to_owned());
-    days.map(|days| days.checked_mul(86_400).ok_or_else(rule)).transpose()
+    let rule = || Refusal::Invalid(format!("`expires_days` must be at most {MAX_DAYS}"));
+    days.map(|days| (days <= MAX_DAYS).then(|| days * 86_400).ok_or_else(rule)).transpose()
 }

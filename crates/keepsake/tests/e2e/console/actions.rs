@@ -27,6 +27,9 @@ async fn stores_are_created_once_changed_archived_and_deleted() {
     let path = made.location().split('?').next().unwrap();
     let again = browser.submit(&list, "/console/stores", &form).await;
     assert_eq!(again.location(), made.location());
+    let endless = [("name", "x"), ("expires_days", "1000001")];
+    let refused = browser.submit(&list, "/console/stores", &endless).await.answered(400);
+    refused.has("`expires_days` must be at most 1000000");
     let stores = client.get("/v1/memory_stores").await.json();
     assert_eq!(stores["data"].as_array().unwrap().len(), 2);
     let of_api = path.replace("/console/stores", "/v1/memory_stores");
