@@ -102,6 +102,7 @@ async fn events_are_written_once_with_the_access_times(setup: TestEngine) {
     // An erasure also removes events that are not yet written.
     agent.call_in(&made, view("/memories/notes/private/a")).await;
     erase(&replica, below(&replica, "/private/")).await;
+    assert_eq!(events(&replica, &made).await, written);
     replica.engine.replica.flush().await.unwrap();
     assert_eq!(events(&setup, &made).await, written);
     // The shutdown writes the noted events.
