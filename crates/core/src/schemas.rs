@@ -121,6 +121,7 @@ schemas! {
     ErasureError = text("The error that last interrupted an erasure.").enum_values(Some([
         "index_unavailable",
         "index_busy",
+        "disk_full",
         "object_store_unavailable",
         "object_store_denied",
         "object_store_misconfigured",
