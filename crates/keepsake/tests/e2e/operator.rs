@@ -162,8 +162,10 @@ async fn tenant_with_a_life(operator: &Operator, server: &Server) -> (String, Cl
     is_felt("the new key", &by_own, 200).await;
     let third = operator.send(Method::POST, &all_keys, Some(&all_scopes())).await;
     refused(&third, 429, "rate_limit_error");
-    let revoke = format!("{all_keys}/{}/revoke", text(&own["id"]));
-    assert!(operator.post(&revoke, &json!({})).await["revoked_at"].is_string());
+    let own_key = format!("{all_keys}/{}", text(&own["id"]));
+    let revoked = operator.post(&format!("{own_key}/revoke"), &json!({})).await;
+    assert!(revoked["revoked_at"].is_string());
+    assert_eq!(operator.get(&own_key).await, revoked);
     is_felt("the revocation", &by_own, 401).await;
 
     // Only the tenant's own audit has the actions of the tenant's keys.

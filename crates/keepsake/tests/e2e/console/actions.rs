@@ -17,6 +17,28 @@ fn page_of(store: &Store) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn stores_with_certain_metadata_are_shown_before_they_are_erased() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let client = server.client(&tenant);
+    for (name, team) in [("Reds", "red"), ("Blues", "blue")] {
+        let new = json!({"name": name, "metadata": {"team": team}});
+        assert_eq!(client.post("/v1/memory_stores", &new).await.status, 200);
+    }
+    let shown = browser.open("/console/erasures/preview?metadata_name=team&metadata_value=red").await;
+    shown.has("<li>1 store</li>");
+    shown.has("Reds");
+    shown.lacks("Blues");
+    let once = shown.field("once");
+    let chosen = [("metadata_name", "team"), ("metadata_value", "red"), ("once", once.as_str())];
+    let unsure = [&chosen[..], &[("confirm", "Reds")]].concat();
+    browser.submit(&shown, "/console/erasures", &unsure).await.answered(400).has("`confirm` must be erase");
+    let sure = [&chosen[..], &[("confirm", "erase")]].concat();
+    browser.submit(&shown, "/console/erasures", &sure).await.answered(303);
+    let erasure = client.get("/v1/erasures").await.json();
+    assert_eq!(erasure["data"][0]["selected_by"], "store_metadata", "{erasure}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stores_are_created_once_changed_archived_and_deleted() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
