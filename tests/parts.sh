@@ -112,7 +112,7 @@ print_report() {
     /^ *Running / { program = $2 }
     match($0, / <[0-9.]+s>$/) && /^test / {
       printf "%8.2f  %s %s\n", substr($0, RSTART + 2, RLENGTH - 4), program, $2
-    }' "$2" | sort -rn | head -n 10
+    }' "$2" | sort -rn | awk 'NR <= 10'
   printf '\n'
   awk '
     /^test result: / { passed += $4; failed += $6; skipped += $8 }
