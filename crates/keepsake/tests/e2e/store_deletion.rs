@@ -18,6 +18,12 @@ use crate::support::{Client, Deployment, Pair, bulk, eventually};
 
 /// Memories of the many whose blobs are really there.
 const BLOBS: u128 = 20;
+/// Makes each deletion of a version on Postgres count to 8,000, so that a purge is killed
+/// long before its end.
+const DELETE_SLOWLY: &str = "CREATE FUNCTION delete_slowly() RETURNS trigger LANGUAGE plpgsql AS $$ \
+    BEGIN PERFORM count(*) FROM generate_series(1, 8000); RETURN OLD; END $$; \
+    CREATE TRIGGER delete_slowly BEFORE DELETE ON version FOR EACH ROW EXECUTE FUNCTION delete_slowly()";
+const DELETE_QUICKLY: &str = "DROP FUNCTION delete_slowly CASCADE";
 
 on_pairs! { big_store_is_gone_at_once_and_purged_after_a_kill:
     big_store_is_gone_at_once_and_purged_after_a_kill_on_postgres_and_s3 on PostgresS3,
@@ -61,6 +67,9 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
 
     // A worker dies in the middle; nothing of it but what it committed is left. It works
     // in a slot in which the server did not.
+    if pair.has_s3() {
+        execute(&deployment, DELETE_SLOWLY).await;
+    }
     let dying = Runtime::new().unwrap();
     let worker = deployment.worker_ahead(Duration::from_mins(2)).await;
     dying.spawn(async move { worker.run(PurgeStores, RunRequest::SCHEDULED).await });
@@ -68,6 +77,9 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
     eventually("the purge gets going", Duration::from_mins(1), is_under_way).await;
     dying.shutdown_background();
     assert!(rows_left(&deployment).await > 0, "it was killed too late to be in the middle");
+    if pair.has_s3() {
+        execute(&deployment, DELETE_QUICKLY).await;
+    }
 
     // Once its lease has run out, another one goes on where it ended.
     let worker = deployment.worker_ahead(Duration::from_mins(5)).await;
@@ -95,6 +107,12 @@ async fn delete_with_a_blob_of_a_redacted_version(client: &Client) {
     store.delete(&memory).await;
     store.redact(&memory["memory_version_id"]).await;
     ok(&delete(client, &store.path).await);
+}
+
+async fn execute(deployment: &Deployment, statement: &str) {
+    let database = deployment.database().await;
+    database.execute(statement.to_owned()).await;
+    database.close().await;
 }
 
 /// Memories and versions of the only store that has any.
