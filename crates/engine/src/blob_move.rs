@@ -306,7 +306,7 @@ impl BlobMove {
         let is_condemned = queue.condemn_orphan(key, self.clock.now()).await?;
         // An object is not condemned if a version names it. If that version was committed
         // since the first check, the object is needed. If it belongs to a deleted store,
-        // nobody can read it, and no new version can name the object.
+        // no caller can read it, and no new version can name the object.
         Ok(if !is_condemned && upkeep.blob_is_named(key).await? {
             ObjectUse::Named
         } else {

@@ -128,7 +128,7 @@ impl<'a> Listing<'a> {
         self.context.changes_after(self.tenant_id, self.store_id, after, PAGE).await
     }
 
-    /// Lists all memories, in place of those that were listed before.
+    /// Drops the listed memories, and lists all memories of the store again.
     async fn list(&mut self) -> Result<(), EngineError> {
         self.by_id.clear();
         self.bytes = 0;

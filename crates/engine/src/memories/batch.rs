@@ -107,7 +107,7 @@ impl Batch {
         Ok(())
     }
 
-    /// The decision on each operation; an error also for those that a commit was refused for.
+    /// The decision on each operation, or why it is refused: by its own checks, or by a commit.
     fn settled<'a>(&self, read: &'a BatchRead) -> Vec<Result<&'a Decision, Arc<EngineError>>> {
         let refused = self.refused.lock();
         let decided = read.decided.iter().enumerate();

@@ -105,7 +105,7 @@ impl From<Auditor> for Option<AuditActor> {
                 AuditActor::ServiceAccount { service_account_id }
             }
             Auditor::Operator | Auditor::OperatorCli => AuditActor::Operator,
-            // An imported author belongs to another server; nobody acts here as that author.
+            // The author of an imported version belongs to another server, and has no credential here.
             Auditor::Job | Auditor::Credential(Actor::Imported(..)) => return None,
         })
     }
