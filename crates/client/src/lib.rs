@@ -31,7 +31,8 @@ use std::time::Duration;
 pub use keepsake_core::causes;
 pub use reqwest::{Method, StatusCode, Url};
 
-use reqwest::Response;
+use keepsake_core::Purpose;
+use reqwest::{RequestBuilder, Response};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -69,6 +70,8 @@ pub struct Client {
     http: reqwest::Client,
     base: Url,
     api: Api,
+    /// `None`: for an agent.
+    purpose: Option<Purpose>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +138,14 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| ClientError::setting("url", url, &causes(&error)))?;
-        Ok(Self { http, base, api })
+        Ok(Self { http, base, api, purpose: None })
+    }
+
+    /// The same client, whose reads are no uses by an agent.
+    #[must_use]
+    pub const fn reading_for(mut self, purpose: Purpose) -> Self {
+        self.purpose = Some(purpose);
+        self
     }
 
     /// The server's URL without a final `/`.
@@ -222,7 +232,7 @@ impl Client {
         let idempotency_key = Uuid::new_v4().to_string();
         let mut backoff = Backoff::new();
         loop {
-            let mut request = self.http.request(method.clone(), url.clone());
+            let mut request = self.request(method.clone(), url.clone());
             if method == Method::POST && self.api != Api::Operator {
                 request = request.header(IDEMPOTENCY_KEY, &idempotency_key);
             }
@@ -249,10 +259,18 @@ impl Client {
         }
     }
 
+    fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        let request = self.http.request(method, url);
+        match self.purpose {
+            Some(purpose) => request.header(Purpose::HEADER, purpose.name()),
+            None => request,
+        }
+    }
+
     /// The answer to a `GET`, whose body may take any time as a whole.
     async fn open(&self, url: Url, headers: HeaderMap, limit: Duration) -> Result<Response, ClientError> {
         // The client's time limit for one call would end the body.
-        let request = self.http.get(url).headers(headers).timeout(Duration::MAX);
+        let request = self.request(Method::GET, url).headers(headers).timeout(Duration::MAX);
         let response = tokio::time::timeout(limit, request.send()).await;
         let response = response.map_err(|_| ClientError::silent(self.url(), limit))?;
         let response = response.map_err(|error| ClientError::unreachable(self.url(), &error))?;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use keepsake_core::id::{
     ApiKeyKind, ErasureKind, Id, IdKind, MemoryKind, SessionKind, StoreKind, TenantKind, VersionKind,
 };
-use keepsake_core::{ContentHash, StoreId, Timestamp};
+use keepsake_core::{ContentHash, Purpose, StoreId, Timestamp};
 use keepsake_engine::{Engine, Held, PageRequest, Principal};
 use keepsake_index::{Idempotency, Scope};
 use percent_encoding::percent_decode_str;
@@ -108,12 +108,13 @@ impl FromRequestParts<Engine> for Caller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Refusal> {
-        let principal = parts.extensions.get::<Arc<Principal>>().cloned();
+        let principal = parts.extensions.get::<Arc<Principal>>();
+        let principal = principal.map(|principal| principal.reading_for(Purpose::Console));
         let token = parts.extensions.get::<FormToken>().cloned();
         let query = Fields::of_query(parts);
         Ok(Self {
             engine: engine.clone(),
-            principal: principal.ok_or(Refusal::SignedOut)?,
+            principal: principal.map(Arc::new).ok_or(Refusal::SignedOut)?,
             token: token.ok_or(Refusal::SignedOut)?.0,
             done: query.get("done").and_then(Done::parse),
             query,

@@ -145,17 +145,30 @@ impl AccessTimes {
         self.note_reads(principal, [(store_id, memory_id)]);
     }
 
+    /// Notes that memories were shown, unless a backup or a person looked.
     pub(crate) fn note_reads(
         &self,
         principal: &Principal,
         read: impl IntoIterator<Item = (StoreId, MemoryId)>,
+    ) {
+        if principal.purpose.is_none() {
+            self.note_uses(principal, read);
+        }
+    }
+
+    /// Notes that memories were shown to an agent, or that a call of anybody brought the
+    /// content that they have.
+    pub(crate) fn note_uses(
+        &self,
+        principal: &Principal,
+        used: impl IntoIterator<Item = (StoreId, MemoryId)>,
     ) {
         let (log, tenant_id) = (&self.log, principal.tenant_id);
         let Some(actor) = principal.actor() else {
             return;
         };
         let mut maybe_late = Vec::new();
-        for (store_id, memory_id) in read {
+        for (store_id, memory_id) in used {
             let time = || self.context.now().max(log.earliest());
             let noted = log.reads.note_at((tenant_id, store_id, memory_id), time, actor);
             if noted.objects >= EARLY_FLUSH_ROWS {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{Actor, Limits, ObjectKind, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, Limits, ObjectKind, Purpose, SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::{Auditor, Scope};
 
 use crate::mounts::Attached;
@@ -24,12 +24,29 @@ pub struct Principal {
     pub(crate) expires_at: Option<Timestamp>,
     /// The session whose token the credential is, with its attached stores.
     pub(crate) session: Option<Arc<Attached>>,
+    /// `None`: an agent reads, or a program on its behalf.
+    pub(crate) purpose: Option<Purpose>,
 }
 
 impl Principal {
     pub(crate) fn of_operator(tenant_id: TenantId, by: Auditor, limits: Limits) -> Self {
         let scopes = Scope::ALL.to_vec();
-        Self { tenant_id, by, limits, scopes, store_ids: None, expires_at: None, session: None }
+        Self {
+            tenant_id,
+            by,
+            limits,
+            scopes,
+            store_ids: None,
+            expires_at: None,
+            session: None,
+            purpose: None,
+        }
+    }
+
+    /// The same caller, for one request whose reads are no uses by an agent.
+    #[must_use]
+    pub fn reading_for(&self, purpose: Purpose) -> Self {
+        Self { purpose: Some(purpose), ..self.clone() }
     }
 
     /// `None` for the operator, who reads and changes no memories.

@@ -76,7 +76,7 @@ impl From<Stop> for Failure {
 pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
     let ending = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
     let setup = async {
-        let connection = StoreConnection::open(&args.store).await?;
+        let connection = StoreConnection::open(&args.store).await?.for_backup();
         open(&args, connection).await
     };
     let (mut sync, _lock) = or_end(&ending, setup).await?;

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use keepsake_console::SignInEnd;
-use keepsake_core::Timestamp;
+use keepsake_core::{Purpose, Timestamp};
 use keepsake_engine::{Engine, Principal};
 use tokio::time::Instant;
 
@@ -138,7 +138,27 @@ pub(crate) async fn principal_of(engine: &Engine, headers: &HeaderMap) -> Result
         Presented::Key(key) => engine.auth.authenticate_key(key).await,
         Presented::Bearer(credential) => engine.auth.authenticate(credential).await,
     };
-    Ok(principal?)
+    let principal = principal?;
+    Ok(match purpose(headers)? {
+        None => principal,
+        Some(purpose) => Arc::new(principal.reading_for(purpose)),
+    })
+}
+
+/// What the request says that it reads for; `None`: an agent reads.
+fn purpose(headers: &HeaderMap) -> Result<Option<Purpose>, ApiError> {
+    let mut values = headers.get_all(Purpose::HEADER).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let purpose = value.to_str().ok().and_then(Purpose::parse);
+    match purpose {
+        Some(Purpose::Backup | Purpose::Person) if values.next().is_none() => Ok(purpose),
+        _ => {
+            let rule = format!("`{}` must be `backup` or `person`", Purpose::HEADER);
+            Err(ApiError::invalid_request(rule))
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]

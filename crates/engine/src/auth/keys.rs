@@ -163,6 +163,7 @@ impl KeyAuth {
             store_ids: credential.store_ids,
             expires_at: credential.expires_at,
             session: None,
+            purpose: None,
         }))
     }
 }

@@ -136,6 +136,7 @@ impl TokenAuth {
             store_ids: grant.store_ids,
             expires_at: Some(token.expires_at),
             session,
+            purpose: None,
         }))
     }
 

@@ -110,7 +110,7 @@ impl Reader {
     /// Notes the use by a call that sent the memory's current content and wrote no
     /// version.
     pub(super) fn note_use(&self, principal: &Principal, shown: &ShownMemory) {
-        self.access.note_read(principal, shown.store_id, shown.memory.head.memory_id);
+        self.access.note_uses(principal, [(shown.store_id, shown.memory.head.memory_id)]);
     }
 
     async fn item(

@@ -36,7 +36,7 @@ const MAX_MARKER_BYTES: u64 = 1 << 10;
 
 /// Writes a memory store into an archive. Fails also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = StoreConnection::open(&args.store).await?.for_backup();
     let manifest = write_to(&connection, &args.target, args.versions, Access::ByUmask).await?;
     let counts = manifest.counts;
     let kind = if is_packed(&args.target) { "" } else { "the folder " };

@@ -19,7 +19,7 @@ use crate::people::{StoreConnection, agent_path, api_path};
 /// `--on-conflict fail` nothing is written if a memory has other content.
 pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
     let prefix = Prefix::new(&api_path(&args.prefix)?);
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = StoreConnection::open(&args.store).await?.for_backup();
     if args.versions {
         return import_history(&connection, &args, &prefix).await;
     }

@@ -10,7 +10,7 @@ use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Files, Found, Prefix, verify};
 use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
-use keepsake_core::{ContentHash, MemoryPath, Timestamp};
+use keepsake_core::{ContentHash, MemoryPath, Purpose, Timestamp};
 use serde::Deserialize;
 
 use super::export;
@@ -173,7 +173,8 @@ impl Source {
 pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, String), Failure> {
     let api_key = args.from_api_key.clone().unwrap_or_default();
     let client = Client::of_compatible(url, &api_key.into())
-        .map_err(|error| Failure::of_class(FailureClass::Usage, format!("--from-{error}")))?;
+        .map_err(|error| Failure::of_class(FailureClass::Usage, format!("--from-{error}")))?
+        .reading_for(Purpose::Backup);
     let store = args.from_store.as_deref().unwrap_or_default();
     let store_id = find_store(&client, store).await.map_err(|failure| failure.within(url))?;
     Ok((client, store_id))

@@ -2,7 +2,7 @@
 
 use keepsake_client::{Client, Parameter};
 use keepsake_config::{Failure, FailureClass};
-use keepsake_core::StoreId;
+use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
 
 use super::failure_of;
@@ -28,6 +28,7 @@ impl Connection {
     /// Opens the connection that arguments, variables and contexts name, in this order.
     pub(super) fn open(args: &ConnectionArgs) -> Result<Self, Failure> {
         let (client, store) = connect(&args.server)?;
+        let client = client.reading_for(Purpose::Person);
         let printer = Printer::new(args.output.output);
         Ok(Self { client, printer, store })
     }
@@ -77,6 +78,11 @@ impl StoreConnection {
             None => only_store(&client).await?,
         };
         Ok(Self { client, printer, store_id })
+    }
+
+    /// The same connection, for a copy of the store.
+    pub(crate) fn for_backup(self) -> Self {
+        Self { client: self.client.reading_for(Purpose::Backup), ..self }
     }
 
     /// A path of the API below the store.

@@ -1,7 +1,10 @@
 //! The use of memories: when one was read and when it expires, and the usage of a store.
 
 use keepsake_core::Timestamp;
+use reqwest::Method;
 use serde_json::{Value, json};
+
+use crate::support::client::send;
 
 use super::support::{Place, STORES, Store, delete, invalid, not_found, ok, shows, strings, text};
 
@@ -71,6 +74,13 @@ pub(super) async fn reading_content_is_access_and_listing_is_not(place: Place) {
         assert_eq!(text(&now) > last.as_str(), is_access, "{block}");
         text(&now).clone_into(&mut last);
     }
+    for (purpose, status) in [("backup", 200), ("person", 200), ("console", 400), ("", 400)] {
+        let request = client.request(Method::GET, &store.memory(&memory));
+        let answer = send(request.header("keepsake-purpose", purpose)).await;
+        assert_eq!(answer.status, status, "{purpose}");
+        assert_eq!(status == 200, !answer.text.contains("`keepsake-purpose`"), "{}", answer.text);
+    }
+    assert_eq!(accessed().await, last, "a backup and a person are no agent");
     // A change to the content that the memory has is none, but a use.
     let (at, batch) = (store.memory(&memory), format!("{}/batch", store.memories()));
     let restore = format!("{}/restore", store.version(&memory["memory_version_id"]));

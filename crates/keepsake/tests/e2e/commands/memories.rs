@@ -1,3 +1,5 @@
+use serde_json::Value;
+
 use super::Person;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,6 +30,22 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     let deleted = person.ok("memory rm done --recursive --yes").await;
     assert_eq!(deleted, "deleted /memories/done/plan.md\n");
     person.ends("memory cat done/plan.md", 3, "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_by_people_and_copies_postpone_no_expiry() {
+    let person = Person::new().await;
+    person.put("a.md", "text").await;
+    for line in [
+        "memory cat a.md".to_owned(),
+        "memory search text".to_owned(),
+        format!("export {}", person.path("copy")),
+        format!("sync {}", person.path("folder")),
+    ] {
+        person.ok(&line).await;
+        let listed = person.json("memory ls -o json").await;
+        assert_eq!(listed["data"][0]["last_accessed_at"], Value::Null, "{line}: {listed}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
