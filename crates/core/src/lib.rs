@@ -10,6 +10,8 @@ pub mod api_key;
 pub mod blob_key;
 mod causes;
 pub mod content;
+#[cfg(test)]
+mod cpu_time;
 pub mod cursor;
 pub mod id;
 mod json_object;
