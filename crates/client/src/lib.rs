@@ -32,8 +32,8 @@ pub use keepsake_core::causes;
 pub use reqwest::{Method, StatusCode, Url};
 
 use keepsake_core::Purpose;
-use reqwest::{RequestBuilder, Response};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
+use reqwest::{RequestBuilder, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

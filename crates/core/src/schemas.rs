@@ -259,6 +259,7 @@ object_types! {
     MemorySearchHitType = "memory_search_hit";
     DeletedMemoryType = "memory_deleted";
     MemoryVersionType = "memory_version";
+    MemoryDeletionType = "memory_deletion";
     ToolResultType = "tool_result";
     SessionType = "session";
     SessionTokenType = "session_token";

@@ -123,7 +123,7 @@ pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{AgentTools, MEMORY_TOOL, MemoryTool, ToolAnswer, ToolCall, Tools, is_tool};
 pub use usage::{MemoryUse, StoreUsageReport, Usage};
 pub use verify::{Problem, Verification, Verifier};
-pub use versions::{RedactedVersion, ShownVersion, VersionQuery, Versions};
+pub use versions::{MemoryDeletion, RedactedVersion, ShownVersion, VersionQuery, Versions};
 pub use work::{Held, holding};
 
 #[derive(Debug, Clone)]

@@ -4,6 +4,8 @@
 //! blob and increments the store's purge epoch, so that every cache drops its
 //! entries. The blob is removed afterwards; if that fails, it stays queued.
 
+mod deletions;
+
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -20,6 +22,8 @@ use crate::context::Context;
 use crate::cursor::{Query, parse_number};
 use crate::memories::View;
 use crate::{EngineError, Page, PageRequest, Principal};
+
+pub use deletions::MemoryDeletion;
 
 const FETCHES_AT_ONCE: usize = 10;
 

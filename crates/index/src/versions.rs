@@ -2,13 +2,13 @@
 
 use futures::future::BoxFuture;
 use keepsake_core::schemas::MemoryChangeType;
-use keepsake_core::{ContentHash, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{ContentHash, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::AssertSqlSafe;
 
 use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
 use crate::model::{
-    FoundVersion, Operation, StoreState, StoredContent, Version, VersionListing, VersionPage,
+    Deletion, FoundVersion, Operation, StoreState, StoredContent, Version, VersionListing, VersionPage,
 };
 
 /// The columns of a [`Version`].
@@ -36,7 +36,7 @@ const WITH_SEQ: [&str; 2] = [
 const PAGE: &str = "(SELECT archived_at, purge_epoch, (version_row).* \
     FROM list_versions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)) found";
 
-/// The state of a store and its last sequence number; on SQLite.
+/// The state of a store and its last sequence number.
 const STATE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, seq FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
@@ -48,6 +48,18 @@ const WITH_CONTENT: &str = "SELECT v.version_id FROM version v \
     WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.sha256 = $3 \
     AND EXISTS (SELECT 1 FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) \
     ORDER BY v.seq DESC LIMIT $4 + 0";
+
+/// The deletions before `$3` of memories that are still deleted and whose last content is kept. `$4`: of
+/// the memory that was at this path.
+const DELETIONS: &str = "SELECT v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, \
+        b.blob_id, b.size_bytes, b.sha256, v.created_at, v.actor_type, v.actor_id, \
+        v.redacted_at, v.redacted_by_type, v.redacted_by, b.version_id AS restorable \
+    FROM version v \
+    JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id \
+    JOIN version b ON b.tenant_id = $1 AND b.store_id = $2 AND b.seq = v.prev_seq \
+    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.op = 'deleted' AND v.op <> 'modified' AND v.seq < $3 \
+    AND m.head_seq = v.seq AND b.blob_id IS NOT NULL AND ($4 IS NULL OR v.path = $4) \
+    ORDER BY v.seq DESC LIMIT $5 + 0";
 
 #[derive(Debug, Clone)]
 pub struct Versions(pub(crate) Database);
@@ -84,6 +96,12 @@ impl FromRow for Version {
             redacted_at: row.get("redacted_at")?,
             redacted_by: row.actor(["redacted_by_type", "redacted_by"])?,
         })
+    }
+}
+
+impl FromRow for Deletion {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self { version: row.read()?, restorable: row.get("restorable")? })
     }
 }
 
@@ -140,6 +158,27 @@ impl Versions {
         let page = page_of(&mut tx, (tenant_id, store_id), listing).await?;
         tx.commit().await?;
         Ok(page)
+    }
+
+    /// Lists the memories that are deleted and can be restored, the last deleted first; `None`: the
+    /// store does not exist. With a path, only those that were deleted there.
+    pub async fn deletions(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        path: Option<&MemoryPath>,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Option<Vec<Deletion>>, IndexError> {
+        let store = (tenant_id, store_id);
+        let mut tx = self.0.read("deletions", Role::Tenant(tenant_id)).await?;
+        if tx.query(STATE).bind(store).optional::<StateRow>().await?.is_none() {
+            return Ok(None);
+        }
+        let query = tx.query(DELETIONS).bind(store).bind(before.unwrap_or(i64::MAX));
+        let deletions = query.bind(path.map(MemoryPath::as_str)).bind(limit).all().await?;
+        tx.commit().await?;
+        Ok(Some(deletions))
     }
 
     /// Lists the versions of a store whose content has this hash, newest first.

@@ -44,6 +44,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(usage::retrieve))
         .routes(routes!(memories::create, memories::list))
         .routes(routes!(memories::batch::carry_out))
+        .routes(routes!(memories::deletions::list))
         .routes(routes!(memories::retrieve, memories::update, memories::delete))
         .routes(routes!(search::search))
         .routes(routes!(search::search_stores))

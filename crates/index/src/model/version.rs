@@ -103,6 +103,15 @@ pub struct VersionPage {
     pub versions: Vec<Version>,
 }
 
+/// A memory that was deleted and not restored since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deletion {
+    /// The version that deleted it, but with the content that the memory had.
+    pub version: Version,
+    /// The version before, which a restoration brings back.
+    pub restorable: VersionId,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redaction {
     pub store_id: StoreId,

@@ -1,6 +1,7 @@
 //! `/v1/memory_stores/{memory_store_id}/memories`
 
 pub(crate) mod batch;
+pub(crate) mod deletions;
 
 use std::sync::Arc;
 

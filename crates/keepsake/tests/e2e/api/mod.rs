@@ -159,6 +159,7 @@ area! {
     history_behaves_on_sqlite on Sqlite: [
         versions::filters_work_alone_and_combined_in_a_history_with_gaps,
         versions::list_is_in_the_order_of_commits,
+        versions::deleted_memories_are_listed_until_they_are_restored_or_redacted,
         redaction::redaction_removes_content_and_keeps_who_did_what,
         redaction::content_is_redacted_when_it_is_no_longer_live,
         redaction::path_of_a_deleted_memory_is_redacted_too,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use keepsake_blobs::BlobStore;
-use keepsake_core::ContentHash;
 use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{ContentHash, Timestamp};
 use keepsake_index::Scope;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -269,6 +269,10 @@ impl Store {
 
 pub(crate) async fn patch(client: &Client, path: &str, body: &Value) -> Answer {
     send(client.request(Method::PATCH, path).json(body)).await
+}
+
+pub(crate) fn micros(time: &Value) -> i64 {
+    Timestamp::parse(text(time)).unwrap().as_micros()
 }
 
 pub(crate) async fn delete(client: &Client, path: &str) -> Answer {

@@ -1,18 +1,13 @@
 //! The use of memories: when one was read and when it expires, and the usage of a store.
 
-use keepsake_core::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::client::send;
 
-use super::support::{Place, STORES, Store, delete, invalid, not_found, ok, shows, strings, text};
+use super::support::{Place, STORES, Store, delete, invalid, micros, not_found, ok, shows, strings, text};
 
 const DAY_SECS: i64 = 86_400;
-
-fn micros(time: &Value) -> i64 {
-    Timestamp::parse(text(time)).unwrap().as_micros()
-}
 
 /// A store whose memories expire unused after 30 days.
 async fn expiring_store(place: &Place) -> Store {

@@ -3,7 +3,7 @@
 use keepsake_core::VersionId;
 use serde_json::{Value, json};
 
-use super::support::{Place, Store, ok, strings, text};
+use super::support::{Place, Store, invalid, micros, ok, shows, strings, text};
 
 fn passes(version: &Value, (name, value): (&str, &str)) -> bool {
     match name {
@@ -96,4 +96,49 @@ pub(super) async fn list_is_in_the_order_of_commits(place: Place) {
     assert_eq!(strings(&listed, "id"), committed);
     let times = strings(&listed, "created_at");
     assert!(times.is_sorted_by(|newer, older| newer >= older), "{times:?}");
+}
+
+pub(super) async fn deleted_memories_are_listed_until_they_are_restored_or_redacted(place: Place) {
+    let store = place.new_store("deleted").await;
+    let listed = async |query: &str| place.client.all(&format!("{}/deleted?{query}", store.memories())).await;
+    let mut deleted = Vec::new();
+    for (path, content) in [("/a", "first"), ("/a", "second"), ("/b/c", "third"), ("/kept", "x")] {
+        let memory = store.create(path, content).await;
+        let changed = store.update(&memory, &json!({"content": format!("{content} again")})).await;
+        if path != "/kept" {
+            store.delete(&memory).await;
+            deleted.push(changed);
+        }
+    }
+    deleted.reverse();
+    let all = listed("limit=2").await;
+    assert_eq!(all.len(), 3);
+    for (deletion, memory) in all.iter().zip(&deleted) {
+        shows(
+            deletion,
+            &json!({
+                "type": "memory_deletion", "memory_store_id": store.id, "memory_id": memory["id"],
+                "memory_version_id": memory["memory_version_id"], "path": memory["path"],
+                "content_sha256": memory["content_sha256"], "content_size_bytes": memory["content_size_bytes"],
+            }),
+        );
+        let version = ok(&place.client.get(&store.version(&deletion["deletion_version_id"])).await);
+        shows(
+            &version,
+            &json!({
+                "operation": "deleted", "created_at": deletion["deleted_at"], "created_by": deletion["deleted_by"],
+            }),
+        );
+        let [at, until] = ["deleted_at", "restorable_until"].map(|time| micros(&deletion[time]));
+        assert_eq!(until - at, 30 * 86_400 * 1_000_000);
+    }
+    assert_eq!(listed("path=/a").await, all[1..]);
+    assert_eq!(listed("path=/kept").await, [] as [Value; 0]);
+    invalid(&place.client.get(&format!("{}/deleted?path=a", store.memories())).await, "`path`");
+
+    store.restore(&all[2]["memory_version_id"]).await;
+    assert_eq!(listed("path=/a").await, all[1..2]);
+    let redact = format!("{}/redact", store.version(&all[1]["memory_version_id"]));
+    ok(&place.client.post(&redact, &json!({})).await);
+    assert_eq!(listed("").await, all[..1]);
 }

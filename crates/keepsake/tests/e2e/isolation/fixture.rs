@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use keepsake_core::{BlobKey, ContentHash, TenantId};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::api::support::{SESSIONS, STORES, text};
-use crate::support::client::ok;
+use crate::support::client::{ok, send};
 use crate::support::sessions::view_in;
 use crate::support::{Client, Deployment, secrets};
 
@@ -99,6 +100,11 @@ impl Ids {
         let memories = format!("{STORES}/{store}/memories");
         let new =
             |name: &str| json!({"path": format!("/{label}/{name}"), "content": format!("{label} first")});
+        // Two deleted memories, for a second page of them.
+        for _ in 0..2 {
+            let deleted = made(client, &memories, &new("one")).await;
+            ok(&send(client.request(Method::DELETE, &format!("{memories}/{}", text(&deleted["id"])))).await);
+        }
         let memory = made(client, &memories, &new("one")).await;
         made(client, &memories, &new("two")).await;
         let scopes = ["memory:read", "memory:write"];

@@ -1,0 +1,92 @@
+//! The memories of a store that were deleted and can be restored.
+
+use std::time::Duration;
+
+use keepsake_core::actor::VersionActor;
+use keepsake_core::schemas::MemoryDeletionType;
+use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, VersionId};
+use keepsake_index::{Deletion, Scope};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Versions;
+use crate::cursor::{Query, parse_number};
+use crate::{EngineError, Page, PageRequest, Principal};
+
+/// A memory that was deleted and can be restored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct MemoryDeletion {
+    #[schema(inline)]
+    pub r#type: MemoryDeletionType,
+    pub memory_store_id: StoreId,
+    pub memory_id: MemoryId,
+    /// The path that the memory had.
+    #[schema(required)]
+    pub path: Option<MemoryPath>,
+    /// The version that recorded the deletion.
+    pub deletion_version_id: VersionId,
+    /// The version before; restore it to bring the memory back.
+    pub memory_version_id: VersionId,
+    /// The size of the content that the memory had.
+    #[schema(required)]
+    pub content_size_bytes: Option<u64>,
+    /// The hash of the content that the memory had.
+    #[schema(required)]
+    pub content_sha256: Option<ContentHash>,
+    pub deleted_at: Timestamp,
+    /// Null for a job or the operator.
+    #[schema(value_type = Option<VersionActor>, required)]
+    pub deleted_by: Option<Actor>,
+    /// From then on, a job removes the memory with its versions.
+    pub restorable_until: Timestamp,
+}
+
+impl MemoryDeletion {
+    fn of(store_id: StoreId, deletion: Deletion, kept_for: Duration) -> Self {
+        let Deletion { version, restorable } = deletion;
+        Self {
+            r#type: MemoryDeletionType,
+            memory_store_id: store_id,
+            memory_id: version.memory_id,
+            path: version.path,
+            deletion_version_id: version.version_id,
+            memory_version_id: restorable,
+            content_size_bytes: version.content.map(|content| content.size_bytes),
+            content_sha256: version.content.map(|content| content.sha256),
+            deleted_at: version.created_at,
+            deleted_by: version.created_by,
+            restorable_until: version.created_at.plus(kept_for),
+        }
+    }
+}
+
+impl Versions {
+    /// The last deleted first. With a path, only memories that were deleted there.
+    #[tracing::instrument(name = "engine.deletions", level = "debug", skip_all)]
+    pub async fn deletions(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        path: Option<&str>,
+        page: &PageRequest,
+    ) -> Result<Page<MemoryDeletion>, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        principal.require_store(store_id)?;
+        principal.require_no_session()?;
+        let path = path.map(MemoryPath::parse_normalised).transpose();
+        let path = path.map_err(|rule| EngineError::Invalid { field: "path", rule: rule.to_string() })?;
+        let limit = page.limit(false)?;
+        let identity = Query::filtered("deletions", principal.tenant_id, &(store_id, &path))?;
+        let cursors = &self.context.cursors;
+        let before = cursors.after(identity, page, parse_number).await?;
+        let versions = &self.context.index.versions;
+        // One more item shows whether there is another page.
+        let found =
+            versions.deletions(principal.tenant_id, store_id, path.as_ref(), before, limit + 1).await?;
+        let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
+        let position = |deletion: &Deletion| deletion.version.seq.to_be_bytes().to_vec();
+        let found = cursors.page(identity, found, limit, position).await?;
+        let kept_for = Duration::from_secs(principal.limits.version_retention_secs);
+        Ok(found.map(|deletion| MemoryDeletion::of(store_id, deletion, kept_for)))
+    }
+}
