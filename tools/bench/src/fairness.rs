@@ -29,8 +29,9 @@ const TIMES: u32 = 20;
 const BAR: f64 = 2.0;
 /// Connections of each tenant.
 const CONNECTIONS: usize = 64;
-/// Memories of each tenant.
-const MEMORIES: usize = 640;
+/// Memories of the measured tenant, and of the other. The other's are made below its rate limit, so it has
+/// only one for each connection.
+const MEMORIES: [usize; 2] = [640, CONNECTIONS];
 
 /// Options of `keepsake-bench --fairness`.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -91,9 +92,9 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
     let tenants = make_tenants(&product, &run, options.aggressor_limit).await?;
     let (mut server, address) = product.serve().await?;
     let mut workloads = Vec::new();
-    for tenant in tenants {
+    for (tenant, memories) in tenants.into_iter().zip(MEMORIES) {
         let store = tenant.store(address).await?;
-        let workload = Workload::new(&[store], &run, MEMORIES, args.content_bytes)?;
+        let workload = Workload::new(&[store], &run, memories, args.content_bytes)?;
         workloads.push(Arc::new(workload));
     }
     let [victim, aggressor] = <[_; 2]>::try_from(workloads).map_err(|_| Failure::new(LOAD_FAILED))?;

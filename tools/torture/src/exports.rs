@@ -16,6 +16,8 @@ use super::random::Random;
 
 const MEMORIES: u64 = 150;
 const PACE: Duration = Duration::from_millis(30);
+/// Maximum number of exports that begin after the end of the run, when none was whole before.
+const LATE_EXPORTS: u32 = 10;
 
 /// The lane of a run that exports, and renames meanwhile.
 pub(crate) struct Exports {
@@ -30,15 +32,17 @@ impl Exports {
         Self { controller: Arc::clone(controller), client, ending }
     }
 
-    /// Makes a store, then exports it until the run ends.
+    /// Makes a store, then exports it until the run ends, and on a slow machine until one export is whole.
     pub(crate) async fn run(mut self) {
-        let Some((store_id, memory_ids)) = self.fill().await else { return };
+        let (store_id, memory_ids) = self.fill().await;
         let renaming = self.ending.child_token();
         let renamer = Client::new(&self.controller.shared, self.client.random.fork());
         let others = tokio::spawn(rename(renamer, store_id.clone(), memory_ids, renaming.clone()));
         let fleet = Arc::clone(&self.controller.fleet);
         let archive = fleet.folder().join("export.tar.zst");
-        while !self.ending.is_cancelled() {
+        let mut late = 0;
+        while !self.ending.is_cancelled() || (late < LATE_EXPORTS && !self.has_exported()) {
+            late += u32::from(self.ending.is_cancelled());
             let Some(gateway) = self.client.random.pick(&fleet.gateways) else { break };
             let _ = std::fs::remove_file(&archive);
             let path = archive.to_string_lossy();
@@ -61,31 +65,32 @@ impl Exports {
         others.await.unwrap();
     }
 
-    /// Makes a store, and memories whose contents are their numbers; `None`: the run ended.
-    async fn fill(&mut self) -> Option<(String, Vec<String>)> {
-        let (route, key) = ("/v1/memory_stores".to_owned(), "exported".to_owned());
-        let store = Request::once(route, json!({"name": "exported"}), key);
-        let made = self.done(&store).await?;
-        let store_id = made["id"].as_str()?.to_owned();
-        let mut memory_ids = Vec::new();
-        for number in 0..MEMORIES {
-            let body = json!({"path": format!("/{number}.md"), "content": number.to_string()});
-            let route = format!("/v1/memory_stores/{store_id}/memories");
-            let memory = Request::once(route, body, format!("exported-{number}"));
-            memory_ids.push(self.done(&memory).await?["id"].as_str()?.to_owned());
-        }
-        Some((store_id, memory_ids))
+    fn has_exported(&self) -> bool {
+        self.controller.shared.counts().exports > 0
     }
 
-    async fn done(&mut self, request: &Request) -> Option<serde_json::Value> {
-        while !self.ending.is_cancelled() {
+    /// Makes a store, and memories whose contents are their numbers.
+    async fn fill(&mut self) -> (String, Vec<String>) {
+        let (route, key) = ("/v1/memory_stores".to_owned(), "exported".to_owned());
+        let made = self.done(&Request::once(route, json!({"name": "exported"}), key)).await;
+        let store_id = made["id"].as_str().unwrap().to_owned();
+        let create = |number: u64| json!({"type": "create", "path": format!("/{number}.md"), "content": number.to_string()});
+        let body = json!({"operations": (0..MEMORIES).map(create).collect::<Vec<_>>(), "atomic": true});
+        let route = format!("/v1/memory_stores/{store_id}/memories/batch");
+        let made = self.done(&Request::once(route, body, "exported-memories".to_owned())).await;
+        let results = made["data"].as_array().unwrap().iter();
+        let memory_ids = results.map(|result| result["memory"]["id"].as_str().unwrap().to_owned());
+        (store_id, memory_ids.collect())
+    }
+
+    async fn done(&mut self, request: &Request) -> serde_json::Value {
+        loop {
             let ended = self.client.call(request).await;
             if ended.outcome == Ending::Done {
-                return Some(ended.body);
+                return ended.body;
             }
             tokio::time::sleep(PACE).await;
         }
-        None
     }
 }
 
