@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::backends;
 use crate::cli::CheckArgs;
-use crate::output::{Column, Printer, print};
+use crate::output::{Printer, Text, print};
 
 const PROBE: &[u8] = b"keepsake config check --connect";
 
@@ -136,10 +136,10 @@ impl Report {
             return Ok(());
         }
         let columns = [
-            Column::text("KEY", "/key"),
-            Column::text("STEP", "/step"),
-            Column::text("RESULT", "/result"),
-            Column::text("ERROR", "/error"),
+            ("KEY", "/key", Text),
+            ("STEP", "/step", Text),
+            ("RESULT", "/result", Text),
+            ("ERROR", "/error", Text),
         ];
         print("\n")?;
         printer.items(&self.steps, &columns, "")

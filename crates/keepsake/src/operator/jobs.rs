@@ -7,31 +7,31 @@ use serde_json::{Value, json};
 
 use super::target::{OperatorApi, Request, call, list};
 use crate::cli::{JobCommand, ListJobsArgs, RunJobArgs};
-use crate::output::{Column, Printer};
+use crate::output::{Column, Flag, Outcome, Printer, Schedule, Text, Time};
 
 const JOBS: [Column; 5] = [
-    Column::text("JOB", "/name"),
-    Column::schedule("SCHEDULE"),
-    Column::time("LAST RUN", "/last_run/started_at"),
-    Column::text("STATUS", "/last_run/status"),
-    Column::outcome("RESULT", "/last_run"),
+    ("JOB", "/name", Text),
+    ("SCHEDULE", "", Schedule),
+    ("LAST RUN", "/last_run/started_at", Time),
+    ("STATUS", "/last_run/status", Text),
+    ("RESULT", "/last_run", Outcome),
 ];
 const RUNS: [Column; 6] = [
-    Column::time("STARTED", "/started_at"),
-    Column::time("ENDED", "/ended_at"),
-    Column::text("STATUS", "/status"),
-    Column::text("ASKED FOR BY", "/asked_for_by"),
-    Column::flag("DRY RUN", "/dry_run"),
-    Column::outcome("RESULT", ""),
+    ("STARTED", "/started_at", Time),
+    ("ENDED", "/ended_at", Time),
+    ("STATUS", "/status", Text),
+    ("ASKED FOR BY", "/asked_for_by", Text),
+    ("DRY RUN", "/dry_run", Flag),
+    ("RESULT", "", Outcome),
 ];
 const RUN_FIELDS: [Column; 7] = [
-    Column::text("job", "/job"),
-    Column::text("status", "/status"),
-    Column::text("asked for by", "/asked_for_by"),
-    Column::flag("dry run", "/dry_run"),
-    Column::time("started", "/started_at"),
-    Column::time("ended", "/ended_at"),
-    Column::outcome("result", ""),
+    ("job", "/job", Text),
+    ("status", "/status", Text),
+    ("asked for by", "/asked_for_by", Text),
+    ("dry run", "/dry_run", Flag),
+    ("started", "/started_at", Time),
+    ("ended", "/ended_at", Time),
+    ("result", "", Outcome),
 ];
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 

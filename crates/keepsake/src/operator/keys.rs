@@ -10,19 +10,19 @@ use serde_json::json;
 
 use super::target::{Request, call, id_of, list};
 use crate::cli::{CreateKeyArgs, KeyCommand, RevokeKeyArgs};
-use crate::output::{Column, confirm};
+use crate::output::{Column, Text, Time, confirm};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default scopes of a key, which an agent needs.
 const DEFAULT_SCOPES: [Scope; 2] = [Scope::MemoryRead, Scope::MemoryWrite];
 const COLUMNS: [Column; 7] = [
-    Column::text("ID", "/id"),
-    Column::text("NAME", "/name"),
-    Column::text("SCOPES", "/scopes"),
-    Column::text("STORES", "/memory_store_ids"),
-    Column::time("CREATED", "/created_at"),
-    Column::time("EXPIRES", "/expires_at"),
-    Column::time("REVOKED", "/revoked_at"),
+    ("ID", "/id", Text),
+    ("NAME", "/name", Text),
+    ("SCOPES", "/scopes", Text),
+    ("STORES", "/memory_store_ids", Text),
+    ("CREATED", "/created_at", Time),
+    ("EXPIRES", "/expires_at", Time),
+    ("REVOKED", "/revoked_at", Time),
 ];
 
 pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {

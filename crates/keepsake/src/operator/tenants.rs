@@ -9,51 +9,51 @@ use crate::cli::{
     AuditArgs, CreateTenantArgs, DeleteTenantArgs, ListTenantsArgs, TenantArgs, TenantCommand,
     UpdateTenantArgs,
 };
-use crate::output::{Column, confirm, limit, print};
+use crate::output::{Bytes, Column, Count, Limits, Text, Time, confirm, limit, print};
 
 const COLUMNS: [Column; 5] = [
-    Column::text("ID", "/id"),
-    Column::text("STATUS", "/status"),
-    Column::text("NAME", "/name"),
-    Column::text("EXTERNAL ID", "/external_id"),
-    Column::time("CREATED", "/created_at"),
+    ("ID", "/id", Text),
+    ("STATUS", "/status", Text),
+    ("NAME", "/name", Text),
+    ("EXTERNAL ID", "/external_id", Text),
+    ("CREATED", "/created_at", Time),
 ];
 const FIELDS: [Column; 6] = [
-    Column::text("id", "/id"),
-    Column::text("name", "/name"),
-    Column::text("external id", "/external_id"),
-    Column::text("status", "/status"),
-    Column::limits("limits", "/limits"),
-    Column::time("created", "/created_at"),
+    ("id", "/id", Text),
+    ("name", "/name", Text),
+    ("external id", "/external_id", Text),
+    ("status", "/status", Text),
+    ("limits", "/limits", Limits),
+    ("created", "/created_at", Time),
 ];
 const USAGE: [Column; 10] = [
-    Column::text("id", "/id"),
-    Column::count("memory stores", "/memory_stores"),
-    Column::count("memories", "/memories"),
-    Column::bytes("size", "/content_bytes"),
-    Column::count("versions", "/memory_versions"),
-    Column::bytes("size of versions", "/version_bytes"),
-    Column::bytes("granted to stores", "/granted_bytes"),
-    Column::count("API keys", "/api_keys"),
-    Column::count("sessions", "/sessions"),
-    Column::bytes("size of sessions", "/session_bytes"),
+    ("id", "/id", Text),
+    ("memory stores", "/memory_stores", Count),
+    ("memories", "/memories", Count),
+    ("size", "/content_bytes", Bytes),
+    ("versions", "/memory_versions", Count),
+    ("size of versions", "/version_bytes", Bytes),
+    ("granted to stores", "/granted_bytes", Bytes),
+    ("API keys", "/api_keys", Count),
+    ("sessions", "/sessions", Count),
+    ("size of sessions", "/session_bytes", Bytes),
 ];
 const DELETION: [Column; 9] = [
-    Column::text("id", "/id"),
-    Column::text("status", "/status"),
-    Column::time("requested", "/requested_at"),
-    Column::time("settles", "/settles_at"),
-    Column::time("ended", "/ended_at"),
-    Column::text("rows removed", "/rows"),
-    Column::count("blobs removed", "/blobs"),
-    Column::bytes("size of blobs", "/blob_bytes"),
-    Column::text("object versions", "/object_versions"),
+    ("id", "/id", Text),
+    ("status", "/status", Text),
+    ("requested", "/requested_at", Time),
+    ("settles", "/settles_at", Time),
+    ("ended", "/ended_at", Time),
+    ("rows removed", "/rows", Text),
+    ("blobs removed", "/blobs", Count),
+    ("size of blobs", "/blob_bytes", Bytes),
+    ("object versions", "/object_versions", Text),
 ];
 const AUDIT: [Column; 4] = [
-    Column::time("TIME", "/at"),
-    Column::text("ACTOR", "/actor"),
-    Column::text("ACTION", "/action"),
-    Column::text("OBJECT", "/object_id"),
+    ("TIME", "/at", Time),
+    ("ACTOR", "/actor", Text),
+    ("ACTION", "/action", Text),
+    ("OBJECT", "/object_id", Text),
 ];
 
 pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
@@ -151,7 +151,7 @@ async fn usage(args: TenantArgs) -> Result<(), Failure> {
         json!({"name": name, "value": value})
     });
     print("\n")?;
-    let columns = [Column::text("LIMIT", "/name"), Column::text("VALUE", "/value")];
+    let columns = [("LIMIT", "/name", Text), ("VALUE", "/value", Text)];
     printer.items(&limits.collect::<Vec<_>>(), &columns, "")
 }
 

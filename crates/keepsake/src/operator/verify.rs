@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::open;
 use crate::cli::VerifyArgs;
-use crate::output::{Column, Printer, bytes, counted};
+use crate::output::{Printer, Text, bytes, counted};
 
 /// The fields of a problem that have a column.
 const COLUMNS: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];
@@ -186,11 +186,11 @@ pub(super) fn print_problems(printer: &Printer, problems: &[Value]) -> Result<()
         })
         .collect();
     let columns = [
-        Column::text("PROBLEM", "/problem"),
-        Column::text("TENANT", "/tenant"),
-        Column::text("MEMORY STORE", "/memory_store"),
-        Column::text("MEMORY VERSION", "/memory_version"),
-        Column::text("DETAILS", "/details"),
+        ("PROBLEM", "/problem", Text),
+        ("TENANT", "/tenant", Text),
+        ("MEMORY STORE", "/memory_store", Text),
+        ("MEMORY VERSION", "/memory_version", Text),
+        ("DETAILS", "/details", Text),
     ];
     printer.items(&rows, &columns, "")
 }

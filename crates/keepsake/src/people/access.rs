@@ -12,7 +12,7 @@ use super::connection::find_store;
 use super::failure_of;
 use crate::cli::{ContextCommand, LoginArgs, OutputArgs, UseContextArgs};
 use crate::contexts::{self, Context, Contexts};
-use crate::output::{Column, Printer, Stream, print};
+use crate::output::{Flag, Printer, Stream, Text, print};
 
 const NO_CONTEXT: &str = "there is no context: `keepsake login URL` makes one";
 
@@ -85,10 +85,10 @@ fn list(contexts: &Contexts, output: OutputArgs) -> Result<(), Failure> {
         })
         .collect();
     let columns = [
-        Column::flag("CURRENT", "/current"),
-        Column::text("NAME", "/name"),
-        Column::text("URL", "/url"),
-        Column::text("STORE", "/store"),
+        ("CURRENT", "/current", Flag),
+        ("NAME", "/name", Text),
+        ("URL", "/url", Text),
+        ("STORE", "/store", Text),
     ];
     Printer::new(output.output).items(&rows, &columns, NO_CONTEXT)
 }

@@ -11,7 +11,7 @@ use super::connection::StoreConnection;
 use super::memories::{get, text_of};
 use super::{agent_path, api_path, confirm, failure_of};
 use crate::cli::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
-use crate::output::{Column, Stream, actor_name, printable};
+use crate::output::{Actor, Bytes, Stream, Text, Time, actor_name, printable};
 
 pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     let path = args.path.as_deref().map(api_path).transpose()?;
@@ -31,12 +31,12 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
         }
     }
     let columns = [
-        Column::text("VERSION", "/id"),
-        Column::time("TIME", "/created_at"),
-        Column::text("CHANGE", "/operation"),
-        Column::bytes("SIZE", "/content_size_bytes"),
-        Column::actor("BY", "/created_by"),
-        Column::text("PATH", "/path"),
+        ("VERSION", "/id", Text),
+        ("TIME", "/created_at", Time),
+        ("CHANGE", "/operation", Text),
+        ("SIZE", "/content_size_bytes", Bytes),
+        ("BY", "/created_by", Actor),
+        ("PATH", "/path", Text),
     ];
     connection.printer.items(&versions, &columns, "there are no versions")
 }

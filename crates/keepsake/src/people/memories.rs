@@ -22,7 +22,7 @@ use crate::cli::{
     SearchArgs,
 };
 use crate::open_folder::read_at_most;
-use crate::output::{Column, notice, print_styled, printable};
+use crate::output::{Bytes, Flag, Text, Time, notice, print_styled, printable};
 use crate::signals::EndSignals;
 
 /// The value of `expires_at` for no time.
@@ -105,11 +105,11 @@ async fn list(args: LsArgs) -> Result<(), Failure> {
         }
     }
     let columns = [
-        Column::bytes("SIZE", "/content_size_bytes"),
-        Column::time("UPDATED", "/updated_at"),
-        Column::time("EXPIRES", "/expires_at"),
-        Column::flag("PINNED", "/pinned"),
-        Column::text("PATH", "/path"),
+        ("SIZE", "/content_size_bytes", Bytes),
+        ("UPDATED", "/updated_at", Time),
+        ("EXPIRES", "/expires_at", Time),
+        ("PINNED", "/pinned", Flag),
+        ("PATH", "/path", Text),
     ];
     connection.printer.items(&items, &columns, "the memory store is empty")
 }

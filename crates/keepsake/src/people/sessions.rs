@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 use super::failure_of;
 use crate::cli::{AuditLogArgs, ListSessionsArgs, SessionArgs, SessionCommand, SessionEventsArgs, UsageArgs};
-use crate::output::{Column, print, printable};
+use crate::output::{Actor, Bytes, Column, Count, Text, Time, print, printable};
 
 const EVENTS: [Column; 3] =
-    [Column::time("TIME", "/processed_at"), Column::text("TOOL", "/name"), Column::text("INPUT", "/input")];
+    [("TIME", "/processed_at", Time), ("TOOL", "/name", Text), ("INPUT", "/input", Text)];
 
 pub(crate) async fn run(command: SessionCommand) -> Result<(), Failure> {
     match command {
@@ -28,11 +28,11 @@ async fn list(args: ListSessionsArgs) -> Result<(), Failure> {
     let sessions = client.pages(&["sessions"], &query).take::<Value>(args.limit).await;
     let sessions = sessions.map_err(failure_of("the sessions cannot be listed"))?;
     let columns = [
-        Column::text("ID", "/id"),
-        Column::text("TITLE", "/title"),
-        Column::text("AGENT", "/agent/id"),
-        Column::text("STATUS", "/status"),
-        Column::time("CREATED", "/created_at"),
+        ("ID", "/id", Text),
+        ("TITLE", "/title", Text),
+        ("AGENT", "/agent/id", Text),
+        ("STATUS", "/status", Text),
+        ("CREATED", "/created_at", Time),
     ];
     printer.items(&sessions, &columns, "there is no session")
 }
@@ -42,13 +42,13 @@ async fn show(args: SessionArgs) -> Result<(), Failure> {
     let session = client.get::<Value>(&["sessions", &args.session], &[]).await;
     let session = session.map_err(failure_of("the session cannot be shown"))?;
     let fields = [
-        Column::text("id", "/id"),
-        Column::text("title", "/title"),
-        Column::text("agent", "/agent/id"),
-        Column::text("status", "/status"),
-        Column::text("metadata", "/metadata"),
-        Column::time("created", "/created_at"),
-        Column::time("archived", "/archived_at"),
+        ("id", "/id", Text),
+        ("title", "/title", Text),
+        ("agent", "/agent/id", Text),
+        ("status", "/status", Text),
+        ("metadata", "/metadata", Text),
+        ("created", "/created_at", Time),
+        ("archived", "/archived_at", Time),
     ];
     printer.object(&session, &fields)?;
     if !printer.is_table() {
@@ -56,9 +56,9 @@ async fn show(args: SessionArgs) -> Result<(), Failure> {
     }
     let resources = session["resources"].as_array().cloned().unwrap_or_default();
     let columns = [
-        Column::text("STORE", "/memory_store_id"),
-        Column::text("MOUNT PATH", "/mount_path"),
-        Column::text("ACCESS", "/access"),
+        ("STORE", "/memory_store_id", Text),
+        ("MOUNT PATH", "/mount_path", Text),
+        ("ACCESS", "/access", Text),
     ];
     print("\n")?;
     printer.items(&resources, &columns, "no memory store is attached")
@@ -113,10 +113,10 @@ pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
     let entries = client.pages(&["audit"], &query).take::<Value>(args.limit).await;
     let entries = entries.map_err(failure_of("the audit cannot be listed"))?;
     let columns = [
-        Column::time("TIME", "/created_at"),
-        Column::actor("ACTOR", "/actor"),
-        Column::text("ACTION", "/action"),
-        Column::text("OBJECT", "/object/id"),
+        ("TIME", "/created_at", Time),
+        ("ACTOR", "/actor", Actor),
+        ("ACTION", "/action", Text),
+        ("OBJECT", "/object/id", Text),
     ];
     printer.items(&entries, &columns, "the audit has no entries")
 }
@@ -137,10 +137,10 @@ pub(crate) async fn show_usage(args: UsageArgs) -> Result<(), Failure> {
         stores.push(total);
     }
     let columns = [
-        Column::text("STORE", "/name"),
-        Column::count("MEMORIES", "/memory_count"),
-        Column::bytes("SIZE", "/content_bytes"),
-        Column::text("ID", "/id"),
+        ("STORE", "/name", Text),
+        ("MEMORIES", "/memory_count", Count),
+        ("SIZE", "/content_bytes", Bytes),
+        ("ID", "/id", Text),
     ];
     printer.items(&stores, &columns, "there is no memory store")
 }

@@ -10,28 +10,28 @@ use crate::cli::{
     UpdateStoreArgs,
 };
 use crate::operator;
-use crate::output::{Column, print, printable};
+use crate::output::{Bytes, Column, Count, Period, Text, Time, print, printable};
 
 const COLUMNS: [Column; 5] = [
-    Column::text("ID", "/id"),
-    Column::text("NAME", "/name"),
-    Column::count("MEMORIES", "/memory_count"),
-    Column::bytes("SIZE", "/content_bytes"),
-    Column::time("CREATED", "/created_at"),
+    ("ID", "/id", Text),
+    ("NAME", "/name", Text),
+    ("MEMORIES", "/memory_count", Count),
+    ("SIZE", "/content_bytes", Bytes),
+    ("CREATED", "/created_at", Time),
 ];
 
 const FIELDS: [Column; 11] = [
-    Column::text("id", "/id"),
-    Column::text("name", "/name"),
-    Column::text("description", "/description"),
-    Column::text("metadata", "/metadata"),
-    Column::count("memories", "/memory_count"),
-    Column::bytes("size", "/content_bytes"),
-    Column::period("expires unused after", "/expires_unused_after"),
-    Column::text("sensitive data", "/sensitive_data_policy"),
-    Column::time("created", "/created_at"),
-    Column::time("updated", "/updated_at"),
-    Column::time("archived", "/archived_at"),
+    ("id", "/id", Text),
+    ("name", "/name", Text),
+    ("description", "/description", Text),
+    ("metadata", "/metadata", Text),
+    ("memories", "/memory_count", Count),
+    ("size", "/content_bytes", Bytes),
+    ("expires unused after", "/expires_unused_after", Period),
+    ("sensitive data", "/sensitive_data_policy", Text),
+    ("created", "/created_at", Time),
+    ("updated", "/updated_at", Time),
+    ("archived", "/archived_at", Time),
 ];
 
 pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
@@ -55,7 +55,7 @@ async fn list(args: ListStoresArgs) -> Result<(), Failure> {
     let stores = stores.map_err(failure_of("the memory stores cannot be listed"))?;
     let mut columns = COLUMNS.to_vec();
     if args.all {
-        columns.push(Column::time("ARCHIVED", "/archived_at"));
+        columns.push(("ARCHIVED", "/archived_at", Time));
     }
     let none = "there is no memory store: `keepsake store create NAME` creates one";
     printer.items(&stores, &columns, none)
@@ -117,12 +117,12 @@ async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
     let usage = connection.client.get::<Value>(&connection.path(&["usage"]), &[]).await;
     let usage = usage.map_err(failure_of("the usage cannot be shown"))?;
     let fields = [
-        Column::count("memories", "/memory_count"),
-        Column::bytes("size", "/content_bytes"),
-        Column::count("versions", "/version_count"),
-        Column::bytes("size of versions", "/version_bytes"),
-        Column::period("expires unused after", "/expires_unused_after"),
-        Column::count("never read", "/never_read_count"),
+        ("memories", "/memory_count", Count),
+        ("size", "/content_bytes", Bytes),
+        ("versions", "/version_count", Count),
+        ("size of versions", "/version_bytes", Bytes),
+        ("expires unused after", "/expires_unused_after", Period),
+        ("never read", "/never_read_count", Count),
     ];
     connection.printer.object(&usage, &fields)?;
     let next = usage["expiring_next"].as_array().map_or(&[][..], Vec::as_slice);
@@ -130,10 +130,10 @@ async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let columns = [
-        Column::time("EXPIRES", "/expires_at"),
-        Column::time("READ", "/last_accessed_at"),
-        Column::bytes("SIZE", "/content_size_bytes"),
-        Column::text("PATH", "/path"),
+        ("EXPIRES", "/expires_at", Time),
+        ("READ", "/last_accessed_at", Time),
+        ("SIZE", "/content_size_bytes", Bytes),
+        ("PATH", "/path", Text),
     ];
     print("\n")?;
     connection.printer.items(next, &columns, "")
