@@ -9,7 +9,7 @@ mod tenants;
 mod token_keys;
 mod verify;
 
-use keepsake_config::{Failure, FailureClass, SourceArgs};
+use keepsake_config::{Failure, SourceArgs};
 use keepsake_engine::{Engine, StoreDraft};
 use keepsake_index::{Auditor, Migrated};
 use keepsake_telemetry::Metrics;
@@ -52,7 +52,7 @@ pub(crate) async fn migrate(args: SourceArgs) -> Result<(), Failure> {
 /// Creates a memory store in the database.
 pub(crate) async fn create_store(args: CreateStoreArgs) -> Result<(), Failure> {
     let Some(tenant_id) = args.operator.tenant else {
-        return Err(Failure::of_class(FailureClass::Usage, "--tenant is missing"));
+        return Err(Failure::usage("--tenant is missing"));
     };
     args.connection.server.refuse_beside("--tenant")?;
     let (engine, backends) = open(args.operator.sources).await?;

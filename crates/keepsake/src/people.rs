@@ -8,7 +8,7 @@ mod memories;
 mod sessions;
 mod stores;
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::nfc;
 
 pub(crate) use crate::failures::failure_of;
@@ -26,10 +26,7 @@ pub(crate) fn api_path(path: &str) -> Result<String, Failure> {
     let below = match path.strip_prefix(AGENT_ROOT) {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
         _ if path.starts_with('/') => {
-            return Err(Failure::of_class(
-                FailureClass::Usage,
-                format!("{path}: an absolute path starts with /memories/"),
-            ));
+            return Err(Failure::usage(format!("{path}: an absolute path starts with /memories/")));
         }
         _ => path,
     };

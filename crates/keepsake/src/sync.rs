@@ -32,7 +32,7 @@ mod watch;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::SyncArgs;
@@ -91,10 +91,9 @@ pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
     match conflicts {
         0 if sync.report.has_refused() => Err(Failure::new("some files were refused")),
         0 => Ok(()),
-        _ => Err(Failure::of_class(
-            FailureClass::Conflict,
-            format!("files that both sides changed: {conflicts}; both contents {would} kept"),
-        )),
+        _ => Err(Failure::conflict(format!(
+            "files that both sides changed: {conflicts}; both contents {would} kept"
+        ))),
     }
 }
 

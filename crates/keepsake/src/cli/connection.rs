@@ -1,7 +1,7 @@
 //! Arguments that all commands over HTTP share.
 
 use clap::{Args, ValueEnum};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 
 /// The server and the credential of a command, and the format of its output.
 #[derive(Debug, Args)]
@@ -57,9 +57,7 @@ impl ServerArgs {
             .into_iter()
             .find(|(_, variable, value)| value.is_some() && std::env::var(variable).ok() != **value);
         match of_argument {
-            Some((argument, ..)) => {
-                Err(Failure::of_class(FailureClass::Usage, format!("{argument} cannot be used with {other}")))
-            }
+            Some((argument, ..)) => Err(Failure::usage(format!("{argument} cannot be used with {other}"))),
             None => Ok(()),
         }
     }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use keepsake_client::{Client, Method, Parameter, Url, extended};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_engine::Engine;
 use keepsake_server::operator_call;
 use serde_json::Value;
@@ -65,16 +65,17 @@ impl OperatorApi {
             let backends = Box::new(backends);
             return Ok(Self::Database { engine, backends });
         };
-        let usage = |text: String| Failure::of_class(FailureClass::Usage, text);
         let token = match &args.token_file {
             Some(file) => std::fs::read_to_string(file)
                 .map_err(Failure::of(format_args!("the token file {} cannot be read", file.display())))?,
             None => std::env::var(TOKEN_VARIABLE).map_err(|_| {
-                usage(format!("--server needs the operator's token: --token-file or {TOKEN_VARIABLE}"))
+                Failure::usage(format!(
+                    "--server needs the operator's token: --token-file or {TOKEN_VARIABLE}"
+                ))
             })?,
         };
         if token.trim().is_empty() {
-            return Err(usage("the operator's token is empty".to_owned()));
+            return Err(Failure::usage("the operator's token is empty"));
         }
         let client = Client::of_operator(url, &token.into()).map_err(of_client)?;
         Ok(Self::Server(client))

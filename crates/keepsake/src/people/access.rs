@@ -5,7 +5,7 @@ use std::path::Path;
 
 use console::Term;
 use keepsake_client::Client;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use serde_json::{Value, json};
 
 use super::connection::find_store;
@@ -22,7 +22,7 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
     let mut contexts = Contexts::read(&path)?;
     let api_key = read_key(&args.url)?;
     let client = Client::new(&args.url, &api_key.as_str().into())
-        .map_err(|error| Failure::of_class(FailureClass::Usage, error.to_string()))?;
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let probed = client.get::<Value>(&["memory_stores"], &[("limit", Some("1"))]).await;
     match probed {
         // A key without the scope to list stores is valid nevertheless.
@@ -53,9 +53,7 @@ fn read_key(url: &str) -> Result<String, Failure> {
         std::io::stdin().read_to_string(&mut key).map_err(failed())?;
     }
     match key.trim() {
-        "" => {
-            Err(Failure::of_class(FailureClass::Usage, "no API key was given: type it, or send it to stdin"))
-        }
+        "" => Err(Failure::usage("no API key was given: type it, or send it to stdin")),
         key => Ok(key.to_owned()),
     }
 }
@@ -105,7 +103,7 @@ fn select(mut contexts: Contexts, args: UseContextArgs, path: &Path) -> Result<(
 
 /// Prints commands that set the variables of a context in a shell.
 fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<(), Failure> {
-    let none = || Failure::of_class(FailureClass::NotFound, NO_CONTEXT);
+    let none = || Failure::not_found(NO_CONTEXT);
     let (_, context) = contexts.find(name)?.ok_or_else(none)?;
     let variables = [
         ("KEEPSAKE_URL", Some(&context.url)),

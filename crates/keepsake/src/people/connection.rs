@@ -1,7 +1,7 @@
 //! The server, the credential and the store of a command.
 
 use keepsake_client::{Client, Parameter};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::StoreId;
 use serde_json::Value;
 
@@ -89,8 +89,7 @@ impl StoreConnection {
 fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<(&'a str, &'a str), Failure> {
     let url = args.url.as_deref().or(context.map(|context| context.url.as_str()));
     let url = url.ok_or_else(|| {
-        Failure::of_class(
-            FailureClass::Usage,
+        Failure::usage(
             "no server is known: `keepsake login URL` remembers one, --url or KEEPSAKE_URL names one, \
              and `keepsake serve --dev` starts one",
         )
@@ -99,10 +98,9 @@ fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<
         context.filter(|context| is_same_server(&context.url, url)).map(|context| context.api_key.as_str());
     let api_key = args.api_key.as_deref().or(key_of_context);
     let api_key = api_key.ok_or_else(|| {
-        Failure::of_class(
-            FailureClass::Usage,
-            format!("no API key is known for {url}: set KEEPSAKE_API_KEY, or `keepsake login {url}`"),
-        )
+        Failure::usage(format!(
+            "no API key is known for {url}: set KEEPSAKE_API_KEY, or `keepsake login {url}`"
+        ))
     })?;
     Ok((url, api_key))
 }
@@ -126,20 +124,14 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, F
     }
     match found.as_slice() {
         [id] => Ok(id.clone()),
-        [] => Err(Failure::of_class(
-            FailureClass::NotFound,
-            format!(
-                "no memory store has the id or the name `{store}`; `keepsake store list` shows all, and `keepsake store create` makes one"
-            ),
-        )),
-        several => Err(Failure::of_class(
-            FailureClass::Usage,
-            format!(
-                "{} memory stores have the name `{store}`; give an id: {}",
-                several.len(),
-                several.join(", ")
-            ),
-        )),
+        [] => Err(Failure::not_found(format!(
+            "no memory store has the id or the name `{store}`; `keepsake store list` shows all, and `keepsake store create` makes one"
+        ))),
+        several => Err(Failure::usage(format!(
+            "{} memory stores have the name `{store}`; give an id: {}",
+            several.len(),
+            several.join(", ")
+        ))),
     }
 }
 
@@ -149,13 +141,7 @@ async fn only_store(client: &Client) -> Result<String, Failure> {
     let found = stores.take::<Value>(2).await.map_err(failure_of("the stores cannot be listed"))?;
     match found.as_slice() {
         [store] => Ok(store["id"].as_str().unwrap_or_default().to_owned()),
-        [] => Err(Failure::of_class(
-            FailureClass::NotFound,
-            "there is no memory store: `keepsake store create NAME` creates one",
-        )),
-        _ => Err(Failure::of_class(
-            FailureClass::Usage,
-            "there are several memory stores: --store or KEEPSAKE_STORE names one",
-        )),
+        [] => Err(Failure::not_found("there is no memory store: `keepsake store create NAME` creates one")),
+        _ => Err(Failure::usage("there are several memory stores: --store or KEEPSAKE_STORE names one")),
     }
 }

@@ -76,10 +76,7 @@ async fn save_edited(
                     break;
                 }
                 _ => {
-                    return Err(Failure::of_class(
-                        FailureClass::Conflict,
-                        format!("{} was not saved", agent_path(path)),
-                    ));
+                    return Err(Failure::conflict(format!("{} was not saved", agent_path(path))));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use console::Style;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
@@ -106,7 +106,7 @@ async fn version(connection: &StoreConnection, memory_id: &str, id: &str) -> Res
     let path = connection.path(&["memory_versions", id]);
     let found = connection.client.get::<Value>(&path, &[("view", Some("full"))]).await;
     let found = found.map_err(failure_of(format_args!("{id} cannot be read")))?;
-    let refuse = |reason: &str| Err(Failure::of_class(FailureClass::Usage, format!("{id} {reason}")));
+    let refuse = |reason: &str| Err(Failure::usage(format!("{id} {reason}")));
     if found["memory_id"] != memory_id {
         return refuse("is a version of another memory");
     }

@@ -77,7 +77,7 @@ pub(super) async fn get(connection: &StoreConnection, path: &str, view: &str) ->
 
 fn missing(path: &str) -> Failure {
     let text = format!("{}: there is no such memory", agent_path(path));
-    Failure::of_class(FailureClass::NotFound, text)
+    Failure::not_found(text)
 }
 
 async fn below(connection: &StoreConnection, directory: &str, depth: &str) -> Result<Vec<Value>, Failure> {
@@ -317,7 +317,7 @@ async fn rename_directory(
     let answer = answer.map_err(failure_of(what_failed))?;
     if answer["is_error"] == true {
         let reason = printable(text_of(&answer, "content"));
-        return Err(Failure::of_class(FailureClass::Conflict, format!("{what_failed}: {reason}")));
+        return Err(Failure::conflict(format!("{what_failed}: {reason}")));
     }
     connection.printer.done(&answer, || format!("moved {} to {}\n", agent_path(from), agent_path(to)))
 }
@@ -337,7 +337,7 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
         }
         if !args.recursive {
             let text = format!("{} is a directory: give --recursive", agent_path(path));
-            return Err(Failure::of_class(FailureClass::Usage, text));
+            return Err(Failure::usage(text));
         }
         memories.extend(found);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
 use tokio::time::Instant;
@@ -83,7 +83,7 @@ impl Sync {
                 Ok(true) => break Ok(()),
                 Ok(false) if passes == MAX_PASSES => {
                     let text = "both sides kept changing: run the command again";
-                    break Err(Failure::of_class(FailureClass::Conflict, text).into());
+                    break Err(Failure::conflict(text).into());
                 }
                 Ok(false) => {}
                 Err(stop) => break Err(stop),
@@ -276,13 +276,10 @@ impl Sync {
             Emptied::Folder => ("folder", "memory store"),
             Emptied::Store => ("memory store", "folder"),
         };
-        Err(Stop::Emptied(Failure::of_class(
-            FailureClass::Conflict,
-            format!(
-                "nothing was changed: most of what was in the {lost} is gone or empty, and {losses} files \
+        Err(Stop::Emptied(Failure::conflict(format!(
+            "nothing was changed: most of what was in the {lost} is gone or empty, and {losses} files \
                  would be deleted or emptied in the {other}; --allow-emptying goes on"
-            ),
-        )))
+        ))))
     }
 
     /// The state in the store of the version that was synchronised for a path.

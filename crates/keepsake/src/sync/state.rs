@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
 use serde::{Deserialize, Serialize};
@@ -147,16 +147,13 @@ impl State {
             return Err(state.failed("is of another version")(other));
         }
         if read.url != url || read.memory_store_id != store_id {
-            return Err(Failure::of_class(
-                FailureClass::Usage,
-                format!(
-                    "the folder belongs to the memory store {} of {}, not to {store_id} of {url}; \
+            return Err(Failure::usage(format!(
+                "the folder belongs to the memory store {} of {}, not to {store_id} of {url}; \
                      to use it with this one, remove {}",
-                    read.memory_store_id,
-                    read.url,
-                    state.file.display()
-                ),
-            ));
+                read.memory_store_id,
+                read.url,
+                state.file.display()
+            )));
         }
         state.place = read.place.and_then(|place| place.parse().ok());
         for (path, entry) in read.memories {
