@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use clap::{Args, Subcommand};
 use keepsake_config::Failure;
 use serde_json::{Value, json};
 
 use super::target::{OperatorApi, Request, call, list};
-use crate::cli::{JobCommand, ListJobsArgs, RunJobArgs};
+use crate::cli::{PageArgs, TargetArgs};
 use crate::output::{Column, Flag, Outcome, Printer, Schedule, Text, Time};
 
 const JOBS: [Column; 5] = [
@@ -34,6 +35,53 @@ const RUN_FIELDS: [Column; 7] = [
     ("result", "", Outcome),
 ];
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// Lists the scheduled jobs and their last runs
+    List(ListJobsArgs),
+    /// Runs a job now and waits for its end
+    Run(RunJobArgs),
+    /// Lists a job's runs, newest first
+    History(HistoryArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake job list --config keepsake.toml
+  keepsake job list --server http://127.0.0.1:8081 -o json")]
+pub(crate) struct ListJobsArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake job run sweep-blobs --dry-run --server http://127.0.0.1:8081
+  keepsake job run reconcile-usage --config keepsake.toml")]
+pub(crate) struct RunJobArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// The job's name in `keepsake job list`
+    #[arg(value_name = "JOB")]
+    job: String,
+    /// Only reports what it would do
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake job history sweep-blobs --limit 5 --config keepsake.toml")]
+pub(crate) struct HistoryArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    page: PageArgs,
+    /// The job's name in `keepsake job list`
+    #[arg(value_name = "JOB")]
+    job: String,
+}
 
 pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
     match command {

@@ -1,14 +1,14 @@
 //! `keepsake tenant …`
 
+use clap::{Args, Subcommand};
 use keepsake_client::Method;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, MAX_NUMBER};
+use keepsake_core::TenantId;
+use keepsake_core::limits::LimitOverrides;
 use serde_json::{Map, Value, json};
 
 use super::target::{Request, call, id_of, list, show};
-use crate::cli::{
-    AuditArgs, CreateTenantArgs, DeleteTenantArgs, ListTenantsArgs, TenantArgs, TenantCommand,
-    UpdateTenantArgs,
-};
+use crate::cli::{PageArgs, TargetArgs};
 use crate::output::{Bytes, Column, Count, Limits, Text, Time, confirm, limit, print};
 
 const COLUMNS: [Column; 5] = [
@@ -55,6 +55,137 @@ const AUDIT: [Column; 4] = [
     ("ACTION", "/action", Text),
     ("OBJECT", "/object_id", Text),
 ];
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TenantCommand {
+    /// Lists tenants, newest first
+    List(ListTenantsArgs),
+    /// Shows a tenant
+    #[command(after_help = "Examples:
+  keepsake tenant get wrkspc_… --config keepsake.toml")]
+    Get(TenantArgs),
+    /// Creates a tenant
+    Create(CreateTenantArgs),
+    /// Changes a tenant's names and limits
+    Update(UpdateTenantArgs),
+    /// Suspends a tenant; its data is kept
+    #[command(after_help = "Examples:
+  keepsake tenant suspend wrkspc_… --config keepsake.toml")]
+    Suspend(TenantArgs),
+    /// Resumes a suspended tenant
+    #[command(after_help = "Examples:
+  keepsake tenant resume wrkspc_… --config keepsake.toml")]
+    Resume(TenantArgs),
+    /// Deletes a tenant and all its data permanently
+    Delete(DeleteTenantArgs),
+    /// Shows the progress of a tenant's deletion
+    #[command(after_help = "Examples:
+  keepsake tenant deletion wrkspc_… --config keepsake.toml")]
+    Deletion(TenantArgs),
+    /// Shows a tenant's usage and limits
+    #[command(after_help = "Examples:
+  keepsake tenant usage wrkspc_… --config keepsake.toml")]
+    Usage(TenantArgs),
+    /// Lists the audit of a tenant or of the operator, newest first
+    Audit(AuditArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TenantArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// The tenant: wrkspc_…
+    #[arg(value_name = "ID")]
+    tenant: TenantId,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake tenant list --config keepsake.toml
+  keepsake tenant list --server http://127.0.0.1:8081 --external-id acme -o json")]
+pub(crate) struct ListTenantsArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    page: PageArgs,
+    /// Only the tenant with this external id
+    #[arg(long, value_name = "ID")]
+    external_id: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = limits_after("Examples:
+  keepsake tenant create --name acme --config keepsake.toml
+  keepsake tenant create --name acme --external-id 42 --limit memories_per_store=5000 -o json"))]
+pub(crate) struct CreateTenantArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// A display name
+    #[arg(long)]
+    name: String,
+    /// Your id for the tenant, unique
+    #[arg(long, value_name = "ID")]
+    external_id: Option<String>,
+    /// A limit that differs from the configured one; may be repeated
+    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
+    limits: Vec<(String, u64)>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = limits_after("Examples:
+  keepsake tenant update wrkspc_… --limit bytes_per_store=1073741824
+  keepsake tenant update wrkspc_… --default-limit bytes_per_store --no-external-id"))]
+pub(crate) struct UpdateTenantArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// The tenant: wrkspc_…
+    #[arg(value_name = "ID")]
+    tenant: TenantId,
+    /// A display name
+    #[arg(long)]
+    name: Option<String>,
+    /// Your id for the tenant, unique
+    #[arg(long, value_name = "ID")]
+    external_id: Option<String>,
+    /// Removes your id for the tenant
+    #[arg(long, conflicts_with = "external_id")]
+    no_external_id: bool,
+    /// A limit that differs from the configured one; may be repeated
+    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
+    limits: Vec<(String, u64)>,
+    /// A limit to reset to the configured one; may be repeated
+    #[arg(long = "default-limit", value_name = "KEY", value_parser = parse_limit_name)]
+    default_limits: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake tenant delete wrkspc_… --server http://127.0.0.1:8081
+  keepsake tenant deletion wrkspc_… --server http://127.0.0.1:8081")]
+pub(crate) struct DeleteTenantArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// The tenant: wrkspc_…
+    #[arg(value_name = "ID")]
+    tenant: TenantId,
+    /// Does not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake tenant audit --config keepsake.toml
+  keepsake tenant audit wrkspc_… --limit 100 -o jsonl")]
+pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    page: PageArgs,
+    /// The tenant, wrkspc_…; without it, the operator's audit
+    #[arg(value_name = "ID")]
+    tenant: Option<TenantId>,
+}
 
 pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
     match command {
@@ -168,4 +299,32 @@ async fn audit(args: AuditArgs) -> Result<(), Failure> {
 
 fn limits(limits: Vec<(String, u64)>) -> Map<String, Value> {
     limits.into_iter().map(|(name, value)| (name, Value::from(value))).collect()
+}
+
+/// Examples, and the names of all limits.
+fn limits_after(examples: &str) -> String {
+    let limits = serde_json::to_value(keepsake_core::Limits::default()).unwrap_or_default();
+    let mut names: Vec<_> = limits.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    names.push("expires_unused_after");
+    format!("{examples}\n\nLimits:\n  {}", names.join("\n  "))
+}
+
+fn parse_limit(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("a limit is given as KEY=VALUE")?;
+    let value = value.parse().ok().filter(|value| *value <= MAX_NUMBER);
+    let value = value.ok_or_else(|| format!("a limit is a whole number up to {MAX_NUMBER}"))?;
+    check_limit(name, value)?;
+    Ok((name.to_owned(), value))
+}
+
+fn parse_limit_name(name: &str) -> Result<String, String> {
+    check_limit(name, 0)?;
+    Ok(name.to_owned())
+}
+
+/// Checks that a limit of this name exists.
+fn check_limit(name: &str, value: u64) -> Result<(), String> {
+    let limits = serde_json::json!({ name: value });
+    let known = serde_json::from_value::<LimitOverrides>(limits);
+    known.map(|_| ()).map_err(|error| error.to_string())
 }

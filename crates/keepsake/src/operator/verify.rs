@@ -1,20 +1,39 @@
 //! `keepsake verify`
 
+use std::num::NonZeroU16;
 use std::path::Path;
 
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use keepsake_config::{Failure, IndexUrl};
+use keepsake_config::{Failure, IndexUrl, SourceArgs};
 use keepsake_core::BlobKey;
 use keepsake_engine::{Engine, Problem, Verification};
 use keepsake_index::{Counter, Recount};
 use serde_json::{Map, Value, json};
 
 use super::open;
-use crate::cli::VerifyArgs;
+use crate::cli::OutputArgs;
 use crate::output::{Printer, Text, bytes, counted};
 
 /// The fields of a problem that have a column.
 const COLUMNS: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake verify --config keepsake.toml
+  keepsake verify --data-dir ~/.local/share/keepsake --paths -o json")]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// Number of blobs read at a time
+    #[arg(long, value_name = "N", default_value = "16")]
+    concurrency: NonZeroU16,
+    /// Also prints the paths of the memories concerned
+    #[arg(long)]
+    paths: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 /// Reads every row, checks every blob's hash and recounts the totals; changes nothing.
 /// Prints the problems and then fails if there are any, or if the check could not be

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
+use clap::{Args, Subcommand};
 use console::Term;
 use keepsake_client::Client;
 use keepsake_config::Failure;
@@ -10,11 +11,67 @@ use serde_json::{Value, json};
 
 use super::connection::find_store;
 use super::failure_of;
-use crate::cli::{ContextCommand, LoginArgs, OutputArgs, UseContextArgs};
+use crate::cli::OutputArgs;
 use crate::contexts::{self, Context, Contexts};
 use crate::output::{Flag, Printer, Stream, Text, print};
 
 const NO_CONTEXT: &str = "there is no context: `keepsake login URL` makes one";
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake login https://memory.example.com
+  keepsake login https://memory.example.com --name work --store notes < key.txt")]
+pub(crate) struct LoginArgs {
+    /// The server's URL
+    #[arg(value_name = "URL")]
+    url: String,
+    /// The name of the context [default: the host]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The memory store that commands use: its id or its name
+    #[arg(short, long, value_name = "STORE")]
+    store: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ContextCommand {
+    /// Lists the contexts
+    #[command(visible_alias = "ls")]
+    List(OutputArgs),
+    /// Makes a context the current one
+    Use(UseContextArgs),
+    /// Prints a context as variables, for clients
+    Env(EnvContextArgs),
+    /// Removes a context and its API key
+    #[command(visible_alias = "rm")]
+    Remove(RemoveContextArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UseContextArgs {
+    /// The context
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The memory store that commands use from now on: its id or its name
+    #[arg(short, long, value_name = "STORE")]
+    store: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  eval \"$(keepsake context env dev)\"")]
+pub(crate) struct EnvContextArgs {
+    /// The context [default: the current one]
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveContextArgs {
+    /// The context
+    #[arg(value_name = "NAME")]
+    name: String,
+}
 
 /// Checks an API key and remembers it as a context, which becomes the current one.
 pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {

@@ -12,9 +12,8 @@ use tokio::sync::oneshot;
 
 use super::connection::StoreConnection;
 use super::history::{Titled, unified_diff};
-use super::memories::{Expected, find, save, text_of};
-use super::{agent_path, answer, api_path};
-use crate::cli::PathArgs;
+use super::memories::{Expected, PathArgs, find, save};
+use super::{agent_path, answer, api_path, text_of};
 use crate::output::{Stream, is_interactive, notice, notice_styled, print};
 use crate::signals::{EndSignals, interrupted};
 

@@ -2,16 +2,70 @@
 
 use std::fmt::Write as _;
 
+use clap::Args;
 use console::Style;
 use keepsake_config::Failure;
+use keepsake_core::VersionId;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::connection::StoreConnection;
-use super::memories::{get, text_of};
-use super::{agent_path, api_path, confirm, failure_of};
-use crate::cli::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
+use super::memories::{PathArgs, get};
+use super::{agent_path, api_path, confirm, failure_of, text_of};
+use crate::cli::StoreArgs;
 use crate::output::{Actor, Bytes, Stream, Text, Time, actor_name, printable};
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The memory, as agents see it; without it, the whole store
+    #[arg(value_name = "PATH")]
+    path: Option<String>,
+    /// The memory's id, also of a deleted one: mem_…
+    #[arg(long, value_name = "ID", conflicts_with = "path")]
+    memory: Option<String>,
+    /// Number of versions
+    #[arg(short = 'n', long, value_name = "N", default_value = "20")]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake memory diff notes.md                what the last change changed
+  keepsake memory diff notes.md memver_…       what changed since that version
+  keepsake memory diff notes.md memver_… memver_…")]
+pub(crate) struct DiffArgs {
+    #[command(flatten)]
+    memory: PathArgs,
+    /// The older version: memver_… [default: the one before the newer]
+    #[arg(value_name = "FROM")]
+    from: Option<VersionId>,
+    /// The newer version: memver_… [default: the current one]
+    #[arg(value_name = "TO")]
+    to: Option<VersionId>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The version: memver_…
+    #[arg(value_name = "VERSION")]
+    version: VersionId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RedactArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The version: memver_…
+    #[arg(value_name = "VERSION")]
+    version: VersionId,
+    /// Does not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
 
 pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     let path = args.path.as_deref().map(api_path).transpose()?;
@@ -54,8 +108,8 @@ async fn versions(
 }
 
 pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
-    let path = api_path(&args.path)?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let path = api_path(&args.memory.path)?;
+    let connection = StoreConnection::open(&args.memory.store).await?;
     let memory = get(&connection, &path, "basic").await?;
     let memory_id = text_of(&memory, "id");
     let newer = match args.to {

@@ -2,17 +2,77 @@
 
 use std::collections::HashSet;
 
+use clap::{Args, Subcommand};
 use keepsake_client::Client;
 use keepsake_config::Failure;
 use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::failure_of;
-use crate::cli::{AuditLogArgs, ListSessionsArgs, SessionArgs, SessionCommand, SessionEventsArgs, UsageArgs};
+use crate::cli::ConnectionArgs;
 use crate::output::{Actor, Bytes, Column, Count, Text, Time, print, printable};
 
 const EVENTS: [Column; 3] =
     [("TIME", "/processed_at", Time), ("TOOL", "/name", Text), ("INPUT", "/input", Text)];
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionCommand {
+    /// Lists the sessions, newest first
+    #[command(visible_alias = "ls")]
+    List(ListSessionsArgs),
+    /// Shows a session and the stores attached to it
+    Show(SessionArgs),
+    /// Lists the tool calls of a session, oldest first
+    Events(SessionEventsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListSessionsArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Includes archived sessions
+    #[arg(short, long)]
+    all: bool,
+    /// Number of sessions
+    #[arg(short = 'n', long, value_name = "N", default_value = "50")]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The session: sesn_…
+    #[arg(value_name = "ID")]
+    session: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionEventsArgs {
+    #[command(flatten)]
+    session: SessionArgs,
+    /// Waits for further events until Ctrl-C
+    #[arg(short, long)]
+    follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditLogArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Only this action, such as `memory_store.delete`
+    #[arg(long, value_name = "ACTION")]
+    action: Option<String>,
+    /// Number of entries
+    #[arg(short = 'n', long, value_name = "N", default_value = "50")]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UsageArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
 
 pub(crate) async fn run(command: SessionCommand) -> Result<(), Failure> {
     match command {

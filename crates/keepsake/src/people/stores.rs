@@ -1,16 +1,18 @@
 //! `keepsake store …`
 
-use keepsake_config::Failure;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use keepsake_config::{Failure, SourceArgs};
+use keepsake_core::TenantId;
+use keepsake_core::policy::SensitiveDataPolicy;
 use serde_json::{Map, Value, json};
 
 use super::connection::{Connection, StoreConnection};
 use super::{confirm, failure_of};
-use crate::cli::{
-    CreateStoreArgs, ListStoresArgs, SensitiveData, ShowStoreArgs, StoreCommand, StoreFields, SureStoreArgs,
-    UpdateStoreArgs,
-};
+use crate::cli::{ConnectionArgs, choice, parse_period};
 use crate::operator;
-use crate::output::{Bytes, Column, Count, Period, Text, Time, print, printable};
+use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, print, printable};
 
 const COLUMNS: [Column; 5] = [
     ("ID", "/id", Text),
@@ -34,11 +36,125 @@ const FIELDS: [Column; 11] = [
     ("archived", "/archived_at", Time),
 ];
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Lists the memory stores, newest first
+    #[command(visible_alias = "ls")]
+    List(ListStoresArgs),
+    /// Shows a memory store
+    Get(ShowStoreArgs),
+    /// Creates a memory store
+    Create(CreateStoreArgs),
+    /// Changes a memory store's name, description, metadata or policies
+    Update(UpdateStoreArgs),
+    /// Makes a memory store read-only, permanently
+    Archive(SureStoreArgs),
+    /// Deletes a memory store with its memories and their history, permanently
+    #[command(visible_alias = "rm")]
+    Delete(SureStoreArgs),
+    /// Shows a memory store's size, limits and largest memories
+    Usage(ShowStoreArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListStoresArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Includes archived stores
+    #[arg(short, long)]
+    all: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake store create notes --description 'What the support agents know'
+  keepsake store create archive --metadata team=support --expires-unused-after 90d")]
+pub(crate) struct CreateStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The name, 1 to 255 characters
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    fields: StoreFields,
+    #[command(flatten)]
+    operator: OperatorStoreArgs,
+}
+
+/// The operator creates stores in the database, for any tenant.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Operator")]
+pub(crate) struct OperatorStoreArgs {
+    /// Creates the store in the configured database, for this tenant: wrkspc_…
+    #[arg(long, value_name = "ID", conflicts_with_all = ["description", "metadata", "expires_unused_after", "sensitive_data"])]
+    tenant: Option<TenantId>,
+    #[command(flatten)]
+    sources: SourceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The memory store: its id or its name [default: the context's]
+    #[arg(value_name = "STORE", env = "KEEPSAKE_STORE", hide_env = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpdateStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The memory store: its id or its name
+    #[arg(value_name = "STORE")]
+    store: String,
+    /// A new name, 1 to 255 characters
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    fields: StoreFields,
+    /// A metadata key to remove; may be repeated
+    #[arg(long, value_name = "KEY")]
+    remove_metadata: Vec<String>,
+}
+
+/// The choices of `--sensitive-data`.
+const SENSITIVE_DATA: &[(&str, &str)] =
+    &[("off", "It is stored"), ("redact", "It is replaced"), ("reject", "The write is refused")];
+
+/// The fields that creating and updating share.
+#[derive(Debug, Args)]
+pub(crate) struct StoreFields {
+    /// What the store is for; agents see it
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// A key and a value; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
+    metadata: Vec<(String, String)>,
+    /// Memories that nobody reads for this long are deleted: 90d, 12h, or `never`
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    expires_unused_after: Option<Duration>,
+    /// What happens to secrets and personal data in new content
+    #[arg(long, value_name = "POLICY", value_parser = choice(SensitiveDataPolicy::parse, SENSITIVE_DATA))]
+    sensitive_data: Option<SensitiveDataPolicy>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SureStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The memory store: its id or its name
+    #[arg(value_name = "STORE")]
+    store: String,
+    /// Does not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
+
 pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
         StoreCommand::List(args) => list(args).await,
         StoreCommand::Get(args) => show(args).await,
-        StoreCommand::Create(args) if args.operator.tenant.is_some() => operator::create_store(args).await,
         StoreCommand::Create(args) => create(args).await,
         StoreCommand::Update(args) => update(args).await,
         StoreCommand::Archive(args) => archive(args).await,
@@ -69,6 +185,11 @@ async fn show(args: ShowStoreArgs) -> Result<(), Failure> {
 }
 
 async fn create(args: CreateStoreArgs) -> Result<(), Failure> {
+    if let Some(tenant_id) = args.operator.tenant {
+        args.connection.server.refuse_beside("--tenant")?;
+        let printer = Printer::new(args.connection.output.output);
+        return operator::create_store(args.operator.sources, tenant_id, args.name, &printer).await;
+    }
     let Connection { client, printer, .. } = Connection::open(&args.connection)?;
     let mut body = body_of(args.fields, &[]);
     body.insert("name".to_owned(), args.name.into());
@@ -152,15 +273,10 @@ fn body_of(fields: StoreFields, remove_metadata: &[String]) -> Map<String, Value
         body.insert("metadata".to_owned(), metadata.into());
     }
     if let Some(period) = fields.expires_unused_after {
-        body.insert("expires_unused_after".to_owned(), period.0.into());
+        body.insert("expires_unused_after".to_owned(), period.as_secs().into());
     }
     if let Some(policy) = fields.sensitive_data {
-        let policy = match policy {
-            SensitiveData::Off => "off",
-            SensitiveData::Redact => "redact",
-            SensitiveData::Reject => "reject",
-        };
-        body.insert("sensitive_data_policy".to_owned(), policy.into());
+        body.insert("sensitive_data_policy".to_owned(), policy.name().into());
     }
     body
 }
@@ -168,4 +284,9 @@ fn body_of(fields: StoreFields, remove_metadata: &[String]) -> Map<String, Value
 fn sentence(done: &str, store: &Value) -> String {
     let text = |field: &str| printable(store[field].as_str().unwrap_or_default());
     format!("{done} the memory store {} ({})\n", text("name"), text("id"))
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("metadata is given as KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
