@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use keepsake_config::{Failure, SourceArgs};
+use serde_json::Value;
 
 /// The server and the credential of a command, and the format of its output.
 #[derive(Debug, Args)]
@@ -147,6 +148,14 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     };
     let seconds = number.and_then(|number| number.checked_mul(unit_seconds)).ok_or_else(rule)?;
     Ok(Duration::from_secs(seconds))
+}
+
+/// The body of a request: an object without the fields that no argument gives.
+pub(crate) fn given(mut fields: Value) -> Value {
+    if let Some(fields) = fields.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    fields
 }
 
 /// A parser of names, whose help explains each.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use keepsake_client::Method;
 use keepsake_config::Failure;
 use serde_json::{Value, json};
 
@@ -96,7 +97,7 @@ pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
 }
 
 async fn list_jobs(args: ListJobsArgs) -> Result<(), Failure> {
-    let request = Request::get(&["jobs"]);
+    let request = Request::get(&["jobs"], &[]);
     let (printer, jobs) = call(args.target, "the jobs cannot be listed", request).await?;
     printer.page(&jobs, &JOBS, "there is no job")
 }
@@ -122,9 +123,10 @@ async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
 /// database, the job runs in this process.
 async fn begin_and_wait(target: &OperatorApi, job: &str, dry_run: bool) -> Result<Value, Failure> {
     let path = ["jobs", job, "run"];
-    let begun = target.call(&Request::post(&path).with(json!({ "dry_run": dry_run }))).await?;
+    let body = json!({ "dry_run": dry_run });
+    let begun = target.call(&Request::change(Method::POST, &path, Some(body))).await?;
     let (path, query) = (["jobs", job, "runs"], [("limit", Some("100"))]);
-    let runs = Request::get(&path).of(&query);
+    let runs = Request::get(&path, &query);
     loop {
         let found = target.call(&runs).await?;
         let mut found = found["data"].as_array().into_iter().flatten();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use keepsake_client::Method;
 use keepsake_config::Failure;
 use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
 use keepsake_engine::{Clock, SystemClock};
@@ -121,8 +122,8 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
     });
     let tenant = args.tenant.to_string();
     let path = ["tenants", &tenant, "api_keys"];
-    let failed = "the API key was not created";
-    let (printer, made) = call(args.target, failed, Request::post(&path).with(body)).await?;
+    let request = Request::change(Method::POST, &path, Some(body));
+    let (printer, made) = call(args.target, "the API key was not created", request).await?;
     printer.done(&made, || {
         format!(
             "created the API key {} for {tenant}; this is its secret, which is not shown again:\n\n{}\n",
@@ -136,6 +137,7 @@ async fn revoke(args: RevokeKeyArgs) -> Result<(), Failure> {
     let (tenant, key) = (args.tenant.to_string(), args.key.to_string());
     confirm(&format!("Revoke the API key {key}, permanently?"), args.yes)?;
     let path = ["tenants", &tenant, "api_keys", &key, "revoke"];
-    let (printer, revoked) = call(args.target, "the API key was not revoked", Request::post(&path)).await?;
+    let request = Request::change(Method::POST, &path, None);
+    let (printer, revoked) = call(args.target, "the API key was not revoked", request).await?;
     printer.done(&revoked, || format!("revoked the API key {}\n", id_of(&revoked)))
 }

@@ -8,7 +8,7 @@ use keepsake_core::limits::LimitOverrides;
 use serde_json::{Map, Value, json};
 
 use super::target::{Request, call, id_of, list, show};
-use crate::cli::{PageArgs, TargetArgs};
+use crate::cli::{PageArgs, TargetArgs, given};
 use crate::output::{Bytes, Column, Count, Limits, Text, Time, confirm, limit, print};
 
 const COLUMNS: [Column; 5] = [
@@ -221,29 +221,24 @@ async fn create(args: CreateTenantArgs) -> Result<(), Failure> {
         "external_id": args.external_id,
         "limits": limits(args.limits),
     });
-    let request = Request::post(&["tenants"]).with(body);
+    let request = Request::change(Method::POST, &["tenants"], Some(body));
     let (printer, made) = call(args.target, "the tenant was not created", request).await?;
     printer.done(&made, || format!("created the tenant {}\n", id_of(&made)))
 }
 
 async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
-    let mut body = Map::new();
-    if let Some(name) = args.name {
-        body.insert("name".to_owned(), name.into());
-    }
-    if args.no_external_id {
-        body.insert("external_id".to_owned(), Value::Null);
-    }
-    if let Some(external_id) = args.external_id {
-        body.insert("external_id".to_owned(), external_id.into());
-    }
     let mut limits = limits(args.limits);
     limits.extend(args.default_limits.into_iter().map(|name| (name, Value::Null)));
-    if !limits.is_empty() {
-        body.insert("limits".to_owned(), limits.into());
+    let mut body = given(json!({
+        "name": args.name,
+        "external_id": args.external_id,
+        "limits": (!limits.is_empty()).then_some(limits),
+    }));
+    if args.no_external_id {
+        body["external_id"] = Value::Null;
     }
     let path = ["tenants", &args.tenant.to_string()];
-    let request = Request::new(Method::PATCH, &path).with(body.into());
+    let request = Request::change(Method::PATCH, &path, Some(body));
     let (printer, changed) = call(args.target, "the tenant was not changed", request).await?;
     printer.done(&changed, || format!("changed the tenant {}\n", id_of(&changed)))
 }
@@ -251,7 +246,8 @@ async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
 async fn change(args: TenantArgs, action: &str, done: &str) -> Result<(), Failure> {
     let path = ["tenants", &args.tenant.to_string(), action];
     let failed = format!("the tenant was not {done}");
-    let (printer, changed) = call(args.target, &failed, Request::post(&path)).await?;
+    let request = Request::change(Method::POST, &path, None);
+    let (printer, changed) = call(args.target, &failed, request).await?;
     printer.done(&changed, || format!("{done} the tenant {}\n", id_of(&changed)))
 }
 
@@ -260,7 +256,7 @@ async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
     let question = format!("Delete the tenant {tenant} with all its data, permanently?");
     confirm(&question, args.yes)?;
     let path = ["tenants", &tenant];
-    let request = Request::new(Method::DELETE, &path);
+    let request = Request::change(Method::DELETE, &path, None);
     let (printer, begun) = call(args.target, "the tenant was not deleted", request).await?;
     printer.done(&begun, || {
         format!(
@@ -271,7 +267,8 @@ async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
 
 async fn usage(args: TenantArgs) -> Result<(), Failure> {
     let path = ["tenants", &args.tenant.to_string(), "usage"];
-    let (printer, usage) = call(args.target, "the usage cannot be shown", Request::get(&path)).await?;
+    let request = Request::get(&path, &[]);
+    let (printer, usage) = call(args.target, "the usage cannot be shown", request).await?;
     printer.object(&usage, &USAGE)?;
     if !printer.is_table() {
         return Ok(());

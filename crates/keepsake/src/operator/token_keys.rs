@@ -1,6 +1,7 @@
 //! `keepsake token-key …`
 
 use clap::{Args, Subcommand};
+use keepsake_client::Method;
 use keepsake_config::Failure;
 use serde_json::json;
 
@@ -33,7 +34,8 @@ pub(crate) async fn run(command: TokenKeyCommand) -> Result<(), Failure> {
     let TokenKeyCommand::Rotate(args) = command;
     let question = "Refuse all tokens that were signed until now?";
     confirm(question, args.yes || !args.compromised)?;
-    let request = Request::post(&["token_keys", "rotate"]).with(json!({"compromised": args.compromised}));
+    let body = json!({"compromised": args.compromised});
+    let request = Request::change(Method::POST, &["token_keys", "rotate"], Some(body));
     let (printer, key) = call(args.target, "the token signing key was not rotated", request).await?;
     printer.done(&key, || {
         let signs_from = key["signs_from"].as_str().unwrap_or_default();

@@ -1,5 +1,7 @@
 //! The server, the credential and the store of a command.
 
+use std::fmt::Display;
+
 use keepsake_client::{Client, Parameter};
 use keepsake_config::Failure;
 use keepsake_core::StoreId;
@@ -11,13 +13,16 @@ use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
 use crate::output::{Printer, notice};
 
+/// The API of a server. Its failures begin with what failed, and have the class that
+/// decides the exit code.
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) printer: Printer,
-    /// The store of the context.
-    store: Option<String>,
+    /// The store that all paths are below; `None`: they are those of the API.
+    pub(super) store_id: Option<String>,
 }
 
+/// The client, the printer and the store of a command.
 pub(crate) struct StoreConnection {
     pub(crate) client: Client,
     pub(crate) printer: Printer,
@@ -25,11 +30,65 @@ pub(crate) struct StoreConnection {
 }
 
 impl Connection {
-    /// Opens the connection that arguments, variables and contexts name, in this order.
     pub(super) fn open(args: &ConnectionArgs) -> Result<Self, Failure> {
-        let (client, store) = connect(&args.server)?;
-        let printer = Printer::new(args.output.output);
-        Ok(Self { client, printer, store })
+        let (client, _) = connect(&args.server)?;
+        Ok(Self { client, printer: Printer::new(args.output.output), store_id: None })
+    }
+
+    /// As [`StoreConnection::open`].
+    pub(super) async fn of_store(args: &StoreArgs) -> Result<Self, Failure> {
+        Self::of_store_named(&args.connection, args.store.as_deref()).await
+    }
+
+    /// As [`StoreConnection::open`], for a store that is not given by `--store`.
+    pub(super) async fn of_store_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
+        let StoreConnection { client, printer, store_id } = StoreConnection::open_named(args, store).await?;
+        Ok(Self { client, printer, store_id: Some(store_id) })
+    }
+
+    pub(super) fn path<'a>(&'a self, below: &[&'a str]) -> Vec<&'a str> {
+        match &self.store_id {
+            Some(store_id) => [&["memory_stores", store_id.as_str()], below].concat(),
+            None => below.to_vec(),
+        }
+    }
+
+    pub(super) async fn get(
+        &self,
+        failed: impl Display,
+        path: &[&str],
+        query: &[Parameter<'_>],
+    ) -> Result<Value, Failure> {
+        self.client.get(&self.path(path), query).await.map_err(failure_of(failed))
+    }
+
+    /// All items of a list, or the first `limit`.
+    pub(super) async fn list(
+        &self,
+        failed: impl Display,
+        path: &[&str],
+        query: &[Parameter<'_>],
+        limit: usize,
+    ) -> Result<Vec<Value>, Failure> {
+        self.client.pages(&self.path(path), query).take(limit).await.map_err(failure_of(failed))
+    }
+
+    pub(super) async fn post(
+        &self,
+        failed: impl Display,
+        path: &[&str],
+        body: Value,
+    ) -> Result<Value, Failure> {
+        self.client.post(&self.path(path), &body).await.map_err(failure_of(failed))
+    }
+
+    pub(super) async fn delete(
+        &self,
+        failed: impl Display,
+        path: &[&str],
+        query: &[Parameter<'_>],
+    ) -> Result<Value, Failure> {
+        self.client.delete(&self.path(path), query).await.map_err(failure_of(failed))
     }
 }
 
@@ -66,17 +125,16 @@ impl StoreConnection {
     /// Without a store in the arguments, in a variable or in the context, it is the only
     /// store that the credential may read.
     pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
-        Self::open_store(&args.connection, args.store.as_deref()).await
+        Self::open_named(&args.connection, args.store.as_deref()).await
     }
 
-    /// As [`StoreConnection::open`], for a store that is not given by `--store`.
-    pub(crate) async fn open_store(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
-        let Connection { client, printer, store: of_context } = Connection::open(args)?;
+    async fn open_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
+        let (client, of_context) = connect(&args.server)?;
         let store_id = match store.map(str::to_owned).or(of_context) {
             Some(store) => find_store(&client, &store).await?,
             None => only_store(&client).await?,
         };
-        Ok(Self { client, printer, store_id })
+        Ok(Self { client, printer: Printer::new(args.output.output), store_id })
     }
 
     /// A path of the API below the store.

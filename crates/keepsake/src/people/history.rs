@@ -9,11 +9,14 @@ use keepsake_core::VersionId;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use super::connection::StoreConnection;
+use super::connection::Connection;
 use super::memories::{PathArgs, get};
 use super::{agent_path, api_path, confirm, failure_of, text_of};
 use crate::cli::StoreArgs;
 use crate::output::{Actor, Bytes, Stream, Text, Time, actor_name, printable};
+
+/// The failure of a list of versions.
+const NOT_LISTED: &str = "the versions cannot be listed";
 
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
@@ -69,12 +72,13 @@ pub(crate) struct RedactArgs {
 
 pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     let path = args.path.as_deref().map(api_path).transpose()?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let memory_id = match path {
         Some(path) => Some(text_of(&get(&connection, &path, "basic").await?, "id").to_owned()),
         None => args.memory,
     };
-    let mut versions = versions(&connection, memory_id.as_deref(), args.limit).await?;
+    let query = [("memory_id", memory_id.as_deref())];
+    let mut versions = connection.list(NOT_LISTED, &["memory_versions"], &query, args.limit).await?;
     if connection.printer.is_table() {
         for version in &mut versions {
             if let Some(path) = version["path"].as_str() {
@@ -95,21 +99,9 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     connection.printer.items(&versions, &columns, "there are no versions")
 }
 
-/// The versions of a memory or of the store, newest first.
-async fn versions(
-    connection: &StoreConnection,
-    memory_id: Option<&str>,
-    limit: usize,
-) -> Result<Vec<Value>, Failure> {
-    let query = [("memory_id", memory_id)];
-    let path = connection.path(&["memory_versions"]);
-    let versions = connection.client.pages(&path, &query).take(limit).await;
-    versions.map_err(failure_of("the versions cannot be listed"))
-}
-
 pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
     let path = api_path(&args.memory.path)?;
-    let connection = StoreConnection::open(&args.memory.store).await?;
+    let connection = Connection::of_store(&args.memory.store).await?;
     let memory = get(&connection, &path, "basic").await?;
     let memory_id = text_of(&memory, "id");
     let newer = match args.to {
@@ -147,19 +139,25 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
 
 /// The version of the memory before another one; `None` if that is the first.
 async fn previous(
-    connection: &StoreConnection,
+    connection: &Connection,
     memory_id: &str,
     version_id: &str,
 ) -> Result<Option<String>, Failure> {
-    let mut versions = versions(connection, Some(memory_id), usize::MAX).await?.into_iter();
-    versions.find(|version| version["id"] == version_id);
-    Ok(versions.next().map(|version| text_of(&version, "id").to_owned()))
+    let (path, query) = (connection.path(&["memory_versions"]), [("memory_id", Some(memory_id))]);
+    // Newest first; no more pages are read than needed.
+    let mut versions = connection.client.pages(&path, &query);
+    while let Some(version) = versions.next::<Value>().await.map_err(failure_of(NOT_LISTED))? {
+        if version["id"] == version_id {
+            let before = versions.next::<Value>().await.map_err(failure_of(NOT_LISTED))?;
+            return Ok(before.map(|before| text_of(&before, "id").to_owned()));
+        }
+    }
+    Ok(None)
 }
 
-async fn version(connection: &StoreConnection, memory_id: &str, id: &str) -> Result<Value, Failure> {
-    let path = connection.path(&["memory_versions", id]);
-    let found = connection.client.get::<Value>(&path, &[("view", Some("full"))]).await;
-    let found = found.map_err(failure_of(format_args!("{id} cannot be read")))?;
+async fn version(connection: &Connection, memory_id: &str, id: &str) -> Result<Value, Failure> {
+    let (failed, view) = (format!("{id} cannot be read"), [("view", Some("full"))]);
+    let found = connection.get(failed, &["memory_versions", id], &view).await?;
     let refuse = |reason: &str| Err(Failure::usage(format!("{id} {reason}")));
     if found["memory_id"] != memory_id {
         return refuse("is a version of another memory");
@@ -208,23 +206,21 @@ pub(super) fn unified_diff(stream: Stream, older: Titled<'_>, newer: Titled<'_>)
 }
 
 pub(super) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let version = args.version.to_string();
-    let path = connection.path(&["memory_versions", &version, "restore"]);
-    let restored = connection.client.post::<Value>(&path, &json!({})).await;
-    let restored = restored.map_err(failure_of(format_args!("{version} was not restored")))?;
+    let (failed, path) = (format!("{version} was not restored"), ["memory_versions", &version, "restore"]);
+    let restored = connection.post(failed, &path, json!({})).await?;
     connection
         .printer
         .done(&restored, || format!("restored {} from {version}\n", agent_path(text_of(&restored, "path"))))
 }
 
 pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let version = args.version.to_string();
     confirm(&format!("Remove the content and the path of {version}, permanently?"), args.yes)?;
-    let path = connection.path(&["memory_versions", &version, "redact"]);
-    let redacted = connection.client.post::<Value>(&path, &json!({})).await;
-    let redacted = redacted.map_err(failure_of(format_args!("{version} was not redacted")))?;
+    let (failed, path) = (format!("{version} was not redacted"), ["memory_versions", &version, "redact"]);
+    let redacted = connection.post(failed, &path, json!({})).await?;
     connection.printer.done(&redacted, || {
         let mut text = format!("redacted {version}\n");
         let same = redacted["content_also_in"].as_array().map_or(&[][..], Vec::as_slice);

@@ -15,10 +15,10 @@ use keepsake_config::{Failure, FailureClass};
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
-use super::connection::StoreConnection;
+use super::connection::Connection;
 use super::history::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
 use super::search::SearchArgs;
-use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, failure_of, history, search, text_of};
+use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
 use crate::cli::{StoreArgs, parse_period};
 use crate::open_folder::read_at_most;
 use crate::output::{Bytes, Flag, Text, Time, notice, print_styled, printable};
@@ -206,15 +206,10 @@ pub(super) struct Expected {
 
 /// Finds the live memory at a path of the API. With the view `full`, a missing or damaged
 /// content is a failure, so that callers do not take it for an empty content.
-pub(super) async fn find(
-    connection: &StoreConnection,
-    path: &str,
-    view: &str,
-) -> Result<Option<Value>, Failure> {
+pub(super) async fn find(connection: &Connection, path: &str, view: &str) -> Result<Option<Value>, Failure> {
     let query = [("path", Some(path)), ("view", Some(view))];
-    let found = connection.client.get::<Value>(&connection.path(&["memories"]), &query).await;
     let failed = format!("{} cannot be read", agent_path(path));
-    let found = found.map_err(failure_of(&failed))?;
+    let found = connection.get(&failed, &["memories"], &query).await?;
     let memory = found["data"].as_array().and_then(|found| found.first()).cloned();
     match memory.as_ref().and_then(|memory| memory["content_error"]["message"].as_str()) {
         Some(lost) => Err(Failure::new(format!("{failed}: {lost}"))),
@@ -223,7 +218,7 @@ pub(super) async fn find(
 }
 
 /// As [`find`]; a missing memory is a failure.
-pub(super) async fn get(connection: &StoreConnection, path: &str, view: &str) -> Result<Value, Failure> {
+pub(super) async fn get(connection: &Connection, path: &str, view: &str) -> Result<Value, Failure> {
     find(connection, path, view).await?.ok_or_else(|| missing(path))
 }
 
@@ -232,17 +227,16 @@ fn missing(path: &str) -> Failure {
     Failure::not_found(text)
 }
 
-async fn below(connection: &StoreConnection, directory: &str, depth: &str) -> Result<Vec<Value>, Failure> {
+async fn below(connection: &Connection, directory: &str, depth: &str) -> Result<Vec<Value>, Failure> {
     let prefix = if directory == "/" { "/".to_owned() } else { format!("{directory}/") };
     let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some(depth))];
-    let path = connection.path(&["memories"]);
-    let found = connection.client.pages(&path, &query).take(usize::MAX).await;
-    found.map_err(failure_of(format_args!("{} cannot be listed", agent_path(directory))))
+    let failed = format!("{} cannot be listed", agent_path(directory));
+    connection.list(failed, &["memories"], &query, usize::MAX).await
 }
 
 async fn list(args: LsArgs) -> Result<(), Failure> {
     let path = api_path(&args.path)?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let mut items = below(&connection, &path, if args.recursive { "0" } else { "1" }).await?;
     if items.is_empty() && path != "/" {
         items.push(get(&connection, &path, "basic").await?);
@@ -328,7 +322,7 @@ impl<'a> Directory<'a> {
 
 async fn cat(args: CatArgs) -> Result<(), Failure> {
     let paths: Vec<_> = args.paths.iter().map(|path| api_path(path)).collect::<Result<_, _>>()?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let mut failed: Option<Failure> = None;
     for path in paths {
         match get(&connection, &path, "full").await {
@@ -366,7 +360,7 @@ async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<(), Fa
         .map_err(|_| Failure::new(format!("{} is not UTF-8 text", name_of(file_of(&args)))))?;
     let expires_at = args.expires_in.map(time_after);
     let expires_at = expires_at.as_deref();
-    let connection = StoreConnection::open(&args.memory.store).await?;
+    let connection = Connection::of_store(&args.memory.store).await?;
     let existing = if args.create_only { None } else { find(&connection, path, "basic").await? };
     match existing {
         Some(memory) => {
@@ -385,29 +379,27 @@ async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<(), Fa
 
 /// Creates a memory, or replaces its content if it is still the expected one.
 pub(super) async fn save(
-    connection: &StoreConnection,
+    connection: &Connection,
     path: &str,
     content: &str,
     expected: Option<&Expected>,
     expires_at: Option<&str>,
 ) -> Result<(), Failure> {
-    let what_failed = format!("{} was not saved", agent_path(path));
+    let failed = format!("{} was not saved", agent_path(path));
     let saved = match expected {
         None => {
             let precondition = json!({"type": "not_exists"});
             let body = json!({
                 "path": path, "content": content, "expires_at": expires_at, "precondition": precondition,
             });
-            connection.client.post::<Value>(&connection.path(&["memories"]), &body).await
+            connection.post(failed, &["memories"], body).await?
         }
         Some(expected) => {
             let precondition = json!({"type": "content_sha256", "content_sha256": expected.content_sha256});
             let body = json!({ "content": content, "expires_at": expires_at, "precondition": precondition });
-            let path = connection.path(&["memories", &expected.memory_id]);
-            connection.client.post::<Value>(&path, &body).await
+            connection.post(failed, &["memories", &expected.memory_id], body).await?
         }
     };
-    let saved = saved.map_err(failure_of(what_failed))?;
     let done = match expected {
         None => "created",
         Some(expected) if saved["content_sha256"] == expected.content_sha256 => "unchanged:",
@@ -442,41 +434,39 @@ fn read_content(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
 
 async fn rename(args: MvArgs) -> Result<(), Failure> {
     let (from, to) = (api_path(&args.from)?, api_path(&args.to)?);
-    let connection = StoreConnection::open(&args.store).await?;
-    let what_failed = format!("{} was not moved", agent_path(&from));
+    let connection = Connection::of_store(&args.store).await?;
+    let failed = format!("{} was not moved", agent_path(&from));
     let Some(memory) = find(&connection, &from, "basic").await? else {
-        return rename_directory(&connection, &from, &to, &what_failed).await;
+        return rename_directory(&connection, &from, &to, &failed).await;
     };
-    let path = connection.path(&["memories", text_of(&memory, "id")]);
-    let moved = connection.client.post::<Value>(&path, &json!({ "path": to })).await;
-    let moved = moved.map_err(failure_of(what_failed))?;
+    let path = ["memories", text_of(&memory, "id")];
+    let moved = connection.post(failed, &path, json!({ "path": to })).await?;
     connection.printer.done(&moved, || format!("moved {} to {}\n", agent_path(&from), agent_path(&to)))
 }
 
 /// Moves everything below a directory in one step, as the agents' command does.
 async fn rename_directory(
-    connection: &StoreConnection,
+    connection: &Connection,
     from: &str,
     to: &str,
-    what_failed: &str,
+    failed: &str,
 ) -> Result<(), Failure> {
     if below(connection, from, "1").await?.is_empty() {
         return Err(missing(from));
     }
     let agent_path_of = |path: &str| format!("{AGENT_ROOT}{path}");
     let call = json!({"command": "rename", "old_path": agent_path_of(from), "new_path": agent_path_of(to)});
-    let answer = connection.client.post::<Value>(&connection.path(&["tool_calls"]), &call).await;
-    let answer = answer.map_err(failure_of(what_failed))?;
+    let answer = connection.post(failed, &["tool_calls"], call).await?;
     if answer["is_error"] == true {
         let reason = printable(text_of(&answer, "content"));
-        return Err(Failure::conflict(format!("{what_failed}: {reason}")));
+        return Err(Failure::conflict(format!("{failed}: {reason}")));
     }
     connection.printer.done(&answer, || format!("moved {} to {}\n", agent_path(from), agent_path(to)))
 }
 
 async fn remove(args: RmArgs) -> Result<(), Failure> {
     let paths: Vec<_> = args.paths.iter().map(|path| api_path(path)).collect::<Result<_, _>>()?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let mut memories = Vec::new();
     for path in &paths {
         if let Some(memory) = find(&connection, path, "basic").await? {
@@ -500,23 +490,25 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
     confirm(&question, args.yes)?;
     for memory in &memories {
         let expected = [("expected_content_sha256", memory["content_sha256"].as_str())];
-        let path = connection.path(&["memories", text_of(memory, "id")]);
-        let deleted = connection.client.delete::<Value>(&path, &expected).await;
         let shown = agent_path(text_of(memory, "path"));
-        let deleted = deleted.map_err(failure_of(format_args!("{shown} was not deleted")))?;
+        let (failed, path) = (format!("{shown} was not deleted"), ["memories", text_of(memory, "id")]);
+        let deleted = connection.delete(failed, &path, &expected).await?;
         connection.printer.done(&deleted, || format!("deleted {shown}\n"))?;
     }
     Ok(())
 }
 
+/// Changes fields of the memory at a path.
+async fn change(connection: &Connection, path: &str, body: Value) -> Result<Value, Failure> {
+    let memory = get(connection, path, "basic").await?;
+    let failed = format!("{} was not changed", agent_path(path));
+    connection.post(failed, &["memories", text_of(&memory, "id")], body).await
+}
+
 async fn pin(args: PinArgs) -> Result<(), Failure> {
     let path = api_path(&args.memory.path)?;
-    let connection = StoreConnection::open(&args.memory.store).await?;
-    let memory = get(&connection, &path, "basic").await?;
-    let body = json!({ "pinned": !args.off });
-    let pinned =
-        connection.client.post::<Value>(&connection.path(&["memories", text_of(&memory, "id")]), &body).await;
-    let pinned = pinned.map_err(failure_of(format_args!("{} was not changed", agent_path(&path))))?;
+    let connection = Connection::of_store(&args.memory.store).await?;
+    let pinned = change(&connection, &path, json!({ "pinned": !args.off })).await?;
     let done = if args.off { "unpinned" } else { "pinned" };
     connection.printer.done(&pinned, || format!("{done} {}\n", agent_path(&path)))
 }
@@ -525,12 +517,9 @@ async fn expire(args: ExpireArgs) -> Result<(), Failure> {
     let path = api_path(&args.memory.path)?;
     let ExpiryTime { after, at, .. } = args.when;
     let expires_at = after.map(time_after).or(at);
-    let connection = StoreConnection::open(&args.memory.store).await?;
-    let memory = get(&connection, &path, "basic").await?;
+    let connection = Connection::of_store(&args.memory.store).await?;
     let body = json!({ "expires_at": expires_at.as_deref().unwrap_or(NEVER) });
-    let changed =
-        connection.client.post::<Value>(&connection.path(&["memories", text_of(&memory, "id")]), &body).await;
-    let changed = changed.map_err(failure_of(format_args!("{} was not changed", agent_path(&path))))?;
+    let changed = change(&connection, &path, body).await?;
     connection.printer.done(&changed, || match changed["expires_at"].as_str() {
         Some(time) => {
             let relative = connection.printer.relative(time);

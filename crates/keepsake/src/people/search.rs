@@ -9,7 +9,7 @@ use keepsake_client::{Client, Parameter};
 use keepsake_config::Failure;
 use serde_json::Value;
 
-use super::connection::{Connection, StoreConnection};
+use super::connection::Connection;
 use super::{agent_path, api_path, failure_of, text_of};
 use crate::cli::StoreArgs;
 use crate::output::{print_styled, printable};
@@ -47,23 +47,17 @@ pub(super) async fn search(args: SearchArgs) -> Result<(), Failure> {
         ("path_prefix", prefix.as_deref()),
         ("limit", Some(limit.as_str())),
     ];
-    let (client, printer, store_id) = if args.all_stores {
-        let Connection { client, printer, .. } = Connection::open(&args.store.connection)?;
-        (client, printer, None)
+    let connection = if args.all_stores {
+        Connection::open(&args.store.connection)?
     } else {
-        let store = StoreConnection::open(&args.store).await?;
-        (store.client, store.printer, Some(store.store_id))
+        Connection::of_store(&args.store).await?
     };
-    let found = match &store_id {
-        Some(store_id) => client.get::<Value>(&["memory_stores", store_id, "search"], &query).await,
-        None => client.get::<Value>(&["search"], &query).await,
-    };
-    let found = found.map_err(failure_of("the search failed"))?;
+    let found = connection.get("the search failed", &["search"], &query).await?;
     let hits = found["data"].as_array().cloned().unwrap_or_default();
-    if !printer.is_table() || hits.is_empty() {
-        return printer.items(&hits, &[], "nothing was found");
+    if !connection.printer.is_table() || hits.is_empty() {
+        return connection.printer.items(&hits, &[], "nothing was found");
     }
-    let names = if args.all_stores { store_names(&client).await? } else { BTreeMap::new() };
+    let names = if args.all_stores { store_names(&connection.client).await? } else { BTreeMap::new() };
     let hits = hits.iter().map(|hit| {
         let place = printable(&format!("{}:{}", agent_path(text_of(hit, "path")), hit["line"]));
         let store_id = text_of(hit, "memory_store_id");

@@ -8,9 +8,9 @@ use keepsake_core::TenantId;
 use keepsake_core::policy::SensitiveDataPolicy;
 use serde_json::{Map, Value, json};
 
-use super::connection::{Connection, StoreConnection};
-use super::{confirm, failure_of};
-use crate::cli::{ConnectionArgs, choice, parse_period};
+use super::connection::Connection;
+use super::{confirm, text_of};
+use crate::cli::{ConnectionArgs, choice, given, parse_period};
 use crate::operator;
 use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, print, printable};
 
@@ -164,23 +164,21 @@ pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
 }
 
 async fn list(args: ListStoresArgs) -> Result<(), Failure> {
-    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
+    let connection = Connection::open(&args.connection)?;
     let query = [("include_archived", args.all.then_some("true"))];
-    let mut stores = client.pages(&["memory_stores"], &query);
-    let stores = stores.take::<Value>(usize::MAX).await;
-    let stores = stores.map_err(failure_of("the memory stores cannot be listed"))?;
+    let failed = "the memory stores cannot be listed";
+    let stores = connection.list(failed, &["memory_stores"], &query, usize::MAX).await?;
     let mut columns = COLUMNS.to_vec();
     if args.all {
         columns.push(("ARCHIVED", "/archived_at", Time));
     }
     let none = "there is no memory store: `keepsake store create NAME` creates one";
-    printer.items(&stores, &columns, none)
+    connection.printer.items(&stores, &columns, none)
 }
 
 async fn show(args: ShowStoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open_store(&args.connection, args.store.as_deref()).await?;
-    let store = connection.client.get::<Value>(&connection.path(&[]), &[]).await;
-    let store = store.map_err(failure_of("the memory store cannot be shown"))?;
+    let connection = Connection::of_store_named(&args.connection, args.store.as_deref()).await?;
+    let store = connection.get("the memory store cannot be shown", &[], &[]).await?;
     connection.printer.object(&store, &FIELDS)
 }
 
@@ -190,53 +188,44 @@ async fn create(args: CreateStoreArgs) -> Result<(), Failure> {
         let printer = Printer::new(args.connection.output.output);
         return operator::create_store(args.operator.sources, tenant_id, args.name, &printer).await;
     }
-    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
-    let mut body = body_of(args.fields, &[]);
-    body.insert("name".to_owned(), args.name.into());
-    let made = client.post::<Value>(&["memory_stores"], &body).await;
-    let made = made.map_err(failure_of("the memory store was not created"))?;
-    printer.done(&made, || sentence("created", &made))
+    let connection = Connection::open(&args.connection)?;
+    let body = body_of(Some(args.name), args.fields, &[]);
+    let made = connection.post("the memory store was not created", &["memory_stores"], body).await?;
+    connection.printer.done(&made, || sentence("created", &made))
 }
 
 async fn update(args: UpdateStoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open_store(&args.connection, Some(&args.store)).await?;
-    let mut body = body_of(args.fields, &args.remove_metadata);
-    if let Some(name) = args.name {
-        body.insert("name".to_owned(), name.into());
-    }
-    let changed = connection.client.post::<Value>(&connection.path(&[]), &body).await;
-    let changed = changed.map_err(failure_of("the memory store was not changed"))?;
+    let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
+    let body = body_of(args.name, args.fields, &args.remove_metadata);
+    let changed = connection.post("the memory store was not changed", &[], body).await?;
     connection.printer.done(&changed, || sentence("changed", &changed))
 }
 
 async fn archive(args: SureStoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open_store(&args.connection, Some(&args.store)).await?;
-    let question = format!("Make {} read-only, permanently?", connection.store_id);
-    confirm(&question, args.yes)?;
-    let archived = connection.client.post::<Value>(&connection.path(&["archive"]), &json!({})).await;
-    let archived = archived.map_err(failure_of("the memory store was not archived"))?;
+    let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
+    let store_id = connection.store_id.as_deref().unwrap_or_default();
+    confirm(&format!("Make {store_id} read-only, permanently?"), args.yes)?;
+    let archived = connection.post("the memory store was not archived", &["archive"], json!({})).await?;
     connection.printer.done(&archived, || sentence("archived", &archived))
 }
 
 async fn delete(args: SureStoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open_store(&args.connection, Some(&args.store)).await?;
-    let store = connection.client.get::<Value>(&connection.path(&[]), &[]).await;
-    let store = store.map_err(failure_of("the memory store was not deleted"))?;
+    let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
+    let failed = "the memory store was not deleted";
+    let store = connection.get(failed, &[], &[]).await?;
     let question = format!(
         "Delete the memory store {} with {} memories and their history, permanently?",
-        printable(store["name"].as_str().unwrap_or_default()),
+        printable(text_of(&store, "name")),
         store["memory_count"]
     );
     confirm(&question, args.yes)?;
-    let deleted = connection.client.delete::<Value>(&connection.path(&[]), &[]).await;
-    let deleted = deleted.map_err(failure_of("the memory store was not deleted"))?;
+    let deleted = connection.delete(failed, &[], &[]).await?;
     connection.printer.done(&deleted, || sentence("deleted", &store))
 }
 
 async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open_store(&args.connection, args.store.as_deref()).await?;
-    let usage = connection.client.get::<Value>(&connection.path(&["usage"]), &[]).await;
-    let usage = usage.map_err(failure_of("the usage cannot be shown"))?;
+    let connection = Connection::of_store_named(&args.connection, args.store.as_deref()).await?;
+    let usage = connection.get("the usage cannot be shown", &["usage"], &[]).await?;
     let fields = [
         ("memories", "/memory_count", Count),
         ("size", "/content_bytes", Bytes),
@@ -261,28 +250,21 @@ async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
 }
 
 /// The body of a request that creates or updates a store.
-fn body_of(fields: StoreFields, remove_metadata: &[String]) -> Map<String, Value> {
-    let mut body = Map::new();
-    if let Some(description) = fields.description {
-        body.insert("description".to_owned(), description.into());
-    }
+fn body_of(name: Option<String>, fields: StoreFields, remove_metadata: &[String]) -> Value {
     let removed = remove_metadata.iter().map(|key| (key.clone(), Value::Null));
     let set = fields.metadata.into_iter().map(|(key, value)| (key, value.into()));
     let metadata: Map<_, _> = removed.chain(set).collect();
-    if !metadata.is_empty() {
-        body.insert("metadata".to_owned(), metadata.into());
-    }
-    if let Some(period) = fields.expires_unused_after {
-        body.insert("expires_unused_after".to_owned(), period.as_secs().into());
-    }
-    if let Some(policy) = fields.sensitive_data {
-        body.insert("sensitive_data_policy".to_owned(), policy.name().into());
-    }
-    body
+    given(json!({
+        "name": name,
+        "description": fields.description,
+        "metadata": (!metadata.is_empty()).then_some(metadata),
+        "expires_unused_after": fields.expires_unused_after.map(|period| period.as_secs()),
+        "sensitive_data_policy": fields.sensitive_data.map(SensitiveDataPolicy::name),
+    }))
 }
 
 fn sentence(done: &str, store: &Value) -> String {
-    let text = |field: &str| printable(store[field].as_str().unwrap_or_default());
+    let text = |field: &str| printable(text_of(store, field));
     format!("{done} the memory store {} ({})\n", text("name"), text("id"))
 }
 
