@@ -12,7 +12,7 @@ use keepsake_engine::{BlobMove, MoveError, Moved, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::json;
 
-use super::verify::{described, print_problems};
+use super::verify::print_problems;
 use crate::backends::{self, Backends};
 use crate::cli::OutputArgs;
 use crate::output::{Printer, bytes, counted, print};
@@ -123,21 +123,12 @@ fn unfinished(moved: &Moved, error: &MoveError) -> Failure {
 }
 
 fn report(args: &MoveBlobsArgs, moved: &Moved) -> Result<(), Failure> {
-    let problems: Vec<_> = moved.problems.iter().map(|problem| described(problem, None, false)).collect();
-    let printer = Printer::new(args.output.output);
+    let (printer, report) = (Printer::new(args.output.output), json!(moved));
     if printer.is_table() {
-        print_problems(&printer, &problems)?;
+        print_problems(&printer, &report)?;
     }
-    let report = json!({
-        "copied": moved.copied,
-        "copied_bytes": moved.copied_bytes,
-        "present": moved.present,
-        "removed": moved.removed,
-        "foreign": moved.foreign,
-        "problems": problems,
-    });
     printer.done(&report, || sentences_of(moved))?;
-    match problems.len() {
+    match moved.problems.len() {
         0 if args.keep || !printer.is_table() => Ok(()),
         0 => print(&format!("set blobs.url = \"{}\" before you start a server\n", args.to)),
         many => {
