@@ -90,7 +90,7 @@ impl Sync {
             }
         };
         self.save()?;
-        self.report.finish(self.state.base().len(), done.is_ok())?;
+        self.report.finish(self.state.count(), done.is_ok())?;
         done
     }
 
@@ -150,9 +150,8 @@ impl Sync {
 
     /// The base without paths that are not synchronised any more.
     fn base_in(&mut self, scope: &Scope) -> Base {
-        let base = self.state.base().clone();
-        let (kept, excluded): (Base, Base) =
-            base.into_iter().partition(|(path, _)| scope.excludes(path).is_none());
+        let base = self.state.base().into_iter();
+        let (kept, excluded): (Base, Base) = base.partition(|(path, _)| scope.excludes(path).is_none());
         for path in excluded.keys() {
             self.state.forget(path);
         }
@@ -337,7 +336,8 @@ impl Sync {
             is_missing || known.version_id.is_some_and(|id| is_new(&id))
         };
         // Versions of files that were not carried over.
-        let older: Vec<_> = self.state.base().iter().filter(|entry| !is_known(entry)).collect();
+        let base = self.state.base();
+        let older: Vec<_> = base.iter().filter(|entry| !is_known(entry)).collect();
         if older.is_empty() {
             return Ok(true);
         }
@@ -390,7 +390,7 @@ impl Sync {
                 self.state.rename(from, to);
                 self.written.extend(moved.version_id);
                 // The move made a new version.
-                if self.state.base().get(to).is_some_and(|base| base.hash == moved.hash) {
+                if self.state.known(to).is_some_and(|base| base.hash == moved.hash) {
                     self.state.record(to, moved, None);
                 }
             }
@@ -456,7 +456,7 @@ impl Sync {
     /// is trusted, and the private folder keeps the files that are removed; it also keeps
     /// those whose versions may have been lost.
     async fn release_base_of(&mut self, path: &MemoryPath, lineage: Lineage) -> Result<(), NotDone> {
-        let state = match self.state.base().get(path) {
+        let state = match self.state.known(path) {
             Some(known) => self.state_of(path, known.version_id, lineage).await?,
             None => VersionState::Lost,
         };
