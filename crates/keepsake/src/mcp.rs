@@ -14,7 +14,6 @@ use keepsake_core::slug::slug_of;
 use keepsake_engine::{Engine, PageRequest, Principal, Runner, StoreDraft};
 use keepsake_index::{Store, StoreFilter};
 use keepsake_mcp::{Access, HttpOptions, HttpService};
-use keepsake_telemetry::Metrics;
 
 use crate::backends::Backends;
 use crate::cli::ServerArgs;
@@ -42,7 +41,7 @@ pub(crate) struct McpArgs {
 
 /// Serves until the client disconnects or a signal arrives.
 pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
-    let shutdown = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
+    let shutdown = signals::shutdown_token()?;
     if args.data_dir.is_some() {
         args.server.refuse_beside("--data-dir")?;
     }
@@ -73,9 +72,7 @@ async fn embedded(args: &McpArgs) -> Result<(), Failure> {
     };
     let sources = Sources { data_dir: Some(folder.clone()), ..Sources::default() };
     let settings = sources.merge().settings()?;
-    logs::start(&settings.log, None);
-    data_dir::prepare(&folder)?;
-    let backends = Backends::open(&settings, Metrics::default()).await?;
+    let backends = Backends::open_for_command(&settings, Some(&folder)).await?;
     let engine = backends.engine(&settings);
     let served = serve(&engine, &backends, &folder, args.store.as_deref(), &settings).await;
     if !engine.shut_down(settings.server.options.shutdown_deadline).await {

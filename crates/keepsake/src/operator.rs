@@ -14,13 +14,12 @@ use keepsake_config::{Failure, SourceArgs};
 use keepsake_core::TenantId;
 use keepsake_engine::{Engine, StoreDraft};
 use keepsake_index::{Auditor, Migrated};
-use keepsake_telemetry::Metrics;
 use serde_json::json;
 
 use crate::backends::{self, Backends};
+use crate::data_dir;
 use crate::failures::class_of_engine;
 use crate::output::{Printer, counted, print};
-use crate::{data_dir, logs};
 
 #[derive(Debug, Args)]
 pub(crate) struct OpenapiArgs {
@@ -81,10 +80,6 @@ pub(crate) async fn create_store(
 async fn open(sources: SourceArgs) -> Result<(Engine, Backends), Failure> {
     let folder = sources.data_dir.clone();
     let settings = sources.into_sources().merge().settings()?;
-    logs::start(&settings.log, None);
-    if let Some(folder) = &folder {
-        data_dir::prepare(folder)?;
-    }
-    let backends = Backends::open(&settings, Metrics::default()).await?;
+    let backends = Backends::open_for_command(&settings, folder.as_deref()).await?;
     Ok((backends.engine(&settings), backends))
 }

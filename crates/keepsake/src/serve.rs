@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
 
 /// Serves until a signal arrives.
 pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
-    let lifecycle = signals::lifecycle().map_err(Failure::of("signals cannot be caught"))?;
+    let lifecycle = signals::lifecycle()?;
     let mut sources = args.sources.into_sources();
     sources.listen = args.listen;
     sources.role = args.role;

@@ -101,7 +101,7 @@ pub(crate) struct SyncArgs {
 /// Synchronises a folder once, or until a signal. A failure of class `Conflict` means
 /// that conflicts were kept.
 pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
-    let ending = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
+    let ending = signals::shutdown_token()?;
     let setup = async {
         let connection = StoreConnection::open(&args.store).await?;
         open(&args, connection).await

@@ -16,7 +16,6 @@ use super::verify::print_problems;
 use crate::backends::{self, Backends};
 use crate::cli::OutputArgs;
 use crate::output::{Printer, bytes, counted, print};
-use crate::{data_dir, logs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BlobCommand {
@@ -59,11 +58,7 @@ pub(crate) async fn run(args: MoveBlobsArgs) -> Result<(), Failure> {
     if *from == args.to {
         return Err(Failure::new(format!("--from and --to are both {from}")));
     }
-    logs::start(&settings.log, None);
-    if let Some(folder) = &folder {
-        data_dir::prepare(folder)?;
-    }
-    let backends = Backends::open(&settings, Metrics::default()).await?;
+    let backends = Backends::open_for_command(&settings, folder.as_deref()).await?;
     let moved = run_on(&backends, &settings, &args).await;
     backends.index.close().await;
     let moved = moved?;

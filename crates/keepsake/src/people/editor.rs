@@ -43,7 +43,7 @@ async fn save_edited(
     mut base: Base,
     draft: &mut Draft,
 ) -> Result<bool, Failure> {
-    let mut signals = EndSignals::listen().map_err(Failure::of("signals cannot be caught"))?;
+    let mut signals = EndSignals::listen()?;
     loop {
         let content = draft.edit(&mut signals).await?;
         if content == base.content {

@@ -347,8 +347,7 @@ async fn put(args: PutArgs) -> Result<(), Failure> {
         return put_content(args, &path, &content).await;
     }
     // From now on, a file keeps the typed text even if a signal ends the command.
-    let signals = EndSignals::listen().map_err(Failure::of("signals cannot be caught"));
-    let put = match signals {
+    let put = match EndSignals::listen() {
         Ok(mut signals) => signals.or_end(put_content(args, &path, &content)).await,
         Err(failure) => Err(failure),
     };
