@@ -90,7 +90,7 @@ async fn serve(
     settings: &Settings,
 ) -> Result<(), Failure> {
     engine.prepare_secrets().await.map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
-    let local = dev::find_or_create(engine, backends, folder, NO_SERVER_YET).await?;
+    let (local, _) = dev::find_or_create(engine, backends, folder, NO_SERVER_YET).await?;
     let principal = engine
         .auth
         .authenticate(&local.api_key)
