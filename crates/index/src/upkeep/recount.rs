@@ -79,7 +79,7 @@ impl Counter {
     }
 }
 
-/// As JSON, it has what is wrong.
+/// Its JSON has only the wrong values.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct StoreCount {
     /// Live memories.
@@ -127,7 +127,7 @@ impl StoreCount {
     }
 }
 
-/// As JSON, it has what is wrong.
+/// Its JSON has only the wrong values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TenantCount {
     /// Stores that are not deleted.

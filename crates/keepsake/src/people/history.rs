@@ -144,7 +144,7 @@ async fn previous(
     version_id: &str,
 ) -> Result<Option<String>, Failure> {
     let (path, query) = (connection.path(&["memory_versions"]), [("memory_id", Some(memory_id))]);
-    // Newest first; no more pages are read than needed.
+    // Newest first: the search stops at the version before.
     let mut versions = connection.client.pages(&path, &query);
     while let Some(version) = versions.next::<Value>().await.map_err(failure_of(NOT_LISTED))? {
         if version["id"] == version_id {
