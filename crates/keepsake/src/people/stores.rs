@@ -189,14 +189,14 @@ async fn create(args: CreateStoreArgs) -> Result<(), Failure> {
         return operator::create_store(args.operator.sources, tenant_id, args.name, &printer).await;
     }
     let connection = Connection::open(&args.connection)?;
-    let body = body_of(Some(args.name), args.fields, &[]);
+    let body = body_of(Some(&args.name), args.fields, &[]);
     let made = connection.post("the memory store was not created", &["memory_stores"], body).await?;
     connection.printer.done(&made, || sentence("created", &made))
 }
 
 async fn update(args: UpdateStoreArgs) -> Result<(), Failure> {
     let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
-    let body = body_of(args.name, args.fields, &args.remove_metadata);
+    let body = body_of(args.name.as_deref(), args.fields, &args.remove_metadata);
     let changed = connection.post("the memory store was not changed", &[], body).await?;
     connection.printer.done(&changed, || sentence("changed", &changed))
 }
@@ -250,7 +250,7 @@ async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
 }
 
 /// The body of a request that creates or updates a store.
-fn body_of(name: Option<String>, fields: StoreFields, remove_metadata: &[String]) -> Value {
+fn body_of(name: Option<&str>, fields: StoreFields, remove_metadata: &[String]) -> Value {
     let removed = remove_metadata.iter().map(|key| (key.clone(), Value::Null));
     let set = fields.metadata.into_iter().map(|(key, value)| (key, value.into()));
     let metadata: Map<_, _> = removed.chain(set).collect();
