@@ -1,6 +1,7 @@
 //! Reads answers within limits of size and number of values: a server may be wrong or
 //! hostile.
 
+use keepsake_core::{JsonToken, json_tokens};
 use reqwest::{Response, Url};
 use serde::de::DeserializeOwned;
 
@@ -54,17 +55,8 @@ pub fn from_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
 
 /// An upper bound of the number of values, names of fields included.
 fn count_values(json: &[u8]) -> usize {
-    let (mut count, mut is_text, mut is_escaped) = (1, false, false);
-    for byte in json {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' => is_escaped = is_text,
-            b'"' => is_text = !is_text,
-            b'[' | b'{' | b',' | b':' => count += usize::from(!is_text),
-            _ => {}
-        }
-    }
-    count
+    let begins_one = |token: &JsonToken<'_>| matches!(token, JsonToken::Byte(b'[' | b'{' | b',' | b':'));
+    1 + json_tokens(json).filter(begins_one).count()
 }
 
 /// The answer of the server at a URL, or the error that it states.

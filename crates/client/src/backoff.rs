@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::ClientError;
+
 /// Attempts of a call, the first included.
 const MAX_ATTEMPTS: u32 = 6;
 /// The maximum wait before the second attempt; it doubles with each attempt.
@@ -29,6 +31,12 @@ impl Backoff {
         self.attempts += 1;
         tokio::time::sleep(retry_after.map_or(jittered, |least| least.max(jittered)).min(MAX_WAIT)).await;
         true
+    }
+
+    /// Waits before the next attempt; fails with the error if no attempt can help or is
+    /// left.
+    pub(crate) async fn wait_after(&mut self, error: ClientError) -> Result<(), ClientError> {
+        if error.is_transient() && self.wait(error.retry_after()).await { Ok(()) } else { Err(error) }
     }
 }
 

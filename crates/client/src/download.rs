@@ -27,8 +27,7 @@ impl Client {
         loop {
             match self.open(url.clone(), HeaderMap::new(), SILENCE_LIMIT).await {
                 Ok(response) => return Ok(Download { response, url: self.url().to_owned() }),
-                Err(error) if error.is_transient() && backoff.wait(error.retry_after()).await => {}
-                Err(error) => return Err(error),
+                Err(error) => backoff.wait_after(error).await?,
             }
         }
     }

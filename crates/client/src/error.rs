@@ -8,7 +8,7 @@ use keepsake_core::causes;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::advice;
 
@@ -64,8 +64,6 @@ pub struct Refusal {
     pub message: String,
     /// As in the server's log.
     pub request_id: Option<String>,
-    /// Further fields, such as `current_content_sha256`.
-    pub details: Map<String, Value>,
     /// Whether the server forbids another attempt.
     is_final: bool,
     retry_after: Option<Duration>,
@@ -82,8 +80,6 @@ struct Body {
     #[serde(rename = "type")]
     kind: String,
     message: String,
-    #[serde(flatten)]
-    details: Map<String, Value>,
 }
 
 impl Refusal {
@@ -95,16 +91,13 @@ impl Refusal {
             kind: error.kind,
             message: error.message,
             request_id,
-            details: error.details,
             is_final: text("x-should-retry") == Some("false"),
             retry_after: text(RETRY_AFTER.as_str())
                 .and_then(|seconds| seconds.parse().ok())
                 .map(Duration::from_secs),
         }
     }
-}
 
-impl Refusal {
     /// The refusal in the last event of a stream.
     pub(crate) fn of_event(body: &Value) -> Self {
         let text = |name: &str| body["error"][name].as_str().unwrap_or_default().to_owned();
@@ -118,15 +111,7 @@ impl Refusal {
             "timeout_error" => StatusCode::GATEWAY_TIMEOUT,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self {
-            status,
-            kind,
-            message: text("message"),
-            request_id: None,
-            details: Map::new(),
-            is_final: false,
-            retry_after: None,
-        }
+        Self { status, kind, message: text("message"), request_id: None, is_final: false, retry_after: None }
     }
 }
 
@@ -234,7 +219,6 @@ mod tests {
             panic!("not a refusal");
         };
         assert_eq!(known.kind, "memory_path_conflict_error");
-        assert_eq!(known.details["conflicting_path"], "/a");
         assert_eq!(known.to_string(), "the path is taken");
         assert_eq!(refusal(500, &[], CONFLICT).to_string(), "the path is taken (req_1)");
     }

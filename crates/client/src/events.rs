@@ -5,15 +5,15 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures::stream::{self, Stream, StreamExt};
-use reqwest::Response;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Response, Url};
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 
 use crate::answer::{EventLength, MAX_ANSWER_BYTES, from_json};
 use crate::backoff::Backoff;
 use crate::error::Refusal;
-use crate::{Client, ClientError, Parameter};
+use crate::{Client, ClientError};
 
 /// The longest time without a byte: the server sends a comment every 15 seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(45);
@@ -32,29 +32,15 @@ type Connection = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Se
 /// A stream of events that continues after the last event when the connection breaks.
 pub struct Events {
     client: Client,
-    path: Vec<String>,
-    query: Vec<(String, String)>,
+    url: Url,
     last_id: Option<String>,
     current: Option<Connection>,
     backoff: Backoff,
 }
 
 impl Events {
-    pub(crate) fn new(
-        client: Client,
-        path: &[&str],
-        query: &[Parameter<'_>],
-        last_id: Option<String>,
-    ) -> Self {
-        let given = query.iter().filter_map(|(name, value)| Some((*name, (*value)?)));
-        Self {
-            client,
-            path: path.iter().map(|&segment| segment.to_owned()).collect(),
-            query: given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-            last_id,
-            current: None,
-            backoff: Backoff::new(),
-        }
+    pub(crate) fn new(client: Client, url: Url, last_id: Option<String>) -> Self {
+        Self { client, url, last_id, current: None, backoff: Backoff::new() }
     }
 
     /// Connects, so that no later event is missed.
@@ -100,7 +86,7 @@ impl Events {
             }
             self.current = None;
             let error = Refusal::of_event(&data);
-            self.wait_after(ClientError::Refused(error)).await?;
+            self.backoff.wait_after(ClientError::Refused(error)).await?;
         }
     }
 
@@ -111,24 +97,16 @@ impl Events {
                 self.current = Some(Box::pin(SseStream::from_bytes_stream(parts(response))));
                 Ok(())
             }
-            Err(error) => self.wait_after(error).await,
+            Err(error) => self.backoff.wait_after(error).await,
         }
     }
 
     async fn response(&self) -> Result<Response, ClientError> {
-        let path: Vec<_> = self.path.iter().map(String::as_str).collect();
-        let query = self.query.iter().map(|(name, value)| (name.as_str(), Some(value.as_str())));
-        let url = self.client.url_of(&path, &query.collect::<Vec<_>>());
         let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("text/event-stream"))]);
         if let Some(id) = self.last_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok()) {
             headers.insert(LAST_EVENT_ID, id);
         }
-        self.client.open(url, headers, SILENCE_LIMIT).await
-    }
-
-    /// Waits before the next attempt, or returns the error if there is none.
-    async fn wait_after(&mut self, error: ClientError) -> Result<(), ClientError> {
-        if error.is_transient() && self.backoff.wait(error.retry_after()).await { Ok(()) } else { Err(error) }
+        self.client.open(self.url.clone(), headers, SILENCE_LIMIT).await
     }
 }
 
@@ -162,7 +140,6 @@ fn too_long(error: sse_stream::Error) -> Option<ClientError> {
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.join("/");
-        f.debug_struct("Events").field("path", &path).finish_non_exhaustive()
+        f.debug_struct("Events").field("path", &self.url.path()).finish_non_exhaustive()
     }
 }

@@ -28,10 +28,9 @@ mod pages;
 
 use std::time::Duration;
 
-pub use keepsake_core::causes;
 pub use reqwest::{Method, StatusCode, Url};
 
-use keepsake_core::Purpose;
+use keepsake_core::{Purpose, causes};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use reqwest::{RequestBuilder, Response};
 use secrecy::{ExposeSecret, SecretString};
@@ -217,7 +216,7 @@ impl Client {
 
     /// A stream of events, which begins after the event with `last_id`.
     pub fn events(&self, path: &[&str], query: &[Parameter<'_>], last_id: Option<String>) -> Events {
-        Events::new(self.clone(), path, query, last_id)
+        Events::new(self.clone(), self.url_of(path, query), last_id)
     }
 
     /// Sends a request until it is answered or the attempts end.
@@ -252,10 +251,10 @@ impl Client {
                 Method::POST => self.api != Api::Operator,
                 _ => false,
             };
-            let is_repeatable = is_idempotent || error.is_certainly_not_applied();
-            if !(is_repeatable && error.is_transient() && backoff.wait(error.retry_after()).await) {
+            if !is_idempotent && !error.is_certainly_not_applied() {
                 return Err(error);
             }
+            backoff.wait_after(error).await?;
         }
     }
 

@@ -27,15 +27,10 @@ pub struct Pages<'a> {
     query: &'a [Parameter<'a>],
     /// Items that were read and not yet taken.
     read: VecDeque<Value>,
-    next: Next,
+    has_begun: bool,
+    /// The cursor of the next page.
+    next: Option<String>,
     progress: Progress,
-}
-
-#[derive(Debug)]
-enum Next {
-    First,
-    Page(String),
-    None,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +69,8 @@ impl Progress {
 
 impl<'a> Pages<'a> {
     pub(crate) fn new(client: &'a Client, path: &'a [&'a str], query: &'a [Parameter<'a>]) -> Self {
-        Self { client, path, query, read: VecDeque::new(), next: Next::First, progress: Progress::default() }
+        let (read, progress) = (VecDeque::new(), Progress::default());
+        Self { client, path, query, read, has_begun: false, next: None, progress }
     }
 
     /// The next item; `None` at the end of the list.
@@ -84,13 +80,11 @@ impl<'a> Pages<'a> {
                 let item = T::deserialize(item);
                 return item.map(Some).map_err(|error| ClientError::setting("item", "", &error));
             }
-            let page = match &self.next {
-                Next::First => None,
-                Next::Page(page) => Some(page.as_str()),
-                Next::None => return Ok(None),
-            };
+            if self.has_begun && self.next.is_none() {
+                return Ok(None);
+            }
             let mut query = self.query.to_vec();
-            query.extend([("limit", Some(PAGE_SIZE)), ("page", page)]);
+            query.extend([("limit", Some(PAGE_SIZE)), ("page", self.next.as_deref())]);
             let page: Page = self.client.get(self.path, &query).await?;
             let progress = self.progress.add(&page);
             progress.map_err(|reason| {
@@ -98,7 +92,7 @@ impl<'a> Pages<'a> {
                 ClientError::unreadable(&url, StatusCode::OK, &reason)
             })?;
             self.read = page.data;
-            self.next = page.next_page.map_or(Next::None, Next::Page);
+            (self.has_begun, self.next) = (true, page.next_page);
         }
     }
 

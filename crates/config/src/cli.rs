@@ -62,6 +62,18 @@ impl Failure {
         Self::of_class(FailureClass::Failed, text)
     }
 
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self::of_class(FailureClass::Usage, text)
+    }
+
+    pub fn not_found(text: impl Into<String>) -> Self {
+        Self::of_class(FailureClass::NotFound, text)
+    }
+
+    pub fn conflict(text: impl Into<String>) -> Self {
+        Self::of_class(FailureClass::Conflict, text)
+    }
+
     pub fn of_class(class: FailureClass, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { text, class }

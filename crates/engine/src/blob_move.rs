@@ -10,6 +10,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_core::{BlobKey, ContentHash, TenantId};
 use keepsake_index::{DeletionReason, DueDeletion, Index, IndexError, NamedBlob};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::jobs::ORPHAN_CONDEMNED_FOR;
@@ -36,13 +37,14 @@ pub struct BlobMove {
     clock: Arc<dyn Clock>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Moved {
     pub copied: u64,
     pub copied_bytes: u64,
     /// Contents that the target had already.
     pub present: u64,
     /// Until the removal of originals begins, all of them are kept.
+    #[serde(skip)]
     pub has_begun_removal: bool,
     /// Originals that were removed, and leftovers of deleted content in both places.
     pub removed: u64,

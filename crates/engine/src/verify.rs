@@ -8,8 +8,10 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
 use keepsake_core::{BlobKey, ContentHash, MemoryId, StoreId, TenantId, VersionId};
-use keepsake_index::{CountedPlace, NamedBlob, Recount, SearchSince};
+use keepsake_index::{NamedBlob, Recount, SearchSince, StoreCount, TenantCount};
 use keepsake_search::ANALYSER;
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use crate::EngineError;
 use crate::context::Context;
@@ -20,11 +22,13 @@ const BATCH: u32 = 1000;
 const MAX_REPORTED: usize = 10_000;
 
 /// The counts of a verification and the problems found.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Verification {
     pub tenants: u64,
+    #[serde(rename = "memory_stores")]
     pub stores: u64,
     /// Most of the versions have a blob.
+    #[serde(rename = "memory_versions")]
     pub versions: u64,
     pub blobs: u64,
     /// Bytes of the blobs.
@@ -34,7 +38,8 @@ pub struct Verification {
     pub problems: Vec<Problem>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "problem", rename_all = "snake_case")]
 pub enum Problem {
     DamagedIndex {
         /// The message of the database.
@@ -47,27 +52,51 @@ pub enum Problem {
     },
     /// The search terms of a memory are not those of its content.
     DamagedSearchTerms {
+        #[serde(rename = "tenant")]
         tenant_id: TenantId,
+        #[serde(rename = "memory_store")]
         store_id: StoreId,
         /// The memory may not exist.
+        #[serde(rename = "memory")]
         memory_id: MemoryId,
     },
     /// A version names a blob that does not exist.
     MissingBlob {
         /// Contains the version that introduced the blob.
+        #[serde(flatten, serialize_with = "ids_of_blob")]
         key: BlobKey,
     },
     /// A blob differs from its version's record.
     DamagedBlob {
+        #[serde(flatten, serialize_with = "ids_of_blob")]
         key: BlobKey,
         /// The recorded size.
         expected_bytes: u64,
         /// The actual size.
         found_bytes: u64,
     },
-    /// Counters or directories differ from a recount, or some heads of a store have no
+    /// Counters or directories of a store differ from a recount, or some heads have no
     /// version.
-    Counters { place: CountedPlace, recount: Recount },
+    StoreCount {
+        #[serde(rename = "tenant")]
+        tenant_id: TenantId,
+        #[serde(rename = "memory_store")]
+        store_id: Option<StoreId>,
+        #[serde(flatten)]
+        count: StoreCount,
+    },
+    /// Counters of a tenant differ from a recount.
+    TenantCount {
+        #[serde(rename = "tenant")]
+        tenant_id: TenantId,
+        #[serde(flatten)]
+        count: TenantCount,
+    },
+}
+
+fn ids_of_blob<S: Serializer>(key: &BlobKey, serializer: S) -> Result<S::Ok, S::Error> {
+    let ids = json!({"tenant": key.tenant_id, "memory_store": key.store_id, "memory_version": key.blob_id});
+    ids.serialize(serializer)
 }
 
 impl Verification {
@@ -143,20 +172,25 @@ impl Verifier {
             if after.is_none() {
                 return Ok(());
             }
-            for place in places {
+            for place @ (tenant_id, store_id) in places {
                 let Some(recount) = upkeep.recount(place, false).await? else {
                     continue; // deleted meanwhile
                 };
-                match &recount {
+                let is_wrong = recount.has_drifted() || recount.lost_heads() > 0;
+                let problem = match recount {
                     Recount::Store(count) => {
                         found.stores += 1;
                         found.versions += u64::try_from(count.version_count.counted).unwrap_or_default();
                         tell(found);
+                        Problem::StoreCount { tenant_id, store_id, count }
                     }
-                    Recount::Tenant(_) => found.tenants += 1,
-                }
-                if recount.has_drifted() || recount.lost_heads() > 0 {
-                    found.report(Problem::Counters { place, recount });
+                    Recount::Tenant(count) => {
+                        found.tenants += 1;
+                        Problem::TenantCount { tenant_id, count }
+                    }
+                };
+                if is_wrong {
+                    found.report(problem);
                 }
             }
         }

@@ -16,5 +16,83 @@ mod temporary;
 mod unpacked;
 mod upload;
 
+use std::path::PathBuf;
+
+use clap::Args;
+use keepsake_archive::plan::OnConflict;
+
+use crate::cli::{StoreArgs, choice};
+
 pub(crate) use export::run as export;
 pub(crate) use import::run as import;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake export notes.tar.zst
+  keepsake export backup/notes --versions --store notes
+
+The archive is complete when it has its name. Until then it is the folder TARGET.partial; after
+an export that was stopped, the same command begins again.")]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The archive to write: a new folder, or a file that ends in .tar.zst
+    #[arg(value_name = "TARGET")]
+    target: PathBuf,
+    /// Includes the history: all versions with their content
+    #[arg(long)]
+    versions: bool,
+}
+
+/// The choices of `--on-conflict`.
+const ON_CONFLICT: &[(&str, &str)] = &[
+    ("skip", "The memory is kept"),
+    ("replace", "The memory gets the imported content as a new version"),
+    ("fail", "Nothing at all is imported"),
+];
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake import notes.tar.zst --dry-run
+  keepsake import notes.tar.zst --versions --store restored
+  keepsake import ~/vault --prefix vault --on-conflict skip
+  KEEPSAKE_FROM_API_KEY=… keepsake import --from-url https://other.example.com --from-store notes
+
+An import that was stopped is continued by the same command: what is there is not written again.")]
+pub(crate) struct ImportArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// An archive, or a folder of text files
+    #[arg(value_name = "SOURCE", required_unless_present = "from_url")]
+    source: Option<PathBuf>,
+    #[command(flatten)]
+    from: FromArgs,
+    /// Imports into this directory, as agents see it
+    #[arg(long, value_name = "PATH", default_value = "/memories")]
+    prefix: String,
+    /// Imports the history as well, into an empty memory store
+    #[arg(long, conflicts_with_all = ["prefix", "on_conflict"])]
+    versions: bool,
+    /// The action if a memory has other content
+    #[arg(long, value_name = "ACTION", value_parser = choice(OnConflict::parse, ON_CONFLICT), default_value = "fail")]
+    on_conflict: OnConflict,
+    /// Shows what would be done and changes nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Another store as the source of an import.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "From another store")]
+#[expect(clippy::struct_field_names, reason = "the names of the arguments")]
+pub(crate) struct FromArgs {
+    /// The URL of the other server
+    #[arg(long, value_name = "URL", conflicts_with = "source", requires_all = ["from_api_key", "from_store"])]
+    from_url: Option<String>,
+    /// An API key of the other server; prefer the variable, other users can see arguments
+    #[arg(long, value_name = "KEY", env = "KEEPSAKE_FROM_API_KEY", hide_env_values = true)]
+    from_api_key: Option<String>,
+    /// The memory store on the other server: its id or its name
+    #[arg(long, value_name = "STORE", requires = "from_url")]
+    from_store: Option<String>,
+}

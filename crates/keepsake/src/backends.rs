@@ -13,6 +13,7 @@ use keepsake_telemetry::Metrics;
 use secrecy::ExposeSecret;
 
 use crate::data_dir::{self, FolderLock};
+use crate::logs;
 
 const MAX_BLOB_CALL: Duration = Duration::from_secs(30);
 
@@ -32,6 +33,19 @@ impl Backends {
         let (index, lock) = open_index(&settings.index).await?;
         let blobs = open_blobs(&settings.blobs.url, settings, &metrics).await?;
         Ok(Self { index, blobs, metrics, _lock: lock })
+    }
+
+    /// As [`Backends::open`], for a command without telemetry: starts the log, and prepares
+    /// the data folder, if there is one.
+    pub(crate) async fn open_for_command(
+        settings: &Settings,
+        folder: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        logs::start(&settings.log, None);
+        if let Some(folder) = folder {
+            data_dir::prepare(folder)?;
+        }
+        Self::open(settings, Metrics::default()).await
     }
 
     pub(crate) fn engine(&self, settings: &Settings) -> Engine {

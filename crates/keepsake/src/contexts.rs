@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use serde::{Deserialize, Serialize};
 
 use crate::data_dir::{make_private_folder, write_private_file};
@@ -102,10 +102,9 @@ impl Contexts {
         };
         match self.contexts.get_key_value(name) {
             Some((name, context)) => Ok(Some((name, context))),
-            None => Err(Failure::of_class(
-                FailureClass::NotFound,
-                format!("there is no context `{name}`; `keepsake context list` shows all"),
-            )),
+            None => Err(Failure::not_found(format!(
+                "there is no context `{name}`; `keepsake context list` shows all"
+            ))),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -70,13 +70,10 @@ pub(crate) fn unusable(folder: &Path) -> impl FnOnce(io::Error) -> Failure {
         let shown = folder.display();
         let is_file = |path: &&Path| path.metadata().is_ok_and(|found| !found.is_dir());
         match folder.ancestors().find(is_file) {
-            Some(file) => Failure::of_class(
-                FailureClass::Usage,
-                format!(
-                    "the folder {shown} cannot be used: {} is a file; name another folder, or move the file away",
-                    file.display()
-                ),
-            ),
+            Some(file) => Failure::usage(format!(
+                "the folder {shown} cannot be used: {} is a file; name another folder, or move the file away",
+                file.display()
+            )),
             None => Failure::new(format!("the folder {shown} cannot be used: {error}")),
         }
     }

@@ -1,12 +1,10 @@
 //! The tenant, the store and the API key of `keepsake serve --dev` and `keepsake mcp`.
 //!
-//! They are created at the first start. Two files in the data folder name them:
-//! `dev-tenant.json` has the ids of the tenant and the store,
-//! `dev-credentials.json` has the URL and the API key for clients. Each file is
-//! written after the rows that it names. If the files are missing, unreadable or
-//! unknown to the index, as after a restore, the tenant and the store that the index
-//! has are used; what it lacks is created. A credential of another index is kept
-//! beside the new one.
+//! They are created at the first start. The file `dev-credentials.json` in the data
+//! folder has their ids, the URL and the API key for clients; it is written after the
+//! rows that it names. If it is missing, unreadable or unknown to the index, as after a
+//! restore, the tenant and the store that the index has are used; what it lacks is
+//! created. A credential of another index is kept beside the new one.
 
 use std::fs;
 use std::io;
@@ -18,7 +16,6 @@ use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, KeyDraft, NewTenant, StoreDraft};
 use keepsake_index::{Auditor, Index, IndexError, Scope, Store, StoreListing, Tenant, TenantStatus};
 use keepsake_server::OneTimeLinks;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::backends::Backends;
@@ -26,7 +23,6 @@ use crate::contexts::{self, Context, Contexts};
 use crate::data_dir::write_private_file;
 use crate::output::print;
 
-const TENANT_FILE: &str = "dev-tenant.json";
 const CREDENTIALS_FILE: &str = "dev-credentials.json";
 /// The name of the tenant, the store and the key.
 const NAME: &str = "dev";
@@ -34,12 +30,6 @@ const NAME: &str = "dev";
 const MAX_ASIDE: u32 = 1_000;
 /// Maximum number of tenants, or stores of a tenant, that are searched.
 const MAX_LOOKED_AT: u32 = 1_000;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct DevTenant {
-    workspace_id: TenantId,
-    memory_store_id: StoreId,
-}
 
 /// The credentials of a client; without `Debug`, because they contain the key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,16 +51,16 @@ pub(crate) async fn print_credentials(
     base_url: &str,
 ) -> Result<Credentials, Failure> {
     let path = folder.join(CREDENTIALS_FILE);
-    if let Some(mut credentials) = find_valid(backends, &path).await? {
-        if credentials.base_url != base_url {
-            base_url.clone_into(&mut credentials.base_url);
-            write(&path, &credentials)?;
-        }
-        print(&format!("Keepsake is on {base_url}; its credentials are in {}\n", path.display()))?;
+    let (mut credentials, is_new) = find_or_create(engine, backends, folder, base_url).await?;
+    if is_new {
+        print(&welcome_text(&credentials, &path))?;
         return Ok(credentials);
     }
-    let credentials = create(engine, backends, folder, base_url).await?;
-    print(&welcome_text(&credentials, &path))?;
+    if credentials.base_url != base_url {
+        base_url.clone_into(&mut credentials.base_url);
+        write(&path, &credentials)?;
+    }
+    print(&format!("Keepsake is on {base_url}; its credentials are in {}\n", path.display()))?;
     Ok(credentials)
 }
 
@@ -103,51 +93,36 @@ pub(crate) fn remember(credentials: &Credentials) -> Result<(), Failure> {
     contexts.write(&path)
 }
 
-/// Finds or creates tenant, store and key, and prints nothing.
+/// Finds or creates tenant, store and key, and prints nothing. Also returns whether the
+/// key is new.
 pub(crate) async fn find_or_create(
     engine: &Engine,
     backends: &Backends,
     folder: &Path,
     base_url: &str,
-) -> Result<Credentials, Failure> {
-    match find_valid(backends, &folder.join(CREDENTIALS_FILE)).await? {
-        Some(credentials) => Ok(credentials),
-        None => create(engine, backends, folder, base_url).await,
+) -> Result<(Credentials, bool), Failure> {
+    let path = folder.join(CREDENTIALS_FILE);
+    let (index, known) = (&backends.index, read(&path)?);
+    if let Some(known) = &known
+        && is_valid(index, known).await.map_err(Failure::of("the index"))?
+    {
+        return Ok((known.clone(), false));
     }
-}
-
-/// The credentials in the folder, if they are still valid.
-async fn find_valid(backends: &Backends, path: &Path) -> Result<Option<Credentials>, Failure> {
-    let Some(credentials) = read::<Credentials>(path)? else {
-        return Ok(None);
-    };
-    let is_valid = is_valid(&backends.index, &credentials).await.map_err(Failure::of("the index"))?;
-    Ok(is_valid.then_some(credentials))
-}
-
-/// Creates a key, and the tenant and the store if they are missing.
-async fn create(
-    engine: &Engine,
-    backends: &Backends,
-    folder: &Path,
-    base_url: &str,
-) -> Result<Credentials, Failure> {
-    let tenant = find_or_create_tenant(engine, &backends.index, folder).await?;
+    let (workspace_id, memory_store_id) = find_or_create_store(engine, index, known.as_ref()).await?;
     let draft =
         KeyDraft { name: NAME.to_owned(), scopes: Scope::ALL.to_vec(), store_ids: None, expires_at: None };
     let failed = || Failure::of("the API key was not created");
-    let operator = engine.tenants.operator(tenant.workspace_id, Auditor::OperatorCli).await;
+    let operator = engine.tenants.operator(workspace_id, Auditor::OperatorCli).await;
     let made = engine.keys.create(&operator.map_err(failed())?, draft, None).await.map_err(failed())?;
     let credentials = Credentials {
         base_url: base_url.to_owned(),
         api_key: made.secret.map(|secret| secret.expose().to_owned()).unwrap_or_default(),
-        memory_store_id: tenant.memory_store_id,
-        workspace_id: tenant.workspace_id,
+        memory_store_id,
+        workspace_id,
     };
-    let path = folder.join(CREDENTIALS_FILE);
     keep_aside(&path)?;
     write(&path, &credentials)?;
-    Ok(credentials)
+    Ok((credentials, true))
 }
 
 /// Renames a file, if it is there: its key may be valid for a database that comes back.
@@ -185,28 +160,26 @@ async fn is_valid(index: &Index, credentials: &Credentials) -> Result<bool, Inde
         && index.stores.find(credentials.workspace_id, credentials.memory_store_id).await?.is_some())
 }
 
-async fn find_or_create_tenant(engine: &Engine, index: &Index, folder: &Path) -> Result<DevTenant, Failure> {
-    let path = folder.join(TENANT_FILE);
-    let known = read::<DevTenant>(&path)?;
-    let found = find_tenant(index, known).await.map_err(Failure::of("the index"))?;
-    let workspace_id = match found {
+/// The tenant and the store, also if only the key of the credentials is unknown.
+async fn find_or_create_store(
+    engine: &Engine,
+    index: &Index,
+    known: Option<&Credentials>,
+) -> Result<(TenantId, StoreId), Failure> {
+    let failed = || Failure::of("the index");
+    let tenant_id = match find_tenant(index, known).await.map_err(failed())? {
         Some(tenant_id) => tenant_id,
         None => create_tenant(engine).await?,
     };
-    let found = find_store(index, workspace_id, known).await.map_err(Failure::of("the index"))?;
-    let memory_store_id = match found {
+    let store_id = match find_store(index, tenant_id, known).await.map_err(failed())? {
         Some(store_id) => store_id,
-        None => create_store(engine, workspace_id).await?,
+        None => create_store(engine, tenant_id).await?,
     };
-    let tenant = DevTenant { workspace_id, memory_store_id };
-    if known != Some(tenant) {
-        write(&path, &tenant)?;
-    }
-    Ok(tenant)
+    Ok((tenant_id, store_id))
 }
 
 /// The tenant that the file names; else the index's tenant of this name, or its only one.
-async fn find_tenant(index: &Index, known: Option<DevTenant>) -> Result<Option<TenantId>, IndexError> {
+async fn find_tenant(index: &Index, known: Option<&Credentials>) -> Result<Option<TenantId>, IndexError> {
     let is_there = |tenant: &Tenant| tenant.status != TenantStatus::Deleting;
     if let Some(known) = known
         && index.tenants.find(known.workspace_id).await?.is_some_and(|tenant| is_there(&tenant))
@@ -226,7 +199,7 @@ async fn find_tenant(index: &Index, known: Option<DevTenant>) -> Result<Option<T
 async fn find_store(
     index: &Index,
     tenant_id: TenantId,
-    known: Option<DevTenant>,
+    known: Option<&Credentials>,
 ) -> Result<Option<StoreId>, IndexError> {
     let known = known.filter(|known| known.workspace_id == tenant_id);
     if let Some(known) = known
@@ -270,7 +243,7 @@ async fn create_store(engine: &Engine, tenant_id: TenantId) -> Result<StoreId, F
 }
 
 /// The content of a JSON file; `None` if it is missing or has another format.
-fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
+fn read(path: &Path) -> Result<Option<Credentials>, Failure> {
     match fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -278,9 +251,9 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     }
 }
 
-fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
+fn write(path: &Path, credentials: &Credentials) -> Result<(), Failure> {
     let failed = || Failure::of(format!("{} cannot be written", path.display()));
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
+    let text = serde_json::to_string_pretty(credentials).map_err(|error| Failure::new(error.to_string()))?;
     write_private_file(path, &format!("{text}\n")).map_err(failed())
 }
 
@@ -333,7 +306,7 @@ mod tests {
             let settings = sources.merge().settings().unwrap();
             let backends = Backends::open(&settings, Metrics::default()).await.unwrap();
             print_credentials(&backends.engine(&settings), &backends, self.0.path(), base_url).await.unwrap();
-            let credentials = read::<Credentials>(&self.file(CREDENTIALS_FILE)).unwrap().unwrap();
+            let credentials = read(&self.file(CREDENTIALS_FILE)).unwrap().unwrap();
             assert!(is_valid(&backends.index, &credentials).await.unwrap());
             backends.index.close().await;
             credentials
@@ -376,7 +349,7 @@ mod tests {
         fs::rename(folder.file("index.db"), folder.file("elsewhere.db")).unwrap();
         assert_ne!(folder.start(URL).await.workspace_id, first.workspace_id);
         // The credential of the index that comes back is still there.
-        let aside = read::<Credentials>(&folder.file("dev-credentials.1.json")).unwrap();
+        let aside = read(&folder.file("dev-credentials.1.json")).unwrap();
         assert!(aside == Some(first));
     }
 }

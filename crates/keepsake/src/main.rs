@@ -27,10 +27,90 @@ mod whole_store;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use keepsake_config::Failure;
+use clap::{CommandFactory, Parser, Subcommand};
+use keepsake_config::{Failure, SourceArgs};
 
-use cli::{BlobCommand, Cli, Command, ConfigCommand};
+use operator::{blobs, check, jobs, keys, tenants, token_keys, verify};
+use people::{access, memories, sessions, stores};
+
+/// Memory for agents, hosted by you.
+#[derive(Debug, Parser)]
+#[command(name = "keepsake", version = env!("COMMAND_VERSION"), after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What the exit codes of all commands mean.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed
+  2  wrong usage: arguments, variables or contexts
+  3  not found
+  4  conflict: a precondition does not hold, or a path is taken
+  5  not allowed: the credential is unknown or lacks the permission
+  6  unavailable: the server cannot be reached or is overloaded; try again later";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Remembers a server and an API key
+    Login(access::LoginArgs),
+    /// Manages the servers that the commands know
+    #[command(subcommand)]
+    Context(access::ContextCommand),
+    /// Manages memory stores
+    #[command(subcommand)]
+    Store(stores::StoreCommand),
+    /// Reads and changes memories and their history
+    #[command(subcommand)]
+    Memory(memories::MemoryCommand),
+    /// Writes a memory store into an archive
+    Export(archive::ExportArgs),
+    /// Writes an archive, a folder or another store's memories into a memory store
+    Import(archive::ImportArgs),
+    /// Shows sessions and what agents did in them
+    #[command(subcommand)]
+    Session(sessions::SessionCommand),
+    /// Lists who did what, newest first
+    Audit(sessions::AuditLogArgs),
+    /// Shows the size of all memory stores
+    Usage(sessions::UsageArgs),
+    /// Keeps a folder and a memory store equal, in both directions
+    Sync(sync::SyncArgs),
+    /// Serves requests and runs the scheduled jobs
+    Serve(serve::ServeArgs),
+    /// Serves one MCP client over stdin and stdout, from a local folder or as a bridge to a server
+    Mcp(mcp::McpArgs),
+    /// Checks the configuration
+    #[command(subcommand)]
+    Config(check::ConfigCommand),
+    /// Migrates the database to the schema of this version
+    Migrate(SourceArgs),
+    /// Manages tenants
+    #[command(subcommand)]
+    Tenant(tenants::TenantCommand),
+    /// Manages API keys
+    #[command(subcommand)]
+    Key(keys::KeyCommand),
+    /// Manages the token signing keys
+    #[command(subcommand)]
+    TokenKey(token_keys::TokenKeyCommand),
+    /// Lists and runs the scheduled jobs
+    #[command(subcommand)]
+    Job(jobs::JobCommand),
+    /// Reads every row, checks every blob's hash and recounts the totals; changes nothing
+    Verify(verify::VerifyArgs),
+    /// Manages where content is
+    #[command(subcommand)]
+    Blobs(blobs::BlobCommand),
+    /// Prints the OpenAPI document of the HTTP API
+    Openapi(operator::OpenapiArgs),
+    /// Prints a shell's completions
+    Completions(manual::CompletionsArgs),
+    /// Prints the manual page, or writes those of all commands
+    Man(manual::ManArgs),
+}
 
 /// Faster than the system allocator for many short allocations on many threads.
 #[global_allocator]
@@ -52,30 +132,68 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Serve(args) => serve::run(args).await,
-        Command::Mcp(args) => mcp::run(args).await,
-        Command::Config { command: ConfigCommand::Check(args) } => {
-            Box::pin(operator::check_config(args)).await
-        }
-        Command::Migrate(args) => operator::migrate(args).await,
-        Command::Tenant { command } => operator::run_tenant(command).await,
-        Command::Key { command } => operator::run_key(command).await,
-        Command::TokenKey { command } => operator::run_token_key(command).await,
-        Command::Login(args) => people::login(args).await,
-        Command::Context { command } => people::run_context(command),
-        Command::Store { command } => people::run_store(command).await,
-        Command::Memory { command } => people::run_memory(command).await,
+        Command::Login(args) => access::login(args).await,
+        Command::Context(command) => access::run_context(command),
+        Command::Store(command) => stores::run(command).await,
+        Command::Memory(command) => memories::run(command).await,
         Command::Export(args) => archive::export(args).await,
         Command::Import(args) => archive::import(args).await,
-        Command::Session { command } => people::run_session(command).await,
-        Command::Audit(args) => people::show_audit(args).await,
-        Command::Usage(args) => people::show_usage(args).await,
+        Command::Session(command) => sessions::run(command).await,
+        Command::Audit(args) => sessions::show_audit(args).await,
+        Command::Usage(args) => sessions::show_usage(args).await,
         Command::Sync(args) => sync::run(args).await,
-        Command::Job { command } => operator::run_job(command).await,
-        Command::Verify(args) => operator::verify(args).await,
-        Command::Blobs { command: BlobCommand::Move(args) } => operator::move_blobs(args).await,
+        Command::Serve(args) => serve::run(args).await,
+        Command::Mcp(args) => mcp::run(args).await,
+        Command::Config(check::ConfigCommand::Check(args)) => Box::pin(check::run(args)).await,
+        Command::Migrate(args) => operator::migrate(args).await,
+        Command::Tenant(command) => tenants::run(command).await,
+        Command::Key(command) => keys::run(command).await,
+        Command::TokenKey(command) => token_keys::run(command).await,
+        Command::Job(command) => jobs::run(command).await,
+        Command::Verify(args) => verify::run(args).await,
+        Command::Blobs(blobs::BlobCommand::Move(args)) => blobs::run(args).await,
         Command::Openapi(args) => operator::print_openapi(&args),
-        Command::Completions(args) => manual::print_completions(&args),
-        Command::Man(args) => manual::print_manual(&args),
+        Command::Completions(args) => manual::print_completions(Cli::command(), &args),
+        Command::Man(args) => manual::print_manual(Cli::command(), &args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &str) -> Result<Command, clap::Error> {
+        let arguments = ["keepsake"].into_iter().chain(arguments.split_whitespace());
+        Cli::try_parse_from(arguments).map(|cli| cli.command)
+    }
+
+    #[test]
+    fn definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_usage_is_refused_with_2() {
+        let of_tenant = "--tenant wrkspc_00000000000000000000000001 --name n";
+        for arguments in [
+            "",
+            "serve --dev --config c",
+            "import",
+            "import a --from-url http://h --from-api-key k --from-store s",
+            "tenant create --name n --limit bytes_per_memory",
+            "tenant create --name n --limit bytes_per_memroy=1",
+            "tenant list --server http://h --config c",
+            "tenant update wrkspc_00000000000000000000000001 --external-id x --no-external-id",
+            "tenant update wrkspc_00000000000000000000000001 --default-limit bytes_per_memroy",
+            "sync d --watch --dry-run",
+            "blobs move --to file:///blobs",
+            "key create --tenant memstore_00000000000000000000000001 --name n",
+            &format!("key create {of_tenant} --scope all"),
+            &format!("key create {of_tenant} --expires-in-days 0"),
+        ] {
+            assert_eq!(parse(arguments).unwrap_err().exit_code(), 2, "{arguments}");
+        }
+        let unknown = parse("tenant create --name n --limit bytes_per_memroy=1").unwrap_err().to_string();
+        assert!(unknown.contains("expected one of `bytes_per_memory`"), "{unknown}");
     }
 }

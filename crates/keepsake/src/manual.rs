@@ -1,27 +1,50 @@
 //! `keepsake completions` and `keepsake man`
 
-use clap::CommandFactory;
+use std::path::PathBuf;
+
+use clap::{Args, Command};
+use clap_complete::Shell;
 use keepsake_config::Failure;
 
-use crate::cli::{Cli, CompletionsArgs, ManArgs};
 use crate::data_dir::unusable;
 use crate::output::print;
 
-pub(crate) fn print_completions(args: &CompletionsArgs) -> Result<(), Failure> {
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake completions bash > /etc/bash_completion.d/keepsake
+  keepsake completions zsh > \"${fpath[1]}/_keepsake\"
+  keepsake completions fish > ~/.config/fish/completions/keepsake.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL", value_enum)]
+    shell: Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake man | man -l -
+  keepsake man --dir /usr/local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// Writes the pages of all commands to this folder
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+pub(crate) fn print_completions(mut program: Command, args: &CompletionsArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "keepsake", &mut script);
+    clap_complete::generate(args.shell, &mut program, "keepsake", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
 /// Prints the manual page of the program, or writes those of all commands.
-pub(crate) fn print_manual(args: &ManArgs) -> Result<(), Failure> {
+pub(crate) fn print_manual(program: Command, args: &ManArgs) -> Result<(), Failure> {
     // Without the commit: packagers compare pages of different builds.
-    let command = Cli::command().version(env!("CARGO_PKG_VERSION"));
+    let program = program.version(env!("CARGO_PKG_VERSION"));
     if let Some(folder) = &args.dir {
-        return clap_mangen::generate_to(command, folder).map_err(unusable(folder));
+        return clap_mangen::generate_to(program, folder).map_err(unusable(folder));
     }
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(command).render(&mut page);
+    let rendered = clap_mangen::Man::new(program).render(&mut page);
     rendered.map_err(Failure::of("the manual page cannot be made"))?;
     print(&String::from_utf8_lossy(&page))
 }

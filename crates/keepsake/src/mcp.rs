@@ -6,24 +6,42 @@
 mod bridge;
 mod stdio;
 
+use std::path::PathBuf;
+
+use clap::Args;
 use keepsake_config::{Failure, Settings, Sources};
 use keepsake_core::slug::slug_of;
-use keepsake_engine::Runner;
-use keepsake_engine::{Engine, PageRequest, Principal, StoreDraft};
+use keepsake_engine::{Engine, PageRequest, Principal, Runner, StoreDraft};
 use keepsake_index::{Store, StoreFilter};
 use keepsake_mcp::{Access, HttpOptions, HttpService};
-use keepsake_telemetry::Metrics;
 
 use crate::backends::Backends;
-use crate::cli::McpArgs;
+use crate::cli::ServerArgs;
 use crate::{data_dir, dev, logs, signals};
 
 /// The server URL in a folder's credentials until a server was started.
 const NO_SERVER_YET: &str = "http://127.0.0.1:8080";
 
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake mcp
+  keepsake mcp --data-dir memories --store projects
+  keepsake mcp --url https://memory.example.com --store notes
+  keepsake mcp --context work")]
+pub(crate) struct McpArgs {
+    /// Keeps all data in this folder, as `serve --dev` does; the default if no server or context is named
+    #[arg(long, visible_alias = "data", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The memory store: in a folder its name, created if missing; on a server its id or name, not needed with a session token
+    #[arg(short, long, value_name = "STORE")]
+    store: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
 /// Serves until the client disconnects or a signal arrives.
 pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
-    let shutdown = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
+    let shutdown = signals::shutdown_token()?;
     if args.data_dir.is_some() {
         args.server.refuse_beside("--data-dir")?;
     }
@@ -54,9 +72,7 @@ async fn embedded(args: &McpArgs) -> Result<(), Failure> {
     };
     let sources = Sources { data_dir: Some(folder.clone()), ..Sources::default() };
     let settings = sources.merge().settings()?;
-    logs::start(&settings.log, None);
-    data_dir::prepare(&folder)?;
-    let backends = Backends::open(&settings, Metrics::default()).await?;
+    let backends = Backends::open_for_command(&settings, Some(&folder)).await?;
     let engine = backends.engine(&settings);
     let served = serve(&engine, &backends, &folder, args.store.as_deref(), &settings).await;
     if !engine.shut_down(settings.server.options.shutdown_deadline).await {
@@ -74,7 +90,7 @@ async fn serve(
     settings: &Settings,
 ) -> Result<(), Failure> {
     engine.prepare_secrets().await.map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
-    let local = dev::find_or_create(engine, backends, folder, NO_SERVER_YET).await?;
+    let (local, _) = dev::find_or_create(engine, backends, folder, NO_SERVER_YET).await?;
     let principal = engine
         .auth
         .authenticate(&local.api_key)

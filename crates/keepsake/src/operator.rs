@@ -1,33 +1,32 @@
 //! The operator's commands: the configuration, the schema, tenants, keys, jobs.
 
-mod blobs;
-mod check;
-mod jobs;
-mod keys;
+pub(crate) mod blobs;
+pub(crate) mod check;
+pub(crate) mod jobs;
+pub(crate) mod keys;
 mod target;
-mod tenants;
-mod token_keys;
-mod verify;
+pub(crate) mod tenants;
+pub(crate) mod token_keys;
+pub(crate) mod verify;
 
-use keepsake_config::{Failure, FailureClass, SourceArgs};
+use clap::Args;
+use keepsake_config::{Failure, SourceArgs};
+use keepsake_core::TenantId;
 use keepsake_engine::{Engine, StoreDraft};
 use keepsake_index::{Auditor, Migrated};
-use keepsake_telemetry::Metrics;
 use serde_json::json;
 
 use crate::backends::{self, Backends};
-use crate::cli::{CreateStoreArgs, OpenapiArgs};
+use crate::data_dir;
 use crate::failures::class_of_engine;
 use crate::output::{Printer, counted, print};
-use crate::{data_dir, logs};
 
-pub(crate) use blobs::run as move_blobs;
-pub(crate) use check::run as check_config;
-pub(crate) use jobs::run as run_job;
-pub(crate) use keys::run as run_key;
-pub(crate) use tenants::run as run_tenant;
-pub(crate) use token_keys::run as run_token_key;
-pub(crate) use verify::run as verify;
+#[derive(Debug, Args)]
+pub(crate) struct OpenapiArgs {
+    /// The document of the operator API
+    #[arg(long)]
+    admin: bool,
+}
 
 pub(crate) fn print_openapi(args: &OpenapiArgs) -> Result<(), Failure> {
     print(if args.admin { keepsake_server::operator_openapi() } else { keepsake_server::openapi() })
@@ -50,13 +49,14 @@ pub(crate) async fn migrate(args: SourceArgs) -> Result<(), Failure> {
 }
 
 /// Creates a memory store in the database.
-pub(crate) async fn create_store(args: CreateStoreArgs) -> Result<(), Failure> {
-    let Some(tenant_id) = args.operator.tenant else {
-        return Err(Failure::of_class(FailureClass::Usage, "--tenant is missing"));
-    };
-    args.connection.server.refuse_beside("--tenant")?;
-    let (engine, backends) = open(args.operator.sources).await?;
-    let draft = StoreDraft { name: args.name.clone(), ..StoreDraft::default() };
+pub(crate) async fn create_store(
+    sources: SourceArgs,
+    tenant_id: TenantId,
+    name: String,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    let (engine, backends) = open(sources).await?;
+    let draft = StoreDraft { name, ..StoreDraft::default() };
     let made = match engine.tenants.operator(tenant_id, Auditor::OperatorCli).await {
         Ok(operator) => engine.stores.create(&operator, draft, None).await,
         Err(error) => Err(error),
@@ -72,8 +72,7 @@ pub(crate) async fn create_store(args: CreateStoreArgs) -> Result<(), Failure> {
         "name": store.name,
         "created_at": store.created_at.to_rfc3339(),
     });
-    Printer::new(args.connection.output.output)
-        .done(&object, || format!("created the memory store {}\n", store.store_id))
+    printer.done(&object, || format!("created the memory store {}\n", store.store_id))
 }
 
 /// An engine for one command. It has no requests to wait for, so callers only
@@ -81,10 +80,6 @@ pub(crate) async fn create_store(args: CreateStoreArgs) -> Result<(), Failure> {
 async fn open(sources: SourceArgs) -> Result<(Engine, Backends), Failure> {
     let folder = sources.data_dir.clone();
     let settings = sources.into_sources().merge().settings()?;
-    logs::start(&settings.log, None);
-    if let Some(folder) = &folder {
-        data_dir::prepare(folder)?;
-    }
-    let backends = Backends::open(&settings, Metrics::default()).await?;
+    let backends = Backends::open_for_command(&settings, folder.as_deref()).await?;
     Ok((backends.engine(&settings), backends))
 }

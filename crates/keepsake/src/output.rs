@@ -2,7 +2,6 @@
 
 mod foreign;
 mod terminal;
-mod words;
 
 use std::time::Duration;
 
@@ -11,14 +10,16 @@ use console::{Style, Term};
 use indicatif::{HumanCount, HumanDuration};
 use jiff::Timestamp;
 use keepsake_config::Failure;
+use keepsake_core::words;
 use serde_json::{Value, json};
 
 use crate::cli::OutputFormat;
+pub(crate) use Format::{Actor, Bytes, Count, Flag, Limits, Outcome, Period, Schedule, Text, Time};
 pub(crate) use foreign::printable;
+pub(crate) use keepsake_core::words::{bytes, counted, limit};
 pub(crate) use terminal::{
     Stream, answer, confirm, is_interactive, notice, notice_styled, print, print_styled,
 };
-pub(crate) use words::{bytes, counted, limit};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Printer {
@@ -29,20 +30,16 @@ pub(crate) struct Printer {
     now: Timestamp,
 }
 
-/// A column of a table, or a field of an object.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Column {
-    header: &'static str,
-    /// The JSON pointer of the value in an item.
-    pointer: &'static str,
-    format: Format,
-}
+/// A column of a table, or a field of an object: its header, the JSON pointer of the
+/// value in an item, and how the value is shown.
+pub(crate) type Column = (&'static str, &'static str, Format);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+pub(crate) enum Format {
     Text,
     Bytes,
     Count,
+    /// A time, shown relative to now.
     Time,
     /// A number of seconds.
     Period,
@@ -50,66 +47,10 @@ enum Format {
     /// Who did something, as the API describes actors.
     Actor,
     Limits,
-    /// When a job runs, and when it does next.
+    /// When the job that is the item runs, and when it does next.
     Schedule,
     /// What a job's run did, or why it failed.
     Outcome,
-}
-
-impl Column {
-    const fn new(header: &'static str, pointer: &'static str, format: Format) -> Self {
-        Self { header, pointer, format }
-    }
-
-    pub(crate) const fn text(header: &'static str, pointer: &'static str) -> Self {
-        Self::new(header, pointer, Format::Text)
-    }
-
-    pub(crate) const fn bytes(header: &'static str, pointer: &'static str) -> Self {
-        Self::new(header, pointer, Format::Bytes)
-    }
-
-    pub(crate) const fn count(header: &'static str, pointer: &'static str) -> Self {
-        Self::new(header, pointer, Format::Count)
-    }
-
-    /// A time, shown relative to now.
-    pub(crate) const fn time(header: &'static str, pointer: &'static str) -> Self {
-        Self::new(header, pointer, Format::Time)
-    }
-
-    pub(crate) const fn period(header: &'static str, pointer: &'static str) -> Self {
-        Self::new(header, pointer, Format::Period)
-    }
-
-    pub(crate) const fn flag(header: &'static str, pointer: &'static str) -> Self {
-        Self::new(header, pointer, Format::Flag)
-    }
-
-    pub(crate) const fn actor(header: &'static str, pointer: &'static str) -> Self {
-        Self::new(header, pointer, Format::Actor)
-    }
-
-    pub(crate) const fn limits(header: &'static str, pointer: &'static str) -> Self {
-        Self::new(header, pointer, Format::Limits)
-    }
-
-    /// The schedule of a job, which is the whole item.
-    pub(crate) const fn schedule(header: &'static str) -> Self {
-        Self::new(header, "", Format::Schedule)
-    }
-
-    /// The outcome of a job's run at `pointer`.
-    pub(crate) const fn outcome(header: &'static str, pointer: &'static str) -> Self {
-        Self::new(header, pointer, Format::Outcome)
-    }
-
-    fn alignment(&self) -> CellAlignment {
-        match self.format {
-            Format::Bytes | Format::Count => CellAlignment::Right,
-            _ => CellAlignment::Left,
-        }
-    }
 }
 
 impl Printer {
@@ -152,9 +93,9 @@ impl Printer {
     /// Prints one object, for people as a field per line.
     pub(crate) fn object(&self, object: &Value, fields: &[Column]) -> Result<(), Failure> {
         self.done_styled(object, || {
-            let width = fields.iter().map(|field| field.header.len()).max().unwrap_or_default();
+            let width = fields.iter().map(|(header, ..)| header.len()).max().unwrap_or_default();
             let line = |field: &Column| {
-                let name = Style::new().bold().apply_to(format!("{:<width$}", field.header));
+                let name = Style::new().bold().apply_to(format!("{:<width$}", field.0));
                 format!("{name}  {}\n", self.shown(object, field))
             };
             fields.iter().map(line).collect()
@@ -186,7 +127,7 @@ impl Printer {
 
     fn table(&self, items: &[Value], columns: &[Column]) -> String {
         let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(columns.iter().map(|column| column.header));
+        table.load_style(presets::NOTHING).set_header(columns.iter().map(|(header, ..)| *header));
         if let Some(width) = self.width {
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
@@ -195,7 +136,8 @@ impl Printer {
         }
         let last = columns.len().saturating_sub(1);
         for (place, column) in table.column_iter_mut().enumerate() {
-            column.set_cell_alignment(columns[place].alignment());
+            let is_number = matches!(columns[place].2, Bytes | Count);
+            column.set_cell_alignment(if is_number { CellAlignment::Right } else { CellAlignment::Left });
             column.set_padding((0, if place == last { 0 } else { 2 }));
         }
         let mut lines = table.lines();
@@ -213,29 +155,29 @@ impl Printer {
         printable(&self.worded(item, column))
     }
 
-    fn worded(&self, item: &Value, column: &Column) -> String {
-        let value = item.pointer(column.pointer).unwrap_or(&Value::Null);
-        match (column.format, value) {
-            (Format::Flag, value) => if value == true { "yes" } else { "-" }.to_owned(),
-            (Format::Bytes, Value::Number(bytes)) => words::bytes(bytes.as_u64().unwrap_or_default()),
-            (Format::Count, Value::Number(count)) => {
-                HumanCount(count.as_u64().unwrap_or_default()).to_string()
-            }
-            (Format::Time, Value::String(time)) => self.relative(time),
-            (Format::Period, Value::Number(seconds)) => words::period(seconds.as_u64().unwrap_or_default()),
-            (Format::Actor, actor) => actor_name(actor),
-            (Format::Limits, Value::Object(limits)) if !limits.is_empty() => {
+    fn worded(&self, item: &Value, (_, pointer, format): &Column) -> String {
+        let value = item.pointer(pointer).unwrap_or(&Value::Null);
+        match (format, value) {
+            (Flag, value) => if value == true { "yes" } else { "-" }.to_owned(),
+            (Bytes, Value::Number(bytes)) => words::bytes(bytes.as_u64().unwrap_or_default()),
+            (Count, Value::Number(count)) => HumanCount(count.as_u64().unwrap_or_default()).to_string(),
+            (Time, Value::String(time)) => self.relative(time),
+            (Period, Value::Number(seconds)) => words::period(seconds.as_u64().unwrap_or_default()),
+            (Actor, actor) => actor_name(actor),
+            (Limits, Value::Object(limits)) if !limits.is_empty() => {
                 let limits = limits.iter().map(|(name, value)| {
                     let value = value.as_u64().unwrap_or_default();
                     format!("{name}={}", words::limit(name, value))
                 });
                 limits.collect::<Vec<_>>().join(", ")
             }
-            (Format::Schedule, job) => {
+            (Schedule, job) => {
                 let next = self.relative(job["next_run_at"].as_str().unwrap_or_default());
-                format!("{}, next {next}", words::schedule(job))
+                let period_seconds = job["period_seconds"].as_u64().unwrap_or_default();
+                let schedule = job["schedule"].as_str().unwrap_or_default();
+                format!("{}, next {next}", words::schedule(schedule, period_seconds))
             }
-            (Format::Outcome, run) => match &run["error"] {
+            (Outcome, run) => match &run["error"] {
                 Value::String(error) => error.clone(),
                 _ => text_of(&run["counts"]),
             },
@@ -299,14 +241,14 @@ mod tests {
         let now = "2026-01-02T00:00:00Z".parse().unwrap();
         let printer = Printer { format: OutputFormat::Table, width: None, now };
         let shown = |column: &Column| printer.shown(&job, column);
-        assert_eq!(shown(&Column::schedule("SCHEDULE")), "daily at 00:03 UTC, next in 4 hours");
-        let outcome = shown(&Column::outcome("RESULT", "/last_run"));
+        assert_eq!(shown(&("SCHEDULE", "", Schedule)), "daily at 00:03 UTC, next in 4 hours");
+        let outcome = shown(&("RESULT", "/last_run", Outcome));
         assert!(["removed=3, kept=2", "kept=2, removed=3"].contains(&outcome.as_str()), "{outcome}");
         let failed = json!({"counts": null, "error": "no\u{1b}"});
-        let outcome = printer.shown(&failed, &Column::outcome("RESULT", ""));
+        let outcome = printer.shown(&failed, &("RESULT", "", Outcome));
         assert_eq!(outcome, "no\\u001b");
         let limits = json!({"limits": {"bytes_per_memory": 1_024}});
-        let shown = printer.shown(&limits, &Column::limits("LIMITS", "/limits"));
+        let shown = printer.shown(&limits, &("LIMITS", "/limits", Limits));
         assert_eq!(shown, "bytes_per_memory=1.00 KiB");
         for (value, text) in [
             (json!(null), "-"),

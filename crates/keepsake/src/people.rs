@@ -1,24 +1,22 @@
 //! The commands for people, which call a server's API over HTTP.
 
-mod access;
+pub(crate) mod access;
 mod connection;
 mod editor;
 mod history;
-mod memories;
-mod sessions;
-mod stores;
+pub(crate) mod memories;
+mod search;
+pub(crate) mod sessions;
+pub(crate) mod stores;
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::nfc;
+use serde_json::Value;
 
 pub(crate) use crate::failures::failure_of;
 use crate::output::{answer, confirm};
 
-pub(crate) use access::{login, run_context};
 pub(crate) use connection::{StoreConnection, connect, find_store};
-pub(crate) use memories::run as run_memory;
-pub(crate) use sessions::{run as run_session, show_audit, show_usage};
-pub(crate) use stores::run as run_store;
 
 /// The path in the API of a path as agents see it. Refuses an absolute path that is not
 /// below `/memories`.
@@ -26,10 +24,7 @@ pub(crate) fn api_path(path: &str) -> Result<String, Failure> {
     let below = match path.strip_prefix(AGENT_ROOT) {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
         _ if path.starts_with('/') => {
-            return Err(Failure::of_class(
-                FailureClass::Usage,
-                format!("{path}: an absolute path starts with /memories/"),
-            ));
+            return Err(Failure::usage(format!("{path}: an absolute path starts with /memories/")));
         }
         _ => path,
     };
@@ -42,6 +37,11 @@ const AGENT_ROOT: &str = "/memories";
 /// The path as agents see it, without characters that control a terminal.
 pub(crate) fn agent_path(path: &str) -> String {
     crate::output::printable(&format!("{AGENT_ROOT}{path}"))
+}
+
+/// A text field of an object; empty if it is missing.
+fn text_of<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]

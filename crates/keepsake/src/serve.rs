@@ -5,19 +5,16 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use keepsake_blobs::{BlobError, BlobStore};
-use keepsake_config::{Failure, FailureClass, Merged, OperatorSettings, Role, Settings};
-use keepsake_engine::Runner;
-use keepsake_engine::{Clock, Engine, IdSource, RandomIds, SystemClock};
+use keepsake_config::{Failure, FailureClass, Merged, OperatorSettings, Role, Settings, SourceArgs};
+use keepsake_engine::{Clock, Engine, IdSource, RandomIds, Runner, SystemClock};
 use keepsake_server::{ConsoleOptions, Lifecycle, OneTimeLinks, OperatorOptions, ServerOptions, SignIn};
 use keepsake_telemetry::{Metrics, Telemetry};
 use tokio::net::TcpListener;
 
 use crate::backends::{self, Backends};
-use crate::cli::ServeArgs;
-use crate::data_dir;
-use crate::dev;
-use crate::{logs, signals};
+use crate::{data_dir, dev, logs, signals};
 
 /// Timeout of the last export of metrics, and of spans.
 const EXPORT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -32,9 +29,27 @@ const CONTENT_MOVES: &str = "`keepsake blobs move` is removing content from its 
 /// The exit code if the shutdown did not finish in time.
 const TIMEOUT_EXIT_CODE: i32 = 1;
 
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// Keeps all data in one folder; creates a tenant, a store and a key at the first start
+    #[arg(long, conflicts_with = "config")]
+    dev: bool,
+    /// The address to listen on: host:port
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// The work of this process
+    #[arg(long, value_name = "ROLE", value_enum)]
+    role: Option<Role>,
+    /// Migrates a Postgres database before serving; a sqlite:// one always is
+    #[arg(long)]
+    migrate: bool,
+}
+
 /// Serves until a signal arrives.
 pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
-    let lifecycle = signals::lifecycle().map_err(Failure::of("signals cannot be caught"))?;
+    let lifecycle = signals::lifecycle()?;
     let mut sources = args.sources.into_sources();
     sources.listen = args.listen;
     sources.role = args.role;

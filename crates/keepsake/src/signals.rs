@@ -1,6 +1,5 @@
 //! SIGINT and SIGTERM: the first starts a graceful shutdown, the second exits.
 
-use std::io;
 use std::time::Duration;
 
 use keepsake_config::Failure;
@@ -24,11 +23,11 @@ pub(crate) struct EndSignals {
 
 impl EndSignals {
     /// From now on, these signals do not end the process by themselves.
-    pub(crate) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> Result<Self, Failure> {
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
+            interrupt: caught(SignalKind::interrupt())?,
+            terminate: caught(SignalKind::terminate())?,
+            hangup: caught(SignalKind::hangup())?,
         })
     }
 
@@ -52,12 +51,16 @@ impl EndSignals {
     }
 }
 
+fn caught(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(Failure::of("signals cannot be caught"))
+}
+
 pub(crate) fn interrupted() -> Failure {
     Failure::new("interrupted")
 }
 
 /// A token that the first signal cancels; the second signal exits immediately.
-pub(crate) fn shutdown_token() -> io::Result<CancellationToken> {
+pub(crate) fn shutdown_token() -> Result<CancellationToken, Failure> {
     lifecycle().map(|lifecycle| lifecycle.draining)
 }
 
@@ -66,12 +69,12 @@ pub(crate) fn shutdown_token() -> io::Result<CancellationToken> {
 /// SIGTERM comes from an orchestrator: the server drains first, so that load
 /// balancers notice. SIGINT comes from a person who waits: it stops without
 /// draining.
-pub(crate) fn lifecycle() -> io::Result<Lifecycle> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+pub(crate) fn lifecycle() -> Result<Lifecycle, Failure> {
+    let mut interrupt = caught(SignalKind::interrupt())?;
+    let mut terminate = caught(SignalKind::terminate())?;
     // Caught, so that a write beyond the file size limit (`ulimit -f`) fails like
     // one to a full disk instead of ending the process.
-    let _ = signal(SignalKind::from_raw(SIGXFSZ))?;
+    let _ = caught(SignalKind::from_raw(SIGXFSZ))?;
     let lifecycle = Lifecycle::default();
     let begun = lifecycle.clone();
     tokio::spawn(async move {

@@ -30,12 +30,13 @@ mod store;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use keepsake_config::{Failure, FailureClass};
+use clap::Args;
+use keepsake_config::Failure;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::SyncArgs;
+use crate::cli::StoreArgs;
 use crate::data_dir::{FolderLock, make_private_folder, unusable};
 use crate::people::StoreConnection;
 use crate::signals;
@@ -71,10 +72,36 @@ impl From<Stop> for Failure {
     }
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake sync ~/memory
+  keepsake sync /mnt/memory --watch
+  keepsake sync ~/memory --dry-run
+
+Ends with 4 if both sides changed a file. The store's content stays at the path; the
+folder's is kept beside it, as notes.conflict-20260102T030405Z.md, in both.
+.keepsakeignore in the folder lists what is not synchronised, in the syntax of .gitignore.")]
+pub(crate) struct SyncArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The folder; created if it is missing
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Goes on after the first synchronisation, and carries over every change
+    #[arg(short, long)]
+    watch: bool,
+    /// Shows what would be done, and does nothing
+    #[arg(short = 'n', long, conflicts_with = "watch")]
+    dry_run: bool,
+    /// Carries deletions over even if most files or memories are gone
+    #[arg(long)]
+    allow_emptying: bool,
+}
+
 /// Synchronises a folder once, or until a signal. A failure of class `Conflict` means
 /// that conflicts were kept.
 pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
-    let ending = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
+    let ending = signals::shutdown_token()?;
     let setup = async {
         let connection = StoreConnection::open(&args.store).await?.for_backup();
         open(&args, connection).await
@@ -91,10 +118,9 @@ pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
     match conflicts {
         0 if sync.report.has_refused() => Err(Failure::new("some files were refused")),
         0 => Ok(()),
-        _ => Err(Failure::of_class(
-            FailureClass::Conflict,
-            format!("files that both sides changed: {conflicts}; both contents {would} kept"),
-        )),
+        _ => Err(Failure::conflict(format!(
+            "files that both sides changed: {conflicts}; both contents {would} kept"
+        ))),
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) async fn newest_place_since(
 
 fn too_fast() -> Failure {
     let text = "the store changes faster than it can be read: try again later";
-    Failure::of_class(FailureClass::Conflict, text)
+    Failure::conflict(text)
 }
 
 /// The changes of a store since a reader began.

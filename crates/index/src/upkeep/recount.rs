@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use keepsake_core::{DirPath, MemoryPath, StoreId, TenantId};
+use serde::{Serialize, Serializer};
 
 use crate::IndexError;
 use crate::commit::{CommitPlan, DirectoryDelta};
@@ -61,7 +62,7 @@ const REPAIR_TENANT: &str = "UPDATE tenant SET store_count = $2, granted_bytes =
 /// Live memories per page of a recount.
 const MEMORIES_AT_ONCE: i64 = 1000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counter {
     /// The value in the row.
     pub recorded: i64,
@@ -72,25 +73,50 @@ impl Counter {
     pub const fn has_drifted(&self) -> bool {
         self.recorded != self.counted
     }
+
+    const fn is_right(&self) -> bool {
+        !self.has_drifted()
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Its JSON has only the wrong values.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct StoreCount {
     /// Live memories.
+    #[serde(skip_serializing_if = "Counter::is_right")]
     pub memory_count: Counter,
     /// Bytes of the live memories.
+    #[serde(skip_serializing_if = "Counter::is_right")]
     pub live_bytes: Counter,
     /// Retained versions.
+    #[serde(skip_serializing_if = "Counter::is_right")]
     pub version_count: Counter,
     /// Bytes of the blobs that versions reference.
+    #[serde(skip_serializing_if = "Counter::is_right")]
     pub version_bytes: Counter,
-    /// Directories with a wrong, missing or superfluous row.
+    /// Directories with a wrong, missing or superfluous row; as JSON, their number.
+    #[serde(
+        rename = "wrong_directories",
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "number_of"
+    )]
     pub directories: Vec<DirPath>,
     /// Live memories whose head is not a version of the store; a recount cannot repair
     /// these.
+    #[serde(skip_serializing_if = "is_zero")]
     pub lost_heads: u64,
     /// Bytes that the store holds beyond its grant.
+    #[serde(skip_serializing_if = "is_zero")]
     pub overdrawn_bytes: u64,
+}
+
+fn number_of<S: Serializer>(directories: &[DirPath], serializer: S) -> Result<S::Ok, S::Error> {
+    directories.len().serialize(serializer)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "for serde")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl StoreCount {
@@ -101,11 +127,14 @@ impl StoreCount {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Its JSON has only the wrong values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TenantCount {
     /// Stores that are not deleted.
+    #[serde(skip_serializing_if = "Counter::is_right")]
     pub store_count: Counter,
     /// The sum of their grants.
+    #[serde(skip_serializing_if = "Counter::is_right")]
     pub granted_bytes: Counter,
 }
 

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
+use super::ExportArgs;
 use super::folder::Folder;
 use super::progress::Progress;
 use super::unpacked::{Contents, Unpacked, is_packed};
-use crate::cli::ExportArgs;
 use crate::data_dir::unusable;
 use crate::open_folder::{Access, FolderEntry, OpenFolder, read_at_most};
 use crate::output::{notice, printable};

@@ -9,8 +9,7 @@ use keepsake_core::{MemoryPath, Timestamp};
 
 use super::source::{ListedMemory, Source, other_store};
 use super::temporary::TemporaryFolder;
-use super::{export, past, report, upload};
-use crate::cli::ImportArgs;
+use super::{ImportArgs, export, past, report, upload};
 use crate::open_folder::Access;
 use crate::output::{notice, printable};
 use crate::people::{StoreConnection, agent_path, api_path};
@@ -37,7 +36,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
     }
     let mut outcomes = found.report;
     let destination = read_destination(&connection, &mut outcomes).await?;
-    let on_conflict = args.on_conflict.into();
+    let on_conflict = args.on_conflict;
     let steps = decide(found.items, &destination, on_conflict, now(), &mut outcomes);
     drop(destination);
     let conflicts = outcomes.conflicts().count();

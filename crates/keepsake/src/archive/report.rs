@@ -5,7 +5,7 @@ use keepsake_archive::report::{Class, Report, Reported};
 use keepsake_config::{Failure, FailureClass};
 use serde_json::{Value, json};
 
-use crate::output::{Column, Printer};
+use crate::output::{Printer, Text};
 
 /// Prints each file as JSON; as a table, only the files not written as a whole, and counts.
 pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) -> Result<(), Failure> {
@@ -16,8 +16,7 @@ pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) ->
         .filter(shown)
         .map(|file| json!({"path": file.path, "result": file.outcome.name(), "reason": file.reason()}))
         .collect();
-    let columns =
-        [Column::text("RESULT", "/result"), Column::text("PATH", "/path"), Column::text("REASON", "/reason")];
+    let columns = [("RESULT", "/result", Text), ("PATH", "/path", Text), ("REASON", "/reason", Text)];
     if !printer.is_table() || !items.is_empty() {
         printer.items(&items, &columns, "")?;
     }

@@ -13,12 +13,11 @@ use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryPath, Purpose, Timestamp};
 use serde::Deserialize;
 
-use super::export;
 use super::folder::{Folder, describe};
 use super::progress::Progress;
 use super::temporary::TemporaryFolder;
 use super::unpacked::{Unpacked, is_packed};
-use crate::cli::FromArgs;
+use super::{FromArgs, export};
 use crate::open_folder::Access;
 use crate::people::find_store;
 use crate::whole_store::{self, Read, WRONG_HASH};

@@ -5,7 +5,7 @@ use keepsake_config::Failure;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-use crate::cli::McpArgs;
+use super::McpArgs;
 use crate::people::{connect, find_store};
 
 /// The variable with the store, if `--store` is not given. It is not a store in a folder.

@@ -1,19 +1,52 @@
 //! `keepsake blobs move`
 
 use std::fmt::Write as _;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use keepsake_config::{Failure, Settings};
+use keepsake_blobs::BlobUrl;
+use keepsake_config::{Failure, Settings, SourceArgs};
 use keepsake_engine::{BlobMove, MoveError, Moved, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::json;
 
-use super::verify::{described, print_problems};
+use super::verify::print_problems;
 use crate::backends::{self, Backends};
-use crate::cli::MoveBlobsArgs;
+use crate::cli::OutputArgs;
 use crate::output::{Printer, bytes, counted, print};
-use crate::{data_dir, logs};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BlobCommand {
+    /// Moves all content between the index and an object store; run it again to continue
+    Move(MoveBlobsArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake blobs move --config keepsake.toml --from index: --to s3://agent-memory --keep
+  keepsake blobs move --config keepsake.toml --from s3://agent-memory --to index:")]
+pub(crate) struct MoveBlobsArgs {
+    #[command(flatten)]
+    sources: SourceArgs,
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "The current storage of content: index: or s3://bucket/prefix [default: blobs.url]"
+    )]
+    from: Option<BlobUrl>,
+    #[arg(long, value_name = "URL", help = "The new storage of content: index: or s3://bucket/prefix")]
+    to: BlobUrl,
+    /// Keeps the originals; only then may servers run meanwhile
+    #[arg(long)]
+    keep: bool,
+    /// Number of contents copied at a time
+    #[arg(long, value_name = "N", default_value = "16")]
+    concurrency: NonZeroU16,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 /// Copies all content to another place, compares it with the hashes in the index and
 /// then, without `--keep`, removes the originals. Refuses to run beside a server. A
@@ -25,11 +58,7 @@ pub(crate) async fn run(args: MoveBlobsArgs) -> Result<(), Failure> {
     if *from == args.to {
         return Err(Failure::new(format!("--from and --to are both {from}")));
     }
-    logs::start(&settings.log, None);
-    if let Some(folder) = &folder {
-        data_dir::prepare(folder)?;
-    }
-    let backends = Backends::open(&settings, Metrics::default()).await?;
+    let backends = Backends::open_for_command(&settings, folder.as_deref()).await?;
     let moved = run_on(&backends, &settings, &args).await;
     backends.index.close().await;
     let moved = moved?;
@@ -89,21 +118,12 @@ fn unfinished(moved: &Moved, error: &MoveError) -> Failure {
 }
 
 fn report(args: &MoveBlobsArgs, moved: &Moved) -> Result<(), Failure> {
-    let problems: Vec<_> = moved.problems.iter().map(|problem| described(problem, None, false)).collect();
-    let printer = Printer::new(args.output.output);
+    let (printer, report) = (Printer::new(args.output.output), json!(moved));
     if printer.is_table() {
-        print_problems(&printer, &problems)?;
+        print_problems(&printer, &report)?;
     }
-    let report = json!({
-        "copied": moved.copied,
-        "copied_bytes": moved.copied_bytes,
-        "present": moved.present,
-        "removed": moved.removed,
-        "foreign": moved.foreign,
-        "problems": problems,
-    });
     printer.done(&report, || sentences_of(moved))?;
-    match problems.len() {
+    match moved.problems.len() {
         0 if args.keep || !printer.is_table() => Ok(()),
         0 => print(&format!("set blobs.url = \"{}\" before you start a server\n", args.to)),
         many => {

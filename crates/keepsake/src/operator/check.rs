@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clap::{Args, Subcommand};
 use keepsake_blobs::BlobStore;
-use keepsake_config::{Failure, Merged, Settings};
+use keepsake_config::{Failure, Merged, Settings, SourceArgs};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
 use keepsake_telemetry::Metrics;
@@ -12,10 +13,30 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::backends;
-use crate::cli::CheckArgs;
-use crate::output::{Column, Printer, print};
+use crate::cli::OutputArgs;
+use crate::output::{Printer, Text, print};
 
 const PROBE: &[u8] = b"keepsake config check --connect";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Prints the merged configuration with secrets hidden, and all problems
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake config check --config keepsake.toml
+  keepsake config check --config keepsake.toml --connect -o json")]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// Connects to the database and the blob store; writes, reads, lists and deletes a probe object
+    #[arg(long)]
+    connect: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 /// Prints the merged configuration and its problems; with `--connect`, also tests
 /// both stores.
@@ -136,10 +157,10 @@ impl Report {
             return Ok(());
         }
         let columns = [
-            Column::text("KEY", "/key"),
-            Column::text("STEP", "/step"),
-            Column::text("RESULT", "/result"),
-            Column::text("ERROR", "/error"),
+            ("KEY", "/key", Text),
+            ("STEP", "/step", Text),
+            ("RESULT", "/result", Text),
+            ("ERROR", "/error", Text),
         ];
         print("\n")?;
         printer.items(&self.steps, &columns, "")

@@ -2,38 +2,87 @@
 
 use std::time::Duration;
 
+use clap::{Args, Subcommand};
+use keepsake_client::Method;
 use keepsake_config::Failure;
 use serde_json::{Value, json};
 
 use super::target::{OperatorApi, Request, call, list};
-use crate::cli::{JobCommand, ListJobsArgs, RunJobArgs};
-use crate::output::{Column, Printer};
+use crate::cli::{PageArgs, TargetArgs};
+use crate::output::{Column, Flag, Outcome, Printer, Schedule, Text, Time};
 
 const JOBS: [Column; 5] = [
-    Column::text("JOB", "/name"),
-    Column::schedule("SCHEDULE"),
-    Column::time("LAST RUN", "/last_run/started_at"),
-    Column::text("STATUS", "/last_run/status"),
-    Column::outcome("RESULT", "/last_run"),
+    ("JOB", "/name", Text),
+    ("SCHEDULE", "", Schedule),
+    ("LAST RUN", "/last_run/started_at", Time),
+    ("STATUS", "/last_run/status", Text),
+    ("RESULT", "/last_run", Outcome),
 ];
 const RUNS: [Column; 6] = [
-    Column::time("STARTED", "/started_at"),
-    Column::time("ENDED", "/ended_at"),
-    Column::text("STATUS", "/status"),
-    Column::text("ASKED FOR BY", "/asked_for_by"),
-    Column::flag("DRY RUN", "/dry_run"),
-    Column::outcome("RESULT", ""),
+    ("STARTED", "/started_at", Time),
+    ("ENDED", "/ended_at", Time),
+    ("STATUS", "/status", Text),
+    ("ASKED FOR BY", "/asked_for_by", Text),
+    ("DRY RUN", "/dry_run", Flag),
+    ("RESULT", "", Outcome),
 ];
 const RUN_FIELDS: [Column; 7] = [
-    Column::text("job", "/job"),
-    Column::text("status", "/status"),
-    Column::text("asked for by", "/asked_for_by"),
-    Column::flag("dry run", "/dry_run"),
-    Column::time("started", "/started_at"),
-    Column::time("ended", "/ended_at"),
-    Column::outcome("result", ""),
+    ("job", "/job", Text),
+    ("status", "/status", Text),
+    ("asked for by", "/asked_for_by", Text),
+    ("dry run", "/dry_run", Flag),
+    ("started", "/started_at", Time),
+    ("ended", "/ended_at", Time),
+    ("result", "", Outcome),
 ];
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// Lists the scheduled jobs and their last runs
+    List(ListJobsArgs),
+    /// Runs a job now and waits for its end
+    Run(RunJobArgs),
+    /// Lists a job's runs, newest first
+    History(HistoryArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake job list --config keepsake.toml
+  keepsake job list --server http://127.0.0.1:8081 -o json")]
+pub(crate) struct ListJobsArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake job run sweep-blobs --dry-run --server http://127.0.0.1:8081
+  keepsake job run reconcile-usage --config keepsake.toml")]
+pub(crate) struct RunJobArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// The job's name in `keepsake job list`
+    #[arg(value_name = "JOB")]
+    job: String,
+    /// Only reports what it would do
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake job history sweep-blobs --limit 5 --config keepsake.toml")]
+pub(crate) struct HistoryArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    page: PageArgs,
+    /// The job's name in `keepsake job list`
+    #[arg(value_name = "JOB")]
+    job: String,
+}
 
 pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
     match command {
@@ -48,7 +97,7 @@ pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
 }
 
 async fn list_jobs(args: ListJobsArgs) -> Result<(), Failure> {
-    let request = Request::get(&["jobs"]);
+    let request = Request::get(&["jobs"], &[]);
     let (printer, jobs) = call(args.target, "the jobs cannot be listed", request).await?;
     printer.page(&jobs, &JOBS, "there is no job")
 }
@@ -74,9 +123,10 @@ async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
 /// database, the job runs in this process.
 async fn begin_and_wait(target: &OperatorApi, job: &str, dry_run: bool) -> Result<Value, Failure> {
     let path = ["jobs", job, "run"];
-    let begun = target.call(&Request::post(&path).with(json!({ "dry_run": dry_run }))).await?;
+    let body = json!({ "dry_run": dry_run });
+    let begun = target.call(&Request::change(Method::POST, &path, Some(body))).await?;
     let (path, query) = (["jobs", job, "runs"], [("limit", Some("100"))]);
-    let runs = Request::get(&path).of(&query);
+    let runs = Request::get(&path, &query);
     loop {
         let found = target.call(&runs).await?;
         let mut found = found["data"].as_array().into_iter().flatten();

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use keepsake_client::{Client, Method, Parameter, Url, extended};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_engine::Engine;
 use keepsake_server::operator_call;
 use serde_json::Value;
@@ -35,26 +35,12 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    pub(super) const fn new(method: Method, path: &'a [&'a str]) -> Self {
-        Self { method, path, query: &[], body: None }
+    pub(super) const fn get(path: &'a [&'a str], query: &'a [Parameter<'a>]) -> Self {
+        Self { method: Method::GET, path, query, body: None }
     }
 
-    pub(super) const fn get(path: &'a [&'a str]) -> Self {
-        Self::new(Method::GET, path)
-    }
-
-    pub(super) const fn post(path: &'a [&'a str]) -> Self {
-        Self::new(Method::POST, path)
-    }
-
-    pub(super) fn with(mut self, body: Value) -> Self {
-        self.body = Some(body);
-        self
-    }
-
-    pub(super) const fn of(mut self, query: &'a [Parameter<'a>]) -> Self {
-        self.query = query;
-        self
+    pub(super) const fn change(method: Method, path: &'a [&'a str], body: Option<Value>) -> Self {
+        Self { method, path, query: &[], body }
     }
 }
 
@@ -65,16 +51,17 @@ impl OperatorApi {
             let backends = Box::new(backends);
             return Ok(Self::Database { engine, backends });
         };
-        let usage = |text: String| Failure::of_class(FailureClass::Usage, text);
         let token = match &args.token_file {
             Some(file) => std::fs::read_to_string(file)
                 .map_err(Failure::of(format_args!("the token file {} cannot be read", file.display())))?,
             None => std::env::var(TOKEN_VARIABLE).map_err(|_| {
-                usage(format!("--server needs the operator's token: --token-file or {TOKEN_VARIABLE}"))
+                Failure::usage(format!(
+                    "--server needs the operator's token: --token-file or {TOKEN_VARIABLE}"
+                ))
             })?,
         };
         if token.trim().is_empty() {
-            return Err(usage("the operator's token is empty".to_owned()));
+            return Err(Failure::usage("the operator's token is empty"));
         }
         let client = Client::of_operator(url, &token.into()).map_err(of_client)?;
         Ok(Self::Server(client))
@@ -96,8 +83,7 @@ impl OperatorApi {
                     .map_err(|error| Failure::of_class(class_of_status(error.status.as_u16()), error.message))
             }
             Self::Server(client) => {
-                let answer = client.send(method.clone(), path, query, body.as_ref()).await;
-                answer.map_err(of_client)
+                client.send(method.clone(), path, query, body.as_ref()).await.map_err(of_client)
             }
         }
     }
@@ -112,27 +98,27 @@ impl OperatorApi {
 }
 
 /// Sends one request; returns what to print, and the printer for it. A failure begins
-/// with `what_failed`.
+/// with `failed`.
 pub(super) async fn call(
     args: TargetArgs,
-    what_failed: &str,
+    failed: &str,
     request: Request<'_>,
 ) -> Result<(Printer, Value), Failure> {
     let printer = Printer::new(args.output.output);
     let target = OperatorApi::open(args).await?;
     let answer = target.call(&request).await;
     target.close().await;
-    Ok((printer, answer.map_err(|failure| failure.within(what_failed))?))
+    Ok((printer, answer.map_err(|failure| failure.within(failed))?))
 }
 
 /// As [`call`], for an object of which these fields are printed.
 pub(super) async fn show(
     args: TargetArgs,
-    what_failed: &str,
+    failed: &str,
     path: &[&str],
     fields: &[Column],
 ) -> Result<(), Failure> {
-    let (printer, object) = call(args, what_failed, Request::get(path)).await?;
+    let (printer, object) = call(args, failed, Request::get(path, &[])).await?;
     printer.object(&object, fields)
 }
 
@@ -140,7 +126,7 @@ pub(super) async fn show(
 /// describes an empty list.
 pub(super) async fn list(
     args: TargetArgs,
-    what_failed: &str,
+    failed: &str,
     path: &[&str],
     filters: &[Parameter<'_>],
     page: PageArgs,
@@ -149,7 +135,7 @@ pub(super) async fn list(
     let limit = page.limit.map(|limit| limit.to_string());
     let of_page = [("limit", limit.as_deref()), ("page", page.page.as_deref())];
     let query = [filters, &of_page].concat();
-    let (printer, found) = call(args, what_failed, Request::get(path).of(&query)).await?;
+    let (printer, found) = call(args, failed, Request::get(path, &query)).await?;
     printer.page(&found, columns, none)
 }
 

@@ -1,60 +1,191 @@
 //! `keepsake tenant …`
 
+use clap::{Args, Subcommand};
 use keepsake_client::Method;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, MAX_NUMBER};
+use keepsake_core::TenantId;
+use keepsake_core::limits::LimitOverrides;
 use serde_json::{Map, Value, json};
 
 use super::target::{Request, call, id_of, list, show};
-use crate::cli::{
-    AuditArgs, CreateTenantArgs, DeleteTenantArgs, ListTenantsArgs, TenantArgs, TenantCommand,
-    UpdateTenantArgs,
-};
-use crate::output::{Column, confirm, limit, print};
+use crate::cli::{PageArgs, TargetArgs, given};
+use crate::output::{Bytes, Column, Count, Limits, Text, Time, confirm, limit, print};
 
 const COLUMNS: [Column; 5] = [
-    Column::text("ID", "/id"),
-    Column::text("STATUS", "/status"),
-    Column::text("NAME", "/name"),
-    Column::text("EXTERNAL ID", "/external_id"),
-    Column::time("CREATED", "/created_at"),
+    ("ID", "/id", Text),
+    ("STATUS", "/status", Text),
+    ("NAME", "/name", Text),
+    ("EXTERNAL ID", "/external_id", Text),
+    ("CREATED", "/created_at", Time),
 ];
 const FIELDS: [Column; 6] = [
-    Column::text("id", "/id"),
-    Column::text("name", "/name"),
-    Column::text("external id", "/external_id"),
-    Column::text("status", "/status"),
-    Column::limits("limits", "/limits"),
-    Column::time("created", "/created_at"),
+    ("id", "/id", Text),
+    ("name", "/name", Text),
+    ("external id", "/external_id", Text),
+    ("status", "/status", Text),
+    ("limits", "/limits", Limits),
+    ("created", "/created_at", Time),
 ];
 const USAGE: [Column; 10] = [
-    Column::text("id", "/id"),
-    Column::count("memory stores", "/memory_stores"),
-    Column::count("memories", "/memories"),
-    Column::bytes("size", "/content_bytes"),
-    Column::count("versions", "/memory_versions"),
-    Column::bytes("size of versions", "/version_bytes"),
-    Column::bytes("granted to stores", "/granted_bytes"),
-    Column::count("API keys", "/api_keys"),
-    Column::count("sessions", "/sessions"),
-    Column::bytes("size of sessions", "/session_bytes"),
+    ("id", "/id", Text),
+    ("memory stores", "/memory_stores", Count),
+    ("memories", "/memories", Count),
+    ("size", "/content_bytes", Bytes),
+    ("versions", "/memory_versions", Count),
+    ("size of versions", "/version_bytes", Bytes),
+    ("granted to stores", "/granted_bytes", Bytes),
+    ("API keys", "/api_keys", Count),
+    ("sessions", "/sessions", Count),
+    ("size of sessions", "/session_bytes", Bytes),
 ];
 const DELETION: [Column; 9] = [
-    Column::text("id", "/id"),
-    Column::text("status", "/status"),
-    Column::time("requested", "/requested_at"),
-    Column::time("settles", "/settles_at"),
-    Column::time("ended", "/ended_at"),
-    Column::text("rows removed", "/rows"),
-    Column::count("blobs removed", "/blobs"),
-    Column::bytes("size of blobs", "/blob_bytes"),
-    Column::text("object versions", "/object_versions"),
+    ("id", "/id", Text),
+    ("status", "/status", Text),
+    ("requested", "/requested_at", Time),
+    ("settles", "/settles_at", Time),
+    ("ended", "/ended_at", Time),
+    ("rows removed", "/rows", Text),
+    ("blobs removed", "/blobs", Count),
+    ("size of blobs", "/blob_bytes", Bytes),
+    ("object versions", "/object_versions", Text),
 ];
 const AUDIT: [Column; 4] = [
-    Column::time("TIME", "/at"),
-    Column::text("ACTOR", "/actor"),
-    Column::text("ACTION", "/action"),
-    Column::text("OBJECT", "/object_id"),
+    ("TIME", "/at", Time),
+    ("ACTOR", "/actor", Text),
+    ("ACTION", "/action", Text),
+    ("OBJECT", "/object_id", Text),
 ];
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TenantCommand {
+    /// Lists tenants, newest first
+    List(ListTenantsArgs),
+    /// Shows a tenant
+    #[command(after_help = "Examples:
+  keepsake tenant get wrkspc_… --config keepsake.toml")]
+    Get(TenantArgs),
+    /// Creates a tenant
+    Create(CreateTenantArgs),
+    /// Changes a tenant's names and limits
+    Update(UpdateTenantArgs),
+    /// Suspends a tenant; its data is kept
+    #[command(after_help = "Examples:
+  keepsake tenant suspend wrkspc_… --config keepsake.toml")]
+    Suspend(TenantArgs),
+    /// Resumes a suspended tenant
+    #[command(after_help = "Examples:
+  keepsake tenant resume wrkspc_… --config keepsake.toml")]
+    Resume(TenantArgs),
+    /// Deletes a tenant and all its data permanently
+    Delete(DeleteTenantArgs),
+    /// Shows the progress of a tenant's deletion
+    #[command(after_help = "Examples:
+  keepsake tenant deletion wrkspc_… --config keepsake.toml")]
+    Deletion(TenantArgs),
+    /// Shows a tenant's usage and limits
+    #[command(after_help = "Examples:
+  keepsake tenant usage wrkspc_… --config keepsake.toml")]
+    Usage(TenantArgs),
+    /// Lists the audit of a tenant or of the operator, newest first
+    Audit(AuditArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TenantArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// The tenant: wrkspc_…
+    #[arg(value_name = "ID")]
+    tenant: TenantId,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake tenant list --config keepsake.toml
+  keepsake tenant list --server http://127.0.0.1:8081 --external-id acme -o json")]
+pub(crate) struct ListTenantsArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    page: PageArgs,
+    /// Only the tenant with this external id
+    #[arg(long, value_name = "ID")]
+    external_id: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = limits_after("Examples:
+  keepsake tenant create --name acme --config keepsake.toml
+  keepsake tenant create --name acme --external-id 42 --limit memories_per_store=5000 -o json"))]
+pub(crate) struct CreateTenantArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// A display name
+    #[arg(long)]
+    name: String,
+    /// Your id for the tenant, unique
+    #[arg(long, value_name = "ID")]
+    external_id: Option<String>,
+    /// A limit that differs from the configured one; may be repeated
+    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
+    limits: Vec<(String, u64)>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = limits_after("Examples:
+  keepsake tenant update wrkspc_… --limit bytes_per_store=1073741824
+  keepsake tenant update wrkspc_… --default-limit bytes_per_store --no-external-id"))]
+pub(crate) struct UpdateTenantArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// The tenant: wrkspc_…
+    #[arg(value_name = "ID")]
+    tenant: TenantId,
+    /// A display name
+    #[arg(long)]
+    name: Option<String>,
+    /// Your id for the tenant, unique
+    #[arg(long, value_name = "ID")]
+    external_id: Option<String>,
+    /// Removes your id for the tenant
+    #[arg(long, conflicts_with = "external_id")]
+    no_external_id: bool,
+    /// A limit that differs from the configured one; may be repeated
+    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
+    limits: Vec<(String, u64)>,
+    /// A limit to reset to the configured one; may be repeated
+    #[arg(long = "default-limit", value_name = "KEY", value_parser = parse_limit_name)]
+    default_limits: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake tenant delete wrkspc_… --server http://127.0.0.1:8081
+  keepsake tenant deletion wrkspc_… --server http://127.0.0.1:8081")]
+pub(crate) struct DeleteTenantArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// The tenant: wrkspc_…
+    #[arg(value_name = "ID")]
+    tenant: TenantId,
+    /// Does not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake tenant audit --config keepsake.toml
+  keepsake tenant audit wrkspc_… --limit 100 -o jsonl")]
+pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    page: PageArgs,
+    /// The tenant, wrkspc_…; without it, the operator's audit
+    #[arg(value_name = "ID")]
+    tenant: Option<TenantId>,
+}
 
 pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
     match command {
@@ -90,29 +221,24 @@ async fn create(args: CreateTenantArgs) -> Result<(), Failure> {
         "external_id": args.external_id,
         "limits": limits(args.limits),
     });
-    let request = Request::post(&["tenants"]).with(body);
+    let request = Request::change(Method::POST, &["tenants"], Some(body));
     let (printer, made) = call(args.target, "the tenant was not created", request).await?;
     printer.done(&made, || format!("created the tenant {}\n", id_of(&made)))
 }
 
 async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
-    let mut body = Map::new();
-    if let Some(name) = args.name {
-        body.insert("name".to_owned(), name.into());
-    }
-    if args.no_external_id {
-        body.insert("external_id".to_owned(), Value::Null);
-    }
-    if let Some(external_id) = args.external_id {
-        body.insert("external_id".to_owned(), external_id.into());
-    }
     let mut limits = limits(args.limits);
     limits.extend(args.default_limits.into_iter().map(|name| (name, Value::Null)));
-    if !limits.is_empty() {
-        body.insert("limits".to_owned(), limits.into());
+    let mut body = given(json!({
+        "name": args.name,
+        "external_id": args.external_id,
+        "limits": (!limits.is_empty()).then_some(limits),
+    }));
+    if args.no_external_id {
+        body["external_id"] = Value::Null;
     }
     let path = ["tenants", &args.tenant.to_string()];
-    let request = Request::new(Method::PATCH, &path).with(body.into());
+    let request = Request::change(Method::PATCH, &path, Some(body));
     let (printer, changed) = call(args.target, "the tenant was not changed", request).await?;
     printer.done(&changed, || format!("changed the tenant {}\n", id_of(&changed)))
 }
@@ -120,7 +246,8 @@ async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
 async fn change(args: TenantArgs, action: &str, done: &str) -> Result<(), Failure> {
     let path = ["tenants", &args.tenant.to_string(), action];
     let failed = format!("the tenant was not {done}");
-    let (printer, changed) = call(args.target, &failed, Request::post(&path)).await?;
+    let request = Request::change(Method::POST, &path, None);
+    let (printer, changed) = call(args.target, &failed, request).await?;
     printer.done(&changed, || format!("{done} the tenant {}\n", id_of(&changed)))
 }
 
@@ -129,7 +256,7 @@ async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
     let question = format!("Delete the tenant {tenant} with all its data, permanently?");
     confirm(&question, args.yes)?;
     let path = ["tenants", &tenant];
-    let request = Request::new(Method::DELETE, &path);
+    let request = Request::change(Method::DELETE, &path, None);
     let (printer, begun) = call(args.target, "the tenant was not deleted", request).await?;
     printer.done(&begun, || {
         format!(
@@ -140,7 +267,8 @@ async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
 
 async fn usage(args: TenantArgs) -> Result<(), Failure> {
     let path = ["tenants", &args.tenant.to_string(), "usage"];
-    let (printer, usage) = call(args.target, "the usage cannot be shown", Request::get(&path)).await?;
+    let request = Request::get(&path, &[]);
+    let (printer, usage) = call(args.target, "the usage cannot be shown", request).await?;
     printer.object(&usage, &USAGE)?;
     if !printer.is_table() {
         return Ok(());
@@ -151,7 +279,7 @@ async fn usage(args: TenantArgs) -> Result<(), Failure> {
         json!({"name": name, "value": value})
     });
     print("\n")?;
-    let columns = [Column::text("LIMIT", "/name"), Column::text("VALUE", "/value")];
+    let columns = [("LIMIT", "/name", Text), ("VALUE", "/value", Text)];
     printer.items(&limits.collect::<Vec<_>>(), &columns, "")
 }
 
@@ -168,4 +296,32 @@ async fn audit(args: AuditArgs) -> Result<(), Failure> {
 
 fn limits(limits: Vec<(String, u64)>) -> Map<String, Value> {
     limits.into_iter().map(|(name, value)| (name, Value::from(value))).collect()
+}
+
+/// Examples, and the names of all limits.
+fn limits_after(examples: &str) -> String {
+    let limits = serde_json::to_value(keepsake_core::Limits::default()).unwrap_or_default();
+    let mut names: Vec<_> = limits.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    names.push("expires_unused_after");
+    format!("{examples}\n\nLimits:\n  {}", names.join("\n  "))
+}
+
+fn parse_limit(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("a limit is given as KEY=VALUE")?;
+    let value = value.parse().ok().filter(|value| *value <= MAX_NUMBER);
+    let value = value.ok_or_else(|| format!("a limit is a whole number up to {MAX_NUMBER}"))?;
+    check_limit(name, value)?;
+    Ok((name.to_owned(), value))
+}
+
+fn parse_limit_name(name: &str) -> Result<String, String> {
+    check_limit(name, 0)?;
+    Ok(name.to_owned())
+}
+
+/// Checks that a limit of this name exists.
+fn check_limit(name: &str, value: u64) -> Result<(), String> {
+    let limits = serde_json::json!({ name: value });
+    let known = serde_json::from_value::<LimitOverrides>(limits);
+    known.map(|_| ()).map_err(|error| error.to_string())
 }

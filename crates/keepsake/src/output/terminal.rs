@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 
 use super::foreign::escaped;
 
@@ -67,8 +67,7 @@ pub(crate) fn confirm(question: &str, is_sure: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::of_class(
-            FailureClass::Usage,
+        return Err(Failure::usage(
             "nothing was changed: confirm with --yes, because stdin is not a terminal",
         ));
     }

@@ -3,18 +3,75 @@
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
+use clap::{Args, Subcommand};
 use console::Term;
 use keepsake_client::Client;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use serde_json::{Value, json};
 
 use super::connection::find_store;
 use super::failure_of;
-use crate::cli::{ContextCommand, LoginArgs, OutputArgs, UseContextArgs};
+use crate::cli::OutputArgs;
 use crate::contexts::{self, Context, Contexts};
-use crate::output::{Column, Printer, Stream, print};
+use crate::output::{Flag, Printer, Stream, Text, print};
 
 const NO_CONTEXT: &str = "there is no context: `keepsake login URL` makes one";
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake login https://memory.example.com
+  keepsake login https://memory.example.com --name work --store notes < key.txt")]
+pub(crate) struct LoginArgs {
+    /// The server's URL
+    #[arg(value_name = "URL")]
+    url: String,
+    /// The name of the context [default: the host]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The memory store that commands use: its id or its name
+    #[arg(short, long, value_name = "STORE")]
+    store: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ContextCommand {
+    /// Lists the contexts
+    #[command(visible_alias = "ls")]
+    List(OutputArgs),
+    /// Makes a context the current one
+    Use(UseContextArgs),
+    /// Prints a context as variables, for clients
+    Env(EnvContextArgs),
+    /// Removes a context and its API key
+    #[command(visible_alias = "rm")]
+    Remove(RemoveContextArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UseContextArgs {
+    /// The context
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The memory store that commands use from now on: its id or its name
+    #[arg(short, long, value_name = "STORE")]
+    store: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  eval \"$(keepsake context env dev)\"")]
+pub(crate) struct EnvContextArgs {
+    /// The context [default: the current one]
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveContextArgs {
+    /// The context
+    #[arg(value_name = "NAME")]
+    name: String,
+}
 
 /// Checks an API key and remembers it as a context, which becomes the current one.
 pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
@@ -22,7 +79,7 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
     let mut contexts = Contexts::read(&path)?;
     let api_key = read_key(&args.url)?;
     let client = Client::new(&args.url, &api_key.as_str().into())
-        .map_err(|error| Failure::of_class(FailureClass::Usage, error.to_string()))?;
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let probed = client.get::<Value>(&["memory_stores"], &[("limit", Some("1"))]).await;
     match probed {
         // A key without the scope to list stores is valid nevertheless.
@@ -53,9 +110,7 @@ fn read_key(url: &str) -> Result<String, Failure> {
         std::io::stdin().read_to_string(&mut key).map_err(failed())?;
     }
     match key.trim() {
-        "" => {
-            Err(Failure::of_class(FailureClass::Usage, "no API key was given: type it, or send it to stdin"))
-        }
+        "" => Err(Failure::usage("no API key was given: type it, or send it to stdin")),
         key => Ok(key.to_owned()),
     }
 }
@@ -85,10 +140,10 @@ fn list(contexts: &Contexts, output: OutputArgs) -> Result<(), Failure> {
         })
         .collect();
     let columns = [
-        Column::flag("CURRENT", "/current"),
-        Column::text("NAME", "/name"),
-        Column::text("URL", "/url"),
-        Column::text("STORE", "/store"),
+        ("CURRENT", "/current", Flag),
+        ("NAME", "/name", Text),
+        ("URL", "/url", Text),
+        ("STORE", "/store", Text),
     ];
     Printer::new(output.output).items(&rows, &columns, NO_CONTEXT)
 }
@@ -105,7 +160,7 @@ fn select(mut contexts: Contexts, args: UseContextArgs, path: &Path) -> Result<(
 
 /// Prints commands that set the variables of a context in a shell.
 fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<(), Failure> {
-    let none = || Failure::of_class(FailureClass::NotFound, NO_CONTEXT);
+    let none = || Failure::not_found(NO_CONTEXT);
     let (_, context) = contexts.find(name)?.ok_or_else(none)?;
     let variables = [
         ("KEEPSAKE_URL", Some(&context.url)),

@@ -1,7 +1,9 @@
 //! The server, the credential and the store of a command.
 
+use std::fmt::Display;
+
 use keepsake_client::{Client, Parameter};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
 
@@ -11,13 +13,16 @@ use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
 use crate::output::{Printer, notice};
 
+/// The API of a server. Its failures begin with what failed, and have the class that
+/// decides the exit code.
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) printer: Printer,
-    /// The store of the context.
-    store: Option<String>,
+    /// The store that all paths are below; `None`: they are those of the API.
+    pub(super) store_id: Option<String>,
 }
 
+/// The client, the printer and the store of a command.
 pub(crate) struct StoreConnection {
     pub(crate) client: Client,
     pub(crate) printer: Printer,
@@ -25,12 +30,66 @@ pub(crate) struct StoreConnection {
 }
 
 impl Connection {
-    /// Opens the connection that arguments, variables and contexts name, in this order.
     pub(super) fn open(args: &ConnectionArgs) -> Result<Self, Failure> {
-        let (client, store) = connect(&args.server)?;
+        let (client, _) = connect(&args.server)?;
         let client = client.reading_for(Purpose::Person);
-        let printer = Printer::new(args.output.output);
-        Ok(Self { client, printer, store })
+        Ok(Self { client, printer: Printer::new(args.output.output), store_id: None })
+    }
+
+    /// As [`StoreConnection::open`].
+    pub(super) async fn of_store(args: &StoreArgs) -> Result<Self, Failure> {
+        Self::of_store_named(&args.connection, args.store.as_deref()).await
+    }
+
+    /// As [`StoreConnection::open`], for a store that is not given by `--store`.
+    pub(super) async fn of_store_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
+        let StoreConnection { client, printer, store_id } = StoreConnection::open_named(args, store).await?;
+        Ok(Self { client, printer, store_id: Some(store_id) })
+    }
+
+    pub(super) fn path<'a>(&'a self, below: &[&'a str]) -> Vec<&'a str> {
+        match &self.store_id {
+            Some(store_id) => [&["memory_stores", store_id.as_str()], below].concat(),
+            None => below.to_vec(),
+        }
+    }
+
+    pub(super) async fn get(
+        &self,
+        failed: impl Display,
+        path: &[&str],
+        query: &[Parameter<'_>],
+    ) -> Result<Value, Failure> {
+        self.client.get(&self.path(path), query).await.map_err(failure_of(failed))
+    }
+
+    /// All items of a list, or the first `limit`.
+    pub(super) async fn list(
+        &self,
+        failed: impl Display,
+        path: &[&str],
+        query: &[Parameter<'_>],
+        limit: usize,
+    ) -> Result<Vec<Value>, Failure> {
+        self.client.pages(&self.path(path), query).take(limit).await.map_err(failure_of(failed))
+    }
+
+    pub(super) async fn post(
+        &self,
+        failed: impl Display,
+        path: &[&str],
+        body: Value,
+    ) -> Result<Value, Failure> {
+        self.client.post(&self.path(path), &body).await.map_err(failure_of(failed))
+    }
+
+    pub(super) async fn delete(
+        &self,
+        failed: impl Display,
+        path: &[&str],
+        query: &[Parameter<'_>],
+    ) -> Result<Value, Failure> {
+        self.client.delete(&self.path(path), query).await.map_err(failure_of(failed))
     }
 }
 
@@ -67,17 +126,17 @@ impl StoreConnection {
     /// Without a store in the arguments, in a variable or in the context, it is the only
     /// store that the credential may read.
     pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
-        Self::open_store(&args.connection, args.store.as_deref()).await
+        Self::open_named(&args.connection, args.store.as_deref()).await
     }
 
-    /// As [`StoreConnection::open`], for a store that is not given by `--store`.
-    pub(crate) async fn open_store(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
-        let Connection { client, printer, store: of_context } = Connection::open(args)?;
+    async fn open_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
+        let (client, of_context) = connect(&args.server)?;
+        let client = client.reading_for(Purpose::Person);
         let store_id = match store.map(str::to_owned).or(of_context) {
             Some(store) => find_store(&client, &store).await?,
             None => only_store(&client).await?,
         };
-        Ok(Self { client, printer, store_id })
+        Ok(Self { client, printer: Printer::new(args.output.output), store_id })
     }
 
     /// The same connection, for a copy of the store.
@@ -95,8 +154,7 @@ impl StoreConnection {
 fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<(&'a str, &'a str), Failure> {
     let url = args.url.as_deref().or(context.map(|context| context.url.as_str()));
     let url = url.ok_or_else(|| {
-        Failure::of_class(
-            FailureClass::Usage,
+        Failure::usage(
             "no server is known: `keepsake login URL` remembers one, --url or KEEPSAKE_URL names one, \
              and `keepsake serve --dev` starts one",
         )
@@ -105,10 +163,9 @@ fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<
         context.filter(|context| is_same_server(&context.url, url)).map(|context| context.api_key.as_str());
     let api_key = args.api_key.as_deref().or(key_of_context);
     let api_key = api_key.ok_or_else(|| {
-        Failure::of_class(
-            FailureClass::Usage,
-            format!("no API key is known for {url}: set KEEPSAKE_API_KEY, or `keepsake login {url}`"),
-        )
+        Failure::usage(format!(
+            "no API key is known for {url}: set KEEPSAKE_API_KEY, or `keepsake login {url}`"
+        ))
     })?;
     Ok((url, api_key))
 }
@@ -132,20 +189,14 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, F
     }
     match found.as_slice() {
         [id] => Ok(id.clone()),
-        [] => Err(Failure::of_class(
-            FailureClass::NotFound,
-            format!(
-                "no memory store has the id or the name `{store}`; `keepsake store list` shows all, and `keepsake store create` makes one"
-            ),
-        )),
-        several => Err(Failure::of_class(
-            FailureClass::Usage,
-            format!(
-                "{} memory stores have the name `{store}`; give an id: {}",
-                several.len(),
-                several.join(", ")
-            ),
-        )),
+        [] => Err(Failure::not_found(format!(
+            "no memory store has the id or the name `{store}`; `keepsake store list` shows all, and `keepsake store create` makes one"
+        ))),
+        several => Err(Failure::usage(format!(
+            "{} memory stores have the name `{store}`; give an id: {}",
+            several.len(),
+            several.join(", ")
+        ))),
     }
 }
 
@@ -155,13 +206,7 @@ async fn only_store(client: &Client) -> Result<String, Failure> {
     let found = stores.take::<Value>(2).await.map_err(failure_of("the stores cannot be listed"))?;
     match found.as_slice() {
         [store] => Ok(store["id"].as_str().unwrap_or_default().to_owned()),
-        [] => Err(Failure::of_class(
-            FailureClass::NotFound,
-            "there is no memory store: `keepsake store create NAME` creates one",
-        )),
-        _ => Err(Failure::of_class(
-            FailureClass::Usage,
-            "there are several memory stores: --store or KEEPSAKE_STORE names one",
-        )),
+        [] => Err(Failure::not_found("there is no memory store: `keepsake store create NAME` creates one")),
+        _ => Err(Failure::usage("there are several memory stores: --store or KEEPSAKE_STORE names one")),
     }
 }

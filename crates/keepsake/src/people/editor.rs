@@ -10,11 +10,10 @@ use tokio::process::Command;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::oneshot;
 
-use super::connection::StoreConnection;
+use super::connection::Connection;
 use super::history::{Titled, unified_diff};
-use super::memories::{Expected, find, save, text_of};
-use super::{agent_path, answer, api_path};
-use crate::cli::PathArgs;
+use super::memories::{Expected, PathArgs, find, save};
+use super::{agent_path, answer, api_path, text_of};
 use crate::output::{Stream, is_interactive, notice, notice_styled, print};
 use crate::signals::{EndSignals, interrupted};
 
@@ -24,7 +23,7 @@ use crate::signals::{EndSignals, interrupted};
 /// lost: unsaved text stays in a file.
 pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
     let path = api_path(&args.path)?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let base = Base::read(&connection, &path).await?;
     let mut draft = Draft::new(&path, base.content.as_bytes())?;
     match save_edited(&connection, &path, base, &mut draft).await {
@@ -39,12 +38,12 @@ pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
 /// Opens the editor until its text is saved or given up; `false` if the memory already
 /// has the text.
 async fn save_edited(
-    connection: &StoreConnection,
+    connection: &Connection,
     path: &str,
     mut base: Base,
     draft: &mut Draft,
 ) -> Result<bool, Failure> {
-    let mut signals = EndSignals::listen().map_err(Failure::of("signals cannot be caught"))?;
+    let mut signals = EndSignals::listen()?;
     loop {
         let content = draft.edit(&mut signals).await?;
         if content == base.content {
@@ -76,10 +75,7 @@ async fn save_edited(
                     break;
                 }
                 _ => {
-                    return Err(Failure::of_class(
-                        FailureClass::Conflict,
-                        format!("{} was not saved", agent_path(path)),
-                    ));
+                    return Err(Failure::conflict(format!("{} was not saved", agent_path(path))));
                 }
             }
         }
@@ -104,7 +100,7 @@ struct Base {
 }
 
 impl Base {
-    async fn read(connection: &StoreConnection, path: &str) -> Result<Self, Failure> {
+    async fn read(connection: &Connection, path: &str) -> Result<Self, Failure> {
         let memory = find(connection, path, "full").await?;
         Ok(Self {
             content: memory.as_ref().map_or("", |memory| text_of(memory, "content")).to_owned(),

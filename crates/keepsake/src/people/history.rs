@@ -2,25 +2,83 @@
 
 use std::fmt::Write as _;
 
+use clap::Args;
 use console::Style;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
+use keepsake_core::VersionId;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use super::connection::StoreConnection;
-use super::memories::{get, text_of};
-use super::{agent_path, api_path, confirm, failure_of};
-use crate::cli::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
-use crate::output::{Column, Stream, actor_name, printable};
+use super::connection::Connection;
+use super::memories::{PathArgs, get};
+use super::{agent_path, api_path, confirm, failure_of, text_of};
+use crate::cli::StoreArgs;
+use crate::output::{Actor, Bytes, Stream, Text, Time, actor_name, printable};
+
+/// The failure of a list of versions.
+const NOT_LISTED: &str = "the versions cannot be listed";
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The memory, as agents see it; without it, the whole store
+    #[arg(value_name = "PATH")]
+    path: Option<String>,
+    /// The memory's id, also of a deleted one: mem_…
+    #[arg(long, value_name = "ID", conflicts_with = "path")]
+    memory: Option<String>,
+    /// Number of versions
+    #[arg(short = 'n', long, value_name = "N", default_value = "20")]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake memory diff notes.md                what the last change changed
+  keepsake memory diff notes.md memver_…       what changed since that version
+  keepsake memory diff notes.md memver_… memver_…")]
+pub(crate) struct DiffArgs {
+    #[command(flatten)]
+    memory: PathArgs,
+    /// The older version: memver_… [default: the one before the newer]
+    #[arg(value_name = "FROM")]
+    from: Option<VersionId>,
+    /// The newer version: memver_… [default: the current one]
+    #[arg(value_name = "TO")]
+    to: Option<VersionId>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The version: memver_…
+    #[arg(value_name = "VERSION")]
+    version: VersionId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RedactArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The version: memver_…
+    #[arg(value_name = "VERSION")]
+    version: VersionId,
+    /// Does not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
 
 pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     let path = args.path.as_deref().map(api_path).transpose()?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let memory_id = match path {
         Some(path) => Some(text_of(&get(&connection, &path, "basic").await?, "id").to_owned()),
         None => args.memory,
     };
-    let mut versions = versions(&connection, memory_id.as_deref(), args.limit).await?;
+    let query = [("memory_id", memory_id.as_deref())];
+    let mut versions = connection.list(NOT_LISTED, &["memory_versions"], &query, args.limit).await?;
     if connection.printer.is_table() {
         for version in &mut versions {
             if let Some(path) = version["path"].as_str() {
@@ -31,31 +89,19 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
         }
     }
     let columns = [
-        Column::text("VERSION", "/id"),
-        Column::time("TIME", "/created_at"),
-        Column::text("CHANGE", "/operation"),
-        Column::bytes("SIZE", "/content_size_bytes"),
-        Column::actor("BY", "/created_by"),
-        Column::text("PATH", "/path"),
+        ("VERSION", "/id", Text),
+        ("TIME", "/created_at", Time),
+        ("CHANGE", "/operation", Text),
+        ("SIZE", "/content_size_bytes", Bytes),
+        ("BY", "/created_by", Actor),
+        ("PATH", "/path", Text),
     ];
     connection.printer.items(&versions, &columns, "there are no versions")
 }
 
-/// The versions of a memory or of the store, newest first.
-async fn versions(
-    connection: &StoreConnection,
-    memory_id: Option<&str>,
-    limit: usize,
-) -> Result<Vec<Value>, Failure> {
-    let query = [("memory_id", memory_id)];
-    let path = connection.path(&["memory_versions"]);
-    let versions = connection.client.pages(&path, &query).take(limit).await;
-    versions.map_err(failure_of("the versions cannot be listed"))
-}
-
 pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
-    let path = api_path(&args.path)?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let path = api_path(&args.memory.path)?;
+    let connection = Connection::of_store(&args.memory.store).await?;
     let memory = get(&connection, &path, "basic").await?;
     let memory_id = text_of(&memory, "id");
     let newer = match args.to {
@@ -93,20 +139,26 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
 
 /// The version of the memory before another one; `None` if that is the first.
 async fn previous(
-    connection: &StoreConnection,
+    connection: &Connection,
     memory_id: &str,
     version_id: &str,
 ) -> Result<Option<String>, Failure> {
-    let mut versions = versions(connection, Some(memory_id), usize::MAX).await?.into_iter();
-    versions.find(|version| version["id"] == version_id);
-    Ok(versions.next().map(|version| text_of(&version, "id").to_owned()))
+    let (path, query) = (connection.path(&["memory_versions"]), [("memory_id", Some(memory_id))]);
+    // Newest first: the search stops at the version before.
+    let mut versions = connection.client.pages(&path, &query);
+    while let Some(version) = versions.next::<Value>().await.map_err(failure_of(NOT_LISTED))? {
+        if version["id"] == version_id {
+            let before = versions.next::<Value>().await.map_err(failure_of(NOT_LISTED))?;
+            return Ok(before.map(|before| text_of(&before, "id").to_owned()));
+        }
+    }
+    Ok(None)
 }
 
-async fn version(connection: &StoreConnection, memory_id: &str, id: &str) -> Result<Value, Failure> {
-    let path = connection.path(&["memory_versions", id]);
-    let found = connection.client.get::<Value>(&path, &[("view", Some("full"))]).await;
-    let found = found.map_err(failure_of(format_args!("{id} cannot be read")))?;
-    let refuse = |reason: &str| Err(Failure::of_class(FailureClass::Usage, format!("{id} {reason}")));
+async fn version(connection: &Connection, memory_id: &str, id: &str) -> Result<Value, Failure> {
+    let (failed, view) = (format!("{id} cannot be read"), [("view", Some("full"))]);
+    let found = connection.get(failed, &["memory_versions", id], &view).await?;
+    let refuse = |reason: &str| Err(Failure::usage(format!("{id} {reason}")));
     if found["memory_id"] != memory_id {
         return refuse("is a version of another memory");
     }
@@ -154,23 +206,21 @@ pub(super) fn unified_diff(stream: Stream, older: Titled<'_>, newer: Titled<'_>)
 }
 
 pub(super) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let version = args.version.to_string();
-    let path = connection.path(&["memory_versions", &version, "restore"]);
-    let restored = connection.client.post::<Value>(&path, &json!({})).await;
-    let restored = restored.map_err(failure_of(format_args!("{version} was not restored")))?;
+    let (failed, path) = (format!("{version} was not restored"), ["memory_versions", &version, "restore"]);
+    let restored = connection.post(failed, &path, json!({})).await?;
     connection
         .printer
         .done(&restored, || format!("restored {} from {version}\n", agent_path(text_of(&restored, "path"))))
 }
 
 pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let version = args.version.to_string();
     confirm(&format!("Remove the content and the path of {version}, permanently?"), args.yes)?;
-    let path = connection.path(&["memory_versions", &version, "redact"]);
-    let redacted = connection.client.post::<Value>(&path, &json!({})).await;
-    let redacted = redacted.map_err(failure_of(format_args!("{version} was not redacted")))?;
+    let (failed, path) = (format!("{version} was not redacted"), ["memory_versions", &version, "redact"]);
+    let redacted = connection.post(failed, &path, json!({})).await?;
     connection.printer.done(&redacted, || {
         let mut text = format!("redacted {version}\n");
         let same = redacted["content_also_in"].as_array().map_or(&[][..], Vec::as_slice);

@@ -4,29 +4,181 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::{Args, Subcommand};
 use console::Style;
 use indicatif::HumanBytes;
 use keepsake_archive::format::MAX_CONTENT_BYTES;
-use keepsake_client::{Client, Parameter};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
-use super::connection::{Connection, StoreConnection};
-use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, failure_of, history};
-use crate::cli::{
-    CatArgs, ExpireArgs, ExpiryTime, LsArgs, MemoryCommand, MvArgs, Period, PinArgs, PutArgs, RmArgs,
-    SearchArgs,
-};
+use super::connection::Connection;
+use super::history::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
+use super::search::SearchArgs;
+use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
+use crate::cli::{StoreArgs, parse_period};
 use crate::open_folder::read_at_most;
-use crate::output::{Column, notice, print_styled, printable};
+use crate::output::{Bytes, Flag, Text, Time, notice, print_styled, printable};
 use crate::signals::EndSignals;
 
 /// The value of `expires_at` for no time.
 const NEVER: &str = "never";
+
+/// A path, as the agents see it.
+const PATH_HELP: &str = "The path, as agents see it: /memories/notes.md, or notes.md";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MemoryCommand {
+    /// Lists a directory
+    #[command(visible_alias = "list")]
+    Ls(LsArgs),
+    /// Prints memories
+    Cat(CatArgs),
+    /// Creates a memory or replaces its content, from a file or stdin
+    Put(PutArgs),
+    /// Opens a memory in the editor, and saves it unless somebody else changed it
+    Edit(PathArgs),
+    /// Moves or renames a memory or a directory
+    Mv(MvArgs),
+    /// Deletes memories; their history is kept for the retention
+    Rm(RmArgs),
+    /// Keeps a memory from expiring
+    Pin(PinArgs),
+    /// Sets the time at which a memory expires, even if it is used
+    Expire(ExpireArgs),
+    /// Searches content and paths, the best match first
+    Search(SearchArgs),
+    /// Lists the versions of a memory or of the whole store, newest first
+    Log(LogArgs),
+    /// Shows the differences between two versions
+    Diff(DiffArgs),
+    /// Writes an earlier version back as a new version, also of a deleted memory
+    Restore(RestoreArgs),
+    /// Removes the content and the path of a version, permanently
+    Redact(RedactArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake memory ls
+  keepsake memory ls -R projects
+  keepsake memory ls -R -o jsonl | jq -r .path")]
+pub(crate) struct LsArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The directory, as agents see it
+    #[arg(value_name = "PATH", default_value = "/memories")]
+    path: String,
+    /// Shows everything below it, as a tree
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CatArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The paths, as agents see them
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<String>,
+}
+
+/// A memory.
+#[derive(Debug, Args)]
+pub(crate) struct PathArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    #[arg(value_name = "PATH", help = PATH_HELP)]
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake memory put notes.md notes.md
+  date | keepsake memory put log/today.md --create-only
+  keepsake memory put offer.md offer.md --expires-in 30d")]
+pub(crate) struct PutArgs {
+    #[command(flatten)]
+    memory: PathArgs,
+    /// The file with the content; `-` or none: stdin
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Fails if the memory exists
+    #[arg(long)]
+    create_only: bool,
+    /// Fails unless the current content has this SHA-256
+    #[arg(long, value_name = "SHA256", conflicts_with = "create_only")]
+    if_sha256: Option<String>,
+    /// The memory expires after this time, even if it is used: 30d, 12h, or `never`
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    expires_in: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MvArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The memory or directory, as agents see it
+    #[arg(value_name = "FROM")]
+    from: String,
+    /// The new path
+    #[arg(value_name = "TO")]
+    to: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The paths, as agents see them
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<String>,
+    /// Also deletes directories, with everything below
+    #[arg(short, long)]
+    recursive: bool,
+    /// Does not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PinArgs {
+    #[command(flatten)]
+    memory: PathArgs,
+    /// Lets the memory expire again
+    #[arg(long)]
+    off: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake memory expire offer.md --in 30d
+  keepsake memory expire offer.md --at 2026-12-31T00:00:00Z
+  keepsake memory expire offer.md --never")]
+pub(crate) struct ExpireArgs {
+    #[command(flatten)]
+    memory: PathArgs,
+    #[command(flatten)]
+    when: ExpiryTime,
+}
+
+/// When a memory expires.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ExpiryTime {
+    /// After this time: 30d, 12h
+    #[arg(long = "in", value_name = "TIME", value_parser = parse_period)]
+    after: Option<Duration>,
+    /// At this time, in RFC 3339 format: 2026-12-31 or 2026-12-31T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+    /// Removes the time; the period of the store still applies
+    #[arg(long)]
+    never: bool,
+}
 
 pub(crate) async fn run(command: MemoryCommand) -> Result<(), Failure> {
     match command {
@@ -38,7 +190,7 @@ pub(crate) async fn run(command: MemoryCommand) -> Result<(), Failure> {
         MemoryCommand::Rm(args) => remove(args).await,
         MemoryCommand::Pin(args) => pin(args).await,
         MemoryCommand::Expire(args) => expire(args).await,
-        MemoryCommand::Search(args) => search(args).await,
+        MemoryCommand::Search(args) => search::search(args).await,
         MemoryCommand::Log(args) => history::log(args).await,
         MemoryCommand::Diff(args) => history::diff(args).await,
         MemoryCommand::Restore(args) => history::restore(args).await,
@@ -54,15 +206,10 @@ pub(super) struct Expected {
 
 /// Finds the live memory at a path of the API. With the view `full`, a missing or damaged
 /// content is a failure, so that callers do not take it for an empty content.
-pub(super) async fn find(
-    connection: &StoreConnection,
-    path: &str,
-    view: &str,
-) -> Result<Option<Value>, Failure> {
+pub(super) async fn find(connection: &Connection, path: &str, view: &str) -> Result<Option<Value>, Failure> {
     let query = [("path", Some(path)), ("view", Some(view))];
-    let found = connection.client.get::<Value>(&connection.path(&["memories"]), &query).await;
     let failed = format!("{} cannot be read", agent_path(path));
-    let found = found.map_err(failure_of(&failed))?;
+    let found = connection.get(&failed, &["memories"], &query).await?;
     let memory = found["data"].as_array().and_then(|found| found.first()).cloned();
     match memory.as_ref().and_then(|memory| memory["content_error"]["message"].as_str()) {
         Some(lost) => Err(Failure::new(format!("{failed}: {lost}"))),
@@ -71,26 +218,25 @@ pub(super) async fn find(
 }
 
 /// As [`find`]; a missing memory is a failure.
-pub(super) async fn get(connection: &StoreConnection, path: &str, view: &str) -> Result<Value, Failure> {
+pub(super) async fn get(connection: &Connection, path: &str, view: &str) -> Result<Value, Failure> {
     find(connection, path, view).await?.ok_or_else(|| missing(path))
 }
 
 fn missing(path: &str) -> Failure {
     let text = format!("{}: there is no such memory", agent_path(path));
-    Failure::of_class(FailureClass::NotFound, text)
+    Failure::not_found(text)
 }
 
-async fn below(connection: &StoreConnection, directory: &str, depth: &str) -> Result<Vec<Value>, Failure> {
+async fn below(connection: &Connection, directory: &str, depth: &str) -> Result<Vec<Value>, Failure> {
     let prefix = if directory == "/" { "/".to_owned() } else { format!("{directory}/") };
     let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some(depth))];
-    let path = connection.path(&["memories"]);
-    let found = connection.client.pages(&path, &query).take(usize::MAX).await;
-    found.map_err(failure_of(format_args!("{} cannot be listed", agent_path(directory))))
+    let failed = format!("{} cannot be listed", agent_path(directory));
+    connection.list(failed, &["memories"], &query, usize::MAX).await
 }
 
 async fn list(args: LsArgs) -> Result<(), Failure> {
     let path = api_path(&args.path)?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let mut items = below(&connection, &path, if args.recursive { "0" } else { "1" }).await?;
     if items.is_empty() && path != "/" {
         items.push(get(&connection, &path, "basic").await?);
@@ -105,11 +251,11 @@ async fn list(args: LsArgs) -> Result<(), Failure> {
         }
     }
     let columns = [
-        Column::bytes("SIZE", "/content_size_bytes"),
-        Column::time("UPDATED", "/updated_at"),
-        Column::time("EXPIRES", "/expires_at"),
-        Column::flag("PINNED", "/pinned"),
-        Column::text("PATH", "/path"),
+        ("SIZE", "/content_size_bytes", Bytes),
+        ("UPDATED", "/updated_at", Time),
+        ("EXPIRES", "/expires_at", Time),
+        ("PINNED", "/pinned", Flag),
+        ("PATH", "/path", Text),
     ];
     connection.printer.items(&items, &columns, "the memory store is empty")
 }
@@ -176,7 +322,7 @@ impl<'a> Directory<'a> {
 
 async fn cat(args: CatArgs) -> Result<(), Failure> {
     let paths: Vec<_> = args.paths.iter().map(|path| api_path(path)).collect::<Result<_, _>>()?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let mut failed: Option<Failure> = None;
     for path in paths {
         match get(&connection, &path, "full").await {
@@ -194,15 +340,14 @@ async fn cat(args: CatArgs) -> Result<(), Failure> {
 }
 
 async fn put(args: PutArgs) -> Result<(), Failure> {
-    let path = api_path(&args.path)?;
+    let path = api_path(&args.memory.path)?;
     let file = file_of(&args);
     let content = read_content(file)?;
     if file.is_some() || !std::io::stdin().is_terminal() {
         return put_content(args, &path, &content).await;
     }
     // From now on, a file keeps the typed text even if a signal ends the command.
-    let signals = EndSignals::listen().map_err(Failure::of("signals cannot be caught"));
-    let put = match signals {
+    let put = match EndSignals::listen() {
         Ok(mut signals) => signals.or_end(put_content(args, &path, &content)).await,
         Err(failure) => Err(failure),
     };
@@ -214,7 +359,7 @@ async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<(), Fa
         .map_err(|_| Failure::new(format!("{} is not UTF-8 text", name_of(file_of(&args)))))?;
     let expires_at = args.expires_in.map(time_after);
     let expires_at = expires_at.as_deref();
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.memory.store).await?;
     let existing = if args.create_only { None } else { find(&connection, path, "basic").await? };
     match existing {
         Some(memory) => {
@@ -233,29 +378,27 @@ async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<(), Fa
 
 /// Creates a memory, or replaces its content if it is still the expected one.
 pub(super) async fn save(
-    connection: &StoreConnection,
+    connection: &Connection,
     path: &str,
     content: &str,
     expected: Option<&Expected>,
     expires_at: Option<&str>,
 ) -> Result<(), Failure> {
-    let what_failed = format!("{} was not saved", agent_path(path));
+    let failed = format!("{} was not saved", agent_path(path));
     let saved = match expected {
         None => {
             let precondition = json!({"type": "not_exists"});
             let body = json!({
                 "path": path, "content": content, "expires_at": expires_at, "precondition": precondition,
             });
-            connection.client.post::<Value>(&connection.path(&["memories"]), &body).await
+            connection.post(failed, &["memories"], body).await?
         }
         Some(expected) => {
             let precondition = json!({"type": "content_sha256", "content_sha256": expected.content_sha256});
             let body = json!({ "content": content, "expires_at": expires_at, "precondition": precondition });
-            let path = connection.path(&["memories", &expected.memory_id]);
-            connection.client.post::<Value>(&path, &body).await
+            connection.post(failed, &["memories", &expected.memory_id], body).await?
         }
     };
-    let saved = saved.map_err(failure_of(what_failed))?;
     let done = match expected {
         None => "created",
         Some(expected) if saved["content_sha256"] == expected.content_sha256 => "unchanged:",
@@ -290,41 +433,39 @@ fn read_content(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
 
 async fn rename(args: MvArgs) -> Result<(), Failure> {
     let (from, to) = (api_path(&args.from)?, api_path(&args.to)?);
-    let connection = StoreConnection::open(&args.store).await?;
-    let what_failed = format!("{} was not moved", agent_path(&from));
+    let connection = Connection::of_store(&args.store).await?;
+    let failed = format!("{} was not moved", agent_path(&from));
     let Some(memory) = find(&connection, &from, "basic").await? else {
-        return rename_directory(&connection, &from, &to, &what_failed).await;
+        return rename_directory(&connection, &from, &to, &failed).await;
     };
-    let path = connection.path(&["memories", text_of(&memory, "id")]);
-    let moved = connection.client.post::<Value>(&path, &json!({ "path": to })).await;
-    let moved = moved.map_err(failure_of(what_failed))?;
+    let path = ["memories", text_of(&memory, "id")];
+    let moved = connection.post(failed, &path, json!({ "path": to })).await?;
     connection.printer.done(&moved, || format!("moved {} to {}\n", agent_path(&from), agent_path(&to)))
 }
 
 /// Moves everything below a directory in one step, as the agents' command does.
 async fn rename_directory(
-    connection: &StoreConnection,
+    connection: &Connection,
     from: &str,
     to: &str,
-    what_failed: &str,
+    failed: &str,
 ) -> Result<(), Failure> {
     if below(connection, from, "1").await?.is_empty() {
         return Err(missing(from));
     }
     let agent_path_of = |path: &str| format!("{AGENT_ROOT}{path}");
     let call = json!({"command": "rename", "old_path": agent_path_of(from), "new_path": agent_path_of(to)});
-    let answer = connection.client.post::<Value>(&connection.path(&["tool_calls"]), &call).await;
-    let answer = answer.map_err(failure_of(what_failed))?;
+    let answer = connection.post(failed, &["tool_calls"], call).await?;
     if answer["is_error"] == true {
         let reason = printable(text_of(&answer, "content"));
-        return Err(Failure::of_class(FailureClass::Conflict, format!("{what_failed}: {reason}")));
+        return Err(Failure::conflict(format!("{failed}: {reason}")));
     }
     connection.printer.done(&answer, || format!("moved {} to {}\n", agent_path(from), agent_path(to)))
 }
 
 async fn remove(args: RmArgs) -> Result<(), Failure> {
     let paths: Vec<_> = args.paths.iter().map(|path| api_path(path)).collect::<Result<_, _>>()?;
-    let connection = StoreConnection::open(&args.store).await?;
+    let connection = Connection::of_store(&args.store).await?;
     let mut memories = Vec::new();
     for path in &paths {
         if let Some(memory) = find(&connection, path, "basic").await? {
@@ -337,7 +478,7 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
         }
         if !args.recursive {
             let text = format!("{} is a directory: give --recursive", agent_path(path));
-            return Err(Failure::of_class(FailureClass::Usage, text));
+            return Err(Failure::usage(text));
         }
         memories.extend(found);
     }
@@ -348,37 +489,36 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
     confirm(&question, args.yes)?;
     for memory in &memories {
         let expected = [("expected_content_sha256", memory["content_sha256"].as_str())];
-        let path = connection.path(&["memories", text_of(memory, "id")]);
-        let deleted = connection.client.delete::<Value>(&path, &expected).await;
         let shown = agent_path(text_of(memory, "path"));
-        let deleted = deleted.map_err(failure_of(format_args!("{shown} was not deleted")))?;
+        let (failed, path) = (format!("{shown} was not deleted"), ["memories", text_of(memory, "id")]);
+        let deleted = connection.delete(failed, &path, &expected).await?;
         connection.printer.done(&deleted, || format!("deleted {shown}\n"))?;
     }
     Ok(())
 }
 
+/// Changes fields of the memory at a path.
+async fn change(connection: &Connection, path: &str, body: Value) -> Result<Value, Failure> {
+    let memory = get(connection, path, "basic").await?;
+    let failed = format!("{} was not changed", agent_path(path));
+    connection.post(failed, &["memories", text_of(&memory, "id")], body).await
+}
+
 async fn pin(args: PinArgs) -> Result<(), Failure> {
-    let path = api_path(&args.path)?;
-    let connection = StoreConnection::open(&args.store).await?;
-    let memory = get(&connection, &path, "basic").await?;
-    let body = json!({ "pinned": !args.off });
-    let pinned =
-        connection.client.post::<Value>(&connection.path(&["memories", text_of(&memory, "id")]), &body).await;
-    let pinned = pinned.map_err(failure_of(format_args!("{} was not changed", agent_path(&path))))?;
+    let path = api_path(&args.memory.path)?;
+    let connection = Connection::of_store(&args.memory.store).await?;
+    let pinned = change(&connection, &path, json!({ "pinned": !args.off })).await?;
     let done = if args.off { "unpinned" } else { "pinned" };
     connection.printer.done(&pinned, || format!("{done} {}\n", agent_path(&path)))
 }
 
 async fn expire(args: ExpireArgs) -> Result<(), Failure> {
-    let path = api_path(&args.path)?;
+    let path = api_path(&args.memory.path)?;
     let ExpiryTime { after, at, .. } = args.when;
     let expires_at = after.map(time_after).or(at);
-    let connection = StoreConnection::open(&args.store).await?;
-    let memory = get(&connection, &path, "basic").await?;
+    let connection = Connection::of_store(&args.memory.store).await?;
     let body = json!({ "expires_at": expires_at.as_deref().unwrap_or(NEVER) });
-    let changed =
-        connection.client.post::<Value>(&connection.path(&["memories", text_of(&memory, "id")]), &body).await;
-    let changed = changed.map_err(failure_of(format_args!("{} was not changed", agent_path(&path))))?;
+    let changed = change(&connection, &path, body).await?;
     connection.printer.done(&changed, || match changed["expires_at"].as_str() {
         Some(time) => {
             let relative = connection.printer.relative(time);
@@ -389,84 +529,8 @@ async fn expire(args: ExpireArgs) -> Result<(), Failure> {
 }
 
 /// The time at the end of a period that begins now, in the form of the API.
-fn time_after(Period(seconds): Period) -> String {
-    match seconds {
-        0 => NEVER.to_owned(),
-        seconds => SystemClock.now().plus(Duration::from_secs(seconds)).to_rfc3339(),
-    }
-}
-
-async fn search(args: SearchArgs) -> Result<(), Failure> {
-    let prefix = match &args.path {
-        Some(path) => Some(format!("{}/", api_path(path)?.trim_end_matches('/'))),
-        None => None,
-    };
-    let (words, limit) = (args.query.join(" "), args.limit.to_string());
-    let query = [
-        ("query", Some(words.as_str())),
-        ("path_prefix", prefix.as_deref()),
-        ("limit", Some(limit.as_str())),
-    ];
-    let (client, printer, store_id) = if args.all_stores {
-        let Connection { client, printer, .. } = Connection::open(&args.store.connection)?;
-        (client, printer, None)
-    } else {
-        let store = StoreConnection::open(&args.store).await?;
-        (store.client, store.printer, Some(store.store_id))
-    };
-    let found = match &store_id {
-        Some(store_id) => client.get::<Value>(&["memory_stores", store_id, "search"], &query).await,
-        None => client.get::<Value>(&["search"], &query).await,
-    };
-    let found = found.map_err(failure_of("the search failed"))?;
-    let hits = found["data"].as_array().cloned().unwrap_or_default();
-    if !printer.is_table() || hits.is_empty() {
-        return printer.items(&hits, &[], "nothing was found");
-    }
-    let names = if args.all_stores { store_names(&client).await? } else { BTreeMap::new() };
-    let hits = hits.iter().map(|hit| {
-        let place = printable(&format!("{}:{}", agent_path(text_of(hit, "path")), hit["line"]));
-        let store_id = text_of(hit, "memory_store_id");
-        let store = names.get(store_id).map_or(store_id, String::as_str);
-        let store = if args.all_stores { format!("{}  ", printable(store)) } else { String::new() };
-        format!(
-            "{store}{}\n    {}\n",
-            Style::new().bold().apply_to(place),
-            highlight(text_of(hit, "snippet"))
-        )
-    });
-    print_styled(&hits.collect::<Vec<_>>().join("\n"))
-}
-
-/// The names of all stores by id; none for the token of a session, which may not
-/// list stores.
-async fn store_names(client: &Client) -> Result<BTreeMap<String, String>, Failure> {
-    let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
-    let mut stores = client.pages(&["memory_stores"], archived);
-    let stores = match stores.take::<Value>(usize::MAX).await {
-        Err(error) if error.status().is_some_and(|status| status == 403) => Vec::new(),
-        stores => stores.map_err(failure_of("the memory stores cannot be listed"))?,
-    };
-    let named = |store: &Value| (text_of(store, "id").to_owned(), text_of(store, "name").to_owned());
-    Ok(stores.iter().map(named).collect())
-}
-
-/// A snippet in one line, with its matches in colour where the terminal has any.
-fn highlight(snippet: &str) -> String {
-    let line = printable(&snippet.split_whitespace().collect::<Vec<_>>().join(" "));
-    let style = Style::new().yellow().bold();
-    let mut parts = line.split('⟦');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (word, rest) = part.split_once('⟧').unwrap_or((part, ""));
-        let _ = write!(text, "{}{rest}", style.apply_to(word));
-    }
-    text
-}
-
-/// A text field of an object; empty if it is missing.
-pub(super) fn text_of<'a>(object: &'a Value, field: &str) -> &'a str {
-    object[field].as_str().unwrap_or_default()
+fn time_after(period: Duration) -> String {
+    if period.is_zero() { NEVER.to_owned() } else { SystemClock.now().plus(period).to_rfc3339() }
 }
 
 #[cfg(test)]
@@ -488,11 +552,5 @@ mod tests {
                      └── b.md  5 B, t\n"
         );
         assert!(tree("/p", &items[1..], str::to_owned).starts_with("/memories/p\n├── a.md"));
-    }
-
-    #[test]
-    fn snippet_is_one_line_without_marks() {
-        let text = highlight("we ⟦deploy⟧ on\nTuesdays\u{1b}");
-        assert_eq!(console::strip_ansi_codes(&text), "we deploy on Tuesdays\\u001b");
     }
 }

@@ -2,17 +2,76 @@
 
 use std::collections::HashSet;
 
-use keepsake_client::Client;
+use clap::{Args, Subcommand};
 use keepsake_config::Failure;
 use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::failure_of;
-use crate::cli::{AuditLogArgs, ListSessionsArgs, SessionArgs, SessionCommand, SessionEventsArgs, UsageArgs};
-use crate::output::{Column, print, printable};
+use crate::cli::ConnectionArgs;
+use crate::output::{Actor, Bytes, Column, Count, Text, Time, print, printable};
 
 const EVENTS: [Column; 3] =
-    [Column::time("TIME", "/processed_at"), Column::text("TOOL", "/name"), Column::text("INPUT", "/input")];
+    [("TIME", "/processed_at", Time), ("TOOL", "/name", Text), ("INPUT", "/input", Text)];
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionCommand {
+    /// Lists the sessions, newest first
+    #[command(visible_alias = "ls")]
+    List(ListSessionsArgs),
+    /// Shows a session and the stores attached to it
+    Show(SessionArgs),
+    /// Lists the tool calls of a session, oldest first
+    Events(SessionEventsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListSessionsArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Includes archived sessions
+    #[arg(short, long)]
+    all: bool,
+    /// Number of sessions
+    #[arg(short = 'n', long, value_name = "N", default_value = "50")]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The session: sesn_…
+    #[arg(value_name = "ID")]
+    session: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionEventsArgs {
+    #[command(flatten)]
+    session: SessionArgs,
+    /// Waits for further events until Ctrl-C
+    #[arg(short, long)]
+    follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditLogArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Only this action, such as `memory_store.delete`
+    #[arg(long, value_name = "ACTION")]
+    action: Option<String>,
+    /// Number of entries
+    #[arg(short = 'n', long, value_name = "N", default_value = "50")]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UsageArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
 
 pub(crate) async fn run(command: SessionCommand) -> Result<(), Failure> {
     match command {
@@ -23,63 +82,65 @@ pub(crate) async fn run(command: SessionCommand) -> Result<(), Failure> {
 }
 
 async fn list(args: ListSessionsArgs) -> Result<(), Failure> {
-    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
+    let connection = Connection::open(&args.connection)?;
     let query = [("include_archived", args.all.then_some("true"))];
-    let sessions = client.pages(&["sessions"], &query).take::<Value>(args.limit).await;
-    let sessions = sessions.map_err(failure_of("the sessions cannot be listed"))?;
+    let failed = "the sessions cannot be listed";
+    let sessions = connection.list(failed, &["sessions"], &query, args.limit).await?;
     let columns = [
-        Column::text("ID", "/id"),
-        Column::text("TITLE", "/title"),
-        Column::text("AGENT", "/agent/id"),
-        Column::text("STATUS", "/status"),
-        Column::time("CREATED", "/created_at"),
+        ("ID", "/id", Text),
+        ("TITLE", "/title", Text),
+        ("AGENT", "/agent/id", Text),
+        ("STATUS", "/status", Text),
+        ("CREATED", "/created_at", Time),
     ];
-    printer.items(&sessions, &columns, "there is no session")
+    connection.printer.items(&sessions, &columns, "there is no session")
 }
 
 async fn show(args: SessionArgs) -> Result<(), Failure> {
-    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
-    let session = client.get::<Value>(&["sessions", &args.session], &[]).await;
-    let session = session.map_err(failure_of("the session cannot be shown"))?;
+    let connection = Connection::open(&args.connection)?;
+    let path = ["sessions", &args.session];
+    let session = connection.get("the session cannot be shown", &path, &[]).await?;
     let fields = [
-        Column::text("id", "/id"),
-        Column::text("title", "/title"),
-        Column::text("agent", "/agent/id"),
-        Column::text("status", "/status"),
-        Column::text("metadata", "/metadata"),
-        Column::time("created", "/created_at"),
-        Column::time("archived", "/archived_at"),
+        ("id", "/id", Text),
+        ("title", "/title", Text),
+        ("agent", "/agent/id", Text),
+        ("status", "/status", Text),
+        ("metadata", "/metadata", Text),
+        ("created", "/created_at", Time),
+        ("archived", "/archived_at", Time),
     ];
-    printer.object(&session, &fields)?;
-    if !printer.is_table() {
+    connection.printer.object(&session, &fields)?;
+    if !connection.printer.is_table() {
         return Ok(());
     }
     let resources = session["resources"].as_array().cloned().unwrap_or_default();
     let columns = [
-        Column::text("STORE", "/memory_store_id"),
-        Column::text("MOUNT PATH", "/mount_path"),
-        Column::text("ACCESS", "/access"),
+        ("STORE", "/memory_store_id", Text),
+        ("MOUNT PATH", "/mount_path", Text),
+        ("ACCESS", "/access", Text),
     ];
     print("\n")?;
-    printer.items(&resources, &columns, "no memory store is attached")
+    connection.printer.items(&resources, &columns, "no memory store is attached")
 }
 
 async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
-    let Connection { client, printer, .. } = Connection::open(&args.session.connection)?;
+    let connection = Connection::open(&args.session.connection)?;
     let session = args.session.session.as_str();
     let path = ["sessions", session, "events", "stream"];
-    let mut stream = client.events(&path, &[], None);
+    let mut stream = connection.client.events(&path, &[], None);
     if args.follow {
         let opened = stream.open().await;
         opened.map_err(failure_of("the events cannot be followed"))?;
     }
-    let written = list_events(&client, session).await?;
+    // All events, oldest first.
+    let path = ["sessions", session, "events"];
+    let written = connection.list("the events cannot be listed", &path, &[], usize::MAX).await?;
     if !args.follow {
-        return printer.items(&written, &EVENTS, "the session has no events");
+        return connection.printer.items(&written, &EVENTS, "the session has no events");
     }
     let id_of = |event: &Value| event["id"].as_str().unwrap_or_default().to_owned();
     let show = |event: &Value| {
-        printer.done(event, || {
+        connection.printer.done(event, || {
             let text = |field: &str| printable(event[field].as_str().unwrap_or_default());
             let input = printable(&event["input"].to_string());
             format!("{}  {}  {input}\n", text("processed_at"), text("name"))
@@ -99,48 +160,40 @@ async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
     }
 }
 
-/// All events of a session, oldest first.
-async fn list_events(client: &Client, session: &str) -> Result<Vec<Value>, Failure> {
-    let path = ["sessions", session, "events"];
-    let events = client.pages(&path, &[]).take::<Value>(usize::MAX).await;
-    events.map_err(failure_of("the events cannot be listed"))
-}
-
 /// Lists the audit, newest first.
 pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
-    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
+    let connection = Connection::open(&args.connection)?;
     let query = [("action", args.action.as_deref())];
-    let entries = client.pages(&["audit"], &query).take::<Value>(args.limit).await;
-    let entries = entries.map_err(failure_of("the audit cannot be listed"))?;
+    let entries = connection.list("the audit cannot be listed", &["audit"], &query, args.limit).await?;
     let columns = [
-        Column::time("TIME", "/created_at"),
-        Column::actor("ACTOR", "/actor"),
-        Column::text("ACTION", "/action"),
-        Column::text("OBJECT", "/object/id"),
+        ("TIME", "/created_at", Time),
+        ("ACTOR", "/actor", Actor),
+        ("ACTION", "/action", Text),
+        ("OBJECT", "/object/id", Text),
     ];
-    printer.items(&entries, &columns, "the audit has no entries")
+    connection.printer.items(&entries, &columns, "the audit has no entries")
 }
 
 /// Shows the size of every memory store, and their sum.
 pub(crate) async fn show_usage(args: UsageArgs) -> Result<(), Failure> {
-    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
+    let connection = Connection::open(&args.connection)?;
     let query = [("include_archived", Some("true"))];
-    let stores = client.pages(&["memory_stores"], &query).take::<Value>(usize::MAX).await;
-    let mut stores = stores.map_err(failure_of("the memory stores cannot be listed"))?;
+    let failed = "the memory stores cannot be listed";
+    let mut stores = connection.list(failed, &["memory_stores"], &query, usize::MAX).await?;
     let sum = |field: &str| stores.iter().filter_map(|store| store[field].as_u64()).sum::<u64>();
     let total = json!({
         "name": "total",
         "memory_count": sum("memory_count"),
         "content_bytes": sum("content_bytes"),
     });
-    if printer.is_table() {
+    if connection.printer.is_table() {
         stores.push(total);
     }
     let columns = [
-        Column::text("STORE", "/name"),
-        Column::count("MEMORIES", "/memory_count"),
-        Column::bytes("SIZE", "/content_bytes"),
-        Column::text("ID", "/id"),
+        ("STORE", "/name", Text),
+        ("MEMORIES", "/memory_count", Count),
+        ("SIZE", "/content_bytes", Bytes),
+        ("ID", "/id", Text),
     ];
-    printer.items(&stores, &columns, "there is no memory store")
+    connection.printer.items(&stores, &columns, "there is no memory store")
 }

@@ -1,44 +1,160 @@
 //! `keepsake store …`
 
-use keepsake_config::Failure;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use keepsake_config::{Failure, SourceArgs};
+use keepsake_core::TenantId;
+use keepsake_core::policy::SensitiveDataPolicy;
 use serde_json::{Map, Value, json};
 
-use super::connection::{Connection, StoreConnection};
-use super::{confirm, failure_of};
-use crate::cli::{
-    CreateStoreArgs, ListStoresArgs, SensitiveData, ShowStoreArgs, StoreCommand, StoreFields, SureStoreArgs,
-    UpdateStoreArgs,
-};
+use super::connection::Connection;
+use super::{confirm, text_of};
+use crate::cli::{ConnectionArgs, choice, given, parse_period};
 use crate::operator;
-use crate::output::{Column, print, printable};
+use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, print, printable};
 
 const COLUMNS: [Column; 5] = [
-    Column::text("ID", "/id"),
-    Column::text("NAME", "/name"),
-    Column::count("MEMORIES", "/memory_count"),
-    Column::bytes("SIZE", "/content_bytes"),
-    Column::time("CREATED", "/created_at"),
+    ("ID", "/id", Text),
+    ("NAME", "/name", Text),
+    ("MEMORIES", "/memory_count", Count),
+    ("SIZE", "/content_bytes", Bytes),
+    ("CREATED", "/created_at", Time),
 ];
 
 const FIELDS: [Column; 11] = [
-    Column::text("id", "/id"),
-    Column::text("name", "/name"),
-    Column::text("description", "/description"),
-    Column::text("metadata", "/metadata"),
-    Column::count("memories", "/memory_count"),
-    Column::bytes("size", "/content_bytes"),
-    Column::period("expires unused after", "/expires_unused_after"),
-    Column::text("sensitive data", "/sensitive_data_policy"),
-    Column::time("created", "/created_at"),
-    Column::time("updated", "/updated_at"),
-    Column::time("archived", "/archived_at"),
+    ("id", "/id", Text),
+    ("name", "/name", Text),
+    ("description", "/description", Text),
+    ("metadata", "/metadata", Text),
+    ("memories", "/memory_count", Count),
+    ("size", "/content_bytes", Bytes),
+    ("expires unused after", "/expires_unused_after", Period),
+    ("sensitive data", "/sensitive_data_policy", Text),
+    ("created", "/created_at", Time),
+    ("updated", "/updated_at", Time),
+    ("archived", "/archived_at", Time),
 ];
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Lists the memory stores, newest first
+    #[command(visible_alias = "ls")]
+    List(ListStoresArgs),
+    /// Shows a memory store
+    Get(ShowStoreArgs),
+    /// Creates a memory store
+    Create(CreateStoreArgs),
+    /// Changes a memory store's name, description, metadata or policies
+    Update(UpdateStoreArgs),
+    /// Makes a memory store read-only, permanently
+    Archive(SureStoreArgs),
+    /// Deletes a memory store with its memories and their history, permanently
+    #[command(visible_alias = "rm")]
+    Delete(SureStoreArgs),
+    /// Shows a memory store's size, limits and largest memories
+    Usage(ShowStoreArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListStoresArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Includes archived stores
+    #[arg(short, long)]
+    all: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake store create notes --description 'What the support agents know'
+  keepsake store create archive --metadata team=support --expires-unused-after 90d")]
+pub(crate) struct CreateStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The name, 1 to 255 characters
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    fields: StoreFields,
+    #[command(flatten)]
+    operator: OperatorStoreArgs,
+}
+
+/// The operator creates stores in the database, for any tenant.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Operator")]
+pub(crate) struct OperatorStoreArgs {
+    /// Creates the store in the configured database, for this tenant: wrkspc_…
+    #[arg(long, value_name = "ID", conflicts_with_all = ["description", "metadata", "expires_unused_after", "sensitive_data"])]
+    tenant: Option<TenantId>,
+    #[command(flatten)]
+    sources: SourceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The memory store: its id or its name [default: the context's]
+    #[arg(value_name = "STORE", env = "KEEPSAKE_STORE", hide_env = true)]
+    store: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpdateStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The memory store: its id or its name
+    #[arg(value_name = "STORE")]
+    store: String,
+    /// A new name, 1 to 255 characters
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    fields: StoreFields,
+    /// A metadata key to remove; may be repeated
+    #[arg(long, value_name = "KEY")]
+    remove_metadata: Vec<String>,
+}
+
+/// The choices of `--sensitive-data`.
+const SENSITIVE_DATA: &[(&str, &str)] =
+    &[("off", "It is stored"), ("redact", "It is replaced"), ("reject", "The write is refused")];
+
+/// The fields that creating and updating share.
+#[derive(Debug, Args)]
+pub(crate) struct StoreFields {
+    /// What the store is for; agents see it
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// A key and a value; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
+    metadata: Vec<(String, String)>,
+    /// Memories that nobody reads for this long are deleted: 90d, 12h, or `never`
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    expires_unused_after: Option<Duration>,
+    /// What happens to secrets and personal data in new content
+    #[arg(long, value_name = "POLICY", value_parser = choice(SensitiveDataPolicy::parse, SENSITIVE_DATA))]
+    sensitive_data: Option<SensitiveDataPolicy>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SureStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The memory store: its id or its name
+    #[arg(value_name = "STORE")]
+    store: String,
+    /// Does not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
 
 pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
         StoreCommand::List(args) => list(args).await,
         StoreCommand::Get(args) => show(args).await,
-        StoreCommand::Create(args) if args.operator.tenant.is_some() => operator::create_store(args).await,
         StoreCommand::Create(args) => create(args).await,
         StoreCommand::Update(args) => update(args).await,
         StoreCommand::Archive(args) => archive(args).await,
@@ -48,81 +164,75 @@ pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
 }
 
 async fn list(args: ListStoresArgs) -> Result<(), Failure> {
-    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
+    let connection = Connection::open(&args.connection)?;
     let query = [("include_archived", args.all.then_some("true"))];
-    let mut stores = client.pages(&["memory_stores"], &query);
-    let stores = stores.take::<Value>(usize::MAX).await;
-    let stores = stores.map_err(failure_of("the memory stores cannot be listed"))?;
+    let failed = "the memory stores cannot be listed";
+    let stores = connection.list(failed, &["memory_stores"], &query, usize::MAX).await?;
     let mut columns = COLUMNS.to_vec();
     if args.all {
-        columns.push(Column::time("ARCHIVED", "/archived_at"));
+        columns.push(("ARCHIVED", "/archived_at", Time));
     }
     let none = "there is no memory store: `keepsake store create NAME` creates one";
-    printer.items(&stores, &columns, none)
+    connection.printer.items(&stores, &columns, none)
 }
 
 async fn show(args: ShowStoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open_store(&args.connection, args.store.as_deref()).await?;
-    let store = connection.client.get::<Value>(&connection.path(&[]), &[]).await;
-    let store = store.map_err(failure_of("the memory store cannot be shown"))?;
+    let connection = Connection::of_store_named(&args.connection, args.store.as_deref()).await?;
+    let store = connection.get("the memory store cannot be shown", &[], &[]).await?;
     connection.printer.object(&store, &FIELDS)
 }
 
 async fn create(args: CreateStoreArgs) -> Result<(), Failure> {
-    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
-    let mut body = body_of(args.fields, &[]);
-    body.insert("name".to_owned(), args.name.into());
-    let made = client.post::<Value>(&["memory_stores"], &body).await;
-    let made = made.map_err(failure_of("the memory store was not created"))?;
-    printer.done(&made, || sentence("created", &made))
+    if let Some(tenant_id) = args.operator.tenant {
+        args.connection.server.refuse_beside("--tenant")?;
+        let printer = Printer::new(args.connection.output.output);
+        return operator::create_store(args.operator.sources, tenant_id, args.name, &printer).await;
+    }
+    let connection = Connection::open(&args.connection)?;
+    let body = body_of(Some(&args.name), args.fields, &[]);
+    let made = connection.post("the memory store was not created", &["memory_stores"], body).await?;
+    connection.printer.done(&made, || sentence("created", &made))
 }
 
 async fn update(args: UpdateStoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open_store(&args.connection, Some(&args.store)).await?;
-    let mut body = body_of(args.fields, &args.remove_metadata);
-    if let Some(name) = args.name {
-        body.insert("name".to_owned(), name.into());
-    }
-    let changed = connection.client.post::<Value>(&connection.path(&[]), &body).await;
-    let changed = changed.map_err(failure_of("the memory store was not changed"))?;
+    let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
+    let body = body_of(args.name.as_deref(), args.fields, &args.remove_metadata);
+    let changed = connection.post("the memory store was not changed", &[], body).await?;
     connection.printer.done(&changed, || sentence("changed", &changed))
 }
 
 async fn archive(args: SureStoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open_store(&args.connection, Some(&args.store)).await?;
-    let question = format!("Make {} read-only, permanently?", connection.store_id);
-    confirm(&question, args.yes)?;
-    let archived = connection.client.post::<Value>(&connection.path(&["archive"]), &json!({})).await;
-    let archived = archived.map_err(failure_of("the memory store was not archived"))?;
+    let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
+    let store_id = connection.store_id.as_deref().unwrap_or_default();
+    confirm(&format!("Make {store_id} read-only, permanently?"), args.yes)?;
+    let archived = connection.post("the memory store was not archived", &["archive"], json!({})).await?;
     connection.printer.done(&archived, || sentence("archived", &archived))
 }
 
 async fn delete(args: SureStoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open_store(&args.connection, Some(&args.store)).await?;
-    let store = connection.client.get::<Value>(&connection.path(&[]), &[]).await;
-    let store = store.map_err(failure_of("the memory store was not deleted"))?;
+    let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
+    let failed = "the memory store was not deleted";
+    let store = connection.get(failed, &[], &[]).await?;
     let question = format!(
         "Delete the memory store {} with {} memories and their history, permanently?",
-        printable(store["name"].as_str().unwrap_or_default()),
+        printable(text_of(&store, "name")),
         store["memory_count"]
     );
     confirm(&question, args.yes)?;
-    let deleted = connection.client.delete::<Value>(&connection.path(&[]), &[]).await;
-    let deleted = deleted.map_err(failure_of("the memory store was not deleted"))?;
+    let deleted = connection.delete(failed, &[], &[]).await?;
     connection.printer.done(&deleted, || sentence("deleted", &store))
 }
 
 async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
-    let connection = StoreConnection::open_store(&args.connection, args.store.as_deref()).await?;
-    let usage = connection.client.get::<Value>(&connection.path(&["usage"]), &[]).await;
-    let usage = usage.map_err(failure_of("the usage cannot be shown"))?;
+    let connection = Connection::of_store_named(&args.connection, args.store.as_deref()).await?;
+    let usage = connection.get("the usage cannot be shown", &["usage"], &[]).await?;
     let fields = [
-        Column::count("memories", "/memory_count"),
-        Column::bytes("size", "/content_bytes"),
-        Column::count("versions", "/version_count"),
-        Column::bytes("size of versions", "/version_bytes"),
-        Column::period("expires unused after", "/expires_unused_after"),
-        Column::count("never read", "/never_read_count"),
+        ("memories", "/memory_count", Count),
+        ("size", "/content_bytes", Bytes),
+        ("versions", "/version_count", Count),
+        ("size of versions", "/version_bytes", Bytes),
+        ("expires unused after", "/expires_unused_after", Period),
+        ("never read", "/never_read_count", Count),
     ];
     connection.printer.object(&usage, &fields)?;
     let next = usage["expiring_next"].as_array().map_or(&[][..], Vec::as_slice);
@@ -130,42 +240,35 @@ async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let columns = [
-        Column::time("EXPIRES", "/expires_at"),
-        Column::time("READ", "/last_accessed_at"),
-        Column::bytes("SIZE", "/content_size_bytes"),
-        Column::text("PATH", "/path"),
+        ("EXPIRES", "/expires_at", Time),
+        ("READ", "/last_accessed_at", Time),
+        ("SIZE", "/content_size_bytes", Bytes),
+        ("PATH", "/path", Text),
     ];
     print("\n")?;
     connection.printer.items(next, &columns, "")
 }
 
 /// The body of a request that creates or updates a store.
-fn body_of(fields: StoreFields, remove_metadata: &[String]) -> Map<String, Value> {
-    let mut body = Map::new();
-    if let Some(description) = fields.description {
-        body.insert("description".to_owned(), description.into());
-    }
+fn body_of(name: Option<&str>, fields: StoreFields, remove_metadata: &[String]) -> Value {
     let removed = remove_metadata.iter().map(|key| (key.clone(), Value::Null));
     let set = fields.metadata.into_iter().map(|(key, value)| (key, value.into()));
     let metadata: Map<_, _> = removed.chain(set).collect();
-    if !metadata.is_empty() {
-        body.insert("metadata".to_owned(), metadata.into());
-    }
-    if let Some(period) = fields.expires_unused_after {
-        body.insert("expires_unused_after".to_owned(), period.0.into());
-    }
-    if let Some(policy) = fields.sensitive_data {
-        let policy = match policy {
-            SensitiveData::Off => "off",
-            SensitiveData::Redact => "redact",
-            SensitiveData::Reject => "reject",
-        };
-        body.insert("sensitive_data_policy".to_owned(), policy.into());
-    }
-    body
+    given(json!({
+        "name": name,
+        "description": fields.description,
+        "metadata": (!metadata.is_empty()).then_some(metadata),
+        "expires_unused_after": fields.expires_unused_after.map(|period| period.as_secs()),
+        "sensitive_data_policy": fields.sensitive_data.map(SensitiveDataPolicy::name),
+    }))
 }
 
 fn sentence(done: &str, store: &Value) -> String {
-    let text = |field: &str| printable(store[field].as_str().unwrap_or_default());
+    let text = |field: &str| printable(text_of(store, field));
     format!("{done} the memory store {} ({})\n", text("name"), text("id"))
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("metadata is given as KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }

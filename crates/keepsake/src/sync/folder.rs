@@ -88,7 +88,7 @@ impl Folder {
         };
         match self.root.read_dir() {
             Ok(entries) => walk.run(entries).await,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && state.base().is_empty() => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && state.count() == 0 => {}
             Err(error) => return Err(unusable(&self.root)(error)),
         }
         let places = std::mem::take(&mut walk.found.places).into_iter();

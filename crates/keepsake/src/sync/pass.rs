@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use super::plan::{self, Action, Base, Emptied, Known, Local, Plan, Remote, Setti
 use super::report::Report;
 use super::scope::Scope;
 use super::state::State;
-use super::store::{Attempt, Recorded, Store};
+use super::store::{NotDone, Recorded, Store};
 
 /// Maximum number of passes of one run: others may change what a pass has just seen.
 const MAX_PASSES: u32 = 5;
@@ -83,14 +83,14 @@ impl Sync {
                 Ok(true) => break Ok(()),
                 Ok(false) if passes == MAX_PASSES => {
                     let text = "both sides kept changing: run the command again";
-                    break Err(Failure::of_class(FailureClass::Conflict, text).into());
+                    break Err(Failure::conflict(text).into());
                 }
                 Ok(false) => {}
                 Err(stop) => break Err(stop),
             }
         };
         self.save()?;
-        self.report.finish(self.state.base().len(), done.is_ok())?;
+        self.report.finish(self.state.count(), done.is_ok())?;
         done
     }
 
@@ -150,9 +150,8 @@ impl Sync {
 
     /// The base without paths that are not synchronised any more.
     fn base_in(&mut self, scope: &Scope) -> Base {
-        let base = self.state.base().clone();
-        let (kept, excluded): (Base, Base) =
-            base.into_iter().partition(|(path, _)| scope.excludes(path).is_none());
+        let base = self.state.base().into_iter();
+        let (kept, excluded): (Base, Base) = base.partition(|(path, _)| scope.excludes(path).is_none());
         for path in excluded.keys() {
             self.state.forget(path);
         }
@@ -276,13 +275,10 @@ impl Sync {
             Emptied::Folder => ("folder", "memory store"),
             Emptied::Store => ("memory store", "folder"),
         };
-        Err(Stop::Emptied(Failure::of_class(
-            FailureClass::Conflict,
-            format!(
-                "nothing was changed: most of what was in the {lost} is gone or empty, and {losses} files \
+        Err(Stop::Emptied(Failure::conflict(format!(
+            "nothing was changed: most of what was in the {lost} is gone or empty, and {losses} files \
                  would be deleted or emptied in the {other}; --allow-emptying goes on"
-            ),
-        )))
+        ))))
     }
 
     /// The state in the store of the version that was synchronised for a path.
@@ -340,7 +336,8 @@ impl Sync {
             is_missing || known.version_id.is_some_and(|id| is_new(&id))
         };
         // Versions of files that were not carried over.
-        let older: Vec<_> = self.state.base().iter().filter(|entry| !is_known(entry)).collect();
+        let base = self.state.base();
+        let older: Vec<_> = base.iter().filter(|entry| !is_known(entry)).collect();
         if older.is_empty() {
             return Ok(true);
         }
@@ -364,10 +361,11 @@ impl Sync {
     async fn carry_out(&mut self, actions: &[Action], seen: &Seen) -> Result<usize, Stop> {
         let mut lost = 0;
         for (number, action) in actions.iter().enumerate() {
-            match self.step(action, seen).await? {
-                Attempt::Done(()) => self.report.step(action)?,
-                Attempt::Lost => lost += 1,
-                Attempt::Refused(reason) => self.report.refuse(action.path().as_str(), &reason),
+            match self.step(action, seen).await {
+                Ok(()) => self.report.step(action)?,
+                Err(NotDone::Lost) => lost += 1,
+                Err(NotDone::Refused(reason)) => self.report.refuse(action.path().as_str(), &reason),
+                Err(NotDone::Failed(failure)) => return Err(failure.into()),
             }
             if (number + 1) % STEPS_PER_SAVE == 0 {
                 self.state.save()?;
@@ -377,78 +375,60 @@ impl Sync {
         Ok(lost)
     }
 
-    async fn step(&mut self, action: &Action, seen: &Seen) -> Result<Attempt<()>, Failure> {
+    async fn step(&mut self, action: &Action, seen: &Seen) -> Result<(), NotDone> {
         let Seen { scope, listing, paths, lineage, .. } = seen;
         match action {
-            Action::MoveBase { from, to } => {
-                self.state.rename(from, to);
-                Ok(Attempt::Done(()))
-            }
-            Action::Forget { path } => {
-                self.state.forget(path);
-                Ok(Attempt::Done(()))
-            }
-            Action::Record { path, memory } => {
-                self.record(path, *memory, listing);
-                Ok(Attempt::Done(()))
-            }
+            Action::MoveBase { from, to } => self.state.rename(from, to),
+            Action::Forget { path } => self.state.forget(path),
+            Action::Record { path, memory } => self.record(path, *memory, listing),
             Action::MoveLocal { from, to, .. } => {
-                let moved = self.folder.rename(from, to);
-                if matches!(moved, Attempt::Done(())) {
-                    self.state.rename(from, to);
-                }
-                Ok(moved)
+                self.folder.rename(from, to)?;
+                self.state.rename(from, to);
             }
             Action::MoveRemote { from, to, memory } => {
                 let moved = self.store.rename(*memory, to).await?;
-                Ok(moved.map(|moved| {
-                    self.state.rename(from, to);
-                    self.written.extend(moved.version_id);
-                    // The move made a new version.
-                    if self.state.base().get(to).is_some_and(|base| base.hash == moved.hash) {
-                        self.state.record(to, moved, None);
-                    }
-                }))
+                self.state.rename(from, to);
+                self.written.extend(moved.version_id);
+                // The move made a new version.
+                if self.state.known(to).is_some_and(|base| base.hash == moved.hash) {
+                    self.state.record(to, moved, None);
+                }
             }
             Action::DeleteLocal { path, memory } => {
                 // A listing is not one moment: the memory may be at a path now that the
                 // plan did not see.
-                let now_at = match self.store.path_of(memory.memory_id).await? {
-                    Attempt::Done(now_at) => now_at,
-                    Attempt::Lost => return Ok(Attempt::Lost),
-                    Attempt::Refused(reason) => return Ok(Attempt::Refused(reason)),
-                };
+                let now_at = self.store.path_of(memory.memory_id).await?;
                 let is_seen = |path: &MemoryPath| scope.excludes(path).is_some() || paths.contains(path);
                 if now_at.is_some_and(|path| !is_seen(&path)) {
-                    return Ok(Attempt::Lost);
+                    return Err(NotDone::Lost);
                 }
-                match self.release_base_of(path, *lineage).await? {
-                    Attempt::Done(()) => {}
-                    stopped => return Ok(stopped),
-                }
-                let deleted = self.folder.delete(path, memory.hash);
-                Ok(deleted.map(|()| self.state.forget(path)))
+                self.release_base_of(path, *lineage).await?;
+                self.folder.delete(path, memory.hash)?;
+                self.state.forget(path);
             }
             Action::DeleteRemote { path, memory } => {
                 if !self.folder.has_no_file(path) {
-                    return Ok(Attempt::Lost);
+                    return Err(NotDone::Lost);
                 }
-                let deleted = self.store.delete(*memory).await?;
-                Ok(deleted.map(|()| self.state.forget(path)))
+                self.store.delete(*memory).await?;
+                self.state.forget(path);
             }
             Action::KeepBoth { path, kept_as } => {
                 // If a run is killed after the rename, a base that was not forgotten
                 // would look like a deletion.
                 self.state.forget(path);
                 self.state.save()?;
-                Ok(self.folder.rename(path, kept_as))
+                self.folder.rename(path, kept_as)?;
             }
             Action::Download { path, memory, replaces } => {
-                self.download(path, *memory, *replaces, *lineage).await
+                self.download(path, *memory, *replaces, *lineage).await?;
             }
-            Action::Create { path, hash } => self.upload(path, None, *hash, listing).await,
-            Action::Replace { path, memory, hash } => self.upload(path, Some(*memory), *hash, listing).await,
+            Action::Create { path, hash } => self.upload(path, None, *hash, listing).await?,
+            Action::Replace { path, memory, hash } => {
+                self.upload(path, Some(*memory), *hash, listing).await?;
+            }
         }
+        Ok(())
     }
 
     async fn download(
@@ -457,20 +437,14 @@ impl Sync {
         memory: Known,
         replaces: Option<ContentHash>,
         lineage: Lineage,
-    ) -> Result<Attempt<()>, Failure> {
+    ) -> Result<(), NotDone> {
         if replaces.is_some() {
-            match self.release_base_of(path, lineage).await? {
-                Attempt::Done(()) => {}
-                stopped => return Ok(stopped),
-            }
+            self.release_base_of(path, lineage).await?;
         }
-        let content = match self.store.content(path, memory).await? {
-            Attempt::Done(content) => content,
-            Attempt::Lost => return Ok(Attempt::Lost),
-            Attempt::Refused(reason) => return Ok(Attempt::Refused(reason)),
-        };
-        let written = self.folder.write(path, &content, replaces);
-        Ok(written.map(|()| self.state.record(path, memory, None)))
+        let content = self.store.content(path, memory).await?;
+        self.folder.write(path, &content, replaces)?;
+        self.state.record(path, memory, None);
+        Ok(())
     }
 
     /// Whether the content of this path that was synchronised last may leave the folder: the
@@ -481,8 +455,8 @@ impl Sync {
     /// With a credential that may not read versions, such as a session's token, the store
     /// is trusted, and the private folder keeps the files that are removed; it also keeps
     /// those whose versions may have been lost.
-    async fn release_base_of(&mut self, path: &MemoryPath, lineage: Lineage) -> Result<Attempt<()>, Failure> {
-        let state = match self.state.base().get(path) {
+    async fn release_base_of(&mut self, path: &MemoryPath, lineage: Lineage) -> Result<(), NotDone> {
+        let state = match self.state.known(path) {
             Some(known) => self.state_of(path, known.version_id, lineage).await?,
             None => VersionState::Lost,
         };
@@ -495,14 +469,14 @@ impl Sync {
             }
             VersionState::Hidden => self.folder.keep_removed(Some(HIDDEN)),
             VersionState::Likely => self.folder.keep_removed(Some(LIKELY)),
-            VersionState::Unclear => return Ok(Attempt::Refused(UNCLEAR.to_owned())),
+            VersionState::Unclear => return Err(NotDone::Refused(UNCLEAR.to_owned())),
             VersionState::Lost => {
                 Report::keep(path);
                 self.state.forget(path);
-                return Ok(Attempt::Lost);
+                return Err(NotDone::Lost);
             }
         }
-        Ok(Attempt::Done(()))
+        Ok(())
     }
 
     async fn upload(
@@ -511,18 +485,15 @@ impl Sync {
         memory: Option<Known>,
         hash: ContentHash,
         listing: &Listing,
-    ) -> Result<Attempt<()>, Failure> {
-        let Attempt::Done(content) = self.folder.read(path, hash) else {
-            return Ok(Attempt::Lost);
-        };
+    ) -> Result<(), NotDone> {
+        let content = self.folder.read(path, hash)?;
         let written = match memory {
             Some(memory) => self.store.replace(memory, &content).await?,
             None => self.store.create(path, &content).await?,
         };
-        Ok(written.map(|known| {
-            self.written.extend(known.version_id);
-            self.record(path, known, listing);
-        }))
+        self.written.extend(written.version_id);
+        self.record(path, written, listing);
+        Ok(())
     }
 
     fn record(&mut self, path: &MemoryPath, known: Known, listing: &Listing) {

@@ -27,14 +27,6 @@ pub(super) struct Report {
     has_refused: bool,
 }
 
-/// A step as it is shown.
-struct Shown<'a> {
-    /// The value of `action`.
-    name: &'static str,
-    path: &'a str,
-    to: Option<&'a str>,
-}
-
 impl Report {
     pub(super) fn new(printer: Printer, folder: &Path, store_id: &str, is_dry_run: bool) -> Self {
         Self {
@@ -67,17 +59,20 @@ impl Report {
     }
 
     pub(super) fn step(&mut self, action: &Action) -> Result<(), Failure> {
-        let Some(shown) = shown(action) else { return Ok(()) };
-        *self.counts.entry(shown.name).or_default() += 1;
-        self.conflicts += usize::from(shown.name == "conflict");
-        let step = json!({
-            "type": "sync_step",
-            "action": shown.name,
-            "path": shown.path,
-            "to": shown.to,
-        });
-        let sentence = || sentence(&shown, self.is_dry_run);
-        self.printer.step(&step, sentence)?;
+        let Some((action_name, done, planned, rest)) = words_of(action) else { return Ok(()) };
+        *self.counts.entry(action_name).or_default() += 1;
+        self.conflicts += usize::from(matches!(action, Action::KeepBoth { .. }));
+        let to = match action {
+            Action::MoveLocal { to, .. } | Action::MoveRemote { to, .. } => Some(to.as_str()),
+            Action::KeepBoth { kept_as, .. } => Some(kept_as.as_str()),
+            _ => None,
+        };
+        let path = action.path().as_str();
+        let step = json!({"type": "sync_step", "action": action_name, "path": path, "to": to});
+        self.printer.step(&step, || {
+            let words = if self.is_dry_run { format!("would {planned}") } else { done.to_owned() };
+            format!("{words} {}{rest}\n", name(path))
+        })?;
         self.steps.push(step);
         Ok(())
     }
@@ -133,37 +128,28 @@ impl Report {
     }
 }
 
-fn shown(action: &Action) -> Option<Shown<'_>> {
-    let (name, to) = match action {
+/// The value of `action` in JSON; what the step did or would do, in words; and what
+/// follows the path.
+fn words_of(action: &Action) -> Option<(&'static str, &'static str, &'static str, String)> {
+    let moved_to = |to: &MemoryPath| format!(" to {}", name(to.as_str()));
+    Some(match action {
         Action::MoveBase { .. } | Action::Forget { .. } | Action::Record { .. } => return None,
-        Action::MoveLocal { to, .. } => ("move_in_folder", Some(to)),
-        Action::MoveRemote { to, .. } => ("move_in_store", Some(to)),
-        Action::DeleteLocal { .. } => ("delete_in_folder", None),
-        Action::DeleteRemote { .. } => ("delete_in_store", None),
-        Action::KeepBoth { kept_as, .. } => ("conflict", Some(kept_as)),
-        Action::Download { .. } => ("download", None),
-        Action::Create { .. } | Action::Replace { .. } => ("upload", None),
-    };
-    Some(Shown { name, path: action.path().as_str(), to: to.map(MemoryPath::as_str) })
+        Action::Download { .. } => ("download", "downloaded", "download", String::new()),
+        Action::Create { .. } | Action::Replace { .. } => ("upload", "uploaded", "upload", String::new()),
+        Action::DeleteLocal { .. } => ("delete_in_folder", "deleted", "delete", " in the folder".to_owned()),
+        Action::DeleteRemote { .. } => ("delete_in_store", "deleted", "delete", " in the store".to_owned()),
+        Action::MoveLocal { to, .. } => ("move_in_folder", "moved", "move", moved_to(to) + " in the folder"),
+        Action::MoveRemote { to, .. } => ("move_in_store", "moved", "move", moved_to(to) + " in the store"),
+        Action::KeepBoth { kept_as, .. } => {
+            let rest = format!(", whose content in the folder is kept as {}", name(kept_as.as_str()));
+            ("conflict", "conflict:", "find the conflict", rest)
+        }
+    })
 }
 
 /// The path as a file's name relative to the folder.
 fn name(path: &str) -> String {
     printable(path.trim_start_matches('/'))
-}
-
-fn sentence(step: &Shown<'_>, is_dry_run: bool) -> String {
-    let (path, to) = (name(step.path), step.to.map(name).unwrap_or_default());
-    let (done, planned, rest) = match step.name {
-        "download" => ("downloaded", "download", String::new()),
-        "upload" => ("uploaded", "upload", String::new()),
-        "delete_in_folder" => ("deleted", "delete", " in the folder".to_owned()),
-        "delete_in_store" => ("deleted", "delete", " in the store".to_owned()),
-        "move_in_folder" => ("moved", "move", format!(" to {to} in the folder")),
-        "move_in_store" => ("moved", "move", format!(" to {to} in the store")),
-        _ => ("conflict:", "find the conflict", format!(", whose content in the folder is kept as {to}")),
-    };
-    if is_dry_run { format!("would {planned} {path}{rest}\n") } else { format!("{done} {path}{rest}\n") }
 }
 
 fn summary(counts: &BTreeMap<&'static str, usize>, known: usize, skipped: usize) -> String {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::{MemoryPath, nfc};
 
 use super::plan::MAX_NAME_BYTES;
@@ -25,9 +25,7 @@ pub(super) struct Scope {
 impl Scope {
     pub(super) fn read(root: &Path) -> Result<Self, Failure> {
         let file = root.join(IGNORE_FILE);
-        let failed = |error: &dyn std::fmt::Display| {
-            Failure::of_class(FailureClass::Usage, format!("{}: {error}", file.display()))
-        };
+        let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", file.display()));
         let bytes = match read_named(&file, MAX_RULES_BYTES) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Err(failed(&format_args!("it has more than {MAX_RULES_BYTES} bytes"))),

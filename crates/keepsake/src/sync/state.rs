@@ -1,16 +1,17 @@
 //! What both sides had at the last synchronisation, kept in the folder.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::lineage::{Lineage, Missing};
@@ -28,12 +29,10 @@ pub(super) struct State {
     file: PathBuf,
     url: String,
     store_id: String,
-    base: Base,
-    /// A place among the changes of the store that all versions of the base are before.
+    /// What both sides had at the last synchronisation.
+    entries: BTreeMap<MemoryPath, Entry>,
+    /// A place among the changes of the store that all versions of the entries are before.
     place: Option<ChangePlace>,
-    /// Paths of the base whose versions are missing in the store.
-    missing: BTreeMap<MemoryPath, Missing>,
-    hints: HashMap<MemoryPath, Hint>,
     /// Entries of the file that were left out, with the reason.
     ignored: Vec<(String, String)>,
     /// Whether the file is up to date with this value.
@@ -69,42 +68,48 @@ impl Hint {
     }
 }
 
+/// The file; `M` is a map of [`Entry`] by path.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File<T> {
+struct File<M> {
     format: u32,
     url: String,
     memory_store_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     place: Option<String>,
-    memories: BTreeMap<String, T>,
+    memories: M,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     id: MemoryId,
-    content_sha256: String,
+    #[serde(deserialize_with = "parse_hash")]
+    content_sha256: ContentHash,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     version_id: Option<VersionId>,
+    /// Why the version is missing in the store, if that was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<Missing>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<Hint>,
 }
 
+fn parse_hash<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ContentHash, D::Error> {
+    let hash = String::deserialize(deserializer)?.parse();
+    hash.map_err(|error| D::Error::custom(format_args!("content_sha256 {error}")))
+}
+
 impl Entry {
     /// Parses the entry of a path; the error is the reason if the entry is malformed.
-    fn parse(path: &str, entry: Value) -> Result<(MemoryPath, Known, Self), String> {
+    fn parse(path: &str, entry: Value) -> Result<(MemoryPath, Self), String> {
         let path = MemoryPath::parse(path).map_err(|error| format!("the path {error}"))?;
-        let entry: Self = serde_json::from_value(entry).map_err(|error| error.to_string())?;
-        let hash = entry.content_sha256.parse();
-        let known = Known {
-            memory_id: entry.id,
-            hash: hash.map_err(|error| format!("content_sha256 {error}"))?,
-            version_id: entry.version_id,
-        };
-        Ok((path, known, entry))
+        let entry = serde_json::from_value(entry).map_err(|error| error.to_string())?;
+        Ok((path, entry))
+    }
+
+    fn known(&self) -> Known {
+        Known { memory_id: self.id, hash: self.content_sha256, version_id: self.version_id }
     }
 }
 
@@ -117,10 +122,8 @@ impl State {
         let mut state = Self {
             url: url.to_owned(),
             store_id: store_id.to_owned(),
-            base: Base::new(),
+            entries: BTreeMap::new(),
             place: None,
-            missing: BTreeMap::new(),
-            hints: HashMap::new(),
             ignored: Vec::new(),
             is_saved: false,
             exists: false,
@@ -140,32 +143,25 @@ impl State {
             }
             Err(error) => return Err(state.failed("cannot be read")(format_args!("{error}; {anew}"))),
         };
-        let read: File<Value> = serde_json::from_slice(&bytes)
+        let read: File<BTreeMap<String, Value>> = serde_json::from_slice(&bytes)
             .map_err(|error| state.failed("is damaged")(format_args!("{error}; {anew}")))?;
         if read.format != FORMAT {
             let other = format!("{}; use a newer keepsake, or {anew}", read.format);
             return Err(state.failed("is of another version")(other));
         }
         if read.url != url || read.memory_store_id != store_id {
-            return Err(Failure::of_class(
-                FailureClass::Usage,
-                format!(
-                    "the folder belongs to the memory store {} of {}, not to {store_id} of {url}; \
+            return Err(Failure::usage(format!(
+                "the folder belongs to the memory store {} of {}, not to {store_id} of {url}; \
                      to use it with this one, remove {}",
-                    read.memory_store_id,
-                    read.url,
-                    state.file.display()
-                ),
-            ));
+                read.memory_store_id,
+                read.url,
+                state.file.display()
+            )));
         }
         state.place = read.place.and_then(|place| place.parse().ok());
         for (path, entry) in read.memories {
             match Entry::parse(&path, entry) {
-                Ok((path, known, entry)) => {
-                    state.hints.extend(entry.file.map(|hint| (path.clone(), hint)));
-                    state.missing.extend(entry.missing.map(|missing| (path.clone(), missing)));
-                    state.base.insert(path, known);
-                }
+                Ok((path, entry)) => drop(state.entries.insert(path, entry)),
                 Err(reason) => {
                     let reason = format!("{} has a malformed entry: {reason}", state.file.display());
                     state.ignored.push((path, reason));
@@ -185,22 +181,12 @@ impl State {
         if self.is_saved {
             return Ok(());
         }
-        let entry = |(path, known): (&MemoryPath, &Known)| {
-            let entry = Entry {
-                id: known.memory_id,
-                content_sha256: known.hash.to_string(),
-                version_id: known.version_id,
-                missing: self.missing.get(path).copied(),
-                file: self.hints.get(path).copied(),
-            };
-            (path.as_str().to_owned(), entry)
-        };
         let file = File {
             format: FORMAT,
             url: self.url.clone(),
             memory_store_id: self.store_id.clone(),
             place: self.place.map(|place| place.to_string()),
-            memories: self.base.iter().map(entry).collect(),
+            memories: &self.entries,
         };
         let text = serde_json::to_string_pretty(&file).map_err(self.failed("cannot be written"))?;
         write_private_file(&self.file, &text).map_err(self.failed("cannot be written"))?;
@@ -223,13 +209,24 @@ impl State {
         &self.ignored
     }
 
-    pub(super) fn base(&self) -> &Base {
-        &self.base
+    /// What both sides had at the last synchronisation.
+    pub(super) fn base(&self) -> Base {
+        self.entries.iter().map(|(path, entry)| (path.clone(), entry.known())).collect()
+    }
+
+    /// The base of a path.
+    pub(super) fn known(&self, path: &MemoryPath) -> Option<Known> {
+        self.entries.get(path).map(Entry::known)
+    }
+
+    /// The number of paths of the base.
+    pub(super) fn count(&self) -> usize {
+        self.entries.len()
     }
 
     pub(super) fn lineage(&self) -> Lineage {
-        let there = self.base.iter().filter(|(path, _)| !self.missing.contains_key(*path));
-        let versions = there.filter_map(|(_, known)| known.version_id);
+        let there = self.entries.values().filter(|entry| entry.missing.is_none());
+        let versions = there.filter_map(|entry| entry.version_id);
         Lineage { newest: versions.max(), place: self.place }
     }
 
@@ -242,50 +239,44 @@ impl State {
 
     /// Notes that the version of a path of the base is missing in the store.
     pub(super) fn note_missing(&mut self, path: &MemoryPath, missing: Missing) {
-        self.is_saved &= self.missing.insert(path.clone(), missing) == Some(missing);
+        if let Some(entry) = self.entries.get_mut(path) {
+            self.is_saved &= entry.missing == Some(missing);
+            entry.missing = Some(missing);
+        }
     }
 
     /// Why the version of a path of the base is missing in the store, if that was found.
     pub(super) fn missing(&self, path: &MemoryPath) -> Option<Missing> {
-        self.missing.get(path).copied()
+        self.entries.get(path)?.missing
     }
 
     /// The hash of an unchanged file, without reading it.
     pub(super) fn hash_of_unchanged(&self, path: &MemoryPath, hint: &Hint) -> Option<ContentHash> {
-        (self.hints.get(path) == Some(hint)).then(|| self.base.get(path).map(|known| known.hash))?
+        let entry = self.entries.get(path)?;
+        (entry.file == Some(*hint)).then_some(entry.content_sha256)
     }
 
     /// Notes that both sides have `known` at the path.
-    pub(super) fn record(&mut self, path: &MemoryPath, known: Known, hint: Option<Hint>) {
+    pub(super) fn record(&mut self, path: &MemoryPath, known: Known, file: Option<Hint>) {
+        let Known { memory_id: id, hash: content_sha256, version_id } = known;
+        self.entries.insert(path.clone(), Entry { id, content_sha256, version_id, missing: None, file });
         // The version may be after the place.
         self.place = None;
-        self.insert(path, known, hint);
-    }
-
-    fn insert(&mut self, path: &MemoryPath, known: Known, hint: Option<Hint>) {
-        self.base.insert(path.clone(), known);
-        self.missing.remove(path);
-        self.hints.remove(path);
-        self.hints.extend(hint.map(|hint| (path.clone(), hint)));
         self.is_saved = false;
     }
 
     /// Notes that neither side has the path, or that it is no longer synchronised.
     pub(super) fn forget(&mut self, path: &MemoryPath) {
-        if self.base.remove(path).is_some() {
-            self.missing.remove(path);
-            self.hints.remove(path);
+        if self.entries.remove(path).is_some() {
             self.is_saved = false;
         }
     }
 
     /// Notes that both sides moved from one path to another.
     pub(super) fn rename(&mut self, from: &MemoryPath, to: &MemoryPath) {
-        if let Some(known) = self.base.remove(from) {
-            self.hints.remove(from);
-            let missing = self.missing.remove(from);
-            self.insert(to, known, None);
-            self.missing.extend(missing.map(|missing| (to.clone(), missing)));
+        if let Some(entry) = self.entries.remove(from) {
+            self.entries.insert(to.clone(), Entry { file: None, ..entry });
+            self.is_saved = false;
         }
     }
 }
@@ -360,7 +351,8 @@ mod tests {
         });
         std::fs::write(folder.path().join("state.json"), text.to_string()).unwrap();
         let mut read = state(&folder).unwrap();
-        let kept: Vec<_> = read.base().keys().map(MemoryPath::as_str).collect();
+        let base = read.base();
+        let kept: Vec<_> = base.keys().map(MemoryPath::as_str).collect();
         assert_eq!(kept, ["/a.md"]);
         let ignored: Vec<_> = read.ignored().iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(ignored, ["../proj/x.py", "/../y", "/b.md", "/c.md"]);

@@ -34,22 +34,20 @@ struct Around {
     changes: Arc<[Change]>,
 }
 
+/// Why a step was not done.
 #[derive(Debug)]
-pub(super) enum Attempt<T> {
-    Done(T),
+pub(super) enum NotDone {
     /// The plan is outdated: the file or the memory has changed.
     Lost,
     /// The step cannot be done, for this reason.
     Refused(String),
+    /// The pass cannot go on.
+    Failed(Failure),
 }
 
-impl<T> Attempt<T> {
-    pub(super) fn map<U>(self, next: impl FnOnce(T) -> U) -> Attempt<U> {
-        match self {
-            Self::Done(value) => Attempt::Done(next(value)),
-            Self::Lost => Attempt::Lost,
-            Self::Refused(reason) => Attempt::Refused(reason),
-        }
+impl From<Failure> for NotDone {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
 }
 
@@ -152,39 +150,32 @@ impl Store {
     }
 
     /// The content of a memory that still is what the plan saw.
-    pub(super) async fn content(&self, path: &MemoryPath, memory: Known) -> Result<Attempt<String>, Failure> {
+    pub(super) async fn content(&self, path: &MemoryPath, memory: Known) -> Result<String, NotDone> {
         let id = memory.memory_id.to_string();
-        let read = attempt(self.client.get::<Memory>(&self.path(&["memories", &id]), &[]).await)?;
-        let read = match read {
-            Attempt::Done(read) => read,
-            Attempt::Lost => return Ok(Attempt::Lost),
-            Attempt::Refused(reason) => return Ok(Attempt::Refused(reason)),
-        };
+        let read = self.client.get::<Memory>(&self.path(&["memories", &id]), &[]).await;
+        let read = read.map_err(not_done)?;
         let content = read.content.unwrap_or_default();
         let hash = ContentHash::of(content.as_bytes()).to_string();
         if read.path != path.as_str() || read.content_sha256 != memory.hash.to_string() {
-            return Ok(Attempt::Lost);
+            return Err(NotDone::Lost);
         }
         if read.content_sha256 != hash {
-            return Ok(Attempt::Refused(whole_store::WRONG_HASH.to_owned()));
+            return Err(NotDone::Refused(whole_store::WRONG_HASH.to_owned()));
         }
-        Ok(Attempt::Done(content))
+        Ok(content)
     }
 
     /// The current path of a memory; `None` if it was deleted.
-    pub(super) async fn path_of(&self, memory_id: MemoryId) -> Result<Attempt<Option<MemoryPath>>, Failure> {
+    pub(super) async fn path_of(&self, memory_id: MemoryId) -> Result<Option<MemoryPath>, NotDone> {
         let id = memory_id.to_string();
         let view: &[Parameter<'_>] = &[("view", Some("basic"))];
         let read = self.client.get::<Memory>(&self.path(&["memories", &id]), view).await;
         match read {
-            Ok(memory) => Ok(match MemoryPath::parse(&memory.path) {
-                Ok(path) => Attempt::Done(Some(path)),
-                Err(error) => {
-                    Attempt::Refused(format!("its memory moved to {}, but a path {error}", memory.path))
-                }
+            Ok(memory) => MemoryPath::parse(&memory.path).map(Some).map_err(|error| {
+                NotDone::Refused(format!("its memory moved to {}, but a path {error}", memory.path))
             }),
-            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(Attempt::Done(None)),
-            Err(error) => Err(failure_of("a memory cannot be read")(error)),
+            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(None),
+            Err(error) => Err(failure_of("a memory cannot be read")(error).into()),
         }
     }
 
@@ -246,41 +237,37 @@ impl Store {
         Ok(changes)
     }
 
-    pub(super) async fn create(&self, path: &MemoryPath, content: &str) -> Result<Attempt<Known>, Failure> {
+    pub(super) async fn create(&self, path: &MemoryPath, content: &str) -> Result<Known, NotDone> {
         let precondition = json!({"type": "not_exists"});
         let body = json!({"path": path.as_str(), "content": content, "precondition": precondition});
         self.write(&["memories"], &body).await
     }
 
     /// Replaces the content of a memory that still has the expected one.
-    pub(super) async fn replace(&self, memory: Known, content: &str) -> Result<Attempt<Known>, Failure> {
+    pub(super) async fn replace(&self, memory: Known, content: &str) -> Result<Known, NotDone> {
         let precondition = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
         let body = json!({"content": content, "precondition": precondition});
         self.write(&["memories", &memory.memory_id.to_string()], &body).await
     }
 
     /// Moves a memory that still has the expected content.
-    pub(super) async fn rename(&self, memory: Known, to: &MemoryPath) -> Result<Attempt<Known>, Failure> {
+    pub(super) async fn rename(&self, memory: Known, to: &MemoryPath) -> Result<Known, NotDone> {
         let precondition = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
         let body = json!({"path": to.as_str(), "precondition": precondition});
         self.write(&["memories", &memory.memory_id.to_string()], &body).await
     }
 
-    async fn write(&self, path: &[&str], body: &Value) -> Result<Attempt<Known>, Failure> {
-        let written = attempt(self.client.post::<Memory>(&self.path(path), body).await)?;
-        match written.map(|memory| memory.known()) {
-            Attempt::Done(known) => Ok(Attempt::Done(known?)),
-            Attempt::Lost => Ok(Attempt::Lost),
-            Attempt::Refused(reason) => Ok(Attempt::Refused(reason)),
-        }
+    async fn write(&self, path: &[&str], body: &Value) -> Result<Known, NotDone> {
+        let written = self.client.post::<Memory>(&self.path(path), body).await;
+        Ok(written.map_err(not_done)?.known()?)
     }
 
     /// Deletes a memory that still has the expected content.
-    pub(super) async fn delete(&self, memory: Known) -> Result<Attempt<()>, Failure> {
+    pub(super) async fn delete(&self, memory: Known) -> Result<(), NotDone> {
         let (id, hash) = (memory.memory_id.to_string(), memory.hash.to_string());
         let expected: &[Parameter<'_>] = &[("expected_content_sha256", Some(&hash))];
         let deleted = self.client.delete::<Value>(&self.path(&["memories", &id]), expected).await;
-        attempt(deleted.map(drop))
+        deleted.map(drop).map_err(not_done)
     }
 }
 
@@ -290,16 +277,12 @@ fn place_of(text: &str) -> Option<ChangePlace> {
 }
 
 /// Distinguishes an answer about one memory from a failure of the whole pass.
-fn attempt<T>(answer: Result<T, ClientError>) -> Result<Attempt<T>, Failure> {
-    let error = match answer {
-        Ok(answer) => return Ok(Attempt::Done(answer)),
-        Err(error) => error,
-    };
+fn not_done(error: ClientError) -> NotDone {
     match error.status().map(|status| status.as_u16()) {
-        Some(404 | 409) => Ok(Attempt::Lost),
+        Some(404 | 409) => NotDone::Lost,
         // A quota is 429 without the advice to try again. A credential that may only
         // read gets 403 for each write. A missing content is 410.
-        Some(400 | 403 | 410 | 413 | 429) if !error.is_transient() => Ok(Attempt::Refused(error.to_string())),
-        _ => Err(failure_of("the store cannot be synchronised")(error)),
+        Some(400 | 403 | 410 | 413 | 429) if !error.is_transient() => NotDone::Refused(error.to_string()),
+        _ => failure_of("the store cannot be synchronised")(error).into(),
     }
 }

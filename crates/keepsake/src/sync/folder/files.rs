@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::super::PRIVATE_FOLDER;
 use super::super::plan::conflict_path;
-use super::super::store::Attempt;
+use super::super::store::NotDone;
 use super::Folder;
 use crate::open_folder::{Access, FolderEntry, OpenFolder};
 use crate::output::notice;
@@ -141,13 +141,12 @@ impl Folder {
     }
 
     /// The text of a file that still has the expected content.
-    pub(in crate::sync) fn read(&self, path: &MemoryPath, expected: ContentHash) -> Attempt<String> {
+    pub(in crate::sync) fn read(&self, path: &MemoryPath, expected: ContentHash) -> Result<String, NotDone> {
         match self.entry(path).and_then(|entry| entry.read(self.limit_bytes)) {
-            Ok(Some(bytes)) if ContentHash::of(&bytes) == expected => match String::from_utf8(bytes) {
-                Ok(text) => Attempt::Done(text),
-                Err(_) => Attempt::Lost,
-            },
-            _ => Attempt::Lost,
+            Ok(Some(bytes)) if ContentHash::of(&bytes) == expected => {
+                String::from_utf8(bytes).map_err(|_| NotDone::Lost)
+            }
+            _ => Err(NotDone::Lost),
         }
     }
 
@@ -166,7 +165,7 @@ impl Folder {
         path: &MemoryPath,
         content: &str,
         replaces: Option<ContentHash>,
-    ) -> Attempt<()> {
+    ) -> Result<(), NotDone> {
         classify(match replaces {
             Some(expected) => self.try_replace(path, content, expected),
             None => self.try_create(path, content),
@@ -207,7 +206,7 @@ impl Folder {
 
     /// Deletes a file that still has the expected content, with directories that
     /// become empty.
-    pub(in crate::sync) fn delete(&self, path: &MemoryPath, expected: ContentHash) -> Attempt<()> {
+    pub(in crate::sync) fn delete(&self, path: &MemoryPath, expected: ContentHash) -> Result<(), NotDone> {
         let deleted = self.try_delete(path, expected);
         if matches!(deleted, Ok(true)) {
             self.remove_empty_parents(&self.place(path));
@@ -235,7 +234,7 @@ impl Folder {
     }
 
     /// Moves a file to a free path.
-    pub(in crate::sync) fn rename(&self, from: &MemoryPath, to: &MemoryPath) -> Attempt<()> {
+    pub(in crate::sync) fn rename(&self, from: &MemoryPath, to: &MemoryPath) -> Result<(), NotDone> {
         let renamed = self.try_rename(from, to);
         if matches!(renamed, Ok(true)) {
             self.remove_empty_parents(&self.place(from));
@@ -330,12 +329,12 @@ fn name_of_time(time: Timestamp) -> String {
     time.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
-fn classify(done: io::Result<bool>) -> Attempt<()> {
+fn classify(done: io::Result<bool>) -> Result<(), NotDone> {
     match done {
-        Ok(true) => Attempt::Done(()),
-        Ok(false) => Attempt::Lost,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Attempt::Lost,
-        Err(error) => Attempt::Refused(error.to_string()),
+        Ok(true) => Ok(()),
+        Ok(false) => Err(NotDone::Lost),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(NotDone::Lost),
+        Err(error) => Err(NotDone::Refused(error.to_string())),
     }
 }
 

@@ -4,7 +4,7 @@ use std::task::{Context, Waker};
 use tempfile::TempDir;
 
 use super::super::plan::Known;
-use super::super::store::Attempt;
+use super::super::store::NotDone;
 use super::*;
 
 struct Disk {
@@ -115,10 +115,10 @@ fn names_are_compared_in_nfc_and_keep_their_form_on_the_disk() {
     assert_eq!(paths, ["/\u{e9}t/\u{e9}.md"]);
     let known = path("/\u{e9}t/\u{e9}.md");
     let written = disk.folder.write(&known, "two", Some(hash("one")));
-    assert!(matches!(written, Attempt::Done(())));
+    assert!(matches!(written, Ok(())));
     assert_eq!(disk.content("e\u{301}t/e\u{301}.md").as_deref(), Some("two"));
     let new = disk.folder.write(&path("/\u{e9}t/new.md"), "new", None);
-    assert!(matches!(new, Attempt::Done(())));
+    assert!(matches!(new, Ok(())));
     assert_eq!(disk.content("e\u{301}t/new.md").as_deref(), Some("new"));
 
     // Both forms at once: neither is touched.
@@ -133,10 +133,10 @@ fn write_and_delete_need_the_content_that_was_seen() {
     let disk = Disk::new();
     disk.put("a.md", "edited");
     let seen = hash("seen");
-    assert!(matches!(disk.folder.write(&path("/a.md"), "new", None), Attempt::Lost));
+    assert!(matches!(disk.folder.write(&path("/a.md"), "new", None), Err(NotDone::Lost)));
     for target in ["/a.md", "/gone.md"].map(path) {
-        assert!(matches!(disk.folder.write(&target, "new", Some(seen)), Attempt::Lost));
-        assert!(matches!(disk.folder.delete(&target, seen), Attempt::Lost));
+        assert!(matches!(disk.folder.write(&target, "new", Some(seen)), Err(NotDone::Lost)));
+        assert!(matches!(disk.folder.delete(&target, seen), Err(NotDone::Lost)));
     }
     assert_eq!(disk.content("a.md").as_deref(), Some("edited"));
     assert_eq!(disk.names(), ["a.md"]);
@@ -170,11 +170,11 @@ fn replaced_file_keeps_its_mode_and_directories_follow_their_files() {
     std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o640)).unwrap();
     let target = path("/d/e/a.md");
     let written = disk.folder.write(&target, "two", Some(hash("one")));
-    assert!(matches!(written, Attempt::Done(())));
+    assert!(matches!(written, Ok(())));
     assert_eq!(place.metadata().unwrap().permissions().mode() & 0o777, 0o640);
-    assert!(matches!(disk.folder.rename(&target, &path("/f/a.md")), Attempt::Done(())));
+    assert!(matches!(disk.folder.rename(&target, &path("/f/a.md")), Ok(())));
     assert_eq!(disk.names(), ["f"]);
-    assert!(matches!(disk.folder.delete(&path("/f/a.md"), hash("two")), Attempt::Done(())));
+    assert!(matches!(disk.folder.delete(&path("/f/a.md"), hash("two")), Ok(())));
     assert!(disk.names().is_empty());
 }
 
@@ -187,11 +187,8 @@ fn nothing_is_written_through_a_link_or_in_place_of_a_full_directory() {
     disk.put("full/x", "x");
     for (place, is_done) in [("/link/a.md", false), ("/full", false), ("/empty", true), ("/empty/y", false)] {
         let written = disk.folder.write(&path(place), "new", None);
-        let is_as_expected = if is_done {
-            matches!(written, Attempt::Done(()))
-        } else {
-            matches!(written, Attempt::Refused(_))
-        };
+        let is_as_expected =
+            if is_done { matches!(written, Ok(())) } else { matches!(written, Err(NotDone::Refused(_))) };
         assert!(is_as_expected, "{place}");
     }
     assert_eq!(outside.path().read_dir().unwrap().count(), 0);

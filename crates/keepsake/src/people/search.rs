@@ -1,0 +1,110 @@
+//! `keepsake memory search`
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use clap::Args;
+use console::Style;
+use keepsake_client::{Client, Parameter};
+use keepsake_config::Failure;
+use serde_json::Value;
+
+use super::connection::Connection;
+use super::{agent_path, api_path, failure_of, text_of};
+use crate::cli::StoreArgs;
+use crate::output::{print_styled, printable};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake memory search retry budget
+  keepsake memory search '\"retry budget\" -draft' --path projects
+  keepsake memory search deploy --all-stores")]
+pub(crate) struct SearchArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Searches all memory stores that the API key may read, instead of one
+    #[arg(long)]
+    all_stores: bool,
+    /// The words to find; \"a phrase\", -excluded, prefix*, path:directory/
+    #[arg(value_name = "QUERY", required = true)]
+    query: Vec<String>,
+    /// Searches only this directory
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+    /// Number of hits, 1 to 50
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u8).range(1..=50))]
+    limit: u8,
+}
+
+pub(super) async fn search(args: SearchArgs) -> Result<(), Failure> {
+    let prefix = match &args.path {
+        Some(path) => Some(format!("{}/", api_path(path)?.trim_end_matches('/'))),
+        None => None,
+    };
+    let (words, limit) = (args.query.join(" "), args.limit.to_string());
+    let query = [
+        ("query", Some(words.as_str())),
+        ("path_prefix", prefix.as_deref()),
+        ("limit", Some(limit.as_str())),
+    ];
+    let connection = if args.all_stores {
+        Connection::open(&args.store.connection)?
+    } else {
+        Connection::of_store(&args.store).await?
+    };
+    let found = connection.get("the search failed", &["search"], &query).await?;
+    let hits = found["data"].as_array().cloned().unwrap_or_default();
+    if !connection.printer.is_table() || hits.is_empty() {
+        return connection.printer.items(&hits, &[], "nothing was found");
+    }
+    let names = if args.all_stores { store_names(&connection.client).await? } else { BTreeMap::new() };
+    let hits = hits.iter().map(|hit| {
+        let place = printable(&format!("{}:{}", agent_path(text_of(hit, "path")), hit["line"]));
+        let store_id = text_of(hit, "memory_store_id");
+        let store = names.get(store_id).map_or(store_id, String::as_str);
+        let store = if args.all_stores { format!("{}  ", printable(store)) } else { String::new() };
+        format!(
+            "{store}{}\n    {}\n",
+            Style::new().bold().apply_to(place),
+            highlight(text_of(hit, "snippet"))
+        )
+    });
+    print_styled(&hits.collect::<Vec<_>>().join("\n"))
+}
+
+/// The names of all stores by id; none for the token of a session, which may not
+/// list stores.
+async fn store_names(client: &Client) -> Result<BTreeMap<String, String>, Failure> {
+    let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
+    let mut stores = client.pages(&["memory_stores"], archived);
+    let stores = match stores.take::<Value>(usize::MAX).await {
+        Err(error) if error.status().is_some_and(|status| status == 403) => Vec::new(),
+        stores => stores.map_err(failure_of("the memory stores cannot be listed"))?,
+    };
+    let named = |store: &Value| (text_of(store, "id").to_owned(), text_of(store, "name").to_owned());
+    Ok(stores.iter().map(named).collect())
+}
+
+/// A snippet in one line, with its matches in colour where the terminal has any.
+fn highlight(snippet: &str) -> String {
+    let line = printable(&snippet.split_whitespace().collect::<Vec<_>>().join(" "));
+    let style = Style::new().yellow().bold();
+    let mut parts = line.split('⟦');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (word, rest) = part.split_once('⟧').unwrap_or((part, ""));
+        let _ = write!(text, "{}{rest}", style.apply_to(word));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snippet_is_one_line_without_marks() {
+        let text = highlight("we ⟦deploy⟧ on\nTuesdays\u{1b}");
+        assert_eq!(console::strip_ansi_codes(&text), "we deploy on Tuesdays\\u001b");
+    }
+}
