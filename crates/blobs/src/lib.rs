@@ -7,7 +7,6 @@
 //! [`open`] turns a configured [`BlobUrl`] into a [`BlobStore`].
 
 mod breaker;
-mod decorator;
 mod error;
 mod measured;
 mod s3;
@@ -21,7 +20,6 @@ use bytes::Bytes;
 use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp};
 use keepsake_telemetry::Metrics;
 
-pub use breaker::BreakerBlobs;
 pub use error::BlobError;
 pub use keepsake_core::ObjectVersions;
 pub use measured::MeasuredBlobs;
@@ -64,12 +62,6 @@ pub trait BlobStore: Send + Sync + Debug {
     /// Costs more than [`Self::delete`]; for content that must not be recoverable.
     async fn erase(&self, key: &BlobKey) -> Result<ObjectVersions, BlobError>;
 
-    /// Erases the remaining blobs of a store that receives no further blobs,
-    /// including object versions of blobs that were deleted before.
-    ///
-    /// Safe to run twice.
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError>;
-
     /// The first `limit` deleted blobs of a store that still have object versions,
     /// after the key `after`, in key order; `None` if the store does not allow to
     /// list object versions.
@@ -83,14 +75,15 @@ pub trait BlobStore: Send + Sync + Debug {
         limit: usize,
     ) -> Result<Option<Vec<BlobKey>>, BlobError>;
 
-    /// Erases the first `limit` blobs of a tenant after the key `after`, in key
-    /// order, including object versions of blobs that were deleted before. The
-    /// tenant must receive no further blobs.
+    /// Erases the first `limit` blobs of a tenant, or of one of its stores, after the
+    /// key `after`, in key order, including object versions of blobs that were deleted
+    /// before. The tenant or the store must receive no further blobs.
     ///
     /// Safe to run twice. The next batch begins after [`ErasedBatch::last`].
-    async fn erase_tenant(
+    async fn erase_all(
         &self,
         tenant_id: TenantId,
+        store_id: Option<StoreId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<ErasedBatch, BlobError>;
@@ -154,6 +147,6 @@ pub async fn open(
         return Ok(None);
     };
     let options = S3Options { bucket: bucket.clone(), prefix: prefix.clone(), settings: s3.clone() };
-    let store = Arc::new(S3Blobs::connect(options).await?);
-    Ok(Some(Arc::new(BreakerBlobs::new(store, metrics.clone()))))
+    let store = S3Blobs::connect(options).await?;
+    Ok(Some(Arc::new(store.with_breaker(metrics.clone()))))
 }

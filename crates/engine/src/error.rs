@@ -102,6 +102,71 @@ pub enum EngineError {
     Internal(&'static str),
 }
 
+/// The side that causes an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The caller may not make this request, or not in this state of the objects.
+    Caller,
+    /// A value in the request breaks its rule.
+    Parameter,
+    /// The server is busy, or its stored content is lost; the error's text tells the caller what to do.
+    Server,
+    /// The database, the object store or a disk fails; the error's text is for the operator.
+    Backend,
+    /// The error is not expected; its text is for the operator.
+    Bug,
+}
+
+impl EngineError {
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Unauthenticated(_)
+            | Self::PermissionDenied(_)
+            | Self::NotForSessions
+            | Self::ReadOnly
+            | Self::NotFound(_)
+            | Self::PreconditionFailed { .. }
+            | Self::Conflict(_)
+            | Self::TooManyStreams => Fault::Caller,
+            Self::Refused(refused) => match refused {
+                Refused::Content(_) | Refused::Sensitive { .. } => Fault::Parameter,
+                Refused::Contended => Fault::Server,
+                Refused::Contents(_) => Fault::Bug,
+                Refused::Archived
+                | Refused::PathTaken { .. }
+                | Refused::PathIsDirectory { .. }
+                | Refused::ParentIsFile { .. }
+                | Refused::OverLimit(_)
+                | Refused::KeyReused
+                | Refused::HoldsLiveContent
+                | Refused::SessionArchived
+                | Refused::KeyEnded
+                | Refused::TooManyErasures { .. }
+                | Refused::TenantExists
+                | Refused::TenantDeleting => Fault::Caller,
+            },
+            Self::Invalid { .. } => Fault::Parameter,
+            Self::AuthenticationBusy(_)
+            | Self::ContentMissing { .. }
+            | Self::ContentDamaged { .. }
+            | Self::CutOff
+            | Self::OverMemory => Fault::Server,
+            Self::Shared(shared) | Self::OfOperation { refusal: shared, .. } => shared.fault(),
+            Self::Index(error) if error.is_passing() => Fault::Backend,
+            Self::Blobs(BlobError::Unavailable(_) | BlobError::Denied(_) | BlobError::Misconfigured(_)) => {
+                Fault::Backend
+            }
+            Self::Token(_)
+            | Self::ForeignBlobs
+            | Self::Index(_)
+            | Self::Blobs(BlobError::TooLarge { .. } | BlobError::Unexpected(_))
+            | Self::Secret(_)
+            | Self::Damaged(_)
+            | Self::Internal(_) => Fault::Bug,
+        }
+    }
+}
+
 impl From<ChangeError> for EngineError {
     fn from(error: ChangeError) -> Self {
         match error {

@@ -90,7 +90,7 @@ pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use compute::Computations;
 pub use cursor::{Page, PageRequest};
 pub use erasures::{ErasureRequest, Erasures};
-pub use error::EngineError;
+pub use error::{EngineError, Fault};
 pub use exports::{Export, ExportForm, Exports};
 pub use fair::{FairSlot, FairSlots};
 pub use health::{Health, Readiness, StoreHealth};

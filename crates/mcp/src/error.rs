@@ -1,46 +1,13 @@
 //! Maps engine errors to MCP errors.
 
 use keepsake_blobs::BlobError;
-use keepsake_core::Refused;
-use keepsake_engine::EngineError;
+use keepsake_engine::{EngineError, Fault};
 use keepsake_index::IndexError;
 use rmcp::ErrorData;
 
 /// Maps an error to a protocol error, which reveals nothing about the deployment.
 pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
     match error {
-        EngineError::Unauthenticated(_)
-        | EngineError::PermissionDenied(_)
-        | EngineError::NotForSessions
-        | EngineError::ReadOnly
-        | EngineError::NotFound(_)
-        | EngineError::PreconditionFailed { .. }
-        | EngineError::Conflict(_)
-        | EngineError::TooManyStreams
-        | EngineError::Refused(
-            Refused::Archived
-            | Refused::PathTaken { .. }
-            | Refused::PathIsDirectory { .. }
-            | Refused::ParentIsFile { .. }
-            | Refused::OverLimit(_)
-            | Refused::KeyReused
-            | Refused::HoldsLiveContent
-            | Refused::SessionArchived
-            | Refused::KeyEnded
-            | Refused::TooManyErasures { .. }
-            | Refused::TenantExists
-            | Refused::TenantDeleting,
-        ) => ErrorData::invalid_request(error.to_string(), None),
-        EngineError::Invalid { .. }
-        | EngineError::Refused(Refused::Content(_) | Refused::Sensitive { .. }) => {
-            ErrorData::invalid_params(error.to_string(), None)
-        }
-        EngineError::AuthenticationBusy(_)
-        | EngineError::ContentMissing { .. }
-        | EngineError::ContentDamaged { .. }
-        | EngineError::CutOff
-        | EngineError::Refused(Refused::Contended)
-        | EngineError::OverMemory => ErrorData::internal_error(error.to_string(), None),
         EngineError::Shared(shared) | EngineError::OfOperation { refusal: shared, .. } => {
             to_error_data(shared)
         }
@@ -66,24 +33,15 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
             error,
             "a disk of the server accepts no writes and may be full; the change may or may not have been made",
         ),
-        EngineError::Token(_)
-        | EngineError::ForeignBlobs
-        | EngineError::Index(
-            IndexError::SchemaTooOld { .. }
-            | IndexError::Migration(_)
-            | IndexError::BadUrl(_)
-            | IndexError::UnsuitablePooler(_)
-            | IndexError::Corrupt { .. }
-            | IndexError::Database(_),
-        )
-        | EngineError::Blobs(BlobError::TooLarge { .. } | BlobError::Unexpected(_))
-        | EngineError::Secret(_)
-        | EngineError::Damaged(_)
-        | EngineError::Refused(Refused::Contents(_))
-        | EngineError::Internal(_) => {
-            tracing::error!(error = %error, "mcp.request failed with an internal error");
-            ErrorData::internal_error("an internal error occurred", None)
-        }
+        _ => match error.fault() {
+            Fault::Caller => ErrorData::invalid_request(error.to_string(), None),
+            Fault::Parameter => ErrorData::invalid_params(error.to_string(), None),
+            Fault::Server => ErrorData::internal_error(error.to_string(), None),
+            Fault::Backend | Fault::Bug => {
+                tracing::error!(error = %error, "mcp.request failed with an internal error");
+                ErrorData::internal_error("an internal error occurred", None)
+            }
+        },
     }
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
 use keepsake_core::Quota;
+use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Counter, Meter};
-use opentelemetry::{KeyValue, Value};
 
 use instruments::Instruments;
 
@@ -38,37 +38,10 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// A label with a fixed set of values.
-trait Label: Copy + 'static {
-    const ALL: &'static [Self];
-
-    fn name(self) -> &'static str;
-}
-
-/// Declares labels, their values and the text of each value.
-macro_rules! labels {
-    ($($(#[$doc:meta])* $label:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)* })*) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $label {
-            $($(#[$value_doc])* $value,)*
-        }
-
-        impl Label for $label {
-            const ALL: &'static [Self] = &[$(Self::$value),*];
-
-            fn name(self) -> &'static str {
-                match self {
-                    $(Self::$value => $text,)*
-                }
-            }
-        }
-    )*};
-}
-
-labels! {
+keepsake_core::named_enum! {
     /// The outcome of a call of the index or the blob store.
-    Outcome {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Outcome {
         /// An answer, which may be that the object does not exist.
         Ok = "ok",
         /// The store could not be reached or did not answer in time.
@@ -81,8 +54,11 @@ labels! {
         Misconfigured = "misconfigured",
         Error = "error",
     }
+}
 
-    Cache {
+keepsake_core::named_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Cache {
         /// Content of blobs.
         Content = "content",
         /// Principals by API key.
@@ -92,8 +68,11 @@ labels! {
         /// Search indexes of stores.
         Search = "search",
     }
+}
 
-    Retried {
+keepsake_core::named_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Retried {
         /// A commit after a lost race: the head had changed.
         Commit = "commit",
         /// A write whose blob was condemned before its commit.
@@ -101,9 +80,12 @@ labels! {
         /// A read whose content did not have the recorded hash.
         DamagedRead = "damaged_read",
     }
+}
 
+keepsake_core::named_enum! {
     /// Why a change was answered with a conflict.
-    Conflict {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Conflict {
         Precondition = "precondition",
         /// Another memory occupies the path.
         Path = "path",
@@ -112,9 +94,12 @@ labels! {
         /// The state of the object does not allow it.
         State = "state",
     }
+}
 
+keepsake_core::named_enum! {
     /// Why a request was not admitted.
-    Refused {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Refused {
         /// The tenant exceeds its rate limit.
         Rate = "rate",
         /// Too many requests are running.
@@ -179,20 +164,14 @@ impl Metrics {
         let instruments = &metrics.0;
         for cache in Cache::ALL {
             for result in ["hit", "miss"] {
-                let labels = [KeyValue::new("cache", cache.name()), KeyValue::new("result", result)];
-                instruments.cache_lookups.add(0, &labels);
+                instruments.cache_lookups.add(0, &labels([("cache", cache.name()), ("result", result)]));
             }
         }
-        start_at_zero::<Retried>(&instruments.retries, "what");
-        start_at_zero::<Conflict>(&instruments.conflicts, "kind");
-        for limit in Quota::ALL {
-            instruments.quota_refusals.add(0, &[KeyValue::new("limit", limit.name())]);
-        }
-        start_at_zero::<Refused>(&instruments.rate_refusals, "kind");
-        for direction in ["read", "written"] {
-            let label = KeyValue::new("direction", direction);
-            instruments.blob_bytes.add(0, &[label]);
-        }
+        start_at_zero(&instruments.retries, "what", Retried::ALL.map(Retried::name));
+        start_at_zero(&instruments.conflicts, "kind", Conflict::ALL.map(Conflict::name));
+        start_at_zero(&instruments.quota_refusals, "limit", Quota::ALL.map(Quota::name));
+        start_at_zero(&instruments.rate_refusals, "kind", Refused::ALL.map(Refused::name));
+        start_at_zero(&instruments.blob_bytes, "direction", ["read", "written"]);
         instruments.blob_breaker_open.record(0, &[]);
         instruments.blob_breaker_refusals.add(0, &[]);
         instruments.requests_in_flight.add(0, &[]);
@@ -221,7 +200,7 @@ impl Metrics {
     /// Registers a callback for the size of a cache in bytes; `None`: the cache was
     /// dropped.
     pub fn watch_cache_size(&self, cache: Cache, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
-        let labels = [KeyValue::new("cache", cache.name())];
+        let labels = labels([("cache", cache.name())]);
         self.watch_bytes("keepsake.cache.size", "What a cache holds", labels, bytes);
     }
 
@@ -259,16 +238,15 @@ impl Metrics {
             gauge.with_callback(move |gauge| pools().iter().for_each(|state| observe(gauge, state))).build();
         };
         gauge("keepsake.index.pool.limit", "Most connections of a database pool", |gauge, state| {
-            gauge.observe(state.max, &[KeyValue::new("pool", state.pool)]);
+            gauge.observe(state.max, &labels([("pool", state.pool)]));
         });
         let waiting = "Calls that wait for a connection of a database pool";
         gauge("keepsake.index.pool.waiting", waiting, |gauge, state| {
-            gauge.observe(state.waiting, &[KeyValue::new("pool", state.pool)]);
+            gauge.observe(state.waiting, &labels([("pool", state.pool)]));
         });
         gauge("keepsake.index.pool.connections", "Connections of a database pool", |gauge, state| {
             for (name, connections) in [("in_use", state.in_use), ("idle", state.idle)] {
-                let labels = [KeyValue::new("pool", state.pool), KeyValue::new("state", name)];
-                gauge.observe(connections, &labels);
+                gauge.observe(connections, &labels([("pool", state.pool), ("state", name)]));
             }
         });
     }
@@ -279,7 +257,7 @@ impl Metrics {
         instruments.stored_memories.record(stored.memories, &[]);
         instruments.stored_versions.record(stored.versions, &[]);
         for (of, bytes) in [("memories", stored.memory_bytes), ("versions", stored.version_bytes)] {
-            instruments.stored_size.record(bytes, &[KeyValue::new("of", of)]);
+            instruments.stored_size.record(bytes, &labels([("of", of)]));
         }
     }
 
@@ -296,12 +274,12 @@ impl Metrics {
     }
 
     pub fn index_called(&self, call: &'static str, outcome: Outcome, took: Duration) {
-        let labels = [KeyValue::new("call", call), KeyValue::new("outcome", outcome.name())];
+        let labels = labels([("call", call), ("outcome", outcome.name())]);
         self.0.index_calls.record(took.as_secs_f64(), &labels);
     }
 
     pub fn blob_called(&self, call: &'static str, outcome: Outcome, took: Duration) {
-        let labels = [KeyValue::new("call", call), KeyValue::new("outcome", outcome.name())];
+        let labels = labels([("call", call), ("outcome", outcome.name())]);
         self.0.blob_calls.record(took.as_secs_f64(), &labels);
     }
 
@@ -314,56 +292,53 @@ impl Metrics {
     }
 
     pub fn blob_bytes_read(&self, bytes: usize) {
-        self.0.blob_bytes.add(bytes as u64, &[KeyValue::new("direction", "read")]);
+        self.0.blob_bytes.add(bytes as u64, &labels([("direction", "read")]));
     }
 
     pub fn blob_bytes_written(&self, bytes: usize) {
-        self.0.blob_bytes.add(bytes as u64, &[KeyValue::new("direction", "written")]);
+        self.0.blob_bytes.add(bytes as u64, &labels([("direction", "written")]));
     }
 
     pub fn cache_looked_up(&self, cache: Cache, is_hit: bool) {
         let result = if is_hit { "hit" } else { "miss" };
-        let labels = [KeyValue::new("cache", cache.name()), KeyValue::new("result", result)];
-        self.0.cache_lookups.add(1, &labels);
+        self.0.cache_lookups.add(1, &labels([("cache", cache.name()), ("result", result)]));
     }
 
     pub fn retried(&self, what: Retried) {
-        self.0.retries.add(1, &[KeyValue::new("what", what.name())]);
+        self.0.retries.add(1, &labels([("what", what.name())]));
     }
 
     pub fn conflicted(&self, kind: Conflict) {
-        self.0.conflicts.add(1, &[KeyValue::new("kind", kind.name())]);
+        self.0.conflicts.add(1, &labels([("kind", kind.name())]));
     }
 
     pub fn quota_refused(&self, limit: Quota) {
-        self.0.quota_refusals.add(1, &[KeyValue::new("limit", limit.name())]);
+        self.0.quota_refusals.add(1, &labels([("limit", limit.name())]));
     }
 
     pub fn rate_refused(&self, kind: Refused) {
-        self.0.rate_refusals.add(1, &[KeyValue::new("kind", kind.name())]);
+        self.0.rate_refusals.add(1, &labels([("kind", kind.name())]));
     }
 
     /// Creates the series of a job that this process may run.
     pub fn job_scheduled(&self, job: &'static str) {
         for outcome in ["succeeded", "failed"] {
-            let labels = [KeyValue::new("job", job), KeyValue::new("outcome", outcome)];
-            self.0.job_runs.add(0, &labels);
+            self.0.job_runs.add(0, &labels([("job", job), ("outcome", outcome)]));
         }
     }
 
     pub fn job_ended(&self, run: &JobRun<'_>) {
-        let job = KeyValue::new("job", run.job);
-        let outcome = if run.has_succeeded { "succeeded" } else { "failed" };
         let instruments = &self.0;
-        instruments.job_runs.add(1, &[job.clone(), KeyValue::new("outcome", outcome)]);
-        let labels = [job.clone()];
-        instruments.job_durations.record(run.took.as_secs_f64(), &labels);
+        let outcome = if run.has_succeeded { "succeeded" } else { "failed" };
+        instruments.job_runs.add(1, &labels([("job", run.job), ("outcome", outcome)]));
+        let job = labels([("job", run.job)]);
+        instruments.job_durations.record(run.took.as_secs_f64(), &job);
         if run.has_succeeded {
-            instruments.job_last_success.record(run.ended_at_seconds, &labels);
+            instruments.job_last_success.record(run.ended_at_seconds, &job);
         }
         for (item, count) in run.items {
-            let item = KeyValue::new("item", Value::from((*item).to_owned()));
-            instruments.job_items.add(*count, &[job.clone(), item]);
+            let item = KeyValue::new("item", (*item).to_owned());
+            instruments.job_items.add(*count, &[KeyValue::new("job", run.job), item]);
         }
     }
 }
@@ -396,10 +371,14 @@ impl Drop for RequestUnderWay {
     }
 }
 
+fn labels<const N: usize>(pairs: [(&'static str, &'static str); N]) -> [KeyValue; N] {
+    pairs.map(|(name, value)| KeyValue::new(name, value))
+}
+
 /// Creates the series of a counter for all values of a label.
-fn start_at_zero<L: Label>(counter: &Counter<u64>, key: &'static str) {
-    for value in L::ALL {
-        counter.add(0, &[KeyValue::new(key, value.name())]);
+fn start_at_zero<const N: usize>(counter: &Counter<u64>, label: &'static str, values: [&'static str; N]) {
+    for value in values {
+        counter.add(0, &labels([(label, value)]));
     }
 }
 

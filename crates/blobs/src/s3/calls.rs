@@ -1,11 +1,13 @@
 //! Timeouts and retries of S3 calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
 use tokio::time::Instant;
 
 use crate::BlobError;
+use crate::breaker::Breaker;
 
 /// Timeout of the first attempt, without the transfer.
 const ATTEMPT_LIMIT: Duration = Duration::from_millis(2_200);
@@ -32,6 +34,7 @@ pub(super) struct Calls {
     unpooled: Client,
     /// Maximum duration of a call of any size.
     max_call: Duration,
+    pub(super) breaker: Option<Arc<Breaker>>,
 }
 
 /// The time limits of one call.
@@ -53,7 +56,7 @@ impl Limits {
 
 impl Calls {
     pub(super) const fn new(pooled: Client, unpooled: Client, max_call: Duration) -> Self {
-        Self { pooled, unpooled, max_call }
+        Self { pooled, unpooled, max_call, breaker: None }
     }
 
     /// Runs a call that transfers at most `size_bytes`; the error is that of the last attempt.
@@ -65,12 +68,13 @@ impl Calls {
     where
         F: Future<Output = Result<T, BlobError>>,
     {
+        let pending = self.breaker.as_ref().map(|breaker| breaker.admit()).transpose()?;
         let limits = Limits::of(size_bytes, self.max_call);
         let deadline = Instant::now() + limits.call;
         let mut until = Instant::now() + limits.attempt;
         let mut client = &self.pooled;
         let mut tried = 1;
-        loop {
+        let outcome = loop {
             let answer = tokio::time::timeout_at(until, attempt(client.clone())).await;
             let outcome = answer.unwrap_or_else(|_| {
                 let waited = limits.call.as_secs_f32();
@@ -80,12 +84,16 @@ impl Calls {
             let is_last = tried == MAX_ATTEMPTS || Instant::now() + wait >= deadline;
             match outcome {
                 Err(BlobError::Unavailable(_)) if !is_last => tokio::time::sleep(wait).await,
-                outcome => return outcome,
+                outcome => break outcome,
             }
             client = &self.unpooled;
             until = deadline;
             tried += 1;
+        };
+        if let Some(pending) = pending {
+            pending.ended(outcome.as_ref().err());
         }
+        outcome
     }
 }
 

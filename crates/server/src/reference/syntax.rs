@@ -1,24 +1,9 @@
 //! Values in the syntax of JSON, Python and TypeScript.
 
-use serde::Deserialize;
-use serde_json::Number;
-
-use super::document::Ordered;
+use super::document::Node;
 
 /// A longer list or object is written on several lines.
 const MAX_LINE_BYTES: usize = 60;
-
-/// A JSON value; objects keep the order of their fields.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Literal {
-    Null,
-    Boolean(bool),
-    Number(Number),
-    Text(String),
-    List(Vec<Self>),
-    Object(Ordered<Self>),
-}
 
 #[derive(Debug)]
 pub(super) struct Syntax {
@@ -61,64 +46,54 @@ pub(super) const TYPESCRIPT: Syntax = Syntax {
     indentation: "  ",
 };
 
-impl Literal {
-    pub(super) fn text(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-
-    /// Writes the value as source text; `outer` is the indentation of its first line.
-    pub(super) fn written(&self, syntax: &Syntax, outer: &str) -> String {
-        let (open, parts, close) = match self {
-            Self::Null => return syntax.null.to_owned(),
-            Self::Boolean(value) => return syntax.booleans[usize::from(*value)].to_owned(),
-            Self::Number(number) => return number.to_string(),
-            Self::Text(text) => return quoted(text),
-            Self::List(items) => ('[', syntax.items(items, outer), ']'),
-            Self::Object(fields) => ('{', syntax.fields(fields, outer), '}'),
+impl Syntax {
+    /// Writes a value as source text; `outer` is the indentation of its first line.
+    pub(super) fn written(&self, value: &Node, outer: &str) -> String {
+        let (open, parts, close) = match value {
+            Node::Null => return self.null.to_owned(),
+            Node::Boolean(value) => return self.booleans[usize::from(*value)].to_owned(),
+            Node::Number(number) => return number.to_string(),
+            Node::Text(text) => return quoted(text),
+            Node::List(items) => ('[', self.items(items, outer), ']'),
+            Node::Object(_) => ('{', self.fields(value, outer), '}'),
         };
         let length: usize = parts.iter().map(|part| part.len() + ", ".len()).sum();
         if parts.is_empty() {
             return format!("{open}{close}");
         }
-        let padding = if open == '{' { syntax.padding } else { "" };
-        let is_flat = !self.has_nested_object() && !parts.iter().any(|part| part.contains('\n'));
+        let padding = if open == '{' { self.padding } else { "" };
+        let is_flat = !has_nested_object(value) && !parts.iter().any(|part| part.contains('\n'));
         if is_flat && length <= MAX_LINE_BYTES && !outer.is_empty() {
             return format!("{open}{padding}{}{padding}{close}", parts.join(", "));
         }
-        let (inner, last_comma) = (syntax.inner(outer), syntax.last_comma);
+        let (inner, last_comma) = (self.inner(outer), self.last_comma);
         let lines = parts.join(&format!(",\n{inner}"));
         format!("{open}\n{inner}{lines}{last_comma}\n{outer}{close}")
     }
 
-    fn has_nested_object(&self) -> bool {
-        let has = |value: &Self| matches!(value, Self::Object(_));
-        match self {
-            Self::List(items) => items.iter().any(has),
-            Self::Object(fields) => fields.iter().any(|(_, value)| has(value)),
-            _ => false,
-        }
-    }
-}
-
-impl Syntax {
-    pub(super) fn inner(&self, outer: &str) -> String {
+    fn inner(&self, outer: &str) -> String {
         format!("{outer}{}", self.indentation)
     }
 
     /// The fields of an object, each as source text.
-    pub(super) fn fields(&self, fields: &Ordered<Literal>, outer: &str) -> Vec<String> {
+    fn fields(&self, object: &Node, outer: &str) -> Vec<String> {
         let inner = self.inner(outer);
-        let field = |(name, value): (&str, &Literal)| {
+        let field = |(name, value): (&str, &Node)| {
             let name = if self.quotes_names || !is_identifier(name) { quoted(name) } else { name.to_owned() };
-            format!("{name}: {}", value.written(self, &inner))
+            format!("{name}: {}", self.written(value, &inner))
         };
-        fields.iter().map(field).collect()
+        object.fields().map(field).collect()
     }
 
-    fn items(&self, items: &[Literal], outer: &str) -> Vec<String> {
+    fn items(&self, items: &[Node], outer: &str) -> Vec<String> {
         let inner = self.inner(outer);
-        items.iter().map(|item| item.written(self, &inner)).collect()
+        items.iter().map(|item| self.written(item, &inner)).collect()
     }
+}
+
+fn has_nested_object(value: &Node) -> bool {
+    let is_object = |value: &Node| matches!(value, Node::Object(_));
+    value.items().iter().any(is_object) || value.fields().any(|(_, value)| is_object(value))
 }
 
 /// Text in double quotes; JSON's escapes mean the same in all three languages.
