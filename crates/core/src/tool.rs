@@ -8,7 +8,7 @@
 //! `Error: `, states the problem and says how to resolve it.
 //!
 //! This module parses a call ([`Command::parse`]), applies it to a content
-//! ([`Command::edit`]) and renders results ([`Command::message`], [`view_file`],
+//! ([`ToolInput::edit`]) and renders results ([`Command::message`], [`view_file`],
 //! [`view_directory`]). It does not access stores: the engine reads the content,
 //! stores the result, and reports a failure as a [`ToolError`].
 //!
@@ -19,6 +19,7 @@ mod command;
 mod edit;
 mod error;
 mod fields;
+mod input;
 mod line_end;
 mod protocol_text;
 mod quote;
@@ -28,6 +29,7 @@ pub use crate::path::{ToolPath, ToolPathError, ToolRoot, tool_display};
 pub use command::Command;
 pub use edit::{Edit, append, insert, str_replace};
 pub use error::ToolError;
+pub use input::ToolInput;
 pub use line_end::{line_end, with_line_end};
 pub use protocol_text::{MAX_TOPIC_BYTES, ProtocolOptions, protocol_text};
 pub use quote::Quoted;

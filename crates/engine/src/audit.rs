@@ -1,23 +1,14 @@
 //! The audit of a tenant: which changes were made, and by whom.
 
-use std::sync::Arc;
+use keepsake_index::{AuditAction, AuditEntry, AuditFilter, AuditPlace, Scope};
 
-use keepsake_index::{AuditAction, AuditEntry, AuditFilter, Scope};
-
-use crate::context::Context;
-use crate::cursor::{Query, parse_time_and_id, time_and_id, time_text};
+use crate::cursor::{Query, time_text};
+use crate::shared::service;
 use crate::{EngineError, Page, PageRequest, Principal};
 
-#[derive(Debug, Clone)]
-pub struct Audit {
-    context: Arc<Context>,
-}
+service!(pub Audit);
 
 impl Audit {
-    pub(crate) const fn new(context: Arc<Context>) -> Self {
-        Self { context }
-    }
-
     /// Lists the audit of the credential's tenant, newest first. A credential that is
     /// bound to a list of stores is refused.
     #[tracing::instrument(name = "engine.audit", level = "debug", skip_all)]
@@ -42,10 +33,10 @@ impl Audit {
             filter.object_id.unwrap_or_default().as_bytes(),
         ]);
         let cursors = &self.context.cursors;
-        let before = cursors.after(identity, request, parse_time_and_id).await?;
+        let before = cursors.after(identity, request).await?;
         // One more item shows whether there is another page.
         let items = self.context.index.audit.list(tenant_id, filter, before, limit + 1).await?;
-        cursors.page(identity, items, limit, position).await
+        cursors.page(identity, items, limit, place_of).await
     }
 
     /// Lists the operator's actions, newest first, also on deleted tenants.
@@ -54,13 +45,13 @@ impl Audit {
         let limit = request.limit(false)?;
         let identity = Query::of(&[b"operator_audit"]);
         let cursors = &self.context.cursors;
-        let before = cursors.after(identity, request, parse_time_and_id).await?;
+        let before = cursors.after(identity, request).await?;
         let audit = &self.context.index.audit;
         let items = audit.list_of_operator(before, limit + 1).await?;
-        cursors.page(identity, items, limit, position).await
+        cursors.page(identity, items, limit, place_of).await
     }
 }
 
-fn position(entry: &AuditEntry) -> Vec<u8> {
-    time_and_id(entry.at, entry.id.uuid())
+const fn place_of(entry: &AuditEntry) -> AuditPlace {
+    (entry.at, entry.id.uuid())
 }

@@ -1,36 +1,17 @@
 //! Authentication: turns a presented secret into a principal.
 
 mod keys;
-mod look_ups;
-pub(crate) mod sessions;
 pub(crate) mod tokens;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use keepsake_core::Timestamp;
-use keepsake_tokens::Issuers;
-
-use crate::activity::Activity;
-use crate::context::Context;
-use crate::use_log::KeyUses;
-use crate::{EngineError, Principal, Replica, Tokens};
+use crate::shared::Shared;
+use crate::{EngineError, Principal};
 
 use keys::KeyAuth;
-use sessions::AttachedStores;
 use tokens::TokenAuth;
 
-/// Lifetime of cached credential look-ups. It is short enough that a revocation
-/// takes effect within five seconds, including the time of the look-up.
-const BELIEVED_FOR: Duration = Duration::from_secs(3);
-/// Maximum number of cached credentials of each kind.
-const REMEMBERED: u64 = 10_000;
 const SUSPENDED: &str = "the tenant is suspended";
-
-/// A look-up is not valid after the clock was set back.
-fn is_believed(looked_up_at: Timestamp, now: Timestamp) -> bool {
-    looked_up_at <= now && now < looked_up_at.plus(BELIEVED_FOR)
-}
 
 #[derive(Debug)]
 pub struct Auth {
@@ -39,20 +20,8 @@ pub struct Auth {
 }
 
 impl Auth {
-    pub(crate) fn new(
-        context: &Arc<Context>,
-        replica: &Replica,
-        key_uses: Arc<KeyUses>,
-        own: Tokens,
-        attached: Arc<AttachedStores>,
-        activity: Arc<Activity>,
-        issuers: Arc<Issuers>,
-    ) -> Self {
-        let (of_keys, of_tokens) = (Arc::clone(context), Arc::clone(context));
-        Self {
-            keys: KeyAuth::new(of_keys, replica.clone(), key_uses),
-            tokens: TokenAuth::new(of_tokens, replica.clone(), own, attached, activity, issuers),
-        }
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self { keys: KeyAuth::new(Arc::clone(shared)), tokens: TokenAuth::new(Arc::clone(shared)) }
     }
 
     /// Authenticates an API key or a token. A cached look-up needs no query.

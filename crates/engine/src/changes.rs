@@ -12,7 +12,7 @@ use moka::future::Cache;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use crate::context::Context;
+use crate::shared::{Shared, service};
 use crate::watch::{State, Watch, Watched};
 use crate::{EngineError, PageRequest, Principal};
 
@@ -175,34 +175,30 @@ impl FollowedStore {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct Changes {
-    context: Arc<Context>,
-    watch: Arc<Watch<Watchable, Head>>,
-    /// A change that wakes many readers is read once. The key contains the head that the
-    /// readers saw, so a page is never older than that head.
-    pages: Cache<(Watchable, State<Head>, i64), Arc<ChangePage>>,
+service! {
+    pub Changes(shared) {
+        watch: Arc<Watch<Watchable, Head>> = Arc::new(watch(shared)),
+        /// A change that wakes many readers is read once. The key contains the head that the
+        /// readers saw, so a page is never older than that head.
+        pages: Cache<(Watchable, State<Head>, i64), Arc<ChangePage>> =
+            Cache::builder().max_capacity(SHARED_PAGES).time_to_live(SHARED_FOR).build(),
+    }
+}
+
+fn watch(shared: &Shared) -> Watch<Watchable, Head> {
+    let index = shared.context.index.clone();
+    Watch::new(move |stores: Vec<Watchable>| {
+        let index = index.clone();
+        async move {
+            let heads = index.changes.store_heads(&stores).await?;
+            let by_store =
+                heads.iter().map(|head| ((head.tenant_id, head.store_id), (head.seq, head.purge_epoch)));
+            Ok(by_store.collect::<HashMap<_, _>>())
+        }
+    })
 }
 
 impl Changes {
-    pub(crate) fn new(context: Arc<Context>) -> Self {
-        let index = context.index.clone();
-        let watch = Watch::new(move |stores: Vec<Watchable>| {
-            let index = index.clone();
-            async move {
-                let heads = index.changes.store_heads(&stores).await?;
-                let by_store =
-                    heads.iter().map(|head| ((head.tenant_id, head.store_id), (head.seq, head.purge_epoch)));
-                Ok(by_store.collect::<HashMap<_, _>>())
-            }
-        });
-        Self {
-            context,
-            watch: Arc::new(watch),
-            pages: Cache::builder().max_capacity(SHARED_PAGES).time_to_live(SHARED_FOR).build(),
-        }
-    }
-
     /// Lists the changes after a place, oldest first.
     #[tracing::instrument(name = "engine.changes", level = "debug", skip_all)]
     pub async fn list(
@@ -261,8 +257,7 @@ impl Changes {
 
 /// A session's token is refused: changes name the actors of the whole store.
 fn allow(principal: &Principal, store_id: StoreId) -> Result<(), EngineError> {
-    principal.require(Scope::MemoryRead)?;
-    principal.require_store(store_id)?;
+    principal.require_in(Scope::MemoryRead, store_id)?;
     principal.require_no_session()
 }
 

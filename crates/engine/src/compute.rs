@@ -20,7 +20,7 @@ pub struct Computations {
 
 impl Computations {
     pub(crate) fn new() -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
+        let cores = cores();
         Self { slots: Arc::new(FairSlots::new(cores, cores / 2)) }
     }
 
@@ -44,6 +44,10 @@ impl Computations {
         })
         .await
     }
+}
+
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZero::get)
 }
 
 /// The caller holds the slot.

@@ -6,7 +6,7 @@ use keepsake_blobs::BlobError;
 use keepsake_core::{
     BlobKey, Content, ContentHash, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, VersionId,
 };
-use keepsake_index::{Directory, Head, Lookup, MemoryTarget, StoreState, StoredContent, Target, Version};
+use keepsake_index::{Head, Lookup, MemoryTarget, StoredContent, Target, Version};
 use keepsake_telemetry::{Cache as Looked, Retried};
 
 use crate::EngineError;
@@ -73,12 +73,6 @@ impl Cache {
     }
 }
 
-pub(crate) enum Found {
-    Missing,
-    Memory(Head, Arc<str>),
-    Directory(Directory),
-}
-
 impl Contents {
     /// Registers the size of the cache as a metric for as long as the cache exists.
     pub(crate) fn new(context: Arc<Context>, max_bytes: u64) -> Arc<Self> {
@@ -92,33 +86,31 @@ impl Contents {
         contents
     }
 
-    /// Needs one index query. Cached content needs no call to the object store.
+    /// The object at a path, with the content of a memory. Needs one index query; cached
+    /// content needs no call to the object store.
     pub(crate) async fn at_path(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
         path: Option<&MemoryPath>,
         max_entries: u64,
-    ) -> Result<(StoreState, Found), EngineError> {
-        let mut gone: Option<Head> = None;
+    ) -> Result<(Lookup, Option<Arc<str>>), EngineError> {
+        let mut gone = None;
         for _ in 0..MAX_READS {
-            let index = &self.context.index;
-            let lookup = index.memories.head(tenant_id, store_id, path, max_entries).await?;
-            let Lookup { store, target } = lookup.ok_or(EngineError::NotFound(ObjectKind::Store))?;
-            let head = match target {
-                Target::Missing => return Ok((store, Found::Missing)),
-                Target::Directory(directory) => return Ok((store, Found::Directory(directory))),
-                Target::Memory(head) => head,
+            let found = self.context.index.memories.head(tenant_id, store_id, path, max_entries).await?;
+            let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
+            let Target::Memory(head) = &found.target else {
+                return Ok((found, None));
             };
             // The row still names this blob, and the row was read after the blob was
             // missing: the blob is lost, and this is not a race with a purge.
-            if gone.is_some_and(|gone| gone.blob_id == head.blob_id) {
-                return Err(missing(tenant_id, store_id, &head));
+            if gone == Some(head.blob_id) {
+                return Err(missing(tenant_id, store_id, head));
             }
-            let text = self.of_head(tenant_id, store_id, store.purge_epoch, &head);
-            match text.await? {
-                Some(text) => return Ok((store, Found::Memory(head, text))),
-                None => gone = Some(head),
+            gone = Some(head.blob_id);
+            let text = self.of_head(tenant_id, store_id, found.store.purge_epoch, head).await?;
+            if text.is_some() {
+                return Ok((found, text));
             }
         }
         Err(EngineError::Damaged("its blob went missing again and again"))

@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::compute::Computations;
 use crate::cursor::Cursors;
+use crate::secrets::Secrets;
 use crate::work::keep_held;
 use crate::{Clock, EngineError, IdSource, Principal};
 
@@ -33,6 +34,7 @@ pub(crate) struct Context {
     pub(crate) ids: Arc<dyn IdSource>,
     /// The limits of a tenant without its own limits.
     pub(crate) limits: Limits,
+    pub(crate) secrets: Secrets,
     pub(crate) cursors: Cursors,
     pub(crate) computations: Computations,
     /// How long a blob is kept after the rows that named it.

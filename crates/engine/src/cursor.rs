@@ -3,7 +3,7 @@
 //! [`keepsake_core::cursor`] defines the format of a cursor. This module adds
 //! the key that signs it, and the tenant and query that it is valid for.
 
-use keepsake_core::{ContentHash, TenantId, Timestamp, cursor};
+use keepsake_core::{ContentHash, Id, IdKind, TenantId, Timestamp, cursor};
 use keepsake_tokens::Secret;
 use serde::Serialize;
 use tokio::sync::OnceCell;
@@ -97,56 +97,44 @@ impl Cursors {
         Self { secrets, key }
     }
 
-    /// The cursor leads to the page after the item at `position`.
-    pub(crate) async fn seal(&self, query: Query, position: &[u8]) -> Result<String, EngineError> {
+    /// The cursor leads to the page after this place.
+    pub(crate) async fn seal(&self, query: Query, place: &impl Place) -> Result<String, EngineError> {
         let key = self.key().await?;
-        Ok(cursor::seal(key.expose(), &query.0, position))
+        Ok(cursor::seal(key.expose(), &query.0, &place.encode()))
     }
 
     /// `items` were queried with one more than the limit.
-    pub(crate) async fn page<T>(
+    pub(crate) async fn page<T, P: Place>(
         &self,
         query: Query,
         mut items: Vec<T>,
         limit: u32,
-        position: impl Fn(&T) -> Vec<u8>,
+        place: impl Fn(&T) -> P,
     ) -> Result<Page<T>, EngineError> {
         let has_more = items.len() > limit as usize;
         items.truncate(limit as usize);
         let next = match items.last() {
-            Some(last) if has_more => Some(self.seal(query, &position(last)).await?),
+            Some(last) if has_more => Some(self.seal(query, &place(last)).await?),
             _ => None,
         };
         Ok(Page { items, next })
     }
 
-    /// The position that a page starts after; `None`: the first page. A cursor of another
+    /// The place that a page starts after; `None`: the first page. A cursor of another
     /// query is invalid.
-    pub(crate) async fn position(
+    pub(crate) async fn after<P: Place>(
         &self,
         query: Query,
         page: &PageRequest,
-    ) -> Result<Option<Vec<u8>>, EngineError> {
+    ) -> Result<Option<P>, EngineError> {
         let Some(page) = &page.page else {
             return Ok(None);
         };
         let key = self.key().await?;
-        let position = cursor::unseal(key.expose(), &query.0, page);
-        position.map(Some).map_err(|rule| EngineError::Invalid { field: "page", rule: rule.to_string() })
-    }
-
-    /// Like [`Self::position`], parsed with `parse`.
-    pub(crate) async fn after<T>(
-        &self,
-        query: Query,
-        page: &PageRequest,
-        parse: impl FnOnce(&[u8]) -> Option<T>,
-    ) -> Result<Option<T>, EngineError> {
-        let Some(position) = self.position(query, page).await? else {
-            return Ok(None);
-        };
-        let after = parse(&position).ok_or(EngineError::Internal("a cursor with another position"))?;
-        Ok(Some(after))
+        let place = cursor::unseal(key.expose(), &query.0, page)
+            .map_err(|rule| EngineError::Invalid { field: "page", rule: rule.to_string() })?;
+        let place = P::decode(&place).ok_or(EngineError::Internal("a cursor with another position"))?;
+        Ok(Some(place))
     }
 
     /// The key is read once per process; the index stores it so that every replica has
@@ -157,25 +145,73 @@ impl Cursors {
     }
 }
 
-pub(crate) fn parse_text(position: &[u8]) -> Option<String> {
-    String::from_utf8(position.to_vec()).ok()
+/// A place in the order of a listing, as a cursor holds it.
+pub(crate) trait Place: Sized {
+    fn encode(&self) -> Vec<u8>;
+
+    /// `None`: the bytes are no such place.
+    fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
-pub(crate) fn parse_id(position: &[u8]) -> Option<Uuid> {
-    Uuid::from_slice(position).ok()
+impl Place for String {
+    fn encode(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Self::from_utf8(bytes.to_vec()).ok()
+    }
 }
 
-pub(crate) fn parse_number(position: &[u8]) -> Option<i64> {
-    Some(i64::from_be_bytes(position.try_into().ok()?))
+impl Place for i64 {
+    fn encode(&self) -> Vec<u8> {
+        self.to_be_bytes().to_vec()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Some(Self::from_be_bytes(bytes.try_into().ok()?))
+    }
 }
 
-pub(crate) fn time_and_id(at: Timestamp, id: Uuid) -> Vec<u8> {
-    [at.as_micros().to_be_bytes().as_slice(), id.as_bytes()].concat()
+impl Place for Timestamp {
+    fn encode(&self) -> Vec<u8> {
+        self.as_micros().encode()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        i64::decode(bytes).map(Self::from_micros)
+    }
 }
 
-pub(crate) fn parse_time_and_id(position: &[u8]) -> Option<(Timestamp, Uuid)> {
-    let (at, id) = position.split_at_checked(8)?;
-    Some((Timestamp::from_micros(parse_number(at)?), parse_id(id)?))
+impl Place for Uuid {
+    fn encode(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Self::from_slice(bytes).ok()
+    }
+}
+
+impl<K: IdKind> Place for Id<K> {
+    fn encode(&self) -> Vec<u8> {
+        self.uuid().encode()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Uuid::decode(bytes).map(Self::from_uuid)
+    }
+}
+
+impl<P: Place> Place for (Timestamp, P) {
+    fn encode(&self) -> Vec<u8> {
+        [self.0.encode(), self.1.encode()].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (at, rest) = bytes.split_at_checked(8)?;
+        Some((Timestamp::decode(at)?, P::decode(rest)?))
+    }
 }
 
 /// The text of a filter's time, for the identity of a query.

@@ -3,19 +3,16 @@
 //! A request is recorded and answered. The replica that received it starts the erasure at
 //! once; the job `erase` finishes the erasures that the receiving replica did not finish.
 
-use std::sync::Arc;
-
 use keepsake_core::{DirPath, ErasureId, ObjectKind, StoreId, schemas};
 use keepsake_index::{Erasure, ErasureListing, Idempotency, NewErasure, Scope, Selector};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::activity::Activity;
-use crate::context::Context;
-use crate::cursor::{Query, parse_id};
-use crate::jobs::Eraser;
+use crate::cursor::Query;
+use crate::jobs::begin_erasure;
 use crate::memories::parse_prefix;
+use crate::shared::service;
 use crate::stores::{check_metadata, invalid};
 use crate::{EngineError, Page, PageRequest, Principal};
 
@@ -60,18 +57,9 @@ impl ErasureRequest {
     }
 }
 
-#[derive(Debug)]
-pub struct Erasures {
-    context: Arc<Context>,
-    activity: Arc<Activity>,
-    eraser: Eraser,
-}
+service!(pub Erasures);
 
 impl Erasures {
-    pub(crate) const fn new(context: Arc<Context>, activity: Arc<Activity>, eraser: Eraser) -> Self {
-        Self { context, activity, eraser }
-    }
-
     /// Records an erasure and starts it.
     ///
     /// A credential that is bound to stores may erase only data of those stores, and must
@@ -93,8 +81,7 @@ impl Erasures {
             }
             None => {}
         }
-        let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
-        let (activity, eraser) = (Arc::clone(&self.activity), self.eraser.clone());
+        let (erasures, tenant_id) = (self.clone(), principal.tenant_id);
         let audited = self.context.audited_by(principal);
         let erasure = NewErasure {
             erasure_id: ErasureId::from_uuid(self.context.ids.uuid(audited.at)),
@@ -103,11 +90,11 @@ impl Erasures {
         };
         self.context
             .run_to_end(async move {
-                let index = &context.index;
+                let index = &erasures.context.index;
                 let erasure_id = index.erasures.create(tenant_id, &erasure, idempotency.as_ref()).await?;
                 if erasure_id == erasure.erasure_id {
-                    activity.forget(tenant_id, erasure.selector.store_id());
-                    eraser.begin(tenant_id, erasure_id);
+                    erasures.activity.forget(tenant_id, erasure.selector.store_id());
+                    begin_erasure(&erasures.shared, tenant_id, erasure_id);
                 }
                 let found = index.erasures.find(tenant_id, erasure_id).await?;
                 found.ok_or(EngineError::NotFound(ObjectKind::Erasure))
@@ -139,15 +126,14 @@ impl Erasures {
         let limit = page.limit(false)?;
         let identity = Query::of(&[b"erasures", principal.tenant_id.uuid().as_bytes()]);
         let cursors = &self.context.cursors;
-        let after = cursors.after(identity, page, parse_id).await?;
+        let after = cursors.after(identity, page).await?;
         let listing = ErasureListing {
             only: principal.store_ids().map(<[StoreId]>::to_vec),
-            after: after.map(ErasureId::from_uuid),
+            after,
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
         let items = self.context.index.erasures.list(principal.tenant_id, &listing).await?;
-        let position = |erasure: &Erasure| erasure.erasure_id.uuid().as_bytes().to_vec();
-        cursors.page(identity, items, limit, position).await
+        cursors.page(identity, items, limit, |erasure| erasure.erasure_id).await
     }
 }

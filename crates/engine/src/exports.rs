@@ -31,9 +31,10 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tracing::Instrument;
 
-use crate::content::{ContentLoss, Contents};
-use crate::context::Context;
+use crate::compute::cores;
+use crate::content::ContentLoss;
 use crate::fair::FairSlots;
+use crate::shared::service;
 use crate::work::charge;
 use crate::{EngineError, Principal, ShownVersion};
 
@@ -67,24 +68,18 @@ impl Export {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct Exports {
-    context: Arc<Context>,
-    contents: Arc<Contents>,
-    /// For the steps of exports: one for each tenant. A slot is held for one step only, because
-    /// the client decides when the next one follows.
-    slots: Arc<FairSlots>,
+service! {
+    pub Exports(shared) {
+        /// For the steps of exports: one for each tenant. A slot is held for one step only, because
+        /// the client decides when the next one follows.
+        slots: Arc<FairSlots> = Arc::new(FairSlots::new(cores().max(2), 1)),
+    }
 }
 
 impl Exports {
-    pub(crate) const fn new(context: Arc<Context>, contents: Arc<Contents>, slots: Arc<FairSlots>) -> Self {
-        Self { context, contents, slots }
-    }
-
     /// Whether a credential may export a store. Called again while an archive is sent.
     pub fn allow(&self, principal: &Principal, store_id: StoreId) -> Result<(), EngineError> {
-        principal.require(Scope::MemoryRead)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::MemoryRead, store_id)?;
         principal.require_no_session()
     }
 

@@ -7,8 +7,7 @@ use keepsake_blobs::BlobError;
 use keepsake_core::Timestamp;
 use tokio::sync::Mutex;
 
-use crate::Replica;
-use crate::context::Context;
+use crate::shared::service;
 
 /// How long a result is cached. Probes need no credential, so frequent probes
 /// must not cost more.
@@ -68,19 +67,9 @@ impl Readiness {
     }
 }
 
-#[derive(Debug)]
-pub struct Health {
-    context: Arc<Context>,
-    replica: Replica,
-    last: Mutex<Option<(Timestamp, Readiness)>>,
-}
+service!(pub Health(shared) { last: Arc<Mutex<Option<(Timestamp, Readiness)>>> = Arc::default() });
 
 impl Health {
-    pub(crate) fn new(context: Arc<Context>, replica: Replica) -> Self {
-        let last = Mutex::default();
-        Self { context, replica, last }
-    }
-
     /// Checks both stores, at most once a second.
     pub async fn check(&self) -> Readiness {
         // The lock is held during the check, so that concurrent probes share the check.

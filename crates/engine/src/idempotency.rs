@@ -3,15 +3,14 @@
 //! A call is recorded in the same transaction as its changes. A repeated call
 //! rebuilds its answer from those changes; the answer itself is not stored.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::{Actor, ContentHash, SessionId, StoreId};
 use keepsake_index::Idempotency;
 use serde::Serialize;
 
-use crate::context::Context;
 use crate::cursor::digest;
+use crate::shared::service;
 use crate::{EngineError, Principal};
 
 /// How long a repeated call is recognised.
@@ -22,16 +21,9 @@ const KEY_CHARS: usize = 255;
 /// another call.
 const TOOL_CALLS: &[u8] = b"tool_use.2";
 
-#[derive(Debug, Clone)]
-pub struct IdempotentCalls {
-    context: Arc<Context>,
-}
+service!(pub IdempotentCalls);
 
 impl IdempotentCalls {
-    pub(crate) const fn new(context: Arc<Context>) -> Self {
-        Self { context }
-    }
-
     /// Identifies an idempotent call by credential, method, path and key. `body` shows
     /// whether a second request under the same key is the same request.
     pub fn of_request(

@@ -38,15 +38,14 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::context::Context;
-use crate::search::Indexer;
-use crate::{EngineError, Replica, Tokens};
+use crate::EngineError;
+use crate::shared::{Shared, service};
 
 use lease::LEASE;
 
 pub use drain::DrainDeletions;
 pub(crate) use drain::ORPHAN_CONDEMNED_FOR;
-pub(crate) use eraser::Eraser;
+pub(crate) use eraser::begin_erasure;
 pub use erasures::Erase;
 pub use index::IndexMemories;
 pub use lease::{Lease, RunRequest};
@@ -87,19 +86,7 @@ pub trait Job: Send + Sync {
     fn plan(&self) -> JobPlan;
 
     /// Returns counts for the record of the run.
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError>;
-}
-
-#[derive(Debug)]
-pub struct JobServices {
-    pub(crate) context: Arc<Context>,
-    pub(crate) eraser: Eraser,
-    pub(crate) replica: Replica,
-    pub(crate) tokens: Tokens,
-    pub(crate) indexer: Indexer,
-    pub(crate) request_deadline: Duration,
-    /// Retention of the tenants' audits.
-    pub(crate) audit_retention: Duration,
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError>;
 }
 
 /// Every job of the worker role.
@@ -137,26 +124,14 @@ struct Claimed {
     fence: i64,
 }
 
-#[derive(Debug, Clone)]
-pub struct Jobs {
-    services: Arc<JobServices>,
-}
+service!(pub Jobs);
 
 impl Jobs {
-    pub(crate) fn new(services: JobServices) -> Self {
-        let services = Arc::new(services);
-        Self { services }
-    }
-
     /// Reports what all tenants store, as `count-totals` last counted it. Logs errors.
     pub async fn report_totals(&self) {
-        if let Err(error) = totals::report(&self.services.context).await {
+        if let Err(error) = totals::report(&self.context).await {
             tracing::warn!(error = %error, "job.report_totals failed; tried again at the next tick");
         }
-    }
-
-    fn context(&self) -> &Context {
-        &self.services.context
     }
 
     /// Runs a job for the slot of `request`, if this replica gets the lease.
@@ -178,9 +153,9 @@ impl Jobs {
 
     /// `None`: another replica has the lease, or the slot was run.
     async fn claim(&self, job: &dyn Job, request: RunRequest) -> Result<Option<Claimed>, EngineError> {
-        let now = self.services.context.now();
+        let now = self.context.now();
         let slot = request.slot(now, job.plan().period);
-        let context = &self.services.context;
+        let context = &self.context;
         let fence = context
             .index
             .job_runs
@@ -203,22 +178,22 @@ impl Jobs {
         let (name, is_cut) = (job.plan().name, Arc::new(AtomicBool::new(false)));
         // In a separate task, so that a panic is recorded as a failed run.
         let body = {
-            let (services, stopping) = (Arc::clone(&self.services), stopping.clone());
+            let (shared, stopping) = (Arc::clone(&self.shared), stopping.clone());
             let is_cut = Arc::clone(&is_cut);
             let run = async move {
                 let lease = Lease {
-                    services: &services,
+                    shared: &shared,
                     job: job.plan().name,
                     fence,
                     request,
                     stopping: &stopping,
                     is_cut,
                 };
-                job.run(&services, &lease).await
+                job.run(&shared, &lease).await
             };
             tokio::spawn(run.instrument(tracing::debug_span!("job.run", job.name = name)))
         };
-        let job_runs = &self.services.context.index.job_runs;
+        let job_runs = &self.context.index.job_runs;
         let began_at = Instant::now();
         let outcome = match body.await {
             Ok(Ok(counts)) => RunOutcome::Ran(counts),
@@ -235,7 +210,7 @@ impl Jobs {
             RunOutcome::Failed(error) => (Value::Null, Some(error.as_str())),
             RunOutcome::NotOurs => (Value::Null, None),
         };
-        let ended_at = self.services.context.now();
+        let ended_at = self.context.now();
         let is_recorded = job_runs.finish(name, slot, fence, ended_at, &counts, error).await?;
         if !is_recorded {
             tracing::warn!(job.name = name, "job.run outlived its lease; its record is another's");
@@ -261,9 +236,8 @@ impl Jobs {
             }
             RunOutcome::Ran(_) | RunOutcome::Failed(_) | RunOutcome::NotOurs => Vec::new(),
         };
-        let ended_at =
-            Duration::from_micros(u64::try_from(self.services.context.now().as_micros()).unwrap_or(0));
-        self.services.context.metrics.job_ended(&JobRun {
+        let ended_at = Duration::from_micros(u64::try_from(self.context.now().as_micros()).unwrap_or(0));
+        self.context.metrics.job_ended(&JobRun {
             job,
             has_succeeded: matches!(outcome, RunOutcome::Ran(_)),
             took,

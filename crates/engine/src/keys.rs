@@ -13,8 +13,8 @@ use keepsake_index::{ApiKey, Audited, Idempotency, Scope};
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
-use crate::context::Context;
-use crate::cursor::{Query, parse_id};
+use crate::cursor::Query;
+use crate::shared::service;
 use crate::stores::invalid;
 use crate::tenants::check_text;
 use crate::{EngineError, Page, PageRequest, Principal};
@@ -117,16 +117,9 @@ impl KeyDraft {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct ApiKeys {
-    context: Arc<Context>,
-}
+service!(pub ApiKeys);
 
 impl ApiKeys {
-    pub(crate) const fn new(context: Arc<Context>) -> Self {
-        Self { context }
-    }
-
     /// The key gets at most the scopes, stores and lifetime of the credential. A call
     /// repeated under its idempotency key returns the key without its secret.
     #[tracing::instrument(name = "engine.create_api_key", level = "debug", skip_all)]
@@ -160,8 +153,7 @@ impl ApiKeys {
         let (limit, tenant_id) = (page.limit(false)?, principal.tenant_id);
         let identity = Query::of(&[b"api_keys", tenant_id.uuid().as_bytes()]);
         let cursors = &self.context.cursors;
-        let before = cursors.after(identity, page, parse_id).await?;
-        let mut before = before.map(ApiKeyId::from_uuid);
+        let mut before = cursors.after(identity, page).await?;
         // Few bound credentials create keys, so keys that they may not see are read and
         // filtered out here. One more item shows whether there is another page.
         let wanted = if principal.is_bound_to_stores() { READ_AT_ONCE } else { limit + 1 };
@@ -175,7 +167,7 @@ impl ApiKeys {
                 break;
             }
         }
-        cursors.page(identity, seen, limit, |key| key.api_key_id.uuid().as_bytes().to_vec()).await
+        cursors.page(identity, seen, limit, |key| key.api_key_id).await
     }
 
     /// Revokes a key of the credential's tenant, possibly the credential's own

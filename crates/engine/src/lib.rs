@@ -1,9 +1,9 @@
 //! The operations of Keepsake, one method each, and the commit protocol.
 //!
-//! An [`Engine`] is a set of services, each in its own module. A service names
-//! what it needs: the shared `Context` (index, blob store, clock, limits), its
-//! own state, and other services. None depends on HTTP. `write` is the one way to
-//! change memories; the tools, the API and restorations supply only the decision.
+//! An [`Engine`] is a set of services, each in its own module. All begin with the same
+//! [`Shared`] state; a service may have some of its own, and use other services. None
+//! depends on HTTP. `write` is the one way to change memories; the tools, the API and
+//! restorations supply only the decision.
 //!
 //! Content is written to the blob store first and to the index second. A write
 //! is acknowledged only after the index has it. Every change runs to its end in
@@ -11,6 +11,7 @@
 
 mod access;
 mod activity;
+mod attached;
 mod audit;
 mod auth;
 mod blob_move;
@@ -20,6 +21,7 @@ mod compute;
 mod content;
 mod context;
 mod cursor;
+mod erasure_queue;
 mod erasures;
 mod error;
 mod exports;
@@ -29,6 +31,7 @@ mod idempotency;
 mod index_blobs;
 pub mod jobs;
 mod keys;
+mod look_ups;
 mod memories;
 mod mounts;
 mod principal;
@@ -38,6 +41,7 @@ mod runner;
 mod search;
 mod secrets;
 mod sessions;
+mod shared;
 mod shares;
 mod sign_ins;
 mod stores;
@@ -52,7 +56,6 @@ mod watch;
 mod work;
 mod write;
 
-use std::num::NonZero;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,16 +72,16 @@ use uuid::Uuid;
 
 use access::AccessTimes;
 use activity::Activity;
-use auth::sessions::AttachedStores;
+use attached::AttachedStores;
+use compute::cores;
 pub use content::ContentLoss;
 use content::Contents;
 use context::Context;
 use cursor::Cursors;
-use jobs::{Eraser, JobServices, Jobs};
-use search::Indexer;
+use erasure_queue::ErasureQueue;
+use jobs::Jobs;
 use secrets::Secrets;
 use sessions::{PAGES_AT_ONCE, PAGES_PER_TENANT};
-use tool::{ToolChanges, ToolServices};
 use use_log::KeyUses;
 use write::Writer;
 
@@ -115,12 +118,13 @@ pub use sessions::{
     AttachmentDraft, AttachmentEdit, Attachments, FollowedSession, MadeSession, SessionDraft, SessionEdit,
     SessionEvents, Sessions,
 };
+pub use shared::Shared;
 pub use shares::{FairShares, Share};
 pub use sign_ins::{AtIssuer, Audience, IssuerPage, IssuerSignInError, SIGN_IN_LIFE, SignIns, SignedIn};
 pub use stores::{StoreDraft, StoreEdit, Stores};
 pub use tenants::{NewTenant, Tenants};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
-pub use tool::{AgentTools, MEMORY_TOOL, MemoryTool, ToolAnswer, ToolCall, Tools, is_tool};
+pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall, Tools, is_tool};
 pub use usage::{MemoryUse, StoreUsageReport, Usage};
 pub use verify::{Problem, Verification, Verifier};
 pub use versions::{MemoryDeletion, RedactedVersion, ShownVersion, VersionQuery, Versions};
@@ -181,45 +185,69 @@ pub const LAST_WRITES: Duration = Duration::from_secs(2);
 /// Console pages that are made at the same time. Most of them wait for the database.
 const PAGES_PER_CORE: usize = 8;
 
+/// Declares the services. Each begins with the shared state.
+macro_rules! services {
+    ($($name:ident: $service:ident),+ $(,)?) => {
+        #[derive(Debug)]
+        pub struct Services {
+            $(pub $name: $service,)+
+            pub search: Search,
+            pub tools: Tools,
+            pub tokens: Tokens,
+            pub replica: Replica,
+            pub computations: Computations,
+            /// Slots for archives that clients send: one for each tenant.
+            pub archive_slots: FairSlots,
+            /// Slots for pages of the console while they are made.
+            pub page_slots: FairSlots,
+            shared: Arc<Shared>,
+        }
+
+        impl Services {
+            fn new(shared: Arc<Shared>) -> Self {
+                let (search, cores) = (Search::new(&shared), cores());
+                Self {
+                    $($name: $service::new(&shared),)+
+                    tools: Tools::new(&shared, search.clone()),
+                    search,
+                    tokens: shared.tokens.clone(),
+                    replica: shared.replica.clone(),
+                    computations: shared.context.computations.clone(),
+                    archive_slots: FairSlots::new(cores.max(2), 1),
+                    page_slots: FairSlots::new(cores * PAGES_PER_CORE, cores / 2),
+                    shared,
+                }
+            }
+        }
+    };
+}
+
+services! {
+    memories: Memories,
+    exports: Exports,
+    stores: Stores,
+    versions: Versions,
+    changes: Changes,
+    prompts: Prompts,
+    sessions: Sessions,
+    attachments: Attachments,
+    events: SessionEvents,
+    usage: Usage,
+    keys: ApiKeys,
+    audit: Audit,
+    erasures: Erasures,
+    auth: Auth,
+    sign_ins: SignIns,
+    calls: IdempotentCalls,
+    tenants: Tenants,
+    jobs: Jobs,
+    manual_jobs: ManualJobs,
+    health: Health,
+    verifier: Verifier,
+}
+
 #[derive(Debug, Clone)]
 pub struct Engine(Arc<Services>);
-
-#[derive(Debug)]
-pub struct Services {
-    pub memories: Memories,
-    /// Slots for archives that clients send: one for each tenant.
-    pub archive_slots: FairSlots,
-    pub exports: Exports,
-    /// Slots for pages of the console while they are made.
-    pub page_slots: FairSlots,
-    pub computations: Computations,
-    pub stores: Stores,
-    pub versions: Versions,
-    pub changes: Changes,
-    pub search: Search,
-    pub tools: Tools,
-    pub prompts: Prompts,
-    pub sessions: Sessions,
-    pub attachments: Attachments,
-    pub events: SessionEvents,
-    pub usage: Usage,
-    pub keys: ApiKeys,
-    pub audit: Audit,
-    pub erasures: Erasures,
-    pub auth: Auth,
-    pub tokens: Tokens,
-    pub sign_ins: SignIns,
-    pub calls: IdempotentCalls,
-    pub tenants: Tenants,
-    pub jobs: Jobs,
-    pub manual_jobs: ManualJobs,
-    pub replica: Replica,
-    pub health: Health,
-    pub verifier: Verifier,
-    context: Arc<Context>,
-    /// Cancelled at shutdown, which stops manual runs of jobs.
-    stopping: CancellationToken,
-}
 
 impl Deref for Engine {
     type Target = Services;
@@ -231,10 +259,6 @@ impl Deref for Engine {
 
 impl Engine {
     /// Without `blobs`, content is in the index.
-    #[expect(
-        clippy::too_many_lines,
-        reason = "wires the services, one statement each, in the order of their needs"
-    )]
     pub fn new(index: Index, blobs: Option<Arc<dyn BlobStore>>, options: EngineOptions) -> Self {
         let index = index.measured(options.metrics.clone());
         let secrets = Secrets {
@@ -257,115 +281,45 @@ impl Engine {
             ids: options.ids,
             limits: options.limits,
             cursors: Cursors::new(secrets.clone()),
+            secrets,
             computations: Computations::new(),
             blob_deletion_delay: options.blob_deletion_delay,
             writes: TaskTracker::new(),
         });
-        let shared = || Arc::clone(&context);
-        let stopping = CancellationToken::new();
-
-        let contents = Contents::new(shared(), options.cache_bytes);
-        let writer = Arc::new(Writer::new(shared(), Arc::clone(&contents)));
-        let activity = Arc::new(Activity::new(shared()));
-        let access = AccessTimes::new(shared(), Arc::clone(&activity));
+        let contents = Contents::new(Arc::clone(&context), options.cache_bytes);
+        let activity = Arc::new(Activity::new(Arc::clone(&context)));
+        let access = AccessTimes::new(Arc::clone(&context), Arc::clone(&activity));
         let key_uses = Arc::new(KeyUses::default());
-        let attached = Arc::new(AttachedStores::new(shared()));
-        let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
-        let pages = Arc::new(FairSlots::new(PAGES_AT_ONCE, PAGES_PER_TENANT));
-        let indexer = Indexer::new(shared(), Arc::clone(&contents));
-        let eraser = Eraser::new(shared());
-
-        let replica = Replica::new(
-            shared(),
-            options.role,
-            access.clone(),
-            Arc::clone(&key_uses),
-            Arc::clone(&activity),
-        );
-        let sign_ins = SignIns::new(shared(), secrets.clone(), Arc::clone(&options.issuers));
-        let tokens = Tokens::new(shared(), secrets, options.token_key_period);
-        let auth = Auth::new(
-            &context,
-            &replica,
-            key_uses,
-            tokens.clone(),
-            Arc::clone(&attached),
-            Arc::clone(&activity),
-            options.issuers,
-        );
-        let calls = IdempotentCalls::new(shared());
-        let stores = Stores::new(shared());
-        let search = Search::new(
-            shared(),
-            Arc::clone(&contents),
-            access.clone(),
-            indexer.clone(),
-            options.search_cache_bytes,
-        );
-        let sessions =
-            Sessions::new(shared(), tokens.clone(), attached, Arc::clone(&activity), Arc::clone(&pages));
-        let events = SessionEvents::new(shared(), sessions.clone(), Arc::clone(&activity));
-        let tool_changes = ToolChanges::new(
-            shared(),
-            Arc::clone(&contents),
-            Arc::clone(&writer),
-            access.clone(),
-            calls.clone(),
-        );
-        let tool_services = ToolServices {
-            context: shared(),
-            contents: Arc::clone(&contents),
-            access: access.clone(),
-            stores: stores.clone(),
-            changes: tool_changes,
-        };
-        let jobs = Jobs::new(JobServices {
-            context: shared(),
-            eraser: eraser.clone(),
-            replica: replica.clone(),
-            tokens: tokens.clone(),
-            indexer,
+        Self(Arc::new(Services::new(Arc::new(Shared {
+            writer: Writer::new(Arc::clone(&context), Arc::clone(&contents)),
+            attached: AttachedStores::new(Arc::clone(&context)),
+            tokens: Tokens::new(Arc::clone(&context), options.token_key_period),
+            replica: Replica::new(
+                Arc::clone(&context),
+                options.role,
+                access.clone(),
+                Arc::clone(&key_uses),
+                Arc::clone(&activity),
+            ),
+            erasure_queue: ErasureQueue::default(),
+            pages: FairSlots::new(PAGES_AT_ONCE, PAGES_PER_TENANT),
+            issuers: options.issuers,
+            search_cache_bytes: options.search_cache_bytes,
             request_deadline: options.request_deadline,
             audit_retention: options.audit_retention,
-        });
-        Self(Arc::new(Services {
-            memories: Memories::new(shared(), Arc::clone(&contents), writer, access.clone(), pages),
-            archive_slots: FairSlots::new(cores.max(2), 1),
-            exports: Exports::new(shared(), Arc::clone(&contents), Arc::new(FairSlots::new(cores.max(2), 1))),
-            page_slots: FairSlots::new(cores * PAGES_PER_CORE, cores / 2),
-            computations: context.computations.clone(),
-            versions: Versions::new(shared(), contents),
-            changes: Changes::new(shared()),
-            tools: Tools::new(tool_services, search.clone(), events.clone()),
-            attachments: Attachments::new(shared(), sessions.clone()),
-            usage: Usage::new(shared(), stores.clone(), access),
-            erasures: Erasures::new(shared(), activity, eraser),
-            manual_jobs: ManualJobs::new(jobs.clone(), stopping.clone()),
-            tenants: Tenants::new(shared()),
-            health: Health::new(shared(), replica.clone()),
-            verifier: Verifier::new(shared()),
-            stores,
-            search,
-            prompts: Prompts::new(shared()),
-            sessions,
-            events,
-            keys: ApiKeys::new(shared()),
-            audit: Audit::new(shared()),
-            auth,
-            tokens,
-            sign_ins,
-            calls,
-            jobs,
-            replica,
+            stopping: CancellationToken::new(),
             context,
-            stopping,
-        }))
+            contents,
+            access,
+            activity,
+            key_uses,
+        }))))
     }
 
     /// Creates or reads every secret, so that none is missing later.
     #[tracing::instrument(name = "engine.prepare_secrets", level = "debug", skip_all)]
     pub async fn prepare_secrets(&self) -> Result<(), EngineError> {
-        self.context.cursors.key().await?;
+        self.shared.context.cursors.key().await?;
         self.tokens.keys(None).await?;
         self.sign_ins.prepare().await?;
         Ok(())
@@ -373,20 +327,20 @@ impl Engine {
 
     /// The limits of a tenant without its own limits.
     pub fn default_limits(&self) -> &Limits {
-        &self.context.limits
+        &self.shared.context.limits
     }
 
     pub fn metrics(&self) -> &Metrics {
-        &self.context.metrics
+        &self.shared.context.metrics
     }
 
     pub fn now(&self) -> Timestamp {
-        self.context.now()
+        self.shared.context.now()
     }
 
     /// For an object of an API surface, such as a request.
     pub fn new_uuid(&self) -> Uuid {
-        self.context.new_uuid()
+        self.shared.context.new_uuid()
     }
 
     /// Waits for running writes, at most `deadline`, then writes the access
@@ -396,8 +350,8 @@ impl Engine {
     /// No operation may start after this call. Returns whether all writes ended
     /// in time.
     pub async fn shut_down(&self, deadline: Duration) -> bool {
-        self.stopping.cancel();
-        let writes = &self.context.writes;
+        self.shared.stopping.cancel();
+        let writes = &self.shared.context.writes;
         writes.close();
         let ended = tokio::time::timeout(deadline, writes.wait()).await.is_ok();
         let last = tokio::time::timeout(LAST_WRITES, self.replica.retire()).await;

@@ -5,7 +5,6 @@ mod answer;
 mod batch;
 mod decisions;
 mod import;
-mod precondition;
 mod reader;
 mod receipt;
 mod requests;
@@ -17,12 +16,9 @@ use keepsake_index::{
     Depth, FoundMemory, Idempotency, MemoryItem, MemoryListing, MemoryTarget, Scope, Target,
 };
 
-use crate::access::AccessTimes;
-use crate::content::Contents;
-use crate::context::Context;
-use crate::cursor::{Query, parse_text};
-use crate::fair::FairSlots;
-use crate::write::{Change, Writer};
+use crate::cursor::Query;
+use crate::shared::service;
+use crate::write::Change;
 use crate::{EngineError, Page, Principal};
 
 use answer::Answer;
@@ -33,35 +29,18 @@ use requests::{parse_content, parse_expiry, parse_path, parse_update, require_wr
 
 pub use batch::{BatchStatus, MAX_OPERATIONS, MemoryBatch, MemoryOperation, OperationResult};
 pub use import::{HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
-pub use precondition::{CreatePrecondition, Precondition};
+pub use keepsake_core::{CreatePrecondition, Precondition};
 pub use reader::{ShownItem, ShownMemory, View};
 pub use receipt::Receipt;
-pub(crate) use receipt::conceal_outcome;
 pub(crate) use requests::parse_prefix;
 pub use requests::{MemoryEdit, MemoryQuery, NewMemory, Restoration};
 
 /// Maximum bytes of content of one page; a single memory may exceed it.
 const PAGE_CONTENT_BYTES: u64 = 1 << 20;
 
-#[derive(Debug, Clone)]
-pub struct Memories {
-    context: Arc<Context>,
-    reader: Reader,
-    pub(crate) writer: Arc<Writer>,
-    pages: Arc<FairSlots>,
-}
+service!(pub Memories(shared) { reader: Reader = Reader::new(shared) });
 
 impl Memories {
-    pub(crate) fn new(
-        context: Arc<Context>,
-        contents: Arc<Contents>,
-        writer: Arc<Writer>,
-        access: AccessTimes,
-        pages: Arc<FairSlots>,
-    ) -> Self {
-        Self { reader: Reader::new(Arc::clone(&context), contents, access), context, writer, pages }
-    }
-
     /// With the content, this counts as access.
     #[tracing::instrument(name = "engine.memory", level = "debug", skip_all)]
     pub async fn get(
@@ -71,8 +50,7 @@ impl Memories {
         memory_id: MemoryId,
         view: View,
     ) -> Result<ShownMemory, EngineError> {
-        principal.require(Scope::MemoryRead)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::MemoryRead, store_id)?;
         let found = self.context.find_memory(principal.tenant_id, store_id, memory_id).await?;
         let MemoryTarget::Live(memory) = found.target else {
             return Err(EngineError::NotFound(ObjectKind::Memory));
@@ -100,8 +78,7 @@ impl Memories {
         query: &MemoryQuery,
         view: View,
     ) -> Result<Page<ShownItem>, EngineError> {
-        principal.require(Scope::MemoryRead)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::MemoryRead, store_id)?;
         if let Some(path) = query.path()? {
             let items = self.at_path(principal, store_id, &path, view).await?;
             return Ok(Page { items: items.into_iter().collect(), next: None });
@@ -116,7 +93,7 @@ impl Memories {
             &[u8::from(depth == Depth::Children)],
         ]);
         let cursors = &self.context.cursors;
-        let after = cursors.after(identity, &query.page, parse_text).await?;
+        let after = cursors.after(identity, &query.page).await?;
         let mut listing = MemoryListing {
             below,
             depth,
@@ -145,7 +122,7 @@ impl Memories {
                 return Ok(Page { items, next: None });
             };
             if !items.is_empty() {
-                let next = Some(self.context.cursors.seal(identity, last.as_bytes()).await?);
+                let next = Some(self.context.cursors.seal(identity, &last).await?);
                 return Ok(Page { items, next });
             }
             // All memories of the page were deleted while their contents were
@@ -230,9 +207,9 @@ impl Memories {
     ) -> Result<(), EngineError> {
         principal.require_writable(store_id)?;
         let deletion = Update::deletion(expected);
-        let (writer, owner) = (Arc::clone(&self.writer), Arc::clone(principal));
+        let (memories, owner) = (self.clone(), Arc::clone(principal));
         let outcome = self.context.run_to_end(async move {
-            let write = writer.write(&owner, store_id, None);
+            let write = memories.writer.write(&owner, store_id, None);
             write.run(&Updated(memory_id, deletion)).await.map(drop)
         });
         let refusal = |error| conceal_refusal(principal, error, None);
@@ -279,15 +256,9 @@ impl Memories {
         self.context
             .run_to_end(async move {
                 let write = memories.writer.write(&owner, store_id, idempotency);
-                let outcome = write.run_once(&change).await?;
-                let answer = Answer {
-                    context: &memories.context,
-                    reader: &memories.reader,
-                    principal: &owner,
-                    store_id,
-                    view,
-                };
-                answer.to(outcome).await
+                let (outcome, read) = write.run_once(&change).await?;
+                let answer = Answer { reader: &memories.reader, principal: &owner, store_id, view };
+                answer.to(outcome, read.and_then(Into::into)).await
             })
             .await
     }

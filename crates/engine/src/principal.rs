@@ -68,6 +68,14 @@ impl Principal {
         if self.scopes.contains(&scope) { Ok(()) } else { Err(EngineError::PermissionDenied(scope)) }
     }
 
+    /// Checks the scopes of a tool's call.
+    pub(crate) fn require_for(&self, is_change: bool, shows_content: bool) -> Result<(), EngineError> {
+        if is_change {
+            self.require(Scope::MemoryWrite)?;
+        }
+        if shows_content { self.require(Scope::MemoryRead) } else { Ok(()) }
+    }
+
     pub(crate) fn may_read(&self) -> bool {
         self.require(Scope::MemoryRead).is_ok()
     }
@@ -86,6 +94,12 @@ impl Principal {
             Some(seen) if !seen.contains(&store_id) => Err(EngineError::NotFound(ObjectKind::Store)),
             _ => Ok(()),
         }
+    }
+
+    /// Checks a scope, and that the credential may see a store.
+    pub(crate) fn require_in(&self, scope: Scope, store_id: StoreId) -> Result<(), EngineError> {
+        self.require(scope)?;
+        self.require_store(store_id)
     }
 
     /// Every write calls this first, and the commit calls it again, so that a read-only

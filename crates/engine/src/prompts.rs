@@ -3,13 +3,12 @@
 //! Sessions, the list of tools and the MCP prompt use the same text.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use keepsake_core::tool::{MAX_TOPIC_BYTES, ProtocolOptions, Quoted, protocol_text};
 use keepsake_core::{DirPath, ObjectKind, StoreId};
 use keepsake_index::{Access, Depth, MemoryItem, MemoryListing, Scope, Session};
 
-use crate::context::Context;
+use crate::shared::service;
 use crate::{EngineError, Mounts, Principal};
 
 /// Maximum number of files in an index of files, of all stores together.
@@ -56,16 +55,9 @@ impl PromptOptions {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct Prompts {
-    context: Arc<Context>,
-}
+service!(pub Prompts);
 
 impl Prompts {
-    pub(crate) const fn new(context: Arc<Context>) -> Self {
-        Self { context }
-    }
-
     /// The text for stores without a session.
     pub async fn of_stores(
         &self,

@@ -24,21 +24,19 @@ use keepsake_core::{
 };
 use keepsake_index::Scope;
 use keepsake_search::{Marker, Snippet};
-use keepsake_telemetry::Cache as Looked;
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::access::AccessTimes;
 use crate::compute::off_the_runtime;
-use crate::content::{ContentLoss, Contents};
-use crate::context::Context;
-use crate::cursor::Query as Identity;
+use crate::content::ContentLoss;
+use crate::cursor::{Place, Query as Identity};
 use crate::memories::parse_prefix;
+use crate::shared::service;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 use cache::Cache;
-pub(crate) use indexer::Indexer;
+pub(crate) use indexer::add_terms;
 use store::SearchedStore;
 
 const DEFAULT_LIMIT: u64 = 10;
@@ -118,15 +116,17 @@ impl After {
             .then(self.store_id.cmp(&other.store_id))
             .then_with(|| self.path.cmp(&other.path))
     }
+}
 
-    fn to_bytes(&self) -> Vec<u8> {
+impl Place for After {
+    fn encode(&self) -> Vec<u8> {
         let mut bytes = self.score.to_bits().to_be_bytes().to_vec();
         bytes.extend_from_slice(self.store_id.uuid().as_bytes());
         bytes.extend_from_slice(self.path.as_str().as_bytes());
         bytes
     }
 
-    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+    fn decode(bytes: &[u8]) -> Option<Self> {
         let (score, rest) = bytes.split_first_chunk()?;
         let (store_id, path) = rest.split_first_chunk()?;
         Some(Self {
@@ -226,28 +226,9 @@ impl Drop for ToMake {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct Search {
-    context: Arc<Context>,
-    contents: Arc<Contents>,
-    access: AccessTimes,
-    cache: Arc<Cache>,
-}
+service!(pub Search(shared) { cache: Arc<Cache> = Cache::new(shared) });
 
 impl Search {
-    pub(crate) fn new(
-        context: Arc<Context>,
-        contents: Arc<Contents>,
-        access: AccessTimes,
-        indexer: Indexer,
-        max_cache_bytes: u64,
-    ) -> Self {
-        let cache = Arc::new(Cache::new(Arc::clone(&context), indexer, max_cache_bytes));
-        let of_cache = Arc::downgrade(&cache);
-        context.metrics.watch_cache_size(Looked::Search, move || Some(of_cache.upgrade()?.size_bytes()));
-        Self { context, contents, access, cache }
-    }
-
     /// Searches stores of a tenant; returns the best hits of all stores.
     ///
     /// Each store has its own statistics. Hits with equal scores are ordered by the ids
@@ -280,7 +261,7 @@ impl Search {
     ) -> Result<String, EngineError> {
         let selected = Selected::named(store_ids);
         let after = After { score: hit.score, store_id: hit.store_id, path: hit.path.clone() };
-        self.context.cursors.seal(query.identity(principal, &selected), &after.to_bytes()).await
+        self.context.cursors.seal(query.identity(principal, &selected), &after).await
     }
 
     /// Searches the chosen stores, or all stores that the credential may read if none are
@@ -340,7 +321,7 @@ impl Search {
             directory: query.directory()?,
             // One more hit shows whether there is another page.
             limit: limit + 1,
-            after: cursors.after(identity, &query.page, After::of_bytes).await?,
+            after: cursors.after(identity, &query.page).await?,
         };
         loop {
             let (items, after) = self.search_page(principal, &selected, &asked).await?;
@@ -348,7 +329,7 @@ impl Search {
                 // All hits of this page were omitted: search for later ones.
                 Some(after) if items.is_empty() => asked.after = Some(after),
                 Some(after) => {
-                    let next = Some(cursors.seal(identity, &after.to_bytes()).await?);
+                    let next = Some(cursors.seal(identity, &after).await?);
                     return Ok(Page { items, next });
                 }
                 None => return Ok(Page { items, next: None }),

@@ -24,19 +24,17 @@ use keepsake_index::{
 };
 use keepsake_tokens::{MAX_LIFE, TokenError};
 
-use crate::activity::Activity;
-use crate::auth::sessions::AttachedStores;
 use crate::auth::tokens::SESSION_SCOPES;
-use crate::context::Context;
-use crate::cursor::{Query, parse_time_and_id, time_and_id};
-use crate::fair::FairSlots;
+use crate::cursor::Query;
+use crate::shared::service;
 use crate::stores::invalid;
 use crate::work::charge;
-use crate::{EngineError, Mounts, NewToken, Page, PageRequest, Principal, Tokens};
+use crate::{EngineError, Mounts, NewToken, Page, PageRequest, Principal};
 
 pub use attachments::{AttachmentDraft, AttachmentEdit, Attachments};
 pub use draft::{SessionDraft, SessionEdit};
 pub use events::SessionEvents;
+pub(crate) use events::event_of_call;
 pub use follow::FollowedSession;
 
 /// Lifetime of a session's token, unless its issuing key expires earlier.
@@ -59,27 +57,9 @@ pub struct MadeSession {
     pub token: Option<String>,
 }
 
-#[derive(Debug, Clone)]
-pub struct Sessions {
-    context: Arc<Context>,
-    tokens: Tokens,
-    attached: Arc<AttachedStores>,
-    activity: Arc<Activity>,
-    /// Slots for building pages, which may be large.
-    pages: Arc<FairSlots>,
-}
+service!(pub Sessions);
 
 impl Sessions {
-    pub(crate) const fn new(
-        context: Arc<Context>,
-        tokens: Tokens,
-        attached: Arc<AttachedStores>,
-        activity: Arc<Activity>,
-        pages: Arc<FairSlots>,
-    ) -> Self {
-        Self { context, tokens, attached, activity, pages }
-    }
-
     /// Creates a session and a token for it. After a failure of the index the session may
     /// have been created.
     #[tracing::instrument(name = "engine.create_session", level = "debug", skip_all)]
@@ -141,11 +121,11 @@ impl Sessions {
         let limit = page.limit(false)?;
         let identity = Query::filtered("sessions", principal.tenant_id, filter)?;
         let cursors = &self.context.cursors;
-        let after = cursors.after(identity, page, parse_time_and_id).await?;
+        let after = cursors.after(identity, page).await?;
         let listing = SessionListing {
             filter: filter.clone(),
             only: principal.store_ids().map(<[StoreId]>::to_vec),
-            after: after.map(|(at, id)| (at, SessionId::from_uuid(id))),
+            after,
             limit,
             max_agent_bytes: PAGE_AGENT_BYTES,
         };
@@ -153,7 +133,7 @@ impl Sessions {
         let page = self.context.index.sessions.list(principal.tenant_id, &listing).await?;
         charge(BYTES_PER_SESSION_BYTE * page.sessions.iter().map(bytes_of).sum::<usize>())?;
         let next = match page.next {
-            Some((at, id)) => Some(cursors.seal(identity, &time_and_id(at, id.uuid())).await?),
+            Some(place) => Some(cursors.seal(identity, &place).await?),
             None => None,
         };
         Ok(Page { items: page.sessions, next })

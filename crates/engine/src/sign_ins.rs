@@ -17,13 +17,12 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keepsake_core::{ContentHash, Timestamp};
-use keepsake_tokens::{Challenge, Issuers, OpenIdError, Returned, SECRET_BYTES, SignInIssuer};
+use keepsake_tokens::{Challenge, OpenIdError, Returned, SECRET_BYTES, SignInIssuer};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
 use crate::EngineError;
-use crate::context::Context;
-use crate::secrets::Secrets;
+use crate::shared::service;
 
 pub const SIGN_IN_LIFE: Duration = Duration::from_hours(12);
 /// Lifetime of the form that asks for a credential.
@@ -134,20 +133,14 @@ impl fmt::Debug for Keys {
     }
 }
 
-#[derive(Debug)]
-pub struct SignIns {
-    context: Arc<Context>,
-    secrets: Secrets,
-    issuers: Arc<Issuers>,
-    /// Read once per process.
-    keys: OnceCell<Keys>,
+service! {
+    pub SignIns(shared) {
+        /// Read once per process.
+        keys: Arc<OnceCell<Keys>> = Arc::default(),
+    }
 }
 
 impl SignIns {
-    pub(crate) fn new(context: Arc<Context>, secrets: Secrets, issuers: Arc<Issuers>) -> Self {
-        Self { context, secrets, issuers, keys: OnceCell::new() }
-    }
-
     /// Starts a sign-in with a credential and returns it with its cookie.
     ///
     /// Each call makes a new nonce, so that no earlier cookie or form is valid for the
@@ -274,7 +267,7 @@ impl SignIns {
 
     async fn keys(&self) -> Result<&Keys, EngineError> {
         let make = async || {
-            let secret = self.secrets.shared("console").await?;
+            let secret = self.context.secrets.shared("console").await?;
             let root = hmac::Key::new(hmac::HMAC_SHA256, secret.expose());
             let derived = |purpose: &[u8]| hmac::sign(&root, purpose);
             let cookies = UnboundKey::new(&AES_256_GCM, &derived(b"cookies").as_ref()[..SECRET_BYTES]);

@@ -7,23 +7,16 @@ use std::sync::Arc;
 use keepsake_core::{ObjectKind, StoreId, TenantId};
 use keepsake_index::{Audited, Idempotency, Scope, Store, StoreFilter, StoreListing};
 
-use crate::context::Context;
-use crate::cursor::{Query, parse_time_and_id, time_and_id};
+use crate::cursor::Query;
+use crate::shared::service;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 pub(crate) use draft::{MAX_UNUSED_SECS, check_metadata, invalid, metadata_patch};
 pub use draft::{StoreDraft, StoreEdit};
 
-#[derive(Debug, Clone)]
-pub struct Stores {
-    context: Arc<Context>,
-}
+service!(pub Stores);
 
 impl Stores {
-    pub(crate) const fn new(context: Arc<Context>) -> Self {
-        Self { context }
-    }
-
     /// A credential that is bound to a list of stores is refused.
     #[tracing::instrument(name = "engine.create_store", level = "debug", skip_all)]
     pub async fn create(
@@ -63,8 +56,7 @@ impl Stores {
 
     #[tracing::instrument(name = "engine.store", level = "debug", skip_all)]
     pub async fn get(&self, principal: &Principal, store_id: StoreId) -> Result<Store, EngineError> {
-        principal.require(Scope::MemoryRead)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::MemoryRead, store_id)?;
         principal.require_no_session()?;
         self.find(principal.tenant_id, store_id).await
     }
@@ -87,17 +79,16 @@ impl Stores {
         let limit = page.limit(false)?;
         let identity = Query::filtered("stores", principal.tenant_id, filter)?;
         let cursors = &self.context.cursors;
-        let after = cursors.after(identity, page, parse_time_and_id).await?;
+        let after = cursors.after(identity, page).await?;
         let listing = StoreListing {
             filter: filter.clone(),
             only: principal.store_ids().map(<[StoreId]>::to_vec),
-            after: after.map(|(at, id)| (at, StoreId::from_uuid(id))),
+            after,
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
         let items = self.context.index.stores.list(principal.tenant_id, &listing).await?;
-        let position = |store: &Store| time_and_id(store.created_at, store.store_id.uuid());
-        cursors.page(identity, items, limit, position).await
+        cursors.page(identity, items, limit, |store| (store.created_at, store.store_id)).await
     }
 
     /// Changes a store's name, description, metadata and settings.
@@ -136,8 +127,7 @@ impl Stores {
     /// An archived store accepts no new content. This cannot be undone. Idempotent.
     #[tracing::instrument(name = "engine.archive_store", level = "debug", skip_all)]
     pub async fn archive(&self, principal: &Arc<Principal>, store_id: StoreId) -> Result<Store, EngineError> {
-        principal.require(Scope::StoresAdmin)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::StoresAdmin, store_id)?;
         let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
         let audited = self.context.audited_by(principal);
         self.context
@@ -152,8 +142,7 @@ impl Stores {
     /// batches.
     #[tracing::instrument(name = "engine.delete_store", level = "debug", skip_all)]
     pub async fn delete(&self, principal: &Arc<Principal>, store_id: StoreId) -> Result<(), EngineError> {
-        principal.require(Scope::StoresAdmin)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::StoresAdmin, store_id)?;
         let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
         let audited = self.context.audited_by(principal);
         self.context

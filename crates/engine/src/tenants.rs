@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::context::Context;
-use crate::cursor::{Query, parse_id};
+use crate::cursor::Query;
+use crate::shared::service;
 use crate::stores::{MAX_UNUSED_SECS, invalid};
 use crate::{EngineError, Page, PageRequest, Principal};
 
@@ -58,16 +58,9 @@ fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> 
     Ok(limits)
 }
 
-#[derive(Debug)]
-pub struct Tenants {
-    context: Arc<Context>,
-}
+service!(pub Tenants);
 
 impl Tenants {
-    pub(crate) const fn new(context: Arc<Context>) -> Self {
-        Self { context }
-    }
-
     /// The operator as a caller of a tenant's services, with every scope. No memory is read
     /// or changed with it.
     #[tracing::instrument(name = "engine.operate_tenant", level = "debug", skip_all)]
@@ -116,11 +109,10 @@ impl Tenants {
         let limit = request.limit(false)?;
         let identity = Query::of(&[b"tenants", external_id.unwrap_or_default().as_bytes()]);
         let (cursors, tenants) = (&self.context.cursors, &self.context.index.tenants);
-        let before = cursors.after(identity, request, parse_id).await?.map(TenantId::from_uuid);
+        let before = cursors.after(identity, request).await?;
         // One more item shows whether there is another page.
         let items = tenants.list(external_id, before, limit + 1).await?;
-        let position = |tenant: &Tenant| tenant.tenant_id.uuid().as_bytes().to_vec();
-        cursors.page(identity, items, limit, position).await
+        cursors.page(identity, items, limit, |tenant| tenant.tenant_id).await
     }
 
     /// Changes a tenant's name, external id, limits and status. A tenant that is being

@@ -18,7 +18,6 @@ use utoipa::ToSchema;
 
 use crate::EngineError;
 use crate::context::Context;
-use crate::secrets::Secrets;
 
 /// The purpose of the keys, and the prefix of their names.
 const PURPOSE: &str = "token";
@@ -110,15 +109,14 @@ impl Read {
 #[derive(Debug, Clone)]
 pub struct Tokens {
     context: Arc<Context>,
-    secrets: Secrets,
     cached: Arc<Cached>,
     /// How long a key signs tokens before it is replaced.
     key_period: Duration,
 }
 
 impl Tokens {
-    pub(crate) fn new(context: Arc<Context>, secrets: Secrets, key_period: Duration) -> Self {
-        Self { context, secrets, cached: Arc::default(), key_period }
+    pub(crate) fn new(context: Arc<Context>, key_period: Duration) -> Self {
+        Self { context, cached: Arc::default(), key_period }
     }
 
     /// The token is valid on every replica.
@@ -153,7 +151,7 @@ impl Tokens {
         };
         for _ in 0..NAMING_TRIES {
             let keys = self.context.index.secrets.list(PURPOSE).await?;
-            let secret = self.secrets.make(PURPOSE, &name_after(&keys), not_before)?;
+            let secret = self.context.secrets.make(PURPOSE, &name_after(&keys), not_before)?;
             let index = &self.context.index;
             if index.secrets.rotate(&secret, others_until, audited).await? {
                 self.cached.forget();
@@ -205,7 +203,7 @@ impl Tokens {
     async fn read_keys(&self, now: Timestamp) -> Result<Arc<KeyRing>, EngineError> {
         let mut stored = self.context.index.secrets.list(PURPOSE).await?;
         if let Some(not_before) = self.next_key_at(&stored, now) {
-            self.secrets.add(PURPOSE, &name_after(&stored), not_before).await?;
+            self.context.secrets.add(PURPOSE, &name_after(&stored), not_before).await?;
             stored = self.context.index.secrets.list(PURPOSE).await?;
         }
         for old in outlived(&stored, now) {
@@ -214,7 +212,7 @@ impl Tokens {
         }
         let mut keys = Vec::with_capacity(stored.len());
         for key in stored {
-            let secret = self.secrets.open(&key).await?;
+            let secret = self.context.secrets.open(&key).await?;
             keys.push(SigningKey::new(key.kid, &secret, key.not_before, key.retired_at)?);
         }
         Ok(Arc::new(KeyRing::new(keys)))

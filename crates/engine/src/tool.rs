@@ -11,23 +11,21 @@ mod replay;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use keepsake_core::ObjectKind;
 use keepsake_core::schemas::ToolResultType;
-use keepsake_core::tool::agent::{AgentResult, AgentTool};
-use keepsake_core::tool::{ToolError, ToolPath};
-use keepsake_index::Idempotency;
+use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, MadeVersion};
+use keepsake_core::tool::{Command, Edit, ToolError, ToolInput, ToolPath};
+use keepsake_core::{ObjectKind, StoreId};
+use keepsake_index::{Idempotency, Scope, Target};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::access::AccessTimes;
-use crate::content::Contents;
-use crate::context::Context;
-use crate::{EngineError, Mounts, Principal, Search, SessionEvents, Stores};
+use crate::sessions::event_of_call;
+use crate::shared::Shared;
+use crate::write::{Decision, PathRead, Reads};
+use crate::{EngineError, Mounted, Mounts, Principal, Search, Stores};
 
-pub use agent::AgentTools;
-pub(crate) use changes::ToolChanges;
-pub use memory::MemoryTool;
+use changes::change;
 
 /// The memory tool's name in a block.
 pub const MEMORY_TOOL: &str = "memory";
@@ -69,21 +67,15 @@ pub struct ToolAnswer {
     pub result: Option<AgentResult>,
 }
 
-impl From<Result<String, ToolError>> for ToolAnswer {
-    fn from(outcome: Result<String, ToolError>) -> Self {
-        match outcome {
-            Ok(content) => Self { content, ..Self::default() },
-            Err(error) => error.into(),
-        }
+impl From<AgentResult> for ToolAnswer {
+    fn from(result: AgentResult) -> Self {
+        Self { content: result.to_text(), result: Some(result), ..Self::default() }
     }
 }
 
-impl From<Result<AgentResult, ToolError>> for ToolAnswer {
-    fn from(outcome: Result<AgentResult, ToolError>) -> Self {
-        match outcome {
-            Ok(result) => Self { content: result.to_text(), result: Some(result), ..Self::default() },
-            Err(error) => error.into(),
-        }
+impl From<String> for ToolAnswer {
+    fn from(content: String) -> Self {
+        Self { content, ..Self::default() }
     }
 }
 
@@ -95,7 +87,7 @@ impl From<ToolError> for ToolAnswer {
 
 /// Why a command has no result: an error for the model or for the caller.
 #[derive(Debug)]
-enum Stop {
+pub(crate) enum Stop {
     Tool(ToolError),
     Engine(EngineError),
 }
@@ -126,53 +118,71 @@ fn of_read(path: &ToolPath) -> impl Fn(EngineError) -> Stop {
     }
 }
 
-fn settle<T>(outcome: Result<T, Stop>) -> Result<Result<T, ToolError>, EngineError> {
+/// An error that the model can correct is an answer.
+fn settle(outcome: Result<ToolAnswer, Stop>) -> Result<ToolAnswer, EngineError> {
     match outcome {
-        Ok(result) => Ok(Ok(result)),
-        Err(Stop::Tool(error)) => Ok(Err(error)),
+        Ok(answer) => Ok(answer),
+        Err(Stop::Tool(error)) => Ok(error.into()),
         Err(Stop::Engine(error)) => Err(error),
     }
 }
 
-/// What the memory tool and the agent tools share.
-#[derive(Debug, Clone)]
-pub(crate) struct ToolServices {
-    pub(crate) context: Arc<Context>,
-    pub(crate) contents: Arc<Contents>,
-    pub(crate) access: AccessTimes,
-    pub(crate) stores: Stores,
-    pub(crate) changes: ToolChanges,
-}
+/// What a parsed call does. Two calls with the same JSON are the same call.
+trait ToolCommand: ToolInput + Serialize + Send + Sync + 'static {
+    /// The destination of a rename.
+    fn destination(&self) -> &ToolPath {
+        self.path()
+    }
 
-impl ToolServices {
-    /// The answer to an invalid input. A missing store is an error for the caller, and is
-    /// reported first.
-    async fn refuse(
-        &self,
+    /// Refuses a call that no mount of its path allows.
+    fn refusal_of_mount(&self) -> Option<ToolError>;
+
+    /// Carries out a call on `/memories` of a session, the root of the mounts.
+    fn on_mounts(
+        self,
+        tools: &Tools,
         principal: &Principal,
         mounts: &Mounts,
-        refusal: ToolError,
-    ) -> Result<ToolAnswer, EngineError> {
-        if let Some(store_id) = mounts.single() {
-            self.stores.require(principal, store_id).await?;
-        }
-        Ok(refusal.into())
-    }
+    ) -> impl Future<Output = Result<ToolAnswer, Stop>> + Send;
+
+    /// Carries out a call that only reads.
+    fn show(
+        self,
+        tools: &Tools,
+        principal: &Principal,
+        mounts: &Mounts,
+        store_id: StoreId,
+    ) -> impl Future<Output = Result<ToolAnswer, Stop>> + Send;
+
+    /// The objects to read for the decision on a change. An error means that nothing needs
+    /// to be read to refuse the call.
+    fn reads(&self) -> Result<Reads<'_>, ToolError>;
+
+    /// The change to make. A pure function.
+    fn propose(&self, read: &PathRead) -> Result<Decision, ToolError>;
+
+    /// The error when something is at the path; `None`: the object at the path came after
+    /// the read.
+    fn path_taken(&self) -> Option<ToolError>;
+
+    /// The answer to a change that was made, now or by an earlier call.
+    fn answer(
+        &self,
+        principal: &Principal,
+        edit: Option<&Edit>,
+        made: Option<MadeVersion>,
+    ) -> Result<ToolAnswer, Stop>;
 }
 
 #[derive(Debug)]
 pub struct Tools {
-    pub memory: MemoryTool,
-    pub agent: AgentTools,
-    services: ToolServices,
-    events: SessionEvents,
+    shared: Arc<Shared>,
+    search: Search,
 }
 
 impl Tools {
-    pub(crate) fn new(services: ToolServices, search: Search, events: SessionEvents) -> Self {
-        let (memory, agent) =
-            (MemoryTool(services.clone()), AgentTools { services: services.clone(), search });
-        Self { memory, agent, services, events }
+    pub(crate) fn new(shared: &Arc<Shared>, search: Search) -> Self {
+        Self { shared: Arc::clone(shared), search }
     }
 
     /// Carries out one call of a tool by its name: the memory tool, or one of the agent
@@ -189,7 +199,7 @@ impl Tools {
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
         let mounts = mounts.into();
-        let event = self.events.of_call(principal, &mounts, name, &call.input);
+        let event = event_of_call(&self.shared.context, principal, &mounts, name, &call.input);
         let is_in_session = mounts.session_id().is_some();
         let tool_use_id = call.tool_use_id.clone();
         let answer = match self.call_by_name(principal, mounts, name, call).await {
@@ -199,7 +209,7 @@ impl Tools {
             answer => answer?,
         };
         if let Some(event) = event {
-            self.events.note(event);
+            self.shared.activity.note(event);
         }
         Ok(ToolAnswer { tool_use_id, ..answer })
     }
@@ -214,20 +224,115 @@ impl Tools {
         call: ToolCall,
     ) -> BoxFuture<'a, Result<ToolAnswer, EngineError>> {
         Box::pin(async move {
+            let mounts = principal.seen(mounts)?;
             let refusal = match call.not_unicode.clone() {
                 Some(field) if is_tool(name) => ToolError::NotUnicode { field },
                 _ => {
                     if let Some(tool) = AgentTool::parse(name) {
-                        return self.agent.call(principal, mounts, tool, call).await;
+                        return self.call_agent_tool(principal, mounts, tool, call).await;
                     }
                     if name == MEMORY_TOOL {
-                        return self.memory.call(principal, mounts, call).await;
+                        return self.call_memory_tool(principal, mounts, call).await;
                     }
                     ToolError::UnknownTool
                 }
             };
-            let mounts = principal.seen(mounts)?;
-            self.services.refuse(principal, &mounts, refusal).await
+            self.refuse(principal, &mounts, refusal).await
         })
+    }
+
+    #[tracing::instrument(name = "engine.call_tool", level = "debug", skip_all)]
+    async fn call_memory_tool(
+        &self,
+        principal: &Arc<Principal>,
+        mounts: Mounts,
+        call: ToolCall,
+    ) -> Result<ToolAnswer, EngineError> {
+        let command = Command::parse(&call.input, mounts.root());
+        self.carry_out(principal, mounts, MEMORY_TOOL, call, command).await
+    }
+
+    #[tracing::instrument(name = "engine.call_agent_tool", level = "debug", skip_all)]
+    async fn call_agent_tool(
+        &self,
+        principal: &Arc<Principal>,
+        mounts: Mounts,
+        tool: AgentTool,
+        call: ToolCall,
+    ) -> Result<ToolAnswer, EngineError> {
+        // Checked before the input, which may be invalid.
+        principal.require_for(tool.is_change(), tool.shows_content())?;
+        let agent_call = AgentCall::parse(tool, &call.input, mounts.root());
+        self.carry_out(principal, mounts, tool.name(), call, agent_call).await
+    }
+
+    /// Carries out a call, if the credential and the mount of its path allow it.
+    async fn carry_out<C: ToolCommand>(
+        &self,
+        principal: &Arc<Principal>,
+        mounts: Mounts,
+        tool: &str,
+        call: ToolCall,
+        command: Result<C, ToolError>,
+    ) -> Result<ToolAnswer, EngineError> {
+        let command = match command {
+            Ok(command) => command,
+            Err(refusal) => return self.refuse(principal, &mounts, refusal).await,
+        };
+        let Some(Mounted { store_id, is_read_only }) = mounts.store_of(command.path()) else {
+            return settle(command.on_mounts(self, principal, &mounts).await);
+        };
+        if let Some(refusal) = command.refusal_of_mount() {
+            return Ok(refusal.into());
+        }
+        if is_read_only && command.is_change() {
+            return Ok(ToolError::ReadOnly { path: command.path().display().to_owned() }.into());
+        }
+        principal.require_for(command.is_change(), command.shows_content())?;
+        let outcome = if command.is_change() {
+            change(&self.shared, principal, &mounts, store_id, tool, call, command).await?
+        } else {
+            command.show(self, principal, &mounts, store_id).await
+        };
+        settle(outcome.map_err(|stop| match stop {
+            Stop::Tool(error) if !principal.may_read() => Stop::Tool(error.concealed()),
+            stop => stop,
+        }))
+    }
+
+    /// The answer to an invalid input. A missing store is an error for the caller, and is
+    /// reported first.
+    async fn refuse(
+        &self,
+        principal: &Principal,
+        mounts: &Mounts,
+        refusal: ToolError,
+    ) -> Result<ToolAnswer, EngineError> {
+        if let Some(store_id) = mounts.single() {
+            Stores::new(&self.shared).require(principal, store_id).await?;
+        }
+        Ok(refusal.into())
+    }
+
+    /// The content of the file at a path; `None`: no file exists there. Counts
+    /// as access.
+    #[tracing::instrument(name = "engine.read_file", level = "debug", skip_all)]
+    pub async fn read_file(
+        &self,
+        principal: &Principal,
+        mounts: impl Into<Mounts>,
+        path: &ToolPath,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        let mounts = principal.seen(mounts.into())?;
+        principal.require(Scope::MemoryRead)?;
+        let Some(Mounted { store_id, .. }) = mounts.store_of(path) else {
+            return Ok(None);
+        };
+        let (contents, tenant_id) = (&self.shared.contents, principal.tenant_id);
+        let (found, text) = contents.at_path(tenant_id, store_id, path.memory(), 0).await?;
+        if let Target::Memory(head) = found.target {
+            self.shared.access.note_read(principal, store_id, head.memory_id);
+        }
+        Ok(text)
     }
 }

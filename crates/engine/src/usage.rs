@@ -1,7 +1,5 @@
 //! Usage of a store: which memories expire next, and which were never read.
 
-use std::sync::Arc;
-
 use keepsake_core::actor::VersionActor;
 use keepsake_core::schemas::MemoryStoreUsageType;
 use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp};
@@ -9,8 +7,7 @@ use keepsake_index::{DailyChanges, Expiry, SESSION_KEEPS_FOR, Scope, Store, Tena
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::access::AccessTimes;
-use crate::context::Context;
+use crate::shared::service;
 use crate::{EngineError, PageRequest, Principal, Stores};
 
 /// The usage of a store.
@@ -76,18 +73,9 @@ pub struct MemoryUse {
     pub expires_at: Option<Timestamp>,
 }
 
-#[derive(Debug)]
-pub struct Usage {
-    context: Arc<Context>,
-    stores: Stores,
-    access: AccessTimes,
-}
+service!(pub Usage(shared) { stores: Stores = Stores::new(shared) });
 
 impl Usage {
-    pub(crate) const fn new(context: Arc<Context>, stores: Stores, access: AccessTimes) -> Self {
-        Self { context, stores, access }
-    }
-
     /// A store's usage and limits, the memories that expire next, and the memories that
     /// were never read; `limit` of each, 20 if unset.
     ///

@@ -3,7 +3,6 @@
 //! matches a recount. Changes nothing.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
@@ -14,7 +13,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::EngineError;
-use crate::context::Context;
+use crate::shared::service;
 use crate::write::search_row;
 
 const BATCH: u32 = 1000;
@@ -108,16 +107,9 @@ impl Verification {
     }
 }
 
-#[derive(Debug)]
-pub struct Verifier {
-    context: Arc<Context>,
-}
+service!(pub Verifier);
 
 impl Verifier {
-    pub(crate) const fn new(context: Arc<Context>) -> Self {
-        Self { context }
-    }
-
     /// Verifies every row, store, tenant and blob; reads `at_once` blobs concurrently. If
     /// rows are damaged, an error of a later check is reported as a problem, so that the
     /// damage is still reported.

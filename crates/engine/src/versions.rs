@@ -17,10 +17,10 @@ use keepsake_index::{
 };
 use serde::Serialize;
 
-use crate::content::{ContentLoss, Contents};
-use crate::context::Context;
-use crate::cursor::{Query, parse_number};
+use crate::content::ContentLoss;
+use crate::cursor::Query;
 use crate::memories::View;
+use crate::shared::service;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 pub use deletions::MemoryDeletion;
@@ -74,17 +74,9 @@ pub struct RedactedVersion {
     pub content_also_in: Option<Vec<VersionId>>,
 }
 
-#[derive(Debug, Clone)]
-pub struct Versions {
-    context: Arc<Context>,
-    contents: Arc<Contents>,
-}
+service!(pub Versions);
 
 impl Versions {
-    pub(crate) const fn new(context: Arc<Context>, contents: Arc<Contents>) -> Self {
-        Self { context, contents }
-    }
-
     #[tracing::instrument(name = "engine.version", level = "debug", skip_all)]
     pub async fn get(
         &self,
@@ -115,8 +107,7 @@ impl Versions {
         store_id: StoreId,
         version_id: VersionId,
     ) -> Result<(StoreState, Version), EngineError> {
-        principal.require(Scope::MemoryRead)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::MemoryRead, store_id)?;
         principal.require_no_session()?;
         self.context.find_version(principal.tenant_id, store_id, version_id).await
     }
@@ -130,13 +121,12 @@ impl Versions {
         query: &VersionQuery,
         view: View,
     ) -> Result<Page<ShownVersion>, EngineError> {
-        principal.require(Scope::MemoryRead)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::MemoryRead, store_id)?;
         principal.require_no_session()?;
         let limit = query.page.limit(view == View::Full)?;
         let identity = Query::filtered("versions", principal.tenant_id, &(store_id, query))?;
         let cursors = &self.context.cursors;
-        let before = cursors.after(identity, &query.page, parse_number).await?;
+        let before = cursors.after(identity, &query.page).await?;
         let mut actors = query.actors.clone();
         actors.dedup();
         let is_contradiction = actors.len() > 1;
@@ -156,8 +146,7 @@ impl Versions {
         if is_contradiction {
             found.versions.clear();
         }
-        let position = |version: &Version| version.seq.to_be_bytes().to_vec();
-        let page = cursors.page(identity, found.versions, limit, position).await?;
+        let page = cursors.page(identity, found.versions, limit, |version| version.seq).await?;
         let items = stream::iter(page.items)
             .map(|version| self.show_or_lost(principal, store_id, found.store, version, view))
             .buffered(FETCHES_AT_ONCE)
@@ -175,8 +164,7 @@ impl Versions {
         store_id: StoreId,
         version_id: VersionId,
     ) -> Result<Vec<VersionId>, EngineError> {
-        principal.require(Scope::StoresAdmin)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::StoresAdmin, store_id)?;
         let tenant_id = principal.tenant_id;
         let (_, version) = self.context.find_version(tenant_id, store_id, version_id).await?;
         self.also_in(tenant_id, store_id, &version).await
@@ -251,8 +239,7 @@ impl Versions {
         store_id: StoreId,
         version_id: VersionId,
     ) -> Result<RedactedVersion, EngineError> {
-        principal.require(Scope::StoresAdmin)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::StoresAdmin, store_id)?;
         let (versions, owner) = (self.clone(), Arc::clone(principal));
         let redaction = async move { versions.redact_now(&owner, store_id, version_id).await };
         self.context.run_to_end(redaction).await

@@ -25,7 +25,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use keepsake_core::tool::Edit;
-use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, Refused, StoreId, Timestamp, VersionId};
+use keepsake_core::{
+    Content, ContentHash, MemoryId, MemoryPath, Refused, SensitiveDataPolicy, StoreId, Timestamp, VersionId,
+};
 use keepsake_index::{
     Change as Committed, ChangeError, Expiry, ExpiryChange, Guard, Head, Idempotency, Kept, Memory, Pin,
     PinOutcome, Replayed, StoreState, StoredContent,
@@ -36,10 +38,9 @@ use crate::context::Context;
 use crate::{EngineError, Principal};
 
 use claims::ClaimWait;
-pub(crate) use commit::Text;
 pub(crate) use import::{NotImported, PastPart, PastRedaction, PastVersion};
 use locks::{PathLock, PathLocks};
-pub(crate) use reads::{Obstacle, PathRead, PathTarget, Reads, VersionRead};
+pub(crate) use reads::{Obstacle, PathRead, Reads, VersionRead};
 pub(crate) use rows::search_row;
 use rows::search_rows;
 
@@ -56,7 +57,7 @@ pub(crate) trait Change: Sync {
 
     /// The path to lock before the first read; `None`: the path is known only after the
     /// read.
-    fn path(&self) -> Option<&str> {
+    fn locked_path(&self) -> Option<&str> {
         None
     }
 
@@ -88,7 +89,7 @@ pub(crate) enum Decision {
 }
 
 /// Changes of one store that are committed together.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Proposal {
     /// `None`: the store was not read.
     pub(crate) store: Option<StoreState>,
@@ -98,13 +99,19 @@ pub(crate) struct Proposal {
     pub(crate) kept: Vec<Kept>,
     /// The result of each operation of a batch, for the record of the call.
     pub(crate) results: Option<String>,
+    /// After the check: the edit as it is stored.
+    pub(crate) edit: Option<Edit>,
+    /// After the check: the policy under which findings were accepted or redacted.
+    pub(crate) policy: Option<SensitiveDataPolicy>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Proposed {
     pub(crate) from: Origin,
-    /// `None`: the change deletes the memory.
-    pub(crate) to: Option<NewState>,
+    /// The path after the change; `None`: the change deletes the memory.
+    pub(crate) path: Option<MemoryPath>,
+    pub(crate) content: NewContent,
+    pub(crate) expiry: ExpiryChange,
 }
 
 /// The memory before a change.
@@ -117,24 +124,29 @@ pub(crate) enum Origin {
     Deleted(MemoryId, VersionId),
 }
 
-/// The memory after a change.
-#[derive(Debug, Clone)]
-pub(crate) struct NewState {
-    pub(crate) path: MemoryPath,
-    pub(crate) content: NewContent,
-    pub(crate) expiry: ExpiryChange,
-}
-
 /// The content after a change.
 #[derive(Debug, Clone)]
 pub(crate) enum NewContent {
+    /// As before; the content of a deleted memory goes.
     Kept,
-    /// Made by a tool, whose answer can say that it was redacted.
+    /// Made by a tool, whose answer can say that it was redacted. The check makes it exact.
     Edited(Edit),
     /// Sent by a client that relies on it being stored as sent.
     Exact(Content),
     /// The content of an earlier version.
     Restored(StoredContent, Arc<str>),
+}
+
+impl NewContent {
+    /// `None`: the change brings no content.
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Edited(edit) => Some(&edit.content),
+            Self::Exact(content) => Some(content.as_str()),
+            Self::Restored(_, text) => Some(text),
+            Self::Kept => None,
+        }
+    }
 }
 
 impl Decision {
@@ -164,23 +176,23 @@ impl Decision {
 
 impl Proposal {
     pub(crate) fn of(store: Option<StoreState>, change: Proposed) -> Self {
-        Self { store, changes: vec![change], guard: None, kept: Vec::new(), results: None }
+        Self { store, changes: vec![change], ..Self::default() }
     }
 }
 
 impl Proposed {
     /// Stores a file with this path and content.
-    pub(crate) const fn store(from: Origin, path: MemoryPath, content: NewContent) -> Self {
-        let to = NewState { path, content, expiry: ExpiryChange { is_pinned: None, expires_at: None } };
-        Self { from, to: Some(to) }
+    pub(crate) fn store(from: Origin, path: MemoryPath, content: NewContent) -> Self {
+        Self { from, path: Some(path), content, expiry: ExpiryChange::default() }
     }
 
-    pub(crate) const fn rename(before: Head, path: MemoryPath) -> Self {
+    pub(crate) fn rename(before: Head, path: MemoryPath) -> Self {
         Self::store(Origin::Live(before), path, NewContent::Kept)
     }
 
-    pub(crate) const fn delete(before: Head) -> Self {
-        Self { from: Origin::Live(before), to: None }
+    pub(crate) fn delete(before: Head) -> Self {
+        let (path, content, expiry) = (None, NewContent::Kept, ExpiryChange::default());
+        Self { from: Origin::Live(before), path, content, expiry }
     }
 
     /// The live memory before the change.
@@ -192,28 +204,39 @@ impl Proposed {
     }
 
     /// The memory, if its path and content stay unchanged.
-    fn same(&self, content: &Content) -> Option<&Head> {
-        let (head, to) = (self.head()?, self.to.as_ref()?);
-        (to.path == head.path && content.hash() == head.sha256).then_some(head)
+    fn same(&self) -> Option<&Head> {
+        let NewContent::Exact(content) = &self.content else {
+            return None;
+        };
+        let is_same = |head: &&Head| self.path.as_ref() == Some(&head.path) && content.hash() == head.sha256;
+        self.head().filter(is_same)
     }
 
     /// Whether the change brings the content of an earlier version.
-    fn restores(&self) -> bool {
-        let content = self.to.as_ref().map(|to| &to.content);
-        matches!(content, Some(NewContent::Restored(..)))
+    const fn restores(&self) -> bool {
+        matches!(self.content, NewContent::Restored(..))
     }
 }
 
-pub(crate) enum Outcome<R> {
-    Written(Box<Written>, R),
+pub(crate) enum Outcome {
+    Written(Box<Written>),
     /// No version was written.
-    Unchanged(Box<Unchanged>, R),
+    Unchanged(Box<Unchanged>),
     /// No version was written, since the edit left the memory's content unchanged.
     Same(Box<Head>, Box<Edit>),
-    Nothing(R),
+    Nothing,
     /// An identical earlier call made the change; contains the last version of that call.
     Replayed(i64),
 }
+
+/// Why an attempt has no outcome.
+enum Miss {
+    Refused(Refused),
+    /// The state has changed since it was read.
+    Stale,
+}
+
+type Attempt = Result<Outcome, Miss>;
 
 /// A memory that got no version.
 #[derive(Debug)]
@@ -238,17 +261,6 @@ pub(crate) struct Written {
     pub(crate) changes: Vec<Committed>,
     /// The edit as it was stored.
     pub(crate) edit: Option<Edit>,
-}
-
-enum Attempt {
-    Written(Box<Written>),
-    Unchanged(Unchanged),
-    Same(Box<Head>, Box<Edit>),
-    Nothing,
-    Replayed(i64),
-    Refused(Refused),
-    /// The state has changed since it was read.
-    Stale,
 }
 
 #[derive(Debug)]
@@ -293,7 +305,7 @@ impl Write<'_> {
     /// Duplicates of the call in this process wait for the first. When the change is
     /// refused, the same call may have succeeded meanwhile; then that call is the
     /// outcome.
-    pub(crate) async fn run_once<C>(&self, change: &C) -> Result<Outcome<C::Read>, EngineError>
+    pub(crate) async fn run_once<C>(&self, change: &C) -> Result<(Outcome, Option<C::Read>), EngineError>
     where
         C: Change<Error = EngineError>,
     {
@@ -305,14 +317,14 @@ impl Write<'_> {
             None => None,
         };
         if let Some(seq) = self.earlier_call().await? {
-            return Ok(Outcome::Replayed(seq));
+            return Ok((Outcome::Replayed(seq), None));
         }
         match self.run(change).await {
             Err(error) => match self.earlier_call().await {
-                Ok(Some(seq)) => Ok(Outcome::Replayed(seq)),
+                Ok(Some(seq)) => Ok((Outcome::Replayed(seq), None)),
                 Ok(None) | Err(_) => Err(error),
             },
-            outcome => outcome,
+            Ok((outcome, read)) => Ok((outcome, Some(read))),
         }
     }
 
@@ -322,9 +334,9 @@ impl Write<'_> {
     /// [`IndexError::DiskFull`](keepsake_index::IndexError::DiskFull) nothing was
     /// changed. After any other [`EngineError::Index`] the change may or may not have
     /// been committed.
-    pub(crate) async fn run<C: Change>(&self, change: &C) -> Result<Outcome<C::Read>, C::Error> {
+    pub(crate) async fn run<C: Change>(&self, change: &C) -> Result<(Outcome, C::Read), C::Error> {
         let mut locks = Vec::new();
-        if let Some(path) = change.path() {
+        if let Some(path) = change.locked_path() {
             locks.push(self.lock(path, 0).await);
         }
         let (mut attempts, mut lost) = (0, Vec::new());
@@ -336,17 +348,12 @@ impl Write<'_> {
                 Decision::Pin(..) | Decision::Nothing | Decision::ReadAgain => Vec::new(),
             };
             let mut attempt = self.carry_out(decision).await?;
-            if let Attempt::Refused(refusal) = attempt {
+            if let Err(Miss::Refused(refusal)) = attempt {
                 let decision = change.refused(self, &read, refusal).await?;
                 attempt = self.carry_out(decision).await?;
             }
-            match attempt {
-                Attempt::Written(written) => return Ok(Outcome::Written(written, read)),
-                Attempt::Unchanged(unchanged) => return Ok(Outcome::Unchanged(Box::new(unchanged), read)),
-                Attempt::Same(head, edit) => return Ok(Outcome::Same(head, edit)),
-                Attempt::Nothing => return Ok(Outcome::Nothing(read)),
-                Attempt::Replayed(seq) => return Ok(Outcome::Replayed(seq)),
-                Attempt::Stale | Attempt::Refused(_) => {}
+            if let Ok(outcome) = attempt {
+                return Ok((outcome, read));
             }
             if let [(memory_id, _)] = lost.as_slice() {
                 self.claim(*memory_id).await?;
@@ -427,8 +434,8 @@ impl Write<'_> {
         match self.or_anew(decision).await? {
             Decision::Commit(proposal) => self.commit(proposal).await,
             Decision::Pin(memory, expiry, anew) => self.pin(memory, expiry, anew.is_some()).await,
-            Decision::Nothing => Ok(Attempt::Nothing),
-            Decision::ReadAgain => Ok(Attempt::Stale),
+            Decision::Nothing => Ok(Ok(Outcome::Nothing)),
+            Decision::ReadAgain => Ok(Err(Miss::Stale)),
         }
     }
 
@@ -446,12 +453,12 @@ impl Write<'_> {
     /// Sets pin and expiry time, or only records the call; writes no version.
     async fn pin(&self, memory: Memory, expiry: ExpiryChange, is_use: bool) -> Result<Attempt, EngineError> {
         if expiry.is_applied_to(&memory) && self.idempotency.is_none() {
-            return Ok(Attempt::Unchanged(Unchanged { memory, is_use }));
+            return Ok(Ok(Outcome::Unchanged(Box::new(Unchanged { memory, is_use }))));
         }
         let (memory_id, version_id) = (memory.head.memory_id, memory.head.version_id);
         self.pin_version(memory_id, version_id, expiry, move |is_pinned, expires_at| {
             let memory = Memory { is_pinned, expires_at, ..memory };
-            Attempt::Unchanged(Unchanged { memory, is_use })
+            Outcome::Unchanged(Box::new(Unchanged { memory, is_use }))
         })
         .await
     }
@@ -459,9 +466,9 @@ impl Write<'_> {
     /// Leaves a memory unchanged after an edit that changed nothing, and records the
     /// call.
     async fn keep(&self, head: &Head, edit: Edit) -> Result<Attempt, EngineError> {
-        let same = Attempt::Same(Box::new(head.clone()), Box::new(edit));
+        let same = Outcome::Same(Box::new(head.clone()), Box::new(edit));
         if self.idempotency.is_none() {
-            return Ok(same);
+            return Ok(Ok(same));
         }
         self.pin_version(head.memory_id, head.version_id, ExpiryChange::default(), |_, _| same).await
     }
@@ -472,7 +479,7 @@ impl Write<'_> {
         memory_id: MemoryId,
         version_id: VersionId,
         expiry: ExpiryChange,
-        done: impl FnOnce(bool, Option<Timestamp>) -> Attempt + Send,
+        done: impl FnOnce(bool, Option<Timestamp>) -> Outcome + Send,
     ) -> Result<Attempt, EngineError> {
         let pin = Pin {
             store_id: self.store_id,
@@ -484,10 +491,10 @@ impl Write<'_> {
         };
         self.principal.require_writable(self.store_id)?;
         match self.context().index.memories.pin(self.principal.tenant_id, &pin).await {
-            Ok(PinOutcome::Done { is_pinned, expires_at }) => Ok(done(is_pinned, expires_at)),
-            Ok(PinOutcome::Replayed { seq }) => Ok(Attempt::Replayed(seq)),
-            Ok(PinOutcome::Stale) => Ok(Attempt::Stale),
-            Err(ChangeError::Refused(refusal)) => Ok(Attempt::Refused(refusal)),
+            Ok(PinOutcome::Done { is_pinned, expires_at }) => Ok(Ok(done(is_pinned, expires_at))),
+            Ok(PinOutcome::Replayed { seq }) => Ok(Ok(Outcome::Replayed(seq))),
+            Ok(PinOutcome::Stale) => Ok(Err(Miss::Stale)),
+            Err(ChangeError::Refused(refusal)) => Ok(Err(Miss::Refused(refusal))),
             Err(error) => Err(error.into()),
         }
     }

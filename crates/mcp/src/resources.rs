@@ -148,7 +148,6 @@ pub(crate) async fn read(
     };
     let text = engine
         .tools
-        .agent
         .read_file(&access.principal, access.mounts.clone(), &path)
         .await
         .map_err(|error| to_error_data(&error))?;

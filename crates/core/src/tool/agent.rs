@@ -17,8 +17,10 @@ pub use super::edit::Snippet;
 use super::edit::{Edit, append};
 use super::error::ToolError;
 use super::fields::{Fields, STRING};
+use super::input::ToolInput;
 use crate::content::ContentHash;
 use crate::path::{ToolPath, ToolRoot};
+use crate::precondition::Precondition;
 
 pub use content::{Replacement, apply_edits, read};
 pub use result::{
@@ -78,13 +80,6 @@ pub(super) fn quoted_names() -> impl Iterator<Item = String> {
     std::iter::once("memory").chain(agent_tools).map(|name| format!("`{name}`"))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum FilePrecondition {
-    /// Nothing is at the path.
-    NotExists,
-    ContentSha256(ContentHash),
-}
-
 /// A call of an agent tool, with every field present and of the right type.
 ///
 /// Two calls with the same meaning are equal as JSON.
@@ -114,7 +109,7 @@ pub enum AgentCall {
         limit: Option<u64>,
     },
     /// Creates a memory or replaces its content.
-    Write { path: ToolPath, content: String, precondition: Option<FilePrecondition> },
+    Write { path: ToolPath, content: String, precondition: Option<Precondition> },
     /// Applies replacements in order.
     Edit {
         path: ToolPath,
@@ -127,7 +122,7 @@ pub enum AgentCall {
         /// The file; created if it is missing.
         path: ToolPath,
         content: String,
-        precondition: Option<FilePrecondition>,
+        precondition: Option<Precondition>,
     },
     /// Deletes a file, or a directory with everything in it.
     Delete {
@@ -198,38 +193,12 @@ impl AgentCall {
         }
     }
 
-    pub const fn path(&self) -> &ToolPath {
-        match self {
-            Self::List { path, .. }
-            | Self::Search { path, .. }
-            | Self::Read { path, .. }
-            | Self::Write { path, .. }
-            | Self::Edit { path, .. }
-            | Self::Append { path, .. }
-            | Self::Delete { path, .. } => path,
-        }
-    }
-
     /// The precondition of a change of a file's content.
-    pub fn precondition(&self) -> Option<FilePrecondition> {
+    pub fn precondition(&self) -> Option<Precondition> {
         match self {
             Self::Write { precondition, .. } | Self::Append { precondition, .. } => *precondition,
-            Self::Edit { expected, .. } => expected.map(FilePrecondition::ContentSha256),
+            Self::Edit { expected, .. } => expected.map(Precondition::ContentSha256),
             Self::List { .. } | Self::Search { .. } | Self::Read { .. } | Self::Delete { .. } => None,
-        }
-    }
-
-    /// Applies the call to a file's content; `None` before: there is no file. Returns
-    /// `None` for calls that bring no content.
-    pub fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError> {
-        match self {
-            Self::Write { content, .. } => Ok(Some(Edit::whole(content.clone()))),
-            Self::Append { content, .. } => Ok(Some(append(before.unwrap_or_default(), content))),
-            Self::Edit { path, edits, .. } => match before {
-                Some(before) => apply_edits(path, before, edits).map(Some),
-                None => Err(self.missing()),
-            },
-            Self::List { .. } | Self::Search { .. } | Self::Read { .. } | Self::Delete { .. } => Ok(None),
         }
     }
 
@@ -286,7 +255,41 @@ impl AgentCall {
     }
 }
 
-fn precondition(fields: &Fields<'_>) -> Result<Option<FilePrecondition>, ToolError> {
+impl ToolInput for AgentCall {
+    fn path(&self) -> &ToolPath {
+        match self {
+            Self::List { path, .. }
+            | Self::Search { path, .. }
+            | Self::Read { path, .. }
+            | Self::Write { path, .. }
+            | Self::Edit { path, .. }
+            | Self::Append { path, .. }
+            | Self::Delete { path, .. } => path,
+        }
+    }
+
+    fn is_change(&self) -> bool {
+        self.tool().is_change()
+    }
+
+    fn shows_content(&self) -> bool {
+        self.tool().shows_content()
+    }
+
+    fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError> {
+        match self {
+            Self::Write { content, .. } => Ok(Some(Edit::whole(content.clone()))),
+            Self::Append { content, .. } => Ok(Some(append(before.unwrap_or_default(), content))),
+            Self::Edit { path, edits, .. } => match before {
+                Some(before) => apply_edits(path, before, edits).map(Some),
+                None => Err(self.missing()),
+            },
+            Self::List { .. } | Self::Search { .. } | Self::Read { .. } | Self::Delete { .. } => Ok(None),
+        }
+    }
+}
+
+fn precondition(fields: &Fields<'_>) -> Result<Option<Precondition>, ToolError> {
     let Some(precondition) = fields.optional_object("precondition", PRECONDITION)? else {
         return Ok(None);
     };
@@ -299,10 +302,10 @@ fn precondition(fields: &Fields<'_>) -> Result<Option<FilePrecondition>, ToolErr
             let rule = "does not go with `not_exists`".to_owned();
             Err(ToolError::OutOfBounds { field: "content_sha256", rule })
         }
-        "not_exists" => Ok(Some(FilePrecondition::NotExists)),
+        "not_exists" => Ok(Some(Precondition::NotExists)),
         "content_sha256" => {
             let missing = ToolError::MissingField { field: "content_sha256", expected: STRING };
-            hash.map(FilePrecondition::ContentSha256).map(Some).ok_or(missing)
+            hash.map(Precondition::ContentSha256).map(Some).ok_or(missing)
         }
         _ => Err(ToolError::OutOfBounds {
             field: "precondition.type",
@@ -314,8 +317,8 @@ fn precondition(fields: &Fields<'_>) -> Result<Option<FilePrecondition>, ToolErr
 fn expected_before_edit(fields: &Fields<'_>) -> Result<Option<ContentHash>, ToolError> {
     match precondition(fields)? {
         None => Ok(None),
-        Some(FilePrecondition::ContentSha256(expected)) => Ok(Some(expected)),
-        Some(FilePrecondition::NotExists) => Err(ToolError::OutOfBounds {
+        Some(Precondition::ContentSha256(expected)) => Ok(Some(expected)),
+        Some(Precondition::NotExists) => Err(ToolError::OutOfBounds {
             field: "precondition.type",
             rule: "must be `content_sha256`: only a file that exists can be edited".to_owned(),
         }),

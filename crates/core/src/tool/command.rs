@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::edit::{Edit, insert, str_replace};
 use super::error::ToolError;
 use super::fields::{Fields, STRING};
+use super::input::ToolInput;
 use crate::path::{ToolPath, ToolRoot};
 
 /// The values of the field `command`, for messages.
@@ -86,36 +87,6 @@ impl Command {
         }
     }
 
-    /// The path that the command reads or changes; the source of a rename.
-    pub const fn path(&self) -> &ToolPath {
-        match self {
-            Self::View { path, .. }
-            | Self::Create { path, .. }
-            | Self::StrReplace { path, .. }
-            | Self::Insert { path, .. }
-            | Self::Delete { path } => path,
-            Self::Rename { old_path, .. } => old_path,
-        }
-    }
-
-    /// Applies the command to a file's content; `None` before: there is no file.
-    /// Returns `None` for commands that bring no content.
-    pub fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError> {
-        let missing = |path: &ToolPath| path.display().to_owned();
-        match self {
-            Self::Create { file_text, .. } => Ok(Some(Edit::whole(file_text.clone()))),
-            Self::StrReplace { path, old_str, new_str } => {
-                let before = before.ok_or_else(|| ToolError::NotFoundEdit { path: missing(path) })?;
-                str_replace(path, before, old_str, new_str).map(Some)
-            }
-            Self::Insert { path, insert_line, insert_text } => {
-                let before = before.ok_or_else(|| ToolError::NotFound { path: missing(path) })?;
-                insert(before, *insert_line, insert_text).map(Some)
-            }
-            Self::View { .. } | Self::Delete { .. } | Self::Rename { .. } => Ok(None),
-        }
-    }
-
     /// The result of a change that was made; `None` for `view`.
     ///
     /// Shows no content if `edit` is `None`: an edit can be impossible to determine later.
@@ -147,15 +118,42 @@ impl Command {
             Self::Rename { .. } => "rename",
         }
     }
+}
 
-    /// Whether a successful call changes the store.
-    pub const fn is_change(&self) -> bool {
+impl ToolInput for Command {
+    fn path(&self) -> &ToolPath {
+        match self {
+            Self::View { path, .. }
+            | Self::Create { path, .. }
+            | Self::StrReplace { path, .. }
+            | Self::Insert { path, .. }
+            | Self::Delete { path } => path,
+            Self::Rename { old_path, .. } => old_path,
+        }
+    }
+
+    fn is_change(&self) -> bool {
         !matches!(self, Self::View { .. })
     }
 
-    /// Whether the result shows content of a file; edits show the lines around the
-    /// change.
-    pub const fn shows_content(&self) -> bool {
+    // Edits show the lines around the change.
+    fn shows_content(&self) -> bool {
         matches!(self, Self::View { .. } | Self::StrReplace { .. } | Self::Insert { .. })
+    }
+
+    fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError> {
+        let missing = |path: &ToolPath| path.display().to_owned();
+        match self {
+            Self::Create { file_text, .. } => Ok(Some(Edit::whole(file_text.clone()))),
+            Self::StrReplace { path, old_str, new_str } => {
+                let before = before.ok_or_else(|| ToolError::NotFoundEdit { path: missing(path) })?;
+                str_replace(path, before, old_str, new_str).map(Some)
+            }
+            Self::Insert { path, insert_line, insert_text } => {
+                let before = before.ok_or_else(|| ToolError::NotFound { path: missing(path) })?;
+                insert(before, *insert_line, insert_text).map(Some)
+            }
+            Self::View { .. } | Self::Delete { .. } | Self::Rename { .. } => Ok(None),
+        }
     }
 }

@@ -16,11 +16,9 @@ use moka::future::Cache;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::look_ups::LookUps;
-use super::{BELIEVED_FOR, REMEMBERED, is_believed};
-use crate::context::Context;
-use crate::use_log::KeyUses;
-use crate::{EngineError, Principal, Replica};
+use crate::look_ups::{BELIEVED_FOR, LookUps, REMEMBERED, is_believed};
+use crate::shared::Shared;
+use crate::{EngineError, Principal};
 
 /// Maximum concurrent look-ups of unknown keys.
 const LOOK_UPS_AT_ONCE: usize = 8;
@@ -41,9 +39,7 @@ struct Remembered {
 
 #[derive(Debug)]
 pub(super) struct KeyAuth {
-    context: Arc<Context>,
-    replica: Replica,
-    uses: Arc<KeyUses>,
+    shared: Arc<Shared>,
     known: LookUps<[u8; 32], Remembered>,
     /// Hashes that were not found, and when.
     unknown: Cache<[u8; 32], Timestamp>,
@@ -52,11 +48,9 @@ pub(super) struct KeyAuth {
 }
 
 impl KeyAuth {
-    pub(super) fn new(context: Arc<Context>, replica: Replica, uses: Arc<KeyUses>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
-            context,
-            replica,
-            uses,
+            shared,
             known: LookUps::new(),
             unknown: Cache::builder()
                 .max_capacity(REMEMBERED)
@@ -73,24 +67,24 @@ impl KeyAuth {
     /// is cached for a few seconds.
     #[tracing::instrument(name = "engine.authenticate_key", level = "debug", skip_all)]
     pub(super) async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
-        self.replica.require_heartbeat().await?;
+        self.shared.replica.require_heartbeat().await?;
         let secret = ApiKeySecret::parse(presented)
             .map_err(|_| EngineError::Unauthenticated("the API key is malformed"))?;
-        let now = self.context.now();
+        let now = self.shared.context.now();
         let known = self.known_key(secret.sha256(), now).await?;
         if known.expires_at.is_some_and(|expires_at| expires_at <= now) {
             return Err(EngineError::Unauthenticated("the API key has expired"));
         }
         let principal = known.principal.map_err(EngineError::Unauthenticated)?;
         if let Some(Actor::ApiKey(api_key_id)) = principal.actor() {
-            self.uses.note((principal.tenant_id, *api_key_id), now, &());
+            self.shared.key_uses.note((principal.tenant_id, *api_key_id), now, &());
         }
         Ok(principal)
     }
 
     async fn known_key(&self, secret_sha256: [u8; 32], now: Timestamp) -> Result<Remembered, EngineError> {
         let known = self.known.known(&secret_sha256, now).await;
-        self.context.metrics.cache_looked_up(Looked::ApiKey, known.is_some());
+        self.shared.context.metrics.cache_looked_up(Looked::ApiKey, known.is_some());
         if let Some(known) = known {
             return Ok(known);
         }
@@ -139,7 +133,7 @@ impl KeyAuth {
         secret_sha256: &[u8; 32],
         now: Timestamp,
     ) -> Result<Option<Credential>, EngineError> {
-        let found = self.context.index.credentials.authenticate(secret_sha256).await?;
+        let found = self.shared.context.index.credentials.authenticate(secret_sha256).await?;
         if found.is_none() {
             self.unknown.insert(*secret_sha256, now).await;
         }
@@ -158,7 +152,7 @@ impl KeyAuth {
         Ok(Arc::new(Principal {
             tenant_id: credential.tenant_id,
             by: Auditor::Credential(Actor::ApiKey(credential.api_key_id)),
-            limits: self.context.limits.with(&credential.limits),
+            limits: self.shared.context.limits.with(&credential.limits),
             scopes: credential.scopes,
             store_ids: credential.store_ids,
             expires_at: credential.expires_at,

@@ -9,14 +9,12 @@ use std::sync::Arc;
 use keepsake_core::{Actor, ApiKeyId, ContentHash, StoreId, TenantId, Timestamp};
 use keepsake_index::{ApiKey, Auditor, Scope, Tenant, TenantName, TenantStatus};
 use keepsake_telemetry::Cache as Looked;
-use keepsake_tokens::{Issuers, MAX_TOKEN_BYTES, TokenError, Untrusted};
+use keepsake_tokens::{MAX_TOKEN_BYTES, TokenError, Untrusted};
 
 use super::SUSPENDED;
-use super::look_ups::LookUps;
-use super::sessions::AttachedStores;
-use crate::activity::Activity;
-use crate::context::Context;
-use crate::{EngineError, Principal, Replica, Tokens};
+use crate::look_ups::LookUps;
+use crate::shared::Shared;
+use crate::{EngineError, Principal};
 
 /// Also the answer while the tenant is being deleted.
 const UNKNOWN_TENANT: EngineError = EngineError::Unauthenticated("the token's tenant is unknown");
@@ -26,12 +24,7 @@ pub(crate) const SESSION_SCOPES: [Scope; 2] = [Scope::MemoryRead, Scope::MemoryW
 
 #[derive(Debug)]
 pub(super) struct TokenAuth {
-    context: Arc<Context>,
-    replica: Replica,
-    own: Tokens,
-    attached: Arc<AttachedStores>,
-    activity: Arc<Activity>,
-    issuers: Arc<Issuers>,
+    shared: Arc<Shared>,
     believed: LookUps<[u8; 32], Arc<VerifiedToken>>,
     /// `None`: there is no such tenant.
     tenants: LookUps<TenantName, Option<Arc<Tenant>>>,
@@ -73,30 +66,13 @@ impl Grant {
 }
 
 impl TokenAuth {
-    pub(super) fn new(
-        context: Arc<Context>,
-        replica: Replica,
-        own: Tokens,
-        attached: Arc<AttachedStores>,
-        activity: Arc<Activity>,
-        issuers: Arc<Issuers>,
-    ) -> Self {
-        Self {
-            context,
-            replica,
-            own,
-            attached,
-            activity,
-            issuers,
-            believed: LookUps::new(),
-            tenants: LookUps::new(),
-            issuing_keys: LookUps::new(),
-        }
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, believed: LookUps::new(), tenants: LookUps::new(), issuing_keys: LookUps::new() }
     }
 
     pub(super) async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
-        self.replica.require_heartbeat().await?;
-        let now = self.context.now();
+        self.shared.replica.require_heartbeat().await?;
+        let now = self.shared.context.now();
         let token = self.verified(presented, now).await?;
         if token.refused_from <= now {
             return Err(TokenError::Expired.into());
@@ -116,12 +92,12 @@ impl TokenAuth {
             // Issuers do not know sessions: only the server's own tokens name
             // them.
             Actor::Session(session_id) => {
-                Some(self.attached.of_token(tenant.tenant_id, *session_id, now).await?)
+                Some(self.shared.attached.of_token(tenant.tenant_id, *session_id, now).await?)
             }
             Actor::ApiKey(_) | Actor::User(_) | Actor::ServiceAccount(_) | Actor::Imported(..) => None,
         };
         if let Some(session) = &session {
-            self.activity.used(tenant.tenant_id, session.session_id, now);
+            self.shared.activity.used(tenant.tenant_id, session.session_id, now);
         }
         if session.is_some() {
             grant.scopes.retain(|scope| SESSION_SCOPES.contains(scope));
@@ -131,7 +107,7 @@ impl TokenAuth {
         Ok(Arc::new(Principal {
             tenant_id: tenant.tenant_id,
             by: Auditor::Credential(token.actor.clone()),
-            limits: self.context.limits.with(&tenant.limits),
+            limits: self.shared.context.limits.with(&tenant.limits),
             scopes: grant.scopes,
             store_ids: grant.store_ids,
             expires_at: Some(token.expires_at),
@@ -152,7 +128,7 @@ impl TokenAuth {
         now: Timestamp,
     ) -> Result<Arc<ApiKey>, EngineError> {
         let look_up = async |_| {
-            let found = self.context.index.keys.find(tenant_id, api_key_id).await?;
+            let found = self.shared.context.index.keys.find(tenant_id, api_key_id).await?;
             Ok(Some(found.map(Arc::new)))
         };
         let found = self.issuing_keys.find(&(tenant_id, api_key_id), now, look_up).await?.flatten();
@@ -173,7 +149,7 @@ impl TokenAuth {
         // Keyed by hash, so that no copy of a credential stays in memory.
         let hash = *ContentHash::of(presented.as_bytes()).as_bytes();
         let known = self.believed.known(&hash, now).await;
-        self.context.metrics.cache_looked_up(Looked::Token, known.is_some());
+        self.shared.context.metrics.cache_looked_up(Looked::Token, known.is_some());
         if let Some(known) = known {
             return Ok(known);
         }
@@ -191,7 +167,7 @@ impl TokenAuth {
     }
 
     async fn verify_own(&self, token: &Untrusted<'_>, now: Timestamp) -> Result<VerifiedToken, EngineError> {
-        let keys = self.own.keys(Some(token)).await?;
+        let keys = self.shared.tokens.keys(Some(token)).await?;
         let (claims, refused_from) = keys.verify(token, now)?;
         Ok(VerifiedToken {
             tenant: TenantName::Id(claims.tenant_id),
@@ -208,7 +184,7 @@ impl TokenAuth {
         token: &Untrusted<'_>,
         now: Timestamp,
     ) -> Result<VerifiedToken, EngineError> {
-        let identity = self.issuers.verify(token, now).await?;
+        let identity = self.shared.issuers.verify(token, now).await?;
         Ok(VerifiedToken {
             tenant: TenantName::parse(&identity.tenant),
             actor: identity.actor,
@@ -221,7 +197,7 @@ impl TokenAuth {
 
     async fn tenant(&self, name: &TenantName, now: Timestamp) -> Result<Option<Arc<Tenant>>, EngineError> {
         let look_up = async |_| {
-            let found = self.context.index.credentials.tenant(name).await?;
+            let found = self.shared.context.index.credentials.tenant(name).await?;
             Ok(Some(found.map(Arc::new)))
         };
         Ok(self.tenants.find(name, now, look_up).await?.flatten())

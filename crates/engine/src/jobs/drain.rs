@@ -8,9 +8,10 @@ use keepsake_index::DueDeletion;
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobPlan, JobServices, Lease, MINUTE};
+use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
+use crate::shared::Shared;
 
 const BATCH: u32 = 100;
 const REMOVALS_AT_ONCE: usize = 16;
@@ -32,8 +33,8 @@ impl Job for DrainDeletions {
         JobPlan { name: "drain-deletions", schedule: "0 * * * * *", period: MINUTE, can_be_dry: false }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut queue = QueuedBlobs { context: &services.context, lease, removed: 0, failed: 0 };
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let mut queue = QueuedBlobs { context: &shared.context, lease, removed: 0, failed: 0 };
         remove_all(&mut queue, lease).await?;
         Ok(json!({ "removed": queue.removed, "failed": queue.failed }))
     }

@@ -1,6 +1,5 @@
 //! Carries out erasures: rows first, then blobs.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,12 +7,12 @@ use futures::stream::{self, StreamExt};
 use keepsake_blobs::BlobError;
 use keepsake_core::{BlobKey, ErasureId, ObjectVersions, StoreId, TenantId};
 use keepsake_index::{Auditor, ErasedBlobs, IndexError, RowsErased};
-use parking_lot::Mutex;
 use tracing::Instrument;
 
 use super::Lease;
 use crate::EngineError;
 use crate::context::Context;
+use crate::shared::Shared;
 
 /// Rows of one batch. A batch is one transaction, which may block other writers.
 const BATCH_ROWS: u32 = 1000;
@@ -29,117 +28,62 @@ const RETRY_AFTER: Duration = Duration::from_secs(45);
 /// erasure.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// Erasures that this replica received. The worker handles one at a time, so that many
-/// erasures load the database like a single client.
-#[derive(Debug, Default)]
-struct Queue(Mutex<Waiting>);
-
-#[derive(Debug, Default)]
-struct Waiting {
-    erasures: VecDeque<(TenantId, ErasureId)>,
-    has_worker: bool,
-    /// Erasures whose rows this replica erased, and whether the database has overwritten
-    /// the rows, too.
-    erased: HashMap<ErasureId, bool>,
-}
-
-impl Queue {
-    /// `true`: a worker must be started.
-    fn push(&self, erasure: (TenantId, ErasureId)) -> bool {
-        let mut waiting = self.0.lock();
-        waiting.erasures.push_back(erasure);
-        !std::mem::replace(&mut waiting.has_worker, true)
+/// Starts an erasure in the background.
+pub(crate) fn begin_erasure(shared: &Arc<Shared>, tenant_id: TenantId, erasure_id: ErasureId) {
+    if !shared.erasure_queue.push((tenant_id, erasure_id)) {
+        return;
     }
-
-    fn next(&self) -> Option<(TenantId, ErasureId)> {
-        self.0.lock().erasures.pop_front()
-    }
-
-    /// Ends the worker, unless an erasure waits.
-    fn end(&self) -> bool {
-        let mut waiting = self.0.lock();
-        waiting.has_worker = !waiting.erasures.is_empty();
-        !waiting.has_worker
-    }
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Eraser {
-    context: Arc<Context>,
-    queue: Arc<Queue>,
-}
-
-impl Eraser {
-    pub(crate) fn new(context: Arc<Context>) -> Self {
-        let queue = Arc::default();
-        Self { context, queue }
-    }
-
-    pub(crate) fn begin(&self, tenant_id: TenantId, erasure_id: ErasureId) {
-        if !self.queue.push((tenant_id, erasure_id)) {
-            return;
-        }
-        let eraser = self.clone();
-        self.context.writes.spawn(async move {
-            while !eraser.context.writes.is_closed() {
-                eraser.carry_out_waiting().await;
-                if eraser.queue.end() {
-                    return;
-                }
-            }
-        });
-    }
-
-    /// Carries out the waiting erasures in two steps; the rows of all erasures are
-    /// overwritten together. On shutdown the job `erase` finishes them on any replica.
-    async fn carry_out_waiting(&self) {
-        let (mut erased, began_at) = (Vec::new(), Instant::now());
-        while began_at.elapsed() < ROUND && !self.context.writes.is_closed() {
-            let Some((tenant_id, erasure_id)) = self.queue.next() else {
-                break;
-            };
-            let work = self.work_on(None, tenant_id, erasure_id);
-            match work.recorded(work.erase()).await {
-                Ok(Ok(true)) => erased.push(work),
-                Ok(_) => {}
-                Err(error) => work.warn(&error),
-            }
-        }
-        for work in erased {
-            if self.context.writes.is_closed() {
+    let shared = Arc::clone(shared);
+    let writes = shared.context.writes.clone();
+    writes.spawn(async move {
+        while !shared.context.writes.is_closed() {
+            erase_waiting(&shared).await;
+            if shared.erasure_queue.end() {
                 return;
             }
-            // The first erasure has the database rewritten, also for the others.
-            if let Err(error) = work.recorded(work.end()).await {
-                work.warn(&error);
-            }
+        }
+    });
+}
+
+/// Carries out the waiting erasures in two steps; the rows of all erasures are
+/// overwritten together. On shutdown the job `erase` finishes them on any replica.
+async fn erase_waiting(shared: &Shared) {
+    let (mut erased, began_at) = (Vec::new(), Instant::now());
+    while began_at.elapsed() < ROUND && !shared.context.writes.is_closed() {
+        let Some((tenant_id, erasure_id)) = shared.erasure_queue.next() else {
+            break;
+        };
+        let work = Work { shared, lease: None, tenant_id, erasure_id };
+        match work.recorded(work.erase()).await {
+            Ok(Ok(true)) => erased.push(work),
+            Ok(_) => {}
+            Err(error) => work.warn(&error),
         }
     }
-
-    fn work_on<'a>(
-        &'a self,
-        lease: Option<&'a Lease<'a>>,
-        tenant_id: TenantId,
-        erasure_id: ErasureId,
-    ) -> Work<'a> {
-        Work { eraser: self, lease, tenant_id, erasure_id }
+    for work in erased {
+        if shared.context.writes.is_closed() {
+            return;
+        }
+        // The first erasure has the database rewritten, also for the others.
+        if let Err(error) = work.recorded(work.end()).await {
+            work.warn(&error);
+        }
     }
+}
 
-    /// Finishes an erasure, or records the error in it.
-    pub(crate) async fn attempt(
-        &self,
-        lease: Option<&Lease<'_>>,
-        tenant_id: TenantId,
-        erasure_id: ErasureId,
-    ) -> Result<Attempt, EngineError> {
-        let work = self.work_on(lease, tenant_id, erasure_id);
-        let run = async { if work.erase().await? { work.end().await } else { Ok(Attempt::Stopped) } };
-        Ok(work.recorded(run).await?.unwrap_or(Attempt::Failed))
-    }
+/// Finishes an erasure, or records the error in it.
+pub(super) async fn attempt(
+    lease: &Lease<'_>,
+    tenant_id: TenantId,
+    erasure_id: ErasureId,
+) -> Result<Attempt, EngineError> {
+    let work = Work { shared: lease.shared, lease: Some(lease), tenant_id, erasure_id };
+    let run = async { if work.erase().await? { work.end().await } else { Ok(Attempt::Stopped) } };
+    Ok(work.recorded(run).await?.unwrap_or(Attempt::Failed))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub(super) enum Attempt {
     Done,
     /// The error is recorded; a later attempt retries.
     Failed,
@@ -152,7 +96,7 @@ pub(crate) enum Attempt {
 
 #[derive(Debug, Clone, Copy)]
 struct Work<'a> {
-    eraser: &'a Eraser,
+    shared: &'a Shared,
     /// `None` in the replica that received the request: that replica needs no lease.
     lease: Option<&'a Lease<'a>>,
     tenant_id: TenantId,
@@ -161,7 +105,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn context(&self) -> &Context {
-        &self.eraser.context
+        &self.shared.context
     }
 
     fn warn(self, error: &EngineError) {
@@ -211,7 +155,7 @@ impl Work<'_> {
                 return Ok(false);
             }
         }
-        let mut waiting = self.eraser.queue.0.lock();
+        let mut waiting = self.shared.erasure_queue.0.lock();
         waiting.erased.entry(self.erasure_id).or_default();
         Ok(true)
     }
@@ -219,7 +163,7 @@ impl Work<'_> {
     /// The rows and blobs of the erasure must be erased.
     async fn end(self) -> Result<Attempt, EngineError> {
         self.overwrite_rows().await?;
-        self.eraser.queue.0.lock().erased.remove(&self.erasure_id);
+        self.shared.erasure_queue.0.lock().erased.remove(&self.erasure_id);
         let index = &self.context().index;
         let audited = self.context().audited(Auditor::Job);
         let has_ended = index.erasures.finish(self.tenant_id, self.erasure_id, &audited).await?;
@@ -233,7 +177,7 @@ impl Work<'_> {
         if !found.is_some_and(|erasure| erasure.removed.has_rows()) {
             return Ok(());
         }
-        let queue = &self.eraser.queue;
+        let queue = &self.shared.erasure_queue;
         // Overwriting blocks all writers, so it runs once for all erasures whose rows are
         // gone by now, and not again for an attempt that only has to empty the log.
         let erased = queue.0.lock().erased.clone();

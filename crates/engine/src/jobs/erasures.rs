@@ -4,10 +4,11 @@ use async_trait::async_trait;
 use keepsake_core::{ErasureId, TenantId};
 use serde_json::{Value, json};
 
-use super::eraser::Attempt;
+use super::eraser::{Attempt, attempt};
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobPlan, JobServices, Lease, MINUTE};
+use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
+use crate::shared::Shared;
 
 const ERASURES: u32 = 10;
 /// Finishes, every minute, erasures that the receiving replica did not finish. The next
@@ -21,15 +22,14 @@ impl Job for Erase {
         JobPlan { name: "erase", schedule: "40 * * * * *", period: MINUTE, can_be_dry: false }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut open = OpenErasures { services, lease, done: 0, failed: 0 };
+    async fn run(&self, _: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let mut open = OpenErasures { lease, done: 0, failed: 0 };
         remove_all(&mut open, lease).await?;
         Ok(json!({ "done": open.done, "failed": open.failed }))
     }
 }
 
 struct OpenErasures<'a> {
-    services: &'a JobServices,
     lease: &'a Lease<'a>,
     done: u64,
     failed: u64,
@@ -45,13 +45,12 @@ impl Selection for OpenErasures<'_> {
     }
 
     async fn page(&mut self, _: u32) -> Result<Vec<Self::Item>, EngineError> {
-        let context = &self.services.context;
+        let context = &self.lease.shared.context;
         Ok(context.index.erasures.open(context.now(), ERASURES).await?)
     }
 
     async fn batch(&mut self, &mut (tenant_id, erasure_id): &mut Self::Item) -> Result<Step, EngineError> {
-        let eraser = &self.services.eraser;
-        match eraser.attempt(Some(self.lease), tenant_id, erasure_id).await? {
+        match attempt(self.lease, tenant_id, erasure_id).await? {
             Attempt::Done => self.done += 1,
             Attempt::Failed => self.failed += 1,
             Attempt::NotEnded => {}

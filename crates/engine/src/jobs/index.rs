@@ -9,8 +9,10 @@ use async_trait::async_trait;
 use keepsake_search::ANALYSER;
 use serde_json::{Value, json};
 
-use super::{DAY, Job, JobPlan, JobServices, Lease};
+use super::{DAY, Job, JobPlan, Lease};
 use crate::EngineError;
+use crate::search::add_terms;
+use crate::shared::Shared;
 
 const BATCH: u32 = 500;
 
@@ -33,16 +35,16 @@ impl Job for IndexMemories {
         JobPlan { name: "index-memories", schedule: "30 9/10 * * * *", period: DAY, can_be_dry: true }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut counts = Counts::default();
         let mut after = lease.resumed_at().await?;
         loop {
-            let index = &services.context.index;
+            let index = &shared.context.index;
             let page = index.search.unindexed(after, ANALYSER, BATCH).await?;
             counts.looked_at += page.looked_at;
             counts.found += page.unindexed.len() as u64;
             if !lease.dry_run() {
-                let of_page = services.indexer.index(page.unindexed).await?;
+                let of_page = add_terms(shared, page.unindexed).await?;
                 counts.indexed += of_page.indexed;
                 counts.failed += of_page.failed;
             }

@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::JobServices;
 use crate::EngineError;
+use crate::shared::Shared;
 
 /// How long a lease is valid without renewal.
 pub(super) const LEASE: Duration = Duration::from_mins(1);
@@ -56,7 +56,7 @@ impl RunRequest {
 
 #[derive(Debug)]
 pub struct Lease<'a> {
-    pub(super) services: &'a JobServices,
+    pub(super) shared: &'a Shared,
     pub(super) job: &'static str,
     pub(super) fence: i64,
     pub(super) request: RunRequest,
@@ -86,7 +86,7 @@ impl Lease<'_> {
         if self.request.starts_anew() {
             return Ok(None);
         }
-        Ok(self.services.context.index.job_runs.cursor(self.job).await?)
+        Ok(self.shared.context.index.job_runs.cursor(self.job).await?)
     }
 
     /// The place that [`Self::renew_at`] saved in an interrupted earlier run; `None`, also for
@@ -111,8 +111,8 @@ impl Lease<'_> {
             self.is_cut.store(true, Ordering::Relaxed);
             return Ok(false);
         }
-        let index = &self.services.context.index;
-        let until = self.services.context.now().plus(LEASE);
+        let index = &self.shared.context.index;
+        let until = self.shared.context.now().plus(LEASE);
         if self.request.dry_run {
             let kept = index.job_runs.cursor(self.job).await?;
             return Ok(index.job_runs.renew(self.job, self.fence, until, kept.as_deref()).await?);

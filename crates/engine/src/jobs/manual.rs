@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use keepsake_core::schemas::{self, JobRunType, JobType};
 use keepsake_core::{ObjectKind, Timestamp};
-use keepsake_index::{Auditor, JobRun, RunPlace, RunReason, RunStatus};
+use keepsake_index::{Auditor, JobRun, RunReason, RunStatus};
 use serde::Serialize;
-use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use super::{Job, Jobs, RunRequest, fleet_jobs, next_run_at};
-use crate::cursor::{Query, parse_number};
+use crate::cursor::Query;
+use crate::shared::service;
 use crate::{EngineError, Page, PageRequest};
 
 /// A job. One replica at a time runs it for all.
@@ -38,21 +38,12 @@ pub struct JobState {
 /// The number of recent runs in which the last scheduled run is searched.
 const RECENT_RUNS: u32 = 20;
 
-#[derive(Debug, Clone)]
-pub struct ManualJobs {
-    jobs: Jobs,
-    /// Cancelled at shutdown, which stops manual runs.
-    stopping: CancellationToken,
-}
+service!(pub ManualJobs(shared) { jobs: Jobs = Jobs::new(shared) });
 
 impl ManualJobs {
-    pub(crate) const fn new(jobs: Jobs, stopping: CancellationToken) -> Self {
-        Self { jobs, stopping }
-    }
-
     /// Lists every job that one replica at a time runs for all replicas.
     pub async fn list(&self) -> Result<Vec<JobState>, EngineError> {
-        let (context, mut jobs) = (self.jobs.context(), Vec::new());
+        let (context, mut jobs) = (&self.context, Vec::new());
         for job in fleet_jobs() {
             let (job_runs, now, plan) = (&context.index.job_runs, context.now(), job.plan());
             let runs = job_runs.list(plan.name, None, now, RECENT_RUNS).await?;
@@ -74,11 +65,11 @@ impl ManualJobs {
         let job = job_called(name)?;
         let limit = request.limit(false)?;
         let identity = Query::of(&[b"job_runs", name.as_bytes()]);
-        let context = self.jobs.context();
-        let before = context.cursors.after(identity, request, place_of).await?;
+        let context = &self.context;
+        let before = context.cursors.after(identity, request).await?;
         let job_runs = &context.index.job_runs;
         let runs = job_runs.list(job.plan().name, before, context.now(), limit + 1).await?;
-        context.cursors.page(identity, runs, limit, position).await
+        context.cursors.page(identity, runs, limit, |run| (run.started_at, run.slot)).await
     }
 
     /// Starts a manual run of a job in this process and returns the run's record.
@@ -95,12 +86,12 @@ impl ManualJobs {
             });
         }
         let this = self.clone();
-        self.jobs.context().run_to_end(async move { this.begin(job, is_dry_run, by).await }).await
+        self.context.run_to_end(async move { this.begin(job, is_dry_run, by).await }).await
     }
 
     /// Claims a manual run, audits it, and runs it in the background.
     async fn begin(&self, job: Arc<dyn Job>, is_dry_run: bool, by: Auditor) -> Result<JobRun, EngineError> {
-        let (context, request, name) = (self.jobs.context(), RunRequest::manual(is_dry_run), job.plan().name);
+        let (context, request, name) = (&self.context, RunRequest::manual(is_dry_run), job.plan().name);
         let audited = context.audited(by);
         let Some(claimed) = self.jobs.claim(&*job, request).await? else {
             return Err(EngineError::Conflict("the job is running already: wait for the end of that run"));
@@ -134,15 +125,4 @@ impl ManualJobs {
 fn job_called(name: &str) -> Result<Arc<dyn Job>, EngineError> {
     let mut jobs = fleet_jobs().into_iter();
     jobs.find(|job| job.plan().name == name).ok_or(EngineError::NotFound(ObjectKind::Job))
-}
-
-fn position(run: &JobRun) -> Vec<u8> {
-    let parts = [run.started_at, run.slot].map(|time| time.as_micros().to_be_bytes());
-    parts.concat()
-}
-
-fn place_of(position: &[u8]) -> Option<RunPlace> {
-    let (at, slot) = position.split_at_checked(8)?;
-    let time = |bytes| Some(Timestamp::from_micros(parse_number(bytes)?));
-    Some((time(at)?, time(slot)?))
 }

@@ -8,9 +8,10 @@ use keepsake_core::Timestamp;
 use keepsake_index::Prunable;
 use serde_json::{Value, json};
 
-use super::{DAY, Job, JobPlan, JobServices, Lease};
+use super::{DAY, Job, JobPlan, Lease};
 use crate::EngineError;
 use crate::idempotency::REMEMBERED_FOR;
+use crate::shared::Shared;
 
 /// The time for which a call is recognised, plus a day for clock differences.
 const CALLS_KEPT_FOR: Duration = Duration::from_secs(REMEMBERED_FOR.as_secs() + DAY.as_secs());
@@ -56,22 +57,22 @@ impl Job for Prune {
         JobPlan { name: "prune", schedule: "30 7/10 * * * *", period: DAY, can_be_dry: true }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let audit = (Prunable::Audit, services.audit_retention, "audit_entries");
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let audit = (Prunable::Audit, shared.audit_retention, "audit_entries");
         let old = || OLD.into_iter().chain([audit]);
         let names = old().map(|(.., name)| name).chain(["idempotency_records", "token_keys"]);
         let mut counts: BTreeMap<_, u64> = names.map(|name| (name, 0)).collect();
         let mut goes_on =
-            self.prune_calls(services, lease, counts.entry("idempotency_records").or_default()).await?;
+            self.prune_calls(shared, lease, counts.entry("idempotency_records").or_default()).await?;
         for (what, kept_for, name) in old() {
             if goes_on {
                 let (before, pruned) =
-                    (services.context.now().minus(kept_for), counts.entry(name).or_default());
-                goes_on = self.prune_rows(services, lease, what, before, pruned).await?;
+                    (shared.context.now().minus(kept_for), counts.entry(name).or_default());
+                goes_on = self.prune_rows(shared, lease, what, before, pruned).await?;
             }
         }
         if goes_on {
-            counts.insert("token_keys", services.tokens.drop_outlived_keys(lease.dry_run()).await?);
+            counts.insert("token_keys", shared.tokens.drop_outlived_keys(lease.dry_run()).await?);
         }
         Ok(json!(counts))
     }
@@ -82,14 +83,14 @@ impl Prune {
     /// `false`: the run must stop.
     async fn prune_calls(
         &self,
-        services: &JobServices,
+        shared: &Shared,
         lease: &Lease<'_>,
         pruned: &mut u64,
     ) -> Result<bool, EngineError> {
-        let before = services.context.now().minus(CALLS_KEPT_FOR);
+        let before = shared.context.now().minus(CALLS_KEPT_FOR);
         let mut after = lease.resumed_at().await?;
         loop {
-            let upkeep = &services.context.index.upkeep;
+            let upkeep = &shared.context.index.upkeep;
             let batch = upkeep.prune_calls(after.as_ref(), before, self.batch, lease.dry_run()).await?;
             *pruned += batch.rows;
             after = batch.last;
@@ -104,14 +105,14 @@ impl Prune {
 
     async fn prune_rows(
         &self,
-        services: &JobServices,
+        shared: &Shared,
         lease: &Lease<'_>,
         what: Prunable,
         before: Timestamp,
         pruned: &mut u64,
     ) -> Result<bool, EngineError> {
         loop {
-            let upkeep = &services.context.index.upkeep;
+            let upkeep = &shared.context.index.upkeep;
             let rows = upkeep.prune(what, before, self.batch, lease.dry_run()).await?;
             *pruned += rows;
             if !lease.renew(None).await? {

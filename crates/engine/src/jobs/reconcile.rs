@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use keepsake_index::{CountedPlace, Recount, Upkeep};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{DAY, Job, JobPlan, JobServices, Lease};
+use super::{DAY, Job, JobPlan, Lease};
 use crate::EngineError;
+use crate::shared::Shared;
 
 const BATCH: u32 = 20;
 /// Interval between lease renewals within a batch.
@@ -30,8 +32,8 @@ impl Job for ReconcileUsage {
         JobPlan { name: "reconcile-usage", schedule: "30 5/10 * * * *", period: DAY, can_be_dry: true }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let (context, mut reconciled) = (&services.context, Reconciled::default());
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let (context, mut reconciled) = (&shared.context, Reconciled::default());
         let mut after = lease.resumed_at().await?;
         let mut renewed_at = context.now();
         loop {
@@ -39,7 +41,7 @@ impl Job for ReconcileUsage {
             after = places.last().copied();
             if after.is_none() {
                 lease.renew(None).await?;
-                return Ok(reconciled.counts());
+                return Ok(json!(reconciled));
             }
             for place in places {
                 // One failure must not stop the others from being counted.
@@ -54,7 +56,7 @@ impl Job for ReconcileUsage {
                 if Some(place) == after || context.now() >= renewed_at.plus(RENEWED_EACH) {
                     renewed_at = context.now();
                     if !lease.renew_at(Some(&place)).await? {
-                        return Ok(reconciled.counts());
+                        return Ok(json!(reconciled));
                     }
                 }
             }
@@ -62,7 +64,8 @@ impl Job for ReconcileUsage {
     }
 }
 
-#[derive(Debug, Default)]
+/// The counts of a run.
+#[derive(Debug, Default, Serialize)]
 struct Reconciled {
     stores: u64,
     tenants: u64,
@@ -76,20 +79,6 @@ struct Reconciled {
 }
 
 impl Reconciled {
-    fn counts(&self) -> Value {
-        json!({
-            "stores": self.stores,
-            "tenants": self.tenants,
-            "drifted_stores": self.drifted_stores,
-            "drifted_directories": self.drifted_directories,
-            "drifted_tenants": self.drifted_tenants,
-            "lost_heads": self.lost_heads,
-            "mended": self.mended,
-            "failed": self.failed,
-            "drifted": self.drifted,
-        })
-    }
-
     async fn recount(
         &mut self,
         upkeep: &Upkeep,

@@ -5,9 +5,10 @@ use keepsake_core::{StoreId, TenantId};
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobPlan, JobServices, Lease, MINUTE};
+use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
+use crate::shared::Shared;
 
 const STORES: u32 = 10;
 /// Rows of one batch. A batch is one transaction, which may block other writers.
@@ -24,8 +25,8 @@ impl Job for PurgeStores {
         JobPlan { name: "purge-stores", schedule: "20 * * * * *", period: MINUTE, can_be_dry: false }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut stores = DeletedStores { context: &services.context, stores: 0, rows: 0, blobs: 0 };
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let mut stores = DeletedStores { context: &shared.context, stores: 0, rows: 0, blobs: 0 };
         let failed = remove_all(&mut stores, lease).await?;
         let DeletedStores { stores, rows, blobs, .. } = stores;
         Ok(json!({ "stores": stores, "rows": rows, "blobs": blobs, "failed": failed }))

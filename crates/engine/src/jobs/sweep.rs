@@ -10,8 +10,9 @@ use keepsake_index::NamedBlob;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{DAY, Job, JobPlan, JobServices, Lease};
+use super::{DAY, Job, JobPlan, Lease};
 use crate::EngineError;
+use crate::shared::Shared;
 
 /// Grace period of a blob, as a multiple of the longest request.
 const GRACE_IN_DEADLINES: u32 = 60;
@@ -56,16 +57,16 @@ impl Job for SweepBlobs {
         JobPlan { name: "sweep-blobs", schedule: "30 3/10 * * * *", period: DAY, can_be_dry: true }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let grace = GRACE_AT_LEAST.max(services.request_deadline * GRACE_IN_DEADLINES);
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let grace = GRACE_AT_LEAST.max(shared.request_deadline * GRACE_IN_DEADLINES);
         let mut swept: Swept = lease.resumed_at().await?.unwrap_or_default();
         if lease.is_manual() {
             swept.phase = Phase::Confirmed;
-        } else if services.context.index.upkeep.named_blobs(None, 1).await?.is_empty() {
+        } else if shared.context.index.upkeep.named_blobs(None, 1).await?.is_empty() {
             swept.phase = Phase::Counting;
         }
         loop {
-            self.sweep_range(services, lease, &mut swept, services.context.now().minus(grace)).await?;
+            self.sweep_range(shared, lease, &mut swept, shared.context.now().minus(grace)).await?;
             let mut is_done = swept.after.is_none();
             if is_done && swept.phase == Phase::Counting {
                 if swept.looks_foreign() {
@@ -87,7 +88,7 @@ impl Job for SweepBlobs {
 impl SweepBlobs {
     async fn sweep_range(
         &self,
-        services: &JobServices,
+        shared: &Shared,
         lease: &Lease<'_>,
         swept: &mut Swept,
         old_from: Timestamp,
@@ -95,8 +96,8 @@ impl SweepBlobs {
         let after = swept.after;
         // Rows are read after blobs: a write puts its blob first, so a
         // concurrent write is not mistaken for an orphan.
-        let listed = services.context.blobs.list(None, after.as_ref(), self.batch as usize).await?;
-        let upkeep = &services.context.index.upkeep;
+        let listed = shared.context.blobs.list(None, after.as_ref(), self.batch as usize).await?;
+        let upkeep = &shared.context.index.upkeep;
         let named = upkeep.named_blobs(after.as_ref(), self.batch).await?;
         let end = end_of(&listed, &named, self.batch as usize);
         let range = Range::of(&listed, &named, end);
@@ -108,9 +109,9 @@ impl SweepBlobs {
             swept.phase = Phase::Counting;
         }
         if swept.phase != Phase::Counting {
-            swept.condemn(services, &range.unnamed, old_from, lease.dry_run()).await?;
+            swept.condemn(shared, &range.unnamed, old_from, lease.dry_run()).await?;
         }
-        swept.look_for(services, range.unlisted).await?;
+        swept.look_for(shared, range.unlisted).await?;
         swept.after = end;
         Ok(())
     }
@@ -199,7 +200,7 @@ impl Swept {
     /// Only condemns blobs last modified before `old_from`; a dry run only counts them.
     async fn condemn(
         &mut self,
-        services: &JobServices,
+        shared: &Shared,
         unnamed: &[ListedBlob],
         old_from: Timestamp,
         is_dry: bool,
@@ -210,10 +211,10 @@ impl Swept {
         let condemned: Vec<_> = stream::iter(old)
             .map(|blob| async move {
                 let is_condemned = if is_dry {
-                    !services.context.index.upkeep.blob_is_named(&blob.key).await?
+                    !shared.context.index.upkeep.blob_is_named(&blob.key).await?
                 } else {
-                    let queue = &services.context.index.blob_deletions;
-                    let not_before = services.context.blobs_go_from(services.context.now());
+                    let queue = &shared.context.index.blob_deletions;
+                    let not_before = shared.context.blobs_go_from(shared.context.now());
                     queue.condemn_orphan(&blob.key, not_before).await?
                 };
                 Ok::<_, EngineError>(is_condemned.then_some(blob.size_bytes))
@@ -229,9 +230,9 @@ impl Swept {
 
     /// Checks unlisted blobs and their rows again, since either may have
     /// changed meanwhile.
-    async fn look_for(&mut self, services: &JobServices, unlisted: Vec<BlobKey>) -> Result<(), EngineError> {
+    async fn look_for(&mut self, shared: &Shared, unlisted: Vec<BlobKey>) -> Result<(), EngineError> {
         let missing: Vec<_> = stream::iter(unlisted)
-            .map(|key| async move { Ok::<_, EngineError>(is_missing(services, &key).await?.then_some(key)) })
+            .map(|key| async move { Ok::<_, EngineError>(is_missing(shared, &key).await?.then_some(key)) })
             .buffer_unordered(AT_ONCE)
             .try_filter_map(|key| std::future::ready(Ok(key)))
             .try_collect()
@@ -247,8 +248,8 @@ impl Swept {
 }
 
 /// Whether a blob does not exist although a version names it.
-async fn is_missing(services: &JobServices, key: &BlobKey) -> Result<bool, EngineError> {
-    let context = &services.context;
+async fn is_missing(shared: &Shared, key: &BlobKey) -> Result<bool, EngineError> {
+    let context = &shared.context;
     let is_there = context.blobs.contains(key).await?;
     Ok(!is_there && context.index.upkeep.blob_is_named(key).await?)
 }

@@ -10,9 +10,10 @@ use keepsake_index::{DeletionState, TenantDeletion, VersionCounts};
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobPlan, JobServices, Lease, MINUTE};
+use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
+use crate::shared::Shared;
 
 const TENANTS: u32 = 10;
 /// Rows of one batch. A batch is one transaction, which may block other writers.
@@ -40,9 +41,9 @@ impl Job for DeleteTenants {
         JobPlan { name: "delete-tenants", schedule: "50 * * * * *", period: MINUTE, can_be_dry: false }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut tenants =
-            DeletedTenants { context: &services.context, settling: 0, done: 0, rows: 0, blobs: 0, kept: 0 };
+            DeletedTenants { context: &shared.context, settling: 0, done: 0, rows: 0, blobs: 0, kept: 0 };
         let failed = remove_all(&mut tenants, lease).await?;
         Ok(json!({
             "settling": tenants.settling,

@@ -6,9 +6,10 @@ use keepsake_telemetry::Stored;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Job, JobPlan, JobServices, Lease, MINUTE};
+use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
+use crate::shared::Shared;
 
 const NAME: &str = "count-totals";
 /// Number of recent run records that are searched for the last successful run.
@@ -45,10 +46,10 @@ impl Job for CountTotals {
         JobPlan { name: NAME, schedule: "10 * * * * *", period: 10 * MINUTE, can_be_dry: false }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut counted: Counted = lease.resumed_at().await?.unwrap_or_default();
         loop {
-            let batch = services.context.index.upkeep.stores_after(counted.after, BATCH).await?;
+            let batch = shared.context.index.upkeep.stores_after(counted.after, BATCH).await?;
             let Some(last) = batch.last() else {
                 lease.renew(None).await?;
                 return Ok(counted.record());

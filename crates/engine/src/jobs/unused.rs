@@ -18,9 +18,10 @@ use keepsake_index::{
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{Job, JobPlan, JobServices, Lease, MINUTE};
+use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
+use crate::shared::Shared;
 
 const STORES: u32 = 100;
 const LIVES: u32 = 1000;
@@ -47,21 +48,21 @@ impl Job for ExpireUnused {
         JobPlan { name: "expire-unused", schedule: "50 3/10 * * * *", period: 60 * MINUTE, can_be_dry: true }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
         // The job writes its own reads first, so that a single process need not wait.
-        services.replica.flush().await?;
-        let now = services.context.now();
+        shared.replica.flush().await?;
+        let now = shared.context.now();
         let mut due = DueMemories {
-            context: &services.context,
+            context: &shared.context,
             is_dry: lease.dry_run(),
             until: now,
             after: None,
             memories: 0,
         };
         let failed_due = remove_all(&mut due, lease).await?;
-        let flush = services.context.index.unused.access_flush(now).await?;
+        let flush = shared.context.index.unused.access_flush(now).await?;
         let mut unused = UnusedMemories {
-            context: &services.context,
+            context: &shared.context,
             is_dry: lease.dry_run(),
             until: flush.through.map_or(now, |through| through.min(now)),
             period_of: PeriodOf::Store,

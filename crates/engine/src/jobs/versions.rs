@@ -15,9 +15,10 @@ use keepsake_index::{CLOCK_AHEAD_AT_MOST, History, Outdated, VersionBatch};
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
-use super::{DAY, Job, JobPlan, JobServices, Lease};
+use super::{DAY, Job, JobPlan, Lease};
 use crate::EngineError;
 use crate::context::Context;
+use crate::shared::Shared;
 
 const STORES: u32 = 100;
 /// Rows of one batch. A batch is one transaction, which blocks the store's writers.
@@ -34,11 +35,11 @@ impl Job for ExpireVersions {
         JobPlan { name: "expire-versions", schedule: "10 4/10 * * * *", period: DAY, can_be_dry: true }
     }
 
-    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut outdated = OutdatedVersions {
-            context: &services.context,
+            context: &shared.context,
             is_dry: lease.dry_run(),
-            now: services.context.now(),
+            now: shared.context.now(),
             after: None,
             versions: 0,
             memories: 0,

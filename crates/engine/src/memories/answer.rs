@@ -8,7 +8,6 @@ use keepsake_index::{Change, FoundMemory, Head, Memory, MemoryTarget};
 use super::reader::Reader;
 use super::{ShownMemory, View};
 use crate::content::{ContentLoss, missing};
-use crate::context::Context;
 use crate::write::{Outcome, Written};
 use crate::{EngineError, Principal};
 
@@ -41,7 +40,6 @@ fn memory_since(before: Option<&MemoryTarget>, head: Head, updated_at: Timestamp
 }
 
 pub(super) struct Answer<'a> {
-    pub(super) context: &'a Context,
     pub(super) reader: &'a Reader,
     pub(super) principal: &'a Principal,
     pub(super) store_id: StoreId,
@@ -49,26 +47,27 @@ pub(super) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    pub(super) async fn to<R>(&self, outcome: Outcome<R>) -> Result<ShownMemory, EngineError>
-    where
-        R: Into<Option<FoundMemory>>,
-    {
+    /// `found` is the memory as it was read before the change.
+    pub(super) async fn to(
+        &self,
+        outcome: Outcome,
+        found: Option<FoundMemory>,
+    ) -> Result<ShownMemory, EngineError> {
         let mut is_use = false;
         let (expiry, purge_epoch, memory) = match outcome {
             Outcome::Replayed(seq) => return self.rebuild(seq).await,
-            Outcome::Written(written, read) => {
-                let before = read.into().map(|found| found.target);
+            Outcome::Written(written) => {
+                let before = found.map(|found| found.target);
                 let (expiry, purge_epoch) = (written.expiry, written.purge_epoch);
                 let version = written.versions().next();
                 let memory = version.and_then(|version| version.leaves(before.as_ref()));
                 let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
                 (expiry, purge_epoch, memory)
             }
-            Outcome::Nothing(_) | Outcome::Same(..) => {
+            Outcome::Nothing | Outcome::Same(..) => {
                 return Err(EngineError::Internal("one memory's change did nothing"));
             }
-            Outcome::Unchanged(unchanged, read) => {
-                let found = read.into();
+            Outcome::Unchanged(unchanged) => {
                 let found = found.ok_or(EngineError::Internal("a memory was changed unread"))?;
                 is_use = unchanged.is_use;
                 (found.expiry, found.store.purge_epoch, unchanged.memory)
@@ -99,13 +98,12 @@ impl Answer<'_> {
     }
 
     async fn content_left(&self, head: &Head, purge_epoch: i64) -> Result<Option<Arc<str>>, EngineError> {
-        let (shared, tenant_id) = (self.context, self.principal.tenant_id);
-        let contents = &self.reader.contents;
-        let content = contents.of_head(tenant_id, self.store_id, purge_epoch, head).await?;
+        let (reader, tenant_id) = (self.reader, self.principal.tenant_id);
+        let content = reader.contents.of_head(tenant_id, self.store_id, purge_epoch, head).await?;
         if content.is_some() {
             return Ok(content);
         }
-        match shared.find_memory(tenant_id, self.store_id, head.memory_id).await {
+        match reader.context.find_memory(tenant_id, self.store_id, head.memory_id).await {
             Ok(FoundMemory { target: MemoryTarget::Live(memory), .. })
                 if memory.head.blob_id == head.blob_id =>
             {
@@ -118,10 +116,10 @@ impl Answer<'_> {
 
     /// The memory as version `seq` left it, for a repeated call.
     pub(super) async fn rebuild(&self, seq: i64) -> Result<ShownMemory, EngineError> {
-        let (shared, tenant_id, store_id) = (self.context, self.principal.tenant_id, self.store_id);
-        let version = shared.index.versions.find_at(tenant_id, store_id, seq).await?;
+        let (context, tenant_id, store_id) = (&self.reader.context, self.principal.tenant_id, self.store_id);
+        let version = context.index.versions.find_at(tenant_id, store_id, seq).await?;
         let version = version.ok_or(EngineError::NotFound(ObjectKind::Memory))?;
-        let found = shared.find_memory(tenant_id, store_id, version.memory_id).await?;
+        let found = context.find_memory(tenant_id, store_id, version.memory_id).await?;
         if found.target == MemoryTarget::Missing {
             return Err(EngineError::NotFound(ObjectKind::Memory));
         }

@@ -87,9 +87,9 @@ impl Memories {
         self.context
             .run_to_end(async move {
                 let write = memories.writer.write(&owner, store_id, idempotency);
-                let outcome = write.run_once(&batch).await?;
+                let (outcome, read) = write.run_once(&batch).await?;
                 let answers = Answers { memories: &memories, batch: &batch, write: &write };
-                answers.to(outcome).await
+                answers.to(outcome, read).await
             })
             .await
     }
@@ -248,9 +248,9 @@ impl Change for Batch {
         Ok(Decision::Commit(Proposal {
             store: Some(read.found.store),
             changes,
-            guard: None,
             kept,
             results: is_recorded.then(|| record(&settled)).transpose()?,
+            ..Proposal::default()
         }))
     }
 
@@ -336,7 +336,7 @@ fn obstacle(found: &FoundMemories, by_path: &ByPath<'_>, decision: &Decision) ->
         return None;
     };
     let change = proposal.changes.first()?;
-    let path = &change.to.as_ref()?.path;
+    let path = change.path.as_ref()?;
     if found.store.is_archived {
         return Some(Refused::Archived);
     }

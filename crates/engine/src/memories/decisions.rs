@@ -13,7 +13,7 @@ use keepsake_index::{
 use super::Precondition;
 use super::requests::{OnTaken, check_expiry};
 use crate::EngineError;
-use crate::write::{Change, Decision, NewContent, NewState, Origin, Proposal, Proposed, VersionRead, Write};
+use crate::write::{Change, Decision, NewContent, Origin, Proposal, Proposed, VersionRead, Write};
 
 /// Creates a memory, or replaces the content of the memory at the path.
 pub(super) struct Creation {
@@ -47,7 +47,7 @@ impl Change for Creation {
     type Read = Place;
     type Error = EngineError;
 
-    fn path(&self) -> Option<&str> {
+    fn locked_path(&self) -> Option<&str> {
         (self.on_taken == OnTaken::Replace).then(|| self.path.as_str())
     }
 
@@ -73,13 +73,9 @@ impl Change for Creation {
             }),
             None => {
                 check_expiry(&self.expiry, self.now)?;
-                let to = NewState {
-                    path: self.path.clone(),
-                    content: NewContent::Exact(self.content.clone()),
-                    expiry: self.expiry,
-                };
-                let (from, to) = (Origin::New, Some(to));
-                Ok(Decision::change(read.store, Proposed { from, to }))
+                let content = NewContent::Exact(self.content.clone());
+                let created = Proposed::store(Origin::New, self.path.clone(), content);
+                Ok(Decision::change(read.store, Proposed { expiry: self.expiry, ..created }))
             }
             Some(FoundMemory { store, target: MemoryTarget::Live(memory), .. })
                 if memory.head.path == self.path =>
@@ -161,8 +157,9 @@ impl Update {
             Some(Precondition::NotExists) if is_at_path => return Ok(Decision::pin_unchanged(memory)),
             _ => {}
         }
-        let to = NewState {
-            path: self.path.clone().unwrap_or_else(|| head.path.clone()),
+        let update = Proposed {
+            from: Origin::Live(head.clone()),
+            path: Some(self.path.clone().unwrap_or_else(|| head.path.clone())),
             content: match &self.content {
                 // The same content is stored again, because the stored one may be lost. An
                 // update that also moves the memory keeps the stored one.
@@ -171,7 +168,7 @@ impl Update {
             },
             expiry: self.expiry,
         };
-        let proposal = Proposal::of(Some(store), Proposed { from: Origin::Live(head.clone()), to: Some(to) });
+        let proposal = Proposal::of(Some(store), update);
         if is_at_path && keeps_content {
             let anew = self.content.is_some().then(|| Box::new(proposal));
             return Ok(Decision::Pin(memory.clone(), self.expiry, anew));

@@ -65,8 +65,7 @@ impl Memories {
         store_id: StoreId,
         part: HistoryPart,
     ) -> Result<u64, EngineError> {
-        principal.require(Scope::StoresAdmin)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::StoresAdmin, store_id)?;
         principal.require_no_session()?;
         let imported = part.position.saturating_add(part.versions.len() as u64);
         let part = parse(principal, store_id, part, self.context.now())?;

@@ -7,9 +7,8 @@ use keepsake_core::{DirPath, StoreId, Timestamp};
 use keepsake_index::{Expiry, Memory, MemoryItem, MemoryPage, MemoryTarget, StoreState};
 
 use super::Receipt;
-use crate::access::AccessTimes;
-use crate::content::{ContentLoss, Contents, MAX_READS, missing};
-use crate::context::Context;
+use crate::content::{ContentLoss, MAX_READS, missing};
+use crate::shared::service;
 use crate::{EngineError, Principal};
 
 const FETCHES_AT_ONCE: usize = 10;
@@ -56,18 +55,9 @@ pub enum ShownItem {
     Prefix(DirPath),
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct Reader {
-    context: Arc<Context>,
-    pub(super) contents: Arc<Contents>,
-    access: AccessTimes,
-}
+service!(pub(super) Reader);
 
 impl Reader {
-    pub(super) fn new(context: Arc<Context>, contents: Arc<Contents>, access: AccessTimes) -> Self {
-        Self { context, contents, access }
-    }
-
     /// Shows the items of a page that still exist.
     pub(super) async fn items(
         &self,

@@ -4,7 +4,6 @@
 //! it changed. It leaves out hash, size, path, times and pin that others wrote, and
 //! the ids of conflicting memories.
 
-use keepsake_core::tool::ToolError;
 use keepsake_core::{Content, ContentHash, MemoryPath, Timestamp};
 use keepsake_index::{ExpiresAt, ExpiryChange};
 
@@ -64,14 +63,6 @@ impl Sent {
             has_pin: self.is_creation || self.expiry.is_pinned == Some(memory.is_pinned),
         }
     }
-}
-
-/// Removes the details that the credential may not read.
-pub(crate) fn conceal_outcome<T>(
-    principal: &Principal,
-    outcome: Result<T, ToolError>,
-) -> Result<T, ToolError> {
-    outcome.map_err(|error| if principal.may_read() { error } else { error.concealed() })
 }
 
 /// Removes the details that the credential may not read.

@@ -11,13 +11,13 @@ use keepsake_core::{ObjectKind, StoreId, TenantId};
 use keepsake_telemetry::Cache as Looked;
 use tokio::sync::Semaphore;
 
-use super::indexer::Indexer;
+use super::indexer::add_terms;
 use super::lru::DividedLru;
 use super::store::SearchedStore;
 use crate::EngineError;
 use crate::compute::off_the_runtime;
-use crate::context::Context;
 use crate::fair::{FairSlot, FairSlots};
+use crate::shared::Shared;
 
 /// Size of a store, in bytes of rows, up to which a search waits for the store's postings
 /// that are being built. This is a few thousand memories and about a tenth of a second. A
@@ -27,8 +27,7 @@ type Key = (TenantId, StoreId);
 
 /// The indexes of recently searched stores; evicts the least recently used.
 pub(super) struct Cache {
-    context: Arc<Context>,
-    indexer: Indexer,
+    shared: Arc<Shared>,
     /// Maximum bytes of one store; a store that fills most of the cache is not
     /// kept.
     max_store_bytes: usize,
@@ -43,20 +42,21 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn new(context: Arc<Context>, indexer: Indexer, max_bytes: u64) -> Self {
-        Self {
-            context,
-            indexer,
+    /// Registers the size of the cache as a metric for as long as the cache exists.
+    pub(super) fn new(shared: &Arc<Shared>) -> Arc<Self> {
+        let max_bytes = shared.search_cache_bytes;
+        let cache = Arc::new(Self {
+            shared: Arc::clone(shared),
             max_store_bytes: usize::try_from(max_bytes / 2).unwrap_or(usize::MAX),
             stores: DividedLru::new(max_bytes),
             builds: FairSlots::new(1, 1),
             loads: FairSlots::new(2, 1),
             indexings: Arc::new(Semaphore::new(2)),
-        }
-    }
-
-    pub(super) fn size_bytes(&self) -> u64 {
-        self.stores.size_bytes()
+        });
+        let of_cache = Arc::downgrade(&cache);
+        let size = move || Some(of_cache.upgrade()?.stores.size_bytes());
+        shared.context.metrics.watch_cache_size(Looked::Search, size);
+        cache
     }
 
     /// Updates the weight of a store's index. An index that fills most of the
@@ -82,7 +82,7 @@ impl Cache {
         let store =
             self.stores.get_or_insert(key, || Arc::new(SearchedStore::unloaded(self.max_store_bytes)));
         let is_loaded = store.is_loaded.load(Ordering::Relaxed);
-        self.context.metrics.cache_looked_up(Looked::Search, is_loaded);
+        self.shared.context.metrics.cache_looked_up(Looked::Search, is_loaded);
         if is_loaded && self.catch_up(key, &store, false).await? {
             return Ok((store, None));
         }
@@ -93,7 +93,7 @@ impl Cache {
             return Ok((store, None));
         }
         // A load counts as a computation of its tenant.
-        let computations = &self.context.computations.slots;
+        let computations = &self.shared.context.computations.slots;
         let load = self.loads.take_within(tenant_id, computations).await?;
         self.catch_up(key, &store, true).await?;
         drop(turn);
@@ -110,7 +110,7 @@ impl Cache {
     ) -> Result<bool, EngineError> {
         let (tenant_id, store_id) = key;
         let since = store.since(may_be_whole).await?;
-        let changes = self.context.index.search.changes(tenant_id, store_id, &since).await?;
+        let changes = self.shared.context.index.search.changes(tenant_id, store_id, &since).await?;
         let Some(changes) = changes else {
             self.stores.remove(key);
             return Err(EngineError::NotFound(ObjectKind::Store));
@@ -154,7 +154,7 @@ impl Cache {
         if store.is_indexing.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (indexer, store) = (self.indexer.clone(), Arc::clone(store));
+        let (shared, store) = (Arc::clone(&self.shared), Arc::clone(store));
         tokio::spawn(async move {
             let _permit = permit;
             let page = {
@@ -162,7 +162,7 @@ impl Cache {
                 off_the_runtime(move || store.unindexed(key)).await
             };
             let outcome = match page {
-                Ok(page) => indexer.index(page).await,
+                Ok(page) => add_terms(&shared, page).await,
                 Err(error) => Err(error),
             };
             match outcome {

@@ -13,8 +13,8 @@ use utoipa::ToSchema;
 
 use super::draft::refuse;
 use super::{Sessions, may_give};
-use crate::context::Context;
-use crate::cursor::{MAX_SESSION_LIMIT, Query, parse_number};
+use crate::cursor::{MAX_SESSION_LIMIT, Query};
+use crate::shared::service;
 use crate::stores::invalid;
 use crate::{EngineError, Page, PageRequest, Principal};
 
@@ -102,17 +102,9 @@ pub(super) fn check_instructions(instructions: &str) -> Result<(), EngineError> 
     Ok(())
 }
 
-#[derive(Debug)]
-pub struct Attachments {
-    context: Arc<Context>,
-    sessions: Sessions,
-}
+service!(pub Attachments(shared) { sessions: Sessions = Sessions::new(shared) });
 
 impl Attachments {
-    pub(crate) const fn new(context: Arc<Context>, sessions: Sessions) -> Self {
-        Self { context, sessions }
-    }
-
     /// Lists the attachments of a session in the order of attaching; all of
     /// them if no limit is set.
     #[tracing::instrument(name = "engine.attachments", level = "debug", skip_all)]
@@ -130,11 +122,10 @@ impl Attachments {
             Query::of(&[b"session_resources", tenant_id.uuid().as_bytes(), session_id.uuid().as_bytes()]);
         let mut items = session.attachments;
         let cursors = &self.context.cursors;
-        if let Some(after) = cursors.after(identity, page, parse_number).await? {
+        if let Some(after) = cursors.after::<i64>(identity, page).await? {
             items.retain(|attachment| attachment.position > after);
         }
-        let place = |attachment: &Attachment| attachment.position.to_be_bytes().to_vec();
-        cursors.page(identity, items, limit, place).await
+        cursors.page(identity, items, limit, |attachment| attachment.position).await
     }
 
     /// The name is the attachment's id or its store's id.

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::Sessions;
 use super::follow::{self, SessionWatch};
-use crate::activity::Activity;
 use crate::context::Context;
-use crate::cursor::{Query, parse_time_and_id, time_and_id};
+use crate::cursor::Query;
+use crate::shared::service;
 use crate::{EngineError, Mounts, Page, PageRequest, Principal};
 
 /// Input fields that contain paths.
@@ -36,47 +36,14 @@ const KEPT: [&str; 6] = ["command", "view_range", "insert_line", "depth", "offse
 /// Maximum number of characters of a recorded text.
 const KEPT_CHARS: usize = 64;
 
-#[derive(Debug, Clone)]
-pub struct SessionEvents {
-    pub(super) context: Arc<Context>,
-    pub(super) sessions: Sessions,
-    activity: Arc<Activity>,
-    pub(super) watch: Arc<SessionWatch>,
+service! {
+    pub SessionEvents(shared) {
+        pub(super) sessions: Sessions = Sessions::new(shared),
+        pub(super) watch: Arc<SessionWatch> = Arc::new(follow::watch(shared)),
+    }
 }
 
 impl SessionEvents {
-    pub(crate) fn new(context: Arc<Context>, sessions: Sessions, activity: Arc<Activity>) -> Self {
-        Self { watch: Arc::new(follow::watch(&context, &activity)), context, sessions, activity }
-    }
-
-    /// `None`: the call belongs to no session.
-    pub(crate) fn of_call(
-        &self,
-        principal: &Principal,
-        mounts: &Mounts,
-        name: &str,
-        input: &Map<String, Value>,
-    ) -> Option<SessionEvent> {
-        let session_id = mounts.session_id().or_else(|| principal.session_id())?;
-        let at = self.context.now();
-        let (input, place) = describe(mounts, input);
-        Some(SessionEvent {
-            tenant_id: principal.tenant_id,
-            session_id,
-            // A follower continues from the time in the id of its last event.
-            event_id: EventId::from_uuid(self.context.ids.uuid_at(at)),
-            at,
-            name: if is_name(name) { name } else { UNNAMED }.to_owned(),
-            input,
-            place,
-        })
-    }
-
-    /// The event is written later.
-    pub(crate) fn note(&self, event: SessionEvent) {
-        self.activity.note(event);
-    }
-
     /// Lists the events of a session by time. Events of the last 30 seconds
     /// that other replicas served are missing.
     #[tracing::instrument(name = "engine.session_events", level = "debug", skip_all)]
@@ -92,13 +59,13 @@ impl SessionEvents {
         let tenant_id = principal.tenant_id;
         let identity = Query::filtered("session_events", tenant_id, &(session_id, filter))?;
         let cursors = &self.context.cursors;
-        let after = cursors.after(identity, page, parse_time_and_id).await?;
+        let after = cursors.after(identity, page).await?;
         let listing = EventListing {
             filter: filter.clone(),
             // By the granted stores, since an attached store may have been detached
             // since.
             only: principal.granted_store_ids().map(<[StoreId]>::to_vec),
-            after: after.map(|(at, id)| (at, EventId::from_uuid(id))),
+            after,
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
@@ -113,9 +80,31 @@ impl SessionEvents {
         if filter.newest_first {
             items.reverse();
         }
-        let place = |event: &SessionEvent| time_and_id(event.at, event.event_id.uuid());
-        cursors.page(identity, items, limit, place).await
+        cursors.page(identity, items, limit, |event| (event.at, event.event_id)).await
     }
+}
+
+/// The event of a tool's call; `None`: the call belongs to no session.
+pub(crate) fn event_of_call(
+    context: &Context,
+    principal: &Principal,
+    mounts: &Mounts,
+    name: &str,
+    input: &Map<String, Value>,
+) -> Option<SessionEvent> {
+    let session_id = mounts.session_id().or_else(|| principal.session_id())?;
+    let at = context.now();
+    let (input, place) = describe(mounts, input);
+    Some(SessionEvent {
+        tenant_id: principal.tenant_id,
+        session_id,
+        // A follower continues from the time in the id of its last event.
+        event_id: EventId::from_uuid(context.ids.uuid_at(at)),
+        at,
+        name: if is_name(name) { name } else { UNNAMED }.to_owned(),
+        input,
+        place,
+    })
 }
 
 /// Describes an input without contents, with the store and path that the input refers to.

@@ -8,8 +8,7 @@ use keepsake_core::{EventId, SessionId, TenantId, Timestamp};
 use keepsake_index::{EventFilter, IndexError, SessionEvent};
 
 use super::events::SessionEvents;
-use crate::activity::Activity;
-use crate::context::Context;
+use crate::shared::Shared;
 use crate::watch::{Watch, Watched};
 use crate::{EngineError, PageRequest, Principal};
 
@@ -52,27 +51,23 @@ impl FollowedSession {
     }
 }
 
-pub(super) fn watch(context: &Arc<Context>, activity: &Arc<Activity>) -> SessionWatch {
-    let (context, activity) = (Arc::clone(context), Arc::clone(activity));
+pub(super) fn watch(shared: &Arc<Shared>) -> SessionWatch {
+    let shared = Arc::clone(shared);
     Watch::new(move |sessions: Vec<Session>| {
-        let (context, activity) = (Arc::clone(&context), Arc::clone(&activity));
-        async move { recent_events(&context, &activity, &sessions).await }
+        let shared = Arc::clone(&shared);
+        async move { recent_events(&shared, &sessions).await }
     })
 }
 
 /// Counts the recent events of sessions: events in the index, and events that this
 /// replica has not flushed yet.
-async fn recent_events(
-    context: &Context,
-    activity: &Activity,
-    sessions: &[Session],
-) -> Result<HashMap<Session, u64>, IndexError> {
-    let since = context.now().minus(LATE);
-    let written = context.index.changes.session_heads(sessions, since).await?;
+async fn recent_events(shared: &Shared, sessions: &[Session]) -> Result<HashMap<Session, u64>, IndexError> {
+    let since = shared.context.now().minus(LATE);
+    let written = shared.context.index.changes.session_heads(sessions, since).await?;
     let written = written.into_iter().map(|head| ((head.tenant_id, head.session_id), head.recent_events));
     let mut counts: HashMap<_, _> = written.collect();
     for session in sessions {
-        let noted = activity.noted(session.0, session.1).len();
+        let noted = shared.activity.noted(session.0, session.1).len();
         *counts.entry(*session).or_default() += u64::try_from(noted).unwrap_or(u64::MAX);
     }
     Ok(counts)

@@ -11,38 +11,33 @@ use std::sync::Arc;
 
 use keepsake_core::tool::Edit;
 use keepsake_core::tool::agent::MadeVersion;
-use keepsake_core::{BlobKey, ContentHash, StoreId, TenantId};
+use keepsake_core::{BlobKey, ContentHash, StoreId};
 use keepsake_index::{Operation, Version};
 
-use super::Stop;
-use super::changes::ToolChange;
-use crate::EngineError;
-use crate::content::Contents;
-use crate::context::Context;
+use super::{Stop, ToolAnswer, ToolCommand};
+use crate::shared::Shared;
+use crate::{EngineError, Principal};
 
 pub(super) struct Replay<'a> {
-    pub(super) context: &'a Context,
-    pub(super) contents: &'a Contents,
-    pub(super) tenant_id: TenantId,
+    pub(super) shared: &'a Shared,
+    pub(super) principal: &'a Principal,
     pub(super) store_id: StoreId,
-    pub(super) max_chars: u64,
 }
 
 impl Replay<'_> {
     /// The call created version `seq`, or left it unchanged if `is_kept`.
-    pub(super) async fn answer<T: ToolChange>(
+    pub(super) async fn answer(
         &self,
-        call: &T,
+        call: &impl ToolCommand,
         seq: i64,
         is_kept: bool,
-    ) -> Result<T::Answer, Stop> {
-        let max_chars = self.max_chars;
+    ) -> Result<ToolAnswer, Stop> {
         if matches!(call.edit(None), Ok(None)) {
             // A deletion or a rename.
-            return call.answer(None, None, max_chars);
+            return call.answer(self.principal, None, None);
         }
         let Some(version) = self.version(seq).await? else {
-            return call.answer(None, None, max_chars);
+            return call.answer(self.principal, None, None);
         };
         let before = match version.prev_seq {
             _ if is_kept => self.content_of(Some(&version)).await?,
@@ -55,19 +50,19 @@ impl Replay<'_> {
             content: version.content.map(|content| (content.sha256, content.size_bytes)),
             is_new: version.operation == Operation::Created && !is_kept,
         };
-        call.answer(edit.as_ref(), Some(made), max_chars)
+        call.answer(self.principal, edit.as_ref(), Some(made))
     }
 
     /// The edit from `before` to the content of `version`; `None`: the call makes another
     /// edit, or the edit can no longer be determined.
-    fn edit_of<T: ToolChange>(&self, call: &T, before: Option<&str>, version: &Version) -> Option<Edit> {
+    fn edit_of(&self, call: &impl ToolCommand, before: Option<&str>, version: &Version) -> Option<Edit> {
         let edit = call.edit(before).ok().flatten()?;
         let stored = version.content?.sha256;
         if ContentHash::of(edit.content.as_bytes()) == stored {
             return Some(edit);
         }
         // If the operator changed the rules since, the edit can no longer be determined.
-        let redacted = self.context.scanner.redact_change(before, &edit.content)?;
+        let redacted = self.shared.context.scanner.redact_change(before, &edit.content)?;
         (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted))
     }
 
@@ -77,12 +72,16 @@ impl Replay<'_> {
             return Ok(None);
         };
         // Without the cache: this is rare, and no purge epoch is known here.
-        let key = BlobKey { tenant_id: self.tenant_id, store_id: self.store_id, blob_id: content.blob_id };
-        self.contents.fetch(&key, content.into()).await
+        let key = BlobKey {
+            tenant_id: self.principal.tenant_id,
+            store_id: self.store_id,
+            blob_id: content.blob_id,
+        };
+        self.shared.contents.fetch(&key, content.into()).await
     }
 
     async fn version(&self, seq: i64) -> Result<Option<Version>, EngineError> {
-        let versions = &self.context.index.versions;
-        Ok(versions.find_at(self.tenant_id, self.store_id, seq).await?)
+        let versions = &self.shared.context.index.versions;
+        Ok(versions.find_at(self.principal.tenant_id, self.store_id, seq).await?)
     }
 }

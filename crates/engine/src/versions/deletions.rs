@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Versions;
-use crate::cursor::{Query, parse_number};
+use crate::cursor::Query;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 /// A memory that was deleted and can be restored.
@@ -70,22 +70,20 @@ impl Versions {
         path: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<MemoryDeletion>, EngineError> {
-        principal.require(Scope::MemoryRead)?;
-        principal.require_store(store_id)?;
+        principal.require_in(Scope::MemoryRead, store_id)?;
         principal.require_no_session()?;
         let path = path.map(MemoryPath::parse_normalised).transpose();
         let path = path.map_err(|rule| EngineError::Invalid { field: "path", rule: rule.to_string() })?;
         let limit = page.limit(false)?;
         let identity = Query::filtered("deletions", principal.tenant_id, &(store_id, &path))?;
         let cursors = &self.context.cursors;
-        let before = cursors.after(identity, page, parse_number).await?;
+        let before = cursors.after(identity, page).await?;
         let versions = &self.context.index.versions;
         // One more item shows whether there is another page.
         let found =
             versions.deletions(principal.tenant_id, store_id, path.as_ref(), before, limit + 1).await?;
         let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
-        let position = |deletion: &Deletion| deletion.version.seq.to_be_bytes().to_vec();
-        let found = cursors.page(identity, found, limit, position).await?;
+        let found = cursors.page(identity, found, limit, |deletion| deletion.version.seq).await?;
         let kept_for = Duration::from_secs(principal.limits.version_retention_secs);
         Ok(found.map(|deletion| MemoryDeletion::of(store_id, deletion, kept_for)))
     }

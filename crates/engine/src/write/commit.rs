@@ -21,13 +21,13 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
 use keepsake_core::content::first_line;
-use keepsake_core::{BlobKey, Content, MemoryId, ObjectKind, Refused, SensitiveDataPolicy, VersionId};
+use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, ObjectKind, Refused, VersionId};
 use keepsake_index::{
     Change, ChangeError, Commit, CommitOutcome, Head, HeadChange, IndexError, SearchRow, StoredContent,
 };
 use keepsake_telemetry::Retried;
 
-use super::{Attempt, NewState, Origin, Proposal, Proposed, Write, Written, search_rows};
+use super::{Attempt, Miss, NewContent, Origin, Outcome, Proposal, Proposed, Write, Written, search_rows};
 use crate::EngineError;
 use crate::context::Context;
 
@@ -44,124 +44,90 @@ const BLOBS_AT_ONCE: usize = 16;
 /// How long a failed request waits for the removal of its blobs.
 const REMOVAL_AWAITED_FOR: Duration = Duration::from_millis(200);
 
-#[derive(Debug, Clone)]
-pub(crate) enum Text {
-    New(Content),
-    Earlier(StoredContent, Arc<str>),
-}
-
-impl Text {
-    pub(crate) fn as_str(&self) -> &str {
-        match self {
-            Self::New(content) => content.as_str(),
-            Self::Earlier(_, text) => text,
-        }
-    }
-}
-
-/// A prepared change: with its ids, and its new content, if any.
-pub(super) struct Prepared {
-    pub(super) change: Change,
-    pub(super) brings: Option<(BlobKey, Content)>,
-}
+/// A new content, and the blob that has it.
+pub(super) type NewBlob = (BlobKey, Content);
 
 impl Write<'_> {
     /// Applies policy and limits to a proposal and commits it.
-    pub(super) async fn commit(&self, proposal: Proposal) -> Result<Attempt, EngineError> {
+    pub(super) async fn commit(&self, mut proposal: Proposal) -> Result<Attempt, EngineError> {
         // A second check, in case the caller omitted it.
         self.principal.require_writable(self.store_id)?;
         let is_archived = proposal.store.is_some_and(|store| store.is_archived);
-        let adds = !proposal.kept.is_empty() || proposal.changes.iter().any(|change| change.to.is_some());
+        let adds = !proposal.kept.is_empty() || proposal.changes.iter().any(|change| change.path.is_some());
         if is_archived && adds {
-            return Ok(Attempt::Refused(Refused::Archived));
+            return Ok(Err(Miss::Refused(Refused::Archived)));
         }
-        let checked = match self.check(&proposal).await? {
-            Ok(checked) => checked,
-            Err(refusal) => return Ok(Attempt::Refused(refusal)),
-        };
-        if let ([change], [Some(Text::New(content))], Some(edit)) =
-            (proposal.changes.as_slice(), checked.texts.as_slice(), &checked.edit)
-            && let Some(head) = change.same(content)
+        if let Err(refusal) = self.check(&mut proposal).await? {
+            return Ok(Err(Miss::Refused(refusal)));
+        }
+        if let ([change], Some(edit)) = (proposal.changes.as_slice(), &proposal.edit)
+            && let Some(head) = change.same()
             && self.is_stored(proposal.store, head).await?
         {
             return self.keep(head, edit.clone()).await;
         }
         let (computations, tenant_id) = (&self.context().computations, self.principal.tenant_id);
-        let rows = search_rows(computations, tenant_id, checked.texts.clone()).await?;
-        let prepare_all = || -> Vec<Prepared> {
-            let wanted = proposal.changes.iter().zip(&checked.texts).zip(&rows);
-            wanted.map(|((wanted, text), row)| self.prepare(wanted, text.as_ref(), row.as_ref())).collect()
-        };
-        let mut prepared = prepare_all();
-        self.put_blobs(&prepared).await?;
+        let contents = proposal.changes.iter().map(|change| change.content.clone()).collect();
+        let rows = search_rows(computations, tenant_id, contents).await?;
+        let mut commit = self.commit_of(&proposal);
+        let mut blobs = self.prepare_all(&mut commit, &proposal, &rows)?;
+        self.put_blobs(&blobs).await?;
         let (mut tries, mut grants) = (0, 0);
         while tries < MAX_COMMITS && grants < MAX_GRANTS {
-            let commit = self.commit_of(&proposal, checked.policy, &prepared);
-            let outcome = self.context().index.memories.commit(self.principal.tenant_id, &commit).await;
+            commit.now = self.context().now();
+            let outcome = self.context().index.memories.commit(tenant_id, &commit).await;
             if matches!(outcome, Err(IndexError::DiskFull(_))) {
-                self.remove_blobs(&prepared).await;
+                self.remove_blobs(&blobs).await;
             }
-            let refused = match outcome? {
+            let miss = match outcome? {
                 CommitOutcome::Committed { seq, purge_epoch, at, expiry } => {
-                    for Prepared { change, brings } in &prepared {
-                        if let Some((key, content)) = brings {
-                            let before = change.before.as_ref().map(|before| before.blob_id);
-                            let contents = &self.writer.contents;
-                            contents.replace(*key, purge_epoch, content, before).await;
-                        }
+                    let brought = commit.changes.iter().filter(|change| brings_content(change));
+                    for (change, (key, content)) in brought.zip(&blobs) {
+                        let before = change.before.as_ref().map(|before| before.blob_id);
+                        self.writer.contents.replace(*key, purge_epoch, content, before).await;
                     }
-                    return Ok(Attempt::Written(Box::new(Written {
-                        seq,
-                        at,
-                        purge_epoch,
-                        expiry,
-                        changes: prepared.into_iter().map(|ready| ready.change).collect(),
-                        edit: checked.edit,
-                    })));
+                    let (changes, edit) = (commit.changes, proposal.edit);
+                    let written = Written { seq, at, purge_epoch, expiry, changes, edit };
+                    return Ok(Ok(Outcome::Written(Box::new(written))));
                 }
                 CommitOutcome::Replayed { seq } => {
-                    self.remove_blobs(&prepared).await;
-                    return Ok(Attempt::Replayed(seq));
+                    self.remove_blobs(&blobs).await;
+                    return Ok(Ok(Outcome::Replayed(seq)));
                 }
                 CommitOutcome::NeedsGrant { size_bytes } => match self.request_grant(size_bytes).await? {
                     None => {
                         grants += 1;
                         continue;
                     }
-                    Some(refusal) => Attempt::Refused(refusal),
+                    Some(refusal) => Miss::Refused(refusal),
                 },
-                CommitOutcome::BlobCondemned if prepared.iter().any(|ready| ready.brings.is_some()) => {
+                CommitOutcome::BlobCondemned if !blobs.is_empty() => {
                     self.context().metrics.retried(Retried::Blob);
                     tracing::warn!("engine.commit: a blob was condemned before its commit; writing again");
-                    prepared = prepare_all();
-                    self.put_blobs(&prepared).await?;
+                    blobs = self.prepare_all(&mut commit, &proposal, &rows)?;
+                    self.put_blobs(&blobs).await?;
                     tries += 1;
                     continue;
                 }
                 CommitOutcome::NoStore => {
-                    self.remove_blobs(&prepared).await;
+                    self.remove_blobs(&blobs).await;
                     return Err(EngineError::NotFound(ObjectKind::Store));
                 }
                 // Existing content is condemned only when no row names it, so the head that
                 // was read is no longer current.
-                CommitOutcome::Stale | CommitOutcome::BlobCondemned => Attempt::Stale,
-                CommitOutcome::Refused(refusal) => Attempt::Refused(refusal),
+                CommitOutcome::Stale | CommitOutcome::BlobCondemned => Miss::Stale,
+                CommitOutcome::Refused(refusal) => Miss::Refused(refusal),
             };
-            self.count_refusal(&refused);
-            self.remove_blobs(&prepared).await;
-            return Ok(refused);
+            self.count_miss(&miss);
+            self.remove_blobs(&blobs).await;
+            return Ok(Err(miss));
         }
-        self.remove_blobs(&prepared).await;
-        Ok(Attempt::Stale)
+        self.remove_blobs(&blobs).await;
+        Ok(Err(Miss::Stale))
     }
 
-    /// Builds the commit of one attempt, with the time of that attempt.
-    pub(super) fn commit_of(
-        &self,
-        proposal: &Proposal,
-        policy: Option<SensitiveDataPolicy>,
-        prepared: &[Prepared],
-    ) -> Commit {
+    /// Begins the commit of a proposal, still without its changes.
+    pub(super) fn commit_of(&self, proposal: &Proposal) -> Commit {
         let limits = &self.principal.limits;
         let restores = proposal.changes.iter().any(Proposed::restores);
         Commit {
@@ -174,21 +140,36 @@ impl Write<'_> {
             idempotency: self.idempotency,
             guard: proposal.guard.clone(),
             purge_epoch: proposal.store.filter(|_| restores).map(|store| store.purge_epoch),
-            policy,
-            changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
+            policy: proposal.policy,
+            changes: Vec::new(),
             kept: proposal.kept.clone(),
             results: proposal.results.clone(),
         }
     }
 
-    /// `text` is the change's content, unless unchanged, and `row` contains the search
-    /// terms of that content.
+    /// Gives a commit the changes of a proposal, with new ids. Returns the new blobs.
+    fn prepare_all(
+        &self,
+        commit: &mut Commit,
+        proposal: &Proposal,
+        rows: &[Option<SearchRow>],
+    ) -> Result<Vec<NewBlob>, EngineError> {
+        let mut blobs = Vec::new();
+        commit.changes.clear();
+        for (wanted, row) in proposal.changes.iter().zip(rows) {
+            commit.changes.push(self.prepare(wanted, row.as_ref(), &mut blobs)?);
+        }
+        Ok(blobs)
+    }
+
+    /// `row` contains the search terms of the change's content. The change's new blob is added
+    /// to `blobs`.
     pub(super) fn prepare(
         &self,
         wanted: &Proposed,
-        text: Option<&Text>,
         row: Option<&SearchRow>,
-    ) -> Prepared {
+        blobs: &mut Vec<NewBlob>,
+    ) -> Result<Change, EngineError> {
         let context = self.context();
         let version_id = VersionId::from_uuid(context.new_uuid());
         let (memory_id, before, revives) = match &wanted.from {
@@ -196,66 +177,54 @@ impl Write<'_> {
             Origin::Live(head) => (head.memory_id, Some(head), None),
             Origin::Deleted(memory_id, deleted_by) => (*memory_id, None, Some(*deleted_by)),
         };
-        let (stored, line, brings) = match text {
-            Some(Text::New(new)) => {
-                let key = BlobKey {
-                    tenant_id: self.principal.tenant_id,
-                    store_id: self.store_id,
-                    blob_id: version_id,
-                };
+        let (stored, first_line, new) = match &wanted.content {
+            NewContent::Exact(new) => {
+                let (tenant_id, store_id) = (self.principal.tenant_id, self.store_id);
+                blobs.push((BlobKey { tenant_id, store_id, blob_id: version_id }, new.clone()));
                 let stored =
                     StoredContent { blob_id: version_id, size_bytes: new.size_bytes(), sha256: new.hash() };
-                (Some(stored), Some(new.first_line()), Some((key, new.clone())))
+                (Some(stored), Some(new.first_line()), Some(new))
             }
-            Some(Text::Earlier(stored, text)) => (Some(*stored), Some(first_line(text)), None),
-            None => (before.map(content_of), None, None),
+            NewContent::Restored(stored, text) => (Some(*stored), Some(first_line(text)), None),
+            NewContent::Kept => (before.map(content_of), None, None),
+            NewContent::Edited(_) => return Err(EngineError::Internal("an edit was not checked")),
         };
-        let in_index = brings.as_ref().filter(|_| context.has_content_in_index);
-        let in_index = in_index.map(|(_, new): &(BlobKey, Content)| new.clone());
-        let after = |(to, stored): (&NewState, StoredContent)| HeadChange {
-            path: to.path.clone(),
+        let after = |(path, stored): (&MemoryPath, StoredContent)| HeadChange {
+            path: path.clone(),
             blob_id: stored.blob_id,
             size_bytes: stored.size_bytes,
             sha256: stored.sha256,
-            content: in_index,
-            first_line: line,
-            expiry: to.expiry,
+            content: new.filter(|_| context.has_content_in_index).cloned(),
+            first_line,
+            expiry: wanted.expiry,
             search: row.cloned(),
         };
-        Prepared {
-            change: Change {
-                memory_id,
-                version_id,
-                before: before.cloned(),
-                revives,
-                after: wanted.to.as_ref().zip(stored).map(after),
-            },
-            brings,
-        }
+        let (before, after) = (before.cloned(), wanted.path.as_ref().zip(stored).map(after));
+        Ok(Change { memory_id, version_id, before, revives, after })
     }
 
-    fn count_refusal(&self, refused: &Attempt) {
+    fn count_miss(&self, miss: &Miss) {
         let metrics = &self.context().metrics;
-        match refused {
-            Attempt::Stale => metrics.retried(Retried::Commit),
-            Attempt::Refused(Refused::OverLimit(over)) => metrics.quota_refused(over.limit),
-            _ => {}
+        match miss {
+            Miss::Stale => metrics.retried(Retried::Commit),
+            Miss::Refused(Refused::OverLimit(over)) => metrics.quota_refused(over.limit),
+            Miss::Refused(_) => {}
         }
     }
 
-    pub(super) async fn put_blobs(&self, prepared: &[Prepared]) -> Result<(), EngineError> {
+    pub(super) async fn put_blobs(&self, blobs: &[NewBlob]) -> Result<(), EngineError> {
         if self.context().has_content_in_index {
             return Ok(());
         }
         let mut puts = Vec::new();
-        for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
+        for (key, content) in blobs {
             puts.push(self.context().blobs.put(key, content.bytes().clone()));
         }
         let puts = stream::iter(puts).buffer_unordered(BLOBS_AT_ONCE);
         let put: Result<(), BlobError> = puts.try_collect().await;
         if let Err(error) = put {
             // Some blobs may have been stored, but no row names them.
-            self.remove_blobs_soon(prepared).await;
+            self.remove_blobs_soon(blobs).await;
             return Err(error.into());
         }
         Ok(())
@@ -263,14 +232,14 @@ impl Write<'_> {
 
     /// Removes the blobs of a refused commit, including their object versions,
     /// since no client knows of them. The sweep removes any that remain.
-    pub(super) async fn remove_blobs(&self, prepared: &[Prepared]) {
-        remove_keys(self.context(), keys_brought(prepared)).await;
+    pub(super) async fn remove_blobs(&self, blobs: &[NewBlob]) {
+        remove_keys(self.context(), keys_of(blobs)).await;
     }
 
     /// Removes the blobs in the background if the removal takes long: the client has
     /// already waited for an unavailable object store and must not wait again.
-    async fn remove_blobs_soon(&self, prepared: &[Prepared]) {
-        let (context, keys) = (Arc::clone(self.context()), keys_brought(prepared));
+    async fn remove_blobs_soon(&self, blobs: &[NewBlob]) {
+        let (context, keys) = (Arc::clone(self.context()), keys_of(blobs));
         let removal = async move { remove_keys(&context, keys).await };
         let removal = self.context().writes.spawn(removal);
         let _ = tokio::time::timeout(REMOVAL_AWAITED_FOR, removal).await;
@@ -303,10 +272,13 @@ async fn remove_key(context: &Context, key: BlobKey) {
     }
 }
 
-/// The keys of a commit's new blobs.
-fn keys_brought(prepared: &[Prepared]) -> Vec<BlobKey> {
-    let brought = prepared.iter().filter_map(|ready| ready.brings.as_ref());
-    brought.map(|(key, _)| *key).collect()
+fn keys_of(blobs: &[NewBlob]) -> Vec<BlobKey> {
+    blobs.iter().map(|(key, _)| *key).collect()
+}
+
+/// Whether the change has a new blob.
+fn brings_content(change: &Change) -> bool {
+    change.after.as_ref().is_some_and(|after| after.blob_id == change.version_id)
 }
 
 const fn content_of(head: &Head) -> StoredContent {

@@ -6,15 +6,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use keepsake_core::{
-    Actor, Content, MemoryId, MemoryPath, Refused, SensitiveDataPolicy, Timestamp, VersionId,
-};
+use keepsake_core::{Actor, Content, MemoryId, MemoryPath, Refused, Timestamp, VersionId};
 use keepsake_index::{
     Audited, Auditor, Change, ChangeError, Commit, CommitOutcome, ExpiryChange, FoundMemories, Head,
     HistoryPart, ImportOutcome, IndexError, MemoryTarget, SearchRow,
 };
 
-use super::commit::{MAX_COMMITS, MAX_GRANTS, Prepared, Text};
+use super::commit::{MAX_COMMITS, MAX_GRANTS, NewBlob};
 use super::{NewContent, Origin, Proposal, Proposed, Write, search_rows};
 use crate::EngineError;
 
@@ -89,31 +87,30 @@ impl Write<'_> {
         let ids: Vec<_> = ids.into_iter().collect();
         let found = self.memories(&ids, &[]).await?;
         let changes = part.versions.iter().map(PastVersion::proposed).collect();
-        let proposal = Proposal { store: None, changes, guard: None, kept: Vec::new(), results: None };
-        let checked = match self.check(&proposal).await? {
-            Ok(checked) => checked,
+        let mut proposal = Proposal { changes, ..Proposal::default() };
+        match self.check(&mut proposal).await? {
+            Ok(()) => {}
             Err(Refused::Contents(mut refused)) => {
                 let (place, refusal) = refused.swap_remove(0);
                 return Ok(Err(NotImported::Refused(place, refusal)));
             }
             Err(refusal) => return Ok(Err(NotImported::Refused(0, refusal))),
-        };
+        }
         let (computations, tenant_id) = (&self.context().computations, self.principal.tenant_id);
-        let rows = search_rows(computations, tenant_id, last_texts(part, &checked.texts)).await?;
+        let rows = search_rows(computations, tenant_id, last_contents(part, &proposal.changes)).await?;
         let (mut tries, mut grants) = (0, 0);
         while tries < MAX_COMMITS && grants < MAX_GRANTS {
             let mut memories = Memories::of(found.clone());
-            let mut prepared = Vec::with_capacity(part.versions.len());
+            let (mut changes, mut blobs) = (Vec::with_capacity(part.versions.len()), Vec::new());
             for (place, version) in part.versions.iter().enumerate() {
                 let seq = part.position + 1 + i64::try_from(place).unwrap_or(i64::MAX);
-                let content = (checked.texts[place].as_ref(), rows[place].as_ref());
-                match self.prepare_past(&mut memories, version, seq, content) {
-                    Some(ready) => prepared.push(ready),
+                match self.prepare_past(&mut memories, version, seq, rows[place].as_ref(), &mut blobs)? {
+                    Some(change) => changes.push(change),
                     None => return Ok(Err(NotImported::DeletesNothing(place))),
                 }
             }
-            self.put_blobs(&prepared).await?;
-            let commits = self.commits_of(part, &proposal, checked.policy, &prepared);
+            self.put_blobs(&blobs).await?;
+            let commits = self.commits_of(part, &proposal, changes);
             let starts = starts_of(&commits);
             let written = self.write_part(part, commits).await;
             let may_be_written = match &written {
@@ -122,7 +119,7 @@ impl Write<'_> {
                 Err(_) => false,
             };
             if !may_be_written {
-                self.remove_blobs(&prepared).await;
+                self.remove_blobs(&blobs).await;
             }
             let refused = match self.context().counted(written)? {
                 ImportOutcome::Imported => return Ok(Ok(())),
@@ -175,26 +172,28 @@ impl Write<'_> {
         memories: &mut Memories,
         version: &PastVersion,
         seq: i64,
-        (text, row): (Option<&Text>, Option<&SearchRow>),
-    ) -> Option<Prepared> {
+        row: Option<&SearchRow>,
+        blobs: &mut Vec<NewBlob>,
+    ) -> Result<Option<Change>, EngineError> {
         let memory_id = version.memory_id;
         let between = memories.0.entry(memory_id).or_default();
         let (live, deleted_by) = (between.live.take(), between.deleted_by.take());
         let kept = live.as_ref().map(|head| head.sha256);
         let from = match (live, deleted_by) {
             (Some(head), _) => Origin::Live(head),
-            (None, _) if version.state.is_none() => return None,
+            (None, _) if version.state.is_none() => return Ok(None),
             (None, Some(deleted_by)) => Origin::Deleted(memory_id, deleted_by),
             (None, None) => Origin::New,
         };
-        let wanted = Proposed { from, ..version.proposed() };
-        let has_new = |(_, content): &(MemoryPath, Content)| kept != Some(content.hash());
-        let text = text.filter(|_| version.state.as_ref().is_some_and(has_new));
-        let mut ready = self.prepare(&wanted, text, row);
+        let mut wanted = Proposed { from, ..version.proposed() };
+        if version.state.as_ref().is_some_and(|(_, content)| kept == Some(content.hash())) {
+            wanted.content = NewContent::Kept;
+        }
+        let mut change = self.prepare(&wanted, row, blobs)?;
         // A new memory has the same id in every part of the history.
-        ready.change.memory_id = memory_id;
-        let version_id = ready.change.version_id;
-        match &ready.change.after {
+        change.memory_id = memory_id;
+        let version_id = change.version_id;
+        match &change.after {
             None => between.deleted_by = Some(version_id),
             Some(after) => {
                 between.live = Some(Head {
@@ -209,35 +208,29 @@ impl Write<'_> {
                 });
             }
         }
-        Some(ready)
+        Ok(Some(change))
     }
 
     /// The commits of prepared versions. Creations at the same time by the same author go
     /// into one commit, like the batch that made them.
-    fn commits_of(
-        &self,
-        part: &PastPart,
-        proposal: &Proposal,
-        policy: Option<SensitiveDataPolicy>,
-        prepared: &[Prepared],
-    ) -> Vec<Commit> {
+    fn commits_of(&self, part: &PastPart, proposal: &Proposal, changes: Vec<Change>) -> Vec<Commit> {
         let mut commits: Vec<Commit> = Vec::new();
         let mut created = Created::default();
-        for (version, ready) in part.versions.iter().zip(prepared) {
-            let is_apart = created.add(&ready.change);
+        for (version, change) in part.versions.iter().zip(changes) {
+            let is_apart = created.add(&change);
             let last = commits.last_mut();
             let same = last.filter(|last| is_apart && last.now == version.at && last.actor == version.by);
             if let Some(same) = same {
-                same.changes.push(ready.change.clone());
+                same.changes.push(change);
                 continue;
             }
             created = Created::default();
-            created.add(&ready.change);
+            created.add(&change);
             commits.push(Commit {
                 now: version.at,
                 actor: version.by.clone(),
-                changes: vec![ready.change.clone()],
-                ..self.commit_of(proposal, policy, &[])
+                changes: vec![change],
+                ..self.commit_of(proposal)
             });
         }
         commits
@@ -271,26 +264,21 @@ impl Created {
 }
 
 impl PastVersion {
-    /// The version's content for the checks of new content.
+    /// The version for the checks of new content.
     fn proposed(&self) -> Proposed {
-        Proposed {
-            from: Origin::New,
-            to: self.state.as_ref().map(|(path, content)| super::NewState {
-                path: path.clone(),
-                content: NewContent::Exact(content.clone()),
-                expiry: ExpiryChange::default(),
-            }),
-        }
+        let (path, content) = self.state.clone().unzip();
+        let content = content.map_or(NewContent::Kept, NewContent::Exact);
+        Proposed { from: Origin::New, path, content, expiry: ExpiryChange::default() }
     }
 }
 
 /// The contents that get search terms: the last content of each memory that still exists.
-fn last_texts(part: &PastPart, texts: &[Option<Text>]) -> Vec<Option<Text>> {
+fn last_contents(part: &PastPart, changes: &[Proposed]) -> Vec<NewContent> {
     let mut seen = HashSet::new();
-    let mut last = vec![None; texts.len()];
+    let mut last = vec![NewContent::Kept; changes.len()];
     for (place, version) in part.versions.iter().enumerate().rev() {
         if seen.insert(version.memory_id) {
-            last[place].clone_from(&texts[place]);
+            last[place] = changes[place].content.clone();
         }
     }
     last

@@ -5,27 +5,12 @@
 //! commit. The commit refuses when the policy was changed meanwhile; then the
 //! change starts over and the policy is applied again.
 
-use std::sync::Arc;
-
 use keepsake_core::sensitive::{Finding, Redacted};
-use keepsake_core::tool::Edit;
 use keepsake_core::{Content, ObjectKind, Refused, SensitiveDataPolicy};
 use keepsake_index::{Head, StoreState};
 
-use super::commit::Text;
-use super::{NewContent, Origin, Proposal, Proposed, Write};
+use super::{NewContent, Proposal, Proposed, Write};
 use crate::EngineError;
-
-/// The content of a proposal, ready to be stored.
-#[derive(Debug, Default)]
-pub(super) struct Checked {
-    /// For each change; `None`: the change brings no content.
-    pub(super) texts: Vec<Option<Text>>,
-    /// The edit as it is stored.
-    pub(super) edit: Option<Edit>,
-    /// The policy under which findings were accepted or redacted.
-    pub(super) policy: Option<SensitiveDataPolicy>,
-}
 
 enum Verdict {
     /// Contains the policy if there were findings.
@@ -36,29 +21,23 @@ enum Verdict {
 }
 
 impl Write<'_> {
-    /// Applies policy and limits to the new content of a proposal.
-    pub(super) async fn check(&self, proposal: &Proposal) -> Result<Result<Checked, Refused>, EngineError> {
-        let mut checked = Checked::default();
+    /// Applies policy and limits to the new content of a proposal, which then has no edits.
+    pub(super) async fn check(&self, proposal: &mut Proposal) -> Result<Result<(), Refused>, EngineError> {
         let (mut policy, mut refused) = (None, Vec::new());
-        for (place, change) in proposal.changes.iter().enumerate() {
-            let (mut edit, text) = match change.to.as_ref().map(|to| &to.content) {
-                None | Some(NewContent::Kept) => {
-                    checked.texts.push(None);
-                    continue;
-                }
-                Some(NewContent::Edited(edit)) => (Some(edit.clone()), None),
-                Some(NewContent::Exact(content)) => (None, Some(Text::New(content.clone()))),
-                Some(NewContent::Restored(content, text)) => {
-                    (None, Some(Text::Earlier(*content, Arc::clone(text))))
-                }
+        let is_batch = proposal.changes.len() > 1;
+        for (place, change) in proposal.changes.iter_mut().enumerate() {
+            let Some(after) = change.content.text() else {
+                continue;
             };
-            let after = edit.as_ref().map(|edit| edit.content.as_str());
-            let after = after.or(text.as_ref().map(Text::as_str)).unwrap_or_default();
-            let before = previous_content(proposal, change);
+            let mut edit = match &change.content {
+                NewContent::Edited(edit) => Some(edit.clone()),
+                NewContent::Kept | NewContent::Exact(_) | NewContent::Restored(..) => None,
+            };
+            let before = previous_content(proposal.store, change);
             match self.apply_policy(before, after, edit.is_some(), &mut policy).await? {
-                Verdict::Keep(policy) => checked.policy = policy.or(checked.policy),
+                Verdict::Keep(policy) => proposal.policy = policy.or(proposal.policy),
                 Verdict::Redact(redacted) => {
-                    checked.policy = Some(SensitiveDataPolicy::Redact);
+                    proposal.policy = Some(SensitiveDataPolicy::Redact);
                     edit = edit.map(|edit| edit.redacted(redacted));
                 }
                 Verdict::Refuse(policy, findings) => {
@@ -70,29 +49,25 @@ impl Write<'_> {
                     continue;
                 }
             }
-            let text = match (&edit, text) {
-                (Some(edit), _) => {
-                    match Content::new(edit.content.clone(), self.principal.limits.bytes_per_memory) {
-                        Ok(content) => Some(Text::New(content)),
-                        Err(rule) => {
-                            refused.push((place, Refused::Content(rule)));
-                            continue;
-                        }
+            if let Some(edit) = &edit {
+                match Content::new(edit.content.clone(), self.principal.limits.bytes_per_memory) {
+                    Ok(content) => change.content = NewContent::Exact(content),
+                    Err(rule) => {
+                        refused.push((place, Refused::Content(rule)));
+                        continue;
                     }
                 }
-                (None, text) => text,
-            };
-            checked.texts.push(text);
-            checked.edit = edit;
-            if proposal.changes.len() > 1 {
+            }
+            proposal.edit = edit;
+            if is_batch {
                 // Scanning many contents takes long.
                 tokio::task::yield_now().await;
             }
         }
-        if proposal.changes.len() > 1 && !refused.is_empty() {
+        if is_batch && !refused.is_empty() {
             return Ok(Err(Refused::Contents(refused)));
         }
-        Ok(refused.pop().map_or(Ok(checked), |(_, refusal)| Err(refusal)))
+        Ok(refused.pop().map_or(Ok(()), |(_, refusal)| Err(refusal)))
     }
 
     /// Applies the policy to the lines of `after` that the memory does not have yet.
@@ -138,9 +113,6 @@ impl Write<'_> {
 
 /// The memory that new content is compared with; the whole content of an earlier
 /// version counts as new.
-fn previous_content<'a>(proposal: &Proposal, change: &'a Proposed) -> Option<(StoreState, &'a Head)> {
-    match (&change.from, proposal.store) {
-        (Origin::Live(head), Some(store)) if !change.restores() => Some((store, head)),
-        _ => None,
-    }
+fn previous_content(store: Option<StoreState>, change: &Proposed) -> Option<(StoreState, &Head)> {
+    store.zip(change.head().filter(|_| !change.restores()))
 }

@@ -7,7 +7,7 @@ use keepsake_index::{FoundMemories, FoundMemory, Head, Lookup, StoreState, Targe
 
 use super::Write;
 use crate::EngineError;
-use crate::content::{ContentLoss, Found};
+use crate::content::ContentLoss;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reads<'a> {
@@ -21,23 +21,19 @@ pub(crate) enum Reads<'a> {
     Move(&'a MemoryPath),
 }
 
-/// The object at a path and the obstacle to a move there.
+/// The object at a path, as far as it was read.
 #[derive(Debug)]
 pub(crate) struct PathRead {
     /// `None`: the store was not read.
     pub(crate) store: Option<StoreState>,
-    pub(crate) target: PathTarget,
+    /// `Missing` also if the path was not read.
+    pub(crate) target: Target,
+    /// The content of a file, if it was read.
+    pub(crate) text: Option<Arc<str>>,
+    /// The heads of the files below a directory, if they were read.
+    pub(crate) heads: Vec<Head>,
+    /// The obstacle to a move there.
     pub(crate) obstacle: Option<Obstacle>,
-}
-
-#[derive(Debug)]
-pub(crate) enum PathTarget {
-    /// No object is at the path, or the path was not read.
-    Missing,
-    /// A memory, and its content if the content was read.
-    File(Head, Option<Arc<str>>),
-    /// A directory, the number of files below it, and their heads if the heads were read.
-    Directory { files: u64, heads: Vec<Head> },
 }
 
 /// An obstacle to a move.
@@ -65,15 +61,8 @@ impl From<VersionRead> for Option<FoundMemory> {
 }
 
 impl PathRead {
-    pub(crate) const NOTHING: Self = Self { store: None, target: PathTarget::Missing, obstacle: None };
-
-    /// `None`: there is no file, or its content was not read.
-    pub(crate) fn text(&self) -> Option<&str> {
-        match &self.target {
-            PathTarget::File(_, text) => text.as_deref(),
-            PathTarget::Missing | PathTarget::Directory { .. } => None,
-        }
-    }
+    pub(crate) const NOTHING: Self =
+        Self { store: None, target: Target::Missing, text: None, heads: Vec::new(), obstacle: None };
 }
 
 impl Write<'_> {
@@ -87,15 +76,9 @@ impl Write<'_> {
             Reads::Nothing => Ok(PathRead::NOTHING),
             Reads::Content => {
                 let (tenant_id, contents) = (self.principal.tenant_id, &self.writer.contents);
-                let (store, found) = contents.at_path(tenant_id, self.store_id, path, 0).await?;
-                let target = match found {
-                    Found::Missing => PathTarget::Missing,
-                    Found::Memory(head, text) => PathTarget::File(head, Some(text)),
-                    Found::Directory(directory) => {
-                        PathTarget::Directory { files: directory.files, heads: Vec::new() }
-                    }
-                };
-                Ok(PathRead { store: Some(store), target, obstacle: None })
+                let (found, text) = contents.at_path(tenant_id, self.store_id, path, 0).await?;
+                let Lookup { store, target } = found;
+                Ok(PathRead { store: Some(store), target, text, ..PathRead::NOTHING })
             }
             Reads::Head => self.tree(path, false).await,
             Reads::Tree => self.tree(path, true).await,
@@ -105,7 +88,7 @@ impl Write<'_> {
                     return Ok(PathRead { obstacle, ..PathRead::NOTHING });
                 }
                 let mut read = self.tree(path, true).await?;
-                if matches!(read.target, PathTarget::Missing) {
+                if read.target == Target::Missing {
                     // The commit checks this too, but a call that fails earlier must
                     // report the destination before the source.
                     read.obstacle = self.file_above(to).await?.map(Obstacle::File);
@@ -117,21 +100,13 @@ impl Write<'_> {
 
     async fn tree(&self, path: Option<&MemoryPath>, with_heads: bool) -> Result<PathRead, EngineError> {
         let Lookup { store, target } = self.look_up(path).await?;
-        let target = match target {
-            Target::Missing => PathTarget::Missing,
-            Target::Memory(head) => PathTarget::File(head, None),
-            Target::Directory(directory) => {
-                let mut heads = Vec::new();
-                if with_heads {
-                    let below = path.map_or_else(DirPath::root, MemoryPath::as_dir);
-                    let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
-                    heads = index.memories.heads_below(tenant_id, self.store_id, &below).await?;
-                }
-                let files = directory.files;
-                PathTarget::Directory { files, heads }
-            }
-        };
-        Ok(PathRead { store: Some(store), target, obstacle: None })
+        let mut heads = Vec::new();
+        if with_heads && matches!(target, Target::Directory(_)) {
+            let below = path.map_or_else(DirPath::root, MemoryPath::as_dir);
+            let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
+            heads = index.memories.heads_below(tenant_id, self.store_id, &below).await?;
+        }
+        Ok(PathRead { store: Some(store), target, heads, ..PathRead::NOTHING })
     }
 
     async fn file_above(&self, path: &MemoryPath) -> Result<Option<MemoryPath>, EngineError> {

@@ -6,7 +6,7 @@ use keepsake_core::TenantId;
 use keepsake_index::SearchRow;
 use keepsake_search::{ANALYSER, Row};
 
-use super::Text;
+use super::NewContent;
 use crate::EngineError;
 use crate::compute::{Computations, off_the_runtime};
 
@@ -17,10 +17,10 @@ const LONG_TEXT_BYTES: usize = 16 << 10;
 pub(crate) async fn search_rows(
     computations: &Computations,
     tenant_id: TenantId,
-    texts: Vec<Option<Text>>,
+    contents: Vec<NewContent>,
 ) -> Result<Vec<Option<SearchRow>>, EngineError> {
-    let bytes: usize = texts.iter().flatten().map(|text| text.as_str().len()).sum();
-    let analyse = move || texts.iter().map(|text| text.as_ref().map(|text| row_of(text.as_str()))).collect();
+    let bytes: usize = contents.iter().filter_map(NewContent::text).map(str::len).sum();
+    let analyse = move || contents.iter().map(|content| content.text().map(row_of)).collect();
     if bytes < LONG_TEXT_BYTES {
         return Ok(analyse());
     }

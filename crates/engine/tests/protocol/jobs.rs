@@ -4,8 +4,8 @@ use std::future::ready;
 
 use async_trait::async_trait;
 use keepsake_core::BlobKey;
-use keepsake_engine::EngineError;
-use keepsake_engine::jobs::{DrainDeletions, Job, JobPlan, JobServices, Lease, RunOutcome, RunRequest};
+use keepsake_engine::jobs::{DrainDeletions, Job, JobPlan, Lease, RunOutcome, RunRequest};
+use keepsake_engine::{EngineError, Shared};
 use serde_json::{Value, json};
 
 use crate::test_engine::{DAY, MINUTE, TestEngine, unavailable};
@@ -24,7 +24,7 @@ impl Job for FailsOnce {
         JobPlan { name: "fails-once", schedule: "0 */10 * * * *", period: DAY, can_be_dry: false }
     }
 
-    async fn run(&self, _: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, _: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
         if lease.cursor().await?.is_some() {
             lease.renew(None).await?;
             return Ok(json!({"went_on": 1}));

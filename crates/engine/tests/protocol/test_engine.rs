@@ -12,9 +12,9 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_engine::jobs::{Job, RunOutcome, RunRequest};
 use keepsake_engine::{
-    Clock, Engine, EngineError, EngineOptions, IndexBlobs, KeyDraft, ManualClock, MemoryEdit, NewMemory,
-    NewTenant, Precondition, Principal, Restoration, ShownMemory, StoreDraft, StoreEdit, SystemClock,
-    ToolAnswer, ToolCall, VersionQuery, View,
+    Clock, Engine, EngineError, EngineOptions, IndexBlobs, KeyDraft, MEMORY_TOOL, ManualClock, MemoryEdit,
+    NewMemory, NewTenant, Precondition, Principal, Restoration, ShownMemory, StoreDraft, StoreEdit,
+    SystemClock, ToolAnswer, ToolCall, VersionQuery, View,
 };
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Auditor, Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
@@ -252,7 +252,7 @@ impl TestEngine {
         input: Value,
     ) -> Result<ToolAnswer, EngineError> {
         let call = tool_call(tool_use_id, input);
-        self.engine.tools.memory.call(&self.principal, self.store_id, call).await
+        self.engine.tools.call(&self.principal, self.store_id, MEMORY_TOOL, call).await
     }
 
     /// A call that must do what it says.

@@ -7,15 +7,16 @@ use crate::write::{NewContent, Origin, Proposed};
 /// The amount that a change adds; negative if the change frees room.
 fn added(limit: Quota, change: &Proposed) -> i128 {
     if limit == Quota::MemoriesPerStore {
-        return i128::from(change.to.is_some()) - i128::from(matches!(change.from, Origin::Live(_)));
+        return i128::from(change.path.is_some()) - i128::from(matches!(change.from, Origin::Live(_)));
     }
     let before_bytes = change.head().map_or(0, |head| i128::from(head.size_bytes));
-    let after_bytes = change.to.as_ref().map_or(0, |to| match &to.content {
+    let after_bytes = match &change.content {
+        _ if change.path.is_none() => 0,
         NewContent::Kept => before_bytes,
         NewContent::Exact(content) => i128::from(content.size_bytes()),
         NewContent::Edited(edit) => edit.content.len() as i128,
         NewContent::Restored(stored, _) => i128::from(stored.size_bytes),
-    });
+    };
     after_bytes - before_bytes
 }
 

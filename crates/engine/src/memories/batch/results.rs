@@ -52,7 +52,7 @@ impl Recorded {
     fn of(settled: &Result<&Decision, Arc<EngineError>>) -> Self {
         match settled {
             Ok(Decision::Commit(proposal)) => match proposal.changes.first() {
-                Some(change) if change.to.is_none() => Self::Deleted,
+                Some(change) if change.path.is_none() => Self::Deleted,
                 Some(change) if matches!(change.from, Origin::Live(_)) => Self::Updated,
                 _ => Self::Created,
             },
@@ -92,14 +92,16 @@ pub(super) struct Answers<'a> {
 }
 
 impl Answers<'_> {
-    pub(super) async fn to(&self, outcome: Outcome<BatchRead>) -> Result<Vec<OperationResult>, EngineError> {
-        match outcome {
-            Outcome::Written(written, read) => self.of_read(&read, Some(&written)),
-            Outcome::Nothing(read) => self.of_read(&read, None),
-            Outcome::Replayed(seq) => self.rebuild(seq).await,
-            Outcome::Unchanged(..) | Outcome::Same(..) => {
-                Err(EngineError::Internal("a batch set only one pin"))
-            }
+    pub(super) async fn to(
+        &self,
+        outcome: Outcome,
+        read: Option<BatchRead>,
+    ) -> Result<Vec<OperationResult>, EngineError> {
+        match (outcome, read) {
+            (Outcome::Written(written), Some(read)) => self.of_read(&read, Some(&written)),
+            (Outcome::Nothing, Some(read)) => self.of_read(&read, None),
+            (Outcome::Replayed(seq), _) => self.rebuild(seq).await,
+            _ => Err(EngineError::Internal("a batch set only one pin")),
         }
     }
 
@@ -206,7 +208,6 @@ impl Answers<'_> {
 
     fn answer(&self) -> Answer<'_> {
         Answer {
-            context: &self.memories.context,
             reader: &self.memories.reader,
             principal: self.write.principal,
             store_id: self.write.store_id,

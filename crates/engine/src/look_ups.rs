@@ -2,17 +2,28 @@
 
 use std::fmt;
 use std::hash::Hash;
+use std::time::Duration;
 
 use keepsake_core::Timestamp;
 use moka::Entry;
 use moka::future::Cache;
 use moka::ops::compute::{CompResult, Op};
 
-use super::{REMEMBERED, is_believed};
 use crate::EngineError;
 
+/// Lifetime of cached credential look-ups. It is short enough that a revocation
+/// takes effect within five seconds, including the time of the look-up.
+pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(3);
+/// Maximum number of cached credentials of each kind.
+pub(crate) const REMEMBERED: u64 = 10_000;
+
+/// A look-up is not valid after the clock was set back.
+pub(crate) fn is_believed(looked_up_at: Timestamp, now: Timestamp) -> bool {
+    looked_up_at <= now && now < looked_up_at.plus(BELIEVED_FOR)
+}
+
 /// The values that were looked up in the last seconds, and when.
-pub(super) struct LookUps<K, V>(Cache<K, (Timestamp, V)>);
+pub(crate) struct LookUps<K, V>(Cache<K, (Timestamp, V)>);
 
 impl<K, V> fmt::Debug for LookUps<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,19 +36,19 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Cache::new(REMEMBERED))
     }
 
     /// The value, if its look-up is recent.
-    pub(super) async fn known(&self, key: &K, now: Timestamp) -> Option<V> {
+    pub(crate) async fn known(&self, key: &K, now: Timestamp) -> Option<V> {
         let known = self.0.get(key).await.filter(|(at, _)| is_believed(*at, now));
         known.map(|(_, value)| value)
     }
 
     /// The value of a recent look-up, or of a new one; the parameter of `look_up` says
     /// whether the key was found before. `None`, which is not cached: nothing was found.
-    pub(super) async fn find<F>(
+    pub(crate) async fn find<F>(
         &self,
         key: &K,
         now: Timestamp,
@@ -72,7 +83,7 @@ where
     }
 
     /// The next use looks the key up again.
-    pub(super) async fn forget(&self, key: &K) {
+    pub(crate) async fn forget(&self, key: &K) {
         self.0.invalidate(key).await;
     }
 }

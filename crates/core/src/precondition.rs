@@ -1,10 +1,11 @@
 //! Preconditions of changes.
 
-use keepsake_core::ContentHash;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::PartialSchema;
 use utoipa::openapi::Type;
 use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder};
+
+use crate::ContentHash;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
@@ -13,12 +14,12 @@ pub enum CreatePrecondition {
     NotExists {},
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Fields")]
 pub enum Precondition {
     /// The memory's content has this hash.
     ContentSha256(ContentHash),
-    /// No memory exists at the new path.
+    /// No memory exists at the path; of an update, at its new path.
     NotExists,
 }
 
@@ -72,7 +73,7 @@ fn precondition() -> OneOfBuilder {
     OneOfBuilder::new().item(content).item(free)
 }
 
-keepsake_core::has_schema! {
+crate::has_schema! {
     CreatePrecondition as "CreatePrecondition" => described("not_exists", "No memory exists at the path.");
     Precondition as "Precondition" => precondition();
 }

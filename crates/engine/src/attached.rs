@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use keepsake_core::{ObjectKind, Refused, SessionId, TenantId, Timestamp};
 
-use super::look_ups::LookUps;
 use crate::EngineError;
 use crate::context::Context;
+use crate::look_ups::LookUps;
 use crate::mounts::Attached;
 
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ impl AttachedStores {
         self.sessions.forget(&(tenant_id, session_id)).await;
     }
 
-    pub(super) async fn of_token(
+    pub(crate) async fn of_token(
         &self,
         tenant_id: TenantId,
         session_id: SessionId,
