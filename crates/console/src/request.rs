@@ -57,7 +57,7 @@ pub(crate) trait Person: Sized + Send {
     const AUDIENCE: Audience;
     const SECTIONS: &'static [Section];
 
-    /// `None`: nobody is signed in.
+    /// `None`: the request has no sign-in.
     fn of(parts: &Parts) -> Option<Self>;
 
     fn may(&self, scope: Scope) -> bool;
