@@ -37,10 +37,15 @@ pub(crate) async fn file(Path(file): Path<String>) -> Result<Response, Refusal> 
     } else {
         return Err(Refusal::NotFound("there is no such file"));
     };
+    Ok(asset(content_type, content))
+}
+
+/// A file whose address changes with its content.
+pub fn asset(content_type: &'static str, content: &'static str) -> Response {
     let headers = [
         (header::CONTENT_TYPE, content_type),
         (header::CACHE_CONTROL, FOREVER),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    Ok((headers, content).into_response())
+    (headers, content).into_response()
 }

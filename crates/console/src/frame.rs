@@ -1,180 +1,145 @@
 //! The part of a page around its content.
 
+use keepsake_core::Timestamp;
+use keepsake_engine::Audience;
 use keepsake_index::Scope;
 
 use crate::assets::ASSETS;
-use crate::people::actor_text;
-use crate::request::Caller;
-use crate::text::markup::{Markup, id};
+use crate::request::{Caller, Person};
+use crate::text::markup::{self, Markup};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tab {
-    Stores,
-    Search,
-    Sessions,
-    Usage,
-    Keys,
-    Audit,
-    Erase,
-    Transfer,
-    Health,
-    Tenants,
-    Jobs,
-}
-
+/// A group of pages, to which every page has a link.
 #[derive(Debug)]
-pub(crate) struct TabLink {
+pub(crate) struct Section {
+    /// The addresses of its pages begin with this one.
     pub(crate) href: &'static str,
     pub(crate) label: &'static str,
     /// Pressed after `g`, this key opens the section.
     pub(crate) key: char,
-    pub(crate) is_current: bool,
+    /// Only people with this scope see the section.
+    scope: Option<Scope>,
 }
 
-const SECTIONS: [(Tab, &str, &str, char, Option<Scope>); 8] = [
-    (Tab::Stores, "/console/stores", "Stores", 's', None),
-    (Tab::Search, "/console/search", "Search", 'f', None),
-    (Tab::Sessions, "/console/sessions", "Sessions", 'e', None),
-    (Tab::Usage, "/console/usage", "Usage", 'u', None),
-    (Tab::Keys, "/console/keys", "Keys", 'k', Some(Scope::KeysAdmin)),
-    (Tab::Audit, "/console/audit", "Audit", 'a', Some(Scope::TenantAdmin)),
-    (Tab::Erase, "/console/erasures", "Erase", 'x', Some(Scope::TenantAdmin)),
-    (Tab::Transfer, "/console/transfer", "Import, export", 'i', None),
-];
-
-const OPERATOR_SECTIONS: [(Tab, &str, &str, char); 3] = [
-    (Tab::Health, "/console/health", "Health", 'h'),
-    (Tab::Tenants, "/console/tenants", "Tenants", 't'),
-    (Tab::Jobs, "/console/jobs", "Jobs", 'j'),
-];
-
-keepsake_core::named_enum! {
-    /// The message about a finished action, which the next page shows.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) enum Done {
-        StoreCreated = "store_created",
-        StoreSaved = "store_saved",
-        StoreArchived = "store_archived",
-        StoreDeleted = "store_deleted",
-        MemoryCreated = "memory_created",
-        MemorySaved = "memory_saved",
-        MemoryUnchanged = "memory_unchanged",
-        MemoryMoved = "memory_moved",
-        MemoryDeleted = "memory_deleted",
-        MemoryPinned = "memory_pinned",
-        MemoryUnpinned = "memory_unpinned",
-        ExpirySet = "expiry_set",
-        VersionRestored = "version_restored",
-        VersionRedacted = "version_redacted",
-        SessionEnded = "session_ended",
-        KeyRevoked = "key_revoked",
-        ErasureBegun = "erasure_begun",
-        JobStarted = "job_started",
-        TenantSuspended = "tenant_suspended",
-        TenantResumed = "tenant_resumed",
-    }
+const fn section(href: &'static str, label: &'static str, key: char, scope: Option<Scope>) -> Section {
+    Section { href, label, key, scope }
 }
 
-impl Done {
-    const fn text(self) -> &'static str {
-        match self {
-            Self::StoreCreated => "The store was created.",
-            Self::StoreSaved => "The store was saved.",
-            Self::StoreArchived => "The store was archived. Its memories can be read and deleted.",
-            Self::StoreDeleted => "The store was deleted.",
-            Self::MemoryCreated => "The memory was created.",
-            Self::MemorySaved => {
-                "The memory was saved as a new version. Its history can bring back the one before."
-            }
-            Self::MemoryUnchanged => "Nothing was changed, so no version was written.",
-            Self::MemoryMoved => "The memory was renamed.",
-            Self::MemoryDeleted => "The memory was deleted. Its history can restore it.",
-            Self::MemoryPinned => "The memory was pinned. It never expires.",
-            Self::MemoryUnpinned => "The memory is no longer pinned.",
-            Self::ExpirySet => "The expiry was saved.",
-            Self::VersionRestored => "The version was restored as a new version.",
-            Self::VersionRedacted => "The content and the path of the version were removed for good.",
-            Self::SessionEnded => "The session was ended. Its tokens stop working within five seconds.",
-            Self::KeyRevoked => "The key was revoked. It stops working within five seconds.",
-            Self::ErasureBegun => "The erasure has begun. This page is its receipt.",
-            Self::JobStarted => "The run has started.",
-            Self::TenantSuspended => "The tenant was suspended. Its data is kept.",
-            Self::TenantResumed => "The tenant is served again.",
+const USAGE: &str = "/console/usage";
+
+pub(crate) const SECTIONS: [Section; 8] = [
+    section("/console/stores", "Stores", 's', None),
+    section("/console/search", "Search", 'f', None),
+    section("/console/sessions", "Sessions", 'e', None),
+    section(USAGE, "Usage", 'u', None),
+    section("/console/keys", "Keys", 'k', Some(Scope::KeysAdmin)),
+    section("/console/audit", "Audit", 'a', Some(Scope::TenantAdmin)),
+    section("/console/erasures", "Erase", 'x', Some(Scope::TenantAdmin)),
+    section("/console/transfer", "Import, export", 'i', None),
+];
+
+pub(crate) const OPERATOR_SECTIONS: [Section; 3] = [
+    section("/console/health", "Health", 'h', None),
+    section("/console/tenants", "Tenants", 't', None),
+    section("/console/jobs", "Jobs", 'j', None),
+];
+
+macro_rules! done {
+    ($($action:ident = $name:literal: $message:literal;)+) => {
+        keepsake_core::named_enum! {
+            /// A finished action; the next page shows its message.
+            #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+            pub(crate) enum Done { $($action = $name,)+ }
         }
-    }
+
+        impl Done {
+            const fn message(self) -> &'static str {
+                match self { $(Self::$action => $message,)+ }
+            }
+        }
+    };
+}
+
+done! {
+    StoreCreated = "store_created": "The store was created.";
+    StoreSaved = "store_saved": "The store was saved.";
+    StoreArchived = "store_archived": "The store was archived. Its memories can be read and deleted.";
+    StoreDeleted = "store_deleted": "The store was deleted.";
+    MemoryCreated = "memory_created": "The memory was created.";
+    MemorySaved = "memory_saved":
+        "The memory was saved as a new version. Its history can bring back the one before.";
+    MemoryUnchanged = "memory_unchanged": "Nothing was changed, so no version was written.";
+    MemoryMoved = "memory_moved": "The memory was renamed.";
+    MemoryDeleted = "memory_deleted": "The memory was deleted. Its history can restore it.";
+    MemoryPinned = "memory_pinned": "The memory was pinned. It never expires.";
+    MemoryUnpinned = "memory_unpinned": "The memory is no longer pinned.";
+    ExpirySet = "expiry_set": "The expiry was saved.";
+    VersionRestored = "version_restored": "The version was restored as a new version.";
+    VersionRedacted = "version_redacted":
+        "The content and the path of the version were removed for good.";
+    SessionEnded = "session_ended": "The session was ended. Its tokens stop working within five seconds.";
+    KeyRevoked = "key_revoked": "The key was revoked. It stops working within five seconds.";
+    ErasureBegun = "erasure_begun": "The erasure has begun. This page is its receipt.";
+    JobStarted = "job_started": "The run has started.";
+    TenantSuspended = "tenant_suspended": "The tenant was suspended. Its data is kept.";
+    TenantResumed = "tenant_resumed": "The tenant is served again.";
 }
 
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) title: String,
-    pub(crate) tabs: Vec<TabLink>,
-    /// Token of the forms; `None`: the person is not signed in.
-    pub(crate) token: Option<String>,
+    pub(crate) sections: Vec<&'static Section>,
+    /// The address of the page, which begins with that of its section.
+    pub(crate) path: String,
+    /// Token of the forms; empty: the person is not signed in.
+    pub(crate) token: String,
     pub(crate) who: Markup,
     pub(crate) done: Option<&'static str>,
     pub(crate) is_operator: bool,
     pub(crate) style: &'static str,
     pub(crate) script: &'static str,
+    /// Pages show times in relation to this one.
+    pub(crate) now: Timestamp,
 }
 
 impl Frame {
-    /// A page without sections, such as the sign-in page.
+    /// A page without sections and times, such as the sign-in page.
     pub(crate) fn bare(title: &str) -> Self {
         Self {
             title: title.to_owned(),
-            tabs: Vec::new(),
-            token: None,
+            sections: Vec::new(),
+            path: String::new(),
+            token: String::new(),
             who: Markup::default(),
             done: None,
             is_operator: false,
             style: &ASSETS.style,
             script: &ASSETS.script,
+            now: Timestamp::from_micros(0),
         }
     }
 
-    pub(crate) fn of(caller: &Caller, title: &str, tab: Tab) -> Self {
-        let sections = SECTIONS.iter().filter(|(.., scope)| scope.is_none_or(|scope| caller.may(scope)));
-        let tabs = sections.map(|(section, href, label, key, _)| TabLink {
-            href,
-            label,
-            key: *key,
-            is_current: *section == tab,
-        });
-        let principal = &caller.principal;
-        let who = format!(
-            "<span title=\"{}\">{}</span> in {}",
-            Markup::text(&actor_text(principal.actor())),
-            Markup::text(&actor_text(principal.actor())),
-            id(&principal.tenant_id.to_string())
-        );
+    pub(crate) fn of<P: Person>(caller: &Caller<P>, title: &str) -> Self {
+        let may_see = |section: &&Section| section.scope.is_none_or(|scope| caller.may(scope));
+        // The usage of a store is below the store.
+        let path = if caller.path.ends_with("/usage") { USAGE } else { &caller.path };
         Self {
-            tabs: tabs.collect(),
-            token: Some(caller.token().to_owned()),
-            who: Markup::trusted(who),
-            done: caller.done().map(Done::text),
+            sections: P::SECTIONS.iter().filter(may_see).collect(),
+            path: path.to_owned(),
+            token: caller.token.clone(),
+            who: caller.principal.shown(),
+            done: caller.query.get("done").and_then(Done::parse).map(Done::message),
+            is_operator: P::AUDIENCE == Audience::Operator,
+            now: caller.engine.now(),
             ..Self::bare(title)
         }
     }
 
-    pub(crate) fn of_operator(title: &str, tab: Tab, token: &str, done: Option<Done>) -> Self {
-        let tabs = OPERATOR_SECTIONS.iter().map(|(section, href, label, key)| TabLink {
-            href,
-            label,
-            key: *key,
-            is_current: *section == tab,
-        });
-        Self {
-            tabs: tabs.collect(),
-            token: Some(token.to_owned()),
-            who: Markup::text("operator"),
-            done: done.map(Done::text),
-            is_operator: true,
-            ..Self::bare(title)
-        }
+    pub(crate) fn time(&self, at: Timestamp) -> Markup {
+        markup::time(at, self.now)
     }
 
-    /// Empty if the person is not signed in.
-    pub(crate) fn form_token(&self) -> &str {
-        self.token.as_deref().unwrap_or_default()
+    /// `none` is shown where there is no time.
+    pub(crate) fn time_or(&self, at: Option<Timestamp>, none: &str) -> Markup {
+        markup::time_or(at, self.now, none)
     }
 }

@@ -12,6 +12,7 @@ mod frame;
 mod next;
 mod operator;
 mod page;
+pub mod path;
 mod people;
 mod request;
 mod screens;
@@ -19,7 +20,8 @@ mod sign_in;
 mod text;
 mod typed;
 
-pub use operator::{Readings, operator_routes, operator_sign_in_routes};
+pub use assets::asset;
+pub use operator::{operator_routes, operator_sign_in_routes};
 pub use page::{IsPage, Refusal, download, error_page, refusal_of, secured};
 pub use request::{FormBytes, MAX_FORM_FIELDS, Upload, count_form_fields};
 pub use screens::{MAX_UPLOAD_BYTES, Pages, archive_name, call_row, open_routes, tenant_pages, upload_pages};

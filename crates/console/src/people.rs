@@ -33,22 +33,28 @@ impl People {
     pub(crate) fn show(&self, actor: Option<&Actor>) -> Markup {
         match actor {
             Some(Actor::ApiKey(api_key_id)) => {
-                let full = api_key_id.to_string();
-                let link = id_link(&full, &format!("/console/keys/{full}"));
+                let href = format!("/console/keys/{api_key_id}");
                 match self.0.get(api_key_id) {
                     Some(name) => Markup::trusted(format!(
-                        "<a href=\"/console/keys/{full}\" title=\"API key {full}\">{}</a>",
+                        "<a href=\"{href}\" title=\"API key {api_key_id}\">{}</a>",
                         Markup::text(name)
                     )),
-                    None => Markup::trusted(format!("key {link}")),
+                    None => Markup::trusted(format!("key {}", id_link(api_key_id, &href))),
                 }
             }
             Some(Actor::Session(session_id)) => {
-                let full = session_id.to_string();
-                let link = id_link(&full, &format!("/console/sessions/{full}"));
+                let link = id_link(session_id, &format!("/console/sessions/{session_id}"));
                 Markup::trusted(format!("session {link}"))
             }
             other => Markup::text(&actor_text(other)),
+        }
+    }
+
+    /// `None`: the key's name is not known.
+    pub(crate) fn name_of(&self, actor: Option<&Actor>) -> Option<&str> {
+        match actor {
+            Some(Actor::ApiKey(api_key_id)) => self.0.get(api_key_id).map(String::as_str),
+            _ => None,
         }
     }
 }
@@ -62,15 +68,5 @@ pub(crate) fn actor_text(actor: Option<&Actor>) -> String {
         Some(Actor::ServiceAccount(subject)) => format!("service {subject}"),
         Some(Actor::Imported(_, id)) => format!("{id} (imported)"),
         None => "a job or the operator".to_owned(),
-    }
-}
-
-impl People {
-    /// `None`: the key's name is not known.
-    pub(crate) fn name_of(&self, actor: Option<&Actor>) -> Option<&str> {
-        match actor {
-            Some(Actor::ApiKey(api_key_id)) => self.0.get(api_key_id).map(String::as_str),
-            _ => None,
-        }
     }
 }

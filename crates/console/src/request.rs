@@ -1,29 +1,27 @@
-//! The inputs that handlers extract from a request: the caller, ids, fields and forms.
+//! The inputs that handlers extract from a request: the caller, fields and forms.
 
 use std::fmt::Write;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, OriginalUri, Path};
+use axum::extract::{FromRequestParts, OriginalUri};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
-use keepsake_core::id::{
-    ApiKeyKind, ErasureKind, Id, IdKind, MemoryKind, SessionKind, StoreKind, TenantKind, VersionKind,
-};
-use keepsake_core::{ContentHash, Purpose, StoreId, Timestamp};
-use keepsake_engine::{Engine, Held, PageRequest, Principal};
-use keepsake_index::{Idempotency, Scope};
+use keepsake_core::id::{Id, IdKind};
+use keepsake_core::{ContentHash, Purpose, Timestamp};
+use keepsake_engine::{Audience, Engine, Held, PageRequest, Principal};
+use keepsake_index::{Idempotency, Scope, Store};
 use percent_encoding::percent_decode_str;
-use serde::{Deserialize, Deserializer};
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-use crate::frame::{Done, Frame, Tab};
+use crate::frame::{Frame, SECTIONS, Section};
 use crate::page::Refusal;
+use crate::people::actor_text;
 use crate::sign_in::FormToken;
-use crate::text::markup::encoded;
+use crate::text::markup::{Markup, encoded, id};
 
 /// Far more than any page of the console has.
 pub const MAX_FORM_FIELDS: usize = 1_000;
@@ -54,70 +52,78 @@ pub struct Upload {
     pub deadline: Option<Instant>,
 }
 
-/// An id in a path. Text that is no such id becomes an id that no object has.
-pub(crate) struct AnyId<K>(pub(crate) Id<K>);
+/// Whose sign-in a page needs: that of a tenant's person, or the operator's.
+pub(crate) trait Person: Sized + Send {
+    const AUDIENCE: Audience;
+    const SECTIONS: &'static [Section];
 
-impl<'de, K: IdKind> Deserialize<'de> for AnyId<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Ok(Self(text.parse().unwrap_or_else(|_| Id::from_uuid(Uuid::nil()))))
+    /// `None`: the request has no sign-in.
+    fn of(parts: &Parts) -> Option<Self>;
+
+    fn may(&self, scope: Scope) -> bool;
+
+    /// The name on every page.
+    fn shown(&self) -> Markup;
+}
+
+impl Person for Arc<Principal> {
+    const AUDIENCE: Audience = Audience::Tenant;
+    const SECTIONS: &'static [Section] = &SECTIONS;
+
+    fn of(parts: &Parts) -> Option<Self> {
+        let principal: &Self = parts.extensions.get()?;
+        Some(Self::new(principal.reading_for(Purpose::Console)))
+    }
+
+    fn may(&self, scope: Scope) -> bool {
+        self.require(scope).is_ok()
+    }
+
+    fn shown(&self) -> Markup {
+        let (name, tenant) = (Markup::text(&actor_text(self.actor())), id(self.tenant_id));
+        Markup::trusted(format!("<span title=\"{name}\">{name}</span> in {tenant}"))
     }
 }
 
-pub(crate) type InStore = Path<AnyId<StoreKind>>;
-pub(crate) type OfMemory = Path<(AnyId<StoreKind>, AnyId<MemoryKind>)>;
-pub(crate) type OfVersion = Path<(AnyId<StoreKind>, AnyId<VersionKind>)>;
-pub(crate) type OfSession = Path<AnyId<SessionKind>>;
-pub(crate) type OfKey = Path<AnyId<ApiKeyKind>>;
-pub(crate) type OfErasure = Path<AnyId<ErasureKind>>;
-pub(crate) type OfTenant = Path<AnyId<TenantKind>>;
-
 /// The person who requests a page.
-pub(crate) struct Caller {
+pub(crate) struct Caller<P = Arc<Principal>> {
     pub(crate) engine: Engine,
+    pub(crate) principal: P,
+    pub(crate) path: String,
     /// The fields of the address.
     pub(crate) query: Fields,
-    pub(crate) principal: Arc<Principal>,
-    token: String,
-    done: Option<Done>,
+    /// Token of this sign-in's forms.
+    pub(crate) token: String,
+}
+
+impl<P: Person> Caller<P> {
+    pub(crate) fn may(&self, scope: Scope) -> bool {
+        self.principal.may(scope)
+    }
+
+    pub(crate) fn frame(&self, title: impl AsRef<str>) -> Frame {
+        Frame::of(self, title.as_ref())
+    }
 }
 
 impl Caller {
-    pub(crate) fn may(&self, scope: Scope) -> bool {
-        self.principal.require(scope).is_ok()
-    }
-
-    pub(crate) fn may_write(&self, store_id: StoreId) -> bool {
-        self.principal.require_writable(store_id).is_ok()
-    }
-
-    pub(crate) fn frame(&self, title: impl AsRef<str>, tab: Tab) -> Frame {
-        Frame::of(self, title.as_ref(), tab)
-    }
-
-    pub(crate) fn token(&self) -> &str {
-        &self.token
-    }
-
-    pub(crate) const fn done(&self) -> Option<Done> {
-        self.done
+    pub(crate) fn may_write(&self, store: &Store) -> bool {
+        store.archived_at.is_none() && self.principal.require_writable(store.store_id).is_ok()
     }
 }
 
-impl FromRequestParts<Engine> for Caller {
+impl<P: Person> FromRequestParts<Engine> for Caller<P> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Refusal> {
-        let principal = parts.extensions.get::<Arc<Principal>>();
-        let principal = principal.map(|principal| principal.reading_for(Purpose::Console));
-        let token = parts.extensions.get::<FormToken>().cloned();
-        let query = Fields::of_query(parts);
+        let FormToken(token) = parts.extensions.get().cloned().ok_or(Refusal::SignedOut)?;
+        let uri = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);
         Ok(Self {
             engine: engine.clone(),
-            principal: principal.map(Arc::new).ok_or(Refusal::SignedOut)?,
-            token: token.ok_or(Refusal::SignedOut)?.0,
-            done: query.get("done").and_then(Done::parse),
-            query,
+            principal: P::of(parts).ok_or(Refusal::SignedOut)?,
+            path: uri.path().to_owned(),
+            query: Fields::of_query(parts),
+            token,
         })
     }
 }
@@ -264,21 +270,18 @@ fn without_nul(text: &str) -> String {
     text.replace('\0', "")
 }
 
-pub(crate) struct Query(pub(crate) Fields);
-
-impl<S: Send + Sync> FromRequestParts<S> for Query {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        Ok(Self(Fields::of_query(parts)))
-    }
+/// A form that a page of this sign-in sent.
+pub(crate) struct Form<P = Arc<Principal>> {
+    pub(crate) caller: Caller<P>,
+    pub(crate) fields: Fields,
 }
 
-/// The fields of a form that a page of this sign-in sent.
-pub(crate) struct Form {
-    pub(crate) caller: Caller,
-    pub(crate) fields: Fields,
-    path: String,
+impl<P> Deref for Form<P> {
+    type Target = Caller<P>;
+
+    fn deref(&self) -> &Caller<P> {
+        &self.caller
+    }
 }
 
 impl Form {
@@ -291,27 +294,20 @@ impl Form {
         let others = self.fields.pairs().filter(|(name, _)| *name != TOKEN);
         let body: Vec<String> =
             others.map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len())).collect();
-        let principal = &self.caller.principal;
-        let call = self.caller.engine.calls.of_request(
-            principal,
-            "POST",
-            &self.path,
-            key,
-            body.concat().as_bytes(),
-        )?;
-        Ok(Some(call))
+        let body = body.concat();
+        let calls = &self.engine.calls;
+        Ok(Some(calls.of_request(&self.principal, "POST", &self.path, key, body.as_bytes())?))
     }
 }
 
-impl FromRequestParts<Engine> for Form {
+impl<P: Person> FromRequestParts<Engine> for Form<P> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Refusal> {
-        let caller = Caller::from_request_parts(parts, engine).await?;
+        let caller = Caller::<P>::from_request_parts(parts, engine).await?;
         let fields = form_fields(parts)?;
         check_token(&fields, &caller.token)?;
-        let uri = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);
-        Ok(Self { path: uri.path().to_owned(), caller, fields })
+        Ok(Self { caller, fields })
     }
 }
 

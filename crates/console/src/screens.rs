@@ -17,25 +17,31 @@ mod tree;
 pub(crate) mod usage;
 mod version;
 
-use std::fmt;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::handler::Handler;
 use axum::http::{Method, StatusCode};
 use axum::routing::{self, MethodRouter, get};
-use keepsake_engine::Engine;
+use keepsake_core::{MemoryId, StoreId, VersionId};
+use keepsake_engine::{Engine, Principal};
 
 pub use import::MAX_UPLOAD_BYTES;
 pub use transfer::archive_name;
 
 use crate::page::see_other;
+use crate::path::Path;
 use crate::{assets, next, sign_in};
 
 pub use sessions::call_row;
 
+/// A store and a memory of it, in a path.
+type OfMemory = Path<(StoreId, MemoryId)>;
+type OfVersion = Path<(StoreId, VersionId)>;
+
 pub fn open_routes() -> Router<Engine> {
     Router::new()
-        .route("/console/sign-in", get(sign_in::show).post(sign_in::sign_in))
+        .route("/console/sign-in", get(sign_in::show::<Arc<Principal>>).post(sign_in::sign_in))
         .route("/console/sign-in/once", get(sign_in::once).head(no_head))
         .route("/console/sign-in/issuer", routing::post(sign_in::issuer::start))
         .route("/console/sign-in/callback", get(sign_in::issuer::arrive).head(no_head))
@@ -48,23 +54,14 @@ async fn no_head() -> StatusCode {
 }
 
 /// A router, and a list of its routes, which a router cannot give.
+#[derive(Debug, Default)]
 pub struct Pages {
     pub router: Router<Engine>,
     /// Method and path of each route.
     pub list: Vec<(Method, String)>,
 }
 
-impl fmt::Debug for Pages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.list).finish()
-    }
-}
-
 impl Pages {
-    fn new() -> Self {
-        Self { router: Router::new(), list: Vec::new() }
-    }
-
     #[must_use]
     pub fn get<T: 'static>(self, path: &str, handler: impl Handler<T, Engine>) -> Self {
         self.route(Method::GET, path, routing::get(handler))
@@ -83,7 +80,7 @@ impl Pages {
 
 /// Actions of a tenant's people that receive a file.
 pub fn upload_pages() -> Pages {
-    Pages::new().post("/console/transfer", import::import)
+    Pages::default().post("/console/transfer", import::import)
 }
 
 impl Pages {
@@ -105,9 +102,9 @@ pub fn tenant_pages() -> Pages {
     const STORE: &str = "/console/stores/{memory_store_id}";
     const MEMORY: &str = "/console/stores/{memory_store_id}/memories/{memory_id}";
     const VERSION: &str = "/console/stores/{memory_store_id}/versions/{memory_version_id}";
-    Pages::new()
+    Pages::default()
         .get("/console", async || see_other(next::HOME))
-        .post("/console/sign-out", sign_in::sign_out)
+        .post("/console/sign-out", sign_in::sign_out::<Arc<Principal>>)
         .get("/console/stores", stores::list)
         .post("/console/stores", stores::create)
         .get(STORE, tree::show)

@@ -7,11 +7,13 @@
 pub(crate) mod issuer;
 mod links;
 
+use std::ops::Deref;
+
 use askama::Template;
 use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use keepsake_core::Timestamp;
@@ -21,7 +23,7 @@ use keepsake_engine::{Audience, Engine, EngineError, SignInIssuer, SignedIn};
 use crate::frame::Frame;
 use crate::next::{HOME, OPERATOR_HOME, or_home};
 use crate::page::{PageResult, Refusal, page, page_with, see_other};
-use crate::request::{Fields, Query, check_token, form_fields};
+use crate::request::{Fields, Form, Person, check_token, form_fields};
 use crate::text::markup::encoded;
 use crate::typed::{RefusedForm, TypedView};
 
@@ -161,12 +163,10 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
             Refusal::SignedOut.into_response()
         }
     };
-    let is_secure = request
-        .extensions()
-        .get::<ConsoleOptions>()
-        .is_some_and(|options| is_secure(options, request.headers()));
+    let options = request.extensions().get().cloned().unwrap_or_default();
+    let visit = Visit::new(engine, &options, request.headers());
     let token;
-    match opened(engine, audience, request.headers(), is_secure).await {
+    match visit.opened(audience).await {
         Ok(Some(opened)) => {
             token = opened.form_token.clone();
             let headers = request.headers_mut();
@@ -180,7 +180,7 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
         Err(error) => return Refusal::Engine(error).into_response(),
     }
     let mut response = next.run(request).await;
-    if response.status() == axum::http::StatusCode::UNAUTHORIZED {
+    if response.status() == StatusCode::UNAUTHORIZED {
         // The credential has ended.
         if is_read {
             response = see_other(&format!("{sign_in}&ended=1"));
@@ -192,41 +192,174 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
     response
 }
 
-/// `None`: the cookie is missing or no longer valid.
-async fn opened(
-    engine: &Engine,
-    audience: Audience,
-    headers: &HeaderMap,
+/// What a request brings that needs no sign-in yet.
+pub(crate) struct Visit {
+    engine: Engine,
+    links: OneTimeLinks,
+    headers: HeaderMap,
     is_secure: bool,
-) -> Result<Option<Opened>, EngineError> {
-    let Some(signed_in) = open_any(engine, audience, headers, is_secure).await? else {
-        return Ok(None);
-    };
-    let token = engine.sign_ins.form_token(audience, &signed_in).await?;
-    let bearer = HeaderValue::try_from(format!("Bearer {}", signed_in.credential));
-    Ok(bearer.ok().map(|mut authorization| {
-        authorization.set_sensitive(true);
-        Opened {
-            authorization,
-            form_token: FormToken(token),
-            end: SignInEnd(signed_in.since.plus(audience.life())),
-        }
-    }))
+    /// The fields of the address.
+    query: Fields,
 }
 
-/// The content of the first valid cookie of an audience.
-async fn open_any(
-    engine: &Engine,
-    audience: Audience,
-    headers: &HeaderMap,
-    is_secure: bool,
-) -> Result<Option<SignedIn>, EngineError> {
-    for value in cookies(headers, audience, is_secure) {
-        if let Some(signed_in) = engine.sign_ins.open(audience, value).await? {
-            return Ok(Some(signed_in));
+impl FromRequestParts<Engine> for Visit {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Refusal> {
+        let options = parts.extensions.get().cloned().unwrap_or_default();
+        Ok(Self { query: Fields::of_query(parts), ..Self::new(engine, &options, &parts.headers) })
+    }
+}
+
+impl Visit {
+    fn new(engine: &Engine, options: &ConsoleOptions, headers: &HeaderMap) -> Self {
+        Self {
+            engine: engine.clone(),
+            links: options.links.clone(),
+            is_secure: is_secure(options, headers),
+            headers: headers.clone(),
+            query: Fields::default(),
         }
     }
-    Ok(None)
+
+    fn cookies(&self, audience: Audience) -> impl Iterator<Item = &str> {
+        cookies(&self.headers, audience, self.is_secure)
+    }
+
+    /// `None`: the cookie is missing or no longer valid.
+    async fn opened(&self, audience: Audience) -> Result<Option<Opened>, EngineError> {
+        let Some(signed_in) = self.open(audience).await? else {
+            return Ok(None);
+        };
+        let token = self.engine.sign_ins.form_token(audience, &signed_in).await?;
+        let bearer = HeaderValue::try_from(format!("Bearer {}", signed_in.credential));
+        Ok(bearer.ok().map(|mut authorization| {
+            authorization.set_sensitive(true);
+            Opened {
+                authorization,
+                form_token: FormToken(token),
+                end: SignInEnd(signed_in.since.plus(audience.life())),
+            }
+        }))
+    }
+
+    /// The content of the first valid cookie of an audience.
+    async fn open(&self, audience: Audience) -> Result<Option<SignedIn>, EngineError> {
+        for value in self.cookies(audience) {
+            if let Some(signed_in) = self.engine.sign_ins.open(audience, value).await? {
+                return Ok(Some(signed_in));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Starts a sign-in.
+    async fn begin(
+        &self,
+        response: &mut Response,
+        audience: Audience,
+        credential: &str,
+    ) -> Result<(), EngineError> {
+        let (_, value) = self.engine.sign_ins.begin(audience, credential).await?;
+        self.set_sign_in(response, audience, &value);
+        Ok(())
+    }
+
+    /// The cookie of a sign-in takes the place of the form's.
+    fn set_sign_in(&self, response: &mut Response, audience: Audience, value: &str) {
+        set_cookie(response, audience, value, self.is_secure);
+        remove_cookie(response, Audience::SignInForm);
+    }
+
+    /// Starts a sign-in and redirects to a page.
+    async fn enter(&self, audience: Audience, credential: &str, next: &str) -> PageResult {
+        let mut response = see_other(next);
+        self.begin(&mut response, audience, credential).await?;
+        Ok(response)
+    }
+
+    /// Starts a sign-in and gives back the form that was refused because the last sign-in had ended.
+    async fn give_back(&self, credential: &str, refused: RefusedForm) -> PageResult {
+        let sign_ins = &self.engine.sign_ins;
+        let (signed_in, value) = sign_ins.begin(Audience::Tenant, credential).await?;
+        let token = sign_ins.form_token(Audience::Tenant, &signed_in).await?;
+        let typed = refused.with_token(token).view(false);
+        let mut response = page(&GivenBackPage { frame: Frame::bare("What you typed"), typed })?;
+        self.set_sign_in(&mut response, Audience::Tenant, &value);
+        Ok(response)
+    }
+
+    /// The sign-in form, with a new form token.
+    async fn form(
+        &self,
+        audience: Audience,
+        fields: &Fields,
+        problem: Option<String>,
+        refused: Option<&RefusedForm>,
+    ) -> PageResult {
+        let sign_ins = &self.engine.sign_ins;
+        let (signed_in, value) = sign_ins.begin(Audience::SignInForm, "").await?;
+        let is_operator = audience == Audience::Operator;
+        let home = if is_operator { OPERATOR_HOME } else { HOME };
+        let template = SignInPage {
+            frame: Frame::bare("Sign in"),
+            token: sign_ins.form_token(Audience::SignInForm, &signed_in).await?,
+            is_return: fields.filled("next").is_some() && problem.is_none() && !fields.is_on("ended"),
+            next: or_home(fields.filled("next"), home).to_owned(),
+            has_ended: fields.is_on("ended"),
+            is_operator,
+            issuers: if is_operator { Vec::new() } else { sign_ins.issuers() },
+            problem,
+            typed: refused.and_then(|form| form.view(true)),
+            carried: refused.filter(|form| form.has_text()).map(RefusedForm::carried).unwrap_or_default(),
+        };
+        let is_refused = template.problem.is_some() || refused.is_some();
+        let status = if is_refused { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
+        let mut response = page_with(status, &template)?;
+        set_cookie(&mut response, Audience::SignInForm, &value, self.is_secure);
+        Ok(response)
+    }
+}
+
+/// The sign-in form, sent with the token of its page.
+pub(crate) struct CredentialForm {
+    visit: Visit,
+    fields: Fields,
+}
+
+impl Deref for CredentialForm {
+    type Target = Visit;
+
+    fn deref(&self) -> &Visit {
+        &self.visit
+    }
+}
+
+impl FromRequestParts<Engine> for CredentialForm {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Refusal> {
+        let fields = form_fields(parts)?;
+        let visit = Visit::from_request_parts(parts, engine).await?;
+        let opened = visit.open(Audience::SignInForm).await?.ok_or(Refusal::Forbidden(
+            "the form is too old, or the browser keeps no cookies: open the sign-in page again",
+        ))?;
+        check_token(&fields, &engine.sign_ins.form_token(Audience::SignInForm, &opened).await?)?;
+        Ok(Self { visit, fields })
+    }
+}
+
+impl CredentialForm {
+    /// The page to open after the sign-in.
+    fn next<'a>(&'a self, home: &'a str) -> &'a str {
+        or_home(self.fields.filled("next"), home)
+    }
+
+    /// The form once more, with the problem.
+    async fn again(&self, audience: Audience, problem: String) -> PageResult {
+        let refused = RefusedForm::carried_by(&self.fields);
+        self.form(audience, &self.fields, Some(problem), refused.as_ref()).await
+    }
 }
 
 /// The sign-in form leads back to the page `wanted`.
@@ -253,59 +386,16 @@ struct SignInPage {
     typed: Option<TypedView>,
 }
 
-/// The sign-in form, with a new form token.
-async fn form(
-    engine: &Engine,
-    options: &ConsoleOptions,
-    headers: &HeaderMap,
-    fields: &Fields,
-    problem: Option<String>,
-    is_operator: bool,
-    refused: Option<&RefusedForm>,
-) -> PageResult {
-    let (signed_in, value) = engine.sign_ins.begin(Audience::SignInForm, "").await?;
-    let home = if is_operator { OPERATOR_HOME } else { HOME };
-    let next = or_home(fields.filled("next"), home);
-    let template = SignInPage {
-        frame: Frame::bare("Sign in"),
-        token: engine.sign_ins.form_token(Audience::SignInForm, &signed_in).await?,
-        is_return: fields.filled("next").is_some() && problem.is_none() && !fields.is_on("ended"),
-        next: next.to_owned(),
-        has_ended: fields.is_on("ended"),
-        is_operator,
-        issuers: if is_operator { Vec::new() } else { engine.sign_ins.issuers() },
-        problem,
-        typed: refused.and_then(|form| form.view(true)),
-        carried: refused.filter(|form| form.has_text()).map(RefusedForm::carried).unwrap_or_default(),
-    };
-    let mut response = if template.problem.is_some() || refused.is_some() {
-        page_with(axum::http::StatusCode::UNAUTHORIZED, &template)?
-    } else {
-        page(&template)?
-    };
-    let is_secure = is_secure(options, headers);
-    set_cookie(&mut response, Audience::SignInForm, &value, is_secure);
-    Ok(response)
+#[derive(Template)]
+#[template(path = "given_back.html")]
+struct GivenBackPage {
+    frame: Frame,
+    typed: Option<TypedView>,
 }
 
 /// `GET /console/sign-in`
-pub(crate) async fn show(
-    State(engine): State<Engine>,
-    Extension(options): Extension<ConsoleOptions>,
-    headers: HeaderMap,
-    Query(fields): Query,
-) -> PageResult {
-    form(&engine, &options, &headers, &fields, None, false, None).await
-}
-
-/// `GET /console/sign-in` of the operator's listener
-pub(crate) async fn show_operator(
-    State(engine): State<Engine>,
-    Extension(options): Extension<ConsoleOptions>,
-    headers: HeaderMap,
-    Query(fields): Query,
-) -> PageResult {
-    form(&engine, &options, &headers, &fields, None, true, None).await
+pub(crate) async fn show<P: Person>(visit: Visit) -> PageResult {
+    visit.form(P::AUDIENCE, &visit.query, None, None).await
 }
 
 /// The sign-in page after a refused form whose sign-in has ended. It carries the refused form.
@@ -318,44 +408,18 @@ pub async fn sign_in_again(
     let mut fields = Fields::default();
     fields.add("next", refused.page());
     fields.add("ended", "1".to_owned());
-    form(engine, options, headers, &fields, None, false, Some(refused)).await
-}
-
-/// The fields of the sign-in form, once its token was checked.
-async fn credential_fields(
-    engine: &Engine,
-    options: &ConsoleOptions,
-    parts: &Parts,
-) -> Result<Fields, Refusal> {
-    let fields = form_fields(parts)?;
-    let is_secure = is_secure(options, &parts.headers);
-    let opened = open_any(engine, Audience::SignInForm, &parts.headers, is_secure).await?;
-    let opened = opened.ok_or(Refusal::Forbidden(
-        "the form is too old, or the browser keeps no cookies: open the sign-in page again",
-    ))?;
-    check_token(&fields, &engine.sign_ins.form_token(Audience::SignInForm, &opened).await?)?;
-    Ok(fields)
+    Visit::new(engine, options, headers).form(Audience::Tenant, &fields, None, Some(refused)).await
 }
 
 /// `POST /console/sign-in`
-pub(crate) async fn sign_in(
-    State(engine): State<Engine>,
-    Extension(options): Extension<ConsoleOptions>,
-    parts: Parts,
-) -> PageResult {
-    let fields = credential_fields(&engine, &options, &parts).await?;
-    let credential = fields.text("credential").trim();
-    match check(&engine, credential).await {
-        Ok(()) => {
-            if let Some(refused) = RefusedForm::carried_by(&fields).filter(RefusedForm::has_text) {
-                return give_back(&engine, &options, &parts.headers, credential, refused).await;
-            }
-            let next = or_home(fields.filled("next"), HOME);
-            enter(&engine, &options, &parts.headers, Audience::Tenant, credential, next).await
-        }
-        Err(error) if is_final(&error) => {
-            retry(&engine, &options, &parts, &fields, error.to_string(), false).await
-        }
+pub(crate) async fn sign_in(form: CredentialForm) -> PageResult {
+    let credential = form.fields.text("credential").trim();
+    match check(&form.engine, credential).await {
+        Ok(()) => match RefusedForm::carried_by(&form.fields).filter(RefusedForm::has_text) {
+            Some(refused) => form.give_back(credential, refused).await,
+            None => form.enter(Audience::Tenant, credential, form.next(HOME)).await,
+        },
+        Err(error) if is_final(&error) => form.again(Audience::Tenant, error.to_string()).await,
         Err(error) => Err(error.into()),
     }
 }
@@ -367,18 +431,6 @@ const fn is_final(error: &EngineError) -> bool {
         EngineError::Token(why) => !why.is_transient(),
         _ => false,
     }
-}
-
-async fn retry(
-    engine: &Engine,
-    options: &ConsoleOptions,
-    parts: &Parts,
-    fields: &Fields,
-    problem: String,
-    is_operator: bool,
-) -> PageResult {
-    let refused = RefusedForm::carried_by(fields);
-    form(engine, options, &parts.headers, fields, Some(problem), is_operator, refused.as_ref()).await
 }
 
 /// Checks that a credential is valid and for people.
@@ -393,76 +445,19 @@ async fn check(engine: &Engine, credential: &str) -> Result<(), EngineError> {
     principal.require_no_session()
 }
 
-/// Starts a sign-in and redirects to a page.
-async fn enter(
-    engine: &Engine,
-    options: &ConsoleOptions,
-    headers: &HeaderMap,
-    audience: Audience,
-    credential: &str,
-    next: &str,
-) -> PageResult {
-    let mut response = see_other(next);
-    let is_secure = is_secure(options, headers);
-    set_sign_in(engine, &mut response, audience, credential, is_secure).await?;
-    Ok(response)
-}
-
-#[derive(Template)]
-#[template(path = "given_back.html")]
-struct GivenBackPage {
-    frame: Frame,
-    typed: Option<TypedView>,
-}
-
-/// Starts a sign-in and gives back the form that was refused because the last sign-in had ended.
-async fn give_back(
-    engine: &Engine,
-    options: &ConsoleOptions,
-    headers: &HeaderMap,
-    credential: &str,
-    refused: RefusedForm,
-) -> PageResult {
-    let (signed_in, value) = engine.sign_ins.begin(Audience::Tenant, credential).await?;
-    let token = engine.sign_ins.form_token(Audience::Tenant, &signed_in).await?;
-    let typed = refused.with_token(token).view(false);
-    let mut response = page(&GivenBackPage { frame: Frame::bare("What you typed"), typed })?;
-    set_cookie(&mut response, Audience::Tenant, &value, is_secure(options, headers));
-    remove_cookie(&mut response, Audience::SignInForm);
-    Ok(response)
-}
-
-async fn set_sign_in(
-    engine: &Engine,
-    response: &mut Response,
-    audience: Audience,
-    credential: &str,
-    is_secure: bool,
-) -> Result<(), EngineError> {
-    let (_, value) = engine.sign_ins.begin(audience, credential).await?;
-    set_cookie(response, audience, &value, is_secure);
-    remove_cookie(response, Audience::SignInForm);
-    Ok(())
-}
-
 /// Checks the operator's token, which only the server knows.
 pub(crate) type TokenCheck = std::sync::Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// `POST /console/sign-in` of the operator's listener
 pub(crate) async fn sign_in_operator(
-    State(engine): State<Engine>,
-    Extension(options): Extension<ConsoleOptions>,
     Extension(is_token): Extension<TokenCheck>,
-    parts: Parts,
+    form: CredentialForm,
 ) -> PageResult {
-    let fields = credential_fields(&engine, &options, &parts).await?;
-    let token = fields.text("credential").trim();
+    let token = form.fields.text("credential").trim();
     if !is_token(token) {
-        let problem = "this is not the operator's token".to_owned();
-        return retry(&engine, &options, &parts, &fields, problem, true).await;
+        return form.again(Audience::Operator, "this is not the operator's token".to_owned()).await;
     }
-    let next = or_home(fields.filled("next"), OPERATOR_HOME);
-    enter(&engine, &options, &parts.headers, Audience::Operator, token, next).await
+    form.enter(Audience::Operator, token, form.next(OPERATOR_HOME)).await
 }
 
 #[derive(Template)]
@@ -472,29 +467,22 @@ struct LinkUsedPage {
 }
 
 /// `GET /console/sign-in/once`
-pub(crate) async fn once(
-    State(engine): State<Engine>,
-    Extension(options): Extension<ConsoleOptions>,
-    headers: HeaderMap,
-    Query(fields): Query,
-) -> PageResult {
-    let credential = options.links.take(fields.text("token"), engine.now());
-    let Some(credential) = credential else {
+pub(crate) async fn once(visit: Visit) -> PageResult {
+    let Some(credential) = visit.links.take(visit.query.text("token"), visit.engine.now()) else {
         let frame = Frame::bare("The link was used");
-        return page_with(axum::http::StatusCode::GONE, &LinkUsedPage { frame });
+        return page_with(StatusCode::GONE, &LinkUsedPage { frame });
     };
-    check(&engine, &credential).await?;
-    enter(&engine, &options, &headers, Audience::Tenant, &credential, HOME).await
+    check(&visit.engine, &credential).await?;
+    visit.enter(Audience::Tenant, &credential, HOME).await
 }
 
 /// `POST /console/sign-out`
-pub(crate) async fn sign_out(form: crate::request::Form) -> PageResult {
-    drop(form);
-    Ok(left(Audience::Tenant))
+pub(crate) async fn sign_out<P: Person>(_: Form<P>) -> PageResult {
+    Ok(left(P::AUDIENCE))
 }
 
 /// Ends a sign-in by removing its cookie; the server keeps nothing of a sign-in.
-pub(crate) fn left(audience: Audience) -> Response {
+fn left(audience: Audience) -> Response {
     let mut response = see_other("/console/sign-in");
     remove_cookie(&mut response, audience);
     response

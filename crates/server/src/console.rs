@@ -18,9 +18,8 @@ use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use keepsake_console::{
-    ConsoleOptions, FormBytes, FormToken, Pages, Readings, Refusal, call_row, operator_routes,
-    operator_sign_in_routes, refusal_of, require_operator_sign_in, require_sign_in, secured, tenant_pages,
-    upload_pages,
+    ConsoleOptions, FormBytes, FormToken, Pages, Refusal, call_row, operator_routes, operator_sign_in_routes,
+    refusal_of, require_operator_sign_in, require_sign_in, secured, tenant_pages, upload_pages,
 };
 use keepsake_core::{EventId, SessionId, Timestamp};
 use keepsake_engine::{Engine, Principal};
@@ -107,7 +106,7 @@ fn sent_row(event: SessionEvent, now: Timestamp) -> Option<Event> {
 }
 
 pub(crate) fn operator_console(engine: &Engine, options: &OperatorOptions) -> Router<Engine> {
-    let (token, exposition) = (options.token, options.exposition.clone());
+    let token = options.token;
     let signed_in = operator_routes()
         .layer(middleware::from_fn(read_small_form))
         .layer(middleware::from_fn_with_state(token, admin::require))
@@ -117,7 +116,7 @@ pub(crate) fn operator_console(engine: &Engine, options: &OperatorOptions) -> Ro
     signed_in
         .merge(open)
         .layer(middleware::map_response(to_api_error))
-        .layer(Extension(Readings::new(move || exposition.text())))
+        .layer(Extension(options.exposition.clone()))
         .layer(Extension(options.server.console.clone()))
 }
 

@@ -19,7 +19,6 @@ mod error;
 mod json_cost;
 mod listener;
 mod openapi;
-mod path;
 mod query;
 mod rate;
 mod reference;
@@ -37,6 +36,7 @@ use keepsake_engine::Engine;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use keepsake_console::path;
 pub use keepsake_console::{ConsoleOptions, OneTimeLinks};
 pub use keepsake_mcp::HttpOptions as McpOptions;
 use keepsake_mcp::HttpService;

@@ -2,73 +2,52 @@
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::State;
 use keepsake_core::words;
-use keepsake_engine::{Engine, StoreHealth};
+use keepsake_engine::StoreHealth;
+use keepsake_telemetry::Exposition;
 
-use super::{Operator, Readings};
-use crate::frame::{Frame, Tab};
+use super::Operator;
+use crate::frame::Frame;
 use crate::page::{PageResult, page};
+use crate::request::Caller;
 
-struct Part {
-    name: &'static str,
-    state: &'static str,
-    is_ok: bool,
-    advice: &'static str,
-}
-
-impl Part {
-    fn of(name: &'static str, health: StoreHealth) -> Self {
-        Self {
-            name,
-            state: health.name(),
-            is_ok: health == StoreHealth::Ok,
-            advice: match health {
-                StoreHealth::Ok => "",
-                StoreHealth::Unavailable => "It does not answer. Requests that need it are answered 503.",
-                StoreHealth::AccessDenied => {
-                    "It refuses the server's credentials: check them and their permissions."
-                }
-                StoreHealth::Misconfigured => {
-                    "The settings do not match it: run `keepsake config check --connect`."
-                }
-                StoreHealth::DiskFull => "Reads work, writes are answered 507: make room on the disk.",
-            },
-        }
+const fn advice(health: StoreHealth) -> &'static str {
+    match health {
+        StoreHealth::Ok => "",
+        StoreHealth::Unavailable => "It does not answer. Requests that need it are answered 503.",
+        StoreHealth::AccessDenied => "It refuses the server's credentials: check them and their permissions.",
+        StoreHealth::Misconfigured => "The settings do not match it: run `keepsake config check --connect`.",
+        StoreHealth::DiskFull => "Reads work, writes are answered 507: make room on the disk.",
     }
-}
-
-struct Reading {
-    name: String,
-    value: String,
 }
 
 #[derive(Template)]
 #[template(path = "operator/health.html")]
 struct HealthPage {
     frame: Frame,
-    parts: Vec<Part>,
+    parts: [(&'static str, StoreHealth); 2],
     is_ready: bool,
     gateways: u32,
-    readings: Vec<Reading>,
+    /// Name and value.
+    readings: Vec<(String, String)>,
 }
 
 /// `GET /console/health`
 pub(super) async fn show(
-    State(engine): State<Engine>,
-    Extension(readings): Extension<Readings>,
-    operator: Operator,
+    caller: Caller<Operator>,
+    Extension(exposition): Extension<Exposition>,
 ) -> PageResult {
+    let engine = &caller.engine;
     let readiness = engine.health.check().await;
     page(&HealthPage {
-        frame: operator.frame("Health", Tab::Health),
-        parts: vec![
-            Part::of("Database, with a schema that this version knows", readiness.index),
-            Part::of("Content storage", readiness.blobs),
+        frame: caller.frame("Health"),
+        parts: [
+            ("Database, with a schema that this version knows", readiness.index),
+            ("Content storage", readiness.blobs),
         ],
         is_ready: readiness.has_index(),
         gateways: engine.replica.gateways(),
-        readings: readings.read().map(|text| shown(&text)).unwrap_or_default(),
+        readings: exposition.text().map(|text| shown(&text)).unwrap_or_default(),
     })
 }
 
@@ -92,17 +71,15 @@ enum Unit {
 }
 
 /// The readings of the metrics in [`SHOWN`], with their labels.
-fn shown(text: &str) -> Vec<Reading> {
+fn shown(text: &str) -> Vec<(String, String)> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let readings = lines.filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
         let (name, labels) = series.split_once('{').unwrap_or((series, ""));
         let (_, words, unit) = SHOWN.iter().find(|(metric, ..)| *metric == name)?;
         let labels = labels.trim_end_matches('}').replace('"', "").replace(',', ", ").replace('=', " ");
-        Some(Reading {
-            name: if labels.is_empty() { (*words).to_owned() } else { format!("{words}: {labels}") },
-            value: with_unit(value, *unit),
-        })
+        let name = if labels.is_empty() { (*words).to_owned() } else { format!("{words}: {labels}") };
+        Some((name, with_unit(value, *unit)))
     });
     readings.collect()
 }
@@ -122,9 +99,8 @@ mod tests {
     #[test]
     fn metrics_are_read() {
         let text = "# HELP x\nkeepsake_cache_size_bytes{cache=\"content\"} 4096\nother 1\nkeepsake_http_requests_in_flight 2\n";
-        let readings: Vec<_> = shown(text).into_iter().map(|reading| (reading.name, reading.value)).collect();
         assert_eq!(
-            readings,
+            shown(text),
             [
                 ("Cache: cache content".to_owned(), "4.00 KiB".to_owned()),
                 ("Requests under way".to_owned(), "2".to_owned())

@@ -1,48 +1,34 @@
 //! Scheduled jobs: when they ran, whether they failed, and manual runs.
 
 use askama::Template;
-use axum::extract::{Path, State};
-use keepsake_core::{Timestamp, words};
-use keepsake_engine::{Engine, JobState};
+use keepsake_core::words;
+use keepsake_engine::JobState;
 use keepsake_index::{Auditor, JobRun, RunReason, RunStatus};
 use serde_json::Value;
 
-use super::{Operator, OperatorForm};
-use crate::frame::{Done, Frame, Tab};
+use super::Operator;
+use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
-use crate::request::{Pager, Query};
-use crate::text::markup::{Markup, encoded, time};
+use crate::path::{JobName, Path};
+use crate::request::{Caller, Form, Pager};
+use crate::text::markup::encoded;
 
 const PER_PAGE: u64 = 50;
 
-struct Run {
-    status: &'static str,
-    began: Markup,
-    took: String,
-    is_dry: bool,
-    by_hand: bool,
-    counts: String,
-    error: String,
+/// How long a run took; empty until it ends.
+fn took(run: &JobRun) -> String {
+    run.ended_at.map_or_else(String::new, |ended_at| {
+        let millis = (ended_at.as_micros() - run.started_at.as_micros()).max(0) / 1_000;
+        format!("{}.{:03} s", millis / 1_000, millis % 1_000)
+    })
 }
 
-impl Run {
-    fn of(run: &JobRun, now: Timestamp) -> Self {
-        Self {
-            status: run.status.name(),
-            began: time(run.started_at, now),
-            took: run.ended_at.map_or_else(String::new, |ended_at| {
-                let millis = (ended_at.as_micros() - run.started_at.as_micros()).max(0) / 1_000;
-                format!("{}.{:03} s", millis / 1_000, millis % 1_000)
-            }),
-            is_dry: run.is_dry_run,
-            by_hand: run.reason == RunReason::Operator,
-            counts: run.counts.as_ref().map(described).unwrap_or_default(),
-            error: run.error.clone().unwrap_or_default(),
-        }
-    }
+/// The counts and the error of a run. Counts of zero are left out.
+fn result_of(run: &JobRun) -> String {
+    let counts = run.counts.as_ref().map(described).unwrap_or_default();
+    format!("{counts} {}", run.error.as_deref().unwrap_or_default())
 }
 
-/// Counts of zero are left out.
 fn described(counts: &Value) -> String {
     let Some(counts) = counts.as_object() else {
         return counts.to_string();
@@ -52,84 +38,48 @@ fn described(counts: &Value) -> String {
     if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
 }
 
-struct Row {
-    name: &'static str,
-    href: String,
-    schedule: String,
-    next: Markup,
-    last: Option<Run>,
-    can_be_dry: bool,
-}
-
-impl Row {
-    fn of(job: &JobState, now: Timestamp) -> Self {
-        Self {
-            name: job.name,
-            href: format!("/console/jobs/{}", job.name),
-            schedule: words::schedule(job.schedule, job.period_seconds),
-            next: time(job.next_run_at, now),
-            last: job.last_run.as_ref().map(|run| Run::of(run, now)),
-            can_be_dry: job.can_be_dry,
-        }
-    }
-}
-
 #[derive(Template)]
 #[template(path = "operator/jobs.html")]
 struct JobsPage {
     frame: Frame,
-    rows: Vec<Row>,
+    jobs: Vec<JobState>,
     failed: usize,
 }
 
 /// `GET /console/jobs`
-pub(super) async fn list(State(engine): State<Engine>, operator: Operator) -> PageResult {
-    let (jobs, now) = (engine.manual_jobs.list().await?, engine.now());
-    let rows: Vec<_> = jobs.iter().map(|job| Row::of(job, now)).collect();
-    let has_failed = |row: &&Row| row.last.as_ref().is_some_and(|run| run.status == RunStatus::Failed.name());
-    page(&JobsPage {
-        frame: operator.frame("Jobs", Tab::Jobs),
-        failed: rows.iter().filter(has_failed).count(),
-        rows,
-    })
+pub(super) async fn list(caller: Caller<Operator>) -> PageResult {
+    let jobs = caller.engine.manual_jobs.list().await?;
+    let last_runs = jobs.iter().filter_map(|job| job.last_run.as_ref());
+    let failed = last_runs.filter(|run| run.status == RunStatus::Failed).count();
+    page(&JobsPage { frame: caller.frame("Jobs"), jobs, failed })
 }
 
 #[derive(Template)]
 #[template(path = "operator/job.html")]
 struct JobPage {
     frame: Frame,
-    row: Row,
-    runs: Vec<Run>,
+    job: JobState,
+    runs: Vec<JobRun>,
     pager: Pager,
 }
 
 /// `GET /console/jobs/{job}`
-pub(super) async fn show(
-    State(engine): State<Engine>,
-    operator: Operator,
-    Path(name): Path<String>,
-    Query(fields): Query,
-) -> PageResult {
-    let jobs = engine.manual_jobs.list().await?;
-    let job = jobs.iter().find(|job| job.name == name);
+pub(super) async fn show(caller: Caller<Operator>, Path(JobName(name)): Path<JobName>) -> PageResult {
+    let jobs = &caller.engine.manual_jobs;
+    let job = jobs.list().await?.into_iter().find(|job| job.name == name);
     let job = job.ok_or(Refusal::NotFound("the job was not found"))?;
-    let found = engine.manual_jobs.runs(job.name, &fields.page(PER_PAGE)).await?;
-    let now = engine.now();
+    let found = jobs.runs(job.name, &caller.query.page(PER_PAGE)).await?;
     page(&JobPage {
-        frame: operator.frame(job.name, Tab::Jobs),
-        row: Row::of(job, now),
-        runs: found.items.iter().map(|run| Run::of(run, now)).collect(),
-        pager: fields.pager(found.next),
+        frame: caller.frame(job.name),
+        job,
+        runs: found.items,
+        pager: caller.query.pager(found.next),
     })
 }
 
 /// `POST /console/jobs/{job}/run`
-pub(super) async fn run(
-    State(engine): State<Engine>,
-    Path(name): Path<String>,
-    OperatorForm(fields): OperatorForm,
-) -> PageResult {
-    let is_dry = fields.is_on("dry_run");
-    engine.manual_jobs.run(&name, is_dry, Auditor::Operator).await?;
+pub(super) async fn run(Path(JobName(name)): Path<JobName>, form: Form<Operator>) -> PageResult {
+    let is_dry = form.fields.is_on("dry_run");
+    form.engine.manual_jobs.run(&name, is_dry, Auditor::Operator).await?;
     done(&format!("/console/jobs/{}", encoded(&name)), Done::JobStarted)
 }

@@ -4,42 +4,24 @@ use std::fmt::Write;
 
 use askama::Template;
 use axum::response::Response;
-use keepsake_core::Timestamp;
 use keepsake_engine::PageRequest;
 use keepsake_index::{AuditAction, AuditEntry, AuditFilter, Auditor, parse_audit_object_id};
 
-use crate::frame::{Frame, Tab};
+use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, download, page};
 use crate::people::People;
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{Markup, id, id_link, store_link, time};
+use crate::text::markup::{self, Markup, id, id_link};
 
 const PER_PAGE: u64 = 100;
 /// Calls of the engine for one file: 10,000 entries.
 const MAX_EXPORTED_PAGES: usize = 100;
 
-struct Row {
-    at: Markup,
-    actor: Markup,
-    action: String,
-    object: Markup,
-    store: Markup,
-}
-
-impl Row {
-    fn of(entry: &AuditEntry, people: &People, now: Timestamp) -> Self {
-        let actor = match &entry.actor {
-            Auditor::Credential(actor) => people.show(Some(actor)),
-            Auditor::Operator | Auditor::OperatorCli => Markup::text("the operator"),
-            Auditor::Job => Markup::text("a job"),
-        };
-        Self {
-            at: time(entry.at, now),
-            actor,
-            action: entry.action.clone(),
-            object: object_of(entry),
-            store: entry.store_id.map_or_else(Markup::default, store_link),
-        }
+fn actor_of(entry: &AuditEntry, people: &People) -> Markup {
+    match &entry.actor {
+        Auditor::Credential(actor) => people.show(Some(actor)),
+        Auditor::Operator | Auditor::OperatorCli => Markup::text("the operator"),
+        Auditor::Job => Markup::text("a job"),
     }
 }
 
@@ -64,12 +46,15 @@ fn object_of(entry: &AuditEntry) -> Markup {
 #[template(path = "audit.html")]
 struct AuditPage {
     frame: Frame,
-    rows: Vec<Row>,
+    entries: Vec<AuditEntry>,
+    people: People,
     pager: Pager,
-    actions: Vec<(&'static str, bool)>,
     query: Fields,
-    csv_href: String,
-    json_href: String,
+}
+
+/// The address of the entries as a file, but for the format at its end.
+fn export_of(query: &Fields) -> String {
+    format!("/console/audit/export{}&format=", query.with_page(""))
 }
 
 fn filter_of(fields: &Fields) -> Result<AuditFilter, Refusal> {
@@ -91,16 +76,11 @@ pub(super) async fn list(caller: Caller) -> PageResult {
     let filter = filter_of(&caller.query)?;
     let found = caller.engine.audit.list(&caller.principal, &filter, &caller.query.page(PER_PAGE)).await?;
     let people = People::look_up(&caller).await;
-    let (now, chosen) = (caller.engine.now(), caller.query.text("action"));
-    let export =
-        |format: &str| format!("/console/audit/export{}&format={format}", caller.query.with_page(""));
     page(&AuditPage {
-        frame: caller.frame("Audit", Tab::Audit),
-        rows: found.items.iter().map(|entry| Row::of(entry, &people, now)).collect(),
+        frame: caller.frame("Audit"),
+        entries: found.items,
+        people,
         pager: caller.query.pager(found.next),
-        actions: AuditAction::ALL.map(|action| (action.name(), action.name() == chosen)).to_vec(),
-        csv_href: export("csv"),
-        json_href: export("jsonl"),
         query: caller.query,
     })
 }

@@ -1,18 +1,19 @@
 //! Two versions beside or below each other.
 
 use askama::Template;
-use axum::extract::Path;
 use keepsake_core::id::VersionKind;
 use keepsake_core::{StoreId, VersionId};
 use keepsake_engine::{PageRequest, ShownVersion, VersionQuery, View};
+use keepsake_index::Store;
 
-use super::tree::StoreHead;
 use super::version::VersionRow;
-use crate::frame::{Frame, Tab};
+use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
+use crate::path::Path;
 use crate::people::People;
-use crate::request::{Caller, InStore};
+use crate::request::Caller;
 use crate::text::diff::{Diff, Row};
+use crate::text::markup;
 
 /// A passage as the chosen view shows it.
 struct Passage {
@@ -24,7 +25,7 @@ struct Passage {
 #[template(path = "compare.html")]
 struct ComparePage {
     frame: Frame,
-    store: StoreHead,
+    store: Store,
     older: Option<VersionRow>,
     newer: VersionRow,
     passages: Vec<Passage>,
@@ -35,12 +36,11 @@ struct ComparePage {
     inline_href: String,
     split_href: String,
     swap_href: Option<String>,
-    history_href: String,
 }
 
 /// `GET /console/stores/{id}/compare?from=&to=&view=`
-pub(super) async fn show(caller: Caller, Path(store_id): InStore) -> PageResult {
-    let (principal, store_id) = (&caller.principal, store_id.0);
+pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
+    let principal = &caller.principal;
     let to = caller.query.id::<VersionKind>("to")?;
     let to = to.ok_or_else(|| Refusal::Invalid("`to` must name a version".to_owned()))?;
     let store = caller.engine.stores.get(principal, store_id).await?;
@@ -54,19 +54,19 @@ pub(super) async fn show(caller: Caller, Path(store_id): InStore) -> PageResult 
         None => None,
     };
     let people = People::look_up(&caller).await;
-    let (head, now) = (StoreHead::of(&store), caller.engine.now());
     let text = |shown: Option<&ShownVersion>| shown.and_then(|shown| shown.content.clone());
     let (old, new) = (text(older.as_ref()), text(Some(&newer)));
     let diff = Diff::computed(&caller, old.unwrap_or_default(), new.unwrap_or_default()).await?;
     let is_split = caller.query.text("view") == "split";
     let href = |view: &str| {
         let from = from.map(|from| format!("from={from}&")).unwrap_or_default();
-        format!("{}/compare?{from}to={to}&view={view}", head.base)
+        format!("/console/stores/{store_id}/compare?{from}to={to}&view={view}")
     };
+    let frame = caller.frame("Compare versions");
     page(&ComparePage {
-        frame: caller.frame("Compare versions", Tab::Stores),
-        older: older.as_ref().map(|shown| VersionRow::of(&head.base, shown, &people, now)),
-        newer: VersionRow::of(&head.base, &newer, &people, now),
+        older: older.as_ref().map(|shown| VersionRow::of(shown, &people, &frame)),
+        newer: VersionRow::of(&newer, &people, &frame),
+        frame,
         added: diff.added,
         removed: diff.removed,
         is_cut: diff.is_cut,
@@ -74,9 +74,8 @@ pub(super) async fn show(caller: Caller, Path(store_id): InStore) -> PageResult 
         is_split,
         inline_href: href("inline"),
         split_href: href("split"),
-        swap_href: from.map(|from| format!("{}/compare?from={to}&to={from}", head.base)),
-        history_href: format!("{}/memories/{}/history", head.base, newer.version.memory_id),
-        store: head,
+        swap_href: from.map(|from| format!("/console/stores/{store_id}/compare?from={to}&to={from}")),
+        store,
     })
 }
 

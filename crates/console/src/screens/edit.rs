@@ -4,24 +4,25 @@
 //! the page shows the difference and both texts, and nothing is lost.
 
 use askama::Template;
-use axum::extract::Path;
 use axum::http::StatusCode;
 use keepsake_core::tool::line_end;
-use keepsake_core::{ContentHash, MemoryId, MemoryPath, ObjectKind, Refused, StoreId};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, ObjectKind, Refused, StoreId, words};
 use keepsake_engine::{
     EngineError, ExpiresAt, MemoryEdit, NewMemory, PageRequest, Precondition, VersionQuery, View,
 };
+use keepsake_index::Store;
 
-use super::memory::{Found, shown_expiry};
-use super::tree::StoreHead;
-use crate::frame::{Done, Frame, Tab};
+use super::OfMemory;
+use super::memory::{Found, href_of, shown_expiry};
+use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page, page_with};
+use crate::path::Path;
 use crate::people::People;
-use crate::request::{Caller, Form, InStore, OfMemory};
+use crate::request::{Caller, Form};
 use crate::text::diff::{Diff, Hunk, Row};
 use crate::text::line_ends;
 use crate::text::lines::Lines;
-use crate::text::markup::{Markup, path, text_area, time};
+use crate::text::markup::{self, Markup, path, text_area};
 
 /// The text that another person saved meanwhile.
 struct Conflict {
@@ -38,7 +39,7 @@ struct Conflict {
 #[template(path = "edit.html")]
 struct EditPage {
     frame: Frame,
-    store: StoreHead,
+    store: Store,
     heading: &'static str,
     /// Empty: the address of this page.
     action: String,
@@ -54,17 +55,17 @@ struct EditPage {
     problem: Option<String>,
     conflict: Option<Conflict>,
     once: String,
-    limit: String,
     limit_bytes: u64,
 }
 
 impl EditPage {
-    fn new(caller: &Caller, store: StoreHead, path: &str, content: &str) -> Self {
+    fn new(caller: &Caller, store: Store, path: &str, content: &str) -> Self {
+        let base = format!("/console/stores/{}", store.store_id);
         Self {
-            frame: caller.frame(format!("New memory in {}", store.name), Tab::Stores),
+            frame: caller.frame(format!("New memory in {}", store.name)),
             heading: "New memory",
-            action: format!("{}/new", store.base),
-            back: store.base.clone(),
+            action: format!("{base}/new"),
+            back: base,
             new_path: Some(path.to_owned()),
             path: Markup::default(),
             content: text_area(content),
@@ -74,7 +75,6 @@ impl EditPage {
             problem: None,
             conflict: None,
             once: caller.engine.new_uuid().to_string(),
-            limit: keepsake_core::words::bytes(caller.principal.limits.bytes_per_memory),
             limit_bytes: caller.principal.limits.bytes_per_memory,
             store,
         }
@@ -82,19 +82,17 @@ impl EditPage {
 
     /// A form for the current content of a memory, or for another text of the memory.
     fn of(caller: &Caller, found: &Found, content: &str) -> Self {
-        let store = StoreHead::of(&found.store);
-        let memory = format!("{}/memories/{}", store.base, found.shown.memory.head.memory_id);
         Self {
-            frame: caller.frame(format!("Edit {}", found.path()), Tab::Stores),
+            frame: caller.frame(format!("Edit {}", found.path())),
             heading: "Edit",
-            action: format!("{memory}/edit"),
-            back: memory,
+            action: format!("{}/edit", found.href()),
+            back: found.href(),
             new_path: None,
             path: path(found.path()),
             base_sha256: found.shown.memory.head.sha256.to_string(),
             newlines: newlines_of(found.content()),
             lost: found.lost(),
-            ..Self::new(caller, store, "", content)
+            ..Self::new(caller, found.store.clone(), "", content)
         }
     }
 }
@@ -133,32 +131,27 @@ fn problem_of(error: EngineError) -> Result<String, Refusal> {
 }
 
 /// `GET /console/stores/{id}/new?path=`
-pub(super) async fn new(caller: Caller, Path(store_id): InStore) -> PageResult {
-    let store = caller.engine.stores.get(&caller.principal, store_id.0).await?;
+pub(super) async fn new(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
+    let store = caller.engine.stores.get(&caller.principal, store_id).await?;
     let directory = caller.query.filled("path").unwrap_or("/");
-    page(&EditPage::new(&caller, StoreHead::of(&store), directory, ""))
+    page(&EditPage::new(&caller, store, directory, ""))
 }
 
 /// `POST /console/stores/{id}/new`
-pub(super) async fn create(Path(store_id): InStore, form: Form) -> PageResult {
-    let (caller, content) = (&form.caller, content_of(&form, None));
+pub(super) async fn create(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
+    let content = content_of(&form, None);
     let new = NewMemory {
         path: form.fields.text("path").trim().to_owned(),
         content: content.clone(),
         idempotency: form.call()?,
         ..NewMemory::default()
     };
-    match form.caller.engine.memories.create(&caller.principal, store_id.0, new).await {
-        Ok(shown) => {
-            let memory_id = shown.memory.head.memory_id;
-            let memory = format!("/console/stores/{}/memories/{memory_id}", store_id.0);
-            done(&memory, Done::MemoryCreated)
-        }
+    match form.engine.memories.create(&form.principal, store_id, new).await {
+        Ok(shown) => done(&href_of(store_id, shown.memory.head.memory_id), Done::MemoryCreated),
         Err(error) => {
             let problem = problem_of(error)?;
-            let store = form.caller.engine.stores.get(&caller.principal, store_id.0).await?;
-            let typed = form.fields.text("path");
-            let mut again = EditPage::new(caller, StoreHead::of(&store), typed, &content);
+            let store = form.engine.stores.get(&form.principal, store_id).await?;
+            let mut again = EditPage::new(&form, store, form.fields.text("path"), &content);
             again.newlines = newlines_sent(&form);
             again.problem = Some(problem);
             page_with(StatusCode::BAD_REQUEST, &again)
@@ -168,16 +161,15 @@ pub(super) async fn create(Path(store_id): InStore, form: Form) -> PageResult {
 
 /// `GET /console/stores/{id}/memories/{id}/edit`
 pub(super) async fn edit(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
-    let found = Found::inspect(&caller, store_id.0, memory_id.0).await?;
+    let found = Found::inspect(&caller, store_id, memory_id).await?;
     page(&EditPage::of(&caller, &found, found.content()))
 }
 
 /// `POST /console/stores/{id}/memories/{id}/edit`
 pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let base = form.fields.hash("base_sha256")?;
-    let (store_id, memory_id) = (store_id.0, memory_id.0);
     // If the memory cannot be read, the text is saved all the same.
-    let found = Found::inspect(&form.caller, store_id, memory_id).await.ok();
+    let found = Found::inspect(&form, store_id, memory_id).await.ok();
     let was_lost = found.as_ref().is_some_and(|found| found.lost().is_some());
     let content = content_of(&form, found.as_ref().filter(|_| !was_lost));
     let edit = MemoryEdit {
@@ -185,21 +177,18 @@ pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> P
         precondition: Some(Precondition::ContentSha256(base)),
         ..MemoryEdit::default()
     };
-    let principal = &form.caller.principal;
-    match form.caller.engine.memories.update(principal, store_id, memory_id, edit).await {
+    match form.engine.memories.update(&form.principal, store_id, memory_id, edit).await {
         Ok(_) => {
             let is_same = !was_lost && ContentHash::of(content.as_bytes()) == base;
             let done_is = if is_same { Done::MemoryUnchanged } else { Done::MemorySaved };
-            done(&format!("/console/stores/{store_id}/memories/{memory_id}"), done_is)
+            done(&href_of(store_id, memory_id), done_is)
         }
-        Err(EngineError::PreconditionFailed { .. }) => {
-            conflict(&form.caller, store_id, memory_id, &content).await
-        }
+        Err(EngineError::PreconditionFailed { .. }) => conflict(&form, store_id, memory_id, &content).await,
         Err(EngineError::NotFound(ObjectKind::Memory)) => deleted(&form, store_id, memory_id, &content).await,
         Err(error) => {
             let problem = problem_of(error)?;
-            let found = Found::inspect(&form.caller, store_id, memory_id).await?;
-            let mut again = EditPage::of(&form.caller, &found, &content);
+            let found = Found::inspect(&form, store_id, memory_id).await?;
+            let mut again = EditPage::of(&form, &found, &content);
             again.base_sha256 = base.to_string();
             again.problem = Some(problem);
             page_with(StatusCode::BAD_REQUEST, &again)
@@ -218,7 +207,7 @@ async fn conflict(caller: &Caller, store_id: StoreId, memory_id: MemoryId, mine:
     again.heading = "Somebody else changed this memory";
     again.conflict = Some(Conflict {
         by: people.show(found.version.version.created_by.as_ref()),
-        at: time(found.shown.memory.updated_at, caller.engine.now()),
+        at: again.frame.time(found.shown.memory.updated_at),
         rows: diff.hunks.iter().flat_map(Hunk::inline).collect(),
         is_cut: diff.is_cut,
         is_equal: diff.is_empty(),
@@ -230,18 +219,18 @@ async fn conflict(caller: &Caller, store_id: StoreId, memory_id: MemoryId, mine:
 
 /// Offers the text of a memory that was deleted meanwhile as a new memory.
 async fn deleted(form: &Form, store_id: StoreId, memory_id: MemoryId, content: &str) -> PageResult {
-    let principal = &form.caller.principal;
-    let store = form.caller.engine.stores.get(principal, store_id).await?;
+    let (engine, principal) = (&form.engine, &form.principal);
+    let store = engine.stores.get(principal, store_id).await?;
     let last = VersionQuery {
         memory_id: Some(memory_id),
         page: PageRequest { limit: Some(1), page: None },
         ..VersionQuery::default()
     };
     // Without the memory's history, the person types the path.
-    let last = form.caller.engine.versions.list(principal, store_id, &last, View::Basic).await.ok();
+    let last = engine.versions.list(principal, store_id, &last, View::Basic).await.ok();
     let last = last.as_ref().and_then(|page| page.items.first());
     let path = last.and_then(|shown| shown.version.path.as_ref()).map_or("", MemoryPath::as_str);
-    let mut again = EditPage::new(&form.caller, StoreHead::of(&store), path, content);
+    let mut again = EditPage::new(form, store, path, content);
     again.newlines = newlines_sent(form);
     again.problem =
         Some("The memory was deleted meanwhile. Your text is kept: save it as a new memory.".to_owned());
@@ -252,23 +241,19 @@ async fn deleted(form: &Form, store_id: StoreId, memory_id: MemoryId, content: &
 pub(super) async fn rename(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let path = Some(form.fields.text("path").trim().to_owned());
     let edit = MemoryEdit { path, ..MemoryEdit::default() };
-    let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
-    let principal = &form.caller.principal;
-    form.caller.engine.memories.update(principal, store_id.0, memory_id.0, edit).await?;
-    done(&memory, Done::MemoryMoved)
+    form.engine.memories.update(&form.principal, store_id, memory_id, edit).await?;
+    done(&href_of(store_id, memory_id), Done::MemoryMoved)
 }
 
 /// `POST /console/stores/{id}/memories/{id}/expiry`: pins, unpins, or sets the time
 pub(super) async fn set_expiry(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
-    let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
-    let principal = &form.caller.principal;
+    let (memories, principal) = (&form.engine.memories, &form.principal);
     let (edit, done_is) = match form.fields.text("action") {
         "pin" => (pinned(true), Done::MemoryPinned),
         "unpin" => (pinned(false), Done::MemoryUnpinned),
         _ => {
             let typed = form.fields.text("expires_at").trim();
-            let current =
-                form.caller.engine.memories.get(principal, store_id.0, memory_id.0, View::Basic).await.ok();
+            let current = memories.get(principal, store_id, memory_id, View::Basic).await.ok();
             let current = current.map(|current| current.memory.expires_at);
             // The memory's time may be more exact than the time in the form.
             let at = match current.filter(|at| shown_expiry(*at) == typed) {
@@ -280,8 +265,8 @@ pub(super) async fn set_expiry(Path((store_id, memory_id)): OfMemory, form: Form
             (edit, Done::ExpirySet)
         }
     };
-    form.caller.engine.memories.update(principal, store_id.0, memory_id.0, edit).await?;
-    done(&memory, done_is)
+    memories.update(principal, store_id, memory_id, edit).await?;
+    done(&href_of(store_id, memory_id), done_is)
 }
 
 fn pinned(is_pinned: bool) -> MemoryEdit {
@@ -292,35 +277,23 @@ fn pinned(is_pinned: bool) -> MemoryEdit {
 #[template(path = "delete.html")]
 struct DeletePage {
     frame: Frame,
-    store: StoreHead,
-    path: Markup,
-    base: String,
-    sha256: String,
+    found: Found,
     lines: Lines,
-    /// Why the content is missing.
-    lost: Option<String>,
 }
 
 /// `GET /console/stores/{id}/memories/{id}/delete`
 pub(super) async fn confirm_delete(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
-    let found = Found::inspect(&caller, store_id.0, memory_id.0).await?;
-    let store = StoreHead::of(&found.store);
+    let found = Found::inspect(&caller, store_id, memory_id).await?;
     page(&DeletePage {
-        frame: caller.frame(format!("Delete {}", found.path()), Tab::Stores),
-        path: path(found.path()),
-        base: format!("{}/memories/{}", store.base, memory_id.0),
-        sha256: found.shown.memory.head.sha256.to_string(),
+        frame: caller.frame(format!("Delete {}", found.path())),
         lines: Lines::from(found.content(), 1),
-        lost: found.lost(),
-        store,
+        found,
     })
 }
 
 /// `POST /console/stores/{id}/memories/{id}/delete`
 pub(super) async fn delete(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let expected = form.fields.hash("sha256")?;
-    let principal = &form.caller.principal;
-    form.caller.engine.memories.delete(principal, store_id.0, memory_id.0, Some(expected)).await?;
-    let history = format!("/console/stores/{}/memories/{}/history", store_id.0, memory_id.0);
-    done(&history, Done::MemoryDeleted)
+    form.engine.memories.delete(&form.principal, store_id, memory_id, Some(expected)).await?;
+    done(&format!("{}/history", href_of(store_id, memory_id)), Done::MemoryDeleted)
 }

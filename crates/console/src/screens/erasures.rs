@@ -1,51 +1,28 @@
 //! Erasures: selected, previewed, confirmed, with a receipt.
 
 use askama::Template;
-use axum::extract::Path;
 use keepsake_core::id::StoreKind;
-use keepsake_core::{Timestamp, words};
+use keepsake_core::{ErasureId, words};
 use keepsake_engine::{ErasureRequest, MemoryQuery, PageRequest, ShownItem, View};
-use keepsake_index::{Erasure, ErasureState, SelectorKind, StoreFilter};
+use keepsake_index::{Erasure, ErasureState, SelectorKind, Store, StoreFilter};
 use serde_json::{Map, Value};
 
 use super::stores::stores_to_choose;
-use crate::frame::{Done, Frame, Tab};
+use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
-use crate::request::{Caller, Fields, Form, OfErasure, Pager};
-use crate::text::markup::{Markup, id, path, store_link, time};
+use crate::path::Path;
+use crate::request::{Caller, Fields, Form, Pager};
+use crate::text::markup::{self, Markup, path};
 
 const PER_PAGE: u64 = 50;
 /// Stores that the preview of a selection by metadata reads.
 const MAX_PREVIEWED_STORES: usize = 1_000;
 
-struct Row {
-    href: String,
-    id: Markup,
-    kind: &'static str,
-    store: Markup,
-    state: &'static str,
-    created: Markup,
-    ended: Option<Markup>,
-    removed: String,
-}
-
-impl Row {
-    fn of(erasure: &Erasure, now: Timestamp) -> Self {
-        let full = erasure.erasure_id.to_string();
-        Self {
-            href: format!("/console/erasures/{full}"),
-            id: id(&full),
-            kind: match erasure.selected_by {
-                SelectorKind::Store => "a whole store",
-                SelectorKind::PathPrefix => "a directory",
-                SelectorKind::StoreMetadata => "stores by metadata",
-            },
-            store: erasure.store_id.map_or_else(Markup::default, store_link),
-            state: erasure.state.name(),
-            created: time(erasure.created_at, now),
-            ended: erasure.ended_at.map(|at| time(at, now)),
-            removed: words::counted(erasure.removed.versions, "version"),
-        }
+const fn selected(by: SelectorKind) -> &'static str {
+    match by {
+        SelectorKind::Store => "a whole store",
+        SelectorKind::PathPrefix => "a directory",
+        SelectorKind::StoreMetadata => "stores by metadata",
     }
 }
 
@@ -53,9 +30,9 @@ impl Row {
 #[template(path = "erasures.html")]
 struct ErasuresPage {
     frame: Frame,
-    rows: Vec<Row>,
+    erasures: Vec<Erasure>,
     pager: Pager,
-    stores: Vec<(String, String)>,
+    stores: Vec<Store>,
     may_use_metadata: bool,
 }
 
@@ -63,12 +40,11 @@ struct ErasuresPage {
 pub(super) async fn list(caller: Caller) -> PageResult {
     let found = caller.engine.erasures.list(&caller.principal, &caller.query.page(PER_PAGE)).await?;
     let stores = stores_to_choose(&caller, true).await?;
-    let now = caller.engine.now();
     page(&ErasuresPage {
-        frame: caller.frame("Erase", Tab::Erase),
-        rows: found.items.iter().map(|erasure| Row::of(erasure, now)).collect(),
+        frame: caller.frame("Erase"),
+        erasures: found.items,
         pager: caller.query.pager(found.next),
-        stores: stores.into_iter().map(|store| (store.store_id.to_string(), store.name)).collect(),
+        stores,
         may_use_metadata: !caller.principal.is_bound_to_stores(),
     })
 }
@@ -111,7 +87,7 @@ struct PreviewPage {
 pub(super) async fn preview(caller: Caller) -> PageResult {
     let selection = selection_of(&caller, &request_of(&caller.query)?).await?;
     page(&PreviewPage {
-        frame: caller.frame("Confirm the erasure", Tab::Erase),
+        frame: caller.frame("Confirm the erasure"),
         selection,
         once: caller.engine.new_uuid().to_string(),
         query: caller.query,
@@ -201,13 +177,12 @@ async fn stores_with(caller: &Caller, pairs: &Map<String, Value>) -> Result<Sele
 /// `POST /console/erasures`
 pub(super) async fn create(form: Form) -> PageResult {
     let request = request_of(&form.fields)?;
-    let selection = selection_of(&form.caller, &request).await?;
+    let selection = selection_of(&form, &request).await?;
     if form.fields.text("confirm").trim() != selection.word.trim() {
         let rule = format!("`confirm` must be {}, exactly: nothing was erased", selection.word);
         return Err(Refusal::Invalid(rule));
     }
-    let call = form.call()?;
-    let erasure = form.caller.engine.erasures.create(&form.caller.principal, request, call).await?;
+    let erasure = form.engine.erasures.create(&form.principal, request, form.call()?).await?;
     done(&format!("/console/erasures/{}", erasure.erasure_id), Done::ErasureBegun)
 }
 
@@ -215,20 +190,14 @@ pub(super) async fn create(form: Form) -> PageResult {
 #[template(path = "erasure.html")]
 struct ErasurePage {
     frame: Frame,
-    row: Row,
+    erasure: Erasure,
     counts: Vec<(&'static str, String)>,
-    steps: Vec<(String, Markup, Option<Markup>)>,
-    stores: Vec<Markup>,
-    failed_attempts: u64,
-    error: Option<String>,
-    is_done: bool,
-    versions_kept: u64,
 }
 
 /// `GET /console/erasures/{id}`
-pub(super) async fn show(caller: Caller, Path(erasure_id): OfErasure) -> PageResult {
-    let erasure = caller.engine.erasures.get(&caller.principal, erasure_id.0).await?;
-    let (now, removed) = (caller.engine.now(), &erasure.removed);
+pub(super) async fn show(caller: Caller, Path(erasure_id): Path<ErasureId>) -> PageResult {
+    let erasure = caller.engine.erasures.get(&caller.principal, erasure_id).await?;
+    let removed = &erasure.removed;
     let counts = [
         ("Stores", removed.memory_stores),
         ("Memories", removed.memories),
@@ -243,19 +212,5 @@ pub(super) async fn show(caller: Caller, Path(erasure_id): OfErasure) -> PageRes
     ];
     let mut counts: Vec<_> = counts.map(|(name, number)| (name, words::count(number))).to_vec();
     counts.insert(3, ("Content", words::bytes(removed.bytes)));
-    let at = |at| time(at, now);
-    let steps = erasure.steps.iter();
-    page(&ErasurePage {
-        frame: caller.frame("Receipt of an erasure", Tab::Erase),
-        row: Row::of(&erasure, now),
-        counts,
-        steps: steps
-            .map(|step| (step.name.name().replace('_', " "), at(step.started_at), step.ended_at.map(at)))
-            .collect(),
-        stores: erasure.memory_store_ids.iter().take(50).map(|store_id| id(&store_id.to_string())).collect(),
-        failed_attempts: erasure.failed_attempts,
-        is_done: erasure.state == ErasureState::Done,
-        versions_kept: erasure.object_versions.kept,
-        error: erasure.error,
-    })
+    page(&ErasurePage { frame: caller.frame("Receipt of an erasure"), erasure, counts })
 }

@@ -1,19 +1,20 @@
 //! The timeline of a memory or of a store.
 
 use askama::Template;
-use axum::extract::Path;
 use keepsake_core::actor::ActorKind;
 use keepsake_core::{MemoryId, StoreId};
 use keepsake_engine::{VersionQuery, View};
-use keepsake_index::{Operation, Scope};
+use keepsake_index::{Operation, Scope, Store};
 
-use super::tree::StoreHead;
+use super::OfMemory;
+use super::memory::href_of;
 use super::version::VersionRow;
-use crate::frame::{Frame, Tab};
+use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
+use crate::path::Path;
 use crate::people::People;
-use crate::request::{Caller, Fields, InStore, OfMemory, Pager};
-use crate::text::markup::{Markup, path};
+use crate::request::{Caller, Fields, Pager};
+use crate::text::markup::{self, Markup, path};
 
 const PER_PAGE: u64 = 50;
 
@@ -21,7 +22,7 @@ const PER_PAGE: u64 = 50;
 #[template(path = "history.html")]
 struct HistoryPage {
     frame: Frame,
-    store: StoreHead,
+    store: Store,
     heading: Markup,
     memory_href: Option<String>,
     is_live: bool,
@@ -33,13 +34,13 @@ struct HistoryPage {
 }
 
 /// `GET /console/stores/{id}/history`
-pub(super) async fn of_store(caller: Caller, Path(store_id): InStore) -> PageResult {
-    show(caller, store_id.0, None).await
+pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
+    show(caller, store_id, None).await
 }
 
 /// `GET /console/stores/{id}/memories/{id}/history`
 pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
-    show(caller, store_id.0, Some(memory_id.0)).await
+    show(caller, store_id, Some(memory_id)).await
 }
 
 fn query_of(memory_id: Option<MemoryId>, fields: &Fields) -> Result<VersionQuery, Refusal> {
@@ -75,8 +76,6 @@ async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) ->
         return Err(Refusal::NotFound("the memory was not found"));
     }
     let people = People::look_up(&caller).await;
-    let (head, now) = (StoreHead::of(&store), caller.engine.now());
-    let may_write = caller.may_write(store_id) && caller.may(Scope::MemoryRead) && !head.is_archived;
     let newest = found.items.first();
     let is_live = newest.is_some_and(|newest| newest.version.operation != Operation::Deleted);
     let named = found.items.iter().find_map(|shown| shown.version.path.as_ref());
@@ -86,14 +85,15 @@ async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) ->
         (Some(_), None) => Markup::text("a redacted memory"),
     };
     let title = named.filter(|_| memory_id.is_some()).map_or(store.name.as_str(), |named| named.as_str());
+    let frame = caller.frame(format!("History of {title}"));
     page(&HistoryPage {
-        frame: caller.frame(format!("History of {title}"), Tab::Stores),
-        entries: found.items.iter().map(|shown| VersionRow::of(&head.base, shown, &people, now)).collect(),
-        may_write,
-        memory_href: memory_id.map(|memory_id| format!("{}/memories/{memory_id}", head.base)),
+        entries: found.items.iter().map(|shown| VersionRow::of(shown, &people, &frame)).collect(),
+        frame,
+        may_write: caller.may_write(&store) && caller.may(Scope::MemoryRead),
+        memory_href: memory_id.map(|memory_id| href_of(store_id, memory_id)),
         heading,
         is_live,
-        store: head,
+        store,
         pager: fields.pager(found.next),
         is_filtered: is_filtered(fields),
         query: caller.query,

@@ -31,8 +31,7 @@ use keepsake_index::{Scope, Store};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::tree::StoreHead;
-use crate::frame::{Frame, Tab};
+use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page_with};
 use crate::request::{Form, Upload};
 
@@ -64,7 +63,7 @@ struct Row {
 #[template(path = "imported.html")]
 struct ImportedPage {
     frame: Frame,
-    store: StoreHead,
+    store: Store,
     file: String,
     /// Nothing was imported, because memories of the store have other content.
     is_refused: bool,
@@ -132,8 +131,8 @@ pub(super) async fn import(
     page_with(
         status,
         &ImportedPage {
-            frame: form.caller.frame(title, Tab::Transfer),
-            store: StoreHead::of(&store),
+            frame: form.caller.frame(title),
+            store,
             file: upload.file_name,
             is_refused,
             stopped,

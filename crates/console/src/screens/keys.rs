@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::Path;
 use axum::http::{HeaderMap, header};
-use keepsake_core::{Actor, StoreId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, StoreId, Timestamp};
 use keepsake_engine::KeyDraft;
-use keepsake_index::{ApiKey, Scope};
+use keepsake_index::{ApiKey, Scope, Store};
 
 use super::stores::{days, stores_to_choose};
-use crate::frame::{Done, Frame, Tab};
+use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
-use crate::request::{Caller, Form, OfKey, Pager};
+use crate::path::Path;
+use crate::request::{Caller, Form, Pager};
 use crate::sign_in::ConsoleOptions;
-use crate::text::markup::{Markup, copy_button, id, store_link, time, time_or};
+use crate::text::markup;
 
 const PER_PAGE: u64 = 100;
 
@@ -30,55 +30,29 @@ const fn meaning(scope: Scope) -> &'static str {
     }
 }
 
-struct Key {
-    href: String,
-    id: Markup,
-    name: String,
-    scopes: Vec<&'static str>,
-    stores: Option<Vec<Markup>>,
-    created: Markup,
-    used: Markup,
-    expires: Markup,
-    revoked: Option<Markup>,
-    is_active: bool,
-    is_own: bool,
+/// Whether a key works, as far as its own times say.
+fn is_active(key: &ApiKey, now: Timestamp) -> bool {
+    key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > now)
 }
 
-impl Key {
-    fn of(key: &ApiKey, caller: &Caller, now: Timestamp) -> Self {
-        let full = key.api_key_id.to_string();
-        let is_over = key.expires_at.is_some_and(|at| at <= now);
-        Self {
-            href: format!("/console/keys/{full}"),
-            id: id(&full),
-            name: key.name.clone(),
-            scopes: key.scopes.iter().map(|scope| scope.name()).collect(),
-            stores: key.store_ids.as_ref().map(|ids| ids.iter().copied().take(20).map(store_link).collect()),
-            created: time(key.created_at, now),
-            used: time_or(key.last_used_at, now, "never"),
-            expires: time_or(key.expires_at, now, "never"),
-            revoked: key.revoked_at.map(|at| time(at, now)),
-            is_active: key.revoked_at.is_none() && !is_over,
-            is_own: caller.principal.actor() == Some(&Actor::ApiKey(key.api_key_id)),
-        }
+/// The key that the caller is signed in with.
+fn own_key(caller: &Caller) -> Option<ApiKeyId> {
+    match caller.principal.actor() {
+        Some(Actor::ApiKey(api_key_id)) => Some(*api_key_id),
+        _ => None,
     }
-}
-
-/// A scope that a new key can have.
-struct Choice {
-    name: &'static str,
-    meaning: &'static str,
-    is_chosen: bool,
 }
 
 #[derive(Template)]
 #[template(path = "keys.html")]
 struct KeysPage {
     frame: Frame,
-    rows: Vec<Key>,
+    keys: Vec<ApiKey>,
+    own: Option<ApiKeyId>,
     pager: Pager,
-    scopes: Vec<Choice>,
-    stores: Vec<(String, String)>,
+    /// Those that a new key can have.
+    scopes: Vec<Scope>,
+    stores: Vec<Store>,
     must_choose_stores: bool,
     once: String,
 }
@@ -88,19 +62,13 @@ pub(super) async fn list(caller: Caller) -> PageResult {
     let found = caller.engine.keys.list(&caller.principal, &caller.query.page(PER_PAGE)).await?;
     let stores =
         if caller.may(Scope::MemoryRead) { stores_to_choose(&caller, false).await? } else { Vec::new() };
-    let now = caller.engine.now();
-    let given = Scope::ALL.into_iter().filter(|scope| caller.may(*scope));
-    let choices = given.map(|scope| Choice {
-        name: scope.name(),
-        meaning: meaning(scope),
-        is_chosen: matches!(scope, Scope::MemoryRead | Scope::MemoryWrite),
-    });
     page(&KeysPage {
-        frame: caller.frame("API keys", Tab::Keys),
-        rows: found.items.iter().map(|issued| Key::of(issued, &caller, now)).collect(),
+        frame: caller.frame("API keys"),
+        keys: found.items,
+        own: own_key(&caller),
         pager: caller.query.pager(found.next),
-        scopes: choices.collect(),
-        stores: stores.into_iter().map(|store| (store.store_id.to_string(), store.name)).collect(),
+        scopes: Scope::ALL.into_iter().filter(|scope| caller.may(*scope)).collect(),
+        stores,
         must_choose_stores: caller.principal.is_bound_to_stores(),
         once: caller.engine.new_uuid().to_string(),
     })
@@ -110,9 +78,9 @@ pub(super) async fn list(caller: Caller) -> PageResult {
 #[template(path = "key_made.html")]
 struct KeyMadePage {
     frame: Frame,
-    key: Key,
+    key: ApiKey,
     /// `None`: the form was sent twice, and the secret was shown the first time.
-    secret: Option<(String, Markup)>,
+    secret: Option<String>,
     url: String,
     store: String,
 }
@@ -131,7 +99,7 @@ pub(super) async fn create(
         text.parse::<StoreId>().map_err(rule)
     });
     let store_ids: Vec<_> = store_ids.collect::<Result<_, _>>()?;
-    let now = form.caller.engine.now();
+    let now = form.engine.now();
     let expires = days(fields.number("expires_days")?)?.filter(|secs| *secs > 0);
     let draft = KeyDraft {
         name: fields.text("name").trim().to_owned(),
@@ -139,16 +107,11 @@ pub(super) async fn create(
         store_ids: Some(store_ids.clone()).filter(|ids| !ids.is_empty()),
         expires_at: expires.map(|secs| now.plus(Duration::from_secs(secs)).to_rfc3339()),
     };
-    let call = form.call()?;
-    let made = form.caller.engine.keys.create(&form.caller.principal, draft, call).await?;
-    let secret = made.secret.map(|secret| secret.expose().to_owned());
+    let made = form.engine.keys.create(&form.principal, draft, form.call()?).await?;
     page(&KeyMadePage {
-        frame: form.caller.frame("A new API key", Tab::Keys),
-        key: Key::of(&made.key, &form.caller, now),
-        secret: secret.map(|secret| {
-            let button = copy_button(&secret);
-            (secret, button)
-        }),
+        frame: form.frame("A new API key"),
+        key: made.key,
+        secret: made.secret.map(|secret| secret.expose().to_owned()),
         url: url_of(&options, &headers),
         store: store_ids.first().map_or_else(|| "memstore_…".to_owned(), StoreId::to_string),
     })
@@ -167,23 +130,24 @@ pub(super) fn url_of(options: &ConsoleOptions, headers: &HeaderMap) -> String {
 #[template(path = "key.html")]
 struct KeyPage {
     frame: Frame,
-    key: Key,
-    audit_href: Option<String>,
+    key: ApiKey,
+    own: Option<ApiKeyId>,
+    may_see_audit: bool,
 }
 
 /// `GET /console/keys/{id}`
-pub(super) async fn show(caller: Caller, Path(api_key_id): OfKey) -> PageResult {
-    let key = caller.engine.keys.get(&caller.principal, api_key_id.0).await?;
-    let audit = format!("/console/audit?actor={}", key.api_key_id);
+pub(super) async fn show(caller: Caller, Path(api_key_id): Path<ApiKeyId>) -> PageResult {
+    let key = caller.engine.keys.get(&caller.principal, api_key_id).await?;
     page(&KeyPage {
-        frame: caller.frame(format!("API key {}", key.name), Tab::Keys),
-        key: Key::of(&key, &caller, caller.engine.now()),
-        audit_href: caller.may(Scope::TenantAdmin).then_some(audit),
+        frame: caller.frame(format!("API key {}", key.name)),
+        key,
+        own: own_key(&caller),
+        may_see_audit: caller.may(Scope::TenantAdmin),
     })
 }
 
 /// `POST /console/keys/{id}/revoke`
-pub(super) async fn revoke(Path(api_key_id): OfKey, form: Form) -> PageResult {
-    let revoked = form.caller.engine.keys.revoke(&form.caller.principal, api_key_id.0).await?;
+pub(super) async fn revoke(Path(api_key_id): Path<ApiKeyId>, form: Form) -> PageResult {
+    let revoked = form.engine.keys.revoke(&form.principal, api_key_id).await?;
     done(&format!("/console/keys/{}", revoked.api_key_id), Done::KeyRevoked)
 }

@@ -1,21 +1,22 @@
 //! A memory: its text, its author and its use.
 
 use askama::Template;
-use axum::extract::Path;
 use axum::response::Response;
 use keepsake_core::tool::{ToolPath, tool_display};
 use keepsake_core::{MemoryId, MemoryPath, StoreId, Timestamp, words};
 use keepsake_engine::{ShownMemory, ShownVersion, View};
 use keepsake_index::Store;
 
-use super::tree::{Crumb, StoreHead, crumbs, visible};
-use crate::frame::{Frame, Tab};
+use super::OfMemory;
+use super::tree::{Crumb, crumbs};
+use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, download, page};
+use crate::path::Path;
 use crate::people::People;
-use crate::request::{Caller, OfMemory};
+use crate::request::Caller;
 use crate::text::lines::Lines;
 use crate::text::markdown;
-use crate::text::markup::{Markup, copy_button, id, is_deceptive, path, time, time_or};
+use crate::text::markup::{self, Markup, is_deceptive, path};
 
 pub(super) struct Found {
     pub(super) store: Store,
@@ -57,43 +58,41 @@ impl Found {
         self.version.content_error().map(|error| error.to_string())
     }
 
+    pub(super) fn href(&self) -> String {
+        href_of(self.store.store_id, self.shown.memory.head.memory_id)
+    }
+
+    fn line_count(&self) -> u64 {
+        self.content().lines().count() as u64
+    }
+
+    fn is_deceptive(&self) -> bool {
+        self.content().contains(is_deceptive)
+    }
+
     pub(super) fn path(&self) -> &str {
         self.shown.memory.head.path.as_str()
     }
 }
 
+/// The address of a memory's page.
+pub(super) fn href_of(store_id: StoreId, memory_id: MemoryId) -> String {
+    format!("/console/stores/{store_id}/memories/{memory_id}")
+}
+
 #[derive(Template)]
 #[template(path = "memory.html")]
-#[expect(clippy::struct_excessive_bools, reason = "the template asks each of them")]
 struct MemoryPage {
     frame: Frame,
-    store: StoreHead,
-    base: String,
+    found: Found,
     crumbs: Vec<Crumb>,
-    name: Markup,
-    path_text: String,
     doubled: Option<Doubled>,
-    copy_path: Markup,
-    id: Markup,
-    version: Markup,
-    version_href: String,
-    size: String,
-    lines_total: String,
-    written_by: Markup,
-    written: Markup,
-    created: Markup,
-    read: Markup,
-    expires: Markup,
-    own_expiry: String,
-    is_pinned: bool,
-    is_raw: bool,
-    rendered: Markup,
+    people: People,
+    /// `None`: the lines are shown.
+    rendered: Option<Markup>,
     lines: Lines,
     is_too_large: bool,
-    is_deceptive: bool,
     may_write: bool,
-    /// Why the content is missing.
-    lost: Option<String>,
 }
 
 /// A path that begins with `/memories`, which agents see in front of every path.
@@ -113,9 +112,8 @@ impl Doubled {
 
 /// `GET /console/stores/{id}/memories/{id}`
 pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
-    let found = Found::inspect(&caller, store_id.0, memory_id.0).await?;
+    let found = Found::inspect(&caller, store_id, memory_id).await?;
     let people = People::look_up(&caller).await;
-    let (memory, content, now) = (&found.shown.memory, found.content(), caller.engine.now());
     let is_plain = !is_markdown(found.path());
     let wants_raw = caller.query.is_on("raw") || caller.query.is_on("line");
     let text = found.version.content.clone().unwrap_or_default();
@@ -125,38 +123,18 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         let render = move || markdown::render(&text);
         caller.engine.computations.run(caller.principal.tenant_id, render).await?
     };
-    let is_raw = rendered.is_none();
     let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
-    let store = StoreHead::of(&found.store);
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     page(&MemoryPage {
-        frame: caller.frame(format!("{} in {}", found.path(), found.store.name), Tab::Stores),
-        base: format!("{}/memories/{}", store.base, memory.head.memory_id),
-        crumbs: crumbs(&store.base, directory),
-        name: visible(found.path().rsplit('/').next().unwrap_or_default()),
-        path_text: found.path().to_owned(),
-        doubled: Doubled::of(&memory.head.path),
-        copy_path: copy_button(found.path()),
-        id: id(&memory.head.memory_id.to_string()),
-        version: id(&memory.head.version_id.to_string()),
-        version_href: format!("{}/versions/{}", store.base, memory.head.version_id),
-        size: words::bytes(memory.head.size_bytes),
-        lines_total: words::counted(content.lines().count() as u64, "line"),
-        written_by: people.show(found.version.version.created_by.as_ref()),
-        written: time(memory.updated_at, now),
-        created: time(memory.created_at, now),
-        read: time_or(found.shown.last_accessed_at, now, "never"),
-        expires: time_or(found.shown.expires_at, now, "never"),
-        own_expiry: shown_expiry(memory.expires_at),
-        is_pinned: memory.is_pinned,
-        lines: if is_raw { Lines::from(content, first) } else { Lines::default() },
-        rendered: rendered.unwrap_or_default(),
-        is_raw,
-        is_too_large: is_raw && !wants_raw && !is_plain,
-        is_deceptive: content.contains(is_deceptive),
-        may_write: caller.may_write(store_id.0) && !store.is_archived,
-        lost: found.lost(),
-        store,
+        frame: caller.frame(format!("{} in {}", found.path(), found.store.name)),
+        crumbs: crumbs(&found.store, directory),
+        doubled: Doubled::of(&found.shown.memory.head.path),
+        people,
+        lines: if rendered.is_none() { Lines::from(found.content(), first) } else { Lines::default() },
+        is_too_large: rendered.is_none() && !wants_raw && !is_plain,
+        rendered,
+        may_write: caller.may_write(&found.store),
+        found,
     })
 }
 
@@ -176,7 +154,7 @@ fn is_markdown(path: &str) -> bool {
 
 /// `GET /console/stores/{id}/memories/{id}/file`: the content, to be saved
 pub(super) async fn file(caller: Caller, Path((store_id, memory_id)): OfMemory) -> Result<Response, Refusal> {
-    let found = Found::read(&caller, store_id.0, memory_id.0).await?;
+    let found = Found::read(&caller, store_id, memory_id).await?;
     let name = found.path().rsplit('/').next().unwrap_or("memory");
     Ok(download(name, "text/plain; charset=utf-8", found.content().to_owned()))
 }

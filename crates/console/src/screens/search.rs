@@ -7,24 +7,20 @@ use keepsake_engine::{EngineError, PageRequest, SearchHit, SearchQuery, VersionQ
 use keepsake_index::Store;
 
 use super::stores::stores_to_choose;
-use crate::frame::{Frame, Tab};
+use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::people::{People, actor_text};
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{Markup, path, snippet, time};
+use crate::text::markup::{self, Markup};
 
 const PER_PAGE: u64 = 20;
 /// Maximum number of engine pages read to fill one page after filters.
 const MAX_PAGES: usize = 5;
 
-struct Hit {
-    href: String,
-    path: Markup,
+struct Row {
+    hit: SearchHit,
+    /// The name of its store, or the id of a store that is not among those to choose from.
     store: String,
-    store_href: String,
-    snippet: Markup,
-    line: usize,
-    changed: Markup,
     by: Option<Markup>,
 }
 
@@ -33,8 +29,8 @@ struct Hit {
 struct SearchPage {
     frame: Frame,
     query: Fields,
-    stores: Vec<(String, String, bool)>,
-    hits: Vec<Hit>,
+    stores: Vec<Store>,
+    hits: Vec<Row>,
     pager: Pager,
     is_asked: bool,
     problem: Option<String>,
@@ -74,39 +70,33 @@ enum Author {
 
 /// Hits with the cursor of the next page, or a problem of the query.
 enum Searched {
-    Hits(Vec<Hit>, Option<String>),
+    Hits(Vec<Row>, Option<String>),
     Problem(String),
 }
 
 /// `GET /console/search`
 pub(super) async fn show(caller: Caller) -> PageResult {
     let stores = stores_to_choose(&caller, true).await?;
-    let asked = caller.query.filled("q").is_some();
-    let searched =
-        if asked { search(&caller, &caller.query, &stores).await? } else { Searched::Hits(Vec::new(), None) };
+    let is_asked = caller.query.filled("q").is_some();
+    let searched = if is_asked { search(&caller, &stores).await? } else { Searched::Hits(Vec::new(), None) };
     let (hits, next, problem) = match searched {
         Searched::Hits(hits, next) => (hits, next, None),
         Searched::Problem(problem) => (Vec::new(), None, Some(problem)),
     };
-    let chosen = caller.query.text("store");
     page(&SearchPage {
-        frame: caller.frame("Search", Tab::Search),
-        stores: stores
-            .iter()
-            .map(|store| {
-                (store.store_id.to_string(), store.name.clone(), store.store_id.to_string() == chosen)
-            })
-            .collect(),
+        frame: caller.frame("Search"),
+        stores,
         count: words::counted(hits.len() as u64, "hit"),
         hits,
         pager: caller.query.pager(next),
-        is_asked: asked,
+        is_asked,
         problem,
         query: caller.query,
     })
 }
 
-async fn search(caller: &Caller, fields: &Fields, stores: &[Store]) -> Result<Searched, Refusal> {
+async fn search(caller: &Caller, stores: &[Store]) -> Result<Searched, Refusal> {
+    let fields = &caller.query;
     let filter = Filter::of(fields)?;
     let chosen: Vec<_> = fields.id::<StoreKind>("store")?.into_iter().collect();
     let mut query = SearchQuery {
@@ -115,7 +105,7 @@ async fn search(caller: &Caller, fields: &Fields, stores: &[Store]) -> Result<Se
         page: fields.page(PER_PAGE),
     };
     let people = People::look_up(caller).await;
-    let (mut hits, now) = (Vec::new(), caller.engine.now());
+    let mut hits = Vec::new();
     for _ in 0..MAX_PAGES {
         let found = match caller.engine.search.find_everywhere(&caller.principal, &chosen, &query).await {
             Ok(found) => found,
@@ -128,10 +118,12 @@ async fn search(caller: &Caller, fields: &Fields, stores: &[Store]) -> Result<Se
                 Author::Wanted(by) => Some(by),
                 Author::Other => continue,
             };
-            hits.push(shown(&hit, by, stores, now));
+            let store = stores.iter().find(|store| store.store_id == hit.store_id);
+            let store = store.map_or_else(|| hit.store_id.to_string(), |store| store.name.clone());
+            hits.push(Row { hit, store, by });
         }
         query.page.page = found.next;
-        if query.page.page.is_none() || hits.len() >= 20 {
+        if query.page.page.is_none() || hits.len() as u64 >= PER_PAGE {
             break;
         }
     }
@@ -162,21 +154,6 @@ async fn author_of(
         || actor_text(actor).to_lowercase().contains(&wanted.to_lowercase())
         || people.name_of(actor).is_some_and(|name| name.to_lowercase().contains(&wanted.to_lowercase()));
     Ok(if is_wanted { Author::Wanted(people.show(actor)) } else { Author::Other })
-}
-
-fn shown(hit: &SearchHit, by: Option<Markup>, stores: &[Store], now: Timestamp) -> Hit {
-    let store = stores.iter().find(|store| store.store_id == hit.store_id);
-    let store_href = format!("/console/stores/{}", hit.store_id);
-    Hit {
-        href: format!("{store_href}/memories/{}?line={}#L{}", hit.memory_id, near(hit.line), hit.line),
-        path: path(hit.path.as_str()),
-        store: store.map_or_else(|| hit.store_id.to_string(), |store| store.name.clone()),
-        store_href,
-        snippet: snippet(&hit.snippet),
-        line: hit.line,
-        changed: time(hit.updated_at, now),
-        by,
-    }
 }
 
 /// The line in which the shown part begins: a long memory's page begins near the hit.

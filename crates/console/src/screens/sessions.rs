@@ -1,52 +1,24 @@
 //! Sessions: the stores that an agent has, and its reads and writes.
 
 use askama::Template;
-use axum::extract::Path;
 use keepsake_core::id::StoreKind;
-use keepsake_core::{EventId, Timestamp};
-use keepsake_index::{Access, Attachment, EventFilter, Scope, Session, SessionEvent, SessionFilter};
+use keepsake_core::{EventId, SessionId, Timestamp};
+use keepsake_index::{Access, EventFilter, Scope, Session, SessionEvent, SessionFilter};
 use serde_json::Value;
 
-use super::stores::pairs;
-use crate::frame::{Done, Frame, Tab};
+use crate::frame::{Done, Frame};
 use crate::page::{PageResult, done, page, rendered};
-use crate::request::{Caller, Form, OfSession, Pager};
-use crate::text::markup::{Markup, encoded, id, path, time, time_or};
+use crate::path::Path;
+use crate::request::{Caller, Form, Pager};
+use crate::text::markup::{self, Markup, encoded, path, time};
 
 const PER_PAGE: u64 = 50;
 const EVENTS_PER_PAGE: u64 = 200;
 
-struct Row {
-    href: String,
-    id: Markup,
-    title: String,
-    agent: String,
-    stores: Vec<Attached>,
-    created: Markup,
-    used: Markup,
-    has_ended: bool,
-}
-
-struct Attached {
-    name: String,
-    href: String,
-    directory: String,
-    access: &'static str,
-    instructions: String,
-}
-
-impl Attached {
-    fn of(attachment: &Attachment) -> Self {
-        Self {
-            name: attachment.name.clone(),
-            href: format!("/console/stores/{}", attachment.store_id),
-            directory: format!("/memories/{}", attachment.slug),
-            access: match attachment.access {
-                Access::ReadWrite => "reads and writes",
-                Access::ReadOnly => "reads only",
-            },
-            instructions: attachment.instructions.clone().unwrap_or_default(),
-        }
+const fn meaning(access: Access) -> &'static str {
+    match access {
+        Access::ReadWrite => "reads and writes",
+        Access::ReadOnly => "reads only",
     }
 }
 
@@ -61,26 +33,11 @@ fn title_of(session: &Session) -> String {
     session.title.clone().filter(|title| !title.is_empty()).unwrap_or_else(|| "Untitled session".to_owned())
 }
 
-impl Row {
-    fn of(session: &Session, now: Timestamp) -> Self {
-        Self {
-            href: format!("/console/sessions/{}", session.session_id),
-            id: id(&session.session_id.to_string()),
-            title: title_of(session),
-            agent: agent_of(session),
-            stores: session.attachments.iter().map(Attached::of).collect(),
-            created: time(session.created_at, now),
-            used: time_or(session.last_used_at, now, "never"),
-            has_ended: session.archived_at.is_some(),
-        }
-    }
-}
-
 #[derive(Template)]
 #[template(path = "sessions.html")]
 struct SessionsPage {
     frame: Frame,
-    rows: Vec<Row>,
+    sessions: Vec<Session>,
     pager: Pager,
     has_ended: bool,
     store: String,
@@ -96,10 +53,9 @@ pub(super) async fn list(caller: Caller) -> PageResult {
     };
     let asked = caller.query.page(PER_PAGE);
     let found = caller.engine.sessions.list(&caller.principal, &filter, &asked).await?;
-    let now = caller.engine.now();
     page(&SessionsPage {
-        frame: caller.frame("Sessions", Tab::Sessions),
-        rows: found.items.iter().map(|session| Row::of(session, now)).collect(),
+        frame: caller.frame("Sessions"),
+        sessions: found.items,
         pager: caller.query.pager(found.next),
         has_ended: filter.archived,
         store: caller.query.text("store").to_owned(),
@@ -174,13 +130,6 @@ pub fn call_row(event: &SessionEvent, now: Timestamp) -> Option<String> {
     rendered(&CallRow { call }).ok()
 }
 
-/// The stream of the calls after those of a page.
-struct Live {
-    href: String,
-    /// The stream sends the calls after this one.
-    after: EventId,
-}
-
 /// Shows a recorded value. Contents are recorded by their sizes.
 fn described(value: &Value) -> String {
     match value.get("size_bytes").and_then(Value::as_u64) {
@@ -193,13 +142,11 @@ fn described(value: &Value) -> String {
 #[template(path = "session.html")]
 struct SessionPage {
     frame: Frame,
-    row: Row,
-    base: String,
-    environment: String,
-    metadata: Vec<(String, String)>,
+    session: Session,
     calls: Vec<Call>,
-    /// `None`: no call follows the calls of the page.
-    live: Option<Live>,
+    /// The stream of the session sends the calls after this one. `None`: no call follows the calls
+    /// of the page.
+    live_after: Option<EventId>,
     pager: Pager,
     newest_first: bool,
     reads: usize,
@@ -208,46 +155,40 @@ struct SessionPage {
 }
 
 /// `GET /console/sessions/{id}`
-pub(super) async fn show(caller: Caller, Path(session_id): OfSession) -> PageResult {
-    let principal = &caller.principal;
-    let session = caller.engine.sessions.get(principal, session_id.0).await?;
+pub(super) async fn show(caller: Caller, Path(session_id): Path<SessionId>) -> PageResult {
+    let (engine, principal) = (&caller.engine, &caller.principal);
+    let session = engine.sessions.get(principal, session_id).await?;
     let newest_first = caller.query.text("order") == "newest";
     let filter = EventFilter { newest_first, ..EventFilter::default() };
-    let asked = caller.query.page(EVENTS_PER_PAGE);
-    let found = caller.engine.events.list(principal, session_id.0, &filter, &asked).await?;
-    let now = caller.engine.now();
-    let calls: Vec<_> = found.items.iter().map(|event| Call::of(event, now)).collect();
+    let found =
+        engine.events.list(principal, session_id, &filter, &caller.query.page(EVENTS_PER_PAGE)).await?;
+    let frame = caller.frame(title_of(&session));
+    let calls: Vec<_> = found.items.iter().map(|event| Call::of(event, frame.now)).collect();
     let writes = calls.iter().filter(|call| call.is_write).count();
     let pager = caller.query.pager(found.next);
     let is_at_end = if newest_first { pager.is_first() } else { pager.next.is_none() };
     let newest = if newest_first { calls.first() } else { calls.last() };
-    let live = (is_at_end && session.archived_at.is_none()).then(|| Live {
-        href: format!("/console/sessions/{}/events", session.session_id),
-        // Without a call, the stream begins at the session's creation, whose time is in its id.
-        after: newest.map_or_else(|| EventId::from_uuid(session.session_id.uuid()), |call| call.id),
-    });
+    // Without a call, the stream begins at the session's creation, whose time is in its id.
+    let after = newest.map_or_else(|| EventId::from_uuid(session_id.uuid()), |call| call.id);
     page(&SessionPage {
-        frame: caller.frame(title_of(&session), Tab::Sessions),
-        row: Row::of(&session, now),
-        base: format!("/console/sessions/{}", session.session_id),
-        metadata: pairs(&session.metadata),
-        environment: session.environment_id.clone(),
+        frame,
         reads: calls.len() - writes,
         writes,
         calls,
-        live,
+        live_after: (is_at_end && session.archived_at.is_none()).then_some(after),
         pager,
         newest_first,
         may_end: session.archived_at.is_none()
             && caller.may(Scope::SessionsWrite)
             && caller.may(Scope::MemoryRead),
+        session,
     })
 }
 
 /// `POST /console/sessions/{id}/end`
-pub(super) async fn end(Path(session_id): OfSession, form: Form) -> PageResult {
-    form.caller.engine.sessions.archive(&form.caller.principal, session_id.0).await?;
-    done(&format!("/console/sessions/{}", session_id.0), Done::SessionEnded)
+pub(super) async fn end(Path(session_id): Path<SessionId>, form: Form) -> PageResult {
+    form.engine.sessions.archive(&form.principal, session_id).await?;
+    done(&format!("/console/sessions/{session_id}"), Done::SessionEnded)
 }
 
 #[cfg(test)]

@@ -1,16 +1,14 @@
 //! Stores: listed, found by name, created.
 
 use askama::Template;
-use keepsake_core::{Timestamp, words};
+use keepsake_core::words;
 use keepsake_engine::{PageRequest, StoreDraft};
 use keepsake_index::{Scope, Store, StoreFilter};
-use serde_json::{Map, Value};
 
-use crate::frame::{Done, Frame, Tab};
+use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::request::{Caller, Form, Pager};
-use crate::text::line_ends;
-use crate::text::markup::{Markup, id, time, time_or};
+use crate::text::{line_ends, markup};
 
 /// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
@@ -19,39 +17,11 @@ const MAX_DAYS: u64 = 1_000_000;
 /// Maximum number of engine calls for a search by name.
 const MAX_SEARCHED_PAGES: usize = 10;
 
-struct Row {
-    href: String,
-    name: String,
-    description: String,
-    id: Markup,
-    memories: String,
-    size: String,
-    changed: Markup,
-    created: Markup,
-    is_archived: bool,
-}
-
-impl Row {
-    fn of(store: Store, now: Timestamp) -> Self {
-        Self {
-            href: format!("/console/stores/{}", store.store_id),
-            name: store.name,
-            description: store.description,
-            id: id(&store.store_id.to_string()),
-            memories: words::count(store.memory_count),
-            size: words::bytes(store.live_bytes),
-            changed: time_or(store.last_version_at, now, "never"),
-            created: time(store.created_at, now),
-            is_archived: store.archived_at.is_some(),
-        }
-    }
-}
-
 #[derive(Template)]
 #[template(path = "stores.html")]
 struct StoresPage {
     frame: Frame,
-    rows: Vec<Row>,
+    stores: Vec<Store>,
     name: String,
     has_archived: bool,
     pager: Pager,
@@ -64,7 +34,7 @@ struct StoresPage {
 /// The newest stores of a credential, for a person to choose from.
 pub(super) async fn stores_to_choose(caller: &Caller, include_archived: bool) -> Result<Vec<Store>, Refusal> {
     let filter = StoreFilter { include_archived, ..StoreFilter::default() };
-    let newest = PageRequest { limit: Some(100), page: None };
+    let newest = PageRequest { limit: Some(PER_PAGE), page: None };
     Ok(caller.engine.stores.list(&caller.principal, &filter, &newest).await?.items)
 }
 
@@ -80,7 +50,7 @@ pub(super) async fn list(caller: Caller) -> PageResult {
         let wanted = name.to_lowercase();
         found.items.retain(|store| is_called(store, &wanted));
         while let Some(next) = found.next.take() {
-            if found.items.len() >= 100 || calls >= MAX_SEARCHED_PAGES {
+            if found.items.len() as u64 >= PER_PAGE || calls >= MAX_SEARCHED_PAGES {
                 found.next = Some(next);
                 break;
             }
@@ -91,10 +61,9 @@ pub(super) async fn list(caller: Caller) -> PageResult {
             calls += 1;
         }
     }
-    let now = caller.engine.now();
     page(&StoresPage {
-        frame: caller.frame("Stores", Tab::Stores),
-        rows: found.items.into_iter().map(|store| Row::of(store, now)).collect(),
+        frame: caller.frame("Stores"),
+        stores: found.items,
         is_searched_in_part: !name.is_empty() && found.next.is_some(),
         name,
         has_archived: filter.include_archived,
@@ -122,15 +91,8 @@ pub(super) async fn create(form: Form) -> PageResult {
         expires_unused_after: days(fields.number("expires_days")?)?,
         ..StoreDraft::default()
     };
-    let call = form.call()?;
-    let store = form.caller.engine.stores.create(&form.caller.principal, draft, call).await?;
+    let store = form.engine.stores.create(&form.principal, draft, form.call()?).await?;
     done(&format!("/console/stores/{}", store.store_id), Done::StoreCreated)
-}
-
-/// Metadata as pages show it.
-pub(super) fn pairs(metadata: &Map<String, Value>) -> Vec<(String, String)> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    metadata.iter().map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
 /// Converts days to seconds.

@@ -2,39 +2,30 @@
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::State;
 use axum::http::HeaderMap;
 use keepsake_core::id::StoreKind;
-use keepsake_engine::Engine;
-use keepsake_index::Scope;
+use keepsake_core::{StoreId, words};
+use keepsake_index::{Scope, Store};
 
 use super::import::MAX_UPLOAD_BYTES;
 use super::keys::url_of;
 use super::stores::{may_create_stores, stores_to_choose};
-use crate::frame::{Frame, Tab};
+use crate::frame::Frame;
 use crate::page::{PageResult, page};
-use crate::request::{Caller, Query};
+use crate::request::Caller;
 use crate::sign_in::ConsoleOptions;
-
-struct Choice {
-    id: String,
-    name: String,
-    is_chosen: bool,
-    is_archived: bool,
-}
 
 #[derive(Template)]
 #[template(path = "transfer.html")]
 struct TransferPage {
     frame: Frame,
     url: String,
-    stores: Vec<Choice>,
-    /// The store that the commands name.
-    chosen: String,
+    stores: Vec<Store>,
+    /// The store that the commands name. `None`: there is no store.
+    chosen: Option<StoreId>,
     file: String,
     may_import: bool,
     may_create: bool,
-    max_upload: String,
     once: String,
 }
 
@@ -51,38 +42,26 @@ pub fn archive_name(store: &str) -> String {
 
 /// `GET /console/transfer`
 pub(super) async fn show(
-    State(engine): State<Engine>,
     Extension(options): Extension<ConsoleOptions>,
     headers: HeaderMap,
     caller: Caller,
-    Query(fields): Query,
 ) -> PageResult {
     let mut stores = stores_to_choose(&caller, true).await?;
-    let chosen = fields.id::<StoreKind>("store")?.or(stores.first().map(|store| store.store_id));
+    let chosen = caller.query.id::<StoreKind>("store")?.or(stores.first().map(|store| store.store_id));
     if let Some(store_id) = chosen
         && !stores.iter().any(|store| store.store_id == store_id)
     {
-        stores.insert(0, engine.stores.get(&caller.principal, store_id).await?);
+        stores.insert(0, caller.engine.stores.get(&caller.principal, store_id).await?);
     }
-    let is_chosen = |store_id| Some(store_id) == chosen;
-    let name = stores.iter().find(|store| is_chosen(store.store_id)).map_or("", |store| store.name.as_str());
+    let name = stores.iter().find(|store| Some(store.store_id) == chosen).map(|store| store.name.as_str());
     page(&TransferPage {
-        frame: caller.frame("Import and export", Tab::Transfer),
+        frame: caller.frame("Import and export"),
         url: url_of(&options, &headers),
-        file: archive_name(name),
+        file: archive_name(name.unwrap_or_default()),
         may_import: caller.may(Scope::MemoryRead) && caller.may(Scope::MemoryWrite),
         may_create: may_create_stores(&caller),
-        max_upload: keepsake_core::words::bytes(MAX_UPLOAD_BYTES),
-        once: engine.new_uuid().to_string(),
-        stores: stores
-            .into_iter()
-            .map(|store| Choice {
-                id: store.store_id.to_string(),
-                is_chosen: is_chosen(store.store_id),
-                is_archived: store.archived_at.is_some(),
-                name: store.name,
-            })
-            .collect(),
-        chosen: chosen.map(|store_id| store_id.to_string()).unwrap_or_default(),
+        once: caller.engine.new_uuid().to_string(),
+        stores,
+        chosen,
     })
 }

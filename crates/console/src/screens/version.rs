@@ -1,26 +1,25 @@
 //! One version: its text, its restoration, its redaction.
 
 use askama::Template;
-use axum::extract::Path;
-use keepsake_core::{MemoryPath, ObjectKind, Timestamp, words};
+use keepsake_core::{MemoryPath, ObjectKind, words};
 use keepsake_engine::{EngineError, Restoration, ShownVersion, View};
-use keepsake_index::{Operation, Scope};
+use keepsake_index::{Operation, Scope, Store};
 
-use super::tree::StoreHead;
-use crate::frame::{Done, Frame, Tab};
+use super::OfVersion;
+use super::memory::href_of;
+use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
+use crate::path::Path;
 use crate::people::People;
-use crate::request::{Caller, Form, OfVersion};
+use crate::request::{Caller, Form};
 use crate::text::lines::Lines;
-use crate::text::markup::{Markup, id, id_link, path, time};
+use crate::text::markup::{self, Markup, id_link, path};
 
 /// A version as pages and lists show it.
 pub(super) struct VersionRow {
     pub(super) id: String,
     pub(super) link: Markup,
     pub(super) href: String,
-    /// Page that compares this version with the version before.
-    pub(super) compare: String,
     pub(super) memory_href: String,
     pub(super) operation: &'static str,
     pub(super) path: Markup,
@@ -34,19 +33,18 @@ pub(super) struct VersionRow {
 }
 
 impl VersionRow {
-    pub(super) fn of(base: &str, shown: &ShownVersion, people: &People, now: Timestamp) -> Self {
+    pub(super) fn of(shown: &ShownVersion, people: &People, frame: &Frame) -> Self {
         let (version, id) = (&shown.version, shown.version.version_id.to_string());
         let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
-        let href = format!("{base}/versions/{id}");
+        let href = format!("/console/stores/{}/versions/{id}", shown.store_id);
         Self {
             link: id_link(&id, &href),
             href,
-            compare: format!("{base}/compare?to={id}"),
-            memory_href: format!("{base}/memories/{}", version.memory_id),
+            memory_href: memory_href(shown),
             operation: version.operation.name(),
             path: version.path.as_ref().map_or_else(redacted, |at| path(at.as_str())),
             by: people.show(version.created_by.as_ref()),
-            at: time(version.created_at, now),
+            at: frame.time(version.created_at),
             size: version.content.map_or_else(String::new, |content| words::bytes(content.size_bytes)),
             is_redacted: version.redacted_at.is_some(),
             has_content: version.content.is_some(),
@@ -60,12 +58,10 @@ impl VersionRow {
 #[template(path = "version.html")]
 struct VersionPage {
     frame: Frame,
-    store: StoreHead,
+    store: Store,
+    shown: ShownVersion,
     version: VersionRow,
-    id: Markup,
-    sha256: Option<String>,
-    redacted: Option<(Markup, Markup)>,
-    has_content: bool,
+    people: People,
     lines: Lines,
     /// Page of the memory, if the memory has this version's content now.
     live_href: Option<String>,
@@ -75,54 +71,43 @@ struct VersionPage {
 
 /// `GET /console/stores/{id}/versions/{id}`
 pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
-    let principal = &caller.principal;
-    let store = caller.engine.stores.get(principal, store_id.0).await?;
-    let shown = caller.engine.versions.inspect(principal, store_id.0, version_id.0).await?;
+    let (engine, principal) = (&caller.engine, &caller.principal);
+    let store = engine.stores.get(principal, store_id).await?;
+    let shown = engine.versions.inspect(principal, store_id, version_id).await?;
     let live = live_memory(&caller, &shown).await?;
     let live_href =
         live.filter(|path| shown.version.path.as_ref() == Some(path)).map(|_| memory_href(&shown));
     let people = People::look_up(&caller).await;
-    let (head, now, version) = (StoreHead::of(&store), caller.engine.now(), &shown.version);
     let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
-    let redacted = version.redacted_at.map(|at| (time(at, now), people.show(version.redacted_by.as_ref())));
+    let (frame, version) = (caller.frame("Version"), &shown.version);
     page(&VersionPage {
-        frame: caller.frame("Version", Tab::Stores),
-        version: VersionRow::of(&head.base, &shown, &people, now),
-        id: id(&version.version_id.to_string()),
-        sha256: version.content.map(|content| content.sha256.to_string()),
+        version: VersionRow::of(&shown, &people, &frame),
+        frame,
+        people,
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), first),
-        has_content: shown.content.is_some(),
-        may_restore: version.content.is_some()
-            && live_href.is_none()
-            && caller.may_write(store_id.0)
-            && !head.is_archived,
+        may_restore: version.content.is_some() && live_href.is_none() && caller.may_write(&store),
         live_href,
-        may_redact: redacted.is_none()
+        may_redact: version.redacted_at.is_none()
             && version.operation != Operation::Deleted
             && caller.may(Scope::StoresAdmin),
-        redacted,
-        store: head,
+        store,
+        shown,
     })
 }
 
 /// `POST /console/stores/{id}/versions/{id}/restore`
 pub(super) async fn restore(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {
-    let restoration = Restoration::default();
-    let principal = &form.caller.principal;
-    let restored =
-        form.caller.engine.memories.restore(principal, store_id.0, version_id.0, restoration).await?;
-    let memory_id = restored.memory.head.memory_id;
-    let memory = format!("/console/stores/{}/memories/{memory_id}", store_id.0);
-    done(&memory, Done::VersionRestored)
+    let (memories, restoration) = (&form.engine.memories, Restoration::default());
+    let restored = memories.restore(&form.principal, store_id, version_id, restoration).await?;
+    done(&href_of(store_id, restored.memory.head.memory_id), Done::VersionRestored)
 }
 
 #[derive(Template)]
 #[template(path = "redact.html")]
 struct RedactPage {
     frame: Frame,
-    store: StoreHead,
+    store: Store,
     version: VersionRow,
-    id: Markup,
     lines: Lines,
     /// Other versions that have the same content and keep it.
     also_in: Vec<Markup>,
@@ -136,29 +121,27 @@ const MAX_LISTED: usize = 50;
 
 /// `GET /console/stores/{id}/versions/{id}/redact`
 pub(super) async fn preview(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
-    let principal = &caller.principal;
-    let store = caller.engine.stores.get(principal, store_id.0).await?;
-    let also_in = caller.engine.versions.same_content(principal, store_id.0, version_id.0).await?;
-    let shown = caller.engine.versions.inspect(principal, store_id.0, version_id.0).await?;
+    let (engine, principal) = (&caller.engine, &caller.principal);
+    let store = engine.stores.get(principal, store_id).await?;
+    let also_in = engine.versions.same_content(principal, store_id, version_id).await?;
+    let shown = engine.versions.inspect(principal, store_id, version_id).await?;
     let live = live_memory(&caller, &shown).await?;
-    let live_href = live.map(|_| memory_href(&shown));
     let people = People::look_up(&caller).await;
-    let (head, now) = (StoreHead::of(&store), caller.engine.now());
-    let link = |full: String| id_link(&full, &format!("{}/versions/{full}", head.base));
+    let frame = caller.frame("Redact a version");
+    let link = |other| id_link(other, &format!("/console/stores/{store_id}/versions/{other}"));
     page(&RedactPage {
-        frame: caller.frame("Redact a version", Tab::Stores),
-        version: VersionRow::of(&head.base, &shown, &people, now),
-        id: id(&version_id.0.to_string()),
+        version: VersionRow::of(&shown, &people, &frame),
+        frame,
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), 1),
         also_in_count: also_in.len(),
-        also_in: also_in.into_iter().take(MAX_LISTED).map(|other| link(other.to_string())).collect(),
-        live_href,
-        store: head,
+        also_in: also_in.into_iter().take(MAX_LISTED).map(link).collect(),
+        live_href: live.map(|_| memory_href(&shown)),
+        store,
     })
 }
 
 fn memory_href(shown: &ShownVersion) -> String {
-    format!("/console/stores/{}/memories/{}", shown.store_id, shown.version.memory_id)
+    href_of(shown.store_id, shown.version.memory_id)
 }
 
 /// The path of a version's memory, if the memory has the version's content now.
@@ -182,8 +165,6 @@ pub(super) async fn redact(Path((store_id, version_id)): OfVersion, form: Form) 
         let rule = "`confirm` must be the word redact: nothing was removed";
         return Err(Refusal::Invalid(rule.to_owned()));
     }
-    let principal = &form.caller.principal;
-    form.caller.engine.versions.redact(principal, store_id.0, version_id.0).await?;
-    let version = format!("/console/stores/{}/versions/{}", store_id.0, version_id.0);
-    done(&version, Done::VersionRedacted)
+    form.engine.versions.redact(&form.principal, store_id, version_id).await?;
+    done(&format!("/console/stores/{store_id}/versions/{version_id}"), Done::VersionRedacted)
 }

@@ -6,19 +6,14 @@
 //! the request carries the cookie, which is `SameSite=Strict`.
 
 use askama::Template;
-use axum::Extension;
-use axum::extract::State;
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use keepsake_engine::{AtIssuer, Audience, Engine, IssuerSignInError, OpenIdError, Returned};
 
-use super::{ConsoleOptions, check, cookies, credential_fields, is_final, is_secure};
-use super::{remove_cookie, set_cookie, set_sign_in, sign_in_path};
+use super::{CredentialForm, Visit, check, is_final, remove_cookie, set_cookie, sign_in_path};
 use crate::frame::Frame;
 use crate::next::{HOME, or_home};
 use crate::page::{PageResult, Refusal, page, page_with};
-use crate::request::{Fields, Query};
 
 /// Shown to a browser that returns from an issuer without a begun sign-in.
 const NOT_BEGUN: &str = "This browser did not begin this sign-in, has completed it already, began it more than ten \
@@ -41,37 +36,24 @@ struct FailedPage<'a> {
 }
 
 /// `POST /console/sign-in/issuer`
-pub(crate) async fn start(
-    State(engine): State<Engine>,
-    Extension(options): Extension<ConsoleOptions>,
-    parts: Parts,
-) -> PageResult {
-    let fields = credential_fields(&engine, &options, &parts).await?;
-    let next = or_home(fields.filled("next"), HOME);
-    let issuer_id = fields.text("issuer");
+pub(crate) async fn start(form: CredentialForm) -> PageResult {
+    let (engine, next, issuer_id) = (&form.engine, form.next(HOME), form.fields.text("issuer"));
     let begun = match engine.sign_ins.begin_at_issuer(issuer_id, next).await {
         Ok(begun) => begun,
-        Err(IssuerSignInError::OpenId(why)) => return refused(&engine, issuer_id, next, &why),
+        Err(IssuerSignInError::OpenId(why)) => return refused(engine, issuer_id, next, &why),
         Err(IssuerSignInError::Engine(error)) => return Err(error.into()),
     };
-    let heading = format!("On to {}", name_of(&engine, issuer_id));
+    let heading = format!("On to {}", name_of(engine, issuer_id));
     let mut response = page(&GoOnPage { frame: Frame::bare(&heading), heading, url: &begun.url })?;
-    let is_secure = is_secure(&options, &parts.headers);
-    set_cookie(&mut response, Audience::AtIssuer, &begun.cookie, is_secure);
+    set_cookie(&mut response, Audience::AtIssuer, &begun.cookie, form.is_secure);
     Ok(response)
 }
 
 /// `GET /console/sign-in/callback`
-pub(crate) async fn arrive(
-    State(engine): State<Engine>,
-    Extension(options): Extension<ConsoleOptions>,
-    headers: HeaderMap,
-    Query(fields): Query,
-) -> PageResult {
-    let is_secure = is_secure(&options, &headers);
+pub(crate) async fn arrive(visit: Visit) -> PageResult {
     let mut begun = None;
-    for value in cookies(&headers, Audience::AtIssuer, is_secure) {
-        let opened = engine.sign_ins.open_at_issuer(value, fields.text("state"));
+    for value in visit.cookies(Audience::AtIssuer) {
+        let opened = visit.engine.sign_ins.open_at_issuer(value, visit.query.text("state"));
         begun = begun.or(opened.await?);
     }
     let Some(begun) = begun else {
@@ -79,17 +61,16 @@ pub(crate) async fn arrive(
         tracing::info!("console.sign_in was refused: the browser has not begun it");
         return failed(StatusCode::FORBIDDEN, NOT_BEGUN, HOME);
     };
-    let answer = welcome(&engine, &begun, &fields, is_secure).await;
-    let mut response = answer.unwrap_or_else(Refusal::into_response);
+    let mut response = welcome(&visit, &begun).await.unwrap_or_else(Refusal::into_response);
     // The cookie is used once, whatever the outcome.
     remove_cookie(&mut response, Audience::AtIssuer);
     Ok(response)
 }
 
 /// Signs in the person that the issuer sent back.
-async fn welcome(engine: &Engine, begun: &AtIssuer, fields: &Fields, is_secure: bool) -> PageResult {
-    let next = or_home(Some(&begun.next), HOME);
-    let credential = match credential_of(engine, begun, fields).await {
+async fn welcome(visit: &Visit, begun: &AtIssuer) -> PageResult {
+    let (engine, next) = (&visit.engine, or_home(Some(&begun.next), HOME));
+    let credential = match credential_of(visit, begun).await {
         Ok(credential) => credential,
         Err(IssuerSignInError::OpenId(why)) => return refused(engine, begun.issuer_id(), next, &why),
         Err(IssuerSignInError::Engine(error)) if is_final(&error) => {
@@ -101,8 +82,7 @@ async fn welcome(engine: &Engine, begun: &AtIssuer, fields: &Fields, is_secure: 
     };
     let heading = "You are signed in".to_owned();
     let mut response = page(&GoOnPage { frame: Frame::bare(&heading), heading, url: next })?;
-    let set = set_sign_in(engine, &mut response, Audience::Tenant, &credential, is_secure).await;
-    if let Err(error) = set {
+    if let Err(error) = visit.begin(&mut response, Audience::Tenant, &credential).await {
         // For example, the token does not fit into a cookie.
         log_refusal(engine, begun.issuer_id(), &error.to_string());
         return Err(error.into());
@@ -110,11 +90,8 @@ async fn welcome(engine: &Engine, begun: &AtIssuer, fields: &Fields, is_secure: 
     Ok(response)
 }
 
-async fn credential_of(
-    engine: &Engine,
-    begun: &AtIssuer,
-    fields: &Fields,
-) -> Result<String, IssuerSignInError> {
+async fn credential_of(visit: &Visit, begun: &AtIssuer) -> Result<String, IssuerSignInError> {
+    let fields = &visit.query;
     if let Some(code) = fields.filled("error") {
         return Err(OpenIdError::refused(code).into());
     }
@@ -122,8 +99,8 @@ async fn credential_of(
         code: fields.filled("code").ok_or(OpenIdError::Incomplete("code"))?,
         issuer: fields.get("iss"),
     };
-    let credential = engine.sign_ins.redeem(begun, returned).await?;
-    check(engine, &credential).await?;
+    let credential = visit.engine.sign_ins.redeem(begun, returned).await?;
+    check(&visit.engine, &credential).await?;
     Ok(credential)
 }
 

@@ -1,8 +1,8 @@
 //! HTML that needs no escaping. Only this module and the modules beside it make such HTML.
 
-use std::fmt::{self, Write};
+use std::fmt::{self, Display, Write};
 
-use keepsake_core::{StoreId, Timestamp};
+use keepsake_core::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The characters to encode: every character that RFC 3986 does not call unreserved.
@@ -35,7 +35,7 @@ impl Markup {
     }
 }
 
-impl fmt::Display for Markup {
+impl Display for Markup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -90,6 +90,18 @@ pub(crate) fn push_visible(html: &mut String, text: &str) {
     push_escaped(html, rest);
 }
 
+/// A text in which codes replace deceptive characters.
+pub(crate) fn visible(text: &str) -> Markup {
+    let mut html = String::new();
+    push_visible(&mut html, text);
+    Markup(html)
+}
+
+/// The last part of a path, which may end with `/`.
+pub(crate) fn name_of(path: &str) -> Markup {
+    visible(path.trim_end_matches('/').rsplit('/').next().unwrap_or_default())
+}
+
 /// A time in relation to `now`, with the exact time on hover.
 pub(crate) fn time(at: Timestamp, now: Timestamp) -> Markup {
     let exact = at.to_rfc3339();
@@ -120,22 +132,21 @@ fn relative(at: Timestamp, now: Timestamp) -> String {
 }
 
 /// A shortened id, with the full id on hover and a button that copies it.
-pub(crate) fn id(full: &str) -> Markup {
-    Markup(format!(
-        "<span class=\"id\"><code title=\"{full}\">{}</code>{}</span>",
-        short(full),
-        copy_button(full)
-    ))
+pub(crate) fn id(full: impl Display) -> Markup {
+    let full = full.to_string();
+    let (short, button) = (short(&full), copy_button(&full));
+    Markup(format!("<span class=\"id\"><code title=\"{full}\">{short}</code>{button}</span>"))
 }
 
-pub(crate) fn store_link(store_id: StoreId) -> Markup {
-    let full = store_id.to_string();
-    id_link(&full, &format!("/console/stores/{full}"))
+pub(crate) fn store_link(store_id: impl Display) -> Markup {
+    id_link(&store_id, &format!("/console/stores/{store_id}"))
 }
 
 /// A shortened id that links to a page.
-pub(crate) fn id_link(full: &str, href: &str) -> Markup {
-    Markup(format!("<a class=\"id\" href=\"{href}\"><code title=\"{full}\">{}</code></a>", short(full)))
+pub(crate) fn id_link(full: impl Display, href: &str) -> Markup {
+    let full = full.to_string();
+    let short = short(&full);
+    Markup(format!("<a class=\"id\" href=\"{href}\"><code title=\"{full}\">{short}</code></a>"))
 }
 
 /// A button that copies a text. The script makes it visible.

@@ -1,10 +1,11 @@
 //! The API reference, for programs and for people.
 
 use axum::http::header;
-use axum::response::{Html, IntoResponse};
+use axum::response::{Html, IntoResponse, Response};
+use keepsake_console::asset;
 
 use crate::openapi;
-use crate::reference::{self, Asset};
+use crate::reference;
 
 /// Allows only the page's own style sheet and script.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
@@ -39,20 +40,10 @@ pub(crate) async fn page() -> impl IntoResponse {
     )
 }
 
-pub(crate) async fn style() -> impl IntoResponse {
-    asset(&reference::STYLE)
+pub(crate) async fn style() -> Response {
+    asset(reference::STYLE.media_type, reference::STYLE.text)
 }
 
-pub(crate) async fn script() -> impl IntoResponse {
-    asset(&reference::SCRIPT)
-}
-
-/// Browsers may keep the file, since its URL changes with its content.
-fn asset(asset: &Asset) -> impl IntoResponse + use<> {
-    let headers = [
-        (header::CONTENT_TYPE, asset.media_type),
-        (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
-    (headers, asset.text)
+pub(crate) async fn script() -> Response {
+    asset(reference::SCRIPT.media_type, reference::SCRIPT.text)
 }

@@ -16,17 +16,17 @@ use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
 /// One value of the path, or a pair of values.
-pub(crate) struct Path<T>(pub(crate) T);
+pub struct Path<T>(pub T);
 
-pub(crate) trait FromPath {
+pub trait FromPath {
     fn from_path(parameters: &Parameters) -> Self;
 }
 
 /// Any text; a job of this name may not exist.
-pub(crate) struct JobName(pub(crate) String);
+pub struct JobName(pub String);
 
 /// Replaces the framework's extractor, which fails completely when one parameter is not UTF-8.
-pub(crate) struct Parameters(Vec<(String, String)>);
+pub struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
     fn of(parts: &Parts) -> Self {
