@@ -194,7 +194,7 @@ impl Proposed {
     /// The memory, if its path and content stay unchanged.
     fn same(&self, content: &Content) -> Option<&Head> {
         let (head, to) = (self.head()?, self.to.as_ref()?);
-        (to.path == head.path && content.hash() == head.sha256).then_some(head)
+        (to.path == head.path && content.hash() == head.content.sha256).then_some(head)
     }
 
     /// Whether the change brings the content of an earlier version.

@@ -91,7 +91,7 @@ impl EditPage {
             back: memory,
             new_path: None,
             path: path(found.path()),
-            base_sha256: found.shown.memory.head.sha256.to_string(),
+            base_sha256: found.shown.memory.head.content.sha256.to_string(),
             newlines: newlines_of(found.content()),
             lost: found.lost(),
             ..Self::new(caller, store, "", content)
@@ -309,7 +309,7 @@ pub(super) async fn confirm_delete(caller: Caller, Path((store_id, memory_id)): 
         frame: caller.frame(format!("Delete {}", found.path()), Tab::Stores),
         path: path(found.path()),
         base: format!("{}/memories/{}", store.base, memory_id.0),
-        sha256: found.shown.memory.head.sha256.to_string(),
+        sha256: found.shown.memory.head.content.sha256.to_string(),
         lines: Lines::from(found.content(), 1),
         lost: found.lost(),
         store,

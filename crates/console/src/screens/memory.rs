@@ -140,7 +140,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         id: id(&memory.head.memory_id.to_string()),
         version: id(&memory.head.version_id.to_string()),
         version_href: format!("{}/versions/{}", store.base, memory.head.version_id),
-        size: words::bytes(memory.head.size_bytes),
+        size: words::bytes(memory.head.content.size_bytes),
         lines_total: words::counted(content.lines().count() as u64, "line"),
         written_by: people.show(found.version.version.created_by.as_ref()),
         written: time(memory.updated_at, now),

@@ -90,7 +90,7 @@ impl Entry {
             name: visible(path.rsplit('/').next().unwrap_or_default()),
             href: format!("{base}/memories/{}", memory.head.memory_id),
             is_directory: false,
-            size: words::bytes(memory.head.size_bytes),
+            size: words::bytes(memory.head.content.size_bytes),
             changed: time(memory.updated_at, now),
             read: time_or(shown.last_accessed_at, now, "never read"),
             expires: time_or(shown.expires_at, now, ""),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
 use keepsake_core::{BlobKey, MemoryId, StoreId, TenantId, VersionId};
-use keepsake_index::{SearchRow, Unindexed};
+use keepsake_index::{SearchRow, StoredContent, Unindexed};
 
 use crate::EngineError;
-use crate::content::{Contents, Recorded};
+use crate::content::Contents;
 use crate::context::Context;
 use crate::write::search_row;
 
@@ -75,7 +75,7 @@ impl Indexer {
         let Some(size_bytes) = self.contents.recorded_size(&key, memory_id).await? else {
             return Ok(None);
         };
-        let recorded = Recorded { size_bytes, sha256: memory.sha256 };
+        let recorded = StoredContent { blob_id: memory.blob_id, size_bytes, sha256: memory.sha256 };
         match self.contents.fetch(&key, recorded).await? {
             Some(text) => search_row(text).await.map(Some),
             None => Ok(None),

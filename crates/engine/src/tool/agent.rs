@@ -277,7 +277,7 @@ fn entry(path: &ToolPath, item: &MemoryItem) -> ListingEntry {
     match item {
         MemoryItem::Memory { memory, first_line } => ListingEntry::File {
             path: path.display_of(&memory.head.path),
-            content_size_bytes: memory.head.size_bytes,
+            content_size_bytes: memory.head.content.size_bytes,
             updated_at: memory.updated_at.to_rfc3339(),
             first_line: first_line.clone(),
         },

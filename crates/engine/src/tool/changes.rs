@@ -111,7 +111,7 @@ impl ToolChanges {
             Ok(Outcome::Same(head, edit)) => {
                 // No version shows that the memory is in use.
                 self.access.note_read(write.principal, write.store_id, head.memory_id);
-                let content = Some((head.sha256, head.size_bytes));
+                let content = Some((head.content.sha256, head.content.size_bytes));
                 let made = MadeVersion { memory_id: head.memory_id, content, is_new: false };
                 return change.0.answer(Some(&*edit), Some(made), write.principal.limits.max_view_chars);
             }
@@ -140,7 +140,7 @@ impl ToolChanges {
 fn made_by(change: &Committed) -> MadeVersion {
     MadeVersion {
         memory_id: change.memory_id,
-        content: change.after.as_ref().map(|after| (after.sha256, after.size_bytes)),
+        content: change.after.as_ref().map(|after| (after.content.sha256, after.content.size_bytes)),
         is_new: change.before.is_none(),
     }
 }
@@ -287,12 +287,12 @@ impl ToolChange for AgentCall {
             (Some(FilePrecondition::NotExists), Some(head)) => {
                 return Err(ToolError::Exists {
                     path: path.display().to_owned(),
-                    current: Some(head.sha256),
+                    current: Some(head.content.sha256),
                 });
             }
             (Some(FilePrecondition::ContentSha256(_)), None) => return Err(self.missing()),
             (Some(FilePrecondition::ContentSha256(expected)), Some(head))
-                if expected != head.sha256 && !is_applied(self, head) =>
+                if expected != head.content.sha256 && !is_applied(self, head) =>
             {
                 return Err(content_differs(path, head));
             }
@@ -323,7 +323,7 @@ impl ToolChange for AgentCall {
 /// Whether the file has the content of a write already, as after an earlier try.
 fn is_applied(call: &AgentCall, head: &Head) -> bool {
     match call {
-        AgentCall::Write { content, .. } => head.sha256 == ContentHash::of(content.as_bytes()),
+        AgentCall::Write { content, .. } => head.content.sha256 == ContentHash::of(content.as_bytes()),
         _ => false,
     }
 }
@@ -345,7 +345,7 @@ fn store_edit(path: &ToolPath, edit: Option<Edit>, read: &PathRead) -> Result<De
 fn delete(path: &ToolPath, expected: Option<ContentHash>, read: &PathRead) -> Result<Decision, ToolError> {
     match &read.target {
         PathTarget::Missing => Err(not_found(path)),
-        PathTarget::File(head, _) if expected.is_some_and(|expected| expected != head.sha256) => {
+        PathTarget::File(head, _) if expected.is_some_and(|expected| expected != head.content.sha256) => {
             Err(content_differs(path, head))
         }
         PathTarget::File(head, _) => Ok(Decision::change(read.store, Proposed::delete(head.clone()))),
@@ -416,7 +416,7 @@ fn not_found(path: &ToolPath) -> ToolError {
 }
 
 fn content_differs(path: &ToolPath, head: &Head) -> ToolError {
-    ToolError::ContentDiffers { path: path.display().to_owned(), current: Some(head.sha256) }
+    ToolError::ContentDiffers { path: path.display().to_owned(), current: Some(head.content.sha256) }
 }
 
 fn below_file(path: &ToolPath, file: &MemoryPath) -> ToolError {

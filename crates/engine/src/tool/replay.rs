@@ -78,7 +78,7 @@ impl Replay<'_> {
         };
         // Without the cache: this is rare, and no purge epoch is known here.
         let key = BlobKey { tenant_id: self.tenant_id, store_id: self.store_id, blob_id: content.blob_id };
-        self.contents.fetch(&key, content.into()).await
+        self.contents.fetch(&key, content).await
     }
 
     async fn version(&self, seq: i64) -> Result<Option<Version>, EngineError> {

@@ -23,7 +23,7 @@ use keepsake_blobs::BlobError;
 use keepsake_core::content::first_line;
 use keepsake_core::{BlobKey, Content, MemoryId, ObjectKind, Refused, SensitiveDataPolicy, VersionId};
 use keepsake_index::{
-    Change, ChangeError, Commit, CommitOutcome, Head, HeadChange, IndexError, SearchRow, StoredContent,
+    Change, ChangeError, Commit, CommitOutcome, HeadChange, IndexError, SearchRow, StoredContent,
 };
 use keepsake_telemetry::Retried;
 
@@ -105,7 +105,7 @@ impl Write<'_> {
                 CommitOutcome::Committed { seq, purge_epoch, at, expiry } => {
                     for Prepared { change, brings } in &prepared {
                         if let Some((key, content)) = brings {
-                            let before = change.before.as_ref().map(|before| before.blob_id);
+                            let before = change.before.as_ref().map(|before| before.content.blob_id);
                             let contents = &self.writer.contents;
                             contents.replace(*key, purge_epoch, content, before).await;
                         }
@@ -208,16 +208,14 @@ impl Write<'_> {
                 (Some(stored), Some(new.first_line()), Some((key, new.clone())))
             }
             Some(Text::Earlier(stored, text)) => (Some(*stored), Some(first_line(text)), None),
-            None => (before.map(content_of), None, None),
+            None => (before.map(|head| head.content), None, None),
         };
         let in_index = brings.as_ref().filter(|_| context.has_content_in_index);
         let in_index = in_index.map(|(_, new): &(BlobKey, Content)| new.clone());
-        let after = |(to, stored): (&NewState, StoredContent)| HeadChange {
+        let after = |(to, content): (&NewState, StoredContent)| HeadChange {
             path: to.path.clone(),
-            blob_id: stored.blob_id,
-            size_bytes: stored.size_bytes,
-            sha256: stored.sha256,
-            content: in_index,
+            content,
+            new: in_index,
             first_line: line,
             expiry: to.expiry,
             search: row.cloned(),
@@ -307,8 +305,4 @@ async fn remove_key(context: &Context, key: BlobKey) {
 fn keys_brought(prepared: &[Prepared]) -> Vec<BlobKey> {
     let brought = prepared.iter().filter_map(|ready| ready.brings.as_ref());
     brought.map(|(key, _)| *key).collect()
-}
-
-const fn content_of(head: &Head) -> StoredContent {
-    StoredContent { blob_id: head.blob_id, size_bytes: head.size_bytes, sha256: head.sha256 }
 }
