@@ -312,6 +312,8 @@ CREATE TABLE memory_access (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX memory_access_active ON memory_access (tenant_id, store_id, active_at);
 
+-- Terms and contents are in tables with rowids, where up to 4 KB of a row are on the page of
+-- its key. Of a row without a rowid, SQLite moves what exceeds a kilobyte to a page of its own.
 CREATE TABLE search_doc (
     tenant_id BLOB NOT NULL,
     store_id BLOB NOT NULL,
@@ -321,7 +323,7 @@ CREATE TABLE search_doc (
     length INTEGER NOT NULL,
     terms BLOB NOT NULL,
     PRIMARY KEY (tenant_id, store_id, memory_id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE content (
     tenant_id BLOB NOT NULL,

@@ -28,24 +28,6 @@ const ENTRY_OVERHEAD_BYTES: usize = 160;
 /// content cached before history was removed is not found afterwards.
 type Key = (BlobKey, i64);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Recorded {
-    pub(crate) size_bytes: u64,
-    pub(crate) sha256: ContentHash,
-}
-
-impl From<&Head> for Recorded {
-    fn from(head: &Head) -> Self {
-        Self { size_bytes: head.size_bytes, sha256: head.sha256 }
-    }
-}
-
-impl From<StoredContent> for Recorded {
-    fn from(content: StoredContent) -> Self {
-        Self { size_bytes: content.size_bytes, sha256: content.sha256 }
-    }
-}
-
 /// Reads the contents of all tenants, with a cache of limited bytes.
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -104,10 +86,10 @@ impl Contents {
             };
             // The row still names this blob, and the row was read after the blob was
             // missing: the blob is lost, and this is not a race with a purge.
-            if gone == Some(head.blob_id) {
+            if gone == Some(head.content.blob_id) {
                 return Err(missing(tenant_id, store_id, head));
             }
-            gone = Some(head.blob_id);
+            gone = Some(head.content.blob_id);
             let text = self.of_head(tenant_id, store_id, found.store.purge_epoch, head).await?;
             if text.is_some() {
                 return Ok((found, text));
@@ -129,7 +111,7 @@ impl Contents {
         };
         let key = BlobKey { tenant_id, store_id, blob_id: content.blob_id };
         let path = version.path.as_ref().map(MemoryPath::as_str).unwrap_or_default();
-        let text = self.at(key, purge_epoch, content.into()).await;
+        let text = self.at(key, purge_epoch, content).await;
         let text = text.map_err(naming(path, version.version_id))?;
         if text.is_some() {
             return Ok(text);
@@ -152,8 +134,8 @@ impl Contents {
         purge_epoch: i64,
         head: &Head,
     ) -> Result<Option<Arc<str>>, EngineError> {
-        let key = BlobKey { tenant_id, store_id, blob_id: head.blob_id };
-        let text = self.at(key, purge_epoch, head.into()).await;
+        let key = BlobKey { tenant_id, store_id, blob_id: head.content.blob_id };
+        let text = self.at(key, purge_epoch, head.content).await;
         text.map_err(naming(head.path.as_str(), head.version_id))
     }
 
@@ -162,7 +144,7 @@ impl Contents {
         &self,
         key: BlobKey,
         purge_epoch: i64,
-        recorded: Recorded,
+        recorded: StoredContent,
     ) -> Result<Option<Arc<str>>, EngineError> {
         match self.cached(key, purge_epoch).await? {
             Some(text) => Ok(Some(text)),
@@ -185,7 +167,7 @@ impl Contents {
         let Some(size_bytes) = self.recorded_size(&key, memory_id).await? else {
             return Ok(None);
         };
-        let recorded = Recorded { size_bytes, sha256 };
+        let recorded = StoredContent { blob_id: key.blob_id, size_bytes, sha256 };
         let text = self.fetch_into_cache(key, purge_epoch, recorded).await;
         let text = text.map_err(naming(path.as_str(), key.blob_id))?;
         if text.is_none() && self.recorded_size(&key, memory_id).await?.is_some() {
@@ -207,7 +189,7 @@ impl Contents {
         &self,
         key: BlobKey,
         purge_epoch: i64,
-        recorded: Recorded,
+        recorded: StoredContent,
     ) -> Result<Option<Arc<str>>, EngineError> {
         let size_bytes = usize::try_from(recorded.size_bytes).unwrap_or(usize::MAX);
         charge(BYTES_PER_CONTENT_BYTE.saturating_mul(size_bytes))?;
@@ -228,9 +210,9 @@ impl Contents {
         let (index, tenant_id, store_id) = (&self.context.index, key.tenant_id, key.store_id);
         let memory = index.memories.find(tenant_id, store_id, memory_id).await?;
         if let Some(MemoryTarget::Live(memory)) = memory.map(|found| found.target)
-            && memory.head.blob_id == key.blob_id
+            && memory.head.content.blob_id == key.blob_id
         {
-            return Ok(Some(memory.head.size_bytes));
+            return Ok(Some(memory.head.content.size_bytes));
         }
         let version = index.versions.find(tenant_id, store_id, key.blob_id).await?;
         let content = version.and_then(|found| found.version).and_then(|version| version.content);
@@ -244,7 +226,7 @@ impl Contents {
     pub(crate) async fn fetch(
         &self,
         key: &BlobKey,
-        recorded: Recorded,
+        recorded: StoredContent,
     ) -> Result<Option<Arc<str>>, EngineError> {
         let mut read = self.read_recorded(key, recorded).await;
         if matches!(read, Err(EngineError::Damaged(_))) {
@@ -263,7 +245,7 @@ impl Contents {
     async fn read_recorded(
         &self,
         key: &BlobKey,
-        recorded: Recorded,
+        recorded: StoredContent,
     ) -> Result<Option<Arc<str>>, EngineError> {
         let bytes = match self.context.blobs.get(key, recorded.size_bytes).await {
             Ok(Some(bytes)) => bytes,

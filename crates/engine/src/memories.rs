@@ -269,7 +269,7 @@ fn fitting_contents(items: &[MemoryItem]) -> usize {
     let mut bytes = 0;
     let fitting = items.iter().take_while(|item| {
         bytes += match item {
-            MemoryItem::Memory { memory, .. } => memory.head.size_bytes,
+            MemoryItem::Memory { memory, .. } => memory.head.content.size_bytes,
             MemoryItem::Prefix(_) => 0,
         };
         bytes <= PAGE_CONTENT_BYTES

@@ -208,7 +208,7 @@ impl Proposed {
         let NewContent::Exact(content) = &self.content else {
             return None;
         };
-        let is_same = |head: &&Head| self.path.as_ref() == Some(&head.path) && content.hash() == head.sha256;
+        let is_same = |head: &&Head| self.path.as_ref() == Some(&head.path) && content.hash() == head.content.sha256;
         self.head().filter(is_same)
     }
 

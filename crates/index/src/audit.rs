@@ -51,23 +51,13 @@ impl AuditLog {
     ) -> Result<Vec<AuditEntry>, IndexError> {
         let (at, id) = bound(before);
         let [actor, other_actor] = filter.actors();
-        let mut tx = self.0.read("audit", Role::Tenant(tenant_id)).await?;
-        let rows = tx
-            .query(AssertSqlSafe(list_of_tenant(filter)))
-            .bind(tenant_id)
-            .bind(at)
-            .bind(id)
-            .bind(filter.created_from.map_or(i64::MIN, Timestamp::as_micros))
-            .bind(filter.created_to.map_or(i64::MAX, Timestamp::as_micros))
-            .bind(filter.action.map(AuditAction::name))
-            .bind(actor.as_deref())
-            .bind(other_actor.as_deref())
-            .bind(filter.object_id)
-            .bind(limit)
-            .all()
-            .await?;
-        tx.commit().await?;
-        Ok(rows)
+        let from = filter.created_from.map_or(i64::MIN, Timestamp::as_micros);
+        let to = filter.created_to.map_or(i64::MAX, Timestamp::as_micros);
+        let action = filter.action.map(AuditAction::name);
+        let filtered = (action, actor.as_deref(), other_actor.as_deref(), filter.object_id);
+        let text = AssertSqlSafe(list_of_tenant(filter));
+        let values = (tenant_id, at, id, from, to, filtered, limit);
+        self.0.all("audit", Role::Tenant(tenant_id), text, values).await
     }
 
     /// Records an action that writes nothing else, unless the tenant's quota of
@@ -90,10 +80,7 @@ impl AuditLog {
         before: Option<AuditPlace>,
         limit: u32,
     ) -> Result<Vec<AuditEntry>, IndexError> {
-        let (at, id) = bound(before);
-        let mut tx = self.0.read_one("operator_audit", Role::Shared(None)).await?;
-        let rows = tx.query(LIST_OF_OPERATOR).bind((at, id, limit)).all().await?;
-        Ok(rows)
+        self.0.all("operator_audit", Role::Shared(None), LIST_OF_OPERATOR, (bound(before), limit)).await
     }
 }
 

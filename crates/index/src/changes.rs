@@ -106,7 +106,6 @@ impl Changes {
         after: i64,
         limit: u32,
     ) -> Result<Option<ChangePage>, IndexError> {
-        let mut tx = self.0.read("changes_after", Role::Tenant(tenant_id)).await?;
         let text = format!(
             "SELECT {HEAD}, \
                 (SELECT p.version_id FROM version p \
@@ -118,10 +117,8 @@ impl Changes {
                 ORDER BY seq LIMIT $4 + 0) v ON TRUE \
              WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY v.seq"
         );
-        let query = tx.query(AssertSqlSafe(text));
-        let query = query.bind((tenant_id, store_id)).bind((after, limit));
-        let rows: Vec<ChangeRow> = query.all().await?;
-        tx.commit().await?;
+        let (role, values) = (Role::Tenant(tenant_id), (tenant_id, store_id, after, limit));
+        let rows: Vec<ChangeRow> = self.0.all("changes_after", role, AssertSqlSafe(text), values).await?;
         let Some(first) = rows.first() else {
             return Ok(None);
         };
@@ -137,15 +134,14 @@ impl Changes {
     /// The newest changes of stores of any tenant, in one query. Deleted stores are
     /// missing.
     pub async fn store_heads(&self, stores: &[(TenantId, StoreId)]) -> Result<Vec<StoreHead>, IndexError> {
-        let mut tx = self.0.read_one("store_heads", Role::Shared(None)).await?;
         let text = format!(
             "SELECT {HEAD} FROM {} JOIN store s ON s.tenant_id = w.tenant_id AND s.store_id = w.id \
              WHERE s.deleted_at IS NULL",
-            tx.choose(WATCHED)
+            self.0.choose(WATCHED)
         );
         let watched = stores.iter().map(|(tenant_id, id)| watched(*tenant_id, id.uuid()));
-        let query = tx.query(AssertSqlSafe(text));
-        query.bind(watched.collect::<Value>().to_string()).all().await
+        let watched = watched.collect::<Value>().to_string();
+        self.0.all("store_heads", Role::Shared(None), AssertSqlSafe(text), watched).await
     }
 
     /// How many events of sessions of any tenant have happened since a time, in one
@@ -155,17 +151,15 @@ impl Changes {
         sessions: &[(TenantId, SessionId)],
         since: Timestamp,
     ) -> Result<Vec<SessionHead>, IndexError> {
-        let mut tx = self.0.read_one("session_heads", Role::Shared(None)).await?;
         let text = format!(
             "SELECT e.tenant_id, e.session_id, count(*) AS recent_events FROM {} \
              JOIN session_event e ON e.tenant_id = w.tenant_id AND e.session_id = w.id AND e.at >= $2 \
              GROUP BY e.tenant_id, e.session_id",
-            tx.choose(WATCHED)
+            self.0.choose(WATCHED)
         );
         let watched = sessions.iter().map(|(tenant_id, id)| watched(*tenant_id, id.uuid()));
-        let query = tx.query(AssertSqlSafe(text));
-        let query = query.bind(watched.collect::<Value>().to_string()).bind(since);
-        query.all().await
+        let values = (watched.collect::<Value>().to_string(), since);
+        self.0.all("session_heads", Role::Shared(None), AssertSqlSafe(text), values).await
     }
 }
 

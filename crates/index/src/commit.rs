@@ -94,7 +94,7 @@ impl Commit {
     pub(crate) fn bytes(&self) -> usize {
         let changed = self.changes.iter().filter_map(|change| change.after.as_ref());
         let bytes = changed.map(|after| {
-            let content = after.content.as_ref().map_or(0, |content| content.as_str().len());
+            let content = after.new.as_ref().map_or(0, |content| content.as_str().len());
             content + after.search.as_ref().map_or(0, |row| row.terms.len())
         });
         bytes.sum()
@@ -115,6 +115,19 @@ impl Change {
     pub fn expected_version(&self) -> Option<VersionId> {
         let before = self.before.as_ref().map(|before| before.version_id);
         before.or(self.revives)
+    }
+
+    /// The memory after the change, which has the sequence number `seq`; `None`: it is
+    /// deleted.
+    pub fn head(&self, seq: i64) -> Option<Head> {
+        self.after.as_ref().map(|after| Head {
+            memory_id: self.memory_id,
+            path: after.path.clone(),
+            version_id: self.version_id,
+            seq,
+            content: after.content,
+            claim: None,
+        })
     }
 
     /// The memory's path after the change; for a deletion, its last path.
@@ -194,12 +207,12 @@ impl CommitPlan {
         let mut ancestors = std::collections::BTreeSet::new();
         for change in changes {
             if let Some(before) = &change.before {
-                plan.shift(&before.path, -1, -signed(before.size_bytes));
+                plan.shift(&before.path, -1, -signed(before.content.size_bytes));
             }
             if let Some(after) = &change.after {
-                plan.shift(&after.path, 1, signed(after.size_bytes));
-                if after.blob_id == change.version_id {
-                    plan.version_bytes += signed(after.size_bytes);
+                plan.shift(&after.path, 1, signed(after.content.size_bytes));
+                if after.content.blob_id == change.version_id {
+                    plan.version_bytes += signed(after.content.size_bytes);
                 }
             }
             let moved_from = change.before.as_ref().map(|before| &before.path);

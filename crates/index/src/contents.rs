@@ -1,9 +1,9 @@
 //! Content that is in the database instead of an object store.
 //!
-//! A commit inserts the content ([`HeadChange::content`]). The transaction that queues
+//! A commit inserts the content ([`HeadChange::new`]). The transaction that queues
 //! its blob for deletion deletes it.
 //!
-//! [`HeadChange::content`]: crate::HeadChange::content
+//! [`HeadChange::new`]: crate::HeadChange::new
 
 use keepsake_core::{BlobKey, StoreId, TenantId};
 
@@ -98,13 +98,13 @@ impl Contents {
         after: Option<&BlobKey>,
         limit: u32,
     ) -> Result<Vec<(BlobKey, u64)>, IndexError> {
-        let mut tx = self.0.read_one("list_contents", Role::Job(None)).await?;
         let after = after.unwrap_or(&FIRST_KEY);
-        let query = match tenant_id {
-            Some(tenant_id) => tx.query(LIST_TENANT).bind((tenant_id, after.store_id, after.blob_id)),
-            None => tx.query(LIST).bind(after),
+        let (text, tenant_id) = match tenant_id {
+            Some(tenant_id) => (LIST_TENANT, tenant_id),
+            None => (LIST, after.tenant_id),
         };
-        let rows: Vec<ListedRow> = query.bind(limit).all().await?;
+        let values = (tenant_id, after.store_id, after.blob_id, limit);
+        let rows: Vec<ListedRow> = self.0.all("list_contents", Role::Job(None), text, values).await?;
         Ok(rows.into_iter().map(|row| (row.key, row.size_bytes)).collect())
     }
 }

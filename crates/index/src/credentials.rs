@@ -33,24 +33,20 @@ from_row!(Credential {
 impl Credentials {
     /// Finds an API key by the SHA-256 of its secret, in one query.
     pub async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError> {
-        let mut tx = self.0.read_one("authenticate", Role::Anonymous).await?;
-        let query = tx.query(tx.choose(AUTHENTICATE)).bind(secret_sha256.as_slice());
-        query.optional().await
+        let text = self.0.choose(AUTHENTICATE);
+        self.0.optional("authenticate", Role::Anonymous, text, secret_sha256.as_slice()).await
     }
 
     /// Finds the tenant that a token names, in one query.
     pub async fn tenant(&self, name: &TenantName) -> Result<Option<Tenant>, IndexError> {
         match name {
             TenantName::Id(tenant_id) => {
-                let mut tx = self.0.read("tenant_standing", Role::Tenant(*tenant_id)).await?;
-                let tenant = tx.query(FIND).bind(*tenant_id).optional().await?;
-                tx.commit().await?;
-                Ok(tenant)
+                self.0.optional("tenant_standing", Role::Tenant(*tenant_id), FIND, *tenant_id).await
             }
             // The tenant is not known yet: the search crosses tenants.
             TenantName::External(external_id) => {
-                let mut tx = self.0.read_one("tenant_standing", Role::Shared(None)).await?;
-                tx.query(FIND_BY_EXTERNAL_ID).bind(external_id).optional().await
+                let role = Role::Shared(None);
+                self.0.optional("tenant_standing", role, FIND_BY_EXTERNAL_ID, external_id).await
             }
         }
     }

@@ -18,16 +18,17 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use keepsake_core::TenantId;
 use keepsake_telemetry::{Metrics, Outcome, PoolState};
+use sqlx::SqlSafeStr;
 use tracing::{Instrument, Span};
 
 pub(crate) use batches::{Answer, BatchRules, Batches, Unanswered, answers_of};
 pub(crate) use commits::{Attempt, Batching, Commits, Made, StoreCommit, commit_changes};
 pub(crate) use packed::Packing;
-use tx::Connection;
 pub(crate) use tx::with_lists;
+use tx::{Connection, one_of};
 pub(crate) use tx::{Query, RowLock, Tx};
 use values::Bind;
-pub(crate) use values::{Column, FromRow, Row, columns, from_row, json_columns, named_columns};
+pub(crate) use values::{Column, FromRow, Row, columns, from_row, json_columns, named_columns, selects};
 
 use crate::model::Auditor;
 use crate::{IndexError, PostgresIndex, SqliteIndex};
@@ -94,6 +95,11 @@ impl Database {
         }
     }
 
+    /// Of a value for Postgres and one for SQLite, the value for this database.
+    pub(crate) fn choose<T>(&self, [postgres, sqlite]: [T; 2]) -> T {
+        if self.sqlite().is_none() { postgres } else { sqlite }
+    }
+
     pub(crate) fn disk(&self) -> &Arc<DiskState> {
         &self.0.disk
     }
@@ -147,6 +153,64 @@ impl Database {
     /// by itself, in one round trip instead of three.
     pub(crate) async fn write_one(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
         self.begin(call, role, Mode::WriteStatement).await
+    }
+
+    /// Reads the rows of one statement, in a separate call.
+    pub(crate) async fn all<'q, R: FromRow>(
+        &self,
+        call: &'static str,
+        role: Role,
+        sql: impl SqlSafeStr,
+        values: impl Bind<'q>,
+    ) -> Result<Vec<R>, IndexError> {
+        let mut tx = self.read_alone(call, role).await?;
+        let rows = tx.query(sql).bind(values).all().await?;
+        tx.commit().await?;
+        Ok(rows)
+    }
+
+    /// Reads the first row of one statement, in a separate call.
+    pub(crate) async fn optional<'q, R: FromRow>(
+        &self,
+        call: &'static str,
+        role: Role,
+        sql: impl SqlSafeStr,
+        values: impl Bind<'q>,
+    ) -> Result<Option<R>, IndexError> {
+        let mut tx = self.read_alone(call, role).await?;
+        let row = tx.query(sql).bind(values).optional().await?;
+        tx.commit().await?;
+        Ok(row)
+    }
+
+    /// Reads the one row of one statement, in a separate call; fails if there is none.
+    pub(crate) async fn one<'q, R: FromRow>(
+        &self,
+        call: &'static str,
+        role: Role,
+        sql: impl SqlSafeStr,
+        values: impl Bind<'q>,
+    ) -> Result<R, IndexError> {
+        one_of(self.optional(call, role, sql, values).await?)
+    }
+
+    /// Reads the one value of one statement, in a separate call.
+    pub(crate) async fn scalar<'q, T: Column>(
+        &self,
+        call: &'static str,
+        role: Role,
+        sql: impl SqlSafeStr,
+        values: impl Bind<'q>,
+    ) -> Result<T, IndexError> {
+        Ok(self.one::<(T,)>(call, role, sql, values).await?.0)
+    }
+
+    /// Takes a connection for one statement that reads. On Postgres, only a transaction
+    /// sees a single tenant.
+    async fn read_alone(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
+        let is_of_tenant = matches!(role, Role::Tenant(_) | Role::Shared(Some(_)) | Role::Job(Some(_)));
+        let mode = if is_of_tenant && self.sqlite().is_none() { Mode::Snapshot } else { Mode::Statement };
+        self.begin(call, role, mode).await
     }
 
     /// Executes one statement, in a separate call; returns how many rows it changed.
@@ -302,7 +366,7 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         let inner = &self.database.0;
-        inner.disk.observe(self.name, self.outcome);
+        inner.disk.observe(self.outcome);
         inner.metrics.index_called(self.name, self.outcome, self.began_at.elapsed());
     }
 }
@@ -354,12 +418,15 @@ impl DiskState {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn observe(&self, call: &str, outcome: Outcome) {
-        match outcome {
-            Outcome::DiskFull => self.is_full.store(true, Ordering::Relaxed),
-            // A heartbeat is the only call that always writes.
-            Outcome::Ok if call == "heartbeat" => self.is_full.store(false, Ordering::Relaxed),
-            _ => {}
+    fn observe(&self, outcome: Outcome) {
+        if outcome == Outcome::DiskFull {
+            self.is_full.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Call this after a call that certainly wrote. Of the regular calls, only a heartbeat
+    /// always writes.
+    pub(crate) fn took_write(&self) {
+        self.is_full.store(false, Ordering::Relaxed);
     }
 }

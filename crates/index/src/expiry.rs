@@ -17,6 +17,7 @@ use crate::memories::{FoundRow, find_all};
 use crate::model::{Expiry, Memory, MemoryTarget};
 use crate::numbers::FIRST_STORE;
 use crate::replicas::{FORGOTTEN_AFTER, LIVES_FOR};
+use crate::search::FIRST_MEMORY;
 use crate::stores::lock_store;
 
 /// The read times flushed by replicas: those with a heartbeat since `$1`, and of
@@ -239,14 +240,11 @@ impl FromRow for IdleStore {
 
 impl FromRow for Life {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
-        let updated_at = row.get("updated_at")?;
         Ok(Self {
             memory_id: row.get("memory_id")?,
             is_pinned: row.get("pinned")?,
             expires_at: row.get("expires_at")?,
-            alive_at: row
-                .get::<Option<_>>("active_at")?
-                .map_or(updated_at, |active_at| updated_at.max(active_at)),
+            alive_at: alive_at(row.get("updated_at")?, row.get("active_at")?),
         })
     }
 }
@@ -257,11 +255,13 @@ impl From<&Memory> for Life {
             memory_id: memory.head.memory_id,
             is_pinned: memory.is_pinned,
             expires_at: memory.expires_at,
-            alive_at: memory
-                .active_at
-                .map_or(memory.updated_at, |active_at| memory.updated_at.max(active_at)),
+            alive_at: alive_at(memory.updated_at, memory.active_at),
         }
     }
+}
+
+fn alive_at(updated_at: Timestamp, active_at: Option<Timestamp>) -> Timestamp {
+    active_at.map_or(updated_at, |active_at| updated_at.max(active_at))
 }
 
 impl UnusedMemories {
@@ -269,9 +269,9 @@ impl UnusedMemories {
     /// reads are lost. A replica with a heartbeat within [`LIVES_FOR`] that is behind by
     /// more than that is stalled.
     pub async fn access_flush(&self, now: Timestamp) -> Result<AccessFlush, IndexError> {
-        let mut tx = self.0.read_one("access_flush", Role::Job(None)).await?;
-        let query = tx.query(ACCESS_FLUSH).bind(now.minus(FORGOTTEN_AFTER));
-        let (through, of_living): (_, Option<Timestamp>) = query.bind(now.minus(LIVES_FOR)).one().await?;
+        let values = (now.minus(FORGOTTEN_AFTER), now.minus(LIVES_FOR));
+        let (through, of_living): (_, Option<Timestamp>) =
+            self.0.one("access_flush", Role::Job(None), ACCESS_FLUSH, values).await?;
         Ok(AccessFlush {
             through,
             is_stalled: of_living.is_some_and(|through| through < now.minus(LIVES_FOR)),
@@ -281,13 +281,12 @@ impl UnusedMemories {
     /// Stores that may have expired memories, by tenant and id; leaves out stores
     /// without a period.
     pub async fn idle_stores(&self, wanted: &IdleStores) -> Result<Vec<IdleStore>, IndexError> {
-        let mut tx = self.0.read_one("idle_stores", Role::Job(None)).await?;
-        let query = tx.query(match wanted.period_of {
+        let text = match wanted.period_of {
             PeriodOf::Store => IDLE_BY_STORE,
             PeriodOf::Tenant => IDLE_BY_TENANT,
-        });
-        let after = wanted.after.unwrap_or(FIRST_STORE);
-        query.bind((after, wanted.until, wanted.limit)).all().await
+        };
+        let values = (wanted.after.unwrap_or(FIRST_STORE), wanted.until, wanted.limit);
+        self.0.all("idle_stores", Role::Job(None), text, values).await
     }
 
     /// The live memories of a store, ordered by id.
@@ -298,10 +297,8 @@ impl UnusedMemories {
         after: Option<MemoryId>,
         limit: u32,
     ) -> Result<Vec<Life>, IndexError> {
-        let mut tx = self.0.read_one("lives", Role::Job(None)).await?;
-        let query = tx.query(LIVES).bind((tenant_id, store_id));
-        let query = query.bind((after.map_or(Uuid::nil(), MemoryId::uuid), limit));
-        query.all().await
+        let values = (tenant_id, store_id, after.map_or(Uuid::nil(), MemoryId::uuid), limit);
+        self.0.all("lives", Role::Job(None), LIVES, values).await
     }
 
     /// Memories whose expiry time had come by `until`, the earliest first.
@@ -311,16 +308,10 @@ impl UnusedMemories {
         until: Timestamp,
         limit: u32,
     ) -> Result<Vec<Due>, IndexError> {
-        let mut tx = self.0.read_one("due_memories", Role::Job(None)).await?;
-        let first = Due {
-            expires_at: Timestamp::from_micros(i64::MIN),
-            tenant_id: FIRST_STORE.0,
-            store_id: FIRST_STORE.1,
-            memory_id: MemoryId::from_uuid(Uuid::nil()),
-        };
-        let after = after.unwrap_or(first);
-        let query = tx.query(DUE).bind((after.tenant_id, after.store_id, after.memory_id));
-        query.bind((after.expires_at, until, limit)).all().await
+        let place = |due: Due| (due.tenant_id, due.store_id, due.memory_id);
+        let expires_at = after.map_or(i64::MIN, |due| due.expires_at.as_micros());
+        let values = (after.map_or(FIRST_MEMORY, place), expires_at, until, limit);
+        self.0.all("due_memories", Role::Job(None), DUE, values).await
     }
 
     /// The last use, or the creation, of a session that has the store attached and is not
@@ -332,11 +323,8 @@ impl UnusedMemories {
         tenant_id: TenantId,
         store_id: StoreId,
     ) -> Result<Option<Timestamp>, IndexError> {
-        let role = Role::Tenant(tenant_id);
-        let mut tx = self.0.read("last_session_use", role).await?;
-        let used_at = last_session_use(&mut tx, tenant_id, store_id).await?;
-        tx.commit().await?;
-        Ok(used_at)
+        let values = (tenant_id, store_id);
+        self.0.scalar("last_session_use", Role::Tenant(tenant_id), LAST_SESSION_USE, values).await
     }
 
     /// Deletes expired memories in one commit without an actor; returns their number.
@@ -390,16 +378,7 @@ async fn is_unused(
     if period.map(|period| period.0) != Some(expiry) {
         return Ok(false);
     }
-    let used_at = last_session_use(tx, tenant_id, store_id).await?;
-    Ok(used_at.is_none_or(|used_at| used_at.plus(SESSION_KEEPS_FOR) <= until))
-}
-
-async fn last_session_use(
-    tx: &mut Tx,
-    tenant_id: TenantId,
-    store_id: StoreId,
-) -> Result<Option<Timestamp>, IndexError> {
     let query = tx.query(LAST_SESSION_USE).bind((tenant_id, store_id));
-    let used_at: Option<i64> = query.scalar().await?;
-    Ok(used_at.map(Timestamp::from_micros))
+    let used_at: Option<Timestamp> = query.scalar().await?;
+    Ok(used_at.is_none_or(|used_at| used_at.plus(SESSION_KEEPS_FOR) <= until))
 }

@@ -140,16 +140,15 @@ impl JobRuns {
     /// later than twice `length` from now was taken by a clock that was ahead, and does
     /// not count.
     pub async fn is_claimed(&self, job: &str, now: Timestamp, length: Duration) -> Result<bool, IndexError> {
-        let mut tx = self.0.read_one("run_is_claimed", Role::Shared(None)).await?;
-        let latest = now.plus(2 * length);
-        tx.query(IS_CLAIMED).bind((job, now, latest)).scalar().await
+        let values = (job, now, now.plus(2 * length));
+        self.0.scalar("run_is_claimed", Role::Shared(None), IS_CLAIMED, values).await
     }
 
     /// The cursor of the last run that was interrupted.
     pub async fn cursor(&self, job: &str) -> Result<Option<String>, IndexError> {
-        let mut tx = self.0.read_one("job_cursor", Role::Shared(None)).await?;
-        let cursor: Option<Option<String>> = tx.query(CURSOR).bind(job).optional_scalar().await?;
-        Ok(cursor.flatten())
+        let row: Option<(Option<String>,)> =
+            self.0.optional("job_cursor", Role::Shared(None), CURSOR, job).await?;
+        Ok(row.and_then(|(cursor,)| cursor))
     }
 
     /// Records in the run's record and in the operator's audit that a person asked for
@@ -178,8 +177,7 @@ impl JobRuns {
     ) -> Result<Vec<JobRun>, IndexError> {
         let (started_at, slot) =
             before.map_or((i64::MAX, i64::MAX), |(at, slot)| (at.as_micros(), slot.as_micros()));
-        let mut tx = self.0.read_one("job_runs", Role::Shared(None)).await?;
-        let query = tx.query(LIST).bind((job, now, started_at, slot, limit));
-        query.all().await
+        let values = (job, now, started_at, slot, limit);
+        self.0.all("job_runs", Role::Shared(None), LIST, values).await
     }
 }

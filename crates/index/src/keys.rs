@@ -7,7 +7,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::calls::{CallMade, earlier_object, record_call};
-use crate::database::{Database, Role, Tx, from_row};
+use crate::database::{Database, Role, Tx, from_row, selects};
 use crate::model::{ApiKey, AuditAction, AuditObject, Audited, Auditor, Idempotency};
 use crate::numbers::unsigned;
 use crate::tenants::lock_live_tenant;
@@ -23,11 +23,12 @@ const INSERT_CREDENTIAL: [&str; 2] = [
     "INSERT INTO credential (secret_sha256, tenant_id, api_key_id) VALUES ($1, $2, $3)",
 ];
 
-const FIND: &str = "SELECT tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
-    FROM api_key WHERE tenant_id = $1 AND api_key_id = $2";
-
-const LIST: &str = "SELECT tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
-    FROM api_key WHERE tenant_id = $1 AND api_key_id < $2 ORDER BY api_key_id DESC LIMIT $3 + 0";
+selects! {
+    "tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
+        FROM api_key WHERE tenant_id = $1 AND";
+    const FIND = "api_key_id = $2";
+    const LIST = "api_key_id < $2 ORDER BY api_key_id DESC LIMIT $3 + 0";
+}
 
 /// Whether a key may make another one: it is valid and its tenant is active.
 const MAY_MAKE_KEYS: &str = "SELECT count(*) > 0 FROM api_key k JOIN tenant t ON t.tenant_id = k.tenant_id \
@@ -105,10 +106,7 @@ impl ApiKeys {
         tenant_id: TenantId,
         api_key_id: ApiKeyId,
     ) -> Result<Option<ApiKey>, IndexError> {
-        let mut tx = self.0.read("api_key", Role::Tenant(tenant_id)).await?;
-        let found = find(&mut tx, tenant_id, api_key_id).await?;
-        tx.commit().await?;
-        Ok(found)
+        self.0.optional("api_key", Role::Tenant(tenant_id), FIND, (tenant_id, api_key_id)).await
     }
 
     /// Lists keys with ids before one, newest id first.
@@ -118,12 +116,8 @@ impl ApiKeys {
         before: Option<ApiKeyId>,
         limit: u32,
     ) -> Result<Vec<ApiKey>, IndexError> {
-        let mut tx = self.0.read("api_keys", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(LIST).bind(tenant_id);
-        let query = query.bind((before.map_or(Uuid::max(), ApiKeyId::uuid), limit));
-        let keys = query.all().await?;
-        tx.commit().await?;
-        Ok(keys)
+        let values = (tenant_id, before.map_or(Uuid::max(), ApiKeyId::uuid), limit);
+        self.0.all("api_keys", Role::Tenant(tenant_id), LIST, values).await
     }
 
     /// Revokes a key.
@@ -142,7 +136,8 @@ impl ApiKeys {
         if !lock_live_tenant(&mut tx, tenant_id).await? {
             return Err(NOT_FOUND);
         }
-        let before = find(&mut tx, tenant_id, api_key_id).await?.ok_or(NOT_FOUND)?;
+        let found: Option<ApiKey> = tx.query(FIND).bind((tenant_id, key_id)).optional().await?;
+        let before = found.ok_or(NOT_FOUND)?;
         if before.revoked_at.is_some() {
             return Ok(before);
         }
@@ -153,10 +148,6 @@ impl ApiKeys {
         tx.commit().await?;
         Ok(ApiKey { revoked_at: Some(audited.at), ..before })
     }
-}
-
-async fn find(tx: &mut Tx, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<Option<ApiKey>, IndexError> {
-    tx.query(FIND).bind((tenant_id, api_key_id)).optional().await
 }
 
 async fn insert(tx: &mut Tx, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<(), IndexError> {

@@ -46,7 +46,7 @@ macro_rules! store_columns {
 }
 
 /// The columns of a memory that a read returns, with the name of the table before each,
-/// as in `m.`. `FIND_ALL` has them too.
+/// as in `m.`.
 macro_rules! memory_columns {
     ($table:literal) => {
         memory_columns!($table: path size_bytes memory_id version_id head_seq blob_id sha256 claimed_by
@@ -67,23 +67,25 @@ macro_rules! columns_of_directory {
 use {columns_of_directory, memory_columns, store_columns};
 
 /// The store, and the memories with the ids `$3` and those at the paths `$4`.
-pub(crate) const FIND_ALL: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
-    s.expires_unused_after, s.period_set_at, m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
-    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.deleted_at, \
-    (SELECT a.last_read_at FROM memory_access a \
+pub(crate) const FIND_ALL: &str = concat!(
+    "SELECT ",
+    store_columns!("s."),
+    ", ",
+    memory_columns!("m."),
+    ", (SELECT a.last_read_at FROM memory_access a \
         WHERE a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id) AS last_read_at, \
     (SELECT a.active_at FROM memory_access a \
         WHERE a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id) AS active_at \
-    FROM store s LEFT JOIN ( \
-        SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, \
-            m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.deleted_at FROM_IDS($3) \
-            EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = ids.id] \
-        UNION ALL \
-        SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, \
-            m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.deleted_at FROM_TEXTS($4) \
-            EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.path = texts.text AND m.deleted_at IS NULL] \
+    FROM store s LEFT JOIN (SELECT ",
+    memory_columns!("m."),
+    " FROM_IDS($3) EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = ids.id] \
+        UNION ALL SELECT ",
+    memory_columns!("m."),
+    " FROM_TEXTS($4) EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.path = texts.text \
+            AND m.deleted_at IS NULL] \
     ) m ON true \
-    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL"
+);
 
 /// Which of the paths `$3` are directories.
 pub(crate) const DIRECTORIES_AT: &str = "SELECT d.path FROM_TEXTS($3) \
@@ -150,9 +152,7 @@ impl FromRow for Head {
             path: row.get("path")?,
             version_id: row.get("version_id")?,
             seq: row.get("head_seq")?,
-            blob_id: row.get("blob_id")?,
-            size_bytes: row.get("size_bytes")?,
-            sha256: row.get("sha256")?,
+            content: row.read()?,
             claim: row.read_unless_null("claimed_by")?,
         })
     }
@@ -274,11 +274,8 @@ impl Memories {
         store_id: StoreId,
         directory: &DirPath,
     ) -> Result<Vec<Head>, IndexError> {
-        let mut tx = self.database.read("heads_below", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(HEADS_BELOW).bind((tenant_id, store_id));
-        let heads = query.bind((directory.as_str(), end_of(directory))).all().await?;
-        tx.commit().await?;
-        Ok(heads)
+        let values = (tenant_id, store_id, directory.as_str(), end_of(directory));
+        self.database.all("heads_below", Role::Tenant(tenant_id), HEADS_BELOW, values).await
     }
 
     /// Makes all changes of `commit` or none, in one transaction.

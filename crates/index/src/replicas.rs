@@ -41,7 +41,9 @@ impl Replicas {
         access_flushed_through: Timestamp,
     ) -> Result<(), IndexError> {
         let values = (replica, role, now, access_flushed_through);
-        self.0.change("heartbeat", Role::Shared(None), BEAT, values).await.map(drop)
+        self.0.change("heartbeat", Role::Shared(None), BEAT, values).await?;
+        self.0.disk().took_write();
+        Ok(())
     }
 
     /// Records that a replica has ended and has written all its access times.
@@ -51,17 +53,14 @@ impl Replicas {
 
     /// The last heartbeat of each replica, workers included, that has not retired.
     pub async fn heartbeats(&self) -> Result<HashMap<Uuid, Timestamp>, IndexError> {
-        let mut tx = self.0.read_one("heartbeats", Role::Shared(None)).await?;
-        let rows: Vec<(Uuid, Timestamp)> = tx.query(HEARTBEATS).all().await?;
+        let rows: Vec<(Uuid, Timestamp)> =
+            self.0.all("heartbeats", Role::Shared(None), HEARTBEATS, ()).await?;
         Ok(rows.into_iter().collect())
     }
 
     /// How many replicas that serve requests had a heartbeat within [`LIVES_FOR`].
     pub async fn live_gateways(&self, now: Timestamp) -> Result<u32, IndexError> {
-        let mut tx = self.0.read_one("live_gateways", Role::Shared(None)).await?;
-        let query = tx.query(COUNT_GATEWAYS);
-        let query = query.bind((now.minus(LIVES_FOR), now.plus(LIVES_FOR)));
-        let count: i64 = query.scalar().await?;
-        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+        let values = (now.minus(LIVES_FOR), now.plus(LIVES_FOR));
+        self.0.scalar("live_gateways", Role::Shared(None), COUNT_GATEWAYS, values).await
     }
 }

@@ -262,12 +262,8 @@ impl SearchTerms {
         store_id: StoreId,
         analyser: u32,
     ) -> Result<Vec<SearchChange>, IndexError> {
-        let role = Role::Tenant(tenant_id);
-        let mut tx = self.0.read("search_changes", role).await?;
-        let query = tx.query(tx.choose(WHOLE)).bind((tenant_id, store_id, analyser));
-        let changes = query.all().await?;
-        tx.commit().await?;
-        Ok(changes)
+        let values = (tenant_id, store_id, analyser);
+        self.0.all("search_changes", Role::Tenant(tenant_id), self.0.choose(WHOLE), values).await
     }
 
     /// Reads the next `limit` live memories of all tenants after a position.
@@ -277,11 +273,9 @@ impl SearchTerms {
         analyser: u32,
         limit: u32,
     ) -> Result<UnindexedPage, IndexError> {
-        let after = after.unwrap_or(FIRST_MEMORY);
-        let role = Role::Job(None);
-        let mut tx = self.0.read_one("unindexed_memories", role).await?;
-        let query = tx.query(UNINDEXED).bind((after, limit, analyser));
-        let rows: Vec<UnindexedRow> = query.all().await?;
+        let values = (after.unwrap_or(FIRST_MEMORY), limit, analyser);
+        let rows: Vec<UnindexedRow> =
+            self.0.all("unindexed_memories", Role::Job(None), UNINDEXED, values).await?;
         Ok(UnindexedPage {
             looked_at: rows.len() as u64,
             last: rows.last().map(|row| row.memory.place),
@@ -320,7 +314,7 @@ mod tests {
 
     #[tokio::test]
     async fn searches_read_versions_by_range_and_memories_by_key() {
-        let by_key = "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)";
+        let by_key = "sqlite_autoindex_search_doc_1 (tenant_id=? AND store_id=? AND memory_id=?)";
         let by_range = "SEARCH v USING PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)";
         for (statement, part) in [(CHANGES[1], by_range), (CHANGES[1], by_key), (WHOLE[1], by_key)] {
             let steps = steps_of(statement).await;

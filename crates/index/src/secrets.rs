@@ -54,8 +54,7 @@ from_row!(ServerSecret { kid, purpose, wrapped_key, not_before, retired_at });
 impl ServerSecrets {
     /// All secrets of a purpose, ordered by `not_before`, then by key id.
     pub async fn list(&self, purpose: &str) -> Result<Vec<ServerSecret>, IndexError> {
-        let mut tx = self.0.read_one("server_secrets", Role::Shared(None)).await?;
-        tx.query(LIST).bind(purpose).all().await
+        self.0.all("server_secrets", Role::Shared(None), LIST, purpose).await
     }
 
     /// Adds a secret; `false` and no change when its key id is taken.

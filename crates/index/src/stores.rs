@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use self::change::StoredStore;
 use crate::calls::{CallMade, earlier_object, record_call};
-use crate::database::{Database, Role, RowLock, Tx, from_row};
+use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
 use crate::model::{
     AuditAction, AuditObject, Audited, Idempotency, Store, StoreChange, StoreListing, StoreState,
 };
@@ -28,18 +28,16 @@ const INSERT: &str = "INSERT INTO store (tenant_id, store_id, name, description,
 const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, \
     visible_children) VALUES ($1, $2, '/', '/', '', 0, 0, 0)";
 
-pub(crate) const FIND: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
-    memory_count, live_bytes, created_at, updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, \
-    period_set_at FROM store \
-    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
-
-/// Stores after a time of creation and an id, newest first.
-pub(crate) const LIST: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
-    memory_count, live_bytes, created_at, updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, \
-    period_set_at FROM store \
-    WHERE tenant_id = $1 AND created_at >= $2 AND created_at <= $3 AND (created_at, store_id) < ($4, $5) \
-    AND deleted_at IS NULL AND ($6 OR archived_at IS NULL) AND ($7 IS NULL OR store_id IN_IDS($7)) \
-    ORDER BY created_at DESC, store_id DESC LIMIT $8 + 0";
+selects! {
+    "store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes, created_at, \
+        updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, period_set_at \
+        FROM store WHERE tenant_id = $1 AND deleted_at IS NULL AND";
+    pub(crate) const FIND = "store_id = $2";
+    /// Stores after a time of creation and an id, newest first.
+    pub(crate) const LIST = "created_at >= $2 AND created_at <= $3 AND (created_at, store_id) < ($4, $5) \
+        AND ($6 OR archived_at IS NULL) AND ($7 IS NULL OR store_id IN_IDS($7)) \
+        ORDER BY created_at DESC, store_id DESC LIMIT $8 + 0";
+}
 
 /// Stores by id, and whether a directory of them has files.
 pub(crate) const WITH_FILES: &str = "SELECT s.store_id, EXISTS (SELECT 1 FROM directory d \
@@ -104,10 +102,7 @@ impl Stores {
 
     /// Finds a store that is not deleted.
     pub async fn find(&self, tenant_id: TenantId, store_id: StoreId) -> Result<Option<Store>, IndexError> {
-        let mut tx = self.0.read("store", Role::Tenant(tenant_id)).await?;
-        let store = tx.query(FIND).bind((tenant_id, store_id)).optional().await?;
-        tx.commit().await?;
-        Ok(store)
+        self.0.optional("store", Role::Tenant(tenant_id), FIND, (tenant_id, store_id)).await
     }
 
     /// The first `limit` stores by id, of `only` or of all, and whether each has

@@ -4,7 +4,7 @@ use keepsake_core::{Limits, ObjectKind, Refused, TenantId};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::database::{Database, Role, RowLock, Tx, from_row};
+use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
 use crate::model::{AuditAction, AuditObject, Audited, Tenant, TenantChange, TenantStatus, TenantUsage};
 use crate::{ChangeError, IndexError, audit};
 
@@ -12,19 +12,15 @@ use crate::{ChangeError, IndexError, audit};
 const INSERT: &str = "INSERT INTO tenant (tenant_id, external_id, name, status, limits, store_count, granted_bytes, \
     created_at) VALUES ($1, $2, $3, $4, $5, 0, 0, $6) ON CONFLICT DO NOTHING";
 
-pub(crate) const FIND: &str =
-    "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant WHERE tenant_id = $1";
-
-pub(crate) const FIND_BY_EXTERNAL_ID: &str =
-    "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant WHERE external_id = $1";
+selects! {
+    "tenant_id, external_id, name, status, limits, created_at FROM tenant WHERE";
+    pub(crate) const FIND = "tenant_id = $1";
+    pub(crate) const FIND_BY_EXTERNAL_ID = "external_id = $1";
+    const LIST = "tenant_id < $1 ORDER BY tenant_id DESC LIMIT $2 + 0";
+    const LIST_BY_EXTERNAL_ID = "tenant_id < $1 AND external_id = $3 ORDER BY tenant_id DESC LIMIT $2 + 0";
+}
 
 const STATUS: &str = "SELECT status FROM tenant WHERE tenant_id = $1";
-
-const LIST: &str = "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant \
-    WHERE tenant_id < $1 ORDER BY tenant_id DESC LIMIT $2 + 0";
-
-const LIST_BY_EXTERNAL_ID: &str = "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant \
-    WHERE tenant_id < $1 AND external_id = $3 ORDER BY tenant_id DESC LIMIT $2 + 0";
 
 const UPDATE: &str =
     "UPDATE tenant SET external_id = $2, name = $3, status = $4, limits = $5 WHERE tenant_id = $1";
@@ -75,8 +71,7 @@ impl Tenants {
 
     /// Finds a tenant, also one that is being deleted.
     pub async fn find(&self, tenant_id: TenantId) -> Result<Option<Tenant>, IndexError> {
-        let mut tx = self.0.read_one("tenant", Role::Shared(None)).await?;
-        tx.query(FIND).bind(tenant_id).optional().await
+        self.0.optional("tenant", Role::Shared(None), FIND, tenant_id).await
     }
 
     /// Lists tenants with ids before one, newest id first.
@@ -86,13 +81,10 @@ impl Tenants {
         before: Option<TenantId>,
         limit: u32,
     ) -> Result<Vec<Tenant>, IndexError> {
-        let mut tx = self.0.read_one("tenants", Role::Shared(None)).await?;
-        let text = if external_id.is_some() { LIST_BY_EXTERNAL_ID } else { LIST };
-        let query = tx.query(text).bind(before.map_or(Uuid::max(), TenantId::uuid));
-        let query = query.bind(limit);
+        let (role, page) = (Role::Shared(None), (before.map_or(Uuid::max(), TenantId::uuid), limit));
         match external_id {
-            Some(external_id) => query.bind(external_id).all().await,
-            None => query.all().await,
+            Some(external_id) => self.0.all("tenants", role, LIST_BY_EXTERNAL_ID, (page, external_id)).await,
+            None => self.0.all("tenants", role, LIST, page).await,
         }
     }
 
@@ -132,8 +124,8 @@ impl Tenants {
         tenant_id: TenantId,
         limits: Limits,
     ) -> Result<Option<TenantUsage>, IndexError> {
-        let mut tx = self.0.read_one("usage", Role::Shared(None)).await?;
-        let usage: Option<TenantUsage> = tx.query(USAGE).bind(tenant_id).optional().await?;
+        let usage: Option<TenantUsage> =
+            self.0.optional("usage", Role::Shared(None), USAGE, tenant_id).await?;
         Ok(usage.map(|usage| TenantUsage { limits, ..usage }))
     }
 }

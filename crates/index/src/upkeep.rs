@@ -153,9 +153,8 @@ impl Upkeep {
         after: Option<&BlobKey>,
         limit: u32,
     ) -> Result<Vec<NamedBlob>, IndexError> {
-        let after = after.unwrap_or(&FIRST_KEY);
-        let mut tx = self.0.read_one("named_blobs", Role::Job(None)).await?;
-        tx.query(NAMED_BLOBS).bind((after, limit)).all().await
+        let values = (after.unwrap_or(&FIRST_KEY), limit);
+        self.0.all("named_blobs", Role::Job(None), NAMED_BLOBS, values).await
     }
 
     /// The next `limit` memories with search terms, by tenant, store and memory; and
@@ -166,18 +165,16 @@ impl Upkeep {
         after: Option<MemoryPlace>,
         limit: u32,
     ) -> Result<Vec<(MemoryPlace, bool)>, IndexError> {
-        let after = after.unwrap_or(FIRST_MEMORY);
-        let mut tx = self.0.read_one("terms_after", Role::Job(None)).await?;
-        let query = tx.query(TERMS_AFTER).bind((after, limit));
-        let rows: Vec<(TenantId, StoreId, MemoryId, bool)> = query.all().await?;
+        let values = (after.unwrap_or(FIRST_MEMORY), limit);
+        let rows: Vec<(TenantId, StoreId, MemoryId, bool)> =
+            self.0.all("terms_after", Role::Job(None), TERMS_AFTER, values).await?;
         let row = |(tenant_id, store_id, memory_id, is_stray)| ((tenant_id, store_id, memory_id), is_stray);
         Ok(rows.into_iter().map(row).collect())
     }
 
     /// Whether a version of a store that is not deleted references a blob.
     pub async fn blob_is_named(&self, key: &BlobKey) -> Result<bool, IndexError> {
-        let mut tx = self.0.read_one("blob_is_named", Role::Job(None)).await?;
-        tx.query(BLOB_IS_NAMED).bind(key).scalar().await
+        self.0.scalar("blob_is_named", Role::Job(None), BLOB_IS_NAMED, key).await
     }
 
     /// The next stores after a given one that are not deleted, by tenant and id, with
@@ -187,9 +184,8 @@ impl Upkeep {
         after: Option<(TenantId, StoreId)>,
         limit: u32,
     ) -> Result<Vec<StoreCounters>, IndexError> {
-        let mut tx = self.0.read_one("stores_after", Role::Job(None)).await?;
-        let query = tx.query(STORES_AFTER);
-        query.bind((after.unwrap_or(FIRST_STORE), limit)).all().await
+        let values = (after.unwrap_or(FIRST_STORE), limit);
+        self.0.all("stores_after", Role::Job(None), STORES_AFTER, values).await
     }
 
     /// The next tenants after a given one, by id, without those being deleted.
@@ -198,9 +194,10 @@ impl Upkeep {
         after: Option<TenantId>,
         limit: u32,
     ) -> Result<Vec<TenantId>, IndexError> {
-        let mut tx = self.0.read_one("tenants_after", Role::Job(None)).await?;
-        let query = tx.query(TENANTS_AFTER);
-        query.bind((after.unwrap_or(FIRST_STORE.0), limit)).scalars().await
+        let values = (after.unwrap_or(FIRST_STORE.0), limit);
+        let rows: Vec<(TenantId,)> =
+            self.0.all("tenants_after", Role::Job(None), TENANTS_AFTER, values).await?;
+        Ok(rows.into_iter().map(|(tenant_id,)| tenant_id).collect())
     }
 
     /// The next places after a given one: first all stores that are not deleted, then all

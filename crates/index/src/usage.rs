@@ -170,10 +170,7 @@ impl Usage {
         store_id: StoreId,
         from: Timestamp,
     ) -> Result<Vec<DailyChanges>, IndexError> {
-        let mut tx = self.0.read("daily_changes", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(DAILY_CHANGES).bind((tenant_id, store_id, from));
-        let days = query.all().await?;
-        tx.commit().await?;
-        Ok(days)
+        let values = (tenant_id, store_id, from);
+        self.0.all("daily_changes", Role::Tenant(tenant_id), DAILY_CHANGES, values).await
     }
 }

@@ -191,12 +191,10 @@ impl Versions {
         sha256: ContentHash,
         limit: u32,
     ) -> Result<Vec<VersionId>, IndexError> {
-        let role = Role::Tenant(tenant_id);
-        let mut tx = self.0.read("versions_with_content", role).await?;
-        let query = tx.query(WITH_CONTENT).bind((tenant_id, store_id));
-        let ids = query.bind((sha256.as_bytes().as_slice(), limit)).scalars().await?;
-        tx.commit().await?;
-        Ok(ids)
+        let (role, hash) = (Role::Tenant(tenant_id), sha256.as_bytes().as_slice());
+        let values = (tenant_id, store_id, hash, limit);
+        let rows: Vec<(VersionId,)> = self.0.all("versions_with_content", role, WITH_CONTENT, values).await?;
+        Ok(rows.into_iter().map(|(version_id,)| version_id).collect())
     }
 }
 

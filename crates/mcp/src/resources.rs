@@ -132,7 +132,7 @@ fn resource(slug: &str, item: &ShownItem) -> Option<Resource> {
     let resource = Resource::new(uri_of(slug, path), tool_display(Some(slug), path))
         .with_title(path.name())
         .with_mime_type(mime_type(path.name()))
-        .with_size(head.size_bytes);
+        .with_size(head.content.size_bytes);
     Some(resource)
 }
 

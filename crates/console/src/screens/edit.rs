@@ -89,7 +89,7 @@ impl EditPage {
             back: found.href(),
             new_path: None,
             path: path(found.path()),
-            base_sha256: found.shown.memory.head.sha256.to_string(),
+            base_sha256: found.shown.memory.head.content.sha256.to_string(),
             newlines: newlines_of(found.content()),
             lost: found.lost(),
             ..Self::new(caller, found.store.clone(), "", content)

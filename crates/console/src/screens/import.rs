@@ -242,7 +242,7 @@ async fn destination_of(
                 }
                 let existing = Existing {
                     id: head.memory_id.to_string(),
-                    sha256: head.sha256.to_string(),
+                    sha256: head.content.sha256.to_string(),
                     is_pinned: memory.is_pinned,
                     expires_at: memory.expires_at,
                 };

@@ -150,8 +150,10 @@ async fn live_memory(caller: &Caller, shown: &ShownVersion) -> Result<Option<Mem
     let memory = caller.engine.memories.get(&caller.principal, store_id, memory_id, View::Basic).await;
     match memory {
         Ok(live) => {
-            let is_same =
-                shown.version.content.is_some_and(|content| content.sha256 == live.memory.head.sha256);
+            let is_same = shown
+                .version
+                .content
+                .is_some_and(|content| content.sha256 == live.memory.head.content.sha256);
             Ok(is_same.then_some(live.memory.head.path))
         }
         Err(EngineError::NotFound(ObjectKind::Memory)) => Ok(None),

@@ -105,7 +105,7 @@ impl Answer<'_> {
         }
         match reader.context.find_memory(tenant_id, self.store_id, head.memory_id).await {
             Ok(FoundMemory { target: MemoryTarget::Live(memory), .. })
-                if memory.head.blob_id == head.blob_id =>
+                if memory.head.content.blob_id == head.content.blob_id =>
             {
                 Err(missing(tenant_id, self.store_id, head))
             }
@@ -130,9 +130,7 @@ impl Answer<'_> {
                     path,
                     version_id: version.version_id,
                     seq,
-                    blob_id: content.blob_id,
-                    size_bytes: content.size_bytes,
-                    sha256: content.sha256,
+                    content,
                     claim: None,
                 };
                 memory_since(Some(&target), head, version.created_at)
@@ -165,17 +163,7 @@ impl Written {
 impl NewVersion<'_> {
     /// The memory since this version; `None`: the version deleted the memory.
     pub(super) fn leaves(&self, before: Option<&MemoryTarget>) -> Option<Memory> {
-        let after = self.change.after.as_ref()?;
-        let head = Head {
-            memory_id: self.change.memory_id,
-            path: after.path.clone(),
-            version_id: self.change.version_id,
-            seq: self.seq,
-            blob_id: after.blob_id,
-            size_bytes: after.size_bytes,
-            sha256: after.sha256,
-            claim: None,
-        };
+        let (after, head) = (self.change.after.as_ref()?, self.change.head(self.seq)?);
         Some(after.expiry.applied_to(memory_since(before, head, self.at)))
     }
 }

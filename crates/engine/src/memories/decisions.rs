@@ -101,7 +101,7 @@ impl Change for Creation {
             }
             (OnTaken::RefuseAsPrecondition, Refused::PathTaken { memory_id: Some(memory_id), .. }) => {
                 let current_sha256 = match write.memory(*memory_id).await?.target {
-                    MemoryTarget::Live(memory) => Some(memory.head.sha256),
+                    MemoryTarget::Live(memory) => Some(memory.head.content.sha256),
                     MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
                 };
                 Err(EngineError::PreconditionFailed {
@@ -140,14 +140,14 @@ impl Update {
         }
         check_expiry(&self.expiry, self.now)?;
         let is_at_path = self.path.as_ref().is_none_or(|path| *path == head.path);
-        let keeps_content = self.content.as_ref().is_none_or(|content| content.hash() == head.sha256);
+        let keeps_content = self.content.as_ref().is_none_or(|content| content.hash() == head.content.sha256);
         // A retry of an applied update finds every requested value in place.
         let is_applied = is_at_path
             && keeps_content
             && (self.path.is_some() || self.content.is_some())
             && self.expiry.is_applied_to(memory);
         match self.precondition {
-            Some(Precondition::ContentSha256(expected)) if expected != head.sha256 && !is_applied => {
+            Some(Precondition::ContentSha256(expected)) if expected != head.content.sha256 && !is_applied => {
                 return Err(content_differs(head));
             }
             _ if self.is_deletion => {
@@ -248,7 +248,7 @@ impl Change for Restored {
         let from = match &read.found.target {
             MemoryTarget::Missing => return Err(EngineError::NotFound(ObjectKind::Memory)),
             MemoryTarget::Live(memory)
-                if memory.head.path == *path && memory.head.sha256 == content.sha256 =>
+                if memory.head.path == *path && memory.head.content.sha256 == content.sha256 =>
             {
                 let anew = read.text.as_ref().map(|text| {
                     let content = NewContent::Restored(content, Arc::clone(text));
@@ -257,7 +257,9 @@ impl Change for Restored {
                 });
                 return Ok(Decision::Pin(memory.clone(), ExpiryChange::default(), anew));
             }
-            MemoryTarget::Live(Memory { head, .. }) if expected.is_some_and(|hash| hash != head.sha256) => {
+            MemoryTarget::Live(Memory { head, .. })
+                if expected.is_some_and(|hash| hash != head.content.sha256) =>
+            {
                 return Err(content_differs(head));
             }
             MemoryTarget::Live(memory) => Origin::Live(memory.head.clone()),
@@ -332,6 +334,6 @@ fn content_differs(head: &Head) -> EngineError {
     EngineError::PreconditionFailed {
         why: "the precondition does not hold: the memory has other content than expected",
         memory_id: Some(head.memory_id),
-        current_sha256: Some(head.sha256),
+        current_sha256: Some(head.content.sha256),
     }
 }

@@ -170,7 +170,7 @@ impl Reader {
             let MemoryTarget::Live(memory) = found.target else {
                 return Ok(None);
             };
-            if memory.head.blob_id == shown.memory.head.blob_id {
+            if memory.head.content.blob_id == shown.memory.head.content.blob_id {
                 return Err(missing(tenant_id, store_id, &memory.head));
             }
             store = found.store;

@@ -59,7 +59,7 @@ impl Sent {
         Receipt {
             is_new: self.is_creation,
             has_path: self.path.as_ref() == Some(&memory.head.path),
-            has_content: self.content == Some(memory.head.sha256),
+            has_content: self.content == Some(memory.head.content.sha256),
             has_pin: self.is_creation || self.expiry.is_pinned == Some(memory.is_pinned),
         }
     }

@@ -4,10 +4,9 @@
 
 use futures::stream::{self, StreamExt};
 use keepsake_core::{BlobKey, MemoryId, StoreId, TenantId, VersionId};
-use keepsake_index::{SearchRow, Unindexed};
+use keepsake_index::{SearchRow, StoredContent, Unindexed};
 
 use crate::EngineError;
-use crate::content::Recorded;
 use crate::shared::Shared;
 use crate::write::search_row;
 
@@ -62,7 +61,7 @@ async fn row_of(shared: &Shared, memory: &Unindexed) -> Result<Option<SearchRow>
     let Some(size_bytes) = shared.contents.recorded_size(&key, memory_id).await? else {
         return Ok(None);
     };
-    let recorded = Recorded { size_bytes, sha256: memory.sha256 };
+    let recorded = StoredContent { blob_id: memory.blob_id, size_bytes, sha256: memory.sha256 };
     match shared.contents.fetch(&key, recorded).await? {
         Some(text) => search_row(text).await.map(Some),
         None => Ok(None),

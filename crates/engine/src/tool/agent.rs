@@ -117,12 +117,12 @@ impl ToolCommand for AgentCall {
             (Some(Precondition::NotExists), Some(head)) => {
                 return Err(ToolError::Exists {
                     path: path.display().to_owned(),
-                    current: Some(head.sha256),
+                    current: Some(head.content.sha256),
                 });
             }
             (Some(Precondition::ContentSha256(_)), None) => return Err(self.missing()),
             (Some(Precondition::ContentSha256(expected)), Some(head))
-                if expected != head.sha256 && !is_applied(self, head) =>
+                if expected != head.content.sha256 && !is_applied(self, head) =>
             {
                 return Err(content_differs(path, head));
             }
@@ -150,7 +150,7 @@ impl ToolCommand for AgentCall {
 /// Whether the file has the content of a write already, as after an earlier try.
 fn is_applied(call: &AgentCall, head: &Head) -> bool {
     match call {
-        AgentCall::Write { content, .. } => head.sha256 == ContentHash::of(content.as_bytes()),
+        AgentCall::Write { content, .. } => head.content.sha256 == ContentHash::of(content.as_bytes()),
         _ => false,
     }
 }
@@ -272,7 +272,7 @@ fn entry(path: &ToolPath, item: &MemoryItem) -> ListingEntry {
     match item {
         MemoryItem::Memory { memory, first_line } => ListingEntry::File {
             path: path.display_of(&memory.head.path),
-            content_size_bytes: memory.head.size_bytes,
+            content_size_bytes: memory.head.content.size_bytes,
             updated_at: memory.updated_at.to_rfc3339(),
             first_line: first_line.clone(),
         },

@@ -55,7 +55,7 @@ async fn change_once<C: ToolCommand>(
         Ok((Outcome::Same(head, edit), _)) => {
             // No version shows that the memory is in use.
             shared.access.note_read(write.principal, write.store_id, head.memory_id);
-            let content = Some((head.sha256, head.size_bytes));
+            let content = Some((head.content.sha256, head.content.size_bytes));
             let made = MadeVersion { memory_id: head.memory_id, content, is_new: false };
             return command.answer(write.principal, Some(&*edit), Some(made));
         }
@@ -78,7 +78,7 @@ async fn change_once<C: ToolCommand>(
 fn made_by(change: &Committed) -> MadeVersion {
     MadeVersion {
         memory_id: change.memory_id,
-        content: change.after.as_ref().map(|after| (after.sha256, after.size_bytes)),
+        content: change.after.as_ref().map(|after| (after.content.sha256, after.content.size_bytes)),
         is_new: change.before.is_none(),
     }
 }
@@ -158,7 +158,7 @@ pub(super) fn delete(
 ) -> Result<Decision, ToolError> {
     match &read.target {
         Target::Missing => Err(not_found(path)),
-        Target::Memory(head) if expected.is_some_and(|expected| expected != head.sha256) => {
+        Target::Memory(head) if expected.is_some_and(|expected| expected != head.content.sha256) => {
             Err(content_differs(path, head))
         }
         Target::Memory(head) => Ok(Decision::change(read.store, Proposed::delete(head.clone()))),
@@ -232,7 +232,7 @@ fn not_found(path: &ToolPath) -> ToolError {
 }
 
 pub(super) fn content_differs(path: &ToolPath, head: &Head) -> ToolError {
-    ToolError::ContentDiffers { path: path.display().to_owned(), current: Some(head.sha256) }
+    ToolError::ContentDiffers { path: path.display().to_owned(), current: Some(head.content.sha256) }
 }
 
 fn below_file(path: &ToolPath, file: &MemoryPath) -> ToolError {

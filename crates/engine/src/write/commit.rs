@@ -23,7 +23,7 @@ use keepsake_blobs::BlobError;
 use keepsake_core::content::first_line;
 use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, ObjectKind, Refused, VersionId};
 use keepsake_index::{
-    Change, ChangeError, Commit, CommitOutcome, Head, HeadChange, IndexError, SearchRow, StoredContent,
+    Change, ChangeError, Commit, CommitOutcome, HeadChange, IndexError, SearchRow, StoredContent,
 };
 use keepsake_telemetry::Retried;
 
@@ -83,7 +83,7 @@ impl Write<'_> {
                 CommitOutcome::Committed { seq, purge_epoch, at, expiry } => {
                     let brought = commit.changes.iter().filter(|change| brings_content(change));
                     for (change, (key, content)) in brought.zip(&blobs) {
-                        let before = change.before.as_ref().map(|before| before.blob_id);
+                        let before = change.before.as_ref().map(|before| before.content.blob_id);
                         self.writer.contents.replace(*key, purge_epoch, content, before).await;
                     }
                     let (changes, edit) = (commit.changes, proposal.edit);
@@ -186,15 +186,13 @@ impl Write<'_> {
                 (Some(stored), Some(new.first_line()), Some(new))
             }
             NewContent::Restored(stored, text) => (Some(*stored), Some(first_line(text)), None),
-            NewContent::Kept => (before.map(content_of), None, None),
+            NewContent::Kept => (before.map(|head| head.content), None, None),
             NewContent::Edited(_) => return Err(EngineError::Internal("an edit was not checked")),
         };
-        let after = |(path, stored): (&MemoryPath, StoredContent)| HeadChange {
+        let after = |(path, content): (&MemoryPath, StoredContent)| HeadChange {
             path: path.clone(),
-            blob_id: stored.blob_id,
-            size_bytes: stored.size_bytes,
-            sha256: stored.sha256,
-            content: new.filter(|_| context.has_content_in_index).cloned(),
+            content,
+            new: new.filter(|_| context.has_content_in_index).cloned(),
             first_line,
             expiry: wanted.expiry,
             search: row.cloned(),
@@ -278,9 +276,5 @@ fn keys_of(blobs: &[NewBlob]) -> Vec<BlobKey> {
 
 /// Whether the change has a new blob.
 fn brings_content(change: &Change) -> bool {
-    change.after.as_ref().is_some_and(|after| after.blob_id == change.version_id)
-}
-
-const fn content_of(head: &Head) -> StoredContent {
-    StoredContent { blob_id: head.blob_id, size_bytes: head.size_bytes, sha256: head.sha256 }
+    change.after.as_ref().is_some_and(|after| after.content.blob_id == change.version_id)
 }

@@ -178,7 +178,7 @@ impl Write<'_> {
         let memory_id = version.memory_id;
         let between = memories.0.entry(memory_id).or_default();
         let (live, deleted_by) = (between.live.take(), between.deleted_by.take());
-        let kept = live.as_ref().map(|head| head.sha256);
+        let kept = live.as_ref().map(|head| head.content.sha256);
         let from = match (live, deleted_by) {
             (Some(head), _) => Origin::Live(head),
             (None, _) if version.state.is_none() => return Ok(None),
@@ -192,22 +192,8 @@ impl Write<'_> {
         let mut change = self.prepare(&wanted, row, blobs)?;
         // A new memory has the same id in every part of the history.
         change.memory_id = memory_id;
-        let version_id = change.version_id;
-        match &change.after {
-            None => between.deleted_by = Some(version_id),
-            Some(after) => {
-                between.live = Some(Head {
-                    memory_id,
-                    path: after.path.clone(),
-                    version_id,
-                    seq,
-                    blob_id: after.blob_id,
-                    size_bytes: after.size_bytes,
-                    sha256: after.sha256,
-                    claim: None,
-                });
-            }
-        }
+        between.live = change.head(seq);
+        between.deleted_by = between.live.is_none().then_some(change.version_id);
         Ok(Some(change))
     }
 

@@ -41,7 +41,7 @@ async fn changes_without_new_content_are_not_scanned(setup: TestEngine) {
         replica.update(&memory, pin(true)).await.unwrap();
         replica.call(rename("/memories/d", "/memories/e")).await;
         let moved = setup.head("/e/c.md").await.expect("it was renamed");
-        assert_eq!(moved.blob_id, memory.memory.head.blob_id, "{policy}");
+        assert_eq!(moved.content.blob_id, memory.memory.head.content.blob_id, "{policy}");
         replica.call(delete("/memories/e")).await;
         assert_eq!(setup.head("/e/c.md").await, None);
         assert_eq!(setup.blobs.calls().get, fetches, "{policy}");

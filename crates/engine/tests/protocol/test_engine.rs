@@ -283,7 +283,11 @@ impl TestEngine {
     }
 
     pub(crate) fn blob_key(&self, head: &Head) -> BlobKey {
-        BlobKey { tenant_id: self.principal.tenant_id, store_id: self.store_id, blob_id: head.blob_id }
+        BlobKey {
+            tenant_id: self.principal.tenant_id,
+            store_id: self.store_id,
+            blob_id: head.content.blob_id,
+        }
     }
 
     /// A key of the store that no row names.

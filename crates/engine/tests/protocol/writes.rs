@@ -9,7 +9,9 @@ use keepsake_engine::{
     BatchStatus, EngineError, FairShares, Held, MemoryBatch, MemoryEdit, MemoryOperation, Precondition,
     ShownMemory, View, holding,
 };
-use keepsake_index::{Audited, Auditor, Change, Commit, CommitOutcome, ExpiryChange, HeadChange, Target};
+use keepsake_index::{
+    Audited, Auditor, Change, Commit, CommitOutcome, ExpiryChange, HeadChange, StoredContent, Target,
+};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -135,10 +137,12 @@ pub(crate) async fn move_head(setup: &TestEngine) {
     let version_id = VersionId::from_uuid(Uuid::from_u128(before.version_id.uuid().as_u128() + 1));
     let after = HeadChange {
         path,
-        blob_id: version_id,
-        size_bytes: content.size_bytes(),
-        sha256: content.hash(),
-        content: None,
+        content: StoredContent {
+            blob_id: version_id,
+            size_bytes: content.size_bytes(),
+            sha256: content.hash(),
+        },
+        new: None,
         first_line: Some(content.first_line()),
         expiry: ExpiryChange::default(),
         search: None,

@@ -60,7 +60,8 @@ impl CommitDocument {
 fn change_of(change: &Change, bytes: &mut Vec<u8>) -> Option<Value> {
     let path = change.path()?;
     let after = change.after.as_ref();
-    let content = after.and_then(|after| after.content.as_ref());
+    let stored = after.map(|after| after.content);
+    let content = after.and_then(|after| after.new.as_ref());
     let terms = after.and_then(|after| after.search.as_ref());
     // The first byte is number 1.
     let mut append = |part: &[u8]| {
@@ -75,14 +76,16 @@ fn change_of(change: &Change, bytes: &mut Vec<u8>) -> Option<Value> {
         // The version that was read, which deleted the memory if the change revives it.
         "expect": change.expected_version().map(|version_id| hex(version_id.uuid())),
         "revives": change.revives.is_some(),
+        // Whether the memory is live before and after the change, at the same path.
+        "stays": after.zip(change.before.as_ref()).is_some_and(|(after, before)| after.path == before.path),
         "prev": change.before.as_ref().map(|before| before.seq),
         "version": hex(change.version_id.uuid()),
         "path": path.as_str(),
         "parent": path.parent().as_str(),
         "name": path.name(),
-        "blob": after.map(|after| hex(after.blob_id.uuid())),
-        "size": after.map(|after| after.size_bytes),
-        "sha256": after.map(|after| after.sha256.to_string()),
+        "blob": stored.map(|stored| hex(stored.blob_id.uuid())),
+        "size": stored.map(|stored| stored.size_bytes),
+        "sha256": stored.map(|stored| stored.sha256.to_string()),
         "first_line": after.and_then(|after| after.first_line.as_deref()),
         "pinned": after.and_then(|after| after.expiry.is_pinned),
         // 0: the expiry time is removed.

@@ -335,6 +335,11 @@ enum Fetched {
     Rows(Vec<Row>),
 }
 
+/// The first row of a statement that always has one.
+pub(super) fn one_of<R>(row: Option<R>) -> Result<R, IndexError> {
+    row.ok_or(IndexError::Database(sqlx::Error::RowNotFound))
+}
+
 #[must_use = "a statement does nothing before it is executed"]
 #[derive(Debug)]
 pub(crate) struct Query<'t> {
@@ -441,8 +446,7 @@ impl Query<'_> {
 
     /// The first row; fails if there is none.
     pub(crate) async fn one<R: FromRow>(self) -> Result<R, IndexError> {
-        let row = self.optional().await?;
-        row.ok_or(IndexError::Database(sqlx::Error::RowNotFound))
+        one_of(self.optional().await?)
     }
 
     /// The first column of all rows.

@@ -337,6 +337,14 @@ impl FromRow for BlobKey {
     }
 }
 
+/// Defines statements that read the same columns of the same rows: the text that they have
+/// in common, and then the rest of each.
+macro_rules! selects {
+    ($common:literal; $($(#[$about:meta])* $visibility:vis const $name:ident = $rest:literal;)+) => {
+        $($(#[$about])* $visibility const $name: &str = concat!("SELECT ", $common, " ", $rest);)+
+    };
+}
+
 /// Implements [`FromRow`] for structs whose fields are columns. A column has the name
 /// of its field unless another name is given. The fields after a semicolon take several
 /// columns each. The fields after `..` are not stored, such as the `type` of an object in
@@ -356,4 +364,4 @@ macro_rules! from_row {
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $column:literal) => { $column };
 }
-pub(crate) use {columns, from_row, json_columns, named_columns};
+pub(crate) use {columns, from_row, json_columns, named_columns, selects};

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 
 use super::{postgres, sqlite};
 use crate::IndexError;
-use crate::database::{Answer, BatchRules, Batches, Database, Query, Role, Tx, Unanswered, answers_of};
+use crate::database::{Answer, BatchRules, Batches, Database, Role, Unanswered, answers_of};
 use crate::model::{FoundMemory, HeadAt, Lookup, MemoryAt};
 
 const HEADS: &str = "heads";
@@ -65,6 +65,11 @@ impl Lookups {
     }
 
     pub(super) async fn memory(&self, at: MemoryAt) -> Found<FoundMemory> {
+        if let Some(index) = self.database.sqlite()
+            && let Some(found) = index.known().memory(at)
+        {
+            return Ok(Some(found));
+        }
         answered(self.memories.run((), at).await)
     }
 }
@@ -120,15 +125,15 @@ fn heads<'a>(
     })
 }
 
-type MemoriesQuery = for<'t> fn(&'t mut Tx, &[MemoryAt]) -> Query<'t>;
-
 fn memories<'a>(
     database: &'a Database,
     jobs: &'a [MemoryAt],
 ) -> BoxFuture<'a, Result<Vec<Answer<FoundMemory>>, IndexError>> {
     Box::pin(async move {
+        if let Some(index) = database.sqlite() {
+            return sqlite::memories(database, index, MEMORIES, jobs).await;
+        }
         let mut tx = database.read_one(MEMORIES, Role::Anonymous).await?;
-        let query: MemoriesQuery = tx.choose([postgres::memories, sqlite::memories]);
-        query(&mut tx, jobs).all().await
+        postgres::memories(&mut tx, jobs).all().await
     })
 }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{children, columns_of_directory, memory_columns, store_columns};
 use crate::IndexError;
-use crate::database::{Answer, Database, Packing, Query, Role, Tx};
-use crate::model::{Depth, Directory, HeadAt, Lookup, MemoryAt, Place, StoreKey, Target};
+use crate::database::{Answer, Database, Packing, Role, Tx};
+use crate::model::{Depth, Directory, FoundMemory, HeadAt, Lookup, MemoryAt, Place, StoreKey, Target};
 use crate::numbers::hex;
 use crate::sqlite::SqliteIndex;
 
@@ -138,8 +138,7 @@ async fn look_up(
     };
     let elements = wanted.iter().map(element).collect::<Value>().to_string();
     if wanted.iter().all(|at| at.max_entries == 0) {
-        let mut tx = database.read_one(call, Role::Anonymous).await?;
-        return tx.query(HEADS).bind(elements).all().await;
+        return database.all(call, Role::Anonymous, HEADS, elements).await;
     }
     let mut tx = database.read(call, Role::Anonymous).await?;
     let mut answers: Vec<Answer<Lookup>> = tx.query(HEADS).bind(elements).all().await?;
@@ -152,12 +151,24 @@ async fn look_up(
     Ok(answers)
 }
 
-pub(super) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
+/// Memories by id. Caches the answers.
+pub(super) async fn memories(
+    database: &Database,
+    index: &SqliteIndex,
+    call: &'static str,
+    wanted: &[MemoryAt],
+) -> Result<Vec<Answer<FoundMemory>>, IndexError> {
+    let moment = index.known().moment();
     let element = |at: &MemoryAt| {
         let [tenant, store] = hex_of(at.store);
         json!([tenant, store, hex(at.memory_id.uuid())])
     };
-    tx.query(BY_ID).bind(wanted.iter().map(element).collect::<Value>().to_string())
+    let elements = wanted.iter().map(element).collect::<Value>().to_string();
+    let mut answers: Vec<Answer<FoundMemory>> = database.all(call, Role::Anonymous, BY_ID, elements).await?;
+    for (at, found) in answers.iter_mut().filter_map(|answer| answer.with_job(wanted)) {
+        index.known().keep_memory(moment, *at, found);
+    }
+    Ok(answers)
 }
 
 fn hex_of(store: StoreKey) -> [String; 2] {

@@ -24,7 +24,7 @@ pub(crate) struct HeadAt {
     pub(crate) max_entries: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct MemoryAt {
     pub(crate) store: StoreKey,
     pub(crate) memory_id: MemoryId,

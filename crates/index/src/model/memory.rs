@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use keepsake_core::{Content, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
+use keepsake_core::{Content, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
 use uuid::Uuid;
 
 use super::store::{Expiry, StoreState};
+use super::version::StoredContent;
 
 /// The request hash in the record of an erasure that has removed its selection; it matches
 /// any request.
@@ -21,10 +22,7 @@ pub struct Head {
     pub version_id: VersionId,
     /// The sequence number of `version_id` in the store.
     pub seq: i64,
-    /// The version that introduced the content; names the blob.
-    pub blob_id: VersionId,
-    pub size_bytes: u64,
-    pub sha256: ContentHash,
+    pub content: StoredContent,
     /// The claim of a replica that wants to edit the memory next.
     pub claim: Option<Claim>,
 }
@@ -32,14 +30,12 @@ pub struct Head {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadChange {
     pub path: MemoryPath,
-    /// The version that names the content's blob: the change's own version, or the
-    /// previous blob if the content is unchanged.
-    pub blob_id: VersionId,
-    pub size_bytes: u64,
-    pub sha256: ContentHash,
-    /// The content, if the commit writes it into the index; `None` if it is unchanged or
-    /// in an object store.
-    pub content: Option<Content>,
+    /// Its blob has the id of the change's own version, or is the previous blob if the
+    /// content is unchanged.
+    pub content: StoredContent,
+    /// The content itself, if the commit writes it into the index; `None` if it is
+    /// unchanged or in an object store.
+    pub new: Option<Content>,
     /// `None` if the content is unchanged.
     pub first_line: Option<String>,
     pub expiry: ExpiryChange,

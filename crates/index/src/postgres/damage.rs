@@ -68,10 +68,8 @@ async fn read_rows(
     let mut first = 0;
     while first < blocks && damage.len() < MAX_MESSAGES {
         let end = first + BLOCKS;
-        let mut tx = database.read_one("read_rows", ROLE).await?;
-        let query = tx.query(AssertSqlSafe(read.clone()));
-        let range = (first.to_string(), end.to_string());
-        let answer = query.bind(range).bind(oid).scalar::<i64>().await;
+        let values = (first.to_string(), end.to_string(), oid);
+        let answer = database.scalar::<i64>("read_rows", ROLE, AssertSqlSafe(read.clone()), values).await;
         note(answer, &format!("table {table}"), damage)?;
         first = end;
     }

@@ -75,8 +75,7 @@ impl BlobDeletions {
 
     /// Blobs whose deletion is due, oldest first.
     pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
-        let mut tx = self.0.read_one("due_deletions", Role::Job(None)).await?;
-        tx.query(DUE).bind((now, limit)).all().await
+        self.0.all("due_deletions", Role::Job(None), DUE, (now, limit)).await
     }
 
     /// Removes deleted blobs from the queue, each for the reason with which it was

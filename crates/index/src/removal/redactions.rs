@@ -3,15 +3,15 @@
 use keepsake_core::{MemoryId, ObjectKind, Refused, StoreId, TenantId};
 
 use super::{ContentRow, Queue, Removal, Versions, begin_removal};
-use crate::database::{Database, Role, RowLock, Tx};
+use crate::database::{Database, Role, RowLock, Tx, selects};
 use crate::model::{AuditAction, AuditObject, Audited, DeletionReason, Redaction, RedactionOutcome};
 use crate::{ChangeError, audit};
 
-const VERSION: &str = "SELECT seq, memory_id, op, blob_id, size_bytes, redacted_at FROM version \
-    WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3";
-
-const VERSION_AT: &str = "SELECT seq, memory_id, op, blob_id, size_bytes, redacted_at FROM version \
-    WHERE tenant_id = $1 AND store_id = $2 AND seq = $3";
+selects! {
+    "seq, memory_id, op, blob_id, size_bytes, redacted_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND";
+    const VERSION = "version_id = $3";
+    const VERSION_AT = "seq = $3";
+}
 
 /// Selects a live memory with its content in a blob: its head is the version that
 /// introduced the blob, or one that shares it. The memory is a subquery per

@@ -182,9 +182,8 @@ impl Retention {
         after: Option<(TenantId, StoreId)>,
         limit: u32,
     ) -> Result<Vec<History>, IndexError> {
-        let mut tx = self.0.read_one("histories", Role::Job(None)).await?;
-        let query = tx.query(tx.choose(HISTORIES));
-        query.bind((after.unwrap_or(FIRST_STORE), limit)).all().await
+        let values = (after.unwrap_or(FIRST_STORE), limit);
+        self.0.all("histories", Role::Job(None), self.0.choose(HISTORIES), values).await
     }
 
     /// Removes the next batch of versions, in one transaction under the store's lock,

@@ -61,8 +61,7 @@ impl StoreDeletions {
     /// Deleted stores of any tenant that are not purged yet, oldest first. Stores of a
     /// tenant with an open erasure wait for the erasure.
     pub async fn due(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
-        let mut tx = self.0.read_one("deleted_stores", Role::Job(None)).await?;
-        tx.query(DUE).bind(limit).all().await
+        self.0.all("deleted_stores", Role::Job(None), DUE, limit).await
     }
 
     /// Removes one batch of a deleted store's rows, and queues their blobs.

@@ -8,7 +8,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::{DELETE_STORE, PurgedBatch, STORE_TABLES, TENANT, Table, begin_removal, delete_batch};
-use crate::database::{Database, Role, RowLock, Tx, from_row};
+use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
 use crate::model::{AuditAction, AuditObject, Audited, TenantDeletion, VersionCounts};
 use crate::{IndexError, audit};
 
@@ -19,12 +19,12 @@ const ROW_COUNTS: &str = "SELECT row_counts FROM tenant_deletion WHERE tenant_id
 const STORES: &str =
     "SELECT store_id FROM store WHERE tenant_id = $1 AND deleted_at IS NULL ORDER BY store_id LIMIT $2 + 0";
 
-const FIND: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
-    blob_bytes, blob_cursor, versions_deleted, versions_not_kept, versions_kept FROM tenant_deletion WHERE tenant_id = $1";
-
-const DUE: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
-    blob_bytes, blob_cursor, versions_deleted, versions_not_kept, versions_kept FROM tenant_deletion \
-    WHERE ended_at IS NULL AND coalesce(settles_at, 0) <= $1 ORDER BY requested_at LIMIT $2 + 0";
+selects! {
+    "tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, blob_bytes, blob_cursor, \
+        versions_deleted, versions_not_kept, versions_kept FROM tenant_deletion WHERE";
+    const FIND = "tenant_id = $1";
+    const DUE = "ended_at IS NULL AND coalesce(settles_at, 0) <= $1 ORDER BY requested_at LIMIT $2 + 0";
+}
 
 const INSERT: &str = "INSERT INTO tenant_deletion (tenant_id, state, requested_at, row_counts, blob_count, blob_bytes, \
     versions_deleted, versions_not_kept, versions_kept) VALUES ($1, 'removing', $2, '{}', 0, 0, 0, 0, 0)";
@@ -105,14 +105,12 @@ impl TenantDeletions {
     }
 
     pub async fn find(&self, tenant_id: TenantId) -> Result<Option<TenantDeletion>, IndexError> {
-        let mut tx = self.0.read_one("tenant_deletion", Role::Shared(None)).await?;
-        find(&mut tx, tenant_id).await
+        self.0.optional("tenant_deletion", Role::Shared(None), FIND, tenant_id).await
     }
 
     /// Deletions that are due, oldest first.
     pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<TenantDeletion>, IndexError> {
-        let mut tx = self.0.read_one("due_tenant_deletions", Role::Job(None)).await?;
-        tx.query(DUE).bind((now, limit)).all().await
+        self.0.all("due_tenant_deletions", Role::Job(None), DUE, (now, limit)).await
     }
 
     /// Removes one batch of a tenant's rows, and counts them.

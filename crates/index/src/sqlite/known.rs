@@ -1,4 +1,4 @@
-//! A cache of look-ups and first pages on SQLite. A cached answer is valid until the data
+//! A cache of look-ups, by path and by id, and of first pages on SQLite. A cached answer is valid until the data
 //! that it was read from changes.
 //!
 //! Only this process writes the file, so it knows every change. A cached answer needs
@@ -13,17 +13,17 @@ use keepsake_core::{MemoryPath, TenantId, VersionId};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::commit::{Change, Commit};
+use crate::commit::Commit;
 use crate::model::{
-    Depth, ExpiryChange, Head, HeadAt, HeadChange, Lookup, MemoryPage, PageAt, Place, StoreKey, StoreState,
-    Target,
+    Depth, ExpiryChange, FoundMemory, Head, HeadAt, Lookup, MemoryAt, MemoryPage, PageAt, Place, StoreKey,
+    StoreState, Target,
 };
 
 /// The number of entries at which a generation is full: answers, entries of their
 /// directories and items of their pages ([`Slot::entries`]). There are two generations,
 /// and a head takes about half a kilobyte.
 const MAX_ENTRIES: usize = 20_000;
-/// Maximum number of look-ups, and of pages, that are cached for one place. They differ
+/// Maximum number of look-ups, and of pages, that are cached for one subject. They differ
 /// in the number of entries that the caller asked for.
 const MAX_ANSWERS: usize = 4;
 
@@ -54,10 +54,17 @@ pub(crate) enum Changes {
     Commits(Changed),
 }
 
-/// The places that the commits of one transaction change, each with the new head of the
-/// memory there. `None`: the place has no memory, or the new head is not known.
+/// The subjects that the commits of one transaction change, each with the new head of the
+/// memory at that place. `None`: the place has no memory, or the new head is not known.
 #[derive(Debug, Default)]
-pub(crate) struct Changed(HashMap<Place, Option<NewHead>>);
+pub(crate) struct Changed(HashMap<Subject, Option<NewHead>>);
+
+/// What answers are about: what a path or an id names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Subject {
+    Place(Place),
+    Memory(MemoryAt),
+}
 
 #[derive(Debug)]
 struct NewHead {
@@ -70,13 +77,13 @@ struct NewHead {
 /// The head before an edit or a rename. The new head keeps its claim.
 #[derive(Debug)]
 struct Before {
-    at: Place,
+    at: Subject,
     version_id: VersionId,
     /// The replica that commits; the commit ends the replica's own claim.
     replica: Uuid,
 }
 
-/// The cached answers, in two generations. Each place is in one of them. A place that
+/// The cached answers, in two generations. Each subject is in one of them. A subject that
 /// changes or gets an answer moves to the younger generation. When the younger one is
 /// full, it becomes the older one, and the previous older one is dropped.
 #[derive(Debug, Default)]
@@ -87,14 +94,16 @@ struct Answers {
     entries: usize,
 }
 
-type Generation = HashMap<Place, Slot>;
+type Generation = HashMap<Subject, Slot>;
 
-/// The cached answers for one place.
+/// The cached answers for one subject.
 #[derive(Debug, Default)]
 struct Slot {
-    /// The number of commits that had ended (`State::ended`) when the place last
+    /// The number of commits that had ended (`State::ended`) when the subject last
     /// changed; [`BEING_CHANGED`] until the commit that changes it has ended.
     changed: u64,
+    /// The memory with the id.
+    memory: Option<Arc<FoundMemory>>,
     /// The target of the place, by the maximum number of entries that the caller asked
     /// for. That number matters only for a directory.
     targets: Answered<u64, Lookup>,
@@ -121,12 +130,19 @@ pub(crate) struct Moment(u64);
 
 impl KnownAnswers {
     pub(crate) fn target(&self, at: &HeadAt) -> Option<Lookup> {
-        let target = self.0.lock().answers.slot(&at.place)?.target(at.max_entries).cloned();
+        let subject = Subject::Place(at.place.clone());
+        let target = self.0.lock().answers.slot(&subject)?.target(at.max_entries).cloned();
         target.map(Arc::unwrap_or_clone)
     }
 
+    pub(crate) fn memory(&self, at: MemoryAt) -> Option<FoundMemory> {
+        let memory = self.0.lock().answers.slot(&Subject::Memory(at))?.memory.clone();
+        memory.map(Arc::unwrap_or_clone)
+    }
+
     pub(crate) fn page(&self, at: &PageAt) -> Option<MemoryPage> {
-        let page = self.0.lock().answers.slot(&at.place)?.pages.get(&at.wanted()).cloned();
+        let subject = Subject::Place(at.place.clone());
+        let page = self.0.lock().answers.slot(&subject)?.pages.get(&at.wanted()).cloned();
         page.map(Arc::unwrap_or_clone)
     }
 
@@ -139,24 +155,31 @@ impl KnownAnswers {
     /// read may have changed since then.
     pub(crate) fn keep_target(&self, moment: Moment, at: &HeadAt, target: &Lookup) {
         let target = Arc::new(target.clone());
-        self.keep(moment, &at.place, |slot| {
+        self.keep(moment, Subject::Place(at.place.clone()), |slot| {
             slot.targets.keep(at.max_entries, target);
         });
+    }
+
+    /// Like [`Self::keep_target`], for a memory by id.
+    pub(crate) fn keep_memory(&self, moment: Moment, at: MemoryAt, found: &FoundMemory) {
+        let found = Arc::new(found.clone());
+        self.keep(moment, Subject::Memory(at), |slot| slot.memory = Some(found));
     }
 
     /// Like [`Self::keep_target`], for a page.
     pub(crate) fn keep_page(&self, moment: Moment, at: &PageAt, page: &MemoryPage) {
         let page = Arc::new(page.clone());
-        self.keep(moment, &at.place, |slot| slot.pages.keep(at.wanted(), page));
+        let subject = Subject::Place(at.place.clone());
+        self.keep(moment, subject, |slot| slot.pages.keep(at.wanted(), page));
     }
 
-    fn keep(&self, moment: Moment, at: &Place, keep: impl FnOnce(&mut Slot)) {
+    fn keep(&self, moment: Moment, subject: Subject, keep: impl FnOnce(&mut Slot)) {
         let mut state = self.0.lock();
         let forgotten = state.make_room();
         // A full generation is replaced only after the current commit has ended; until
         // then, it takes no further answers.
         if state.since <= moment.0 && state.answers.entries < MAX_ENTRIES {
-            state.answers.change(at, |slot| {
+            state.answers.change(subject, |slot| {
                 if slot.changed <= moment.0 {
                     keep(slot);
                 }
@@ -194,16 +217,13 @@ impl State {
                 self.since = BEING_CHANGED;
                 forgotten.0 = mem::take(&mut self.answers);
             }
-            Changes::Commits(Changed(places)) => {
-                for head in places.values_mut() {
+            Changes::Commits(Changed(subjects)) => {
+                for head in subjects.values_mut() {
                     *head = head.take().and_then(|new| new.with_claim(&self.answers));
                 }
-                forgotten.1 = places
-                    .keys()
-                    .map(|place| {
-                        self.answers.change(place, |slot| mem::replace(slot, Slot::changed_at(BEING_CHANGED)))
-                    })
-                    .collect();
+                let forget = |slot: &mut Slot| mem::replace(slot, Slot::changed_at(BEING_CHANGED));
+                forgotten.1 =
+                    subjects.keys().map(|subject| self.answers.change(subject.clone(), forget)).collect();
             }
         }
         self.committing = Some(changes);
@@ -217,13 +237,13 @@ impl State {
         self.ended += 1;
         match changes {
             Changes::All => self.since = self.ended,
-            Changes::Commits(Changed(places)) => {
-                for (place, head) in places {
+            Changes::Commits(Changed(subjects)) => {
+                for (subject, head) in subjects {
                     let mut slot = Slot::changed_at(self.ended);
                     if let Some(head) = head.filter(|_| is_made) {
                         slot.targets.keep(0, Arc::new(head.into_lookup()));
                     }
-                    self.answers.change(&place, |known| *known = slot);
+                    self.answers.change(subject, |known| *known = slot);
                 }
             }
         }
@@ -233,7 +253,7 @@ impl State {
     /// If the younger generation is full, makes it the older one and returns the previous
     /// older one, to be dropped without the lock.
     ///
-    /// With the dropped slots, the cache loses the numbers that say when their places
+    /// With the dropped slots, the cache loses the numbers that say when their subjects
     /// changed. So it caches no answer of a look-up that has already begun, and replaces
     /// no generation during a commit.
     fn make_room(&mut self) -> Generation {
@@ -264,11 +284,12 @@ impl Changes {
 
 impl Changed {
     fn add(&mut self, tenant_id: TenantId, commit: &Commit, seq: i64, purge_epoch: i64) {
-        let store_id = commit.store_id;
-        let at = |path: Option<MemoryPath>| Place { store: StoreKey { tenant_id, store_id }, path };
+        let key = StoreKey { tenant_id, store_id: commit.store_id };
+        let at = |path: Option<MemoryPath>| Subject::Place(Place { store: key, path });
         // A change with a new head adds content, which an archived store refuses.
         let store = StoreState { is_archived: false, purge_epoch };
         for change in &commit.changes {
+            self.0.insert(Subject::Memory(MemoryAt { store: key, memory_id: change.memory_id }), None);
             let paths = [
                 change.before.as_ref().map(|before| &before.path),
                 change.after.as_ref().map(|after| &after.path),
@@ -281,7 +302,7 @@ impl Changed {
         }
         let with_version = commit.changes.iter().filter(|change| change.path().is_some());
         for (change, seq) in with_version.zip(seq + 1..) {
-            let (Some(after), None) = (&change.after, change.revives) else {
+            let (Some(head), None) = (change.head(seq), change.revives) else {
                 continue;
             };
             let before = change.before.as_ref().map(|before| Before {
@@ -289,22 +310,8 @@ impl Changed {
                 version_id: before.version_id,
                 replica: commit.replica,
             });
-            let new = NewHead { head: head_of(change, after, seq), store, before };
-            self.0.insert(at(Some(after.path.clone())), Some(new));
+            self.0.insert(at(Some(head.path.clone())), Some(NewHead { head, store, before }));
         }
-    }
-}
-
-fn head_of(change: &Change, after: &HeadChange, seq: i64) -> Head {
-    Head {
-        memory_id: change.memory_id,
-        path: after.path.clone(),
-        version_id: change.version_id,
-        seq,
-        blob_id: after.blob_id,
-        size_bytes: after.size_bytes,
-        sha256: after.sha256,
-        claim: None,
     }
 }
 
@@ -330,18 +337,21 @@ impl NewHead {
 }
 
 impl Answers {
-    fn slot(&self, at: &Place) -> Option<&Slot> {
-        self.younger.get(at).or_else(|| self.older.get(at))
+    fn slot(&self, subject: &Subject) -> Option<&Slot> {
+        self.younger.get(subject).or_else(|| self.older.get(subject))
     }
 
-    /// Moves the slot of a place to the younger generation, and changes it.
-    fn change<T>(&mut self, at: &Place, change: impl FnOnce(&mut Slot) -> T) -> T {
-        let slot = match self.younger.entry(at.clone()) {
+    /// Moves the slot of a subject to the younger generation, and changes it.
+    fn change<T>(&mut self, subject: Subject, change: impl FnOnce(&mut Slot) -> T) -> T {
+        let slot = match self.younger.entry(subject) {
             Entry::Occupied(entry) => {
                 self.entries -= entry.get().entries();
                 entry.into_mut()
             }
-            Entry::Vacant(entry) => entry.insert(self.older.remove(at).unwrap_or_default()),
+            Entry::Vacant(entry) => {
+                let known = self.older.remove(entry.key());
+                entry.insert(known.unwrap_or_default())
+            }
         };
         let changed = change(slot);
         self.entries += slot.entries();

@@ -178,55 +178,37 @@ impl Recount {
     }
 }
 
-/// A recount in progress: memories are read in pages, then the rest.
-#[derive(Debug, Default)]
-struct StoreRecount {
-    memories: CommitPlan,
-}
-
-impl StoreRecount {
-    fn add(&mut self, path: &MemoryPath, size_bytes: u64) {
-        self.memories.arrive(path, size_bytes);
-    }
-
-    /// The correct row of every directory.
-    fn directories(&self) -> BTreeMap<DirPath, DirectoryDelta> {
-        let mut directories = Directories::of(&self.memories.directories, &BTreeMap::new()).moved;
-        directories.entry(DirPath::root()).or_default();
-        directories
-    }
-
-    /// Compares the counts with the stored rows; `versions` are their number and the
-    /// bytes of the referenced blobs.
-    ///
-    /// Also returns the correct rows of wrong directories.
-    fn compare(
-        self,
-        recorded: Recorded,
-        versions: (i64, i64),
-        lost_heads: u64,
-        mut rows: BTreeMap<DirPath, DirectoryDelta>,
-    ) -> (StoreCount, Wrong) {
-        let counter = |recorded, counted| Counter { recorded, counted };
-        let mut wrong = BTreeMap::new();
-        for (path, expected) in self.directories() {
-            if rows.remove(&path) != Some(expected) {
-                wrong.insert(path, Some(expected));
-            }
+/// Compares the counts of the live memories with the stored rows; `versions` are the number of
+/// the versions and the bytes of the referenced blobs.
+///
+/// Also returns the correct rows of wrong directories.
+fn compare(
+    memories: &CommitPlan,
+    recorded: Recorded,
+    versions: (i64, i64),
+    lost_heads: u64,
+    mut rows: BTreeMap<DirPath, DirectoryDelta>,
+) -> (StoreCount, Wrong) {
+    let counter = |recorded, counted| Counter { recorded, counted };
+    let mut expected = Directories::of(&memories.directories, &BTreeMap::new()).moved;
+    expected.entry(DirPath::root()).or_default();
+    let mut wrong = BTreeMap::new();
+    for (path, expected) in expected {
+        if rows.remove(&path) != Some(expected) {
+            wrong.insert(path, Some(expected));
         }
-        wrong.extend(rows.into_keys().map(|path| (path, None)));
-        let count = StoreCount {
-            memory_count: counter(recorded.memory_count, self.memories.count_delta),
-            live_bytes: counter(recorded.live_bytes, self.memories.byte_delta),
-            version_count: counter(recorded.version_count, versions.0),
-            version_bytes: counter(recorded.version_bytes, versions.1),
-            directories: wrong.keys().cloned().collect(),
-            lost_heads,
-            overdrawn_bytes: u64::try_from(self.memories.byte_delta - recorded.granted_bytes)
-                .unwrap_or_default(),
-        };
-        (count, wrong)
     }
+    wrong.extend(rows.into_keys().map(|path| (path, None)));
+    let count = StoreCount {
+        memory_count: counter(recorded.memory_count, memories.count_delta),
+        live_bytes: counter(recorded.live_bytes, memories.byte_delta),
+        version_count: counter(recorded.version_count, versions.0),
+        version_bytes: counter(recorded.version_bytes, versions.1),
+        directories: wrong.keys().cloned().collect(),
+        lost_heads,
+        overdrawn_bytes: u64::try_from(memories.byte_delta - recorded.granted_bytes).unwrap_or_default(),
+    };
+    (count, wrong)
 }
 
 /// The correct rows of a store's wrong directories; `None`: the row must be
@@ -298,30 +280,30 @@ async fn count_store(
     let Some(recorded) = recorded else {
         return Ok(None);
     };
-    let recount = count_memories(tx, tenant_id, store_id).await?;
+    let memories = count_memories(tx, tenant_id, store_id).await?;
     let versions = tx.query(VERSIONS_HELD).bind((tenant, store)).one().await?;
     let lost_heads = tx.query(LOST_HEADS).bind((tenant, store)).scalar().await?;
     let rows: Vec<DirectoryRow> = tx.query(DIRECTORIES).bind((tenant, store)).all().await?;
     let directories = rows.into_iter().map(|row| (row.path, row.counts)).collect();
-    Ok(Some(recount.compare(recorded, versions, lost_heads, directories)))
+    Ok(Some(compare(&memories, recorded, versions, lost_heads, directories)))
 }
 
 async fn count_memories(
     tx: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
-) -> Result<StoreRecount, IndexError> {
-    let mut recount = StoreRecount::default();
+) -> Result<CommitPlan, IndexError> {
+    let mut plan = CommitPlan::default();
     let mut after = String::new();
     loop {
         let query = tx.query(LIVE_MEMORIES).bind((tenant_id, store_id, &after));
         let memories: Vec<(MemoryPath, u64)> = query.bind(MEMORIES_AT_ONCE).all().await?;
         let Some((last, _)) = memories.last() else {
-            return Ok(recount);
+            return Ok(plan);
         };
         last.as_str().clone_into(&mut after);
         for (path, size_bytes) in memories {
-            recount.add(&path, size_bytes);
+            plan.arrive(&path, size_bytes);
         }
     }
 }
@@ -365,9 +347,9 @@ mod tests {
         let recorded =
             Recorded { memory_count: 0, live_bytes: 0, version_count: 0, version_bytes: 0, granted_bytes: 0 };
         let rows = BTreeMap::from([(DirPath::root(), DirectoryDelta::default())]);
-        let (count, wrong) = StoreRecount::default().compare(recorded, (0, 0), 0, rows);
+        let (count, wrong) = compare(&CommitPlan::default(), recorded, (0, 0), 0, rows);
         assert!(!count.has_drifted() && wrong.is_empty());
-        let (count, _) = StoreRecount::default().compare(recorded, (0, 0), 0, BTreeMap::new());
+        let (count, _) = compare(&CommitPlan::default(), recorded, (0, 0), 0, BTreeMap::new());
         assert!(count.has_drifted(), "no store is without its root");
     }
 }

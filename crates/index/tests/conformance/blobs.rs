@@ -83,20 +83,20 @@ pub(crate) async fn blob_that_a_version_names_is_not_condemned(place: Place) {
     place.change(vec![deleted(&second)]).await;
     // Versions that are no longer a head still name their blobs.
     for head in [&first, &second] {
-        assert!(!is_condemned(head.blob_id).await);
+        assert!(!is_condemned(head.content.blob_id).await);
     }
     let head = place.create("/b", 1).await;
     place.change(vec![renamed(&head, "/c")]).await;
     // The version that introduced the blob is removed; a version that shares it stays.
     of_version("DELETE FROM version", 4).await;
-    assert!(!is_condemned(head.blob_id).await);
+    assert!(!is_condemned(head.content.blob_id).await);
     assert_eq!(due(&place, 1000).await, []);
     // The id of the rename's own version never named a blob.
     assert!(is_condemned(place.memory("/c").await.version_id).await);
     of_version("DELETE FROM version", 5).await;
-    assert!(is_condemned(head.blob_id).await);
+    assert!(is_condemned(head.content.blob_id).await);
     of_version("UPDATE version SET blob_id = NULL", 1).await;
-    assert!(is_condemned(first.blob_id).await, "redacted");
+    assert!(is_condemned(first.content.blob_id).await, "redacted");
 }
 
 pub(crate) async fn run_without_its_lease_reports_no_removal(place: Place) {

@@ -10,8 +10,8 @@ use keepsake_core::{
 };
 use keepsake_index::{
     Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Depth, Directory, Expiry, ExpiryChange,
-    Head, HeadChange, Index, MemoryListing, MemoryPage, PostgresIndex, SqliteIndex, Store, Target, Tenant,
-    TenantStatus,
+    Head, HeadChange, Index, MemoryListing, MemoryPage, PostgresIndex, SqliteIndex, Store, StoredContent,
+    Target, Tenant, TenantStatus,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -67,10 +67,12 @@ pub(crate) fn actor() -> Actor {
 fn fresh_content(version_id: VersionId, at: MemoryPath, size_bytes: u64) -> HeadChange {
     HeadChange {
         path: at,
-        blob_id: version_id,
-        size_bytes,
-        sha256: ContentHash::of(version_id.uuid().as_bytes()),
-        content: None,
+        content: StoredContent {
+            blob_id: version_id,
+            size_bytes,
+            sha256: ContentHash::of(version_id.uuid().as_bytes()),
+        },
+        new: None,
         first_line: Some(format!("first line of {version_id}")),
         expiry: ExpiryChange::default(),
         search: None,
@@ -101,10 +103,9 @@ pub(crate) fn edited(before: &Head, size_bytes: u64) -> Change {
 pub(crate) fn renamed(before: &Head, to: &str) -> Change {
     let version_id = VersionId::from_uuid(next_uuid());
     let after = HeadChange {
-        blob_id: before.blob_id,
-        sha256: before.sha256,
+        content: before.content,
         first_line: None,
-        ..fresh_content(version_id, path(to), before.size_bytes)
+        ..fresh_content(version_id, path(to), before.content.size_bytes)
     };
     changed(before, version_id, Some(after))
 }

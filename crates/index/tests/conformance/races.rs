@@ -106,16 +106,16 @@ pub(crate) async fn late_terms_do_not_replace_newer_ones(place: Place) {
     let current = place.memory("/a").await;
     let search = &place.index.search;
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
-    let edited_meanwhile = (head.memory_id, head.blob_id, row("old", ANALYSER));
+    let edited_meanwhile = (head.memory_id, head.content.blob_id, row("old", ANALYSER));
     let never_there =
         (MemoryId::from_uuid(next_uuid()), VersionId::from_uuid(Uuid::nil()), row("x", ANALYSER));
-    let of_an_older_analyser = (current.memory_id, current.blob_id, row("older", ANALYSER - 1));
+    let of_an_older_analyser = (current.memory_id, current.content.blob_id, row("older", ANALYSER - 1));
     let late = [edited_meanwhile, never_there, of_an_older_analyser];
     assert_eq!(search.put(tenant_id, store_id, &late).await.unwrap(), 0);
-    let newer = [(current.memory_id, current.blob_id, row("newer", ANALYSER + 1))];
+    let newer = [(current.memory_id, current.content.blob_id, row("newer", ANALYSER + 1))];
     assert_eq!(search.put(tenant_id, store_id, &newer).await.unwrap(), 1);
     place.delete_store().await;
-    let newest = [(current.memory_id, current.blob_id, row("newest", ANALYSER + 2))];
+    let newest = [(current.memory_id, current.content.blob_id, row("newest", ANALYSER + 2))];
     assert_eq!(search.put(tenant_id, store_id, &newest).await.unwrap(), 0);
 }
 

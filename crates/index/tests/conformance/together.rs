@@ -21,7 +21,7 @@ pub(crate) async fn batched_commits_do_not_affect_each_other(place: Place) {
     let taken_version = {
         let mut change = created("/impossible", 1);
         change.version_id = there.version_id;
-        change.after.as_mut().unwrap().blob_id = there.version_id;
+        change.after.as_mut().unwrap().content.blob_id = there.version_id;
         change
     };
     let taken = Refused::PathTaken { path: "/there".to_owned(), memory_id: Some(there.memory_id) };
@@ -142,7 +142,7 @@ pub(crate) async fn batched_commits_of_tenants_and_stores_do_not_mix(first: Plac
     }
     for place in &places {
         assert_eq!(place.paths_below("/").await, ["/a/0", "/a/1", "/a/2", "/a/3", "/a/4", "/there"]);
-        assert_eq!(place.memory("/there").await.size_bytes, 3);
+        assert_eq!(place.memory("/there").await.content.size_bytes, 3);
         place.assert_recount().await;
     }
 }

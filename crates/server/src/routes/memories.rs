@@ -142,7 +142,7 @@ impl From<ShownMemory> for Memory {
         let may_show = |part: fn(&Receipt) -> bool| shown.receipt.as_ref().is_none_or(part);
         let shows_content = may_show(|receipt| receipt.has_content);
         let or_empty = |is_shown: bool, text: String| if is_shown { text } else { String::new() };
-        let size_bytes = if shows_content { memory.head.size_bytes } else { 0 };
+        let size_bytes = if shows_content { memory.head.content.size_bytes } else { 0 };
         Self {
             id: memory.head.memory_id,
             r#type: MemoryType,
@@ -156,7 +156,7 @@ impl From<ShownMemory> for Memory {
             content: shown.content,
             content_error,
             content_size_bytes: size_bytes,
-            content_sha256: or_empty(shows_content, memory.head.sha256.to_string()),
+            content_sha256: or_empty(shows_content, memory.head.content.sha256.to_string()),
             created_at: memory.created_at,
             updated_at: memory.updated_at,
             size_bytes,

@@ -9,7 +9,7 @@ fn added(limit: Quota, change: &Proposed) -> i128 {
     if limit == Quota::MemoriesPerStore {
         return i128::from(change.path.is_some()) - i128::from(matches!(change.from, Origin::Live(_)));
     }
-    let before_bytes = change.head().map_or(0, |head| i128::from(head.size_bytes));
+    let before_bytes = change.head().map_or(0, |head| i128::from(head.content.size_bytes));
     let after_bytes = match &change.content {
         _ if change.path.is_none() => 0,
         NewContent::Kept => before_bytes,

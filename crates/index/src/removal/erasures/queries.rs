@@ -14,19 +14,20 @@ use super::{
 };
 use crate::calls::{CallMade, earlier_object, record_call};
 use crate::database::{
-    Database, FromRow, Mode, Role, Row, RowLock, Tx, from_row, json_columns, named_columns,
+    Database, FromRow, Mode, Role, Row, RowLock, Tx, from_row, json_columns, named_columns, selects,
 };
 use crate::model::{AuditAction, AuditObject, Audited, Idempotency};
 use crate::numbers::{hex, unsigned};
 use crate::tenants::lock_live_tenant;
 use crate::{ChangeError, IndexError, audit};
 
-const FIND: &str = "SELECT id, kind, store_id, state, counts, created_at, started_at, ended_at, attempts, error \
-    FROM erasure WHERE tenant_id = $1 AND id = $2";
-
-/// Erasures of a tenant, newest first, for all or some stores.
-const LIST: &str = "SELECT id, kind, store_id, state, counts, created_at, started_at, ended_at, attempts, error \
-    FROM erasure WHERE tenant_id = $1 AND id < $2 AND ($3 IS NULL OR store_id IN_IDS($3)) ORDER BY id DESC LIMIT $4 + 0";
+selects! {
+    "id, kind, store_id, state, counts, created_at, started_at, ended_at, attempts, error \
+        FROM erasure WHERE tenant_id = $1 AND";
+    const FIND = "id = $2";
+    /// Erasures of a tenant, newest first, for all or some stores.
+    const LIST = "id < $2 AND ($3 IS NULL OR store_id IN_IDS($3)) ORDER BY id DESC LIMIT $4 + 0";
+}
 
 const COUNT_OPEN: &str = "SELECT count(*) FROM erasure WHERE tenant_id = $1 AND ended_at IS NULL";
 
@@ -159,10 +160,7 @@ impl Erasures {
         tenant_id: TenantId,
         erasure_id: ErasureId,
     ) -> Result<Option<Erasure>, IndexError> {
-        let mut tx = self.0.read("erasure", Role::Tenant(tenant_id)).await?;
-        let row: Option<Erasure> = tx.query(FIND).bind((tenant_id, erasure_id)).optional().await?;
-        tx.commit().await?;
-        Ok(row)
+        self.0.optional("erasure", Role::Tenant(tenant_id), FIND, (tenant_id, erasure_id)).await
     }
 
     /// Lists erasures, newest first.
@@ -186,8 +184,7 @@ impl Erasures {
 
     /// Open erasures of all tenants that no worker holds, oldest first.
     pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<(TenantId, ErasureId)>, IndexError> {
-        let mut tx = self.0.read_one("open_erasures", Role::Job(None)).await?;
-        tx.query(OPEN).bind((now, limit)).all().await
+        self.0.all("open_erasures", Role::Job(None), OPEN, (now, limit)).await
     }
 
     /// Deletes the next rows, at most about `limit`, in one transaction.
@@ -239,9 +236,8 @@ impl Erasures {
         erasure_id: ErasureId,
         limit: u32,
     ) -> Result<Vec<BlobKey>, IndexError> {
-        let mut tx = self.0.read_one("queued_blobs", Role::Job(None)).await?;
-        let query = tx.query(QUEUED_BLOBS).bind((tenant_id, erasure_id, limit));
-        query.all().await
+        let values = (tenant_id, erasure_id, limit);
+        self.0.all("queued_blobs", Role::Job(None), QUEUED_BLOBS, values).await
     }
 
     /// Removes blobs from the queue and counts each of them once.

@@ -6,8 +6,8 @@ use uuid::Uuid;
 use super::{Changed, Changes, KnownAnswers, MAX_ENTRIES};
 use crate::commit::{Change, Commit};
 use crate::model::{
-    Claim, Depth, Directory, Expiry, ExpiryChange, Head, HeadAt, HeadChange, Lookup, MemoryItem, MemoryPage,
-    PageAt, Place, StoreKey, StoreState, Target,
+    Claim, Depth, Directory, Expiry, ExpiryChange, FoundMemory, Head, HeadAt, HeadChange, Lookup, MemoryAt,
+    MemoryItem, MemoryPage, MemoryTarget, PageAt, Place, StoreKey, StoreState, StoredContent, Target,
 };
 
 const STORE: StoreState = StoreState { is_archived: false, purge_epoch: 3 };
@@ -27,6 +27,10 @@ fn numbered(number: usize) -> HeadAt {
     at(&format!("/{number}.md"))
 }
 
+fn empty() -> StoredContent {
+    StoredContent { blob_id: VersionId::from_uuid(Uuid::nil()), size_bytes: 0, sha256: ContentHash::of(b"") }
+}
+
 /// The head of a memory with this version.
 fn head(path: &str, version: u128, claim: Option<Claim>) -> Head {
     Head {
@@ -34,9 +38,7 @@ fn head(path: &str, version: u128, claim: Option<Claim>) -> Head {
         path: MemoryPath::parse(path).unwrap(),
         version_id: VersionId::from_uuid(Uuid::from_u128(version)),
         seq: 7,
-        blob_id: VersionId::from_uuid(Uuid::nil()),
-        size_bytes: 0,
-        sha256: ContentHash::of(b""),
+        content: empty(),
         claim,
     }
 }
@@ -61,10 +63,8 @@ fn look_up(known: &KnownAnswers, at: &HeadAt, target: Target) {
 fn put(before: Option<Head>, path: &str) -> Changes {
     let after = HeadChange {
         path: MemoryPath::parse(path).unwrap(),
-        blob_id: VersionId::from_uuid(Uuid::nil()),
-        size_bytes: 0,
-        sha256: ContentHash::of(b""),
-        content: None,
+        content: empty(),
+        new: None,
         first_line: None,
         expiry: ExpiryChange::default(),
         search: None,
@@ -147,6 +147,25 @@ fn a_commit_forgets_its_places_and_their_directories_only() {
 }
 
 #[test]
+fn memory_is_known_by_its_id_until_a_commit_changes_it() {
+    let known = KnownAnswers::default();
+    let store = at("/").place.store;
+    let [changed, other] =
+        [0, 1].map(|id| MemoryAt { store, memory_id: MemoryId::from_uuid(Uuid::from_u128(id)) });
+    let found = FoundMemory { store: STORE, expiry: Expiry::default(), target: MemoryTarget::Missing };
+    let before = known.moment();
+    for at in [changed, other] {
+        known.keep_memory(before, at, &found);
+        assert_eq!(known.memory(at).as_ref(), Some(&found));
+    }
+    make(&known, put(None, "/new.md"));
+    known.keep_memory(before, changed, &found);
+    assert_eq!((known.memory(changed), known.memory(other)), (None, Some(found)));
+    make(&known, Changes::All);
+    assert_eq!(known.memory(other), None);
+}
+
+#[test]
 fn changes_are_not_forgotten_while_a_look_up_of_their_place_is_kept() {
     let known = KnownAnswers::default();
     let before = known.moment();
@@ -161,7 +180,7 @@ fn changes_are_not_forgotten_while_a_look_up_of_their_place_is_kept() {
 fn nothing_is_kept_beyond_the_limits() {
     let known = KnownAnswers::default();
     known.committing(put(None, "/new.md"));
-    let room = MAX_ENTRIES - 2;
+    let room = MAX_ENTRIES - 3;
     (0..=room).for_each(|number| look_up(&known, &numbered(number), Target::Missing));
     assert!(known.target(&numbered(room - 1)).is_some());
     assert!(known.target(&numbered(room)).is_none());
