@@ -12,7 +12,7 @@ use keepsake_core::id::{
     ApiKeyKind, ErasureKind, Id, IdKind, MemoryKind, SessionKind, StoreKind, TenantKind, VersionKind,
 };
 use keepsake_core::{ContentHash, StoreId, Timestamp};
-use keepsake_engine::{Engine, Held, PageRequest, Principal};
+use keepsake_engine::{Engine, PageRequest, Principal};
 use keepsake_index::{Idempotency, Scope};
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Deserializer};
@@ -47,9 +47,6 @@ pub struct Upload {
     /// Empty if the person chose no file.
     pub file_name: String,
     pub file: Bytes,
-    pub held: Arc<Held>,
-    /// Memory that the request holds for the form.
-    pub held_bytes: u64,
     /// When the request ends.
     pub deadline: Option<Instant>,
 }

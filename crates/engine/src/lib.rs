@@ -26,6 +26,7 @@ mod exports;
 mod fair;
 mod health;
 mod idempotency;
+mod imports;
 mod index_blobs;
 pub mod jobs;
 mod keys;
@@ -95,6 +96,7 @@ pub use exports::{Export, ExportForm, Exports};
 pub use fair::{FairSlot, FairSlots};
 pub use health::{Health, Readiness, StoreHealth};
 pub use idempotency::IdempotentCalls;
+pub use imports::{ArchiveImport, ImportOptions, Imports, MAX_ARCHIVE_BYTES, VerifiedArchive};
 pub use index_blobs::IndexBlobs;
 pub use jobs::{JobState, ManualJobs};
 pub use keepsake_index::ExpiresAt;
@@ -187,9 +189,8 @@ pub struct Engine(Arc<Services>);
 #[derive(Debug)]
 pub struct Services {
     pub memories: Memories,
-    /// Slots for archives that clients send: one for each tenant.
-    pub archive_slots: FairSlots,
     pub exports: Exports,
+    pub imports: Imports,
     /// Slots for pages of the console while they are made.
     pub page_slots: FairSlots,
     pub computations: Computations,
@@ -328,10 +329,12 @@ impl Engine {
             request_deadline: options.request_deadline,
             audit_retention: options.audit_retention,
         });
+        let memories = Memories::new(shared(), Arc::clone(&contents), writer, access.clone(), pages);
+        let archive_slots = || Arc::new(FairSlots::new(cores.max(2), 1));
         Self(Arc::new(Services {
-            memories: Memories::new(shared(), Arc::clone(&contents), writer, access.clone(), pages),
-            archive_slots: FairSlots::new(cores.max(2), 1),
-            exports: Exports::new(shared(), Arc::clone(&contents), Arc::new(FairSlots::new(cores.max(2), 1))),
+            exports: Exports::new(shared(), Arc::clone(&contents), archive_slots()),
+            imports: Imports::new(shared(), memories.clone(), stores.clone(), archive_slots()),
+            memories,
             page_slots: FairSlots::new(cores * PAGES_PER_CORE, cores / 2),
             computations: context.computations.clone(),
             versions: Versions::new(shared(), contents),

@@ -37,8 +37,8 @@ pub use precondition::{CreatePrecondition, Precondition};
 pub use reader::{ShownItem, ShownMemory, View};
 pub use receipt::Receipt;
 pub(crate) use receipt::conceal_outcome;
-pub(crate) use requests::parse_prefix;
 pub use requests::{MemoryEdit, MemoryQuery, NewMemory, Restoration};
+pub(crate) use requests::{parse_directory, parse_prefix};
 
 /// Maximum bytes of content of one page; a single memory may exceed it.
 const PAGE_CONTENT_BYTES: u64 = 1 << 20;

@@ -32,6 +32,7 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
             | Refused::TenantDeleting,
         ) => ErrorData::invalid_request(error.to_string(), None),
         EngineError::Invalid { .. }
+        | EngineError::DamagedArchive(_)
         | EngineError::Refused(Refused::Content(_) | Refused::Sensitive { .. }) => {
             ErrorData::invalid_params(error.to_string(), None)
         }
