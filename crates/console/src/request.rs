@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 use keepsake_core::id::{Id, IdKind};
 use keepsake_core::{ContentHash, Purpose, Timestamp};
-use keepsake_engine::{Audience, Engine, Held, PageRequest, Principal};
+use keepsake_engine::{Audience, Engine, PageRequest, Principal};
 use keepsake_index::{Idempotency, Scope, Store};
 use percent_encoding::percent_decode_str;
 use subtle::ConstantTimeEq;
@@ -45,9 +45,6 @@ pub struct Upload {
     /// Empty if the person chose no file.
     pub file_name: String,
     pub file: Bytes,
-    pub held: Arc<Held>,
-    /// Memory that the request holds for the form.
-    pub held_bytes: u64,
     /// When the request ends.
     pub deadline: Option<Instant>,
 }

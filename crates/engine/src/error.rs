@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use keepsake_archive::Damage;
 use keepsake_blobs::BlobError;
 use keepsake_core::{ContentHash, MemoryId, ObjectKind, Refused, VersionId};
 use keepsake_index::{ChangeError, IndexError, Scope};
@@ -55,6 +56,9 @@ pub enum EngineError {
         /// A phrase that follows the field.
         rule: String,
     },
+    /// A client's archive; nothing of it was written.
+    #[error("the archive is damaged: {0}. Nothing was imported.")]
+    DamagedArchive(Damage),
     #[error("the tenant's requests under way use its share of the server's memory")]
     OverMemory,
     #[error("the tenant has too many open streams on this server: close one")]
@@ -145,7 +149,7 @@ impl EngineError {
                 | Refused::TenantExists
                 | Refused::TenantDeleting => Fault::Caller,
             },
-            Self::Invalid { .. } => Fault::Parameter,
+            Self::Invalid { .. } | Self::DamagedArchive(_) => Fault::Parameter,
             Self::AuthenticationBusy(_)
             | Self::ContentMissing { .. }
             | Self::ContentDamaged { .. }

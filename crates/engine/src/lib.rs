@@ -28,6 +28,7 @@ mod exports;
 mod fair;
 mod health;
 mod idempotency;
+mod imports;
 mod index_blobs;
 pub mod jobs;
 mod keys;
@@ -98,6 +99,7 @@ pub use exports::{Export, ExportForm, Exports};
 pub use fair::{FairSlot, FairSlots};
 pub use health::{Health, Readiness, StoreHealth};
 pub use idempotency::IdempotentCalls;
+pub use imports::{ArchiveImport, ImportOptions, Imports, MAX_ARCHIVE_BYTES, VerifiedArchive};
 pub use index_blobs::IndexBlobs;
 pub use jobs::{JobState, ManualJobs};
 pub use keepsake_index::ExpiresAt;
@@ -196,8 +198,6 @@ macro_rules! services {
             pub tokens: Tokens,
             pub replica: Replica,
             pub computations: Computations,
-            /// Slots for archives that clients send: one for each tenant.
-            pub archive_slots: FairSlots,
             /// Slots for pages of the console while they are made.
             pub page_slots: FairSlots,
             shared: Arc<Shared>,
@@ -213,7 +213,6 @@ macro_rules! services {
                     tokens: shared.tokens.clone(),
                     replica: shared.replica.clone(),
                     computations: shared.context.computations.clone(),
-                    archive_slots: FairSlots::new(cores.max(2), 1),
                     page_slots: FairSlots::new(cores * PAGES_PER_CORE, cores / 2),
                     shared,
                 }
@@ -225,6 +224,7 @@ macro_rules! services {
 services! {
     memories: Memories,
     exports: Exports,
+    imports: Imports,
     stores: Stores,
     versions: Versions,
     changes: Changes,

@@ -32,8 +32,8 @@ pub use import::{HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
 pub use keepsake_core::{CreatePrecondition, Precondition};
 pub use reader::{ShownItem, ShownMemory, View};
 pub use receipt::Receipt;
-pub(crate) use requests::parse_prefix;
 pub use requests::{MemoryEdit, MemoryQuery, NewMemory, Restoration};
+pub(crate) use requests::{parse_directory, parse_prefix};
 
 /// Maximum bytes of content of one page; a single memory may exceed it.
 const PAGE_CONTENT_BYTES: u64 = 1 << 20;

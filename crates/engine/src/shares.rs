@@ -62,6 +62,10 @@ impl FairShares {
 }
 
 impl Share {
+    pub(crate) fn amount(&self) -> u64 {
+        u64::try_from(*self.amount.lock()).unwrap_or_default()
+    }
+
     /// `false`: the tenant's share does not allow the amount.
     pub fn try_grow(&self, by: u64) -> bool {
         self.change(|amount| amount.saturating_add(signed(by)), true)

@@ -12,7 +12,7 @@ mod past;
 mod progress;
 mod report;
 mod source;
-mod temporary;
+mod spooled;
 mod unpacked;
 mod upload;
 

@@ -20,46 +20,57 @@ const MAX_PAGES: usize = 100;
 /// A place after all changes of any store: the answer for it names the newest place.
 const END: &str = "999999999999999999";
 
-/// Called by [`read_all`].
-pub(crate) trait Reader {
-    /// Lists all memories, from the beginning.
-    async fn list(&mut self) -> Result<(), Failure>;
-
-    /// Reads a memory that was created, changed, moved or deleted since it was listed.
-    async fn read_again(&mut self, id: &str) -> Result<(), Failure>;
-}
-
-/// Reads a whole store: each memory that existed all the time. If others pause their
-/// writes, the result is the store's state at one moment. `store` is the path of the
-/// store. Returns the place of that moment among the changes of the store. Fails if the
-/// store changes faster than it is read.
-pub(crate) async fn read_all(
+/// Lists the memories of a whole store without their contents, by id: each memory that existed
+/// all the time. If others pause their writes, the result is the store's state at one moment.
+/// `store` is the path of the store. Also returns the place of that moment among the changes of
+/// the store. Fails if the store changes faster than it is read.
+pub(crate) async fn list<T: DeserializeOwned>(
     client: &Client,
     store: &[&str],
-    reader: &mut impl Reader,
-) -> Result<Option<String>, Failure> {
+    id_of: fn(&T) -> String,
+) -> Result<(BTreeMap<String, T>, Option<String>), Failure> {
     let mut changes = Changes::begin(client, store).await?;
-    reader.list().await?;
+    let mut memories = list_once(client, store, id_of).await?;
     let mut was_followed = false;
     for _ in 0..MAX_ROUNDS {
         match changes.next().await? {
-            Changed::Memories(ids) if ids.is_empty() => return Ok(changes.place),
+            Changed::Memories(ids) if ids.is_empty() => return Ok((memories, changes.place)),
             Changed::Memories(ids) => {
                 for id in ids {
-                    reader.read_again(&id).await?;
+                    match read(client, store, &id, "basic").await? {
+                        Read::Memory(memory) => drop(memories.insert(id, memory)),
+                        Read::Deleted => drop(memories.remove(&id)),
+                        // The memory exists: a reader must not take it for deleted.
+                        Read::ContentLost(_) => {}
+                    }
                 }
                 was_followed = true;
             }
             Changed::History => {
-                reader.list().await?;
+                memories = list_once(client, store, id_of).await?;
                 was_followed = false;
             }
         }
     }
     if was_followed {
-        return Ok(changes.place);
+        return Ok((memories, changes.place));
     }
     Err(too_fast())
+}
+
+async fn list_once<T: DeserializeOwned>(
+    client: &Client,
+    store: &[&str],
+    id_of: fn(&T) -> String,
+) -> Result<BTreeMap<String, T>, Failure> {
+    let path = [store, &["memories"]].concat();
+    let mut pages = client.pages(&path, &[("view", Some("basic"))]);
+    let mut memories = BTreeMap::new();
+    let failed = || failure_of("the memories cannot be listed");
+    while let Some(memory) = pages.next::<T>().await.map_err(failed())? {
+        memories.insert(id_of(&memory), memory);
+    }
+    Ok(memories)
 }
 
 /// The place after the newest change of a store; `None` if its changes cannot be listed.
@@ -160,56 +171,6 @@ fn is_without_changes(error: &ClientError) -> bool {
 
 fn failed(error: ClientError) -> Failure {
     failure_of("the changes of the store cannot be listed")(error)
-}
-
-/// All memories of a store without their contents, by id.
-pub(crate) async fn list<T: DeserializeOwned>(
-    client: &Client,
-    store: &[&str],
-    id_of: fn(&T) -> String,
-) -> Result<BTreeMap<String, T>, Failure> {
-    Ok(list_with_place(client, store, id_of).await?.0)
-}
-
-/// As [`list`], with the place of [`read_all`].
-pub(crate) async fn list_with_place<T: DeserializeOwned>(
-    client: &Client,
-    store: &[&str],
-    id_of: fn(&T) -> String,
-) -> Result<(BTreeMap<String, T>, Option<String>), Failure> {
-    let mut lister = Lister { client, store, id_of, memories: BTreeMap::new() };
-    let place = read_all(client, store, &mut lister).await?;
-    Ok((lister.memories, place))
-}
-
-struct Lister<'a, T> {
-    client: &'a Client,
-    store: &'a [&'a str],
-    id_of: fn(&T) -> String,
-    memories: BTreeMap<String, T>,
-}
-
-impl<T: DeserializeOwned> Reader for Lister<'_, T> {
-    async fn list(&mut self) -> Result<(), Failure> {
-        self.memories.clear();
-        let path = [self.store, &["memories"]].concat();
-        let mut pages = self.client.pages(&path, &[("view", Some("basic"))]);
-        let failed = || failure_of("the memories cannot be listed");
-        while let Some(memory) = pages.next::<T>().await.map_err(failed())? {
-            self.memories.insert((self.id_of)(&memory), memory);
-        }
-        Ok(())
-    }
-
-    async fn read_again(&mut self, id: &str) -> Result<(), Failure> {
-        match read(self.client, self.store, id, "basic").await? {
-            Read::Memory(memory) => drop(self.memories.insert(id.to_owned(), memory)),
-            Read::Deleted => drop(self.memories.remove(id)),
-            // The memory exists: a reader must not take it for deleted.
-            Read::ContentLost(_) => {}
-        }
-        Ok(())
-    }
 }
 
 /// Why a content is left out that the server states wrongly.

@@ -23,7 +23,7 @@ use crate::error::ApiError;
 use crate::rate::{Rates, Verdict};
 
 /// Memory of a request besides its body and answer: head, task, spans.
-pub(crate) const REQUEST_BYTES: u64 = 16 << 10;
+const REQUEST_BYTES: u64 = 16 << 10;
 
 /// Rate limits and shares of one process.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::response::{IntoResponse, Response};
 use keepsake_console::SignInEnd;
 use keepsake_core::{Purpose, Timestamp};
-use keepsake_engine::{Engine, Principal};
+use keepsake_engine::{Engine, EngineError, Principal};
 use tokio::time::Instant;
 
 use crate::envelope::Serving;
@@ -134,11 +134,7 @@ fn refusal(error: ApiError, request: &Request) -> Response {
 }
 
 pub(crate) async fn principal_of(engine: &Engine, headers: &HeaderMap) -> Result<Arc<Principal>, ApiError> {
-    let principal = match presented(headers)? {
-        Presented::Key(key) => engine.auth.authenticate_key(key).await,
-        Presented::Bearer(credential) => engine.auth.authenticate(credential).await,
-    };
-    let principal = principal?;
+    let principal = presented(headers)?.authenticate(engine).await?;
     Ok(match purpose(headers)? {
         None => principal,
         Some(purpose) => Arc::new(principal.reading_for(purpose)),
@@ -161,17 +157,26 @@ fn purpose(headers: &HeaderMap) -> Result<Option<Purpose>, ApiError> {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Presented<'a> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presented<'a> {
     /// Sent as `x-api-key`, which accepts only API keys.
     Key(&'a str),
     /// Sent as `authorization: Bearer`, which also accepts tokens.
     Bearer(&'a str),
 }
 
+impl Presented<'_> {
+    pub(crate) async fn authenticate(self, engine: &Engine) -> Result<Arc<Principal>, EngineError> {
+        match self {
+            Self::Key(key) => engine.auth.authenticate_key(key).await,
+            Self::Bearer(credential) => engine.auth.authenticate(credential).await,
+        }
+    }
+}
+
 /// Two different credentials are refused: a component that reads the other one,
 /// such as a proxy, would attribute the request to another caller.
-fn presented(headers: &HeaderMap) -> Result<Presented<'_>, ApiError> {
+pub(crate) fn presented(headers: &HeaderMap) -> Result<Presented<'_>, ApiError> {
     let key = only(headers, KEY_HEADER)?;
     let bearer = only(headers, header::AUTHORIZATION.as_str())?.and_then(bearer);
     match (key, bearer) {

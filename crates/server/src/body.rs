@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::admission::{Holder, REQUEST_BYTES};
+use crate::admission::Holder;
 use crate::auth::{AUTHENTICATION_TTL, principal_of};
 use crate::console::refused::FormSlot;
 use crate::envelope::deadline_of;
@@ -148,9 +148,13 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     is_json.then_some(()).ok_or_else(|| ApiError::unsupported_media_type("application/json"))
 }
 
+pub(crate) fn is_of_type(headers: &HeaderMap, expected: &str) -> bool {
+    media_type(headers).eq_ignore_ascii_case(expected)
+}
+
 pub(crate) fn require_form(headers: &HeaderMap) -> Result<(), ApiError> {
     let expected = "application/x-www-form-urlencoded";
-    let is_form = media_type(headers).eq_ignore_ascii_case(expected);
+    let is_form = is_of_type(headers, expected);
     is_form.then_some(()).ok_or_else(|| ApiError::unsupported_media_type(expected))
 }
 
@@ -249,12 +253,6 @@ impl Received {
             ))
         })?;
         Ok(self.held.charge(cost.tree_bytes())?)
-    }
-
-    /// The part of the request's memory share that the body holds.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        let body_bytes = BYTES_PER_BODY_BYTE * self.bytes.len();
-        REQUEST_BYTES.saturating_add(u64::try_from(body_bytes).unwrap_or(u64::MAX))
     }
 
     fn call(&self, engine: &Engine) -> Result<Option<Idempotency>, ApiError> {

@@ -242,6 +242,11 @@ impl ApiError {
         }
     }
 
+    /// The state of an object does not allow the request; a retry does not help.
+    pub(crate) fn state_conflict(message: String) -> Self {
+        Self::new(StatusCode::CONFLICT, message).never_retried()
+    }
+
     fn conflict(kind: ErrorKind, message: String, details: Details) -> Self {
         Self {
             kind,
@@ -294,7 +299,9 @@ impl From<&EngineError> for ApiError {
             }
             EngineError::NotFound(_) => Self::not_found(error.to_string()),
             EngineError::Refused(refusal) => Self::of_refusal(error, refusal),
-            EngineError::Invalid { .. } => Self::invalid_request(error.to_string()),
+            EngineError::Invalid { .. } | EngineError::DamagedArchive(_) => {
+                Self::invalid_request(error.to_string())
+            }
             EngineError::PreconditionFailed { memory_id, current_sha256, .. } => {
                 let details = Details::Precondition {
                     current_content_sha256: current_sha256.map(|hash| hash.to_string()),
@@ -308,7 +315,7 @@ impl From<&EngineError> for ApiError {
             EngineError::ContentDamaged { path, version_id } => {
                 Self::content_lost(ErrorKind::ContentDamaged, error, path, *version_id)
             }
-            EngineError::Conflict(_) => Self::new(StatusCode::CONFLICT, error.to_string()).never_retried(),
+            EngineError::Conflict(_) => Self::state_conflict(error.to_string()),
             EngineError::OverMemory => Self::over_memory(),
             EngineError::TooManyStreams => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).retried_after(30)
@@ -348,7 +355,7 @@ impl ApiError {
                 Self::conflict(ErrorKind::PathConflict, message, details)
             }
             Refused::HoldsLiveContent | Refused::TenantExists | Refused::TenantDeleting => {
-                Self::new(StatusCode::CONFLICT, message).never_retried()
+                Self::state_conflict(message)
             }
             // The only conflict that a retry may resolve.
             Refused::Contended => Self::new(StatusCode::CONFLICT, message),

@@ -8,6 +8,7 @@ pub(crate) mod erasures;
 pub(crate) mod exports;
 pub(crate) mod health;
 mod histories;
+mod imports;
 pub(crate) mod list;
 mod mcp;
 mod memories;
@@ -40,7 +41,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_stores::retrieve, memory_stores::update, memory_stores::delete))
         .routes(routes!(memory_stores::archive))
         .routes(routes!(exports::export))
-        .routes(routes!(histories::import))
+        .routes(routes!(imports::import))
         .routes(routes!(usage::retrieve))
         .routes(routes!(memories::create, memories::list))
         .routes(routes!(memories::batch::carry_out))

@@ -21,6 +21,10 @@ keepsake_core::schemas! {
         .examples(["9054350fdba23cc80006d2967efb8b6efcf857416c592fadf5de405c48561c16"]);
     Archive = text("An archive: tar, compressed with Zstandard.")
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary)));
+    OnConflict = text("The action of an import if a memory has other content.")
+        .enum_values(Some(["fail", "skip", "replace"]));
+    ImportResult = text("What became of a file.")
+        .enum_values(Some(["created", "replaced", "unchanged", "skipped", "refused"]));
     SearchQuery = without_nul("At most 1,000 characters.")
         .max_length(Some(1000))
         .examples(["release day"]);

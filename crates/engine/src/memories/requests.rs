@@ -117,11 +117,15 @@ pub struct MemoryQuery {
 
 /// A directory path that begins and ends with `/`.
 pub(crate) fn parse_prefix(prefix: &str) -> Result<DirPath, EngineError> {
-    let invalid = |rule: String| EngineError::Invalid { field: "path_prefix", rule };
-    if prefix == "/" {
+    parse_directory("path_prefix", prefix)
+}
+
+pub(crate) fn parse_directory(field: &'static str, text: &str) -> Result<DirPath, EngineError> {
+    let invalid = |rule: String| EngineError::Invalid { field, rule };
+    if text == "/" {
         return Ok(DirPath::root());
     }
-    let Some(path) = prefix.strip_suffix('/') else {
+    let Some(path) = text.strip_suffix('/') else {
         return Err(invalid("must end with `/`".to_owned()));
     };
     let path = MemoryPath::parse_normalised(path).map_err(|rule| invalid(rule.to_string()))?;

@@ -14,7 +14,7 @@ use crate::test_engine::{TestEngine, edit_of, once};
 crate::on_backend! { sqlite_and_s3, of_redacted_content, redaction_of_a_listed_version_breaks_an_export_off, }
 crate::on_backend! { sqlite, of_lost_content, export_of_many_lost_contents_can_be_read, }
 
-async fn export(setup: &TestEngine, has_versions: bool) -> Result<BTreeMap<String, String>, EngineError> {
+pub(super) async fn archive_of(setup: &TestEngine, has_versions: bool) -> Result<Vec<u8>, EngineError> {
     let form = ExportForm { store: Map::new(), version: |_| Ok(json!({})) };
     let exports = &setup.engine.exports;
     let mut export = exports.begin(&setup.principal, setup.store_id, has_versions, form).await?;
@@ -22,6 +22,11 @@ async fn export(setup: &TestEngine, has_versions: bool) -> Result<BTreeMap<Strin
     while let Some(part) = export.next().await? {
         archive.extend_from_slice(&part);
     }
+    Ok(archive)
+}
+
+async fn export(setup: &TestEngine, has_versions: bool) -> Result<BTreeMap<String, String>, EngineError> {
+    let archive = archive_of(setup, has_versions).await?;
     let mut files = BTreeMap::new();
     let limit = UnpackLimit { bytes: 1 << 20, ratio: 1 };
     let read = read_files::<Damage>(&archive[..], limit, |name, _, content| {

@@ -11,6 +11,7 @@ mod damage;
 mod erasures;
 mod expiry;
 mod exports;
+mod imports;
 mod jobs;
 mod removals;
 mod search;

@@ -12,7 +12,7 @@ use keepsake_archive::verified::{MAX_MANIFEST_BYTES, Prefix, verify};
 use keepsake_config::{Failure, FailureClass};
 use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::ExportArgs;
@@ -37,7 +37,7 @@ const MAX_MARKER_BYTES: u64 = 1 << 10;
 /// Writes a memory store into an archive. Fails also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open(&args.store).await?.for_backup();
-    let manifest = write_to(&connection, &args.target, args.versions, Access::ByUmask).await?;
+    let manifest = write_to(&connection, &args.target, args.versions).await?;
     let counts = manifest.counts;
     let kind = if is_packed(&args.target) { "" } else { "the folder " };
     connection.printer.done(&json!(manifest), || {
@@ -48,33 +48,33 @@ pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
             args.target.display()
         )
     })?;
-    require_whole(&manifest)
+    require_whole(&manifest.left_out)
 }
 
 /// Fails if memories, or contents of versions, were left out. One entry may stand for many of them.
-pub(super) fn require_whole(manifest: &Manifest) -> Result<(), Failure> {
-    if manifest.left_out.is_empty() {
+pub(super) fn require_whole(left_out: &[String]) -> Result<(), Failure> {
+    if left_out.is_empty() {
         return Ok(());
     }
     Err(Failure::new("memories or contents of older versions were left out"))
 }
 
 /// Receives the archive of a store, and verifies it before it gets its name.
-pub(super) async fn write_to(
+async fn write_to(
     connection: &StoreConnection,
     target: &Path,
     has_versions: bool,
-    access: Access,
 ) -> Result<Manifest, Failure> {
-    let store = connection
-        .client
-        .get::<Map<String, Value>>(&connection.path(&[]), &[])
-        .await
-        .map_err(failure_of("the memory store cannot be read"))?;
-    let partial = Partial::make(target, &connection.store_id, access)?;
-    let folder = Folder::open(&partial.path, access)?;
-    let total = store["memory_count"].as_u64().unwrap_or_default();
-    let received = receive(connection, folder, target, has_versions, total).await;
+    let total = memory_count(connection).await?;
+    let partial = Partial::make(target, &connection.store_id, Access::ByUmask)?;
+    let folder = Folder::open(&partial.path, Access::ByUmask)?;
+    let (owned_target, store_id) = (target.to_owned(), connection.store_id.clone());
+    let is_asked_for = move |manifest: &Manifest| {
+        let id = manifest.store.get("id").and_then(Value::as_str);
+        id == Some(store_id.as_str()) && manifest.versions_sha256.is_some() == has_versions
+    };
+    let write = move |received| write(received, folder, &owned_target, total, is_asked_for);
+    let received = receive(connection, has_versions, write).await;
     if received.is_err() {
         // Nothing of it can be used.
         let _ = partial.remove();
@@ -90,27 +90,26 @@ pub(super) async fn write_to(
     Ok(manifest)
 }
 
-/// Writes the archive as it is received.
-async fn receive(
+/// The number of memories of a store; 0 if the server does not say it.
+pub(super) async fn memory_count(connection: &StoreConnection) -> Result<u64, Failure> {
+    let store = connection.client.get::<Value>(&connection.path(&[]), &[]).await;
+    let store = store.map_err(failure_of("the memory store cannot be read"))?;
+    Ok(store["memory_count"].as_u64().unwrap_or_default())
+}
+
+/// Receives an archive, which `write` reads on another thread.
+pub(super) async fn receive<T: Send + 'static>(
     connection: &StoreConnection,
-    folder: Folder,
-    target: &Path,
     has_versions: bool,
-    total: u64,
-) -> Result<Manifest, Failure> {
+    write: impl FnOnce(Received) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let path = connection.path(&["export"]);
     let query = [("versions", has_versions.then_some("true"))];
     let download = connection.client.download(&path, &query).await;
     let mut download = download.map_err(failure_of("the memory store cannot be exported"))?;
     let (sender, parts) = mpsc::channel(MAX_PARTS_WAITING);
     let received = Received { parts, part: Cursor::default() };
-    let target = target.to_owned();
-    let store_id = connection.store_id.clone();
-    let is_asked_for = move |manifest: &Manifest| {
-        let id = manifest.store.get("id").and_then(Value::as_str);
-        id == Some(store_id.as_str()) && manifest.versions_sha256.is_some() == has_versions
-    };
-    let writing = tokio::task::spawn_blocking(move || write(received, folder, &target, total, is_asked_for));
+    let writing = tokio::task::spawn_blocking(move || write(received));
     let broken_off = loop {
         match download.next().await {
             // A writer that fails gets no further part.
@@ -263,7 +262,7 @@ fn empty(folder: &OpenFolder) -> io::Result<()> {
 }
 
 /// The archive as it is received.
-struct Received {
+pub(super) struct Received {
     parts: mpsc::Receiver<Vec<u8>>,
     part: Cursor<Vec<u8>>,
 }

@@ -4,10 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use keepsake_archive::format::{BLOBS, MAX_CONTENT_BYTES, MEMORIES};
-use keepsake_archive::verified::Files;
 use keepsake_config::Failure;
-use keepsake_core::ContentHash;
 
 use crate::open_folder::{Access, OpenFolder};
 
@@ -96,26 +93,6 @@ impl Folder {
                     files.push(name);
                 }
             }
-        }
-        Ok(files)
-    }
-}
-
-impl Files for Folder {
-    fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, String> {
-        Ok(Box::new(self.open_file(name)?))
-    }
-
-    fn content(&self, name: &str) -> Result<(ContentHash, u64), String> {
-        let content = self.read(name, MAX_CONTENT_BYTES)?;
-        Ok((ContentHash::of(&content), content.len() as u64))
-    }
-
-    fn contents(&self) -> Result<Vec<String>, String> {
-        let mut files = Vec::new();
-        for directory in [MEMORIES, BLOBS] {
-            let below = self.files_below(directory);
-            files.extend(below.map_err(|failure| failure.to_string())?);
         }
         Ok(files)
     }

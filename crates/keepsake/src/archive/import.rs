@@ -7,10 +7,8 @@ use keepsake_archive::verified::{Found, Prefix};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{MemoryPath, Timestamp};
 
-use super::source::{ListedMemory, Source, other_store};
-use super::temporary::TemporaryFolder;
+use super::source::{ListedMemory, Source};
 use super::{ImportArgs, export, past, report, upload};
-use crate::open_folder::Access;
 use crate::output::{notice, printable};
 use crate::people::{StoreConnection, agent_path, api_path};
 
@@ -85,36 +83,21 @@ async fn read_destination(connection: &StoreConnection, report: &mut Report) -> 
     Ok(destination)
 }
 
-/// Imports an archive with its history. The history of another store is exported into an
-/// archive first, so that it, too, is verified before anything is written.
+/// Imports an archive with its history, or the history of another store.
 async fn import_history(
     connection: &StoreConnection,
     args: &ImportArgs,
     prefix: &Prefix,
 ) -> Result<(), Failure> {
-    let exported;
-    let mut left_out = Ok(());
-    let path = match (&args.source, &args.from.from_url) {
-        (Some(path), _) => path,
-        (None, Some(url)) => {
-            let parent = TemporaryFolder::new()?;
-            let (client, store_id) = other_store(url, &args.from).await?;
-            let other = StoreConnection { client, printer: connection.printer.clone(), store_id };
-            let target = parent.path().join("archive");
-            let written = export::write_to(&other, &target, true, Access::OwnerOnly).await;
-            left_out = export::require_whole(&written.map_err(|failure| failure.within(url))?);
-            exported = (parent, target);
-            &exported.1
-        }
+    let (source, found) = match (&args.source, &args.from.from_url) {
+        (Some(path), _) => Source::open(path, prefix)?,
+        (None, Some(url)) => Source::receive(url, &args.from, &connection.printer, prefix).await?,
         (None, None) => return Err(no_source()),
     };
-    let (source, found) = Source::open(path, prefix)?;
-    let Source::Files { folder, .. } = &source else {
-        return Err(no_source());
-    };
     tell_left_out(&found);
-    past::run(connection, folder, found, args.dry_run).await?;
-    left_out
+    let is_whole = if args.source.is_none() { export::require_whole(&found.left_out) } else { Ok(()) };
+    past::run(connection, &source, found, args.dry_run).await?;
+    is_whole
 }
 
 /// Prints what the exporting server had lost.

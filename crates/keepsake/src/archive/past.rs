@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use futures::stream::{StreamExt, TryStreamExt, iter};
 use indicatif::HumanCount;
-use keepsake_archive::format::{MAX_CONTENT_BYTES, VersionLine, blob_file};
+use keepsake_archive::format::{VersionLine, blob_file};
 use keepsake_archive::plan::{Item, Origin};
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::Found;
@@ -17,9 +17,8 @@ use keepsake_core::ContentHash;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::folder::Folder;
 use super::progress::Progress;
-use super::source::ListedMemory;
+use super::source::{ListedMemory, Source};
 use super::upload::expiry_of;
 use super::{import, report};
 use crate::output::notice;
@@ -55,7 +54,7 @@ enum Content {
 /// it is not equal to the archive at the end.
 pub(super) async fn run(
     connection: &StoreConnection,
-    folder: &Folder,
+    source: &Source,
     mut found: Found,
     is_dry_run: bool,
 ) -> Result<(), Failure> {
@@ -79,7 +78,7 @@ pub(super) async fn run(
             found.report.add_with(item.path.as_str(), Outcome::Created, lacks);
         }
     } else {
-        write(connection, folder, &history, done).await?;
+        write(connection, source, &history, done).await?;
         redact(connection, &history).await?;
         let memories = read_memories(connection).await?;
         set_expiry(connection, &found.items, &memories).await?;
@@ -169,7 +168,7 @@ async fn count_imported(connection: &StoreConnection, history: &[Past]) -> Resul
 /// Sends the versions after the first `done` ones.
 async fn write(
     connection: &StoreConnection,
-    folder: &Folder,
+    source: &Source,
     history: &[Past],
     done: usize,
 ) -> Result<(), Failure> {
@@ -178,7 +177,7 @@ async fn write(
     let mut position = done;
     let (mut part, mut bytes) = (Vec::new(), 0);
     for past in &history[done..] {
-        let version = version_of(folder, past)?;
+        let version = version_of(source, past)?;
         bytes += version["content"].as_str().map_or(0, str::len) as u64;
         if part.len() == MAX_PART_VERSIONS || (bytes > MAX_PART_BYTES && !part.is_empty()) {
             let sent = std::mem::take(&mut part);
@@ -193,7 +192,7 @@ async fn write(
     Ok(())
 }
 
-fn version_of(folder: &Folder, past: &Past) -> Result<Value, Failure> {
+fn version_of(source: &Source, past: &Past) -> Result<Value, Failure> {
     let line = &past.line;
     let mut version = json!({
         "memory_id": line.memory_id,
@@ -205,13 +204,8 @@ fn version_of(folder: &Folder, past: &Past) -> Result<Value, Failure> {
         version["path"] = path.as_str().into();
         version["content"] = match content {
             Content::File { name, sha256 } => {
-                let damaged = |reason| Failure::new(format!("{name} {reason}"));
-                let bytes = folder.read(name, MAX_CONTENT_BYTES).map_err(damaged)?;
-                if ContentHash::of(&bytes) != *sha256 {
-                    return Err(damaged("changed during the import".to_owned()));
-                }
-                let text = String::from_utf8(bytes);
-                text.map_err(|_| damaged("is not text".to_owned()))?.into()
+                let text = source.text(name, *sha256);
+                text.map_err(|reason| Failure::new(format!("{name} {reason}")))?.into()
             }
             Content::Redacted => "".into(),
         };

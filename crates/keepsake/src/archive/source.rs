@@ -1,39 +1,54 @@
 //! What an import reads: an archive, a folder of text files, or another store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
+use std::io::Read;
 use std::path::Path;
 use std::{fs, io};
 
-use keepsake_archive::format::{MANIFEST, MAX_CONTENT_BYTES};
+use keepsake_archive::format::{BLOBS, MANIFEST, MAX_CONTENT_BYTES, MEMORIES};
 use keepsake_archive::plan::{Item, Origin};
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Files, Found, Prefix, verify};
 use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryPath, Purpose, Timestamp};
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::folder::{Folder, describe};
 use super::progress::Progress;
-use super::temporary::TemporaryFolder;
-use super::unpacked::{Unpacked, is_packed};
 use super::{FromArgs, export};
+use super::spooled::Spooled;
+use super::unpacked::is_packed;
 use crate::open_folder::Access;
-use crate::people::find_store;
-use crate::whole_store::{self, Read, WRONG_HASH};
+use crate::output::Printer;
+use crate::people::{StoreConnection, find_store};
+use crate::whole_store::{self, WRONG_HASH};
+
+/// Contents of a folder that are kept in memory after they were verified, so that they are read and
+/// hashed once.
+const MAX_KEPT_BYTES: u64 = 64 << 20;
 
 /// A source of memories; read one by one, because not all fit in memory.
 pub(super) enum Source {
-    Files {
-        folder: Folder,
-        /// The folder of an unpacked archive; only its owner can read the folder.
-        temporary: Option<TemporaryFolder>,
-    },
-    Store {
-        client: Client,
-        store_id: String,
-    },
+    Folder(SourceFolder),
+    Packed(Spooled),
+    Store { client: Client, store_id: String },
 }
+
+/// A folder, with the first contents that were read.
+pub(super) struct SourceFolder {
+    folder: Folder,
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
+    contents: HashMap<String, Vec<u8>>,
+    left_bytes: u64,
+}
+
+const NOT_TEXT: &str = "is not text";
 
 /// A memory as an API lists or shows it; other servers omit the optional fields.
 #[derive(Deserialize)]
@@ -53,7 +68,7 @@ impl ListedMemory {
     /// All memories of a store, by id.
     pub(super) async fn list(client: &Client, store_id: &str) -> Result<BTreeMap<String, Self>, Failure> {
         let store = ["memory_stores", store_id];
-        whole_store::list(client, &store, |listed: &Self| listed.id.clone()).await
+        Ok(whole_store::list(client, &store, |listed: &Self| listed.id.clone()).await?.0)
     }
 
     pub(super) fn is_pinned(&self) -> bool {
@@ -86,24 +101,47 @@ impl Source {
             ));
         }
         if !about.is_dir() {
-            let temporary = TemporaryFolder::new()?;
-            let unpacked = Unpacked::open(path, Folder::open(&temporary.path(), Access::OwnerOnly)?)?;
-            let found = verified(&unpacked, path, prefix)?;
-            let source = Self::Files { folder: unpacked.into_folder(), temporary: Some(temporary) };
-            return Ok((source, found));
+            let packed = Spooled::open(path)?;
+            let found = verified(&packed, path.display(), prefix)?;
+            return Ok((Self::Packed(packed), found));
         }
         let folder = Folder::open(path, Access::OwnerOnly)?;
-        let found = if folder.root().join(MANIFEST).exists() {
-            verified(&folder, path, prefix)?
-        } else if export::is_unfinished(&folder) {
+        let is_archive = folder.root().join(MANIFEST).exists();
+        if !is_archive && export::is_unfinished(&folder) {
             return Err(Failure::new(format!(
                 "{} is an unfinished export: run `keepsake export` again",
                 path.display()
             )));
+        }
+        let folder = SourceFolder::new(folder);
+        let found = if is_archive {
+            verified(&folder, path.display(), prefix)?
         } else {
             read_texts(&folder, prefix)?
         };
-        Ok((Self::Files { folder, temporary: None }, found))
+        Ok((Self::Folder(folder), found))
+    }
+
+    /// Receives the archive of another store with its history, so that it, too, is verified before
+    /// anything is written.
+    pub(super) async fn receive(
+        url: &str,
+        args: &FromArgs,
+        printer: &Printer,
+        prefix: &Prefix,
+    ) -> Result<(Self, Found), Failure> {
+        let (client, store_id) = other_store(url, args).await?;
+        let other = StoreConnection { client, printer: printer.clone(), store_id };
+        let of_server = |failure: Failure| failure.within(url);
+        let total = export::memory_count(&other).await.map_err(of_server)?;
+        let damaged = |damage| Failure::new(format!("the archive of the server is damaged: {damage}"));
+        let read = move |received| {
+            let mut progress = Progress::new("exported", total);
+            Spooled::read(received, || progress.add(1)).map_err(|stopped| stopped.failure(damaged))
+        };
+        let packed = export::receive(&other, true, read).await.map_err(of_server)?;
+        let found = verified(&packed, url, prefix)?;
+        Ok((Self::Packed(packed), found))
     }
 
     /// Lists another store.
@@ -141,19 +179,13 @@ impl Source {
     /// be imported.
     pub(super) async fn content(&self, item: &Item) -> Result<Result<String, String>, Failure> {
         match (self, &item.origin) {
-            (Self::Files { folder, temporary }, Origin::File(name)) => {
-                Ok(read_text(folder, name).map_err(|(_, reason)| reason).and_then(|text| {
-                    let is_same = temporary.is_some() || ContentHash::of(text.as_bytes()) == item.sha256;
-                    let changed = || "changed during the import".to_owned();
-                    is_same.then_some(text).ok_or_else(changed)
-                }))
-            }
+            (Self::Folder(_) | Self::Packed(_), Origin::File(name)) => Ok(self.text(name, item.sha256)),
             (Self::Store { client, store_id }, Origin::Memory(id)) => {
                 let store = ["memory_stores", store_id.as_str()];
                 let memory = match whole_store::read::<ListedMemory>(client, &store, id, "full").await? {
-                    Read::Memory(memory) => memory,
-                    Read::Deleted => return Ok(Err("was deleted during the import".to_owned())),
-                    Read::ContentLost(reason) => return Ok(Err(reason)),
+                    whole_store::Read::Memory(memory) => memory,
+                    whole_store::Read::Deleted => return Ok(Err("was deleted during the import".to_owned())),
+                    whole_store::Read::ContentLost(reason) => return Ok(Err(reason)),
                 };
                 let content = memory.content.unwrap_or_default();
                 // The content may be newer than the listing, but must have the hash that
@@ -161,10 +193,67 @@ impl Source {
                 let is_same = ContentHash::of(content.as_bytes()).to_string() == memory.content_sha256;
                 Ok(is_same.then_some(content).ok_or_else(|| WRONG_HASH.to_owned()))
             }
-            (Self::Files { .. }, Origin::Memory(_)) | (Self::Store { .. }, Origin::File(_)) => {
-                Ok(Err("is of another source".to_owned()))
-            }
+            (Self::Folder(_) | Self::Packed(_), Origin::Memory(_))
+            | (Self::Store { .. }, Origin::File(_)) => Ok(Err("is of another source".to_owned())),
         }
+    }
+
+    /// The text of a file that was verified. The error is the reason, without the file's name.
+    pub(super) fn text(&self, name: &str, sha256: ContentHash) -> Result<String, String> {
+        let bytes = match self {
+            Self::Folder(folder) => folder.read_again(name, sha256)?,
+            Self::Packed(packed) => packed.bytes(name)?,
+            Self::Store { .. } => return Err("is of another source".to_owned()),
+        };
+        text_of(bytes).ok_or_else(|| NOT_TEXT.to_owned())
+    }
+}
+
+impl SourceFolder {
+    fn new(folder: Folder) -> Self {
+        let kept = Kept { contents: HashMap::new(), left_bytes: MAX_KEPT_BYTES };
+        Self { folder, kept: Mutex::new(kept) }
+    }
+
+    /// Keeps a content for [`Self::read_again`], if there is space.
+    fn keep(&self, name: &str, content: Vec<u8>) {
+        let mut kept = self.kept.lock();
+        if let Some(left_bytes) = kept.left_bytes.checked_sub(content.len() as u64) {
+            kept.left_bytes = left_bytes;
+            kept.contents.insert(name.to_owned(), content);
+        }
+    }
+
+    /// The content that was read first, which may have changed on the disk.
+    fn read_again(&self, name: &str, sha256: ContentHash) -> Result<Vec<u8>, String> {
+        if let Some(content) = self.kept.lock().contents.remove(name) {
+            return Ok(content);
+        }
+        let content = self.folder.read(name, MAX_CONTENT_BYTES)?;
+        let is_same = ContentHash::of(&content) == sha256;
+        is_same.then_some(content).ok_or_else(|| "changed during the import".to_owned())
+    }
+}
+
+impl Files for SourceFolder {
+    fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, String> {
+        Ok(Box::new(self.folder.open_file(name)?))
+    }
+
+    fn content(&self, name: &str) -> Result<(ContentHash, u64), String> {
+        let content = self.folder.read(name, MAX_CONTENT_BYTES)?;
+        let found = (ContentHash::of(&content), content.len() as u64);
+        self.keep(name, content);
+        Ok(found)
+    }
+
+    fn contents(&self) -> Result<Vec<String>, String> {
+        let mut files = Vec::new();
+        for directory in [MEMORIES, BLOBS] {
+            let below = self.folder.files_below(directory);
+            files.extend(below.map_err(|failure| failure.to_string())?);
+        }
+        Ok(files)
     }
 }
 
@@ -179,12 +268,12 @@ pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, S
     Ok((client, store_id))
 }
 
-fn verified(files: &impl Files, shown: &Path, prefix: &Prefix) -> Result<Found, Failure> {
+fn verified(files: &impl Files, shown: impl Display, prefix: &Prefix) -> Result<Found, Failure> {
     let mut shown_progress = None;
     let found = verify(files, prefix, |memories| {
         shown_progress.get_or_insert_with(|| Progress::new("verified", memories)).add(1);
     });
-    found.map_err(|damage| Failure::new(format!("{} is damaged: {damage}", shown.display())))
+    found.map_err(|damage| Failure::new(format!("{shown} is damaged: {damage}")))
 }
 
 fn refuse(found: &mut Found, prefix: &Prefix, name: &str, class: Class, reason: &str) {
@@ -193,12 +282,12 @@ fn refuse(found: &mut Found, prefix: &Prefix, name: &str, class: Class, reason: 
 }
 
 /// Finds the texts of a folder, in the order of their names.
-fn read_texts(folder: &Folder, prefix: &Prefix) -> Result<Found, Failure> {
+fn read_texts(folder: &SourceFolder, prefix: &Prefix) -> Result<Found, Failure> {
     let mut found = Found::default();
     let mut taken = std::collections::HashSet::new();
     let mut directories = vec![String::new()];
     while let Some(directory) = directories.pop() {
-        let shown = folder.root().join(&directory);
+        let shown = folder.folder.root().join(&directory);
         let failed = || Failure::of(format!("{} cannot be read", shown.display()));
         let items = fs::read_dir(&shown).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let mut items = match items {
@@ -243,13 +332,16 @@ fn read_texts(folder: &Folder, prefix: &Prefix) -> Result<Found, Failure> {
 fn add_text(
     found: &mut Found,
     taken: &mut std::collections::HashSet<MemoryPath>,
-    folder: &Folder,
+    folder: &SourceFolder,
     name: &str,
     prefix: &Prefix,
 ) {
-    let text = match read_text(folder, name) {
-        Ok(text) => text,
-        Err((class, reason)) => return refuse(found, prefix, name, class, &reason),
+    let bytes = match folder.folder.read(name, MAX_CONTENT_BYTES) {
+        Ok(bytes) => bytes,
+        Err(reason) => return refuse(found, prefix, name, Class::Rule, &reason),
+    };
+    let Some(text) = text_of(bytes) else {
+        return refuse(found, prefix, name, Class::NotText, NOT_TEXT);
     };
     if let (_, Ok(path)) = prefix.place(&format!("/{name}"))
         && !taken.insert(path)
@@ -264,13 +356,10 @@ fn add_text(
         expires_at: None,
         origin: Origin::File(name.to_owned()),
     });
+    folder.keep(name, text.into_bytes());
 }
 
-/// Reads a text file; the error is the reason why it is not valid text.
-fn read_text(folder: &Folder, name: &str) -> Result<String, (Class, String)> {
-    let bytes = folder.read(name, MAX_CONTENT_BYTES).map_err(|reason| (Class::Rule, reason))?;
-    match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => Ok(text),
-        _ => Err((Class::NotText, "is not text".to_owned())),
-    }
+/// `None`: no memory can have the content.
+fn text_of(content: Vec<u8>) -> Option<String> {
+    String::from_utf8(content).ok().filter(|text| !text.contains('\0'))
 }

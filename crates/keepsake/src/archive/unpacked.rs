@@ -1,7 +1,6 @@
-//! Archives in one file.
+//! A packed archive as an export writes it.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -15,7 +14,7 @@ use keepsake_core::ContentHash;
 use super::folder::Folder;
 
 /// Maximum size of the unpacked files; a large archive may take more.
-const LIMIT: UnpackLimit = UnpackLimit { bytes: 1 << 30, ratio: 1_000 };
+pub(super) const LIMIT: UnpackLimit = UnpackLimit { bytes: 1 << 30, ratio: 1_000 };
 
 /// Whether an archive of this name is one file.
 pub(super) fn is_packed(path: &Path) -> bool {
@@ -91,14 +90,6 @@ impl Unpacked {
         Ok(unpacked)
     }
 
-    pub(super) fn open(archive: &Path, folder: Folder) -> Result<Self, Failure> {
-        let file =
-            File::open(archive).map_err(Failure::of(format_args!("{} cannot be read", archive.display())))?;
-        let damaged = |damage| Failure::new(format!("{} is damaged: {damage}", archive.display()));
-        let unpacked = Self::read(file, folder, Contents::Kept, || {});
-        unpacked.map_err(|stopped| stopped.failure(damaged))
-    }
-
     pub(super) fn into_folder(self) -> Folder {
         self.folder
     }
@@ -115,13 +106,13 @@ fn not_created(name: &str, error: io::Error) -> Stopped {
 }
 
 /// Whether a file of an archive is a content, rather than a list.
-fn is_content(name: &str) -> bool {
+pub(super) fn is_content(name: &str) -> bool {
     name.split_once('/').is_some_and(|(directory, _)| [MEMORIES, BLOBS].contains(&directory))
 }
 
 impl Files for Unpacked {
     fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, String> {
-        Files::open(&self.folder, name)
+        Ok(Box::new(self.folder.open_file(name)?))
     }
 
     fn content(&self, name: &str) -> Result<(ContentHash, u64), String> {

@@ -7,6 +7,7 @@ use keepsake_archive::plan::{Item, Step, batches};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_client::ClientError;
 use keepsake_config::Failure;
+use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -112,7 +113,8 @@ async fn send<'a>(
     }
     let body = json!({"atomic": false, "operations": operations});
     let path = connection.path(&["memories", "batch"]);
-    match connection.client.post::<Answer>(&path, &body).await {
+    let without_memories = [("memories", Some("false"))];
+    match connection.client.send::<Answer>(Method::POST, &path, &without_memories, Some(&body)).await {
         Ok(answer) if answer.data.len() == sent.len() => {
             let results = answer.data.into_iter().map(outcome_of);
             outcomes.extend(sent.into_iter().zip(results));

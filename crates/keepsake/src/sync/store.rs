@@ -121,8 +121,7 @@ impl Store {
     /// All memories by path. A server that is wrong or hostile may name any path.
     pub(super) async fn list(&self) -> Result<Memories, Failure> {
         let id_of: fn(&Memory) -> String = |memory| memory.id.to_string();
-        let listed = whole_store::list_with_place(&self.client, &self.path(&[]), id_of).await?;
-        let (listed, place) = listed;
+        let (listed, place) = whole_store::list(&self.client, &self.path(&[]), id_of).await?;
         let place = place.as_deref().and_then(place_of);
         let mut memories = Memories { place, ..Memories::default() };
         for memory in listed.into_values() {

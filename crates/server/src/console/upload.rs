@@ -29,14 +29,11 @@ pub(super) async fn read_upload(
     let boundary = boundary_of(request.headers());
     let boundary = boundary.ok_or_else(|| ApiError::unsupported_media_type("multipart/form-data"))?;
     let received = Received::read(request, &engine, MAX_UPLOAD_BYTES).await?;
-    let held_bytes = received.held_bytes();
     let mut head = received.head;
     let mut upload = Upload {
         fields: Vec::new(),
         file_name: String::new(),
         file: Bytes::new(),
-        held: received.held,
-        held_bytes,
         deadline: deadline_of(&head),
     };
     parse(received.bytes, boundary, &mut upload).await?;

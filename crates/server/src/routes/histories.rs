@@ -1,6 +1,5 @@
-//! `/v1/memory_stores/{memory_store_id}/import`
+//! The import of a history.
 
-use axum::extract::State;
 use keepsake_core::actor::VersionActor;
 use keepsake_core::{MemoryPath, StoreId, Timestamp};
 use keepsake_engine::{Engine, HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
@@ -8,10 +7,8 @@ use keepsake_index::Operation;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::answer::Json;
 use crate::body::{JsonBody, parse_time};
 use crate::error::ApiError;
-use crate::path::Path;
 use crate::schemas::{self, MemoryStoreImportType};
 
 /// Limit of the body; it replaces the tenant's limits.
@@ -19,7 +16,9 @@ const MAX_BYTES: u64 = 8 << 20;
 /// A version has at most 10 JSON values.
 const MAX_VALUES: usize = 16 * MAX_VERSIONS;
 
-/// The body of an import.
+pub(super) type HistoryBody = JsonBody<History, MAX_VALUES, MAX_BYTES>;
+
+/// A part of a history.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct History {
@@ -71,7 +70,7 @@ struct HistoryRedaction {
     redacted_by: Option<VersionActor>,
 }
 
-/// The progress of an import.
+/// How much of a history is imported.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HistoryImport {
     #[schema(inline)]
@@ -107,25 +106,11 @@ impl HistoryRedaction {
     }
 }
 
-/// Import a history
-///
-/// Writes the versions of another memory store, with their content, order, times and
-/// authors, into an empty memory store, part by part, oldest version first. Each part is
-/// written as a whole or not at all. Memories and versions get new ids. A memory store
-/// with a version that was not imported is refused. The error of a refused version has
-/// its index in `operation`. The body may have 8 MiB.
-#[utoipa::path(
-    post,
-    path = "/memory_stores/{memory_store_id}/import",
-    operation_id = "memory_stores.import",
-    request_body = History,
-    responses((status = 200, description = "How much of the history is imported.", body = HistoryImport)),
-)]
-pub(crate) async fn import(
-    State(engine): State<Engine>,
-    Path(store_id): Path<StoreId>,
-    JsonBody(principal, body, _): JsonBody<History, MAX_VALUES, MAX_BYTES>,
-) -> Result<Json<HistoryImport>, ApiError> {
+pub(super) async fn import(
+    engine: &Engine,
+    store_id: StoreId,
+    JsonBody(principal, body, _): HistoryBody,
+) -> Result<HistoryImport, ApiError> {
     let versions = body.versions.into_iter().map(HistoryVersion::parsed);
     let redactions = body.redactions.into_iter().map(HistoryRedaction::parsed);
     let part = HistoryPart {
@@ -134,5 +119,5 @@ pub(crate) async fn import(
         redactions: redactions.collect::<Result<_, _>>()?,
     };
     let position = engine.memories.import(&principal, store_id, part).await?;
-    Ok(Json(HistoryImport { r#type: MemoryStoreImportType, memory_store_id: store_id, position }))
+    Ok(HistoryImport { r#type: MemoryStoreImportType, memory_store_id: store_id, position })
 }

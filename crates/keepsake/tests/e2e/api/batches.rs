@@ -111,6 +111,11 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
         assert!(told.starts_with("`operations` 1 is malformed: ") && told.contains(why), "{told}");
         invalid(&post_text(client, &batch_of(&store), body(true)).await, "`operations` 1");
     }
+    let body = json!({"operations": [create("/last", "x")]});
+    let answer = ok(&client.post(&format!("{}?memories=false", batch_of(&store)), &body).await);
+    let result = &answer["data"][0];
+    assert_eq!((&result["status"], &result["memory"]), (&json!("created"), &Value::Null));
+    assert!(result["memory_id"].is_string(), "{result}");
 }
 
 pub(super) async fn five_hundred_operations_are_one_commit(place: Place) {

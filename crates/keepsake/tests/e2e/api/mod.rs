@@ -10,6 +10,7 @@ mod conventions;
 mod creation;
 mod cursors;
 mod idempotency;
+mod imports;
 mod listing;
 mod prompts;
 mod queries;
@@ -124,6 +125,15 @@ area! {
         batches::atomic_batch_fails_with_its_first_refused_operation,
         batches::body_of_a_batch_may_have_eight_mebibytes,
         batches::batch_with_a_key_is_made_once,
+    ]
+}
+
+area! {
+    archives_are_imported_on_sqlite on Sqlite: [
+        imports::archive_is_imported_without_its_history,
+        imports::conflict_fails_is_skipped_or_replaced,
+        imports::damaged_or_large_archive_changes_nothing,
+        imports::import_asks_for_both_scopes_and_a_writable_store,
     ]
 }
 

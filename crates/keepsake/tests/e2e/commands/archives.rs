@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use super::{Person, files, words};
 use crate::support::command::{borrowed, start_keepsake};
@@ -163,30 +163,21 @@ async fn memories_that_move_while_a_store_is_read_are_all_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn temporary_folder_is_private_and_a_killed_import_leaves_it_to_the_next() {
+async fn unpacked_archive_has_no_name_on_the_disk() {
     let person = Person::new().await;
     person.put("a.md", "a secret\n").await;
     let archive = person.path("archive.tar.zst");
     person.ok(&format!("export {archive}")).await;
     let temporary = person.path("tmp");
     fs::create_dir(&temporary).unwrap();
-    let folders = || fs::read_dir(&temporary).unwrap().count();
     let variables = [("TMPDIR", temporary.as_str())];
-    let import = format!("import {archive}");
-    let again = async || person.line_with(&import, &variables, "").await.ok();
-
     let proxy = HoldingProxy::start(&person.server.url(), "get ", 0).await;
-    let mut held = person.run_until_held(&import, &variables, &proxy).await;
-    assert_eq!(folders(), 1);
-    let find = ["-mindepth", "1", "-perm", "/077"];
-    let open_to_others = Command::new("find").arg(&temporary).args(find).output().await.unwrap();
-    assert!(open_to_others.status.success() && open_to_others.stdout.is_empty(), "{open_to_others:?}");
-    again().await;
-    assert_eq!(folders(), 1, "the folder is in use");
+    let mut held = person.run_until_held(&format!("import {archive}"), &variables, &proxy).await;
+    let opened = fs::read_dir(format!("/proc/{}/fd", held.id().unwrap())).unwrap();
+    let opened = opened.filter_map(|file| fs::read_link(file.unwrap().path()).ok());
+    assert_eq!(opened.filter(|file| file.starts_with(&temporary)).count(), 1, "the archive is unpacked");
+    assert!(files(&temporary).is_empty());
     held.kill().await.unwrap();
-    assert_eq!(folders(), 1, "nothing removed it");
-    again().await;
-    assert_eq!(folders(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -136,7 +136,7 @@ pub(super) fn meaning(parameter: &str) -> &'static str {
         "resource_id" => "{resource}",
         "expected_content_sha256" => "{hash}",
         "path" => "{api_path}",
-        "path_prefix" => "{directory}",
+        "path_prefix" | "prefix" => "{directory}",
         "page" => "{page}",
         // Names from clients and from the issuer of a token, which tenants may share.
         "service_account_id" => "ci",
@@ -149,7 +149,9 @@ pub(super) fn meaning(parameter: &str) -> &'static str {
         "event_deltas[]" => "agent.message",
         "types[]" => "agent.tool_use",
         "order" => "asc",
-        "include_archived" | "include_imported" | "keep_tidy" | "file_index" | "versions" => "true",
+        "include_archived" | "include_imported" | "keep_tidy" | "file_index" | "versions" | "memories"
+        | "dry_run" => "true",
+        "on_conflict" => "replace",
         "depth" | "limit" => "1",
         "operation" => "created",
         "topic" => "gardens",

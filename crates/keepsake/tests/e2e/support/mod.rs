@@ -1,5 +1,6 @@
 //! What every test needs: a deployment, servers on it, clients of them.
 
+pub(crate) mod archives;
 pub(crate) mod bulk;
 pub(crate) mod client;
 pub(crate) mod command;

@@ -11,12 +11,21 @@ use crate::answer::Json;
 use crate::body::{BodyOfParts, JsonBody};
 use crate::error::ApiError;
 use crate::path::Path;
+use crate::query::{QueryParams, query_params};
 use crate::schemas::{self, MemoryBatchResultType, MemoryBatchType};
 
 /// Limit of the body; it replaces the tenant's limits.
 const MAX_BYTES: u64 = 8 << 20;
 /// An operation has at most 10 JSON values.
 const MAX_VALUES: usize = 16 * MAX_OPERATIONS;
+
+query_params! {
+    /// How much a batch answers.
+    ChangeMemories {
+        /// Whether the results have the memories; true if it is omitted.
+        memories: Option<bool> = flag("memories"),
+    }
+}
 
 /// What became of the operations of a batch.
 #[derive(Debug, Serialize, ToSchema)]
@@ -33,8 +42,8 @@ pub(crate) struct BatchResult {
     #[schema(inline)]
     r#type: MemoryBatchResultType,
     status: Status,
-    /// The memory after the operation, without content; null if it is deleted or the
-    /// operation failed.
+    /// The memory after the operation, without content; null if it is deleted, if the
+    /// operation failed, and with `memories=false`.
     #[schema(required)]
     memory: Option<Box<Memory>>,
     /// The memory; null if a failed operation did not name one.
@@ -85,16 +94,23 @@ impl From<OperationResult> for BatchResult {
     post,
     path = "/memory_stores/{memory_store_id}/memories/batch",
     operation_id = "memories.batch",
+    params(ChangeMemories),
     request_body = MemoryBatch,
     responses((status = 200, description = "What became of each operation.", body = BatchResults)),
 )]
 pub(crate) async fn carry_out(
     State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
+    QueryParams(params): QueryParams<ChangeMemories>,
     JsonBody(principal, batch, idempotency): BodyOfParts<MemoryBatch, MAX_VALUES, MAX_BYTES>,
 ) -> Result<Json<BatchResults>, ApiError> {
     let batch = MemoryBatch { idempotency, ..batch };
     let results = engine.memories.batch(&principal, store_id, batch).await?;
-    let data = results.into_iter().map(BatchResult::from).collect();
+    let mut data: Vec<_> = results.into_iter().map(BatchResult::from).collect();
+    if params.memories == Some(false) {
+        for result in &mut data {
+            result.memory = None;
+        }
+    }
     Ok(Json(BatchResults { r#type: MemoryBatchType, data }))
 }

@@ -1,0 +1,118 @@
+//! A packed archive in a temporary file.
+//!
+//! The file has no name: nobody else can open it, and the system removes it when the process ends,
+//! however it ends.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use keepsake_archive::Damage;
+use keepsake_archive::format::{Hashing, MEMORIES};
+use keepsake_archive::packed::read_files;
+use keepsake_archive::verified::Files;
+use keepsake_config::Failure;
+use keepsake_core::ContentHash;
+
+use super::unpacked::{LIMIT, Stopped, is_content};
+use crate::data_dir::unusable;
+
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// The files of an archive, one after the other. Each was hashed when it was unpacked.
+#[derive(Debug)]
+pub(super) struct Spooled {
+    file: File,
+    parts: HashMap<String, Part>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    offset: u64,
+    size_bytes: u64,
+    sha256: ContentHash,
+}
+
+impl Spooled {
+    /// Unpacks an archive, and calls `progress` after each memory.
+    pub(super) fn read(packed: impl Read, mut progress: impl FnMut()) -> Result<Self, Stopped> {
+        let file = tempfile::tempfile().map_err(unusable(&std::env::temp_dir())).map_err(Stopped::Failed)?;
+        let failed = |error| Stopped::Failed(Failure::of("the archive cannot be unpacked")(error));
+        let (mut to, mut parts, mut offset) = (BufWriter::new(file), HashMap::new(), 0);
+        let mut buffer = vec![0; BUFFER_BYTES];
+        read_files::<Stopped>(packed, LIMIT, |name, size_bytes, content| {
+            let damaged = |reason: String| Damage(format!("{name}: {reason}"));
+            let mut hashing = Hashing::new(&mut to);
+            loop {
+                let read = content.read(&mut buffer).map_err(|error| damaged(error.to_string()))?;
+                if read == 0 {
+                    break;
+                }
+                hashing.write_all(&buffer[..read]).map_err(failed)?;
+            }
+            let sha256 = hashing.finish().parse::<ContentHash>();
+            let sha256 = sha256.map_err(|error| damaged(error.to_string()))?;
+            parts.insert(name.to_owned(), Part { offset, size_bytes, sha256 });
+            offset += size_bytes;
+            if name.starts_with(MEMORIES) {
+                progress();
+            }
+            Ok(())
+        })?;
+        let file = to.into_inner().map_err(|error| failed(error.into_error()))?;
+        Ok(Self { file, parts })
+    }
+
+    pub(super) fn open(archive: &Path) -> Result<Self, Failure> {
+        let file =
+            File::open(archive).map_err(Failure::of(format_args!("{} cannot be read", archive.display())))?;
+        let damaged = |damage| Failure::new(format!("{} is damaged: {damage}", archive.display()));
+        Self::read(file, || {}).map_err(|stopped| stopped.failure(damaged))
+    }
+
+    /// Reads a whole file. The error is the reason, without the file's name.
+    pub(super) fn bytes(&self, name: &str) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::new();
+        let mut part = Files::open(self, name)?;
+        part.read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
+        Ok(bytes)
+    }
+
+    fn part(&self, name: &str) -> Result<Part, String> {
+        self.parts.get(name).copied().ok_or_else(|| "is missing".to_owned())
+    }
+}
+
+impl Files for Spooled {
+    fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, String> {
+        let Part { offset, size_bytes, .. } = self.part(name)?;
+        Ok(Box::new(PartReader { file: &self.file, offset, left_bytes: size_bytes }))
+    }
+
+    fn content(&self, name: &str) -> Result<(ContentHash, u64), String> {
+        let part = self.part(name)?;
+        Ok((part.sha256, part.size_bytes))
+    }
+
+    fn contents(&self) -> Result<Vec<String>, String> {
+        Ok(self.parts.keys().filter(|name| is_content(name)).cloned().collect())
+    }
+}
+
+struct PartReader<'a> {
+    file: &'a File,
+    offset: u64,
+    left_bytes: u64,
+}
+
+impl Read for PartReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = usize::try_from(self.left_bytes).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.file.read_at(&mut buffer[..wanted], self.offset)?;
+        self.offset += read as u64;
+        self.left_bytes -= read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,199 @@
+//! `/v1/memory_stores/{memory_store_id}/import`
+
+use axum::extract::{FromRequest, Request, State};
+use keepsake_archive::plan::OnConflict;
+use keepsake_archive::report::Reported;
+use keepsake_core::{DirPath, StoreId};
+use keepsake_engine::{Engine, ImportOptions, MAX_ARCHIVE_BYTES};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::histories::{self, History, HistoryBody, HistoryImport};
+use crate::answer::Json;
+use crate::auth::presented;
+use crate::body::{Received, is_of_type, require_json};
+use crate::envelope::deadline_of;
+use crate::error::ApiError;
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
+use crate::schemas::{self, MemoryStoreImportType};
+
+const ARCHIVE: &str = "application/zstd";
+/// Maximum number of files in an answer.
+const MAX_SHOWN: usize = 300;
+
+query_params! {
+    /// How an archive is imported. A history has none of these parameters.
+    ImportMemoryStore {
+        /// The action if a memory has other content: `fail`, the default, imports nothing,
+        /// `skip` keeps the memory, and `replace` gives it the imported content as a new version.
+        #[param(value_type = Option<schemas::OnConflict>, inline)]
+        on_conflict: Option<OnConflict> = word("on_conflict", OnConflict::parse, "`fail`, `skip` or `replace`"),
+        /// The directory that receives the memories, such as `/notes/`; `/` if it is omitted.
+        #[param(value_type = Option<DirPath>)]
+        prefix: Option<String> = text("prefix"),
+        /// Whether to write nothing, and only to answer what would be imported.
+        dry_run: Option<bool> = flag("dry_run"),
+    }
+}
+
+/// The body of an import, by its content type.
+pub(crate) enum ImportBody {
+    Archive(Received),
+    History(HistoryBody),
+}
+
+impl FromRequest<Engine> for ImportBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
+        if is_of_type(request.headers(), ARCHIVE) {
+            return Received::read(request, engine, MAX_ARCHIVE_BYTES).await.map(Self::Archive);
+        }
+        let expected = "application/zstd, or application/json for a history";
+        require_json(request.headers()).map_err(|_| ApiError::unsupported_media_type(expected))?;
+        HistoryBody::from_request(request, engine).await.map(Self::History)
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum MemoryStoreImport {
+    History(HistoryImport),
+    Archive(ArchiveImport),
+}
+
+/// What became of an archive.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ArchiveImport {
+    #[schema(inline)]
+    r#type: MemoryStoreImportType,
+    memory_store_id: StoreId,
+    /// Nothing was written: the answer says what would be.
+    dry_run: bool,
+    counts: ImportCounts,
+    /// The files that were not imported as a whole, by path; at most 300.
+    data: Vec<ImportedFile>,
+    /// The number of such files that are not in `data`.
+    not_shown: usize,
+    /// Why the import ended early; null if it is complete. The same archive continues it.
+    #[schema(required)]
+    stopped: Option<String>,
+    /// The number of versions in the archive: its history is not imported.
+    versions_not_imported: usize,
+    /// Why memories of the exported store are not in the archive.
+    left_out: Vec<String>,
+}
+
+/// The number of files with each result.
+#[derive(Debug, Serialize, ToSchema)]
+struct ImportCounts {
+    created: usize,
+    /// The memory had other content, or another pin or expiry time.
+    replaced: usize,
+    /// The memory has this content already.
+    unchanged: usize,
+    /// The memory has other content, and was kept.
+    skipped: usize,
+    refused: usize,
+}
+
+/// A file of an archive that was not imported as a whole.
+#[derive(Debug, Serialize, ToSchema)]
+struct ImportedFile {
+    /// The path of its memory.
+    path: String,
+    #[schema(value_type = schemas::ImportResult)]
+    result: &'static str,
+    /// Why it was not imported, or what its memory lacks.
+    reason: String,
+}
+
+impl ImportedFile {
+    fn of(file: &Reported) -> Option<Self> {
+        let reason = file.reason()?.to_owned();
+        Some(Self { path: file.path.clone(), result: file.outcome.name(), reason })
+    }
+}
+
+/// Import into a memory store
+///
+/// As `application/zstd`, an archive that `GET …/export` made, of at most 16 MiB: its
+/// memories are written as they are now, without their history. The archive is verified as
+/// a whole before anything is written, and may unpack to 256 MiB. If it is damaged, the
+/// message names the file. If a memory has other content, the answer is 409, unless
+/// `on_conflict` says what to do. An import that was stopped or broken off is continued by
+/// the same archive.
+///
+/// As `application/json`, a part of a history: the versions of another memory store, with
+/// their content, order, times and authors, are written into an empty memory store, part by
+/// part, oldest version first. Each part is written as a whole or not at all. Memories and
+/// versions get new ids. A memory store with a version that was not imported is refused.
+/// The error of a refused version has its index in `operation`. The body may have 8 MiB.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/import",
+    operation_id = "memory_stores.import",
+    params(ImportMemoryStore),
+    request_body(content((History = "application/json"), (inline(schemas::Archive) = "application/zstd"))),
+    responses((status = 200, description = "What was imported.", body = MemoryStoreImport)),
+)]
+pub(crate) async fn import(
+    State(engine): State<Engine>,
+    Path(store_id): Path<StoreId>,
+    QueryParams(params): QueryParams<ImportMemoryStore>,
+    body: ImportBody,
+) -> Result<Json<MemoryStoreImport>, ApiError> {
+    let imported = match body {
+        ImportBody::History(part) => {
+            MemoryStoreImport::History(histories::import(&engine, store_id, part).await?)
+        }
+        ImportBody::Archive(received) => {
+            MemoryStoreImport::Archive(import_archive(&engine, store_id, params, received).await?)
+        }
+    };
+    Ok(Json(imported))
+}
+
+async fn import_archive(
+    engine: &Engine,
+    store_id: StoreId,
+    params: ImportMemoryStore,
+    Received { principal, head, bytes, .. }: Received,
+) -> Result<ArchiveImport, ApiError> {
+    let options = ImportOptions {
+        on_conflict: params.on_conflict.unwrap_or(OnConflict::Fail),
+        is_dry_run: params.dry_run.unwrap_or_default(),
+        deadline: deadline_of(&head),
+    };
+    let prefix = params.prefix.as_deref().unwrap_or("/");
+    engine.imports.target(&principal, store_id).await?;
+    let archive = engine.imports.verify(&principal, bytes, prefix).await?;
+    let credential = presented(&head.headers)?;
+    let authenticate = || credential.authenticate(engine);
+    let imported = engine.imports.write(archive, store_id, options, authenticate).await?;
+    let mut report = imported.report;
+    if imported.is_refused {
+        let first = report.conflicts().next().unwrap_or_default();
+        return Err(ApiError::state_conflict(format!(
+            "nothing was imported: the memory store has something else at {} paths, the first is {first}; \
+             `on_conflict=skip` or `on_conflict=replace` imports the rest",
+            report.conflicts().count()
+        )));
+    }
+    let [created, replaced, unchanged, skipped, refused] = report.counts().map(|(_, count)| count);
+    let mut data: Vec<_> = report.sorted().iter().filter_map(ImportedFile::of).collect();
+    let not_shown = data.len().saturating_sub(MAX_SHOWN);
+    data.truncate(MAX_SHOWN);
+    Ok(ArchiveImport {
+        r#type: MemoryStoreImportType,
+        memory_store_id: store_id,
+        dry_run: options.is_dry_run,
+        counts: ImportCounts { created, replaced, unchanged, skipped, refused },
+        data,
+        not_shown,
+        stopped: imported.stopped,
+        versions_not_imported: imported.versions,
+        left_out: imported.left_out,
+    })
+}
