@@ -51,11 +51,6 @@ impl<D: Decorator> BlobStore for D {
         self.around("erase", self.inner().erase(key)).await
     }
 
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
-        let erased = self.inner().erase_store(tenant_id, store_id);
-        self.around("erase_store", erased).await
-    }
-
     async fn list_removed(
         &self,
         tenant_id: TenantId,
@@ -67,14 +62,15 @@ impl<D: Decorator> BlobStore for D {
         self.around("list_removed", listed).await
     }
 
-    async fn erase_tenant(
+    async fn erase_all(
         &self,
         tenant_id: TenantId,
+        store_id: Option<StoreId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<ErasedBatch, BlobError> {
-        let erased = self.inner().erase_tenant(tenant_id, after, limit);
-        self.around("erase_tenant", erased).await
+        let call = store_id.map_or("erase_tenant", |_| "erase_store");
+        self.around(call, self.inner().erase_all(tenant_id, store_id, after, limit)).await
     }
 
     async fn list(

@@ -64,12 +64,6 @@ pub trait BlobStore: Send + Sync + Debug {
     /// Costs more than [`Self::delete`]; for content that must not be recoverable.
     async fn erase(&self, key: &BlobKey) -> Result<ObjectVersions, BlobError>;
 
-    /// Erases the remaining blobs of a store that receives no further blobs,
-    /// including object versions of blobs that were deleted before.
-    ///
-    /// Safe to run twice.
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError>;
-
     /// The first `limit` deleted blobs of a store that still have object versions,
     /// after the key `after`, in key order; `None` if the store does not allow to
     /// list object versions.
@@ -83,14 +77,15 @@ pub trait BlobStore: Send + Sync + Debug {
         limit: usize,
     ) -> Result<Option<Vec<BlobKey>>, BlobError>;
 
-    /// Erases the first `limit` blobs of a tenant after the key `after`, in key
-    /// order, including object versions of blobs that were deleted before. The
-    /// tenant must receive no further blobs.
+    /// Erases the first `limit` blobs of a tenant, or of one of its stores, after the
+    /// key `after`, in key order, including object versions of blobs that were deleted
+    /// before. The tenant or the store must receive no further blobs.
     ///
     /// Safe to run twice. The next batch begins after [`ErasedBatch::last`].
-    async fn erase_tenant(
+    async fn erase_all(
         &self,
         tenant_id: TenantId,
+        store_id: Option<StoreId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<ErasedBatch, BlobError>;

@@ -122,33 +122,9 @@ impl S3Blobs {
         object.strip_prefix(&self.prefix)?.parse().ok()
     }
 
-    /// Deletes the first `limit` blobs whose object names start with `folder`, after a key, and
-    /// all their object versions.
-    async fn erase_below(
-        &self,
-        folder: &str,
-        after: Option<&BlobKey>,
-        limit: usize,
-    ) -> Result<ErasedBatch, BlobError> {
-        let listed = self.list_below(folder, after, limit).await?;
-        for blob in &listed {
-            self.delete(&blob.key).await?;
-        }
-        let versioning = self.ask_versioning().await?;
-        let after = after.map(|key| self.object_name(key));
-        let is_blob = |object: &str| self.key_of(object).is_some();
-        let versions = self.delete_versions(versioning, folder, after, limit, is_blob).await?;
-        let deleted = listed.len() as u64;
-        let last_deleted = listed.last().map(|blob| blob.key).filter(|_| listed.len() == limit);
-        let (gone, kept, last) = match &versions {
-            Versions::None => (deleted, 0, last_deleted),
-            Versions::Hidden => (0, deleted, last_deleted),
-            // The versions were processed up to this object.
-            Versions::Seen { gone, kept, last } => {
-                (*gone, *kept, last.as_deref().and_then(|object| self.key_of(object)))
-            }
-        };
-        Ok(ErasedBatch { gone, kept, became: versions.became(), last })
+    fn folder_of(&self, tenant_id: TenantId, store_id: Option<StoreId>) -> String {
+        let store = store_id.map(|store_id| format!("{store_id}/")).unwrap_or_default();
+        format!("{}{tenant_id}/{store}", self.prefix)
     }
 }
 
@@ -229,12 +205,6 @@ impl BlobStore for S3Blobs {
         Ok(versions.became())
     }
 
-    #[instrument(name = "blob.erase_store", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
-        let folder = format!("{}{tenant_id}/{store_id}/", self.prefix);
-        self.erase_below(&folder, None, usize::MAX).await
-    }
-
     #[instrument(name = "blob.list_removed", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
     async fn list_removed(
         &self,
@@ -244,19 +214,39 @@ impl BlobStore for S3Blobs {
         limit: usize,
     ) -> Result<Option<Vec<BlobKey>>, BlobError> {
         let versioning = self.ask_versioning().await?;
-        let folder = format!("{}{tenant_id}/{store_id}/", self.prefix);
+        let folder = self.folder_of(tenant_id, Some(store_id));
         let after = after.map(|key| self.object_name(key));
         self.removed_below(versioning, &folder, after, limit).await
     }
 
-    #[instrument(name = "blob.erase_tenant", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
-    async fn erase_tenant(
+    #[instrument(name = "blob.erase_all", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
+    async fn erase_all(
         &self,
         tenant_id: TenantId,
+        store_id: Option<StoreId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<ErasedBatch, BlobError> {
-        self.erase_below(&format!("{}{tenant_id}/", self.prefix), after, limit).await
+        let folder = self.folder_of(tenant_id, store_id);
+        let listed = self.list_below(&folder, after, limit).await?;
+        for blob in &listed {
+            self.delete(&blob.key).await?;
+        }
+        let versioning = self.ask_versioning().await?;
+        let after = after.map(|key| self.object_name(key));
+        let is_blob = |object: &str| self.key_of(object).is_some();
+        let versions = self.delete_versions(versioning, &folder, after, limit, is_blob).await?;
+        let deleted = listed.len() as u64;
+        let last_deleted = listed.last().map(|blob| blob.key).filter(|_| listed.len() == limit);
+        let (gone, kept, last) = match &versions {
+            Versions::None => (deleted, 0, last_deleted),
+            Versions::Hidden => (0, deleted, last_deleted),
+            // The versions were processed up to this object.
+            Versions::Seen { gone, kept, last } => {
+                (*gone, *kept, last.as_deref().and_then(|object| self.key_of(object)))
+            }
+        };
+        Ok(ErasedBatch { gone, kept, became: versions.became(), last })
     }
 
     #[instrument(name = "blob.list", level = "debug", skip_all, fields(tenant.id = tenant_id.map(tracing::field::display)))]
@@ -266,7 +256,7 @@ impl BlobStore for S3Blobs {
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<Vec<ListedBlob>, BlobError> {
-        let prefix = tenant_id.map_or_else(|| self.prefix.clone(), |id| format!("{}{id}/", self.prefix));
+        let prefix = tenant_id.map_or_else(|| self.prefix.clone(), |id| self.folder_of(id, None));
         self.list_below(&prefix, after, limit).await
     }
 

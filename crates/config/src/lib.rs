@@ -114,11 +114,6 @@ impl Merged {
     pub fn values(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.reader.values()
     }
-
-    /// The names of all keys, in the order of the sections.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.reader.keys()
-    }
 }
 
 fn complete<T>(reader: &Reader, value: Option<T>) -> Result<T, ConfigError> {
@@ -129,16 +124,10 @@ fn complete<T>(reader: &Reader, value: Option<T>) -> Result<T, ConfigError> {
     }
 }
 
-/// Everything that is wrong with a configuration.
+/// Everything that is wrong with a configuration: one sentence for each problem, none of which
+/// quotes a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(Vec<String>);
-
-impl ConfigError {
-    /// One sentence for each problem, none of which quotes a value.
-    pub fn problems(&self) -> &[String] {
-        &self.0
-    }
-}
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

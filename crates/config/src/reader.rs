@@ -222,10 +222,6 @@ impl Reader {
         [self.source_problems.as_slice(), &self.problems].concat()
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
-        self.known.iter().map(|key| key.name.as_str())
-    }
-
     pub(crate) fn values(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.known.iter().filter_map(|key| {
             let (value, origin) = key.shown.as_ref()?;

@@ -60,7 +60,7 @@ fn settings(text: &str, variables: &[(&str, &str)]) -> Result<Settings, ConfigEr
 
 fn keys() -> BTreeSet<String> {
     let merged = Sources::default().merge();
-    merged.keys().map(str::to_owned).collect()
+    merged.reader.known.into_iter().map(|key| key.name).collect()
 }
 
 fn variable_of(key: &str) -> String {
@@ -72,7 +72,7 @@ fn problems(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
     let file = File::new(text);
     let folder = format!("{}/", file.folder.path().display());
     let error = file.settings(variables).unwrap_err();
-    let problems = error.problems().iter();
+    let problems = error.0.iter();
     problems.map(|problem| problem.replace(&folder, "")).collect()
 }
 

@@ -43,11 +43,6 @@ impl BlobStore for IndexBlobs {
         Ok(ObjectVersions::NotVersioned)
     }
 
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
-        let gone = self.0.contents.delete_store(tenant_id, store_id).await;
-        Ok(erased(gone.map_err(failed)?, None))
-    }
-
     /// A table keeps no older versions.
     async fn list_removed(
         &self,
@@ -59,12 +54,18 @@ impl BlobStore for IndexBlobs {
         Ok(Some(Vec::new()))
     }
 
-    async fn erase_tenant(
+    async fn erase_all(
         &self,
         tenant_id: TenantId,
+        store_id: Option<StoreId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<ErasedBatch, BlobError> {
+        if let Some(store_id) = store_id {
+            // One statement deletes all of them.
+            let gone = self.0.contents.delete_store(tenant_id, store_id).await;
+            return Ok(erased(gone.map_err(failed)?, None));
+        }
         let listed = self.list(Some(tenant_id), after, limit).await?;
         for blob in &listed {
             self.delete(&blob.key).await?;

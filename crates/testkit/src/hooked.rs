@@ -167,11 +167,6 @@ impl BlobStore for HookedBlobs {
         })
     }
 
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
-        let batch = self.inner.erase_store(tenant_id, store_id).await?;
-        Ok(self.with_kept_versions(batch))
-    }
-
     async fn list_removed(
         &self,
         tenant_id: TenantId,
@@ -182,13 +177,14 @@ impl BlobStore for HookedBlobs {
         self.inner.list_removed(tenant_id, store_id, after, limit).await
     }
 
-    async fn erase_tenant(
+    async fn erase_all(
         &self,
         tenant_id: TenantId,
+        store_id: Option<StoreId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<ErasedBatch, BlobError> {
-        let batch = self.inner.erase_tenant(tenant_id, after, limit).await?;
+        let batch = self.inner.erase_all(tenant_id, store_id, after, limit).await?;
         Ok(self.with_kept_versions(batch))
     }
 

@@ -58,9 +58,9 @@ async fn forbidden_version_listing_is_reported_and_remembered() {
     // Erasing a whole tenant or store requests the state again.
     let one = key(1, 1, 1);
     for _ in 0..2 {
-        let erased = store.erase_tenant(one.tenant_id, None, 10).await.unwrap();
+        let erased = store.erase_all(one.tenant_id, None, None, 10).await.unwrap();
         assert_eq!((erased.became, erased.last), (ObjectVersions::Kept, None));
-        let erased = store.erase_store(one.tenant_id, one.store_id).await.unwrap();
+        let erased = store.erase_all(one.tenant_id, Some(one.store_id), None, usize::MAX).await.unwrap();
         assert_eq!(erased.became, ObjectVersions::Kept);
     }
     assert_eq!(count(&requests, "?versions"), 5);
@@ -127,7 +127,7 @@ async fn locked_versions_are_counted_and_the_others_deleted() {
     .await;
     let mut options = options;
     options.settings.endpoint = Some(endpoint);
-    let erased = connect(options).await.erase_tenant(one.tenant_id, None, 10).await;
+    let erased = connect(options).await.erase_all(one.tenant_id, None, None, 10).await;
     let erased = erased.unwrap();
     assert_eq!((erased.gone, erased.kept, erased.became), (2, 1, ObjectVersions::Kept));
     assert_eq!(count(&requests, "versionId=v1"), 3);

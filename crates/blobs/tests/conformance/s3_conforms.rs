@@ -94,7 +94,7 @@ async fn erased_store_is_empty_and_its_neighbours_stay() {
     put_all(&store, &one).await;
     put_all(&store, &other).await;
     for gone in [2, 0] {
-        let erased = store.erase_store(one[0].tenant_id, one[0].store_id).await.unwrap();
+        let erased = store.erase_all(one[0].tenant_id, Some(one[0].store_id), None, usize::MAX).await.unwrap();
         assert_eq!(erased, not_versioned(gone, None));
         assert_eq!(keys(&store, None, 10).await, other);
     }
@@ -109,12 +109,12 @@ async fn erased_tenant_is_empty_and_its_neighbours_stay() {
     put_all(&store, &other).await;
     let tenant_id = one[0].tenant_id;
     plant(&prefix, &format!("{tenant_id}/notes.txt")).await;
-    let first = store.erase_tenant(tenant_id, None, 2).await.unwrap();
+    let first = store.erase_all(tenant_id, None, None, 2).await.unwrap();
     assert_eq!(first, not_versioned(2, Some(one[1])));
-    let rest = store.erase_tenant(tenant_id, first.last.as_ref(), 2).await;
+    let rest = store.erase_all(tenant_id, None, first.last.as_ref(), 2).await;
     assert_eq!(rest.unwrap(), not_versioned(1, None));
     assert_eq!(keys(&store, None, 10).await, other);
-    let again = store.erase_tenant(tenant_id, None, 2).await.unwrap();
+    let again = store.erase_all(tenant_id, None, None, 2).await.unwrap();
     assert_eq!(again, not_versioned(0, None));
 }
 

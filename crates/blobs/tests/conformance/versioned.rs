@@ -43,7 +43,7 @@ async fn erasing_deletes_all_versions_of_a_blob_and_of_a_store() {
 
     let one = key(1, 1, 1);
     for gone in [2, 0] {
-        let erased = store.erase_store(one.tenant_id, one.store_id).await.unwrap();
+        let erased = store.erase_all(one.tenant_id, Some(one.store_id), None, usize::MAX).await.unwrap();
         assert_eq!(erased, every_version(gone, None));
         assert_eq!(place.versions().await, 1);
     }
@@ -71,7 +71,7 @@ async fn erasing_a_tenant_deletes_versions_of_deleted_blobs_in_batches() {
     assert!(place.versions().await >= 7);
     let (tenant_id, mut after, mut batches) = (key(2, 1, 1).tenant_id, None, Vec::new());
     loop {
-        let batch = store.erase_tenant(tenant_id, after.as_ref(), 3).await.unwrap();
+        let batch = store.erase_all(tenant_id, None, after.as_ref(), 3).await.unwrap();
         batches.push(batch);
         after = batch.last;
         if after.is_none() {
@@ -80,7 +80,7 @@ async fn erasing_a_tenant_deletes_versions_of_deleted_blobs_in_batches() {
     }
     assert_eq!(batches, [every_version(3, Some(key(2, 5, 1))), every_version(1, None)]);
     assert_eq!(place.versions().await, 1, "the other tenant's");
-    let again = store.erase_tenant(tenant_id, None, 3).await.unwrap();
+    let again = store.erase_all(tenant_id, None, None, 3).await.unwrap();
     assert_eq!(again, every_version(0, None));
 }
 

@@ -68,7 +68,7 @@ fn call_timeout_is_less_than_the_request_deadline() {
     ] {
         let error = postgres.settings(&[deadline("10"), timeout(seconds)]).unwrap_err();
         let told = format!("index.call_timeout_seconds (KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS) {rule}");
-        assert_eq!(error.problems(), [told]);
+        assert_eq!(error.0, [told]);
     }
     postgres.settings(&[deadline("10"), timeout("9")]).unwrap();
     settings("index.url = 'sqlite:///index.db'\n", &[deadline("10"), timeout("10")]).unwrap();

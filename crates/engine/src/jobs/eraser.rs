@@ -366,7 +366,8 @@ impl Work<'_> {
     /// Erases blobs of a deleted store that no row names: blobs of writes that
     /// were never committed, and older object versions of deleted blobs.
     async fn erase_rest_of(self, store_id: StoreId) -> Result<(), EngineError> {
-        let rest = self.context().blobs.erase_store(self.tenant_id, store_id).await?;
+        let blobs = &self.context().blobs;
+        let rest = blobs.erase_all(self.tenant_id, Some(store_id), None, usize::MAX).await?;
         self.count(Vec::new(), rest.gone, rest.of_gone()).await?;
         if rest.became == ObjectVersions::Kept {
             self.count(Vec::new(), rest.kept, rest.became).await?;

@@ -174,7 +174,7 @@ impl DeletedTenants<'_> {
     ) -> Result<(), EngineError> {
         let (versions, tenant_id) = (&mut removal.versions, removal.deletion.tenant_id);
         let blobs = &self.context.blobs;
-        let batch = blobs.erase_tenant(tenant_id, older.after.as_ref(), BATCH_BLOBS).await?;
+        let batch = blobs.erase_all(tenant_id, None, older.after.as_ref(), BATCH_BLOBS).await?;
         versions.count(batch.of_gone(), batch.gone);
         let older = OlderVersions {
             after: batch.last,

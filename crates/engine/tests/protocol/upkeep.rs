@@ -299,7 +299,7 @@ async fn sweep_stopped_by_foreign_blobs_starts_from_the_beginning(setup: TestEng
     assert_stops(&worker, sweep).await;
     // Somebody moved the foreign blobs away.
     let foreign = TenantId::from_uuid(Uuid::from_u128(FOREIGN));
-    setup.blobs.inner().erase_tenant(foreign, None, 1_000).await.unwrap();
+    setup.blobs.inner().erase_all(foreign, None, None, 1_000).await.unwrap();
     worker.clock.advance(10 * MINUTE);
     let counts = worker.run_in_slot(sweep).await;
     assert_eq!((&counts["blobs"], &counts["condemned"]), (&json!(1), &json!(0)), "{counts}");
