@@ -34,15 +34,16 @@ struct Shared<T> {
     url: Url,
     client: Client,
     parse: Box<Parse<T>>,
-    known: RwLock<Known<T>>,
+    known: RwLock<Known<Arc<T>>>,
     /// Held by the running fetch.
     fetching: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The result of the fetches so far.
-pub(crate) struct Known<T> {
+#[derive(Clone)]
+pub(crate) struct Known<D> {
     /// The document that was fetched last.
-    pub(crate) document: Option<Arc<T>>,
+    pub(crate) document: Option<D>,
     /// Why the last finished fetch failed.
     pub(crate) problem: Option<Arc<str>>,
     fetched_at: Option<Timestamp>,
@@ -62,29 +63,7 @@ impl<T> fmt::Debug for Fetched<T> {
     }
 }
 
-impl<T> Clone for Known<T> {
-    fn clone(&self) -> Self {
-        Self {
-            document: self.document.clone(),
-            problem: self.problem.clone(),
-            fetched_at: self.fetched_at,
-            tried_at: self.tried_at,
-        }
-    }
-}
-
-impl<T> Default for Known<T> {
-    fn default() -> Self {
-        Self {
-            document: None,
-            problem: Some("it was not fetched yet".into()),
-            fetched_at: None,
-            tried_at: None,
-        }
-    }
-}
-
-impl<T> Known<T> {
+impl<D> Known<D> {
     fn may_fetch(&self, now: Timestamp) -> bool {
         is_over(self.tried_at, COOL_DOWN, now)
     }
@@ -102,19 +81,21 @@ impl<T: Send + Sync + 'static> Fetched<T> {
         client: Client,
         parse: impl Fn(&[u8]) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
+        let problem = Some("it was not fetched yet".into());
+        let known = Known { document: None, problem, fetched_at: None, tried_at: None };
         Self(Arc::new(Shared {
             what,
             url,
             client,
             parse: Box::new(parse),
-            known: RwLock::default(),
+            known: RwLock::new(known),
             fetching: Arc::default(),
         }))
     }
 
     /// The cached document if it suffices, else the result of a new fetch, unless
     /// the last one was a moment ago.
-    pub(crate) async fn get(&self, now: Timestamp, suffices: impl Fn(&T) -> bool) -> Known<T> {
+    pub(crate) async fn get(&self, now: Timestamp, suffices: impl Fn(&T) -> bool) -> Known<Arc<T>> {
         let known = self.known();
         if known.document.as_deref().is_some_and(suffices) {
             self.refresh_if_old(&known, now);
@@ -135,15 +116,15 @@ impl<T: Send + Sync + 'static> Fetched<T> {
         self.known()
     }
 
-    fn known(&self) -> Known<T> {
+    fn known(&self) -> Known<Arc<T>> {
         self.0.known.read().clone()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known<T>)) {
+    fn change(&self, change: impl FnOnce(&mut Known<Arc<T>>)) {
         change(&mut self.0.known.write());
     }
 
-    fn refresh_if_old(&self, known: &Known<T>, now: Timestamp) {
+    fn refresh_if_old(&self, known: &Known<Arc<T>>, now: Timestamp) {
         if !is_over(known.fetched_at, FRESH_FOR, now) || !known.may_fetch(now) {
             return;
         }
