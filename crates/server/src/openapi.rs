@@ -4,6 +4,7 @@
 //! follow from its method, path and body. They are added here, so that a handler declares only its
 //! query and answer.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use keepsake_core::id::RequestId;
@@ -113,9 +114,16 @@ const REFUSALS: [(&str, &str, &str, &[&str]); 15] = [
     ("529", "Overloaded", "Too many requests are running.", &[RETRY_AFTER]),
 ];
 
-/// Pretty printed, with a final newline.
+/// The document of the public API.
 pub fn text() -> &'static str {
-    static TEXT: LazyLock<String> = LazyLock::new(|| pretty(&document()));
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let api_key = ApiKeyValue::with_description("x-api-key", "An API key.");
+        let schemes = [
+            ("api_key", SecurityScheme::ApiKey(ApiKey::Header(api_key))),
+            ("bearer", bearer("An API key, or a JWT of a configured issuer.")),
+        ];
+        completed(routes::described(), "Keepsake", DESCRIPTION, &TAGS, schemes)
+    });
     &TEXT
 }
 
@@ -123,24 +131,9 @@ pub fn operator_text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let title = "Keepsake operator API";
         let schemes = [("operator_token", bearer("The operator's token."))];
-        let document = completed(admin::described(), title, OPERATOR_DESCRIPTION, &OPERATOR_TAGS, schemes);
-        pretty(&document)
+        completed(admin::described(), title, OPERATOR_DESCRIPTION, &OPERATOR_TAGS, schemes)
     });
     &TEXT
-}
-
-fn pretty(document: &OpenApi) -> String {
-    let text = document.to_pretty_json().unwrap_or_default();
-    format!("{text}\n")
-}
-
-pub(crate) fn document() -> OpenApi {
-    let api_key = ApiKeyValue::with_description("x-api-key", "An API key.");
-    let schemes = [
-        ("api_key", SecurityScheme::ApiKey(ApiKey::Header(api_key))),
-        ("bearer", bearer("An API key, or a JWT of a configured issuer.")),
-    ];
-    completed(routes::described(), "Keepsake", DESCRIPTION, &TAGS, schemes)
 }
 
 fn bearer(description: &str) -> SecurityScheme {
@@ -149,13 +142,14 @@ fn bearer(description: &str) -> SecurityScheme {
     SecurityScheme::Http(bearer)
 }
 
+/// The document as indented JSON, with a final newline.
 fn completed<const N: usize>(
     mut document: OpenApi,
     title: &str,
     description: &str,
     tags: &[(&str, &str)],
     schemes: [(&str, SecurityScheme); N],
-) -> OpenApi {
+) -> String {
     document.info = InfoBuilder::new()
         .title(title)
         .version(env!("CARGO_PKG_VERSION"))
@@ -173,7 +167,8 @@ fn completed<const N: usize>(
     let components = document.components.get_or_insert_default();
     add_components(components);
     components.add_security_schemes_from_iter(schemes);
-    document
+    let text = document.to_pretty_json().unwrap_or_default();
+    format!("{text}\n")
 }
 
 fn complete_path(path: &str, item: &mut PathItem, tags: &[(&str, &str)]) {
@@ -230,10 +225,10 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
         }
     }
     let is_v1 = is_tenants(path);
+    let headers = answer_headers(is_v1);
     for response in operation.responses.responses.values_mut() {
         if let RefOr::T(response) = response {
-            let headers = answer_headers(is_v1);
-            response.headers = headers.map(|(name, header)| (name.to_owned(), RefOr::T(header))).collect();
+            response.headers.clone_from(&headers);
         }
     }
     let schemes: &[&str] = if path == "/mcp" {
@@ -346,10 +341,13 @@ fn request_id() -> Header {
     header(RequestId::schema(), "The request's id, as in the server's log.")
 }
 
-fn answer_headers(is_v1: bool) -> impl Iterator<Item = (&'static str, Header)> {
-    let workspace_id = header(TenantId::schema(), "The credential's tenant.");
-    let workspace_id = is_v1.then_some(("anthropic-workspace-id", workspace_id));
-    [("request-id", request_id())].into_iter().chain(workspace_id)
+fn answer_headers(is_v1: bool) -> BTreeMap<String, RefOr<Header>> {
+    let mut headers = BTreeMap::from([("request-id".to_owned(), RefOr::T(request_id()))]);
+    if is_v1 {
+        let workspace_id = header(TenantId::schema(), "The credential's tenant.");
+        headers.insert("anthropic-workspace-id".to_owned(), RefOr::T(workspace_id));
+    }
+    headers
 }
 
 fn add_components(components: &mut Components) {
