@@ -18,7 +18,7 @@ const MAX_ENCODING_CHARS: usize = 40;
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
-    pub(crate) kind: &'static str,
+    kind: ErrorKind,
     pub(crate) message: String,
     /// Fields that let a client continue without another read.
     pub(crate) details: Option<Box<Details>>,
@@ -44,7 +44,7 @@ pub(crate) enum Details {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct ErrorObject<'a> {
-    r#type: &'static str,
+    r#type: ErrorKind,
     message: &'a str,
     #[serde(flatten)]
     details: Option<&'a Details>,
@@ -68,18 +68,41 @@ enum Retry {
     Never,
 }
 
-/// The `type` of an error.
-const fn kind_of(status: StatusCode) -> &'static str {
-    match status.as_u16() {
-        401 => "authentication_error",
-        403 => "permission_error",
-        404 => "not_found_error",
-        408 | 504 => "timeout_error",
-        409 => "conflict_error",
-        429 => "rate_limit_error",
-        400..=499 => "invalid_request_error",
-        503 | 507 | 529 => "overloaded_error",
-        _ => "api_error",
+keepsake_core::named_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum ErrorKind {
+        InvalidRequest = "invalid_request_error",
+        Authentication = "authentication_error",
+        Permission = "permission_error",
+        NotFound = "not_found_error",
+        PreconditionFailed = "memory_precondition_failed_error",
+        PathConflict = "memory_path_conflict_error",
+        ContentMissing = "content_missing",
+        ContentDamaged = "content_damaged",
+        Conflict = "conflict_error",
+        RateLimit = "rate_limit_error",
+        Overloaded = "overloaded_error",
+        Timeout = "timeout_error",
+        Api = "api_error",
+    }
+}
+
+keepsake_core::shown_by_name!(ErrorKind as "ErrorType" => "The type of an error.";);
+
+impl ErrorKind {
+    /// That of a status which has no kinds of its own.
+    const fn of(status: StatusCode) -> Self {
+        match status.as_u16() {
+            401 => Self::Authentication,
+            403 => Self::Permission,
+            404 => Self::NotFound,
+            408 | 504 => Self::Timeout,
+            409 => Self::Conflict,
+            429 => Self::RateLimit,
+            400..=499 => Self::InvalidRequest,
+            503 | 507 | 529 => Self::Overloaded,
+            _ => Self::Api,
+        }
     }
 }
 
@@ -87,7 +110,7 @@ impl ApiError {
     fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
-            kind: kind_of(status),
+            kind: ErrorKind::of(status),
             message: message.into(),
             details: None,
             operation: None,
@@ -210,7 +233,7 @@ impl ApiError {
         Self::new(StatusCode::TOO_MANY_REQUESTS, message).retried_after(retry_after_seconds)
     }
 
-    fn content_lost(kind: &'static str, error: &EngineError, path: &str, version_id: VersionId) -> Self {
+    fn content_lost(kind: ErrorKind, error: &EngineError, path: &str, version_id: VersionId) -> Self {
         let details = Details::Content { path: path.to_owned(), memory_version_id: version_id };
         Self {
             kind,
@@ -219,7 +242,7 @@ impl ApiError {
         }
     }
 
-    fn conflict(kind: &'static str, message: String, details: Details) -> Self {
+    fn conflict(kind: ErrorKind, message: String, details: Details) -> Self {
         Self {
             kind,
             details: Some(Box::new(details)),
@@ -228,11 +251,11 @@ impl ApiError {
     }
 
     pub(crate) fn conflict_kind(&self) -> Option<Conflict> {
-        match (self.status, self.kind) {
-            (StatusCode::CONFLICT, "memory_precondition_failed_error") => Some(Conflict::Precondition),
-            (StatusCode::CONFLICT, "memory_path_conflict_error") => Some(Conflict::Path),
-            (StatusCode::CONFLICT, _) if self.retry == Retry::Never => Some(Conflict::State),
-            (StatusCode::CONFLICT, _) => Some(Conflict::Contended),
+        match self.kind {
+            ErrorKind::PreconditionFailed => Some(Conflict::Precondition),
+            ErrorKind::PathConflict => Some(Conflict::Path),
+            ErrorKind::Conflict if self.retry == Retry::Never => Some(Conflict::State),
+            ErrorKind::Conflict => Some(Conflict::Contended),
             _ => None,
         }
     }
@@ -277,13 +300,13 @@ impl From<&EngineError> for ApiError {
                     current_content_sha256: current_sha256.map(|hash| hash.to_string()),
                     memory_id: *memory_id,
                 };
-                Self::conflict("memory_precondition_failed_error", error.to_string(), details)
+                Self::conflict(ErrorKind::PreconditionFailed, error.to_string(), details)
             }
             EngineError::ContentMissing { path, version_id } => {
-                Self::content_lost("content_missing", error, path, *version_id)
+                Self::content_lost(ErrorKind::ContentMissing, error, path, *version_id)
             }
             EngineError::ContentDamaged { path, version_id } => {
-                Self::content_lost("content_damaged", error, path, *version_id)
+                Self::content_lost(ErrorKind::ContentDamaged, error, path, *version_id)
             }
             EngineError::Conflict(_) => Self::new(StatusCode::CONFLICT, error.to_string()).never_retried(),
             EngineError::OverMemory => Self::over_memory(),
@@ -322,7 +345,7 @@ impl ApiError {
                     conflicting_memory_id: memory_id.map(|id| id.to_string()).unwrap_or_default(),
                     conflicting_path: path.clone(),
                 };
-                Self::conflict("memory_path_conflict_error", message, details)
+                Self::conflict(ErrorKind::PathConflict, message, details)
             }
             Refused::HoldsLiveContent | Refused::TenantExists | Refused::TenantDeleting => {
                 Self::new(StatusCode::CONFLICT, message).never_retried()

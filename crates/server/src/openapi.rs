@@ -18,6 +18,7 @@ use utoipa::openapi::schema::{Components, Object, ObjectBuilder, Schema, SchemaT
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Content, InfoBuilder, OpenApi, Ref, RefOr, Required, SecurityRequirement, Tag, Type};
 
+use crate::error::ErrorKind;
 use crate::{admin, routes, schemas};
 
 const DESCRIPTION: &str = "Self-hosted memory for agents: memory stores, their memories and every version of them. Every response has a `request-id` header. Every response to an authenticated request has the tenant's `anthropic-workspace-id`; if a request sends `anthropic-workspace-id`, it must match the credential's tenant. `anthropic-version` and `?beta=true` are accepted and ignored, except where an operation documents them. Unknown body fields are refused. `null` in an optional field means the same as omitting it.";
@@ -354,7 +355,7 @@ fn add_components(components: &mut Components) {
     let described = [
         ("Error", error_envelope()),
         ("ErrorObject", schemas::ErrorObject::schema()),
-        ("ErrorType", schemas::ErrorType::schema()),
+        ("ErrorType", ErrorKind::schema()),
         ("MemoryId", MemoryId::schema()),
         ("ContentSha256", ContentHash::schema()),
         // Only parameters refer to the schemas below.

@@ -27,21 +27,6 @@ keepsake_core::schemas! {
     Cursor = text("The `next_page` of a response to the same query.").pattern(Some("^page_[0-9A-Za-z_-]+$"));
     GivenName = name("A name without control characters.");
     Permission = text("Whether a tool call was allowed.").enum_values(Some(["allow", "deny"]));
-    ErrorType = text("The type of an error.").enum_values(Some([
-        "invalid_request_error",
-        "authentication_error",
-        "permission_error",
-        "not_found_error",
-        "memory_precondition_failed_error",
-        "memory_path_conflict_error",
-        "content_missing",
-        "content_damaged",
-        "conflict_error",
-        "rate_limit_error",
-        "overloaded_error",
-        "timeout_error",
-        "api_error",
-    ]));
 }
 
 /// The `error` object in the body of every error.
