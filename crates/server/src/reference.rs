@@ -20,6 +20,7 @@ use askama::Template;
 use keepsake_core::ContentHash;
 
 use crate::openapi;
+use document::Document;
 use page::Page;
 
 #[derive(Debug)]
@@ -51,7 +52,7 @@ pub(crate) const SCRIPT: Asset = Asset {
 
 pub(crate) fn page() -> &'static str {
     static PAGE: LazyLock<String> = LazyLock::new(|| {
-        let document = serde_json::from_str(openapi::text()).unwrap_or_default();
+        let document = Document::parse(openapi::text());
         let page = Page::new(&document, STYLE.versioned_name(), SCRIPT.versioned_name());
         page.render().unwrap_or_default()
     });

@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::document::{Document, Operation};
+use super::document::Document;
 use super::literal::Literal;
 use super::value;
 
@@ -55,12 +55,15 @@ pub(super) enum AnswerKind {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(document: &'a Document, method: &str, path: &str, operation: &'a Operation) -> Self {
+    pub(super) fn new(document: &'a Document, method: &str, path: &str, operation: &'a Literal) -> Self {
         let parameters = document.parameters(operation);
         let in_place = |place: &str| {
-            let wanted = parameters.iter().filter(|parameter| parameter.required && parameter.place == place);
-            let examples = wanted
-                .map(|parameter| (parameter.name.as_str(), value::parameter(document, &parameter.schema)));
+            let wanted = parameters
+                .iter()
+                .filter(|parameter| parameter.is_true("required") && parameter.text_of("in") == place);
+            let examples = wanted.map(|parameter| {
+                (parameter.text_of("name"), value::parameter(document, parameter.at("schema")))
+            });
             examples.collect::<Vec<_>>()
         };
         let (in_path, in_query) = (in_place("path"), in_place("query"));
@@ -74,7 +77,7 @@ impl<'a> Call<'a> {
         let query: Vec<_> = in_query.iter().map(pair).collect();
         let mark = if query.is_empty() { "" } else { "?" };
         Self {
-            operation_id: &operation.id,
+            operation_id: operation.text_of("operationId"),
             method: method.to_uppercase(),
             target: format!("{path}{mark}{}", query.join("&")),
             in_path,
@@ -86,30 +89,32 @@ impl<'a> Call<'a> {
     }
 }
 
-fn body(document: &Document, operation: &Operation) -> Option<Literal> {
-    let body = operation.request_body.as_ref().filter(|body| body.required)?;
-    let media = body.media()?;
-    let example = media.example.clone();
-    Some(example.unwrap_or_else(|| value::request(document, &media.schema)))
+fn body(document: &Document, operation: &Literal) -> Option<Literal> {
+    let body = operation.get("requestBody").filter(|body| body.is_true("required"))?;
+    let (_, media) = body.media()?;
+    let example = media.get("example").cloned();
+    Some(example.unwrap_or_else(|| value::request(document, media.at("schema"))))
 }
 
-fn credential(operation: &Operation) -> Credential {
-    if operation.accepts("api_key") {
+fn credential(operation: &Literal) -> Credential {
+    let schemes = operation.at("security").items();
+    let accepts = |scheme: &str| schemes.iter().any(|one| one.get(scheme).is_some());
+    if accepts("api_key") {
         Credential::ApiKey
-    } else if operation.accepts("bearer") {
+    } else if accepts("bearer") {
         Credential::Token
     } else {
         Credential::None
     }
 }
 
-fn answer_kind(document: &Document, operation: &Operation) -> AnswerKind {
+fn answer_kind(document: &Document, operation: &Literal) -> AnswerKind {
     let answers = document.answers(operation);
     let succeeded = answers.iter().find(|(status, _)| *status == "200");
     let Some((media_type, media)) = succeeded.and_then(|(_, answer)| answer.media()) else {
         return AnswerKind::Text;
     };
-    let is_list = media.schema.component().is_some_and(|name| name.starts_with("List_"));
+    let is_list = media.at("schema").component().is_some_and(|name| name.starts_with("List_"));
     match media_type {
         "application/json" if is_list => AnswerKind::List,
         "application/json" => AnswerKind::Json,

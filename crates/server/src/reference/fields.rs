@@ -3,8 +3,9 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 
-use super::document::{Document, Parameter, Schema};
+use super::document::Document;
 use super::html::Html;
+use super::literal::Literal;
 use super::types::{description_of, rules_of, type_of};
 
 /// Levels of objects inside objects that a list shows; deeper objects are links.
@@ -41,14 +42,14 @@ pub(super) enum Depth {
     Inline,
 }
 
-pub(super) fn of_parameters(document: &Document, parameters: &[&Parameter]) -> FieldList {
-    let field = |parameter: &&Parameter| Field {
-        name: parameter.name.clone(),
-        kind: type_of(document, &parameter.schema),
-        place: parameter.place.clone(),
-        is_required: parameter.required,
-        description: Html::prose(&parameter.description),
-        rules: rules_of(document, &parameter.schema),
+pub(super) fn of_parameters(document: &Document, parameters: &[&Literal]) -> FieldList {
+    let field = |parameter: &&Literal| Field {
+        name: parameter.text_of("name").to_owned(),
+        kind: type_of(document, parameter.at("schema")),
+        place: parameter.text_of("in").to_owned(),
+        is_required: parameter.is_true("required"),
+        description: Html::prose(parameter.text_of("description")),
+        rules: rules_of(document, parameter.at("schema")),
         inside: Vec::new(),
     };
     FieldList {
@@ -59,17 +60,17 @@ pub(super) fn of_parameters(document: &Document, parameters: &[&Parameter]) -> F
 }
 
 /// Several lists are alternatives.
-pub(super) fn of_schema(document: &Document, schema: &Schema, depth: Depth) -> Vec<FieldList> {
+pub(super) fn of_schema(document: &Document, schema: &Literal, depth: Depth) -> Vec<FieldList> {
     lists(document, schema, depth, 0)
 }
 
-fn lists(document: &Document, schema: &Schema, depth: Depth, level: usize) -> Vec<FieldList> {
+fn lists(document: &Document, schema: &Literal, depth: Depth, level: usize) -> Vec<FieldList> {
     let inner = schema.without_null();
     if level > MAX_DEPTH || (level > 0 && depth == Depth::Inline && inner.component().is_some()) {
         return Vec::new();
     }
     let schema = document.resolved(inner);
-    if let Some(items) = &schema.items {
+    if let Some(items) = schema.get("items") {
         return lists(document, items, depth, level + 1);
     }
     if schema.choices().any(|choice| is_object(document, choice)) {
@@ -86,21 +87,21 @@ fn lists(document: &Document, schema: &Schema, depth: Depth, level: usize) -> Ve
 }
 
 /// Whether the value has fields to list.
-fn is_object(document: &Document, schema: &Schema) -> bool {
+fn is_object(document: &Document, schema: &Literal) -> bool {
     let schema = document.resolved(schema);
-    !schema.properties.is_empty() || schema.all_of.iter().any(|part| is_object(document, part))
+    schema.has_fields() || schema.at("allOf").items().iter().any(|part| is_object(document, part))
 }
 
-fn list(document: &Document, schema: &Schema, depth: Depth, level: usize) -> FieldList {
+fn list(document: &Document, schema: &Literal, depth: Depth, level: usize) -> FieldList {
     let target = document.resolved(schema);
-    let parts = std::iter::once(target).chain(target.all_of.iter().map(|part| document.resolved(part)));
+    let parts = std::iter::once(target).chain(target.at("allOf").items().iter().map(|part| document.resolved(part)));
     let fields = parts.flat_map(|part| {
-        let named = part.properties.iter();
+        let named = part.at("properties").fields();
         named.map(move |(name, field)| Field {
             name: name.to_owned(),
             kind: type_of(document, field),
             place: String::new(),
-            is_required: part.required.iter().any(|required| required == name),
+            is_required: part.at("required").has(name),
             description: description_of(document, field),
             rules: rules_of(document, field),
             inside: lists(document, field, depth, level + 1),
@@ -108,19 +109,18 @@ fn list(document: &Document, schema: &Schema, depth: Depth, level: usize) -> Fie
     });
     FieldList {
         title: title_of(target, schema),
-        description: Html::prose(&target.description),
+        description: Html::prose(target.text_of("description")),
         fields: fields.collect(),
     }
 }
 
 /// The name of an alternative: its title, its `type`, or its component.
-fn title_of(target: &Schema, schema: &Schema) -> Html {
-    let kind = target.properties.get("type");
-    let word = kind.and_then(|kind| match kind.words.as_slice() {
-        [super::literal::Literal::Text(word)] => Some(Html::code(word)),
+fn title_of(target: &Literal, schema: &Literal) -> Html {
+    let word = match target.at("properties").at("type").at("enum").items() {
+        [Literal::Text(word)] => Some(Html::code(word)),
         _ => None,
-    });
-    let title = target.title.as_deref().map(Html::prose);
+    };
+    let title = target.get("title").map(|title| Html::prose(title.as_text()));
     let component = schema.component().map(|name| Html::link(name, name));
     title.or(word).or(component).unwrap_or_default()
 }

@@ -1,23 +1,23 @@
 //! Values in the syntax of JSON, Python and TypeScript.
 
+use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::Number;
-
-use super::document::Ordered;
 
 /// A longer list or object is written on several lines.
 const MAX_LINE_BYTES: usize = 60;
 
 /// A JSON value; objects keep the order of their fields.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Literal {
+    #[default]
     Null,
     Boolean(bool),
     Number(Number),
     Text(String),
     List(Vec<Self>),
-    Object(Ordered<Self>),
+    Object(IndexMap<String, Self>),
 }
 
 #[derive(Debug)]
@@ -66,6 +66,45 @@ impl Literal {
         Self::Text(text.to_owned())
     }
 
+    pub(super) fn get(&self, name: &str) -> Option<&Self> {
+        match self {
+            Self::Object(fields) => fields.get(name),
+            _ => None,
+        }
+    }
+
+    /// A field of an object; null if there is none.
+    pub(super) fn at(&self, name: &str) -> &Self {
+        self.get(name).unwrap_or(&Self::Null)
+    }
+
+    /// The text of a field; empty if there is none.
+    pub(super) fn text_of(&self, name: &str) -> &str {
+        self.at(name).as_text()
+    }
+
+    pub(super) fn is_true(&self, name: &str) -> bool {
+        *self.at(name) == Self::Boolean(true)
+    }
+
+    pub(super) fn as_text(&self) -> &str {
+        if let Self::Text(text) = self { text } else { "" }
+    }
+
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &Self)> {
+        let fields = if let Self::Object(fields) = self { Some(fields) } else { None };
+        fields.into_iter().flatten().map(|(name, value)| (name.as_str(), value))
+    }
+
+    pub(super) fn items(&self) -> &[Self] {
+        if let Self::List(items) = self { items } else { &[] }
+    }
+
+    /// Whether it is a list with this text.
+    pub(super) fn has(&self, text: &str) -> bool {
+        self.items().iter().any(|item| item.as_text() == text)
+    }
+
     /// Writes the value as source text; `outer` is the indentation of its first line.
     pub(super) fn written(&self, syntax: &Syntax, outer: &str) -> String {
         let (open, parts, close) = match self {
@@ -74,7 +113,7 @@ impl Literal {
             Self::Number(number) => return number.to_string(),
             Self::Text(text) => return quoted(text),
             Self::List(items) => ('[', syntax.items(items, outer), ']'),
-            Self::Object(fields) => ('{', syntax.fields(fields, outer), '}'),
+            Self::Object(_) => ('{', syntax.fields(self, outer), '}'),
         };
         let length: usize = parts.iter().map(|part| part.len() + ", ".len()).sum();
         if parts.is_empty() {
@@ -92,27 +131,23 @@ impl Literal {
 
     fn has_nested_object(&self) -> bool {
         let has = |value: &Self| matches!(value, Self::Object(_));
-        match self {
-            Self::List(items) => items.iter().any(has),
-            Self::Object(fields) => fields.iter().any(|(_, value)| has(value)),
-            _ => false,
-        }
+        self.items().iter().any(has) || self.fields().any(|(_, value)| has(value))
     }
 }
 
 impl Syntax {
-    pub(super) fn inner(&self, outer: &str) -> String {
+    fn inner(&self, outer: &str) -> String {
         format!("{outer}{}", self.indentation)
     }
 
     /// The fields of an object, each as source text.
-    pub(super) fn fields(&self, fields: &Ordered<Literal>, outer: &str) -> Vec<String> {
+    fn fields(&self, object: &Literal, outer: &str) -> Vec<String> {
         let inner = self.inner(outer);
         let field = |(name, value): (&str, &Literal)| {
             let name = if self.quotes_names || !is_identifier(name) { quoted(name) } else { name.to_owned() };
             format!("{name}: {}", value.written(self, &inner))
         };
-        fields.iter().map(field).collect()
+        object.fields().map(field).collect()
     }
 
     fn items(&self, items: &[Literal], outer: &str) -> Vec<String> {

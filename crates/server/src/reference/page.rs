@@ -3,10 +3,10 @@
 use askama::Template;
 
 use super::call::{Call, Credential};
-use super::document::{Answer, Body, Document, Operation, Schema};
+use super::document::Document;
 use super::fields::{self, Depth, FieldList};
 use super::html::Html;
-use super::literal::JSON;
+use super::literal::{JSON, Literal};
 use super::types::{rules_of, type_of};
 use super::{curl, python, typescript, value};
 
@@ -87,20 +87,23 @@ struct ObjectView {
 
 impl Page {
     pub(super) fn new(document: &Document, style: String, script: String) -> Self {
-        let sections = document.tags.iter().map(|tag| Section {
-            id: format!("section-{}", tag.name.to_lowercase().replace(' ', "-")),
-            name: tag.name.clone(),
-            description: Html::prose(&tag.description),
-            operations: document
-                .operations(&tag.name)
-                .map(|(method, path, operation)| OperationView::new(document, method, path, operation))
-                .collect(),
+        let sections = document.tags().iter().map(|tag| {
+            let name = tag.text_of("name");
+            let operations = document.operations(name);
+            Section {
+                id: format!("section-{}", name.to_lowercase().replace(' ', "-")),
+                name: name.to_owned(),
+                description: Html::prose(tag.text_of("description")),
+                operations: operations
+                    .map(|(method, path, operation)| OperationView::new(document, method, path, operation))
+                    .collect(),
+            }
         });
-        let objects = document.components.schemas.iter();
+        let (info, objects) = (document.info(), document.schemas().fields());
         Self {
-            title: document.info.title.clone(),
-            version: document.info.version.clone(),
-            description: Html::prose(&document.info.description),
+            title: info.text_of("title").to_owned(),
+            version: info.text_of("version").to_owned(),
+            description: Html::prose(info.text_of("description")),
             style,
             script,
             sections: sections.collect(),
@@ -115,26 +118,26 @@ impl Page {
 }
 
 impl OperationView {
-    fn new(document: &Document, method: &str, path: &str, operation: &Operation) -> Self {
+    fn new(document: &Document, method: &str, path: &str, operation: &Literal) -> Self {
         let call = Call::new(document, method, path, operation);
         let parameters = document.parameters(operation);
         let parameters = Some(parameters).filter(|parameters| !parameters.is_empty());
         let answers = document.answers(operation);
         let (succeeded, failed): (Vec<_>, Vec<_>) =
             answers.into_iter().partition(|(status, _)| status.starts_with('2'));
-        let status = |(status, answer): &(&str, &Answer)| Status::new(document, status, answer);
+        let status = |(status, answer): &(&str, &Literal)| Status::new(document, status, answer);
         let examples = [
             ("curl", "curl", curl::example(&call)),
             ("python", "Python", python::example(&call)),
             ("typescript", "TypeScript", typescript::example(&call)),
         ];
-        let body = operation.request_body.as_ref();
+        let body = operation.get("requestBody");
         Self {
-            id: operation.id.clone(),
+            id: operation.text_of("operationId").to_owned(),
             method: call.method.clone(),
             path: path.to_owned(),
-            summary: operation.summary.clone(),
-            description: Html::prose(&operation.description),
+            summary: operation.text_of("summary").to_owned(),
+            description: Html::prose(operation.text_of("description")),
             credential: match call.credential {
                 Credential::ApiKey => "an API key or a JWT",
                 Credential::Token => "a session's token",
@@ -151,49 +154,48 @@ impl OperationView {
 }
 
 /// `None`: the response is not JSON, or its schema does not describe it.
-fn answer_example(document: &Document, answer: &Answer) -> Option<String> {
+fn answer_example(document: &Document, answer: &Literal) -> Option<String> {
     let (media_type, media) = answer.media()?;
-    let is_described = media.schema.component().is_some();
-    (media_type == "application/json" && is_described)
-        .then(|| value::answer(document, &media.schema).written(&JSON, ""))
+    let schema = media.at("schema");
+    (media_type == "application/json" && schema.component().is_some())
+        .then(|| value::answer(document, schema).written(&JSON, ""))
 }
 
 impl BodyView {
-    fn new(document: &Document, body: &Body) -> Option<Self> {
-        let schema = &body.media()?.schema;
-        let description = document.resolved(schema).description.as_str();
-        let description = if body.description.is_empty() { description } else { &body.description };
+    fn new(document: &Document, body: &Literal) -> Option<Self> {
+        let schema = body.media()?.1.at("schema");
+        let description = body.get("description").unwrap_or(document.resolved(schema).at("description"));
         Some(Self {
             kind: type_of(document, schema),
-            description: Html::prose(description),
-            is_required: body.required,
+            description: Html::prose(description.as_text()),
+            is_required: body.is_true("required"),
             lists: fields::of_schema(document, schema, Depth::Components),
         })
     }
 }
 
 impl Status {
-    fn new(document: &Document, status: &str, answer: &Answer) -> Self {
-        let kind = answer.media().map(|(_, media)| type_of(document, &media.schema));
+    fn new(document: &Document, status: &str, answer: &Literal) -> Self {
+        let kind = answer.media().map(|(_, media)| type_of(document, media.at("schema")));
         Self {
             code: status.to_owned(),
-            description: Html::prose(&answer.description),
+            description: Html::prose(answer.text_of("description")),
             kind: kind.unwrap_or_default(),
         }
     }
 }
 
 impl ObjectView {
-    fn new(document: &Document, name: &str, schema: &Schema) -> Self {
+    fn new(document: &Document, name: &str, schema: &Literal) -> Self {
         let lists = fields::of_schema(document, schema, Depth::Inline);
         let has_fields_only = !lists.is_empty() && lists.len() >= schema.choices().count();
         let mut rules = rules_of(document, schema);
-        let examples = schema.examples.iter().filter(|_| lists.is_empty());
+        let examples = schema.at("examples").items().iter().filter(|_| lists.is_empty());
         rules.extend(examples.map(|example| Html::code(&example.written(&JSON, " ")).after("Example: ")));
         Self {
             name: name.to_owned(),
             kind: if has_fields_only { Html::default() } else { type_of(document, schema) },
-            description: Html::prose(&schema.description),
+            description: Html::prose(schema.text_of("description")),
             rules,
             lists,
         }

@@ -22,9 +22,9 @@ fn with_sdk(call: &Call<'_>, method: &str) -> String {
     }
     let in_query = call.in_query.iter();
     arguments.extend(in_query.map(|(name, value)| format!("{name}={}", quoted(value))));
-    if let Some(Literal::Object(fields)) = &call.body {
+    if let Some(body) = &call.body {
         let written = |(name, value): (&str, &Literal)| format!("{name}={}", value.written(&PYTHON, "    "));
-        arguments.extend(fields.iter().map(written));
+        arguments.extend(body.fields().map(written));
     }
     let sent = invocation(&format!("client.beta.{method}"), &arguments);
     let rest = match call.answer {

@@ -1,11 +1,11 @@
 //! Types and rules of values, in words.
 
-use super::document::{Document, Schema};
+use super::document::Document;
 use super::html::Html;
 use super::literal::{JSON, Literal};
 
 /// A word, or a link to the component.
-pub(super) fn type_of(document: &Document, schema: &Schema) -> Html {
+pub(super) fn type_of(document: &Document, schema: &Literal) -> Html {
     let or_null = if schema.is_nullable() { " or null" } else { "" };
     let schema = schema.without_null();
     if let Some(name) = schema.component() {
@@ -16,9 +16,9 @@ pub(super) fn type_of(document: &Document, schema: &Schema) -> Html {
         return Html::join(&choices, " or ").before(or_null);
     }
     let words: Vec<_> = schema.kinds().into_iter().map(word_of).collect();
-    match (&schema.items, words.as_slice()) {
+    match (schema.get("items"), words.as_slice()) {
         (Some(items), _) => type_of(document, items).after("list of ").before(or_null),
-        (None, []) if schema.properties.is_empty() && schema.all_of.is_empty() => Html::prose("anything"),
+        (None, []) if !schema.has_fields() && schema.at("allOf").items().is_empty() => Html::prose("anything"),
         (None, []) => Html::prose("object").before(or_null),
         (None, words) => Html::prose(&words.join(" or ")).before(or_null),
     }
@@ -26,13 +26,10 @@ pub(super) fn type_of(document: &Document, schema: &Schema) -> Html {
 
 /// The type of a simple component, or else its name.
 fn name_of(document: &Document, name: &str) -> String {
-    let schema = document.components.schemas.get(name);
-    let simple = schema.and_then(|schema| match schema.kinds().as_slice() {
-        ["object" | "array"] => None,
-        [kind] => Some(word_of(kind).to_owned()),
-        _ => None,
-    });
-    simple.unwrap_or_else(|| name.to_owned())
+    match document.schemas().at(name).kinds().as_slice() {
+        [kind] if !["object", "array"].contains(kind) => (*kind).to_owned(),
+        _ => name.to_owned(),
+    }
 }
 
 fn word_of(kind: &str) -> &str {
@@ -41,19 +38,19 @@ fn word_of(kind: &str) -> &str {
 
 /// The rules for a value in addition to the value's description. A component without fields states
 /// its rules in the component's description.
-pub(super) fn rules_of(document: &Document, schema: &Schema) -> Vec<Html> {
+pub(super) fn rules_of(document: &Document, schema: &Literal) -> Vec<Html> {
     let inner = schema.without_null();
     let target = document.resolved(inner);
     let mut rules = Vec::new();
-    let is_described = !schema.description.is_empty() || !inner.description.is_empty();
-    if inner.component().is_some() && target.properties.is_empty() && is_described {
-        rules.push(Html::prose(&target.description));
+    let is_described = [schema, inner].iter().any(|schema| !schema.text_of("description").is_empty());
+    if inner.component().is_some() && !target.has_fields() && is_described {
+        rules.push(Html::prose(target.text_of("description")));
     }
     rules.extend(words(target));
     if inner.component().is_none() {
         rules.extend(limits(inner));
     }
-    if let Some(value) = &schema.default_value {
+    if let Some(value) = schema.get("default") {
         rules.push(Html::code(&value.written(&JSON, " ")).after("Default: "));
     }
     rules.retain(|rule| !rule.is_empty());
@@ -61,12 +58,12 @@ pub(super) fn rules_of(document: &Document, schema: &Schema) -> Vec<Html> {
 }
 
 /// The words of which the value is one.
-fn words(schema: &Schema) -> Option<Html> {
+fn words(schema: &Literal) -> Option<Html> {
     let code = |word: &Literal| match word {
         Literal::Text(text) => Html::code(text),
         other => Html::code(&other.written(&JSON, " ")),
     };
-    let words: Vec<_> = schema.words.iter().map(code).collect();
+    let words: Vec<_> = schema.at("enum").items().iter().map(code).collect();
     match words.as_slice() {
         [] => None,
         [only] => Some(only.clone().after("Always ")),
@@ -75,33 +72,31 @@ fn words(schema: &Schema) -> Option<Html> {
 }
 
 /// Rules for lengths, numbers and patterns.
-fn limits(schema: &Schema) -> Vec<Html> {
-    let number = |bound: &Option<_>| bound.as_ref().map(serde_json::Number::to_string);
-    let length = |bound: Option<u64>| bound.map(|bound| bound.to_string());
+fn limits(schema: &Literal) -> Vec<Html> {
+    let bound = |name| schema.get(name).map(|bound| bound.written(&JSON, " "));
     let ranges = [
-        (number(&schema.minimum), number(&schema.maximum), ""),
-        (length(schema.min_length), length(schema.max_length), " characters"),
-        (length(schema.min_items), length(schema.max_items), " items"),
-        (None, length(schema.max_properties), " fields"),
+        ("minimum", "maximum", ""),
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", " items"),
+        ("minProperties", "maxProperties", " fields"),
     ];
-    let ranges = ranges.into_iter().filter_map(|(least, most, unit)| match (least, most) {
+    let ranges = ranges.into_iter().filter_map(|(least, most, unit)| match (bound(least), bound(most)) {
         (None, None) => None,
         (Some(least), None) => Some(format!("At least {least}{unit}")),
         (None, Some(most)) => Some(format!("At most {most}{unit}")),
         (Some(least), Some(most)) => Some(format!("{least} to {most}{unit}")),
     });
     let mut rules: Vec<_> = ranges.map(|range| Html::prose(&range)).collect();
-    if let Some(pattern) = &schema.pattern {
-        rules.push(Html::code(pattern).after("Pattern: "));
+    if let Some(pattern) = schema.get("pattern") {
+        rules.push(Html::code(pattern.as_text()).after("Pattern: "));
     }
     rules
 }
 
 /// The description of the field, or else of the component that the field refers to.
-pub(super) fn description_of(document: &Document, schema: &Schema) -> Html {
+pub(super) fn description_of(document: &Document, schema: &Literal) -> Html {
     let inner = schema.without_null();
     let target = document.resolved(inner);
-    let all = [&schema.description, &inner.description, &target.description];
-    let mut texts = all.into_iter().filter(|text| !text.is_empty());
-    Html::prose(texts.next().map_or("", String::as_str))
+    let all = [schema, inner, target].map(|schema| schema.text_of("description"));
+    Html::prose(all.into_iter().find(|text| !text.is_empty()).unwrap_or_default())
 }

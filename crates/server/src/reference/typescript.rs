@@ -1,7 +1,8 @@
 //! Examples for TypeScript: the official SDK, or `fetch`.
 
+use indexmap::IndexMap;
+
 use super::call::{AnswerKind, Call};
-use super::document::Ordered;
 use super::literal::{Literal, TYPESCRIPT, is_identifier, quoted};
 use super::sdk;
 
@@ -14,19 +15,18 @@ pub(super) fn example(call: &Call<'_>) -> String {
 
 fn with_sdk(call: &Call<'_>, method: &str) -> String {
     let mut arguments = Vec::new();
-    let mut fields = Vec::new();
+    let mut fields = IndexMap::new();
+    let field = |(name, value): &(&str, String)| ((*name).to_owned(), Literal::text(value));
     if let Some(((_, last), others)) = call.in_path.split_last() {
         arguments.push(quoted(last));
-        fields.extend(others.iter().cloned());
+        fields.extend(others.iter().map(field));
     }
-    fields.extend(call.in_query.iter().cloned());
-    let mut fields: Vec<_> =
-        fields.into_iter().map(|(name, value)| (name.to_owned(), Literal::Text(value))).collect();
+    fields.extend(call.in_query.iter().map(field));
     if let Some(Literal::Object(body)) = &call.body {
-        fields.extend(body.0.iter().cloned());
+        fields.extend(body.clone());
     }
     if !fields.is_empty() {
-        arguments.push(Literal::Object(Ordered(fields)).written(&TYPESCRIPT, ""));
+        arguments.push(Literal::Object(fields).written(&TYPESCRIPT, ""));
     }
     let sent = format!("client.beta.{}({})", camel_case(method), arguments.join(", "));
     let rest = match call.answer {

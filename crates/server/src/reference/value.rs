@@ -1,7 +1,9 @@
 //! Example values of schemas.
 
-use super::document::{Additional, Document, Ordered, Schema};
-use super::literal::Literal;
+use indexmap::IndexMap;
+
+use super::document::Document;
+use super::literal::{JSON, Literal};
 
 /// Levels of objects inside objects: a schema that contains itself must end.
 const MAX_DEPTH: usize = 6;
@@ -16,44 +18,39 @@ pub(super) enum Fields {
     All,
 }
 
-pub(super) fn request(document: &Document, schema: &Schema) -> Literal {
+pub(super) fn request(document: &Document, schema: &Literal) -> Literal {
     value(document, schema, Fields::Required, 0)
 }
 
-pub(super) fn answer(document: &Document, schema: &Schema) -> Literal {
+pub(super) fn answer(document: &Document, schema: &Literal) -> Literal {
     value(document, schema, Fields::All, 0)
 }
 
-pub(super) fn parameter(document: &Document, schema: &Schema) -> String {
+pub(super) fn parameter(document: &Document, schema: &Literal) -> String {
     match value(document, schema, Fields::Required, 0) {
         Literal::Text(text) => text,
-        other => other.written(&super::literal::JSON, " "),
+        other => other.written(&JSON, " "),
     }
 }
 
-fn value(document: &Document, schema: &Schema, wanted: Fields, depth: usize) -> Literal {
+fn value(document: &Document, schema: &Literal, wanted: Fields, depth: usize) -> Literal {
     let nullable = schema.is_nullable();
     let schema = document.resolved(document.resolved(schema).without_null());
-    if let Some(example) = schema.examples.first() {
+    if let Some(example) = schema.at("examples").items().first() {
         return example.clone();
     }
     if nullable || depth > MAX_DEPTH {
         return Literal::Null;
     }
-    if let Some(word) = schema.words.first() {
+    if let Some(word) = schema.at("enum").items().first() {
         return word.clone();
     }
-    if !schema.all_of.is_empty() {
-        let parts = schema.all_of.iter();
-        return Literal::Object(Ordered(
-            parts
-                .filter_map(|part| match value(document, part, wanted, depth) {
-                    Literal::Object(fields) => Some(fields.0),
-                    _ => None,
-                })
-                .flatten()
-                .collect(),
-        ));
+    if let Literal::List(parts) = schema.at("allOf") {
+        let parts = parts.iter().filter_map(|part| match value(document, part, wanted, depth) {
+            Literal::Object(fields) => Some(fields),
+            _ => None,
+        });
+        return Literal::Object(parts.flatten().collect());
     }
     if let Some(choice) = schema.choices().next() {
         return value(document, choice, wanted, depth);
@@ -61,42 +58,41 @@ fn value(document: &Document, schema: &Schema, wanted: Fields, depth: usize) -> 
     of_kind(document, schema, wanted, depth)
 }
 
-fn of_kind(document: &Document, schema: &Schema, wanted: Fields, depth: usize) -> Literal {
+fn of_kind(document: &Document, schema: &Literal, wanted: Fields, depth: usize) -> Literal {
     match schema.kinds().first().copied() {
-        Some("string") if schema.format == "date-time" => Literal::text(TIME),
+        Some("string") if schema.text_of("format") == "date-time" => Literal::text(TIME),
         Some("string") => Literal::text("string"),
-        Some("integer" | "number") => {
-            let least = schema.minimum.clone().unwrap_or_else(|| 0.into());
-            Literal::Number(least)
-        }
+        Some("integer" | "number") => schema.get("minimum").cloned().unwrap_or(Literal::Number(0.into())),
         Some("boolean") => Literal::Boolean(false),
         Some("array") => {
-            let item = schema.items.iter().filter(|_| schema.max_items != Some(0));
+            let is_empty = *schema.at("maxItems") == Literal::Number(0.into());
+            let item = schema.get("items").filter(|_| !is_empty);
             let items = item.map(|item| value(document, item, wanted, depth + 1));
-            Literal::List(items.collect())
+            Literal::List(items.into_iter().collect())
         }
         _ => Literal::Object(object(document, schema, wanted, depth)),
     }
 }
 
-fn object(document: &Document, schema: &Schema, wanted: Fields, depth: usize) -> Ordered<Literal> {
+fn object(document: &Document, schema: &Literal, wanted: Fields, depth: usize) -> IndexMap<String, Literal> {
+    let required = schema.at("required");
     let is_wanted = |position: usize, name: &str| match wanted {
         Fields::All => true,
-        Fields::Required if schema.required.is_empty() => position == 0,
-        Fields::Required => schema.required.iter().any(|required| required == name),
+        Fields::Required if required.items().is_empty() => position == 0,
+        Fields::Required => required.has(name),
     };
-    let fields = schema.properties.iter().enumerate();
-    let mut fields: Vec<_> = fields
+    let fields = schema.at("properties").fields().enumerate();
+    let mut fields: IndexMap<_, _> = fields
         .filter(|(position, (name, _))| is_wanted(*position, name))
         .map(|(_, (name, field))| {
             // The only field of an example must not be null.
-            let is_alone = wanted == Fields::Required && schema.required.is_empty();
+            let is_alone = wanted == Fields::Required && required.items().is_empty();
             let field = if is_alone { field.without_null() } else { field };
             (name.to_owned(), value(document, field, wanted, depth + 1))
         })
         .collect();
-    if let (true, Some(Additional::Of(other))) = (fields.is_empty(), &schema.additional_properties) {
-        fields.push(("name".to_owned(), value(document, other, wanted, depth + 1)));
+    if let (true, other @ Literal::Object(_)) = (fields.is_empty(), schema.at("additionalProperties")) {
+        fields.insert("name".to_owned(), value(document, other, wanted, depth + 1));
     }
-    Ordered(fields)
+    fields
 }
