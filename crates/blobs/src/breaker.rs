@@ -1,14 +1,12 @@
-//! A circuit breaker around a blob store.
+//! A circuit breaker for requests to a blob store.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_telemetry::Metrics;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::decorator::Decorator;
-use crate::{BlobError, BlobStore};
+use crate::BlobError;
 
 /// Failures in a row that open the breaker.
 const MAX_FAILURES: u32 = 3;
@@ -26,35 +24,28 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// Only [`BlobError::Unavailable`] counts as a failure: a store that refuses
 /// credentials does answer.
 #[derive(Debug)]
-pub struct BreakerBlobs {
-    inner: Arc<dyn BlobStore>,
-    breaker: Mutex<Breaker>,
+pub(crate) struct Breaker {
+    state: Mutex<State>,
     metrics: Metrics,
 }
 
-impl BreakerBlobs {
-    pub fn new(inner: Arc<dyn BlobStore>, metrics: Metrics) -> Self {
-        Self { inner, breaker: Mutex::default(), metrics }
-    }
-}
-
-impl Decorator for BreakerBlobs {
-    fn inner(&self) -> &dyn BlobStore {
-        &*self.inner
+impl Breaker {
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { state: Mutex::default(), metrics }
     }
 
-    async fn around<T: Send>(
+    /// Makes a call, or refuses it.
+    pub(crate) async fn run<T>(
         &self,
-        _call: &'static str,
-        answer: impl Future<Output = Result<T, BlobError>> + Send,
+        call: impl Future<Output = Result<T, BlobError>>,
     ) -> Result<T, BlobError> {
-        let Some(admission) = self.breaker.lock().admit(Instant::now()) else {
+        let Some(admission) = self.state.lock().admit(Instant::now()) else {
             self.metrics.blob_call_refused();
             let text = "it did not answer the last calls, and is tried again within seconds";
             return Err(BlobError::Unavailable(text.to_owned()));
         };
-        let mut pending = Pending { store: self, admission: Some(admission) };
-        let result = answer.await;
+        let mut pending = Pending { breaker: self, admission: Some(admission) };
+        let result = call.await;
         pending.ended(result.as_ref().err());
         result
     }
@@ -62,7 +53,7 @@ impl Decorator for BreakerBlobs {
 
 /// A running call. If the caller of a probe is dropped, the next call is a probe.
 struct Pending<'a> {
-    store: &'a BreakerBlobs,
+    breaker: &'a Breaker,
     admission: Option<Admission>,
 }
 
@@ -71,18 +62,18 @@ impl Pending<'_> {
         let Some(admission) = self.admission.take() else {
             return;
         };
-        let mut breaker = self.store.breaker.lock();
-        let was_closed = breaker.is_closed();
+        let mut state = self.breaker.state.lock();
+        let was_closed = state.is_closed();
         match error {
-            Some(BlobError::Unavailable(_)) => breaker.failed(admission, Instant::now()),
-            _ => breaker.succeeded(),
+            Some(BlobError::Unavailable(_)) => state.failed(admission, Instant::now()),
+            _ => state.succeeded(),
         }
-        let is_closed = breaker.is_closed();
-        drop(breaker);
+        let is_closed = state.is_closed();
+        drop(state);
         if was_closed == is_closed {
             return;
         }
-        self.store.metrics.blob_breaker_opened(!is_closed);
+        self.breaker.metrics.blob_breaker_opened(!is_closed);
         if let Some(error) = error {
             tracing::warn!(error = %error, "blob.breaker opened: calls are refused until the store answers a probe");
         } else {
@@ -94,7 +85,7 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(Admission::Probe) = self.admission {
-            self.store.breaker.lock().probe_abandoned(Instant::now());
+            self.breaker.state.lock().probe_abandoned(Instant::now());
         }
     }
 }
@@ -110,7 +101,7 @@ enum Admission {
 
 /// The states of the breaker; the caller has the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Breaker {
+enum State {
     /// Calls go through.
     Closed { failures_in_a_row: u32 },
     /// Calls are refused until a time.
@@ -119,13 +110,13 @@ enum Breaker {
     HalfOpen { probed_at: Instant, pause: Duration },
 }
 
-impl Default for Breaker {
+impl Default for State {
     fn default() -> Self {
         Self::Closed { failures_in_a_row: 0 }
     }
 }
 
-impl Breaker {
+impl State {
     const fn is_closed(&self) -> bool {
         matches!(self, Self::Closed { .. })
     }
@@ -174,8 +165,8 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    fn opened(now: Instant) -> Breaker {
-        let mut breaker = Breaker::default();
+    fn opened(now: Instant) -> State {
+        let mut breaker = State::default();
         for _ in 0..MAX_FAILURES {
             let admission = breaker.admit(now).unwrap();
             breaker.failed(admission, now);
@@ -186,7 +177,7 @@ mod tests {
     #[test]
     fn only_consecutive_failures_open_the_breaker() {
         let now = Instant::now();
-        let mut breaker = Breaker::default();
+        let mut breaker = State::default();
         for _ in 0..10 {
             for _ in 1..MAX_FAILURES {
                 breaker.failed(Admission::Regular, now);

@@ -7,7 +7,6 @@
 //! [`open`] turns a configured [`BlobUrl`] into a [`BlobStore`].
 
 mod breaker;
-mod decorator;
 mod error;
 mod measured;
 mod s3;
@@ -21,7 +20,6 @@ use bytes::Bytes;
 use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp};
 use keepsake_telemetry::Metrics;
 
-pub use breaker::BreakerBlobs;
 pub use error::BlobError;
 pub use keepsake_core::ObjectVersions;
 pub use measured::MeasuredBlobs;
@@ -149,6 +147,6 @@ pub async fn open(
         return Ok(None);
     };
     let options = S3Options { bucket: bucket.clone(), prefix: prefix.clone(), settings: s3.clone() };
-    let store = Arc::new(S3Blobs::connect(options).await?);
-    Ok(Some(Arc::new(BreakerBlobs::new(store, metrics.clone()))))
+    let store = S3Blobs::connect(options).await?;
+    Ok(Some(Arc::new(store.with_breaker(metrics.clone()))))
 }

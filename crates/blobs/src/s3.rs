@@ -26,11 +26,13 @@ use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::ServerSideEncryption;
 use bytes::{Bytes, BytesMut};
 use keepsake_core::{BlobKey, StoreId, TenantId, causes};
+use keepsake_telemetry::Metrics;
 use secrecy::SecretString;
 use tracing::instrument;
 
 use self::calls::Calls;
 use self::versions::{Seen, Versions};
+use crate::breaker::Breaker;
 use crate::{BlobError, BlobStore, ErasedBatch, ListedBlob, ObjectVersions};
 
 /// Default of [`S3Settings::max_call`].
@@ -111,6 +113,12 @@ impl S3Blobs {
             sse_kms_key_id: settings.sse_kms_key_id,
             seen: Arc::default(),
         })
+    }
+
+    /// While the server does not answer, requests are refused at once.
+    pub(crate) fn with_breaker(mut self, metrics: Metrics) -> Self {
+        self.calls.breaker = Some(Arc::new(Breaker::new(metrics)));
+        self
     }
 
     fn object_name(&self, key: &BlobKey) -> String {

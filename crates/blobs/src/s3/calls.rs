@@ -1,11 +1,13 @@
 //! Timeouts and retries of S3 calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
 use tokio::time::Instant;
 
 use crate::BlobError;
+use crate::breaker::Breaker;
 
 /// Timeout of the first attempt, without the transfer.
 const ATTEMPT_LIMIT: Duration = Duration::from_millis(2_200);
@@ -32,6 +34,7 @@ pub(super) struct Calls {
     unpooled: Client,
     /// Maximum duration of a call of any size.
     max_call: Duration,
+    pub(super) breaker: Option<Arc<Breaker>>,
 }
 
 /// The time limits of one call.
@@ -53,11 +56,26 @@ impl Limits {
 
 impl Calls {
     pub(super) const fn new(pooled: Client, unpooled: Client, max_call: Duration) -> Self {
-        Self { pooled, unpooled, max_call }
+        Self { pooled, unpooled, max_call, breaker: None }
     }
 
     /// Runs a call that transfers at most `size_bytes`; the error is that of the last attempt.
     pub(super) async fn run<T, F>(
+        &self,
+        size_bytes: u64,
+        attempt: impl Fn(Client) -> F,
+    ) -> Result<T, BlobError>
+    where
+        F: Future<Output = Result<T, BlobError>>,
+    {
+        let attempts = self.attempts(size_bytes, attempt);
+        match &self.breaker {
+            Some(breaker) => breaker.run(attempts).await,
+            None => attempts.await,
+        }
+    }
+
+    async fn attempts<T, F>(
         &self,
         size_bytes: u64,
         attempt: impl Fn(Client) -> F,
