@@ -102,18 +102,18 @@ pub enum EngineError {
     Internal(&'static str),
 }
 
-/// Whose fault an error is.
+/// The side that causes an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The caller's, who may not make this request, or not in this state of the objects.
+    /// The caller may not make this request, or not in this state of the objects.
     Caller,
-    /// The caller's: a value in the request breaks its rule.
+    /// A value in the request breaks its rule.
     Parameter,
-    /// The server's or that of its stored content; the error's text tells the caller what to do.
+    /// The server is busy, or its stored content is lost; the error's text tells the caller what to do.
     Server,
-    /// That of the database, the object store or a disk; the error's text is for the operator.
+    /// The database, the object store or a disk fails; the error's text is for the operator.
     Backend,
-    /// Not expected; the error's text is for the operator.
+    /// The error is not expected; its text is for the operator.
     Bug,
 }
 

@@ -90,7 +90,7 @@ keepsake_core::named_enum! {
 keepsake_core::shown_by_name!(ErrorKind as "ErrorType" => "The type of an error.";);
 
 impl ErrorKind {
-    /// That of a status which has no kinds of its own.
+    /// The usual kind of an error with this status.
     const fn of(status: StatusCode) -> Self {
         match status.as_u16() {
             401 => Self::Authentication,

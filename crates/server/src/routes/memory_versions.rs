@@ -124,12 +124,6 @@ impl From<ShownVersion> for MemoryVersion {
     }
 }
 
-impl From<RedactedVersion> for RedactedMemoryVersion {
-    fn from(redacted: RedactedVersion) -> Self {
-        Self { version: redacted.version.into(), content_also_in: redacted.content_also_in }
-    }
-}
-
 /// List memory versions
 ///
 /// Newest first, in the store's commit order.
@@ -200,8 +194,9 @@ pub(crate) async fn redact(
     Path((store_id, version_id)): Path<(StoreId, VersionId)>,
     OptionalBody(principal, ..): OptionalBody<Empty>,
 ) -> Result<Json<RedactedMemoryVersion>, ApiError> {
-    let redacted = engine.versions.redact(&principal, store_id, version_id).await?;
-    Ok(Json(redacted.into()))
+    let RedactedVersion { version, content_also_in } =
+        engine.versions.redact(&principal, store_id, version_id).await?;
+    Ok(Json(RedactedMemoryVersion { version: version.into(), content_also_in }))
 }
 
 /// Restore a memory version
