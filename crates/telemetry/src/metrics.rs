@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
 use keepsake_core::Quota;
-use opentelemetry::metrics::{AsyncInstrument, Counter, Meter};
 use opentelemetry::KeyValue;
+use opentelemetry::metrics::{AsyncInstrument, Counter, Meter};
 
 use instruments::Instruments;
 

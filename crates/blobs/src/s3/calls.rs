@@ -75,11 +75,7 @@ impl Calls {
         }
     }
 
-    async fn attempts<T, F>(
-        &self,
-        size_bytes: u64,
-        attempt: impl Fn(Client) -> F,
-    ) -> Result<T, BlobError>
+    async fn attempts<T, F>(&self, size_bytes: u64, attempt: impl Fn(Client) -> F) -> Result<T, BlobError>
     where
         F: Future<Output = Result<T, BlobError>>,
     {

@@ -94,7 +94,8 @@ async fn erased_store_is_empty_and_its_neighbours_stay() {
     put_all(&store, &one).await;
     put_all(&store, &other).await;
     for gone in [2, 0] {
-        let erased = store.erase_all(one[0].tenant_id, Some(one[0].store_id), None, usize::MAX).await.unwrap();
+        let erased =
+            store.erase_all(one[0].tenant_id, Some(one[0].store_id), None, usize::MAX).await.unwrap();
         assert_eq!(erased, not_versioned(gone, None));
         assert_eq!(keys(&store, None, 10).await, other);
     }

@@ -2,8 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::document::Document;
-use super::literal::Literal;
+use super::document::{Document, Node};
 use super::value;
 
 /// Characters that need no encoding in a query.
@@ -20,7 +19,7 @@ pub(super) struct Call<'a> {
     /// Names and values in the path, in its order.
     pub(super) in_path: Vec<(&'a str, String)>,
     pub(super) in_query: Vec<(&'a str, String)>,
-    pub(super) body: Option<Literal>,
+    pub(super) body: Option<Node>,
     pub(super) credential: Credential,
     pub(super) answer: AnswerKind,
 }
@@ -55,7 +54,7 @@ pub(super) enum AnswerKind {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(document: &'a Document, method: &str, path: &str, operation: &'a Literal) -> Self {
+    pub(super) fn new(document: &'a Document, method: &str, path: &str, operation: &'a Node) -> Self {
         let parameters = document.parameters(operation);
         let in_place = |place: &str| {
             let wanted = parameters
@@ -89,14 +88,14 @@ impl<'a> Call<'a> {
     }
 }
 
-fn body(document: &Document, operation: &Literal) -> Option<Literal> {
+fn body(document: &Document, operation: &Node) -> Option<Node> {
     let body = operation.get("requestBody").filter(|body| body.is_true("required"))?;
     let (_, media) = body.media()?;
     let example = media.get("example").cloned();
     Some(example.unwrap_or_else(|| value::request(document, media.at("schema"))))
 }
 
-fn credential(operation: &Literal) -> Credential {
+fn credential(operation: &Node) -> Credential {
     let schemes = operation.at("security").items();
     let accepts = |scheme: &str| schemes.iter().any(|one| one.get(scheme).is_some());
     if accepts("api_key") {
@@ -108,7 +107,7 @@ fn credential(operation: &Literal) -> Credential {
     }
 }
 
-fn answer_kind(document: &Document, operation: &Literal) -> AnswerKind {
+fn answer_kind(document: &Document, operation: &Node) -> AnswerKind {
     let answers = document.answers(operation);
     let succeeded = answers.iter().find(|(status, _)| *status == "200");
     let Some((media_type, media)) = succeeded.and_then(|(_, answer)| answer.media()) else {

@@ -1,7 +1,7 @@
 //! Examples for curl.
 
 use super::call::{AnswerKind, Call};
-use super::literal::JSON;
+use super::syntax::JSON;
 
 pub(super) fn example(call: &Call<'_>) -> String {
     let mut parts = vec![format!("curl \"$KEEPSAKE_URL{}\"", call.target)];
@@ -19,7 +19,7 @@ pub(super) fn example(call: &Call<'_>) -> String {
     }
     if let Some(body) = &call.body {
         parts.push("--header \"content-type: application/json\"".to_owned());
-        parts.push(format!("--data {}", quoted(&body.written(&JSON, ""))));
+        parts.push(format!("--data {}", quoted(&JSON.written(body, ""))));
     }
     parts.join(" \\\n  ")
 }

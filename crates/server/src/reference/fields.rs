@@ -3,9 +3,8 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 
-use super::document::Document;
+use super::document::{Document, Node};
 use super::html::Html;
-use super::literal::Literal;
 use super::types::{description_of, rules_of, type_of};
 
 /// Levels of objects inside objects that a list shows; deeper objects are links.
@@ -42,8 +41,8 @@ pub(super) enum Depth {
     Inline,
 }
 
-pub(super) fn of_parameters(document: &Document, parameters: &[&Literal]) -> FieldList {
-    let field = |parameter: &&Literal| Field {
+pub(super) fn of_parameters(document: &Document, parameters: &[&Node]) -> FieldList {
+    let field = |parameter: &&Node| Field {
         name: parameter.text_of("name").to_owned(),
         kind: type_of(document, parameter.at("schema")),
         place: parameter.text_of("in").to_owned(),
@@ -60,11 +59,11 @@ pub(super) fn of_parameters(document: &Document, parameters: &[&Literal]) -> Fie
 }
 
 /// Several lists are alternatives.
-pub(super) fn of_schema(document: &Document, schema: &Literal, depth: Depth) -> Vec<FieldList> {
+pub(super) fn of_schema(document: &Document, schema: &Node, depth: Depth) -> Vec<FieldList> {
     lists(document, schema, depth, 0)
 }
 
-fn lists(document: &Document, schema: &Literal, depth: Depth, level: usize) -> Vec<FieldList> {
+fn lists(document: &Document, schema: &Node, depth: Depth, level: usize) -> Vec<FieldList> {
     let inner = schema.without_null();
     if level > MAX_DEPTH || (level > 0 && depth == Depth::Inline && inner.component().is_some()) {
         return Vec::new();
@@ -87,14 +86,15 @@ fn lists(document: &Document, schema: &Literal, depth: Depth, level: usize) -> V
 }
 
 /// Whether the value has fields to list.
-fn is_object(document: &Document, schema: &Literal) -> bool {
+fn is_object(document: &Document, schema: &Node) -> bool {
     let schema = document.resolved(schema);
     schema.has_fields() || schema.at("allOf").items().iter().any(|part| is_object(document, part))
 }
 
-fn list(document: &Document, schema: &Literal, depth: Depth, level: usize) -> FieldList {
+fn list(document: &Document, schema: &Node, depth: Depth, level: usize) -> FieldList {
     let target = document.resolved(schema);
-    let parts = std::iter::once(target).chain(target.at("allOf").items().iter().map(|part| document.resolved(part)));
+    let parts =
+        std::iter::once(target).chain(target.at("allOf").items().iter().map(|part| document.resolved(part)));
     let fields = parts.flat_map(|part| {
         let named = part.at("properties").fields();
         named.map(move |(name, field)| Field {
@@ -115,9 +115,9 @@ fn list(document: &Document, schema: &Literal, depth: Depth, level: usize) -> Fi
 }
 
 /// The name of an alternative: its title, its `type`, or its component.
-fn title_of(target: &Literal, schema: &Literal) -> Html {
+fn title_of(target: &Node, schema: &Node) -> Html {
     let word = match target.at("properties").at("type").at("enum").items() {
-        [Literal::Text(word)] => Some(Html::code(word)),
+        [Node::Text(word)] => Some(Html::code(word)),
         _ => None,
     };
     let title = target.get("title").map(|title| Html::prose(title.as_text()));

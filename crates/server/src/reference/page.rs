@@ -3,10 +3,10 @@
 use askama::Template;
 
 use super::call::{Call, Credential};
-use super::document::Document;
+use super::document::{Document, Node};
 use super::fields::{self, Depth, FieldList};
 use super::html::Html;
-use super::literal::{JSON, Literal};
+use super::syntax::JSON;
 use super::types::{rules_of, type_of};
 use super::{curl, python, typescript, value};
 
@@ -118,14 +118,14 @@ impl Page {
 }
 
 impl OperationView {
-    fn new(document: &Document, method: &str, path: &str, operation: &Literal) -> Self {
+    fn new(document: &Document, method: &str, path: &str, operation: &Node) -> Self {
         let call = Call::new(document, method, path, operation);
         let parameters = document.parameters(operation);
         let parameters = Some(parameters).filter(|parameters| !parameters.is_empty());
         let answers = document.answers(operation);
         let (succeeded, failed): (Vec<_>, Vec<_>) =
             answers.into_iter().partition(|(status, _)| status.starts_with('2'));
-        let status = |(status, answer): &(&str, &Literal)| Status::new(document, status, answer);
+        let status = |(status, answer): &(&str, &Node)| Status::new(document, status, answer);
         let examples = [
             ("curl", "curl", curl::example(&call)),
             ("python", "Python", python::example(&call)),
@@ -154,15 +154,15 @@ impl OperationView {
 }
 
 /// `None`: the response is not JSON, or its schema does not describe it.
-fn answer_example(document: &Document, answer: &Literal) -> Option<String> {
+fn answer_example(document: &Document, answer: &Node) -> Option<String> {
     let (media_type, media) = answer.media()?;
     let schema = media.at("schema");
     (media_type == "application/json" && schema.component().is_some())
-        .then(|| value::answer(document, schema).written(&JSON, ""))
+        .then(|| JSON.written(&value::answer(document, schema), ""))
 }
 
 impl BodyView {
-    fn new(document: &Document, body: &Literal) -> Option<Self> {
+    fn new(document: &Document, body: &Node) -> Option<Self> {
         let schema = body.media()?.1.at("schema");
         let description = body.get("description").unwrap_or(document.resolved(schema).at("description"));
         Some(Self {
@@ -175,7 +175,7 @@ impl BodyView {
 }
 
 impl Status {
-    fn new(document: &Document, status: &str, answer: &Literal) -> Self {
+    fn new(document: &Document, status: &str, answer: &Node) -> Self {
         let kind = answer.media().map(|(_, media)| type_of(document, media.at("schema")));
         Self {
             code: status.to_owned(),
@@ -186,12 +186,12 @@ impl Status {
 }
 
 impl ObjectView {
-    fn new(document: &Document, name: &str, schema: &Literal) -> Self {
+    fn new(document: &Document, name: &str, schema: &Node) -> Self {
         let lists = fields::of_schema(document, schema, Depth::Inline);
         let has_fields_only = !lists.is_empty() && lists.len() >= schema.choices().count();
         let mut rules = rules_of(document, schema);
         let examples = schema.at("examples").items().iter().filter(|_| lists.is_empty());
-        rules.extend(examples.map(|example| Html::code(&example.written(&JSON, " ")).after("Example: ")));
+        rules.extend(examples.map(|example| Html::code(&JSON.written(example, " ")).after("Example: ")));
         Self {
             name: name.to_owned(),
             kind: if has_fields_only { Html::default() } else { type_of(document, schema) },

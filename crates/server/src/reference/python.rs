@@ -1,8 +1,9 @@
 //! Examples for Python: the `anthropic` SDK, or `httpx`.
 
 use super::call::{AnswerKind, Call, Credential};
-use super::literal::{Literal, PYTHON, quoted};
+use super::document::Node;
 use super::sdk;
+use super::syntax::{PYTHON, quoted};
 
 /// Longest line of code.
 const MAX_LINE_BYTES: usize = 88;
@@ -23,7 +24,7 @@ fn with_sdk(call: &Call<'_>, method: &str) -> String {
     let in_query = call.in_query.iter();
     arguments.extend(in_query.map(|(name, value)| format!("{name}={}", quoted(value))));
     if let Some(body) = &call.body {
-        let written = |(name, value): (&str, &Literal)| format!("{name}={}", value.written(&PYTHON, "    "));
+        let written = |(name, value): (&str, &Node)| format!("{name}={}", PYTHON.written(value, "    "));
         arguments.extend(body.fields().map(written));
     }
     let sent = invocation(&format!("client.beta.{method}"), &arguments);
@@ -52,7 +53,7 @@ fn with_httpx(call: &Call<'_>) -> String {
         arguments.push(format!("headers={{\"{header}\": {value}}}"));
     }
     if let Some(body) = &call.body {
-        arguments.push(format!("json={}", body.written(&PYTHON, "    ")));
+        arguments.push(format!("json={}", PYTHON.written(body, "    ")));
     }
     let rest = match call.answer {
         AnswerKind::Events => {

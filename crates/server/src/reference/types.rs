@@ -1,11 +1,11 @@
 //! Types and rules of values, in words.
 
-use super::document::Document;
+use super::document::{Document, Node};
 use super::html::Html;
-use super::literal::{JSON, Literal};
+use super::syntax::JSON;
 
 /// A word, or a link to the component.
-pub(super) fn type_of(document: &Document, schema: &Literal) -> Html {
+pub(super) fn type_of(document: &Document, schema: &Node) -> Html {
     let or_null = if schema.is_nullable() { " or null" } else { "" };
     let schema = schema.without_null();
     if let Some(name) = schema.component() {
@@ -18,7 +18,9 @@ pub(super) fn type_of(document: &Document, schema: &Literal) -> Html {
     let words: Vec<_> = schema.kinds().into_iter().map(word_of).collect();
     match (schema.get("items"), words.as_slice()) {
         (Some(items), _) => type_of(document, items).after("list of ").before(or_null),
-        (None, []) if !schema.has_fields() && schema.at("allOf").items().is_empty() => Html::prose("anything"),
+        (None, []) if !schema.has_fields() && schema.at("allOf").items().is_empty() => {
+            Html::prose("anything")
+        }
         (None, []) => Html::prose("object").before(or_null),
         (None, words) => Html::prose(&words.join(" or ")).before(or_null),
     }
@@ -38,7 +40,7 @@ fn word_of(kind: &str) -> &str {
 
 /// The rules for a value in addition to the value's description. A component without fields states
 /// its rules in the component's description.
-pub(super) fn rules_of(document: &Document, schema: &Literal) -> Vec<Html> {
+pub(super) fn rules_of(document: &Document, schema: &Node) -> Vec<Html> {
     let inner = schema.without_null();
     let target = document.resolved(inner);
     let mut rules = Vec::new();
@@ -51,17 +53,17 @@ pub(super) fn rules_of(document: &Document, schema: &Literal) -> Vec<Html> {
         rules.extend(limits(inner));
     }
     if let Some(value) = schema.get("default") {
-        rules.push(Html::code(&value.written(&JSON, " ")).after("Default: "));
+        rules.push(Html::code(&JSON.written(value, " ")).after("Default: "));
     }
     rules.retain(|rule| !rule.is_empty());
     rules
 }
 
 /// The words of which the value is one.
-fn words(schema: &Literal) -> Option<Html> {
-    let code = |word: &Literal| match word {
-        Literal::Text(text) => Html::code(text),
-        other => Html::code(&other.written(&JSON, " ")),
+fn words(schema: &Node) -> Option<Html> {
+    let code = |word: &Node| match word {
+        Node::Text(text) => Html::code(text),
+        other => Html::code(&JSON.written(other, " ")),
     };
     let words: Vec<_> = schema.at("enum").items().iter().map(code).collect();
     match words.as_slice() {
@@ -72,8 +74,8 @@ fn words(schema: &Literal) -> Option<Html> {
 }
 
 /// Rules for lengths, numbers and patterns.
-fn limits(schema: &Literal) -> Vec<Html> {
-    let bound = |name| schema.get(name).map(|bound| bound.written(&JSON, " "));
+fn limits(schema: &Node) -> Vec<Html> {
+    let bound = |name| schema.get(name).map(|bound| JSON.written(bound, " "));
     let ranges = [
         ("minimum", "maximum", ""),
         ("minLength", "maxLength", " characters"),
@@ -94,7 +96,7 @@ fn limits(schema: &Literal) -> Vec<Html> {
 }
 
 /// The description of the field, or else of the component that the field refers to.
-pub(super) fn description_of(document: &Document, schema: &Literal) -> Html {
+pub(super) fn description_of(document: &Document, schema: &Node) -> Html {
     let inner = schema.without_null();
     let target = document.resolved(inner);
     let all = [schema, inner, target].map(|schema| schema.text_of("description"));

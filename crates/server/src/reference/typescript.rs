@@ -3,8 +3,9 @@
 use indexmap::IndexMap;
 
 use super::call::{AnswerKind, Call};
-use super::literal::{Literal, TYPESCRIPT, is_identifier, quoted};
+use super::document::Node;
 use super::sdk;
+use super::syntax::{TYPESCRIPT, is_identifier, quoted};
 
 pub(super) fn example(call: &Call<'_>) -> String {
     match sdk::method_of(call.operation_id) {
@@ -16,17 +17,17 @@ pub(super) fn example(call: &Call<'_>) -> String {
 fn with_sdk(call: &Call<'_>, method: &str) -> String {
     let mut arguments = Vec::new();
     let mut fields = IndexMap::new();
-    let field = |(name, value): &(&str, String)| ((*name).to_owned(), Literal::text(value));
+    let field = |(name, value): &(&str, String)| ((*name).to_owned(), Node::text(value));
     if let Some(((_, last), others)) = call.in_path.split_last() {
         arguments.push(quoted(last));
         fields.extend(others.iter().map(field));
     }
     fields.extend(call.in_query.iter().map(field));
-    if let Some(Literal::Object(body)) = &call.body {
+    if let Some(Node::Object(body)) = &call.body {
         fields.extend(body.clone());
     }
     if !fields.is_empty() {
-        arguments.push(Literal::Object(fields).written(&TYPESCRIPT, ""));
+        arguments.push(TYPESCRIPT.written(&Node::Object(fields), ""));
     }
     let sent = format!("client.beta.{}({})", camel_case(method), arguments.join(", "));
     let rest = match call.answer {
@@ -67,7 +68,7 @@ fn with_fetch(call: &Call<'_>) -> String {
         several => options.push(format!("headers: {{\n    {},\n  }}", several.join(",\n    "))),
     }
     if let Some(body) = &call.body {
-        options.push(format!("body: JSON.stringify({})", body.written(&TYPESCRIPT, "  ")));
+        options.push(format!("body: JSON.stringify({})", TYPESCRIPT.written(body, "  ")));
     }
     let request = if options.is_empty() {
         format!("fetch({url})")

@@ -2,8 +2,8 @@
 
 use indexmap::IndexMap;
 
-use super::document::Document;
-use super::literal::{JSON, Literal};
+use super::document::{Document, Node};
+use super::syntax::JSON;
 
 /// Levels of objects inside objects: a schema that contains itself must end.
 const MAX_DEPTH: usize = 6;
@@ -18,39 +18,39 @@ pub(super) enum Fields {
     All,
 }
 
-pub(super) fn request(document: &Document, schema: &Literal) -> Literal {
+pub(super) fn request(document: &Document, schema: &Node) -> Node {
     value(document, schema, Fields::Required, 0)
 }
 
-pub(super) fn answer(document: &Document, schema: &Literal) -> Literal {
+pub(super) fn answer(document: &Document, schema: &Node) -> Node {
     value(document, schema, Fields::All, 0)
 }
 
-pub(super) fn parameter(document: &Document, schema: &Literal) -> String {
+pub(super) fn parameter(document: &Document, schema: &Node) -> String {
     match value(document, schema, Fields::Required, 0) {
-        Literal::Text(text) => text,
-        other => other.written(&JSON, " "),
+        Node::Text(text) => text,
+        other => JSON.written(&other, " "),
     }
 }
 
-fn value(document: &Document, schema: &Literal, wanted: Fields, depth: usize) -> Literal {
+fn value(document: &Document, schema: &Node, wanted: Fields, depth: usize) -> Node {
     let nullable = schema.is_nullable();
     let schema = document.resolved(document.resolved(schema).without_null());
     if let Some(example) = schema.at("examples").items().first() {
         return example.clone();
     }
     if nullable || depth > MAX_DEPTH {
-        return Literal::Null;
+        return Node::Null;
     }
     if let Some(word) = schema.at("enum").items().first() {
         return word.clone();
     }
-    if let Literal::List(parts) = schema.at("allOf") {
+    if let Node::List(parts) = schema.at("allOf") {
         let parts = parts.iter().filter_map(|part| match value(document, part, wanted, depth) {
-            Literal::Object(fields) => Some(fields),
+            Node::Object(fields) => Some(fields),
             _ => None,
         });
-        return Literal::Object(parts.flatten().collect());
+        return Node::Object(parts.flatten().collect());
     }
     if let Some(choice) = schema.choices().next() {
         return value(document, choice, wanted, depth);
@@ -58,23 +58,23 @@ fn value(document: &Document, schema: &Literal, wanted: Fields, depth: usize) ->
     of_kind(document, schema, wanted, depth)
 }
 
-fn of_kind(document: &Document, schema: &Literal, wanted: Fields, depth: usize) -> Literal {
+fn of_kind(document: &Document, schema: &Node, wanted: Fields, depth: usize) -> Node {
     match schema.kinds().first().copied() {
-        Some("string") if schema.text_of("format") == "date-time" => Literal::text(TIME),
-        Some("string") => Literal::text("string"),
-        Some("integer" | "number") => schema.get("minimum").cloned().unwrap_or(Literal::Number(0.into())),
-        Some("boolean") => Literal::Boolean(false),
+        Some("string") if schema.text_of("format") == "date-time" => Node::text(TIME),
+        Some("string") => Node::text("string"),
+        Some("integer" | "number") => schema.get("minimum").cloned().unwrap_or(Node::Number(0.into())),
+        Some("boolean") => Node::Boolean(false),
         Some("array") => {
-            let is_empty = *schema.at("maxItems") == Literal::Number(0.into());
+            let is_empty = *schema.at("maxItems") == Node::Number(0.into());
             let item = schema.get("items").filter(|_| !is_empty);
             let items = item.map(|item| value(document, item, wanted, depth + 1));
-            Literal::List(items.into_iter().collect())
+            Node::List(items.into_iter().collect())
         }
-        _ => Literal::Object(object(document, schema, wanted, depth)),
+        _ => Node::Object(object(document, schema, wanted, depth)),
     }
 }
 
-fn object(document: &Document, schema: &Literal, wanted: Fields, depth: usize) -> IndexMap<String, Literal> {
+fn object(document: &Document, schema: &Node, wanted: Fields, depth: usize) -> IndexMap<String, Node> {
     let required = schema.at("required");
     let is_wanted = |position: usize, name: &str| match wanted {
         Fields::All => true,
@@ -91,7 +91,7 @@ fn object(document: &Document, schema: &Literal, wanted: Fields, depth: usize) -
             (name.to_owned(), value(document, field, wanted, depth + 1))
         })
         .collect();
-    if let (true, other @ Literal::Object(_)) = (fields.is_empty(), schema.at("additionalProperties")) {
+    if let (true, other @ Node::Object(_)) = (fields.is_empty(), schema.at("additionalProperties")) {
         fields.insert("name".to_owned(), value(document, other, wanted, depth + 1));
     }
     fields
