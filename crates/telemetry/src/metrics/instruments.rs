@@ -37,14 +37,16 @@ instruments! {
         count("keepsake.blob.breaker_open", "Whether the circuit breaker refuses blob store calls");
     blob_breaker_refusals: Counter<u64> =
         counter("keepsake.blob.breaker_refusals", "Blob store calls refused by the open circuit breaker");
-    blob_bytes: Counter<u64> = counter("keepsake.blob.bytes", "Bytes read from the blob store and written to it");
+    blob_bytes: Counter<u64> =
+        counter("keepsake.blob.bytes", "Bytes read from the blob store and written to it");
     cache_lookups: Counter<u64> = counter("keepsake.cache.lookups", "Cache lookups");
     retries: Counter<u64> = counter("keepsake.retries", "Retried steps of changes");
     conflicts: Counter<u64> = counter("keepsake.conflicts", "Changes answered with a conflict");
     quota_refusals: Counter<u64> = counter("keepsake.quota_refusals", "Changes refused by a quota");
     rate_refusals: Counter<u64> = counter("keepsake.rate_refusals", "Requests that were not admitted");
     job_runs: Counter<u64> = counter("keepsake.job.runs", "Finished runs of scheduled jobs");
-    job_durations: Histogram<f64> = job_seconds("keepsake.job.run.duration", "Duration of scheduled job runs");
+    job_durations: Histogram<f64> =
+        job_seconds("keepsake.job.run.duration", "Duration of scheduled job runs");
     job_items: Counter<u64> = counter("keepsake.job.items", "Items processed by scheduled jobs");
     job_last_success: Gauge<f64> =
         time("keepsake.job.last_success_timestamp", "Time of the last successful run of a job in this process");
