@@ -48,8 +48,10 @@ instruments! {
     job_durations: Histogram<f64> =
         job_seconds("keepsake.job.run.duration", "Duration of scheduled job runs");
     job_items: Counter<u64> = counter("keepsake.job.items", "Items processed by scheduled jobs");
-    job_last_success: Gauge<f64> =
-        time("keepsake.job.last_success_timestamp", "Time of the last successful run of a job in this process");
+    job_last_success: Gauge<f64> = time(
+        "keepsake.job.last_success_timestamp",
+        "Time of the last successful run of a job in this process"
+    );
     stored_stores: Gauge<u64> = count("keepsake.stored.stores", "Stores of all tenants");
     stored_memories: Gauge<u64> = count("keepsake.stored.memories", "Live memories of all tenants");
     stored_versions: Gauge<u64> = count("keepsake.stored.versions", "Retained versions of all tenants");
