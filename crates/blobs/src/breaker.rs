@@ -34,31 +34,25 @@ impl Breaker {
         Self { state: Mutex::default(), metrics }
     }
 
-    /// Makes a call, or refuses it.
-    pub(crate) async fn run<T>(
-        &self,
-        call: impl Future<Output = Result<T, BlobError>>,
-    ) -> Result<T, BlobError> {
+    /// Lets a call through, or refuses it.
+    pub(crate) fn admit(&self) -> Result<Pending<'_>, BlobError> {
         let Some(admission) = self.state.lock().admit(Instant::now()) else {
             self.metrics.blob_call_refused();
             let text = "it did not answer the last calls, and is tried again within seconds";
             return Err(BlobError::Unavailable(text.to_owned()));
         };
-        let mut pending = Pending { breaker: self, admission: Some(admission) };
-        let result = call.await;
-        pending.ended(result.as_ref().err());
-        result
+        Ok(Pending { breaker: self, admission: Some(admission) })
     }
 }
 
 /// A running call. If the caller of a probe is dropped, the next call is a probe.
-struct Pending<'a> {
+pub(crate) struct Pending<'a> {
     breaker: &'a Breaker,
     admission: Option<Admission>,
 }
 
 impl Pending<'_> {
-    fn ended(&mut self, error: Option<&BlobError>) {
+    pub(crate) fn ended(mut self, error: Option<&BlobError>) {
         let Some(admission) = self.admission.take() else {
             return;
         };

@@ -68,23 +68,13 @@ impl Calls {
     where
         F: Future<Output = Result<T, BlobError>>,
     {
-        let attempts = self.attempts(size_bytes, attempt);
-        match &self.breaker {
-            Some(breaker) => breaker.run(attempts).await,
-            None => attempts.await,
-        }
-    }
-
-    async fn attempts<T, F>(&self, size_bytes: u64, attempt: impl Fn(Client) -> F) -> Result<T, BlobError>
-    where
-        F: Future<Output = Result<T, BlobError>>,
-    {
+        let pending = self.breaker.as_ref().map(|breaker| breaker.admit()).transpose()?;
         let limits = Limits::of(size_bytes, self.max_call);
         let deadline = Instant::now() + limits.call;
         let mut until = Instant::now() + limits.attempt;
         let mut client = &self.pooled;
         let mut tried = 1;
-        loop {
+        let outcome = loop {
             let answer = tokio::time::timeout_at(until, attempt(client.clone())).await;
             let outcome = answer.unwrap_or_else(|_| {
                 let waited = limits.call.as_secs_f32();
@@ -94,12 +84,16 @@ impl Calls {
             let is_last = tried == MAX_ATTEMPTS || Instant::now() + wait >= deadline;
             match outcome {
                 Err(BlobError::Unavailable(_)) if !is_last => tokio::time::sleep(wait).await,
-                outcome => return outcome,
+                outcome => break outcome,
             }
             client = &self.unpooled;
             until = deadline;
             tried += 1;
+        };
+        if let Some(pending) = pending {
+            pending.ended(outcome.as_ref().err());
         }
+        outcome
     }
 }
 
