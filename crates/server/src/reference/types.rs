@@ -80,7 +80,8 @@ fn limits(schema: &Node) -> Vec<Html> {
         ("minimum", "maximum", ""),
         ("minLength", "maxLength", " characters"),
         ("minItems", "maxItems", " items"),
-        ("minProperties", "maxProperties", " fields"),
+        // The page shows no minimum of fields.
+        ("", "maxProperties", " fields"),
     ];
     let ranges = ranges.into_iter().filter_map(|(least, most, unit)| match (bound(least), bound(most)) {
         (None, None) => None,
