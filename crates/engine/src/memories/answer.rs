@@ -116,10 +116,10 @@ impl Answer<'_> {
 
     /// The memory as version `seq` left it, for a repeated call.
     pub(super) async fn rebuild(&self, seq: i64) -> Result<ShownMemory, EngineError> {
-        let (context, tenant_id, store_id) = (&self.reader.context, self.principal.tenant_id, self.store_id);
-        let version = context.index.versions.find_at(tenant_id, store_id, seq).await?;
+        let (reader, tenant_id, store_id) = (self.reader, self.principal.tenant_id, self.store_id);
+        let version = reader.context.index.versions.find_at(tenant_id, store_id, seq).await?;
         let version = version.ok_or(EngineError::NotFound(ObjectKind::Memory))?;
-        let found = context.find_memory(tenant_id, store_id, version.memory_id).await?;
+        let found = reader.context.find_memory(tenant_id, store_id, version.memory_id).await?;
         if found.target == MemoryTarget::Missing {
             return Err(EngineError::NotFound(ObjectKind::Memory));
         }
