@@ -127,7 +127,7 @@ fn settle(outcome: Result<ToolAnswer, Stop>) -> Result<ToolAnswer, EngineError> 
     }
 }
 
-/// What a parsed call does. Two calls with the same JSON are the same call.
+/// A parsed call, and how it is carried out. Two calls with the same JSON are the same call.
 trait ToolCommand: ToolInput + Serialize + Send + Sync + 'static {
     /// The destination of a rename.
     fn destination(&self) -> &ToolPath {

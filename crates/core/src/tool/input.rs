@@ -1,4 +1,4 @@
-//! What every call of a tool has.
+//! The methods that every call of a tool has.
 
 use super::edit::Edit;
 use super::error::ToolError;
