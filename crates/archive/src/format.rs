@@ -172,12 +172,12 @@ pub(crate) fn advice_about(file: &str) -> &'static str {
 
 /// Passes bytes on and hashes them.
 #[derive(Debug)]
-pub struct Hashing<R> {
+pub struct HashingReader<R> {
     inner: R,
     sha256: Sha256,
 }
 
-impl<R> Hashing<R> {
+impl<R> HashingReader<R> {
     pub fn new(inner: R) -> Self {
         Self { inner, sha256: Sha256::new() }
     }
@@ -194,7 +194,7 @@ impl<R> Hashing<R> {
     }
 }
 
-impl<R: Read> Read for Hashing<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.sha256.update(&buffer[..read]);
@@ -202,7 +202,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-impl<W: io::Write> io::Write for Hashing<W> {
+impl<W: io::Write> io::Write for HashingReader<W> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(buffer)?;
         self.sha256.update(&buffer[..written]);

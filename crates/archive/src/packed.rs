@@ -119,7 +119,7 @@ pub fn read_files<E: From<Damage>>(
 ) -> Result<(), E> {
     let damaged = |error: io::Error| E::from(Damage(error.to_string()));
     let budget = Rc::new(Cell::new(MAX_HEADER_BYTES));
-    let bounded = Bounded::new(packed, limit, Rc::clone(&budget)).map_err(damaged)?;
+    let bounded = BoundedDecoder::new(packed, limit, Rc::clone(&budget)).map_err(damaged)?;
     let mut tar = Archive::new(bounded);
     let mut seen = std::collections::HashSet::new();
     for (number, entry) in tar.entries().map_err(damaged)?.enumerate() {
@@ -137,7 +137,7 @@ pub fn read_files<E: From<Damage>>(
         }
         let size = entry.size();
         budget.set(size.saturating_add(MAX_HEADER_BYTES));
-        let mut content = Counted::new(entry);
+        let mut content = CountingReader::new(entry);
         each(&name, size, &mut content)?;
         let rest = io::copy(&mut content, &mut io::sink());
         rest.map_err(|error| Damage(format!("{name}: {error}")))?;
@@ -188,8 +188,8 @@ pub(crate) fn is_list(name: &str) -> bool {
 }
 
 /// Decompresses a file within its [`UnpackLimit`] and the reader's budget.
-struct Bounded<R> {
-    unpacked: zstd::Decoder<'static, BufReader<Packed<R>>>,
+struct BoundedDecoder<R> {
+    unpacked: zstd::Decoder<'static, BufReader<PackedFile<R>>>,
     limit: UnpackLimit,
     /// Bytes that may be read until the budget is set again.
     budget: Rc<Cell<u64>>,
@@ -197,38 +197,38 @@ struct Bounded<R> {
     unpacked_bytes: Rc<Cell<u64>>,
 }
 
-/// The file that [`Bounded`] decompresses. The decompression may read any number of empty
+/// The file that [`BoundedDecoder`] decompresses. The decompression may read any number of empty
 /// frames before it returns a byte, so this reader checks [`MAX_EXCESS_BYTES`].
-struct Packed<R> {
-    inner: Counted<R>,
+struct PackedFile<R> {
+    inner: CountingReader<R>,
     unpacked_bytes: Rc<Cell<u64>>,
 }
 
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
     bytes: Rc<Cell<u64>>,
 }
 
-impl<R> Counted<R> {
+impl<R> CountingReader<R> {
     fn new(inner: R) -> Self {
         let bytes = Rc::new(Cell::new(0));
         Self { inner, bytes }
     }
 }
 
-impl<R: Read> Bounded<R> {
+impl<R: Read> BoundedDecoder<R> {
     fn new(packed: R, limit: UnpackLimit, budget: Rc<Cell<u64>>) -> io::Result<Self> {
-        let counted = Counted::new(packed);
+        let counted = CountingReader::new(packed);
         let packed_bytes = Rc::clone(&counted.bytes);
         let unpacked_bytes = Rc::new(Cell::new(0));
-        let packed = Packed { inner: counted, unpacked_bytes: Rc::clone(&unpacked_bytes) };
+        let packed = PackedFile { inner: counted, unpacked_bytes: Rc::clone(&unpacked_bytes) };
         let mut unpacked = zstd::Decoder::with_buffer(BufReader::new(packed))?;
         unpacked.window_log_max(MAX_WINDOW_LOG)?;
         Ok(Self { unpacked, limit, budget, packed_bytes, unpacked_bytes })
     }
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.bytes.set(self.bytes.get() + read as u64);
@@ -236,7 +236,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-impl<R: Read> Read for Packed<R> {
+impl<R: Read> Read for PackedFile<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         if self.inner.bytes.get() > self.unpacked_bytes.get().saturating_add(MAX_EXCESS_BYTES) {
@@ -246,7 +246,7 @@ impl<R: Read> Read for Packed<R> {
     }
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedDecoder<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let allowed = usize::try_from(self.budget.get()).unwrap_or(usize::MAX).min(buffer.len());
         if allowed == 0 && !buffer.is_empty() {

@@ -30,7 +30,7 @@ keepsake_core::named_enum! {
 
 /// A memory that a source has.
 #[derive(Debug, Clone)]
-pub struct Item {
+pub struct SourceMemory {
     /// The path in the destination.
     pub path: MemoryPath,
     pub sha256: ContentHash,
@@ -38,10 +38,10 @@ pub struct Item {
     pub is_pinned: bool,
     /// The memory's own expiry time.
     pub expires_at: Option<Timestamp>,
-    pub origin: Origin,
+    pub origin: ContentOrigin,
 }
 
-impl Item {
+impl SourceMemory {
     /// Removes an expiry time that no write can set at `now`; returns the reason.
     pub fn remove_unsettable_expiry(&mut self, now: Timestamp) -> Option<&'static str> {
         let expires_at = self.expires_at?;
@@ -59,7 +59,7 @@ impl Item {
 
 /// The place of a memory's content.
 #[derive(Debug, Clone)]
-pub enum Origin {
+pub enum ContentOrigin {
     /// A file, relative to the source.
     File(String),
     /// A memory of another store, by its id.
@@ -68,24 +68,24 @@ pub enum Origin {
 
 /// A write of the import.
 #[derive(Debug)]
-pub struct Step {
-    pub item: Item,
+pub struct ImportStep {
+    pub item: SourceMemory,
     /// The memory to replace, if it still has this content; `None` if the step creates
     /// one.
-    pub replaces: Option<Existing>,
+    pub replaces: Option<DestinationMemory>,
     /// What the written memory lacks of the source.
     pub lacks: Option<&'static str>,
 }
 
-impl Step {
-    fn new(mut item: Item, replaces: Option<Existing>, now: Timestamp) -> Self {
+impl ImportStep {
+    fn new(mut item: SourceMemory, replaces: Option<DestinationMemory>, now: Timestamp) -> Self {
         let lacks = item.remove_unsettable_expiry(now);
         Self { item, replaces, lacks }
     }
 
     /// Whether the step changes the pin or expiry time of a memory with the same content.
     /// A pinned memory stays pinned, and takes no expiry time.
-    fn changes_expiry_of(&self, existing: &Existing) -> bool {
+    fn changes_expiry_of(&self, existing: &DestinationMemory) -> bool {
         let is_other_time = self.item.expires_at.is_some() && self.item.expires_at != existing.expires_at;
         !existing.is_pinned && (is_other_time || self.item.is_pinned)
     }
@@ -93,7 +93,7 @@ impl Step {
 
 /// A memory of the destination.
 #[derive(Debug, Clone)]
-pub struct Existing {
+pub struct DestinationMemory {
     pub id: String,
     pub sha256: String,
     pub is_pinned: bool,
@@ -104,12 +104,12 @@ pub struct Existing {
 /// The live memories of the destination.
 #[derive(Debug, Default)]
 pub struct Destination {
-    memories: HashMap<String, Existing>,
+    memories: HashMap<String, DestinationMemory>,
     directories: HashSet<String>,
 }
 
 impl Destination {
-    pub fn add(&mut self, path: &MemoryPath, existing: Existing) {
+    pub fn add(&mut self, path: &MemoryPath, existing: DestinationMemory) {
         for directory in path.ancestor_files() {
             if !self.directories.contains(directory) {
                 self.directories.insert(directory.to_owned());
@@ -131,18 +131,18 @@ impl Destination {
 
 /// Plans a step for each item to write at `now`, and reports the other items.
 pub fn decide(
-    items: Vec<Item>,
+    items: Vec<SourceMemory>,
     destination: &Destination,
     on_conflict: OnConflict,
     now: Timestamp,
     report: &mut Report,
-) -> Vec<Step> {
+) -> Vec<ImportStep> {
     let mut steps = Vec::new();
     for item in items {
         let path = item.path.as_str();
         match destination.memories.get(path) {
             Some(existing) if existing.sha256 == item.sha256.to_string() => {
-                let step = Step::new(item, Some(existing.clone()), now);
+                let step = ImportStep::new(item, Some(existing.clone()), now);
                 let path = step.item.path.as_str();
                 match (step.changes_expiry_of(existing), on_conflict) {
                     (false, _) => report.add(path, Outcome::Unchanged),
@@ -157,21 +157,21 @@ pub fn decide(
                 OnConflict::Fail => {
                     report.add(path, Outcome::refused(Class::Conflict, "has other content"));
                 }
-                OnConflict::Replace => steps.push(Step::new(item, Some(existing.clone()), now)),
+                OnConflict::Replace => steps.push(ImportStep::new(item, Some(existing.clone()), now)),
             },
             None => match destination.obstacle(&item.path) {
                 Some(reason) => report.add(path, Outcome::refused(Class::Conflict, reason)),
-                None => steps.push(Step::new(item, None, now)),
+                None => steps.push(ImportStep::new(item, None, now)),
             },
         }
     }
     steps
 }
 
-pub fn batches(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
+pub fn batches(steps: &[ImportStep]) -> impl Iterator<Item = &[ImportStep]> {
     let mut bytes = steps.first().map_or(0, |step| step.item.size_bytes);
     let mut count = 0;
-    let starts_batch = move |_: &Step, next: &Step| {
+    let starts_batch = move |_: &ImportStep, next: &ImportStep| {
         count += 1;
         bytes += next.item.size_bytes;
         let is_full = is_full_batch(count, bytes);

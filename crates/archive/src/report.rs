@@ -1,6 +1,6 @@
 //! What an import did with each file.
 
-use crate::plan::Step;
+use crate::plan::ImportStep;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -56,7 +56,7 @@ impl Outcome {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reported {
+pub struct ReportEntry {
     /// The path in the destination.
     pub path: String,
     pub outcome: Outcome,
@@ -64,7 +64,7 @@ pub struct Reported {
     pub lacks: Option<&'static str>,
 }
 
-impl Reported {
+impl ReportEntry {
     /// Why the file was not written, or what the memory lacks.
     pub fn reason(&self) -> Option<&str> {
         self.outcome.reason().or(self.lacks)
@@ -72,7 +72,7 @@ impl Reported {
 }
 
 #[derive(Debug, Default)]
-pub struct Report(Vec<Reported>);
+pub struct Report(Vec<ReportEntry>);
 
 pub const OUTCOMES: [&str; 5] = ["created", "replaced", "unchanged", "skipped", "refused"];
 
@@ -84,15 +84,15 @@ impl Report {
     /// Reports a file. `lacks` counts only if the memory has the content.
     pub fn add_with(&mut self, path: impl Into<String>, outcome: Outcome, lacks: Option<&'static str>) {
         let is_imported = matches!(outcome, Outcome::Created | Outcome::Replaced | Outcome::Unchanged);
-        self.0.push(Reported { path: path.into(), outcome, lacks: lacks.filter(|_| is_imported) });
+        self.0.push(ReportEntry { path: path.into(), outcome, lacks: lacks.filter(|_| is_imported) });
     }
 
-    pub fn add_step(&mut self, step: &Step, outcome: Outcome) {
+    pub fn add_step(&mut self, step: &ImportStep, outcome: Outcome) {
         self.add_with(step.item.path.as_str(), outcome, step.lacks);
     }
 
     /// Reports the steps as if they were done.
-    pub fn assume(&mut self, steps: &[Step]) {
+    pub fn assume(&mut self, steps: &[ImportStep]) {
         for step in steps {
             let outcome = match step.replaces {
                 None => Outcome::Created,
@@ -120,7 +120,7 @@ impl Report {
     }
 
     /// All files by path.
-    pub fn sorted(&mut self) -> &[Reported] {
+    pub fn sorted(&mut self) -> &[ReportEntry] {
         self.0.sort_by(|one, other| one.path.cmp(&other.path));
         &self.0
     }

@@ -9,7 +9,7 @@ use std::io::{self, Cursor, Read};
 use keepsake_core::ContentHash;
 
 use crate::Damage;
-use crate::format::Hashing;
+use crate::format::HashingReader;
 use crate::packed::{UnpackLimit, is_list, read_files};
 use crate::verified::Files;
 
@@ -18,12 +18,12 @@ const NAME_BYTES: u64 = 256;
 
 /// The lists and the hashes of a packed archive.
 #[derive(Debug, Default)]
-pub struct Scanned {
+pub struct ArchiveScan {
     lists: HashMap<String, Vec<u8>>,
     contents: HashMap<String, (ContentHash, u64)>,
 }
 
-impl Scanned {
+impl ArchiveScan {
     /// Reads an archive. Calls `allow` with the bytes of memory that each file needs; an
     /// error of `allow` ends the reading.
     pub fn read(
@@ -43,7 +43,7 @@ impl Scanned {
                 scanned.lists.insert(name.to_owned(), bytes);
                 return Ok(());
             }
-            let mut hashing = Hashing::new(content);
+            let mut hashing = HashingReader::new(content);
             let bytes = io::copy(&mut hashing, &mut io::sink()).map_err(unreadable)?;
             let hash = hashing.finish().parse();
             let hash = hash.map_err(|error| Damage(format!("{name}: {error}")))?;
@@ -54,7 +54,7 @@ impl Scanned {
     }
 }
 
-impl Files for Scanned {
+impl Files for ArchiveScan {
     fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, String> {
         let list = self.lists.get(name).ok_or_else(|| "is missing".to_owned())?;
         Ok(Box::new(Cursor::new(list)))
@@ -109,7 +109,7 @@ mod tests {
             });
             contents.push((name, content.as_bytes().to_vec()));
         }
-        let mut index = Hashing::new(Vec::new());
+        let mut index = HashingReader::new(Vec::new());
         write_lines(&mut index, entries.iter()).unwrap();
         let (index, index_sha256) = index.into_parts();
         let manifest = Manifest {
@@ -155,7 +155,7 @@ mod tests {
             left_bytes = u64::checked_sub(left_bytes, bytes).ok_or("needs too much memory")?;
             Ok(())
         };
-        let scanned = Scanned::read(packed, LIMIT, allow).map_err(|damage| damage.0)?;
+        let scanned = ArchiveScan::read(packed, LIMIT, allow).map_err(|damage| damage.0)?;
         let verified = verify(&scanned, &Prefix::new("/"), |_| {}).map_err(|damage| damage.0)?;
         let paths = verified.items.iter().map(|item| item.path.as_str().to_owned());
         Ok(paths.collect())

@@ -7,10 +7,10 @@ use keepsake_core::{ContentHash, MemoryPath, PathError, Timestamp, nfc};
 use serde::de::DeserializeOwned;
 
 use crate::format::{
-    Counts, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, MAX_LINE_BYTES, Manifest, VERSIONS,
-    VersionLine, advice_about, blob_file, memory_file,
+    Counts, Entry, FORMAT, FORMAT_VERSION, HashingReader, INDEX, MANIFEST, MAX_LINE_BYTES, Manifest,
+    VERSIONS, VersionLine, advice_about, blob_file, memory_file,
 };
-use crate::plan::{Item, Origin};
+use crate::plan::{ContentOrigin, SourceMemory};
 use crate::report::{Class, Outcome, Report};
 
 /// The largest `keepsake.json`. The metadata of a store has at most 16 short pairs.
@@ -30,8 +30,8 @@ pub trait Files {
 
 /// The memories of a source.
 #[derive(Debug, Default)]
-pub struct Found {
-    pub items: Vec<Item>,
+pub struct SourceListing {
+    pub items: Vec<SourceMemory>,
     /// Files that cannot be imported.
     pub report: Report,
     /// Oldest first.
@@ -40,9 +40,9 @@ pub struct Found {
     pub left_out: Vec<String>,
 }
 
-impl Found {
+impl SourceListing {
     /// Adds an item at its path in the destination, or reports that it has none.
-    pub fn place(&mut self, prefix: &Prefix, path: &str, item: impl FnOnce(MemoryPath) -> Item) {
+    pub fn place(&mut self, prefix: &Prefix, path: &str, item: impl FnOnce(MemoryPath) -> SourceMemory) {
         match prefix.place(path) {
             (_, Ok(path)) => self.items.push(item(path)),
             (path, Err(reason)) => self.report.add(path, Outcome::refused(Class::Rule, reason)),
@@ -80,7 +80,7 @@ pub fn verify(
     files: &impl Files,
     prefix: &Prefix,
     progress: impl FnMut(u64),
-) -> Result<Found, crate::Damage> {
+) -> Result<SourceListing, crate::Damage> {
     Verification::new(files).run(prefix, progress).map_err(crate::Damage)
 }
 
@@ -100,20 +100,20 @@ impl<'a, F: Files> Verification<'a, F> {
         Self { files, named: HashSet::new(), contents: HashSet::new(), counts: Counts::default() }
     }
 
-    fn run(mut self, prefix: &Prefix, mut progress: impl FnMut(u64)) -> Result<Found, Damage> {
+    fn run(mut self, prefix: &Prefix, mut progress: impl FnMut(u64)) -> Result<SourceListing, Damage> {
         let manifest = self.read_manifest()?;
-        let mut found = Found::default();
+        let mut found = SourceListing::default();
         let mut last = String::new();
         let sha256 = self.read_lines(INDEX, |archive, line, entry: Entry| {
             if entry.path <= last && line > 1 {
                 return Err(format!("line {line} is not in the order of paths"));
             }
             let item = archive.verify_entry(&entry).map_err(|reason| match reason {
-                Wrong::Line(reason) => format!("line {line}: {reason}"),
-                Wrong::File(reason) => reason,
+                LineFault::Line(reason) => format!("line {line}: {reason}"),
+                LineFault::File(reason) => reason,
             })?;
             last = entry.path;
-            found.place(prefix, &last, |path| Item { path, ..item });
+            found.place(prefix, &last, |path| SourceMemory { path, ..item });
             progress(manifest.counts.memories);
             Ok(())
         })?;
@@ -166,7 +166,7 @@ impl<'a, F: Files> Verification<'a, F> {
         mut each: impl FnMut(&mut Self, u64, T) -> Result<(), Damage>,
     ) -> Result<String, Damage> {
         let file = self.files.open(name).map_err(|reason| format!("{name} {reason}"))?;
-        let mut reader = Hashing::new(BufReader::new(file));
+        let mut reader = HashingReader::new(BufReader::new(file));
         let mut lines = BufReader::new(&mut reader);
         let mut line = Vec::new();
         for number in 1.. {
@@ -188,8 +188,8 @@ impl<'a, F: Files> Verification<'a, F> {
     }
 
     /// Verifies a line of the index and its content.
-    fn verify_entry(&mut self, entry: &Entry) -> Result<Item, Wrong> {
-        let of_line = |reason: String| Wrong::Line(reason);
+    fn verify_entry(&mut self, entry: &Entry) -> Result<SourceMemory, LineFault> {
+        let of_line = |reason: String| LineFault::Line(reason);
         let path = MemoryPath::parse(&entry.path).map_err(|error| of_line(format!("the path {error}")))?;
         let sha256 = entry.content_sha256.parse::<ContentHash>();
         let sha256 = sha256.map_err(|error| of_line(format!("content_sha256 {error}")))?;
@@ -203,17 +203,17 @@ impl<'a, F: Files> Verification<'a, F> {
             Some(file) if *file == blob_file(sha256) => blob_file(sha256),
             Some(_) => return Err(of_line(format!("file is not {}", blob_file(sha256)))),
         };
-        let size_bytes = self.verify_content(&file, sha256).map_err(Wrong::File)?;
+        let size_bytes = self.verify_content(&file, sha256).map_err(LineFault::File)?;
         if size_bytes != entry.size_bytes {
-            return Err(Wrong::File(format!(
+            return Err(LineFault::File(format!(
                 "{file} has {size_bytes} bytes instead of {}",
                 entry.size_bytes
             )));
         }
         self.counts.memories += 1;
         self.counts.content_bytes += size_bytes;
-        let origin = Origin::File(file);
-        Ok(Item { path, sha256, size_bytes, is_pinned: entry.pinned, expires_at, origin })
+        let origin = ContentOrigin::File(file);
+        Ok(SourceMemory { path, sha256, size_bytes, is_pinned: entry.pinned, expires_at, origin })
     }
 
     fn verify_version(&mut self, version: &VersionLine) -> Result<(), Damage> {
@@ -249,7 +249,7 @@ impl<'a, F: Files> Verification<'a, F> {
     }
 }
 
-enum Wrong {
+enum LineFault {
     /// A field of its line.
     Line(String),
     /// The file that it names.

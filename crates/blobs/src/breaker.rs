@@ -35,23 +35,23 @@ impl Breaker {
     }
 
     /// Lets a call through, or refuses it.
-    pub(crate) fn admit(&self) -> Result<Pending<'_>, BlobError> {
+    pub(crate) fn admit(&self) -> Result<PendingCall<'_>, BlobError> {
         let Some(admission) = self.state.lock().admit(Instant::now()) else {
             self.metrics.blob_call_refused();
             let text = "it did not answer the last calls, and is tried again within seconds";
             return Err(BlobError::Unavailable(text.to_owned()));
         };
-        Ok(Pending { breaker: self, admission: Some(admission) })
+        Ok(PendingCall { breaker: self, admission: Some(admission) })
     }
 }
 
 /// A running call. If the caller of a probe is dropped, the next call is a probe.
-pub(crate) struct Pending<'a> {
+pub(crate) struct PendingCall<'a> {
     breaker: &'a Breaker,
     admission: Option<Admission>,
 }
 
-impl Pending<'_> {
+impl PendingCall<'_> {
     pub(crate) fn ended(mut self, error: Option<&BlobError>) {
         let Some(admission) = self.admission.take() else {
             return;
@@ -76,7 +76,7 @@ impl Pending<'_> {
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if let Some(Admission::Probe) = self.admission {
             self.breaker.state.lock().probe_abandoned(Instant::now());

@@ -31,7 +31,7 @@ use secrecy::SecretString;
 use tracing::instrument;
 
 use self::calls::Calls;
-use self::versions::{Seen, Versions};
+use self::versions::{VersionDeletion, VersioningCache};
 use crate::breaker::Breaker;
 use crate::{BlobError, BlobStore, ErasedBatch, ListedBlob, ObjectVersions};
 
@@ -93,7 +93,7 @@ pub struct S3Blobs {
     prefix: String,
     sse_kms_key_id: Option<String>,
     /// The cached versioning state of the bucket.
-    seen: Arc<Seen>,
+    seen: Arc<VersioningCache>,
 }
 
 impl S3Blobs {
@@ -247,10 +247,10 @@ impl BlobStore for S3Blobs {
         let deleted = listed.len() as u64;
         let last_deleted = listed.last().map(|blob| blob.key).filter(|_| listed.len() == limit);
         let (gone, kept, last) = match &versions {
-            Versions::None => (deleted, 0, last_deleted),
-            Versions::Hidden => (0, deleted, last_deleted),
+            VersionDeletion::None => (deleted, 0, last_deleted),
+            VersionDeletion::Hidden => (0, deleted, last_deleted),
             // The versions were processed up to this object.
-            Versions::Seen { gone, kept, last } => {
+            VersionDeletion::Seen { gone, kept, last } => {
                 (*gone, *kept, last.as_deref().and_then(|object| self.key_of(object)))
             }
         };

@@ -23,7 +23,7 @@ pub async fn body_of(response: Response) -> Result<Vec<u8>, ClientError> {
 
 async fn bounded_body(mut response: Response, max_bytes: usize) -> Result<Vec<u8>, ClientError> {
     let (url, status) = (response.url().clone(), response.status());
-    let too_long = || ClientError::unreadable(&url, status, &TooLong { max_bytes });
+    let too_long = || ClientError::unreadable(&url, status, &AnswerTooLong { max_bytes });
     let stated = response.content_length().unwrap_or_default();
     if stated > max_bytes as u64 {
         return Err(too_long());
@@ -41,7 +41,7 @@ async fn bounded_body(mut response: Response, max_bytes: usize) -> Result<Vec<u8
 
 #[derive(Debug, thiserror::Error)]
 #[error("it has more than {max_bytes} bytes")]
-pub(crate) struct TooLong {
+pub(crate) struct AnswerTooLong {
     pub(crate) max_bytes: usize,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct EventLength {
 
 impl EventLength {
     /// Counts a part of the stream. An empty line ends an event.
-    pub(crate) fn add(&mut self, part: &[u8], max_bytes: usize) -> Result<(), TooLong> {
+    pub(crate) fn add(&mut self, part: &[u8], max_bytes: usize) -> Result<(), AnswerTooLong> {
         for byte in part {
             self.bytes += 1;
             match byte {
@@ -105,7 +105,7 @@ impl EventLength {
             }
         }
         if self.bytes > max_bytes {
-            return Err(TooLong { max_bytes });
+            return Err(AnswerTooLong { max_bytes });
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use serde::de::IntoDeserializer;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
 
-use crate::reader::{Found, Reader};
+use crate::reader::{ConfigValue, Reader};
 use crate::sections::{CONSOLE, ISSUERS};
 
 /// Reads a file into `reader`, or reports why it cannot be read.
@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path, reader: &mut Reader) {
 fn add_table(prefix: &str, table: &DeTable<'_>, origin: &impl Fn(usize) -> String, reader: &mut Reader) {
     for (key, value) in table {
         let name = format!("{prefix}{}", quoted_if_needed(key.get_ref()));
-        let found = Found { value: to_value(value), origin: origin(key.span().start) };
+        let found = ConfigValue { value: to_value(value), origin: origin(key.span().start) };
         reader.file.insert(name.clone(), found);
         match value.get_ref() {
             DeValue::Table(section) if prefix.is_empty() || is_console(prefix, &name) => {

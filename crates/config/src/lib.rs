@@ -1,6 +1,6 @@
 //! The configuration: defaults, then a TOML file, then variables, then flags.
 //!
-//! [`Sources`] names the places, [`Sources::merge`] reads them, and [`Merged`]
+//! [`Sources`] names the places, [`Sources::merge`] reads them, and [`MergedConfig`]
 //! has the [`Settings`] or everything that is wrong. The `read` functions in
 //! `sections` name the keys, their defaults and checks; there is no other list of
 //! keys. No message quotes a value, which may be a secret.
@@ -45,7 +45,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    pub fn merge(self) -> Merged {
+    pub fn merge(self) -> MergedConfig {
         let mut reader = Reader::default();
         if let Some(path) = &self.file {
             file::read(path, &mut reader);
@@ -70,7 +70,7 @@ impl Sources {
         }
         let settings = Settings::read(&mut reader);
         reader.refuse_unknown();
-        Merged { reader, settings }
+        MergedConfig { reader, settings }
     }
 }
 
@@ -82,12 +82,12 @@ fn index_url_in(folder: &Path) -> Result<String, String> {
 /// The merged values with their origins, and all problems.
 ///
 /// Has no `Debug`: it holds secrets as plain text.
-pub struct Merged {
+pub struct MergedConfig {
     reader: Reader,
     settings: Settings,
 }
 
-impl Merged {
+impl MergedConfig {
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         complete(&self.reader, Some(self.settings.clone()))
     }
@@ -110,7 +110,7 @@ impl Merged {
     }
 
     /// The keys that have a value, each with its value as TOML and its origin. Hides the
-    /// same values as [`Merged::to_toml`].
+    /// same values as [`MergedConfig::to_toml`].
     pub fn values(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.reader.values()
     }

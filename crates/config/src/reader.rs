@@ -20,7 +20,7 @@ const CLIENT_VARIABLES: [&str; 5] =
     ["KEEPSAKE_URL", "KEEPSAKE_API_KEY", "KEEPSAKE_STORE", "KEEPSAKE_CONTEXT", "KEEPSAKE_FROM_API_KEY"];
 
 #[derive(Clone)]
-pub(crate) struct Found {
+pub(crate) struct ConfigValue {
     pub(crate) value: Value,
     /// A line of a file, a variable or a flag.
     pub(crate) origin: String,
@@ -55,9 +55,9 @@ impl Key {
 pub(crate) struct Reader {
     /// Keys and sections of the file. The keys in an array of tables have names
     /// such as `auth.issuers[0].issuer`.
-    pub(crate) file: BTreeMap<String, Found>,
+    pub(crate) file: BTreeMap<String, ConfigValue>,
     pub(crate) variables: BTreeMap<String, String>,
-    flags: BTreeMap<&'static str, Found>,
+    flags: BTreeMap<&'static str, ConfigValue>,
     pub(crate) known: Vec<Key>,
     source_problems: Vec<String>,
     problems: Vec<String>,
@@ -82,7 +82,7 @@ impl Reader {
     }
 
     pub(crate) fn set_flag(&mut self, name: &'static str, flag: &str, text: String) {
-        let found = Found { value: Value::String(text), origin: flag.to_owned() };
+        let found = ConfigValue { value: Value::String(text), origin: flag.to_owned() };
         self.flags.insert(name, found);
     }
 
@@ -141,7 +141,7 @@ impl Reader {
         check: impl FnOnce(&Value) -> Result<T, String>,
         show: impl FnOnce(&Value, Option<&T>) -> String,
     ) -> Option<T> {
-        let default = default.map(|value| Found { value, origin: "default".to_owned() });
+        let default = default.map(|value| ConfigValue { value, origin: "default".to_owned() });
         let Some(found) = self.find(name).or(default) else {
             self.note(name, None);
             return None;
@@ -252,14 +252,14 @@ impl Reader {
         toml
     }
 
-    fn find(&self, name: &str) -> Option<Found> {
+    fn find(&self, name: &str) -> Option<ConfigValue> {
         let variable = variable_of(name);
         // Compose files pass on unset variables as empty ones.
         let of_variable = self
             .variables
             .get(&variable)
             .filter(|text| !text.is_empty())
-            .map(|text| Found { value: Value::String(text.clone()), origin: variable });
+            .map(|text| ConfigValue { value: Value::String(text.clone()), origin: variable });
         let of_flag = self.flags.get(name).cloned();
         of_flag.or(of_variable).or_else(|| self.file.get(name).cloned())
     }

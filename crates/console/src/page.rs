@@ -51,18 +51,18 @@ impl From<EngineError> for Refusal {
 
 /// Carries a refusal within a response, until the server has turned it into an error.
 #[derive(Debug, Clone)]
-struct Refused(Arc<Refusal>);
+struct ResponseRefusal(Arc<Refusal>);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = StatusCode::INTERNAL_SERVER_ERROR.into_response();
-        response.extensions_mut().insert(Refused(Arc::new(self)));
+        response.extensions_mut().insert(ResponseRefusal(Arc::new(self)));
         response
     }
 }
 
 pub fn refusal_of(response: &mut Response) -> Option<Arc<Refusal>> {
-    response.extensions_mut().remove::<Refused>().map(|Refused(refusal)| refusal)
+    response.extensions_mut().remove::<ResponseRefusal>().map(|ResponseRefusal(refusal)| refusal)
 }
 
 pub(crate) fn page(template: &impl Template) -> PageResult {

@@ -18,7 +18,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use keepsake_core::Timestamp;
 use keepsake_core::api_key::ApiKeySecret;
-use keepsake_engine::{Audience, Engine, EngineError, SignInIssuer, SignedIn};
+use keepsake_engine::{Audience, Engine, EngineError, PersonSignIn, SignInIssuer};
 
 use crate::frame::Frame;
 use crate::next::{HOME, OPERATOR_HOME, or_home};
@@ -67,7 +67,7 @@ impl std::fmt::Debug for FormToken {
 pub struct SignInEnd(pub Timestamp);
 
 /// The content of a valid cookie.
-struct Opened {
+struct CookieContent {
     /// The header that a program with the same credential sends.
     authorization: HeaderValue,
     form_token: FormToken,
@@ -227,7 +227,7 @@ impl Visit {
     }
 
     /// `None`: the cookie is missing or no longer valid.
-    async fn opened(&self, audience: Audience) -> Result<Option<Opened>, EngineError> {
+    async fn opened(&self, audience: Audience) -> Result<Option<CookieContent>, EngineError> {
         let Some(signed_in) = self.open(audience).await? else {
             return Ok(None);
         };
@@ -235,7 +235,7 @@ impl Visit {
         let bearer = HeaderValue::try_from(format!("Bearer {}", signed_in.credential));
         Ok(bearer.ok().map(|mut authorization| {
             authorization.set_sensitive(true);
-            Opened {
+            CookieContent {
                 authorization,
                 form_token: FormToken(token),
                 end: SignInEnd(signed_in.since.plus(audience.life())),
@@ -244,7 +244,7 @@ impl Visit {
     }
 
     /// The content of the first valid cookie of an audience.
-    async fn open(&self, audience: Audience) -> Result<Option<SignedIn>, EngineError> {
+    async fn open(&self, audience: Audience) -> Result<Option<PersonSignIn>, EngineError> {
         for value in self.cookies(audience) {
             if let Some(signed_in) = self.engine.sign_ins.open(audience, value).await? {
                 return Ok(Some(signed_in));

@@ -39,7 +39,7 @@ impl MendedJson {
         if std::str::from_utf8(json).is_ok() && !has_surrogate(json) {
             return None;
         }
-        let mut place = Place::default();
+        let mut place = JsonPosition::default();
         let mut field = None;
         let mut mended = Vec::with_capacity(json.len());
         for token in json_tokens(json) {
@@ -71,14 +71,14 @@ enum Container {
 
 /// A position in a document.
 #[derive(Debug, Default)]
-struct Place {
+struct JsonPosition {
     /// The open containers, from the outside in.
     around: Vec<Container>,
     /// The number of further open containers, beyond [`MAX_DEPTH`].
     beyond: usize,
 }
 
-impl Place {
+impl JsonPosition {
     /// Moves over a byte outside of strings.
     fn pass(&mut self, byte: u8) {
         match byte {

@@ -8,7 +8,7 @@ use crate::content::ContentError;
 use crate::id::MemoryId;
 use crate::path::MemoryPath;
 use crate::policy::SensitiveDataPolicy;
-use crate::sensitive::{Finding, Listed};
+use crate::sensitive::{Finding, FindingList};
 
 /// Why a change is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, thiserror::Error)]
@@ -50,7 +50,7 @@ pub enum Refused {
     #[serde(skip)]
     #[error(
         "`content` has what the memory store's sensitive-data policy (`{policy}`) refuses: {}",
-        Listed(.findings)
+        FindingList(.findings)
     )]
     Sensitive { policy: SensitiveDataPolicy, findings: Vec<Finding> },
     /// The contents of some changes are refused, each with the change's index.

@@ -71,12 +71,12 @@ impl Finding {
 
 /// Formats findings for people and models: `jwt in line 3, password in line 7`.
 #[derive(Debug, Clone, Copy)]
-pub struct Listed<'a>(pub &'a [Finding]);
+pub struct FindingList<'a>(pub &'a [Finding]);
 
 /// Findings that a list names; the rest are only counted.
 const MAX_LISTED: usize = 10;
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for FindingList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&list_kinds(self.0.iter().map(Finding::kind_and_line), 0))
     }
@@ -99,7 +99,7 @@ pub(crate) fn redaction_note<'a>(
     )
 }
 
-/// Formats findings by kind and line, as [`Listed`] does.
+/// Formats findings by kind and line, as [`FindingList`] does.
 fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>, left_out: usize) -> String {
     let more = found.len().saturating_sub(MAX_LISTED) + left_out;
     let listed: Vec<_> =
@@ -112,7 +112,7 @@ fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>, left_o
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redacted {
+pub struct RedactedText {
     /// The text with `[redacted:{kind}]` for each finding.
     pub text: String,
     /// The replaced secrets, with their positions in the original text.
@@ -125,7 +125,7 @@ const REDACTION_PASSES: usize = 4;
 /// Finds secrets; cheap to clone, built once.
 #[derive(Debug, Clone, Default)]
 pub struct Scanner {
-    custom: Arc<[custom::Compiled]>,
+    custom: Arc<[custom::CompiledRule]>,
 }
 
 /// A possible finding; a lower rank means a more specific kind.
@@ -166,7 +166,7 @@ impl Scanner {
     ///
     /// Returns `None` when there are no findings, or when a secret is left after the
     /// last pass. A scan of the returned text finds nothing.
-    pub fn redact_change(&self, before: Option<&str>, after: &str) -> Option<Redacted> {
+    pub fn redact_change(&self, before: Option<&str>, after: &str) -> Option<RedactedText> {
         let findings = self.scan_change(before, after);
         if findings.is_empty() {
             return None;
@@ -175,7 +175,7 @@ impl Scanner {
         for _ in 0..REDACTION_PASSES {
             let left = self.scan_change(before, &text);
             if left.is_empty() {
-                return Some(Redacted { text, findings });
+                return Some(RedactedText { text, findings });
             }
             text = redact(&text, &left);
         }

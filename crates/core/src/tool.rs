@@ -32,7 +32,7 @@ pub use error::ToolError;
 pub use input::ToolInput;
 pub use line_end::{line_end, with_line_end};
 pub use protocol_text::{MAX_TOPIC_BYTES, ProtocolOptions, protocol_text};
-pub use quote::Quoted;
+pub use quote::QuotedText;
 pub use view::{DirectoryEntry, format_size, max_entries_shown, view_directory, view_file};
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(crate) struct Activity {
 /// A buffer of the events of every tenant, divided among the tenants.
 #[derive(Debug, Default)]
 struct Events {
-    by_tenant: BTreeMap<TenantId, OfTenant>,
+    by_tenant: BTreeMap<TenantId, TenantEvents>,
     count: usize,
     bytes: usize,
     /// The tenant whose events were written last; the next tenant comes first.
@@ -40,7 +40,7 @@ struct Events {
 
 /// Events of one tenant in the order in which they were noted.
 #[derive(Debug, Default)]
-struct OfTenant {
+struct TenantEvents {
     noted: VecDeque<(SessionEvent, usize)>,
     bytes: usize,
 }

@@ -7,11 +7,11 @@ use keepsake_core::{ObjectKind, Refused, SessionId, TenantId, Timestamp};
 use crate::EngineError;
 use crate::context::Context;
 use crate::look_ups::LookUps;
-use crate::mounts::Attached;
+use crate::mounts::LiveSession;
 
 #[derive(Debug, Clone)]
 enum State {
-    Live(Arc<Attached>),
+    Live(Arc<LiveSession>),
     Archived,
 }
 
@@ -37,7 +37,7 @@ impl AttachedStores {
         tenant_id: TenantId,
         session_id: SessionId,
         now: Timestamp,
-    ) -> Result<Arc<Attached>, EngineError> {
+    ) -> Result<Arc<LiveSession>, EngineError> {
         match self.state_of(tenant_id, session_id, now).await? {
             Some(State::Live(attached)) => Ok(attached),
             Some(State::Archived) | None => {
@@ -51,7 +51,7 @@ impl AttachedStores {
         &self,
         tenant_id: TenantId,
         session_id: SessionId,
-    ) -> Result<Arc<Attached>, EngineError> {
+    ) -> Result<Arc<LiveSession>, EngineError> {
         match self.state_of(tenant_id, session_id, self.context.now()).await? {
             Some(State::Live(attached)) => Ok(attached),
             Some(State::Archived) => Err(Refused::SessionArchived.into()),
@@ -70,7 +70,7 @@ impl AttachedStores {
             let session = self.context.index.sessions.find(tenant_id, session_id).await?;
             Ok(session.map(|session| match session.archived_at {
                 Some(_) => State::Archived,
-                None => State::Live(Arc::new(Attached::from(&session))),
+                None => State::Live(Arc::new(LiveSession::from(&session))),
             }))
         };
         self.sessions.find(&(tenant_id, session_id), now, look_up).await

@@ -38,7 +38,7 @@ pub struct BlobMove {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Moved {
+pub struct MoveReport {
     pub copied: u64,
     pub copied_bytes: u64,
     /// Contents that the target had already.
@@ -54,7 +54,7 @@ pub struct Moved {
     pub problems: Vec<Problem>,
 }
 
-/// Why a move was not finished. [`Moved`] says how far the move came.
+/// Why a move was not finished. [`MoveReport`] says how far the move came.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
     /// A server or a worker was running at the start; nothing was copied.
@@ -84,7 +84,7 @@ impl From<BlobError> for MoveError {
     }
 }
 
-enum Copied {
+enum CopyOutcome {
     Now(u64),
     Before,
     /// The versions that named the content were removed meanwhile.
@@ -93,7 +93,7 @@ enum Copied {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum MoveSide {
     Originals,
     Copies,
 }
@@ -124,8 +124,8 @@ impl BlobMove {
     pub async fn copy(
         &self,
         at_once: usize,
-        moved: &mut Moved,
-        mut progress: impl FnMut(&Moved) + Send,
+        moved: &mut MoveReport,
+        mut progress: impl FnMut(&MoveReport) + Send,
     ) -> Result<(), MoveError> {
         self.copy_behind(None, at_once, moved, &mut progress).await
     }
@@ -138,8 +138,8 @@ impl BlobMove {
     pub async fn run(
         &self,
         at_once: usize,
-        moved: &mut Moved,
-        mut progress: impl FnMut(&Moved) + Send,
+        moved: &mut MoveReport,
+        mut progress: impl FnMut(&MoveReport) + Send,
     ) -> Result<(), MoveError> {
         let fence = MoveFence::put_up(self.index.clone(), Arc::clone(&self.clock)).await?;
         let run = self.run_behind(&fence, at_once, moved, &mut progress).await;
@@ -152,14 +152,14 @@ impl BlobMove {
         &self,
         fence: &MoveFence,
         at_once: usize,
-        moved: &mut Moved,
-        progress: &mut (impl FnMut(&Moved) + Send),
+        moved: &mut MoveReport,
+        progress: &mut (impl FnMut(&MoveReport) + Send),
     ) -> Result<(), MoveError> {
         self.copy_behind(Some(fence), at_once, moved, progress).await?;
         if !moved.problems.is_empty() {
             return Ok(());
         }
-        for place in [Place::Originals, Place::Copies] {
+        for place in [MoveSide::Originals, MoveSide::Copies] {
             self.remove(fence, place, moved, progress).await?;
         }
         // A server that ran unnoticed would leave content in the old place, where no
@@ -172,8 +172,8 @@ impl BlobMove {
         &self,
         fence: Option<&MoveFence>,
         at_once: usize,
-        moved: &mut Moved,
-        progress: &mut (impl FnMut(&Moved) + Send),
+        moved: &mut MoveReport,
+        progress: &mut (impl FnMut(&MoveReport) + Send),
     ) -> Result<(), MoveError> {
         let mut after = None;
         loop {
@@ -196,47 +196,47 @@ impl BlobMove {
                     fence.hold_in_time().await?;
                 }
                 match copied {
-                    Copied::Now(bytes) => {
+                    CopyOutcome::Now(bytes) => {
                         moved.copied += 1;
                         moved.copied_bytes += bytes;
                     }
-                    Copied::Before => moved.present += 1,
-                    Copied::Unneeded => {}
-                    Copied::Problem(problem) => moved.problems.push(problem),
+                    CopyOutcome::Before => moved.present += 1,
+                    CopyOutcome::Unneeded => {}
+                    CopyOutcome::Problem(problem) => moved.problems.push(problem),
                 }
                 progress(moved);
             }
         }
     }
 
-    async fn copy_one(&self, row: &NamedBlob) -> Result<Copied, EngineError> {
+    async fn copy_one(&self, row: &NamedBlob) -> Result<CopyOutcome, EngineError> {
         let key = row.key;
-        if matches!(read(&*self.to, row).await?, Read::AsRecorded(_)) {
-            return Ok(Copied::Before);
+        if matches!(read(&*self.to, row).await?, ReadOutcome::AsRecorded(_)) {
+            return Ok(CopyOutcome::Before);
         }
         let bytes = match read(&*self.from, row).await? {
-            Read::AsRecorded(bytes) => bytes,
+            ReadOutcome::AsRecorded(bytes) => bytes,
             other => return self.not_copied(row, &other).await,
         };
         // `put` may keep an object that exists, so a damaged copy is deleted first.
         self.to.delete(&key).await?;
         self.to.put(&key, bytes).await?;
         match read(&*self.to, row).await? {
-            Read::AsRecorded(_) => Ok(Copied::Now(row.size_bytes)),
+            ReadOutcome::AsRecorded(_) => Ok(CopyOutcome::Now(row.size_bytes)),
             other => self.not_copied(row, &other).await,
         }
     }
 
-    async fn not_copied(&self, row: &NamedBlob, read: &Read) -> Result<Copied, EngineError> {
+    async fn not_copied(&self, row: &NamedBlob, read: &ReadOutcome) -> Result<CopyOutcome, EngineError> {
         let key = row.key;
         if !self.index.upkeep.blob_is_named(&key).await? {
-            return Ok(Copied::Unneeded);
+            return Ok(CopyOutcome::Unneeded);
         }
-        Ok(Copied::Problem(match *read {
-            Read::Damaged { found_bytes } => {
+        Ok(CopyOutcome::Problem(match *read {
+            ReadOutcome::Damaged { found_bytes } => {
                 Problem::DamagedBlob { key, expected_bytes: row.size_bytes, found_bytes }
             }
-            Read::Missing | Read::AsRecorded(_) => Problem::MissingBlob { key },
+            ReadOutcome::Missing | ReadOutcome::AsRecorded(_) => Problem::MissingBlob { key },
         }))
     }
 
@@ -244,9 +244,9 @@ impl BlobMove {
     async fn remove(
         &self,
         fence: &MoveFence,
-        place: Place,
-        moved: &mut Moved,
-        progress: &mut (impl FnMut(&Moved) + Send),
+        place: MoveSide,
+        moved: &mut MoveReport,
+        progress: &mut (impl FnMut(&MoveReport) + Send),
     ) -> Result<(), MoveError> {
         let store = self.store_at(place);
         let mut tenants = KnownTenants::new(&self.index);
@@ -261,7 +261,7 @@ impl BlobMove {
             for key in listed.into_iter().map(|blob| blob.key) {
                 fence.hold_in_time().await?;
                 match self.use_of(&key, &mut tenants).await? {
-                    ObjectUse::Named if place == Place::Copies => {}
+                    ObjectUse::Named if place == MoveSide::Copies => {}
                     ObjectUse::Named if !self.to.contains(&key).await? => {
                         return Err(MoveError::ContentWritten);
                     }
@@ -287,10 +287,10 @@ impl BlobMove {
         }
     }
 
-    fn store_at(&self, place: Place) -> &dyn BlobStore {
+    fn store_at(&self, place: MoveSide) -> &dyn BlobStore {
         match place {
-            Place::Originals => &*self.from,
-            Place::Copies => &*self.to,
+            MoveSide::Originals => &*self.from,
+            MoveSide::Copies => &*self.to,
         }
     }
 
@@ -357,19 +357,19 @@ impl<'a> KnownTenants<'a> {
     }
 }
 
-enum Read {
+enum ReadOutcome {
     AsRecorded(Bytes),
     Damaged { found_bytes: u64 },
     Missing,
 }
 
 /// Reads a content and compares it with its row.
-async fn read(store: &dyn BlobStore, row: &NamedBlob) -> Result<Read, EngineError> {
+async fn read(store: &dyn BlobStore, row: &NamedBlob) -> Result<ReadOutcome, EngineError> {
     match store.get(&row.key, row.size_bytes).await {
-        Ok(Some(bytes)) if row.sha256 == Some(ContentHash::of(&bytes)) => Ok(Read::AsRecorded(bytes)),
-        Ok(Some(bytes)) => Ok(Read::Damaged { found_bytes: bytes.len() as u64 }),
-        Ok(None) => Ok(Read::Missing),
-        Err(BlobError::TooLarge { found_bytes, .. }) => Ok(Read::Damaged { found_bytes }),
+        Ok(Some(bytes)) if row.sha256 == Some(ContentHash::of(&bytes)) => Ok(ReadOutcome::AsRecorded(bytes)),
+        Ok(Some(bytes)) => Ok(ReadOutcome::Damaged { found_bytes: bytes.len() as u64 }),
+        Ok(None) => Ok(ReadOutcome::Missing),
+        Err(BlobError::TooLarge { found_bytes, .. }) => Ok(ReadOutcome::Damaged { found_bytes }),
         Err(error) => Err(error.into()),
     }
 }

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::shared::{Shared, service};
-use crate::watch::{State, Watch, Watched};
+use crate::watch::{State, Watch, WatchedObject};
 use crate::{EngineError, PageRequest, Principal};
 
 /// How long readers that follow a store share a page.
@@ -24,8 +24,8 @@ const FOLLOWED: u32 = 50;
 
 /// The key and the head of a watched store. The head is the sequence number of the newest
 /// change, and the number of removals of its history.
-type Watchable = (TenantId, StoreId);
-type Head = (i64, i64);
+type WatchKey = (TenantId, StoreId);
+type HeadNumbers = (i64, i64);
 
 /// A place among the changes of a store: behind a version, in one history.
 ///
@@ -93,21 +93,21 @@ keepsake_core::has_schema! {
 
 /// A text that is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoPlace;
+pub struct ChangePlaceError;
 
 impl FromStr for ChangePlace {
-    type Err = NoPlace;
+    type Err = ChangePlaceError;
 
-    fn from_str(text: &str) -> Result<Self, NoPlace> {
+    fn from_str(text: &str) -> Result<Self, ChangePlaceError> {
         let mut parts = text.splitn(3, '.');
         let number = |text: &str| {
             let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
-            text.parse().ok().filter(|_| is_digits).ok_or(NoPlace)
+            text.parse().ok().filter(|_| is_digits).ok_or(ChangePlaceError)
         };
         Ok(Self {
             seq: number(parts.next().unwrap_or_default())?,
             purge_epoch: parts.next().map(number).transpose()?,
-            version_id: parts.next().map(|id| id.parse().map_err(|_| NoPlace)).transpose()?,
+            version_id: parts.next().map(|id| id.parse().map_err(|_| ChangePlaceError)).transpose()?,
         })
     }
 }
@@ -163,7 +163,7 @@ impl StoreChanges {
 #[derive(Debug)]
 pub struct FollowedStore {
     store_id: StoreId,
-    watched: Watched<Head>,
+    watched: WatchedObject<HeadNumbers>,
     /// Whether the reader's place belongs to this history: an earlier read returned it.
     is_place_known: bool,
 }
@@ -177,17 +177,17 @@ impl FollowedStore {
 
 service! {
     pub Changes(shared) {
-        watch: Arc<Watch<Watchable, Head>> = Arc::new(watch(shared)),
+        watch: Arc<Watch<WatchKey, HeadNumbers>> = Arc::new(watch(shared)),
         /// A change that wakes many readers is read once. The key contains the head that the
         /// readers saw, so a page is never older than that head.
-        pages: Cache<(Watchable, State<Head>, i64), Arc<ChangePage>> =
+        pages: Cache<(WatchKey, State<HeadNumbers>, i64), Arc<ChangePage>> =
             Cache::builder().max_capacity(SHARED_PAGES).time_to_live(SHARED_FOR).build(),
     }
 }
 
-fn watch(shared: &Shared) -> Watch<Watchable, Head> {
+fn watch(shared: &Shared) -> Watch<WatchKey, HeadNumbers> {
     let index = shared.context.index.clone();
-    Watch::new(move |stores: Vec<Watchable>| {
+    Watch::new(move |stores: Vec<WatchKey>| {
         let index = index.clone();
         async move {
             let heads = index.changes.store_heads(&stores).await?;

@@ -9,7 +9,8 @@ use keepsake_core::{
     BlobKey, Limits, MemoryId, MemoryPath, ObjectKind, Refused, StoreId, TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    Audited, Auditor, ChangeError, ChangePage, FoundMemory, FoundVersion, Index, Lookup, StoreState, Version,
+    AuditedAction, Auditor, ChangeError, ChangePage, FoundMemory, FoundVersion, Index, Lookup, StoreState,
+    Version,
 };
 use keepsake_telemetry::Metrics;
 use tokio_util::task::TaskTracker;
@@ -59,13 +60,13 @@ impl Context {
         now.plus(self.blob_deletion_delay)
     }
 
-    pub(crate) fn audited(&self, by: Auditor) -> Audited {
+    pub(crate) fn audited(&self, by: Auditor) -> AuditedAction {
         let at = self.now();
-        Audited { id: self.ids.uuid(at), at, by, entries_per_day: None }
+        AuditedAction { id: self.ids.uuid(at), at, by, entries_per_day: None }
     }
 
-    pub(crate) fn audited_by(&self, principal: &Principal) -> Audited {
-        Audited {
+    pub(crate) fn audited_by(&self, principal: &Principal) -> AuditedAction {
+        AuditedAction {
             entries_per_day: Some(principal.limits.audit_entries_per_day),
             ..self.audited(principal.by.clone())
         }

@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 /// Erasures that this replica received. The worker handles one at a time, so that many
 /// erasures load the database like a single client.
 #[derive(Debug, Default)]
-pub(crate) struct ErasureQueue(pub(crate) Mutex<Waiting>);
+pub(crate) struct ErasureQueue(pub(crate) Mutex<WaitingErasures>);
 
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingErasures {
     erasures: VecDeque<(TenantId, ErasureId)>,
     has_worker: bool,
     /// Erasures whose rows this replica erased, and whether the database has overwritten

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use keepsake_archive::format::{
-    Counts, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, Manifest, VERSIONS, blob_file, without_content,
-    write_lines,
+    Counts, FORMAT, FORMAT_VERSION, HashingReader, INDEX, MANIFEST, Manifest, VERSIONS, blob_file,
+    without_content, write_lines,
 };
 use keepsake_archive::packed::Writer;
 use keepsake_core::{ContentHash, StoreId, Timestamp, VersionId};
@@ -39,9 +39,9 @@ use crate::work::charge;
 use crate::{EngineError, Principal, ShownVersion};
 
 use history::{History, history_removed};
-use left_out::LeftOut;
+use left_out::Omissions;
 use listing::{ListedMemory, Listing, PAGE, placed};
-use packing::{BrokenOff, Packing, Sent, unpackable};
+use packing::{ArchiveChunk, ArchivePacker, ExportAbort, unpackable};
 
 /// Memory of the compression, and of a page of lines.
 const PACKING_BYTES: usize = 4 << 20;
@@ -58,7 +58,7 @@ pub struct ExportForm {
 
 /// An archive that is being sent.
 #[derive(Debug)]
-pub struct Export(mpsc::Receiver<Sent>);
+pub struct Export(mpsc::Receiver<ArchiveChunk>);
 
 impl Export {
     /// `None`: the archive is complete. Nothing follows an error.
@@ -105,7 +105,7 @@ impl Exports {
         drop(slot);
         let (sender, receiver) = mpsc::channel(1);
         let slots = Arc::clone(&self.slots);
-        let sending = Sending {
+        let sending = ArchiveSender {
             history: History {
                 context: Arc::clone(&self.context),
                 contents: Arc::clone(&self.contents),
@@ -116,7 +116,7 @@ impl Exports {
             },
             exported_at: self.context.now(),
             form,
-            packing: Packing::new(computations, slots, tenant_id, writer, sender.clone()),
+            packing: ArchivePacker::new(computations, slots, tenant_id, writer, sender.clone()),
         };
         let run = async move {
             let ended = tokio::select! {
@@ -126,8 +126,8 @@ impl Exports {
             };
             let end = match ended {
                 Ok(()) => Ok(None),
-                Err(BrokenOff::ByReader) => return,
-                Err(BrokenOff::Failed(error)) => Err(error),
+                Err(ExportAbort::ByReader) => return,
+                Err(ExportAbort::Failed(error)) => Err(error),
             };
             // The client may have gone away.
             let _ = sender.send(end).await;
@@ -138,16 +138,16 @@ impl Exports {
 }
 
 /// An archive while it is sent.
-struct Sending {
+struct ArchiveSender {
     history: History,
     form: ExportForm,
     exported_at: Timestamp,
-    packing: Packing,
+    packing: ArchivePacker,
 }
 
-impl Sending {
-    async fn run(mut self, mut memories: Vec<ListedMemory>, has_versions: bool) -> Result<(), BrokenOff> {
-        let mut left_out = LeftOut::default();
+impl ArchiveSender {
+    async fn run(mut self, mut memories: Vec<ListedMemory>, has_versions: bool) -> Result<(), ExportAbort> {
+        let mut left_out = Omissions::default();
         let mut blobs = HashSet::new();
         for memory in &memories {
             if memory.is_blob && blobs.contains(&memory.sha256) {
@@ -221,7 +221,7 @@ impl Sending {
         modified_at: u64,
         version_id: VersionId,
         sha256: ContentHash,
-    ) -> Result<Option<String>, BrokenOff> {
+    ) -> Result<Option<String>, ExportAbort> {
         let slot = self.packing.slot().await?;
         let content = match self.history.content(version_id, sha256).await {
             Ok(content) => content,
@@ -243,7 +243,7 @@ impl Sending {
     }
 
     /// Sends a list; returns its hash.
-    async fn send_list(&mut self, name: &'static str, lines: &Lines) -> Result<String, BrokenOff> {
+    async fn send_list(&mut self, name: &'static str, lines: &Lines) -> Result<String, ExportAbort> {
         let mut size_bytes = 0;
         let mut measured = lines.clone();
         loop {
@@ -256,7 +256,7 @@ impl Sending {
             self.packing.flush().await?;
         }
         self.packing.pack(move |writer| writer.begin(name, size_bytes)).await?;
-        let mut hashing = Hashing::new(io::sink());
+        let mut hashing = HashingReader::new(io::sink());
         let mut lines = lines.clone();
         loop {
             let slot = self.packing.slot().await?;
@@ -329,7 +329,7 @@ enum Lines {
     Versions {
         /// The sequence number of the last version that was read.
         after: i64,
-        left_out: Arc<LeftOut>,
+        left_out: Arc<Omissions>,
     },
 }
 

@@ -14,10 +14,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use keepsake_archive::Damage;
 use keepsake_archive::packed::WINDOW_BYTES;
-use keepsake_archive::plan::{Destination, Existing, MAX_BATCH_BYTES, OnConflict, Step, decide};
+use keepsake_archive::plan::{
+    Destination, DestinationMemory, ImportStep, MAX_BATCH_BYTES, OnConflict, decide,
+};
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_archive::scanned::Scanned;
-use keepsake_archive::verified::{Found, Prefix, verify};
+use keepsake_archive::scanned::ArchiveScan;
+use keepsake_archive::verified::{Prefix, SourceListing, verify};
 use keepsake_core::{Refused, StoreId};
 use keepsake_index::{ExpiresAt, Scope, Store};
 use tokio::sync::mpsc;
@@ -26,9 +28,9 @@ use tokio::time::Instant;
 
 use crate::compute::cores;
 use crate::fair::{FairSlot, FairSlots};
-use crate::shared::service;
 use crate::memories::parse_directory;
-use crate::work::{Held, held};
+use crate::shared::service;
+use crate::work::{RequestShares, held};
 use crate::{
     BatchStatus, EngineError, Memories, MemoryBatch, MemoryOperation, MemoryQuery, PageRequest, Precondition,
     Principal, ShownItem, Stores, View,
@@ -59,8 +61,8 @@ service!(pub Imports(shared) {
 #[derive(Debug)]
 pub struct VerifiedArchive {
     file: Bytes,
-    found: Found,
-    held: Arc<Held>,
+    found: SourceListing,
+    held: Arc<RequestShares>,
     /// Memory that the request holds between two batches.
     held_bytes: u64,
     slot: Arc<FairSlot>,
@@ -145,7 +147,7 @@ impl Imports {
         F: Future<Output = Result<Arc<Principal>, EngineError>>,
     {
         let VerifiedArchive { file, found, held, held_bytes, slot } = archive;
-        let Found { items, mut report, versions, left_out } = found;
+        let SourceListing { items, mut report, versions, left_out } = found;
         let principal = authenticate().await?;
         let destination = self.destination(&principal, store_id, &held).await?;
         let steps = decide(items, &destination, options.on_conflict, self.context.now(), &mut report);
@@ -185,7 +187,7 @@ impl Imports {
         &self,
         principal: &Principal,
         store_id: StoreId,
-        request: &Held,
+        request: &RequestShares,
     ) -> Result<Destination, EngineError> {
         let mut destination = Destination::default();
         let mut query =
@@ -197,7 +199,7 @@ impl Imports {
                     let memory = shown.memory;
                     let head = memory.head;
                     grow(request, EXISTING_BYTES + 2 * head.path.as_str().len() as u64)?;
-                    let existing = Existing {
+                    let existing = DestinationMemory {
                         id: head.memory_id.to_string(),
                         sha256: head.content.sha256.to_string(),
                         is_pinned: memory.is_pinned,
@@ -214,11 +216,11 @@ impl Imports {
     }
 }
 
-fn grow(held: &Held, by: u64) -> Result<(), EngineError> {
+fn grow(held: &RequestShares, by: u64) -> Result<(), EngineError> {
     held.memory.try_grow(by).then_some(()).ok_or(EngineError::OverMemory)
 }
 
-fn verified(file: &Bytes, prefix: &Prefix, held: &Held) -> Result<Found, EngineError> {
+fn verified(file: &Bytes, prefix: &Prefix, held: &RequestShares) -> Result<SourceListing, EngineError> {
     let (mut kept_bytes, mut is_over_memory) = (0, false);
     let allow = |bytes: u64| {
         kept_bytes += bytes;
@@ -229,7 +231,7 @@ fn verified(file: &Bytes, prefix: &Prefix, held: &Held) -> Result<Found, EngineE
         is_over_memory = grow(held, MEMORY_PER_KEPT_BYTE * bytes).is_err();
         if is_over_memory { Err(String::new()) } else { Ok(()) }
     };
-    let scanned = Scanned::read(&file[..], unpack_limit(file), allow);
+    let scanned = ArchiveScan::read(&file[..], unpack_limit(file), allow);
     if is_over_memory {
         return Err(EngineError::OverMemory);
     }
@@ -244,7 +246,7 @@ struct Writing<'a, A> {
     total: usize,
     done: usize,
     report: &'a mut Report,
-    held: &'a Held,
+    held: &'a RequestShares,
     held_bytes: u64,
     deadline: Option<Instant>,
     authenticate: A,
@@ -300,7 +302,7 @@ where
         }
     }
 
-    async fn write(&mut self, writes: &[(Step, String)]) -> Result<(), EngineError> {
+    async fn write(&mut self, writes: &[(ImportStep, String)]) -> Result<(), EngineError> {
         if writes.is_empty() {
             return Ok(());
         }
@@ -344,7 +346,7 @@ const fn is_of_the_server(error: &EngineError) -> bool {
     )
 }
 
-fn operation((step, content): &(Step, String)) -> MemoryOperation {
+fn operation((step, content): &(ImportStep, String)) -> MemoryOperation {
     let (path, content) = (step.item.path.as_str().to_owned(), content.clone());
     let (pinned, expires_at) =
         (step.item.is_pinned.then_some(true), step.item.expires_at.map(ExpiresAt::Time));

@@ -118,7 +118,7 @@ pub enum RunOutcome {
 
 /// A run whose lease this replica holds.
 #[derive(Debug, Clone, Copy)]
-struct Claimed {
+struct ClaimedRun {
     slot: Timestamp,
     started_at: Timestamp,
     fence: i64,
@@ -152,7 +152,7 @@ impl Jobs {
     }
 
     /// `None`: another replica has the lease, or the slot was run.
-    async fn claim(&self, job: &dyn Job, request: RunRequest) -> Result<Option<Claimed>, EngineError> {
+    async fn claim(&self, job: &dyn Job, request: RunRequest) -> Result<Option<ClaimedRun>, EngineError> {
         let now = self.context.now();
         let slot = request.slot(now, job.plan().period);
         let context = &self.context;
@@ -161,7 +161,7 @@ impl Jobs {
             .job_runs
             .claim(job.plan().name, slot, context.replica, now, now.plus(LEASE))
             .await?;
-        Ok(fence.map(|fence| Claimed { slot, started_at: now, fence }))
+        Ok(fence.map(|fence| ClaimedRun { slot, started_at: now, fence }))
     }
 
     /// Runs a claimed job and records the run.
@@ -171,10 +171,10 @@ impl Jobs {
         &self,
         job: Arc<dyn Job>,
         request: RunRequest,
-        claimed: Claimed,
+        claimed: ClaimedRun,
         stopping: &CancellationToken,
     ) -> Result<RunOutcome, EngineError> {
-        let Claimed { slot, fence, .. } = claimed;
+        let ClaimedRun { slot, fence, .. } = claimed;
         let (name, is_cut) = (job.plan().name, Arc::new(AtomicBool::new(false)));
         // In a separate task, so that a panic is recorded as a failed run.
         let body = {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::schemas::{self, ApiKeyType};
 use keepsake_core::{Actor, ApiKeyId, ObjectKind, StoreId, TenantId, Timestamp};
-use keepsake_index::{ApiKey, Audited, Idempotency, Scope};
+use keepsake_index::{ApiKey, AuditedAction, Idempotency, Scope};
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
@@ -47,7 +47,7 @@ pub struct KeyDraft {
 /// An API key with its secret.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = NewApiKey)]
-pub struct MadeKey {
+pub struct KeyWithSecret {
     #[serde(flatten)]
     pub key: ApiKey,
     /// The secret, returned only once; null in the response to a retry.
@@ -128,7 +128,7 @@ impl ApiKeys {
         principal: &Arc<Principal>,
         draft: KeyDraft,
         idempotency: Option<Idempotency>,
-    ) -> Result<MadeKey, EngineError> {
+    ) -> Result<KeyWithSecret, EngineError> {
         let expires_at = draft.expires_at()?;
         principal.require(Scope::KeysAdmin)?;
         let audited = self.context.audited_by(principal);
@@ -225,17 +225,17 @@ impl ApiKeys {
         principal: &Principal,
         key: ApiKey,
         idempotency: Option<&Idempotency>,
-        audited: &Audited,
-    ) -> Result<MadeKey, EngineError> {
+        audited: &AuditedAction,
+    ) -> Result<KeyWithSecret, EngineError> {
         let secret = ApiKeySecret::from_random(self.context.ids.secret());
         let limit = principal.limits.api_keys_per_tenant;
         let index = &self.context.index;
         let created = index.keys.create(&key, &secret.sha256(), limit, idempotency, audited).await;
         let created = self.context.counted(created)?.ok_or_else(|| principal.tenant_is_gone())?;
         if created == key.api_key_id {
-            return Ok(MadeKey { key, secret: Some(secret) });
+            return Ok(KeyWithSecret { key, secret: Some(secret) });
         }
-        Ok(MadeKey { key: self.find(principal.tenant_id, created).await?, secret: None })
+        Ok(KeyWithSecret { key: self.find(principal.tenant_id, created).await?, secret: None })
     }
 
     async fn find(&self, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<ApiKey, EngineError> {

@@ -88,8 +88,8 @@ use write::Writer;
 
 pub use audit::Audit;
 pub use auth::Auth;
-pub use blob_move::{BlobMove, MoveError, MoveFence, Moved};
-pub use changes::{ChangePlace, Changes, FollowedStore, NoPlace, StoreChanges};
+pub use blob_move::{BlobMove, MoveError, MoveFence, MoveReport};
+pub use changes::{ChangePlace, ChangePlaceError, Changes, FollowedStore, StoreChanges};
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use compute::Computations;
 pub use cursor::{Page, PageRequest};
@@ -103,26 +103,28 @@ pub use imports::{ArchiveImport, ImportOptions, Imports, MAX_ARCHIVE_BYTES, Veri
 pub use index_blobs::IndexBlobs;
 pub use jobs::{JobState, ManualJobs};
 pub use keepsake_index::ExpiresAt;
-pub use keepsake_tokens::{OpenIdError, Returned, SignInIssuer};
-pub use keys::{ApiKeys, KeyDraft, MadeKey};
+pub use keepsake_tokens::{AuthorizationResponse, OpenIdError, SignInIssuer};
+pub use keys::{ApiKeys, KeyDraft, KeyWithSecret};
 pub use memories::{
     BatchStatus, CreatePrecondition, HistoryPart, ImportedRedaction, ImportedVersion, MAX_OPERATIONS,
-    MAX_VERSIONS, Memories, MemoryBatch, MemoryEdit, MemoryOperation, MemoryQuery, NewMemory,
-    OperationResult, Precondition, Receipt, Restoration, ShownItem, ShownMemory, View,
+    MAX_VERSIONS, Memories, MemoryBatch, MemoryEdit, MemoryOperation, MemoryQuery, MemoryReceipt, NewMemory,
+    OperationResult, Precondition, Restoration, ShownItem, ShownMemory, View,
 };
-pub use mounts::{Mounted, Mounts};
+pub use mounts::{Mount, Mounts};
 pub use principal::Principal;
 pub use prompts::{PromptOptions, Prompts, system_prompt};
 pub use replica::Replica;
 pub use runner::Runner;
 pub use search::{Search, SearchHit, SearchQuery};
 pub use sessions::{
-    AttachmentDraft, AttachmentEdit, Attachments, FollowedSession, MadeSession, SessionDraft, SessionEdit,
-    SessionEvents, Sessions,
+    AttachmentDraft, AttachmentEdit, Attachments, FollowedSession, SessionDraft, SessionEdit, SessionEvents,
+    SessionWithToken, Sessions,
 };
 pub use shared::Shared;
 pub use shares::{FairShares, Share};
-pub use sign_ins::{AtIssuer, Audience, IssuerPage, IssuerSignInError, SIGN_IN_LIFE, SignIns, SignedIn};
+pub use sign_ins::{
+    Audience, IssuerPage, IssuerSignInError, PendingSignIn, PersonSignIn, SIGN_IN_LIFE, SignIns,
+};
 pub use stores::{StoreDraft, StoreEdit, Stores};
 pub use tenants::{NewTenant, Tenants};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
@@ -130,7 +132,7 @@ pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall, Tools, is_tool};
 pub use usage::{MemoryUse, StoreUsageReport, Usage};
 pub use verify::{Problem, Verification, Verifier};
 pub use versions::{MemoryDeletion, RedactedVersion, ShownVersion, VersionQuery, Versions};
-pub use work::{Held, holding};
+pub use work::{RequestShares, holding};
 
 #[derive(Debug, Clone)]
 pub struct EngineOptions {

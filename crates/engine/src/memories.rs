@@ -22,16 +22,16 @@ use crate::write::Change;
 use crate::{EngineError, Page, Principal};
 
 use answer::Answer;
-use decisions::{Creation, Restored, Update, Updated};
+use decisions::{Creation, MemoryUpdate, Update, VersionRestoration};
 use reader::Reader;
-use receipt::{Sent, conceal_refusal, conceal_write};
+use receipt::{SentFields, conceal_refusal, conceal_write};
 use requests::{parse_content, parse_expiry, parse_path, parse_update, require_write};
 
 pub use batch::{BatchStatus, MAX_OPERATIONS, MemoryBatch, MemoryOperation, OperationResult};
 pub use import::{HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
 pub use keepsake_core::{CreatePrecondition, Precondition};
 pub use reader::{ShownItem, ShownMemory, View};
-pub use receipt::Receipt;
+pub use receipt::MemoryReceipt;
 pub use requests::{MemoryEdit, MemoryQuery, NewMemory, Restoration};
 pub(crate) use requests::{parse_directory, parse_prefix};
 
@@ -168,7 +168,7 @@ impl Memories {
             expected: None,
             now: self.context.now(),
         };
-        let sent = Sent::by_creation(&creation);
+        let sent = SentFields::by_creation(&creation);
         let outcome = self.write(principal, store_id, creation, new.idempotency, new.view);
         conceal_write(principal, outcome.await, &sent, self.context.now())
     }
@@ -189,8 +189,8 @@ impl Memories {
         let expiry = parse_expiry(edit.pinned, edit.expires_at.as_deref())?;
         let (path, now) = (edit.path.as_deref(), self.context.now());
         let update = parse_update(principal, edit.content, path, expiry, edit.precondition, now)?;
-        let sent = Sent::by_update(&update);
-        let outcome = self.write(principal, store_id, Updated(memory_id, update), idempotency, view);
+        let sent = SentFields::by_update(&update);
+        let outcome = self.write(principal, store_id, MemoryUpdate(memory_id, update), idempotency, view);
         conceal_write(principal, outcome.await, &sent, self.context.now())
     }
 
@@ -210,7 +210,7 @@ impl Memories {
         let (memories, owner) = (self.clone(), Arc::clone(principal));
         let outcome = self.context.run_to_end(async move {
             let write = memories.writer.write(&owner, store_id, None);
-            write.run(&Updated(memory_id, deletion)).await.map(drop)
+            write.run(&MemoryUpdate(memory_id, deletion)).await.map(drop)
         });
         let refusal = |error| conceal_refusal(principal, error, None);
         outcome.await.map_err(refusal)
@@ -232,7 +232,7 @@ impl Memories {
         principal.require(Scope::MemoryRead)?;
         principal.require_no_session()?;
         let (idempotency, view) = (restoration.idempotency, restoration.view);
-        let restored = Restored {
+        let restored = VersionRestoration {
             version_id,
             precondition: restoration.precondition,
             limit_bytes: principal.limits.bytes_per_memory,

@@ -11,12 +11,12 @@ use crate::EngineError;
 #[derive(Debug, Clone)]
 pub struct Mounts {
     root: ToolRoot,
-    stores: Arc<[Mounted]>,
+    stores: Arc<[Mount]>,
     session_id: Option<SessionId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mounted {
+pub struct Mount {
     pub store_id: StoreId,
     pub is_read_only: bool,
 }
@@ -24,14 +24,14 @@ pub struct Mounted {
 impl From<StoreId> for Mounts {
     /// Mounts one store as the root of all paths.
     fn from(store_id: StoreId) -> Self {
-        let store = Mounted { store_id, is_read_only: false };
+        let store = Mount { store_id, is_read_only: false };
         Self { root: ToolRoot::Store, stores: [store].into(), session_id: None }
     }
 }
 
 impl Mounts {
     /// Mounts a session's stores by their slugs, in the order of `mounts`.
-    pub fn of_session(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mounted)>) -> Self {
+    pub fn of_session(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mount)>) -> Self {
         let (slugs, stores): (Vec<_>, Vec<_>) = mounts.into_iter().unzip();
         Self { root: ToolRoot::Mounts(slugs.into()), stores: stores.into(), session_id: Some(session_id) }
     }
@@ -60,7 +60,7 @@ impl Mounts {
     }
 
     /// Each store with its slug, if any.
-    pub fn iter(&self) -> impl Iterator<Item = (Option<&str>, Mounted)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Option<&str>, Mount)> {
         let slugs: &[String] = match &self.root {
             ToolRoot::Store => &[],
             ToolRoot::Mounts(slugs) => slugs,
@@ -70,7 +70,7 @@ impl Mounts {
     }
 
     /// `None`: the path is the root of the mounts.
-    pub fn store_of(&self, path: &ToolPath) -> Option<Mounted> {
+    pub fn store_of(&self, path: &ToolPath) -> Option<Mount> {
         if path.is_mounts() {
             return None;
         }
@@ -80,7 +80,7 @@ impl Mounts {
     /// The same mounts, each limited by `limit`.
     pub(crate) fn each(
         self,
-        limit: impl Fn(&mut Mounted) -> Result<(), EngineError>,
+        limit: impl Fn(&mut Mount) -> Result<(), EngineError>,
     ) -> Result<Self, EngineError> {
         let mut stores = self.stores.to_vec();
         stores.iter_mut().try_for_each(limit)?;
@@ -90,28 +90,26 @@ impl Mounts {
 
 /// A session that has not ended, and its stores.
 #[derive(Debug)]
-pub(crate) struct Attached {
+pub(crate) struct LiveSession {
     pub(crate) session_id: SessionId,
     pub(crate) store_ids: Vec<StoreId>,
     pub(crate) mounts: Mounts,
 }
 
-impl From<&Session> for Attached {
+impl From<&Session> for LiveSession {
     fn from(session: &Session) -> Self {
         let attachments = session.attachments.iter();
         let mounts = attachments.map(|attachment| {
-            let mounted = Mounted {
-                store_id: attachment.store_id,
-                is_read_only: attachment.access == Access::ReadOnly,
-            };
+            let mounted =
+                Mount { store_id: attachment.store_id, is_read_only: attachment.access == Access::ReadOnly };
             (attachment.slug.clone(), mounted)
         });
         Self::new(session.session_id, mounts)
     }
 }
 
-impl Attached {
-    fn new(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mounted)>) -> Self {
+impl LiveSession {
+    fn new(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mount)>) -> Self {
         let mounts = Mounts::of_session(session_id, mounts);
         Self { session_id, store_ids: mounts.iter().map(|(_, mounted)| mounted.store_id).collect(), mounts }
     }
@@ -121,10 +119,10 @@ impl Attached {
         if only.is_none() && may_write {
             return self;
         }
-        let is_granted = |mounted: &Mounted| only.is_none_or(|only| only.contains(&mounted.store_id));
+        let is_granted = |mounted: &Mount| only.is_none_or(|only| only.contains(&mounted.store_id));
         let mounts = self.mounts.iter().filter(|(_, mounted)| is_granted(mounted));
         let mounts = mounts.map(|(slug, mounted)| {
-            let mounted = Mounted { is_read_only: mounted.is_read_only || !may_write, ..mounted };
+            let mounted = Mount { is_read_only: mounted.is_read_only || !may_write, ..mounted };
             (slug.unwrap_or_default().to_owned(), mounted)
         });
         Arc::new(Self::new(self.session_id, mounts))

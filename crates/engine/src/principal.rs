@@ -5,7 +5,7 @@ use std::sync::Arc;
 use keepsake_core::{Actor, Limits, ObjectKind, Purpose, SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::{Auditor, Scope};
 
-use crate::mounts::Attached;
+use crate::mounts::LiveSession;
 use crate::{EngineError, Mounts};
 
 /// The caller of a tenant's services: a credential of the tenant, or the operator.
@@ -23,7 +23,7 @@ pub struct Principal {
     /// When the credential expires. Tokens issued to it must not live longer.
     pub(crate) expires_at: Option<Timestamp>,
     /// The session whose token the credential is, with its attached stores.
-    pub(crate) session: Option<Arc<Attached>>,
+    pub(crate) session: Option<Arc<LiveSession>>,
     /// `None`: an agent reads, or a program on its behalf.
     pub(crate) purpose: Option<Purpose>,
 }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use keepsake_core::tool::{MAX_TOPIC_BYTES, ProtocolOptions, Quoted, protocol_text};
+use keepsake_core::tool::{MAX_TOPIC_BYTES, ProtocolOptions, QuotedText, protocol_text};
 use keepsake_core::{DirPath, ObjectKind, StoreId};
 use keepsake_index::{Access, Depth, MemoryItem, MemoryListing, Scope, Session};
 
@@ -137,7 +137,7 @@ impl Prompts {
                 };
                 let directory = slug.map(|slug| format!("/{slug}")).unwrap_or_default();
                 let path = memory.head.path.as_str();
-                let line = format!("\n/memories{directory}{path}: {}", Quoted(&first_line));
+                let line = format!("\n/memories{directory}{path}: {}", QuotedText(&first_line));
                 let line_chars = line.chars().count() as u64;
                 if files == MAX_FILES || (files > 0 && line_chars > chars_left) {
                     is_whole = false;
@@ -183,13 +183,13 @@ pub fn system_prompt(session: &Session, options: &PromptOptions) -> String {
             "\n\n/memories/{} (in a file system: {})\nAccess: {access}\nName: {}",
             attachment.slug,
             attachment.mount_path(),
-            Quoted(&attachment.name),
+            QuotedText(&attachment.name),
         );
         if !attachment.description.is_empty() {
-            let _ = write!(text, "\nDescription: {}", Quoted(&attachment.description));
+            let _ = write!(text, "\nDescription: {}", QuotedText(&attachment.description));
         }
         if let Some(instructions) = attachment.instructions.as_deref().filter(|text| !text.is_empty()) {
-            let _ = write!(text, "\nInstructions: {}", Quoted(instructions));
+            let _ = write!(text, "\nInstructions: {}", QuotedText(instructions));
         }
     }
     text

@@ -192,13 +192,13 @@ struct WatchedClock {
     jobs: CancellationToken,
 }
 
-struct Seen {
+struct ClockCheck {
     steps: u64,
     /// Ends the jobs that begin now; `None`: no job may begin.
     jobs: Option<CancellationToken>,
 }
 
-fn look_at(clock: &Mutex<WatchedClock>, now: Clocks) -> Seen {
+fn look_at(clock: &Mutex<WatchedClock>, now: Clocks) -> ClockCheck {
     let mut clock = clock.lock();
     clock.look(now)
 }
@@ -208,7 +208,7 @@ impl WatchedClock {
         Self { seen, steps: 0, rests_until: None, jobs: stopping.child_token(), stopping: stopping.clone() }
     }
 
-    fn look(&mut self, now: Clocks) -> Seen {
+    fn look(&mut self, now: Clocks) -> ClockCheck {
         let step = now.step_since(&self.seen);
         if step > STEP {
             self.steps += 1;
@@ -220,7 +220,7 @@ impl WatchedClock {
         }
         let rests = self.rests_until.is_some_and(|until| now.steady < until);
         self.seen = now;
-        Seen { steps: self.steps, jobs: (!rests).then(|| self.jobs.clone()) }
+        ClockCheck { steps: self.steps, jobs: (!rests).then(|| self.jobs.clone()) }
     }
 }
 

@@ -96,21 +96,21 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn after(&self) -> After {
-        After { score: self.score, store_id: self.store_id, path: self.path.clone() }
+    fn after(&self) -> HitPosition {
+        HitPosition { score: self.score, store_id: self.store_id, path: self.path.clone() }
     }
 }
 
 /// The position of a hit in the result: ordered by score, best first, then by
 /// the ids of the stores, then by path.
 #[derive(Debug, Clone, PartialEq)]
-struct After {
+struct HitPosition {
     score: f64,
     store_id: StoreId,
     path: MemoryPath,
 }
 
-impl After {
+impl HitPosition {
     fn order(&self, other: &Self) -> Ordering {
         (other.score.total_cmp(&self.score))
             .then(self.store_id.cmp(&other.store_id))
@@ -118,7 +118,7 @@ impl After {
     }
 }
 
-impl Place for After {
+impl Place for HitPosition {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = self.score.to_bits().to_be_bytes().to_vec();
         bytes.extend_from_slice(self.store_id.uuid().as_bytes());
@@ -138,11 +138,11 @@ impl Place for After {
 }
 
 #[derive(Debug, Clone)]
-struct Asked {
+struct ParsedSearch {
     query: keepsake_search::Query,
     directory: Option<DirPath>,
     limit: usize,
-    after: Option<After>,
+    after: Option<HitPosition>,
 }
 
 impl SearchQuery {
@@ -168,7 +168,7 @@ impl SearchQuery {
 
     /// The identity of the query for cursors. A search of all stores is one query,
     /// whatever stores exist.
-    fn identity(&self, principal: &Principal, selected: &Selected) -> Identity {
+    fn identity(&self, principal: &Principal, selected: &SelectedStores) -> Identity {
         let store_ids: &[StoreId] = if selected.is_all { &[] } else { &selected.store_ids };
         let uuids: Vec<_> = store_ids.iter().map(|store_id| store_id.uuid()).collect();
         let mut parts: Vec<&[u8]> = vec![b"search"];
@@ -183,7 +183,7 @@ impl SearchQuery {
     }
 }
 
-struct Selected {
+struct SelectedStores {
     store_ids: Vec<StoreId>,
     /// Whether these are all stores of the credential.
     is_all: bool,
@@ -191,7 +191,7 @@ struct Selected {
     omits_deleted: bool,
 }
 
-impl Selected {
+impl SelectedStores {
     /// Stores that the caller named; a single store must exist.
     fn named(store_ids: &[StoreId]) -> Self {
         Self { store_ids: store_ids.to_vec(), is_all: false, omits_deleted: store_ids.len() > 1 }
@@ -200,14 +200,14 @@ impl Selected {
 
 /// The hits of one store, and a guard that builds the store's postings when dropped.
 #[derive(Default)]
-struct Searched {
+struct StoreHits {
     found: Vec<Candidate>,
-    to_make: Option<ToMake>,
+    to_make: Option<PostingsBuild>,
 }
 
 /// Builds the postings of a store when dropped: after a search, whether the search
 /// succeeded or not.
-struct ToMake {
+struct PostingsBuild {
     cache: Arc<Cache>,
     tenant_id: TenantId,
     store_id: StoreId,
@@ -215,7 +215,7 @@ struct ToMake {
     store: Weak<SearchedStore>,
 }
 
-impl Drop for ToMake {
+impl Drop for PostingsBuild {
     fn drop(&mut self) {
         // Without a runtime the process is ending and no search follows.
         if tokio::runtime::Handle::try_current().is_ok()
@@ -247,7 +247,7 @@ impl Search {
         for store_id in store_ids {
             principal.require_store(*store_id)?;
         }
-        self.find_in(principal, Selected::named(store_ids), query).await
+        self.find_in(principal, SelectedStores::named(store_ids), query).await
     }
 
     /// The cursor of the page after a hit of [`Self::find`], for a page that ends at this
@@ -259,8 +259,8 @@ impl Search {
         query: &SearchQuery,
         hit: &SearchHit,
     ) -> Result<String, EngineError> {
-        let selected = Selected::named(store_ids);
-        let after = After { score: hit.score, store_id: hit.store_id, path: hit.path.clone() };
+        let selected = SelectedStores::named(store_ids);
+        let after = HitPosition { score: hit.score, store_id: hit.store_id, path: hit.path.clone() };
         self.context.cursors.seal(query.identity(principal, &selected), &after).await
     }
 
@@ -303,20 +303,20 @@ impl Search {
         }
         let with_files = found.into_iter().filter(|(_, has_files)| *has_files);
         let store_ids = with_files.map(|(store_id, _)| store_id).collect();
-        let selected = Selected { store_ids, is_all, omits_deleted: is_all };
+        let selected = SelectedStores { store_ids, is_all, omits_deleted: is_all };
         self.find_in(principal, selected, query).await
     }
 
     async fn find_in(
         &self,
         principal: &Principal,
-        selected: Selected,
+        selected: SelectedStores,
         query: &SearchQuery,
     ) -> Result<Page<SearchHit>, EngineError> {
         let limit = query.limit()?;
         let identity = query.identity(principal, &selected);
         let cursors = &self.context.cursors;
-        let mut asked = Asked {
+        let mut asked = ParsedSearch {
             query: query.parse()?,
             directory: query.directory()?,
             // One more hit shows whether there is another page.
@@ -341,16 +341,16 @@ impl Search {
     async fn search_page(
         &self,
         principal: &Principal,
-        selected: &Selected,
-        asked: &Asked,
-    ) -> Result<(Vec<SearchHit>, Option<After>), EngineError> {
+        selected: &SelectedStores,
+        asked: &ParsedSearch,
+    ) -> Result<(Vec<SearchHit>, Option<HitPosition>), EngineError> {
         let asked = &Arc::new(asked.clone());
         let limit = asked.limit - 1;
-        let searched: Vec<Searched> = stream::iter(selected.store_ids.iter().copied())
+        let searched: Vec<StoreHits> = stream::iter(selected.store_ids.iter().copied())
             .map(|store_id| async move {
                 match self.search_store(principal, store_id, Arc::clone(asked)).await {
                     Err(EngineError::NotFound(ObjectKind::Store)) if selected.omits_deleted => {
-                        Ok(Searched::default())
+                        Ok(StoreHits::default())
                     }
                     searched => searched,
                 }
@@ -379,8 +379,8 @@ impl Search {
         &self,
         principal: &Principal,
         store_id: StoreId,
-        asked: Arc<Asked>,
-    ) -> Result<Searched, EngineError> {
+        asked: Arc<ParsedSearch>,
+    ) -> Result<StoreHits, EngineError> {
         let tenant_id = principal.tenant_id;
         let (store, load) = self.cache.searched_store(tenant_id, store_id).await?;
         // Held until the work ends, even if the client disconnects. A search
@@ -403,13 +403,13 @@ impl Search {
             })
             .await?
         };
-        let to_make = (!has_postings).then(|| ToMake {
+        let to_make = (!has_postings).then(|| PostingsBuild {
             cache: Arc::clone(&self.cache),
             tenant_id,
             store_id,
             store: Arc::downgrade(&store),
         });
-        Ok(Searched { found: found?, to_make })
+        Ok(StoreHits { found: found?, to_make })
     }
 
     /// Reads the contents of hits and builds the hits that still exist.

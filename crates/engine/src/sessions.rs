@@ -51,7 +51,7 @@ const BYTES_PER_SESSION_BYTE: usize = 3;
 
 /// `token` is only set if this call created the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MadeSession {
+pub struct SessionWithToken {
     pub session: Session,
     /// A token for this session only; shown only once.
     pub token: Option<String>,
@@ -68,7 +68,7 @@ impl Sessions {
         principal: &Arc<Principal>,
         draft: SessionDraft,
         idempotency: Option<Idempotency>,
-    ) -> Result<MadeSession, EngineError> {
+    ) -> Result<SessionWithToken, EngineError> {
         principal.require_session_change()?;
         let audited = self.context.audited_by(principal);
         let new = draft.check(&self.context, audited.at)?;
@@ -93,10 +93,10 @@ impl Sessions {
                 let created = index.sessions.create(tenant_id, &new, &limits, call, &audited).await;
                 let session = sessions.context.counted(created)?.ok_or_else(|| owner.tenant_is_gone())?;
                 if session.session_id == new.session.session_id {
-                    return Ok(MadeSession { session, token: Some(token) });
+                    return Ok(SessionWithToken { session, token: Some(token) });
                 }
                 // Others may have attached stores that the credential may not see.
-                Ok(MadeSession { session: seen_by(&owner, session)?, token: None })
+                Ok(SessionWithToken { session: seen_by(&owner, session)?, token: None })
             })
             .await
     }

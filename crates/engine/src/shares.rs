@@ -14,16 +14,16 @@ use keepsake_core::TenantId;
 use parking_lot::Mutex;
 
 #[derive(Debug, Clone)]
-pub struct FairShares(Arc<Mutex<Taken>>);
+pub struct FairShares(Arc<Mutex<SharesInUse>>);
 
 #[derive(Debug)]
-struct Taken {
+struct SharesInUse {
     /// Negative while answers that could not be refused exceed the total.
     free: i64,
     by_tenant: HashMap<TenantId, i64>,
 }
 
-impl Taken {
+impl SharesInUse {
     fn add(&mut self, tenant_id: TenantId, amount: i64) {
         self.free -= amount;
         let own = self.by_tenant.entry(tenant_id).or_default();
@@ -51,7 +51,7 @@ pub struct Share {
 impl FairShares {
     /// At least two, or nothing would fit.
     pub fn new(total: u64) -> Self {
-        Self(Arc::new(Mutex::new(Taken { free: signed(total.max(2)), by_tenant: HashMap::new() })))
+        Self(Arc::new(Mutex::new(SharesInUse { free: signed(total.max(2)), by_tenant: HashMap::new() })))
     }
 
     /// `None`: the tenant's share does not allow the amount.

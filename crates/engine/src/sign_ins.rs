@@ -17,7 +17,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keepsake_core::{ContentHash, Timestamp};
-use keepsake_tokens::{Challenge, OpenIdError, Returned, SECRET_BYTES, SignInIssuer};
+use keepsake_tokens::{AuthorizationResponse, Challenge, OpenIdError, SECRET_BYTES, SignInIssuer};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
@@ -62,7 +62,7 @@ impl Audience {
 }
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct SignedIn {
+pub struct PersonSignIn {
     pub credential: String,
     /// Distinguishes this sign-in from all others.
     nonce: [u8; SIGN_IN_NONCE_BYTES],
@@ -70,15 +70,15 @@ pub struct SignedIn {
     pub since: Timestamp,
 }
 
-impl fmt::Debug for SignedIn {
+impl fmt::Debug for PersonSignIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SignedIn").field("since", &self.since).finish_non_exhaustive()
+        f.debug_struct("PersonSignIn").field("since", &self.since).finish_non_exhaustive()
     }
 }
 
 /// A sign-in that continues at the page of an issuer.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct AtIssuer {
+pub struct PendingSignIn {
     issuer_id: String,
     state: String,
     nonce: String,
@@ -87,7 +87,7 @@ pub struct AtIssuer {
     pub next: String,
 }
 
-impl AtIssuer {
+impl PendingSignIn {
     /// The issuer's id among [`SignIns::issuers`].
     pub fn issuer_id(&self) -> &str {
         &self.issuer_id
@@ -98,9 +98,9 @@ impl AtIssuer {
     }
 }
 
-impl fmt::Debug for AtIssuer {
+impl fmt::Debug for PendingSignIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AtIssuer").field("issuer_id", &self.issuer_id).finish_non_exhaustive()
+        f.debug_struct("PendingSignIn").field("issuer_id", &self.issuer_id).finish_non_exhaustive()
     }
 }
 
@@ -150,10 +150,10 @@ impl SignIns {
         &self,
         audience: Audience,
         credential: &str,
-    ) -> Result<(SignedIn, String), EngineError> {
+    ) -> Result<(PersonSignIn, String), EngineError> {
         let mut nonce = [0; SIGN_IN_NONCE_BYTES];
         nonce.copy_from_slice(&self.context.ids.secret()[..SIGN_IN_NONCE_BYTES]);
-        let signed_in = SignedIn { credential: credential.to_owned(), nonce, since: self.context.now() };
+        let signed_in = PersonSignIn { credential: credential.to_owned(), nonce, since: self.context.now() };
         let cookie = self.seal(audience, &signed_in).await?;
         if cookie.len() > MAX_COOKIE_BYTES {
             return Err(EngineError::Invalid {
@@ -164,7 +164,7 @@ impl SignIns {
         Ok((signed_in, cookie))
     }
 
-    async fn seal(&self, audience: Audience, signed_in: &SignedIn) -> Result<String, EngineError> {
+    async fn seal(&self, audience: Audience, signed_in: &PersonSignIn) -> Result<String, EngineError> {
         let keys = self.keys().await?;
         let mut unique = [0; NONCE_LEN];
         unique.copy_from_slice(&self.context.ids.secret()[..NONCE_LEN]);
@@ -180,14 +180,14 @@ impl SignIns {
     }
 
     /// `None`: the cookie was changed, is for another audience, or has expired.
-    pub async fn open(&self, audience: Audience, cookie: &str) -> Result<Option<SignedIn>, EngineError> {
+    pub async fn open(&self, audience: Audience, cookie: &str) -> Result<Option<PersonSignIn>, EngineError> {
         if cookie.len() > MAX_COOKIE_BYTES {
             return Ok(None);
         }
         let keys = self.keys().await?;
         let opened = unseal(&keys.cookies, audience, cookie);
         let now = self.context.now();
-        let is_current = |signed_in: &SignedIn| signed_in.since.plus(audience.life()) > now;
+        let is_current = |signed_in: &PersonSignIn| signed_in.since.plus(audience.life()) > now;
         Ok(opened.filter(is_current))
     }
 
@@ -204,7 +204,7 @@ impl SignIns {
         next: &str,
     ) -> Result<IssuerPage, IssuerSignInError> {
         let random = || URL_SAFE_NO_PAD.encode(self.context.ids.secret());
-        let begun = AtIssuer {
+        let begun = PendingSignIn {
             issuer_id: issuer_id.to_owned(),
             state: random(),
             nonce: random(),
@@ -222,11 +222,15 @@ impl SignIns {
 
     /// The sign-in that a browser returns from, by its cookie and the `state` in the URL;
     /// `None`: the sign-in did not start here, is too old, or another one began.
-    pub async fn open_at_issuer(&self, cookie: &str, state: &str) -> Result<Option<AtIssuer>, EngineError> {
+    pub async fn open_at_issuer(
+        &self,
+        cookie: &str,
+        state: &str,
+    ) -> Result<Option<PendingSignIn>, EngineError> {
         let opened = self.open(Audience::AtIssuer, cookie).await?;
-        let begun = opened.and_then(|opened| serde_json::from_str::<AtIssuer>(&opened.credential).ok());
+        let begun = opened.and_then(|opened| serde_json::from_str::<PendingSignIn>(&opened.credential).ok());
         let is_same =
-            |begun: &AtIssuer| verify_slices_are_equal(begun.state.as_bytes(), state.as_bytes()).is_ok();
+            |begun: &PendingSignIn| verify_slices_are_equal(begun.state.as_bytes(), state.as_bytes()).is_ok();
         Ok(begun.filter(is_same))
     }
 
@@ -234,8 +238,8 @@ impl SignIns {
     /// here, whatever the issuer does.
     pub async fn redeem(
         &self,
-        begun: &AtIssuer,
-        returned: Returned<'_>,
+        begun: &PendingSignIn,
+        returned: AuthorizationResponse<'_>,
     ) -> Result<String, IssuerSignInError> {
         let now = self.context.now();
         let credential = self.issuers.redeem(&begun.issuer_id, returned, begun.challenge(), now).await?;
@@ -249,7 +253,11 @@ impl SignIns {
     }
 
     /// The token that every form of a sign-in carries.
-    pub async fn form_token(&self, audience: Audience, signed_in: &SignedIn) -> Result<String, EngineError> {
+    pub async fn form_token(
+        &self,
+        audience: Audience,
+        signed_in: &PersonSignIn,
+    ) -> Result<String, EngineError> {
         let keys = self.keys().await?;
         Ok(token_of(&keys.forms, audience, &signed_in.nonce))
     }
@@ -287,7 +295,7 @@ impl SignIns {
     }
 }
 
-fn unseal(key: &LessSafeKey, audience: Audience, cookie: &str) -> Option<SignedIn> {
+fn unseal(key: &LessSafeKey, audience: Audience, cookie: &str) -> Option<PersonSignIn> {
     let bytes = URL_SAFE_NO_PAD.decode(cookie).ok()?;
     let rest = bytes.strip_prefix(&[FORMAT])?;
     let (unique, sealed) = rest.split_at_checked(NONCE_LEN)?;
@@ -296,7 +304,7 @@ fn unseal(key: &LessSafeKey, audience: Audience, cookie: &str) -> Option<SignedI
     let opened = key.open_in_place(nonce, context_of(audience), &mut sealed).ok()?;
     let (since, rest) = opened.split_first_chunk()?;
     let (nonce, credential) = rest.split_first_chunk()?;
-    Some(SignedIn {
+    Some(PersonSignIn {
         credential: str::from_utf8(credential).ok()?.to_owned(),
         nonce: *nonce,
         since: Timestamp::from_micros(i64::from_be_bytes(*since)),

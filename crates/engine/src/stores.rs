@@ -5,7 +5,7 @@ mod draft;
 use std::sync::Arc;
 
 use keepsake_core::{ObjectKind, StoreId, TenantId};
-use keepsake_index::{Audited, Idempotency, Scope, Store, StoreFilter, StoreListing};
+use keepsake_index::{AuditedAction, Idempotency, Scope, Store, StoreFilter, StoreListing};
 
 use crate::cursor::Query;
 use crate::shared::service;
@@ -45,7 +45,7 @@ impl Stores {
         principal: &Principal,
         store: &Store,
         idempotency: Option<&Idempotency>,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<Store, EngineError> {
         let (tenant_id, limit) = (principal.tenant_id, principal.limits.stores_per_tenant);
         let stores = &self.context.index.stores;

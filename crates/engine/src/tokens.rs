@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use keepsake_core::schemas::TokenKeyType;
 use keepsake_core::{Actor, ApiKeyId, Refused, StoreId, TenantId, Timestamp};
-use keepsake_index::{Audited, Auditor, Scope, ServerSecret};
-use keepsake_tokens::{KeyRing, MAX_LIFE, OwnClaims, SigningKey, Untrusted};
+use keepsake_index::{AuditedAction, Auditor, Scope, ServerSecret};
+use keepsake_tokens::{KeyRing, MAX_LIFE, OwnClaims, SigningKey, UnverifiedToken};
 use parking_lot::RwLock;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -69,26 +69,26 @@ pub struct RotatedKey {
 }
 
 #[derive(Debug, Default)]
-struct Cached {
-    read: RwLock<Option<Read>>,
+struct KeyRingCache {
+    read: RwLock<Option<CachedKeyRing>>,
     /// Held while the keys are read.
     reading: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Clone)]
-struct Read {
+struct CachedKeyRing {
     ring: Arc<KeyRing>,
     at: Timestamp,
 }
 
-impl Cached {
-    fn last_read(&self) -> Option<Read> {
+impl KeyRingCache {
+    fn last_read(&self) -> Option<CachedKeyRing> {
         self.read.read().clone()
     }
 
     fn keep(&self, ring: &Arc<KeyRing>, at: Timestamp) {
         let ring = Arc::clone(ring);
-        *self.read.write() = Some(Read { ring, at });
+        *self.read.write() = Some(CachedKeyRing { ring, at });
     }
 
     fn forget(&self) {
@@ -96,9 +96,9 @@ impl Cached {
     }
 }
 
-impl Read {
+impl CachedKeyRing {
     /// Whether the keys are recent enough and include the wanted one.
-    fn serves(&self, wanted: Option<&Untrusted<'_>>, now: Timestamp) -> bool {
+    fn serves(&self, wanted: Option<&UnverifiedToken<'_>>, now: Timestamp) -> bool {
         let age_allows = |period| now >= self.at && now < self.at.plus(period);
         let has_wanted = wanted.is_none_or(|token| self.ring.has(token));
         // Tokens with invented key ids cause at most one read per second.
@@ -109,7 +109,7 @@ impl Read {
 #[derive(Debug, Clone)]
 pub struct Tokens {
     context: Arc<Context>,
-    cached: Arc<Cached>,
+    cached: Arc<KeyRingCache>,
     /// How long a key signs tokens before it is replaced.
     key_period: Duration,
 }
@@ -143,7 +143,7 @@ impl Tokens {
         self.context.run_to_end(async move { tokens.add_key(why, &audited).await }).await
     }
 
-    async fn add_key(&self, why: Rotation, audited: &Audited) -> Result<RotatedKey, EngineError> {
+    async fn add_key(&self, why: Rotation, audited: &AuditedAction) -> Result<RotatedKey, EngineError> {
         let now = self.context.now();
         let (not_before, others_until) = match why {
             Rotation::Planned => (now.plus(LEAD), None),
@@ -163,7 +163,10 @@ impl Tokens {
     }
 
     /// Reads the keys again when they are old or lack the wanted key.
-    pub(crate) async fn keys(&self, wanted: Option<&Untrusted<'_>>) -> Result<Arc<KeyRing>, EngineError> {
+    pub(crate) async fn keys(
+        &self,
+        wanted: Option<&UnverifiedToken<'_>>,
+    ) -> Result<Arc<KeyRing>, EngineError> {
         let now = self.context.now();
         let keys = &self.cached;
         let good = || keys.last_read().filter(|read| read.serves(wanted, now));

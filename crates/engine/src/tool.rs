@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use keepsake_core::schemas::ToolResultType;
-use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, MadeVersion};
+use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, WrittenVersion};
 use keepsake_core::tool::{Command, Edit, ToolError, ToolInput, ToolPath};
 use keepsake_core::{ObjectKind, StoreId};
 use keepsake_index::{Idempotency, Scope, Target};
@@ -23,7 +23,7 @@ use utoipa::ToSchema;
 use crate::sessions::event_of_call;
 use crate::shared::Shared;
 use crate::write::{Decision, PathRead, Reads};
-use crate::{EngineError, Mounted, Mounts, Principal, Search, Stores};
+use crate::{EngineError, Mount, Mounts, Principal, Search, Stores};
 
 use changes::change;
 
@@ -170,7 +170,7 @@ trait ToolCommand: ToolInput + Serialize + Send + Sync + 'static {
         &self,
         principal: &Principal,
         edit: Option<&Edit>,
-        made: Option<MadeVersion>,
+        made: Option<WrittenVersion>,
     ) -> Result<ToolAnswer, Stop>;
 }
 
@@ -279,7 +279,7 @@ impl Tools {
             Ok(command) => command,
             Err(refusal) => return self.refuse(principal, &mounts, refusal).await,
         };
-        let Some(Mounted { store_id, is_read_only }) = mounts.store_of(command.path()) else {
+        let Some(Mount { store_id, is_read_only }) = mounts.store_of(command.path()) else {
             return settle(command.on_mounts(self, principal, &mounts).await);
         };
         if let Some(refusal) = command.refusal_of_mount() {
@@ -325,7 +325,7 @@ impl Tools {
     ) -> Result<Option<Arc<str>>, EngineError> {
         let mounts = principal.seen(mounts.into())?;
         principal.require(Scope::MemoryRead)?;
-        let Some(Mounted { store_id, .. }) = mounts.store_of(path) else {
+        let Some(Mount { store_id, .. }) = mounts.store_of(path) else {
             return Ok(None);
         };
         let (contents, tenant_id) = (&self.shared.contents, principal.tenant_id);

@@ -21,14 +21,14 @@ const BATCH_ROWS: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct UseLog<K, By = ()>(Mutex<Uses<K, By>>);
 
-type ByObject<K, By> = HashMap<K, (Timestamp, By)>;
+type UsesByObject<K, By> = HashMap<K, (Timestamp, By)>;
 
 #[derive(Debug)]
 struct Uses<K, By> {
-    noted: ByObject<K, By>,
+    noted: UsesByObject<K, By>,
     /// The uses that a flush writes at the moment: readers of the index may not see them
     /// there yet.
-    being_written: Arc<ByObject<K, By>>,
+    being_written: Arc<UsesByObject<K, By>>,
 }
 
 /// When API keys were last used.
@@ -55,14 +55,14 @@ impl<K: Copy + Eq + Hash, By: Clone> UseLog<K, By> {
 
     /// Notes a use. Its time is taken while the log is locked, so that a flush which does
     /// not include the use began earlier.
-    pub(crate) fn note_at(&self, key: K, time: impl FnOnce() -> Timestamp, by: &By) -> Noted {
+    pub(crate) fn note_at(&self, key: K, time: impl FnOnce() -> Timestamp, by: &By) -> NotedUse {
         let mut uses = self.0.lock();
         let at = time();
         let is_new = put(&mut uses.noted, key, at, by);
-        Noted { at, is_new, objects: uses.noted.len() }
+        NotedUse { at, is_new, objects: uses.noted.len() }
     }
 
-    pub(crate) fn take(&self, clock: &dyn Clock) -> Unwritten<'_, K, By> {
+    pub(crate) fn take(&self, clock: &dyn Clock) -> UnwrittenUses<'_, K, By> {
         let mut uses = self.0.lock();
         let at = clock.now();
         uses.being_written = Arc::new(std::mem::take(&mut uses.noted));
@@ -71,12 +71,12 @@ impl<K: Copy + Eq + Hash, By: Clone> UseLog<K, By> {
         drop(uses);
         let rows =
             taken.iter().map(|(key, (at, by))| LastUse { key: *key, at: *at, by: by.clone() }).collect();
-        Unwritten { log: self, uses: rows, at }
+        UnwrittenUses { log: self, uses: rows, at }
     }
 }
 
 /// Keeps the later use of an object; returns whether the object is new.
-fn put<K: Eq + Hash, By: Clone>(uses: &mut ByObject<K, By>, key: K, at: Timestamp, by: &By) -> bool {
+fn put<K: Eq + Hash, By: Clone>(uses: &mut UsesByObject<K, By>, key: K, at: Timestamp, by: &By) -> bool {
     match uses.entry(key) {
         Entry::Occupied(mut known) => {
             if known.get().0 < at {
@@ -91,7 +91,7 @@ fn put<K: Eq + Hash, By: Clone>(uses: &mut ByObject<K, By>, key: K, at: Timestam
     }
 }
 
-pub(crate) struct Noted {
+pub(crate) struct NotedUse {
     pub(crate) at: Timestamp,
     /// Whether the object had no noted use since the last flush.
     pub(crate) is_new: bool,
@@ -101,14 +101,14 @@ pub(crate) struct Noted {
 
 /// Uses that a flush writes. Dropping the value puts them back into the log, also after a
 /// failed or cancelled flush.
-pub(crate) struct Unwritten<'a, K: Copy + Eq + Hash, By: Clone> {
+pub(crate) struct UnwrittenUses<'a, K: Copy + Eq + Hash, By: Clone> {
     log: &'a UseLog<K, By>,
     uses: Vec<LastUse<K, By>>,
     /// When the uses were taken; all earlier uses are included.
     pub(crate) at: Timestamp,
 }
 
-impl<K: Copy + Eq + Hash, By: Clone> Unwritten<'_, K, By> {
+impl<K: Copy + Eq + Hash, By: Clone> UnwrittenUses<'_, K, By> {
     pub(crate) const fn len(&self) -> usize {
         self.uses.len()
     }
@@ -124,7 +124,7 @@ impl<K: Copy + Eq + Hash, By: Clone> Unwritten<'_, K, By> {
     }
 }
 
-impl<K: Copy + Eq + Hash, By: Clone> Drop for Unwritten<'_, K, By> {
+impl<K: Copy + Eq + Hash, By: Clone> Drop for UnwrittenUses<'_, K, By> {
     fn drop(&mut self) {
         let mut uses = self.log.0.lock();
         for used in &self.uses {

@@ -42,12 +42,12 @@ pub(crate) enum State<H> {
 
 /// An object as a reader sees it; the object is watched until its last reader is gone.
 #[derive(Debug)]
-pub(crate) struct Watched<H> {
+pub(crate) struct WatchedObject<H> {
     state: watch::Receiver<State<H>>,
     _share: Share,
 }
 
-impl<H: Copy> Watched<H> {
+impl<H: Copy> WatchedObject<H> {
     /// The result of the last query.
     pub(crate) fn state(&self) -> State<H> {
         *self.state.borrow()
@@ -81,7 +81,7 @@ where
     }
 
     /// Refused above the tenant's share of readers.
-    pub(crate) fn watch(&self, tenant_id: TenantId, object: K) -> Result<Watched<H>, EngineError> {
+    pub(crate) fn watch(&self, tenant_id: TenantId, object: K) -> Result<WatchedObject<H>, EngineError> {
         let share = self.readers.take(tenant_id, 1);
         let share = share.ok_or(EngineError::TooManyStreams)?;
         let mut heads = self.objects.heads.lock();
@@ -89,7 +89,7 @@ where
             tokio::spawn(Objects::look(Arc::downgrade(&self.objects)));
         }
         let sender = heads.entry(object).or_insert_with(|| watch::Sender::new(State::Unknown));
-        Ok(Watched { state: sender.subscribe(), _share: share })
+        Ok(WatchedObject { state: sender.subscribe(), _share: share })
     }
 }
 

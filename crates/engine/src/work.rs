@@ -6,11 +6,11 @@ use crate::EngineError;
 use crate::shares::Share;
 
 tokio::task_local! {
-    static HELD: Arc<Held>;
+    static HELD: Arc<RequestShares>;
 }
 
 #[derive(Debug)]
-pub struct Held {
+pub struct RequestShares {
     /// One of the running requests.
     pub request: Share,
     /// Bytes of memory: the request body, the values parsed from it, the
@@ -18,7 +18,7 @@ pub struct Held {
     pub memory: Share,
 }
 
-impl Held {
+impl RequestShares {
     /// Counts bytes that the request is about to use, until its end.
     pub fn charge(&self, bytes: usize) -> Result<(), EngineError> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -31,18 +31,18 @@ impl Held {
 /// The shares are released when the last work of the request ends, not when the
 /// request ends. When a client disconnects, its change continues and must count
 /// as long as it uses memory and connections.
-pub async fn holding<F: Future>(held: Arc<Held>, request: F) -> F::Output {
+pub async fn holding<F: Future>(held: Arc<RequestShares>, request: F) -> F::Output {
     HELD.scope(held, request).await
 }
 
-/// [`Held::charge`] of the current request. Work outside a request, such as a job, is not
+/// [`RequestShares::charge`] of the current request. Work outside a request, such as a job, is not
 /// counted.
 pub(crate) fn charge(bytes: usize) -> Result<(), EngineError> {
     HELD.try_with(|held| held.charge(bytes)).unwrap_or(Ok(()))
 }
 
 /// `None` outside a request.
-pub(crate) fn held() -> Option<Arc<Held>> {
+pub(crate) fn held() -> Option<Arc<RequestShares>> {
     HELD.try_with(Arc::clone).ok()
 }
 

@@ -29,8 +29,8 @@ use keepsake_core::{
     Content, ContentHash, MemoryId, MemoryPath, Refused, SensitiveDataPolicy, StoreId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    Change as Committed, ChangeError, Expiry, ExpiryChange, Guard, Head, Idempotency, Kept, Memory, Pin,
-    PinOutcome, Replayed, StoreState, StoredContent,
+    ChangeError, CommitChange, EarlierCall, Expiry, ExpiryChange, Guard, Head, Idempotency, KeptMemory,
+    Memory, Pin, PinOutcome, StoreState, StoredContent,
 };
 
 use crate::content::Contents;
@@ -38,7 +38,7 @@ use crate::context::Context;
 use crate::{EngineError, Principal};
 
 use claims::ClaimWait;
-pub(crate) use import::{NotImported, PastPart, PastRedaction, PastVersion};
+pub(crate) use import::{ImportRefusal, PastPart, PastRedaction, PastVersion};
 use locks::{PathLock, PathLocks};
 pub(crate) use reads::{Obstacle, PathRead, Reads, VersionRead};
 pub(crate) use rows::search_row;
@@ -93,10 +93,10 @@ pub(crate) enum Decision {
 pub(crate) struct Proposal {
     /// `None`: the store was not read.
     pub(crate) store: Option<StoreState>,
-    pub(crate) changes: Vec<Proposed>,
+    pub(crate) changes: Vec<ProposedChange>,
     pub(crate) guard: Option<Guard>,
     /// Memories that stay as they were read, except for their pins.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<KeptMemory>,
     /// The result of each operation of a batch, for the record of the call.
     pub(crate) results: Option<String>,
     /// After the check: the edit as it is stored.
@@ -106,7 +106,7 @@ pub(crate) struct Proposal {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Proposed {
+pub(crate) struct ProposedChange {
     pub(crate) from: Origin,
     /// The path after the change; `None`: the change deletes the memory.
     pub(crate) path: Option<MemoryPath>,
@@ -150,7 +150,7 @@ impl NewContent {
 }
 
 impl Decision {
-    pub(crate) fn change(store: Option<StoreState>, change: Proposed) -> Self {
+    pub(crate) fn change(store: Option<StoreState>, change: ProposedChange) -> Self {
         Self::Commit(Proposal::of(store, change))
     }
 
@@ -164,7 +164,7 @@ impl Decision {
     fn heads(&self) -> Vec<&Head> {
         let mut heads: Vec<_> = match self {
             Self::Commit(proposal) if proposal.guard.is_none() => {
-                proposal.changes.iter().filter_map(Proposed::head).collect()
+                proposal.changes.iter().filter_map(ProposedChange::head).collect()
             }
             Self::Pin(memory, ..) => vec![&memory.head],
             Self::Commit(_) | Self::Nothing | Self::ReadAgain => Vec::new(),
@@ -175,12 +175,12 @@ impl Decision {
 }
 
 impl Proposal {
-    pub(crate) fn of(store: Option<StoreState>, change: Proposed) -> Self {
+    pub(crate) fn of(store: Option<StoreState>, change: ProposedChange) -> Self {
         Self { store, changes: vec![change], ..Self::default() }
     }
 }
 
-impl Proposed {
+impl ProposedChange {
     /// Stores a file with this path and content.
     pub(crate) fn store(from: Origin, path: MemoryPath, content: NewContent) -> Self {
         Self { from, path: Some(path), content, expiry: ExpiryChange::default() }
@@ -208,7 +208,8 @@ impl Proposed {
         let NewContent::Exact(content) = &self.content else {
             return None;
         };
-        let is_same = |head: &&Head| self.path.as_ref() == Some(&head.path) && content.hash() == head.content.sha256;
+        let is_same =
+            |head: &&Head| self.path.as_ref() == Some(&head.path) && content.hash() == head.content.sha256;
         self.head().filter(is_same)
     }
 
@@ -218,10 +219,10 @@ impl Proposed {
     }
 }
 
-pub(crate) enum Outcome {
-    Written(Box<Written>),
+pub(crate) enum WriteResult {
+    Written(Box<WrittenChanges>),
     /// No version was written.
-    Unchanged(Box<Unchanged>),
+    Unchanged(Box<UnchangedMemory>),
     /// No version was written, since the edit left the memory's content unchanged.
     Same(Box<Head>, Box<Edit>),
     Nothing,
@@ -236,11 +237,11 @@ enum Miss {
     Stale,
 }
 
-type Attempt = Result<Outcome, Miss>;
+type Attempt = Result<WriteResult, Miss>;
 
 /// A memory that got no version.
 #[derive(Debug)]
-pub(crate) struct Unchanged {
+pub(crate) struct UnchangedMemory {
     /// The memory with its pin.
     pub(crate) memory: Memory,
     /// Whether the call brought the content that the memory has. This keeps the memory in
@@ -249,7 +250,7 @@ pub(crate) struct Unchanged {
 }
 
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct WrittenChanges {
     /// The sequence number of the last new version.
     pub(crate) seq: i64,
     /// The timestamp of the new versions.
@@ -258,7 +259,7 @@ pub(crate) struct Written {
     pub(crate) purge_epoch: i64,
     pub(crate) expiry: Expiry,
     /// In the proposal's order.
-    pub(crate) changes: Vec<Committed>,
+    pub(crate) changes: Vec<CommitChange>,
     /// The edit as it was stored.
     pub(crate) edit: Option<Edit>,
 }
@@ -305,7 +306,7 @@ impl Write<'_> {
     /// Duplicates of the call in this process wait for the first. When the change is
     /// refused, the same call may have succeeded meanwhile; then that call is the
     /// outcome.
-    pub(crate) async fn run_once<C>(&self, change: &C) -> Result<(Outcome, Option<C::Read>), EngineError>
+    pub(crate) async fn run_once<C>(&self, change: &C) -> Result<(WriteResult, Option<C::Read>), EngineError>
     where
         C: Change<Error = EngineError>,
     {
@@ -317,11 +318,11 @@ impl Write<'_> {
             None => None,
         };
         if let Some(seq) = self.earlier_call().await? {
-            return Ok((Outcome::Replayed(seq), None));
+            return Ok((WriteResult::Replayed(seq), None));
         }
         match self.run(change).await {
             Err(error) => match self.earlier_call().await {
-                Ok(Some(seq)) => Ok((Outcome::Replayed(seq), None)),
+                Ok(Some(seq)) => Ok((WriteResult::Replayed(seq), None)),
                 Ok(None) | Err(_) => Err(error),
             },
             Ok((outcome, read)) => Ok((outcome, Some(read))),
@@ -334,7 +335,7 @@ impl Write<'_> {
     /// [`IndexError::DiskFull`](keepsake_index::IndexError::DiskFull) nothing was
     /// changed. After any other [`EngineError::Index`] the change may or may not have
     /// been committed.
-    pub(crate) async fn run<C: Change>(&self, change: &C) -> Result<(Outcome, C::Read), C::Error> {
+    pub(crate) async fn run<C: Change>(&self, change: &C) -> Result<(WriteResult, C::Read), C::Error> {
         let mut locks = Vec::new();
         if let Some(path) = change.locked_path() {
             locks.push(self.lock(path, 0).await);
@@ -434,7 +435,7 @@ impl Write<'_> {
         match self.or_anew(decision).await? {
             Decision::Commit(proposal) => self.commit(proposal).await,
             Decision::Pin(memory, expiry, anew) => self.pin(memory, expiry, anew.is_some()).await,
-            Decision::Nothing => Ok(Ok(Outcome::Nothing)),
+            Decision::Nothing => Ok(Ok(WriteResult::Nothing)),
             Decision::ReadAgain => Ok(Err(Miss::Stale)),
         }
     }
@@ -453,12 +454,12 @@ impl Write<'_> {
     /// Sets pin and expiry time, or only records the call; writes no version.
     async fn pin(&self, memory: Memory, expiry: ExpiryChange, is_use: bool) -> Result<Attempt, EngineError> {
         if expiry.is_applied_to(&memory) && self.idempotency.is_none() {
-            return Ok(Ok(Outcome::Unchanged(Box::new(Unchanged { memory, is_use }))));
+            return Ok(Ok(WriteResult::Unchanged(Box::new(UnchangedMemory { memory, is_use }))));
         }
         let (memory_id, version_id) = (memory.head.memory_id, memory.head.version_id);
         self.pin_version(memory_id, version_id, expiry, move |is_pinned, expires_at| {
             let memory = Memory { is_pinned, expires_at, ..memory };
-            Outcome::Unchanged(Box::new(Unchanged { memory, is_use }))
+            WriteResult::Unchanged(Box::new(UnchangedMemory { memory, is_use }))
         })
         .await
     }
@@ -466,7 +467,7 @@ impl Write<'_> {
     /// Leaves a memory unchanged after an edit that changed nothing, and records the
     /// call.
     async fn keep(&self, head: &Head, edit: Edit) -> Result<Attempt, EngineError> {
-        let same = Outcome::Same(Box::new(head.clone()), Box::new(edit));
+        let same = WriteResult::Same(Box::new(head.clone()), Box::new(edit));
         if self.idempotency.is_none() {
             return Ok(Ok(same));
         }
@@ -479,7 +480,7 @@ impl Write<'_> {
         memory_id: MemoryId,
         version_id: VersionId,
         expiry: ExpiryChange,
-        done: impl FnOnce(bool, Option<Timestamp>) -> Outcome + Send,
+        done: impl FnOnce(bool, Option<Timestamp>) -> WriteResult + Send,
     ) -> Result<Attempt, EngineError> {
         let pin = Pin {
             store_id: self.store_id,
@@ -492,7 +493,7 @@ impl Write<'_> {
         self.principal.require_writable(self.store_id)?;
         match self.context().index.memories.pin(self.principal.tenant_id, &pin).await {
             Ok(PinOutcome::Done { is_pinned, expires_at }) => Ok(Ok(done(is_pinned, expires_at))),
-            Ok(PinOutcome::Replayed { seq }) => Ok(Ok(Outcome::Replayed(seq))),
+            Ok(PinOutcome::Replayed { seq }) => Ok(Ok(WriteResult::Replayed(seq))),
             Ok(PinOutcome::Stale) => Ok(Err(Miss::Stale)),
             Err(ChangeError::Refused(refusal)) => Ok(Err(Miss::Refused(refusal))),
             Err(error) => Err(error.into()),
@@ -510,7 +511,7 @@ impl Write<'_> {
         Ok(first.and_then(|first| Some((first.seq?, first.is_kept()))))
     }
 
-    pub(crate) async fn earlier_record(&self) -> Result<Option<Replayed>, EngineError> {
+    pub(crate) async fn earlier_record(&self) -> Result<Option<EarlierCall>, EngineError> {
         let Some(call) = &self.idempotency else {
             return Ok(None);
         };

@@ -5,7 +5,9 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
-use crate::model::{AuditAction, AuditEntry, AuditFilter, AuditObject, AuditPlace, Audited, AuditedObject};
+use crate::model::{
+    AuditAction, AuditEntry, AuditFilter, AuditObject, AuditPlace, AuditedAction, AuditedObject,
+};
 use crate::numbers::unsigned;
 use crate::{ChangeError, IndexError};
 
@@ -65,7 +67,7 @@ impl AuditLog {
     pub async fn record(
         &self,
         tenant_id: TenantId,
-        audited: &Audited,
+        audited: &AuditedAction,
         action: AuditAction,
         object: AuditObject,
     ) -> Result<(), ChangeError> {
@@ -109,7 +111,7 @@ fn list_of_tenant(filter: &AuditFilter) -> String {
 pub(crate) async fn record(
     tx: &mut Tx,
     tenant_id: TenantId,
-    audited: &Audited,
+    audited: &AuditedAction,
     action: AuditAction,
     object: AuditObject,
 ) -> Result<(), IndexError> {
@@ -126,7 +128,7 @@ pub(crate) async fn record(
 pub(crate) async fn record_within_quota(
     tx: &mut Tx,
     tenant_id: TenantId,
-    audited: &Audited,
+    audited: &AuditedAction,
     action: AuditAction,
     object: AuditObject,
 ) -> Result<(), ChangeError> {
@@ -141,7 +143,7 @@ pub(crate) async fn record_within_quota(
 
 /// Counts an entry of a tenant's credential and returns the day's total; 0 for the
 /// operator and jobs.
-async fn count(tx: &mut Tx, tenant_id: TenantId, audited: &Audited) -> Result<u64, IndexError> {
+async fn count(tx: &mut Tx, tenant_id: TenantId, audited: &AuditedAction) -> Result<u64, IndexError> {
     if audited.by.actor().is_none() {
         return Ok(0);
     }
@@ -151,7 +153,7 @@ async fn count(tx: &mut Tx, tenant_id: TenantId, audited: &Audited) -> Result<u6
 async fn insert(
     tx: &mut Tx,
     tenant_id: TenantId,
-    audited: &Audited,
+    audited: &AuditedAction,
     action: AuditAction,
     object: AuditObject,
 ) -> Result<(), IndexError> {
@@ -167,7 +169,7 @@ async fn insert(
 /// Writes an entry to the operator's audit only.
 pub(crate) async fn record_of_operator(
     tx: &mut Tx,
-    audited: &Audited,
+    audited: &AuditedAction,
     action: &str,
     object_id: Option<Uuid>,
 ) -> Result<(), IndexError> {

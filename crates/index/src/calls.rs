@@ -4,7 +4,7 @@ use keepsake_core::{Id, Refused, StoreId, TenantId, Timestamp};
 use uuid::Uuid;
 
 use crate::database::{Tx, from_row};
-use crate::model::{FORGOTTEN, Idempotency, KEPT, Replayed};
+use crate::model::{EarlierCall, FORGOTTEN, Idempotency, KEPT};
 use crate::{ChangeError, IndexError};
 
 const FIND: &str = "SELECT version_seq, object_id, request_sha256, results FROM idempotency \
@@ -19,7 +19,7 @@ const RECORD: &str = "INSERT INTO idempotency (tenant_id, scope_sha256, request_
 
 /// The object that an idempotent call created or changed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CallMade {
+pub(crate) struct CallObject {
     pub(crate) object_id: Uuid,
     /// The store that contains the object, or that is the object.
     pub(crate) store_id: Option<StoreId>,
@@ -28,7 +28,7 @@ pub(crate) struct CallMade {
     pub(crate) is_kept: bool,
 }
 
-impl CallMade {
+impl CallObject {
     pub(crate) const fn store(store_id: StoreId) -> Self {
         Self { object_id: store_id.uuid(), store_id: Some(store_id), version_seq: None, is_kept: false }
     }
@@ -39,20 +39,20 @@ impl CallMade {
     }
 }
 
-from_row!(Replayed { request_sha256, seq = "version_seq", object_id, results });
+from_row!(EarlierCall { request_sha256, seq = "version_seq", object_id, results });
 
 /// The record of the same call made earlier. Refuses the idempotency key of another request.
 pub(crate) async fn earlier_call(
     tx: &mut Tx,
     tenant_id: TenantId,
     idempotency: Option<&Idempotency>,
-) -> Result<Option<Replayed>, ChangeError> {
+) -> Result<Option<EarlierCall>, ChangeError> {
     let Some(call) = idempotency else {
         return Ok(None);
     };
     let query = tx.query(FIND).bind((tenant_id, call.scope_sha256.as_slice(), call.since));
-    let earlier: Option<Replayed> = query.optional().await?;
-    let is_same = |earlier: &Replayed| [call.request_sha256, FORGOTTEN].contains(&earlier.request_sha256);
+    let earlier: Option<EarlierCall> = query.optional().await?;
+    let is_same = |earlier: &EarlierCall| [call.request_sha256, FORGOTTEN].contains(&earlier.request_sha256);
     if earlier.as_ref().is_none_or(is_same) { Ok(earlier) } else { Err(Refused::KeyReused.into()) }
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn earlier_object<K>(
 pub(crate) async fn record_call(
     tx: &mut Tx,
     tenant_id: TenantId,
-    made: CallMade,
+    made: CallObject,
     idempotency: Option<&Idempotency>,
     at: Timestamp,
 ) -> Result<(), IndexError> {

@@ -47,9 +47,9 @@ pub struct Commit {
     /// sensitive data, which was checked under this policy.
     pub policy: Option<SensitiveDataPolicy>,
     /// At most one per memory.
-    pub changes: Vec<Change>,
+    pub changes: Vec<CommitChange>,
     /// None of these memories is in `changes`.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptMemory>,
     /// The result of each operation of a batch, for the record of an idempotent call.
     pub results: Option<String>,
 }
@@ -64,7 +64,7 @@ pub struct Guard {
 
 /// A memory that gets no version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptMemory {
     pub memory_id: MemoryId,
     /// The head that the caller read. The commit is refused if it has changed.
     pub expected: VersionId,
@@ -72,7 +72,7 @@ pub struct Kept {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct CommitChange {
     pub memory_id: MemoryId,
     /// The version that the change creates.
     pub version_id: VersionId,
@@ -101,7 +101,7 @@ impl Commit {
     }
 }
 
-impl Change {
+impl CommitChange {
     /// The operation that the version stores; `Created` also for a restored memory.
     pub const fn operation(&self) -> Operation {
         match (&self.before, &self.after) {
@@ -202,7 +202,7 @@ pub(crate) struct CommitPlan {
 }
 
 impl CommitPlan {
-    pub(crate) fn of(changes: &[Change]) -> Self {
+    pub(crate) fn of(changes: &[CommitChange]) -> Self {
         let mut plan = Self::default();
         let mut ancestors = std::collections::BTreeSet::new();
         for change in changes {

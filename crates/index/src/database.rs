@@ -21,8 +21,8 @@ use keepsake_telemetry::{Metrics, Outcome, PoolState};
 use sqlx::SqlSafeStr;
 use tracing::{Instrument, Span};
 
-pub(crate) use batches::{Answer, BatchRules, Batches, Unanswered, answers_of};
-pub(crate) use commits::{Attempt, Batching, Commits, Made, StoreCommit, commit_changes};
+pub(crate) use batches::{Answer, BatchFailure, BatchRules, Batches, answers_of};
+pub(crate) use commits::{Batching, CommitAttempt, CommitResult, Commits, StoreCommit, commit_changes};
 pub(crate) use packed::Packing;
 pub(crate) use tx::with_lists;
 use tx::{Connection, one_of};

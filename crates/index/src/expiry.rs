@@ -11,9 +11,9 @@ use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{Change, Commit, CommitOutcome};
+use crate::commit::{Commit, CommitChange, CommitOutcome};
 use crate::database::{Database, FromRow, Role, Row, Tx, commit_changes, from_row};
-use crate::memories::{FoundRow, find_all};
+use crate::memories::{MemoryLookupRow, find_all};
 use crate::model::{Expiry, Memory, MemoryTarget};
 use crate::numbers::FIRST_STORE;
 use crate::replicas::{FORGOTTEN_AFTER, LIVES_FOR};
@@ -125,7 +125,7 @@ pub struct Life {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Due {
+pub struct DueMemory {
     pub expires_at: Timestamp,
     pub tenant_id: TenantId,
     pub store_id: StoreId,
@@ -173,7 +173,7 @@ pub struct Expiration {
 
 impl Expiration {
     /// The commit that deletes the memories that are still expired.
-    pub(crate) fn commit(&self, found: Vec<FoundRow>) -> Commit {
+    pub(crate) fn commit(&self, found: Vec<MemoryLookupRow>) -> Commit {
         let memories = found.into_iter().filter_map(|row| match row.found.target {
             MemoryTarget::Live(memory) => Some(memory),
             MemoryTarget::Deleted { .. } | MemoryTarget::Missing => None,
@@ -187,7 +187,7 @@ impl Expiration {
         });
         let changes = over.filter_map(|Memory { head, .. }| {
             let version_of = |(memory_id, version_id)| (memory_id == head.memory_id).then_some(version_id);
-            Some(Change {
+            Some(CommitChange {
                 memory_id: head.memory_id,
                 version_id: self.memories.iter().copied().find_map(version_of)?,
                 before: Some(head),
@@ -218,7 +218,7 @@ pub struct UnusedMemories(pub(crate) Database);
 
 struct EffectivePeriod(Expiry);
 
-from_row!(Due { expires_at, tenant_id, store_id, memory_id });
+from_row!(DueMemory { expires_at, tenant_id, store_id, memory_id });
 
 impl FromRow for EffectivePeriod {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
@@ -304,11 +304,11 @@ impl UnusedMemories {
     /// Memories whose expiry time had come by `until`, the earliest first.
     pub async fn due(
         &self,
-        after: Option<Due>,
+        after: Option<DueMemory>,
         until: Timestamp,
         limit: u32,
-    ) -> Result<Vec<Due>, IndexError> {
-        let place = |due: Due| (due.tenant_id, due.store_id, due.memory_id);
+    ) -> Result<Vec<DueMemory>, IndexError> {
+        let place = |due: DueMemory| (due.tenant_id, due.store_id, due.memory_id);
         let expires_at = after.map_or(i64::MIN, |due| due.expires_at.as_micros());
         let values = (after.map_or(FIRST_MEMORY, place), expires_at, until, limit);
         self.0.all("due_memories", Role::Job(None), DUE, values).await

@@ -6,7 +6,7 @@ use keepsake_core::{ObjectKind, Refused, StoreId, TenantId, Timestamp};
 
 use crate::commit::{Commit, CommitOutcome};
 use crate::database::{Database, Role, commit_changes};
-use crate::model::{AuditAction, AuditObject, Audited};
+use crate::model::{AuditAction, AuditObject, AuditedAction};
 use crate::removal::redact_imported;
 use crate::{ChangeError, audit};
 
@@ -31,9 +31,9 @@ pub struct HistoryPart {
     pub commits: Vec<Commit>,
     /// Versions to redact after the commits, by their places in the history, which
     /// begin at 1, with the time and the author of each redaction.
-    pub redactions: Vec<(i64, Audited)>,
+    pub redactions: Vec<(i64, AuditedAction)>,
     /// The time and author of the import.
-    pub audited: Audited,
+    pub audited: AuditedAction,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::IndexError;
 use crate::audit::record_of_operator;
 use crate::database::{Database, Role, from_row};
-use crate::model::{Audited, JobRun, RunPlace, job_action};
+use crate::model::{AuditedAction, JobRun, RunPlace, job_action};
 
 /// A lease that ends after `$5` was taken by a clock that was ahead, and no longer
 /// counts.
@@ -158,7 +158,7 @@ impl JobRuns {
         job: &str,
         slot: Timestamp,
         is_dry_run: bool,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<(), IndexError> {
         let mut tx = self.0.write("note_manual_run", Role::Shared(None)).await?;
         let query = tx.query(NOTE_MANUAL).bind((job, slot, is_dry_run));

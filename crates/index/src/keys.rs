@@ -6,9 +6,9 @@ use keepsake_core::{Actor, ApiKeyId, ObjectKind, Quota, Refused, TenantId};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::calls::{CallMade, earlier_object, record_call};
+use crate::calls::{CallObject, earlier_object, record_call};
 use crate::database::{Database, Role, Tx, from_row, selects};
-use crate::model::{ApiKey, AuditAction, AuditObject, Audited, Auditor, Idempotency};
+use crate::model::{ApiKey, AuditAction, AuditObject, AuditedAction, Auditor, Idempotency};
 use crate::numbers::unsigned;
 use crate::tenants::lock_live_tenant;
 use crate::{ChangeError, IndexError, audit};
@@ -67,7 +67,7 @@ impl ApiKeys {
         secret_sha256: &[u8; 32],
         keys_limit: u64,
         idempotency: Option<&Idempotency>,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<Option<ApiKeyId>, ChangeError> {
         let tenant_id = key.tenant_id;
         let role = Role::of_auditor(tenant_id, &audited.by);
@@ -92,7 +92,7 @@ impl ApiKeys {
             return Err(Refused::over(Quota::ApiKeysPerTenant, keys + 1, keys_limit).into());
         }
         insert(&mut tx, key, secret_sha256).await?;
-        let made = CallMade::object(key.api_key_id.uuid());
+        let made = CallObject::object(key.api_key_id.uuid());
         record_call(&mut tx, tenant_id, made, idempotency, key.created_at).await?;
         let (action, object) = (AuditAction::KeyCreated, AuditObject::new(key.api_key_id.uuid()));
         audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
@@ -127,7 +127,7 @@ impl ApiKeys {
         &self,
         tenant_id: TenantId,
         api_key_id: ApiKeyId,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<ApiKey, ChangeError> {
         const NOT_FOUND: ChangeError = ChangeError::NotFound(ObjectKind::ApiKey);
         let key_id = api_key_id.uuid();

@@ -51,35 +51,35 @@ use keepsake_telemetry::Metrics;
 pub use access_times::AccessTimes;
 pub use audit::AuditLog;
 pub use changes::{ChangePage, Changes, SessionHead, StoreHead};
-pub use commit::{CLOCK_AHEAD_AT_MOST, Change, Commit, CommitOutcome, Guard, Kept};
+pub use commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitChange, CommitOutcome, Guard, KeptMemory};
 pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
 pub use database::DiskState;
 use database::{Backend, Database};
 pub use error::{ChangeError, IndexError};
 pub use expiry::{
-    AccessFlush, Due, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
-    UnusedMemories,
+    AccessFlush, DueMemory, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf,
+    SESSION_KEEPS_FOR, UnusedMemories,
 };
 pub use grants::Grants;
 pub use imports::{HistoryPart, ImportOutcome, Imports};
 pub use job_runs::{FAILED_RUN_RESTS, JobRuns};
 pub use keys::{ApiKeys, REVOKED_KEYS_COUNT_FOR};
 pub use memories::Memories;
-pub use migrations::Migrated;
+pub use migrations::MigrationReport;
 pub use model::*;
 pub use postgres::PostgresIndex;
 pub use redeemed_codes::RedeemedCodes;
 pub use removal::{
     Backups, BlobDeletions, ErasedBlobs, ErasedCounts, Erasure, ErasureListing, ErasureState, ErasureStep,
-    Erasures, History, MAX_OPEN_ERASURES, NewErasure, Outdated, PurgedBatch, Redactions, Retention,
+    Erasures, History, MAX_OPEN_ERASURES, NewErasure, OutdatedPart, PurgedBatch, Redactions, Retention,
     RowsErased, Selector, SelectorKind, StepName, StoreDeletions, TenantDeletions, VersionBatch,
-    VersionsTaken,
+    VersionBatchResult,
 };
 pub use replicas::{FORGOTTEN_AFTER, LIVES_FOR, Replicas};
 pub use search::{
-    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, SearchTerms, Unindexed,
-    UnindexedPage,
+    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, SearchTerms,
+    UnindexedMemory, UnindexedPage,
 };
 pub use secrets::{ServerSecret, ServerSecrets};
 pub use sessions::{

@@ -10,13 +10,14 @@ use serde_json::json;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::calls::{CallMade, earlier_call, record_call};
+use crate::calls::{CallObject, earlier_call, record_call};
 use crate::commit::{Commit, CommitOutcome};
 use crate::database::{Commits, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::listing::end_of;
 use crate::model::{
-    Claim, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, HeadAt, Idempotency, Lookup, Memory,
-    MemoryAt, MemoryTarget, Pin, PinOutcome, Place, Replayed, StoreKey, StoreState, Target,
+    Claim, Directory, DirectoryLine, EarlierCall, Expiry, FoundMemories, FoundMemory, Head, HeadLookup,
+    Idempotency, Lookup, Memory, MemoryLookup, MemoryTarget, PathKey, Pin, PinOutcome, StoreKey, StoreState,
+    Target,
 };
 use crate::stores::lock_live_store;
 use crate::{ChangeError, IndexError};
@@ -133,7 +134,7 @@ pub struct Memories {
 }
 
 /// A memory with its store. Without an id, the row has only the store.
-pub(crate) struct FoundRow {
+pub(crate) struct MemoryLookupRow {
     memory_id: Option<MemoryId>,
     pub(crate) found: FoundMemory,
 }
@@ -206,7 +207,7 @@ impl FromRow for FoundMemory {
     }
 }
 
-impl FromRow for FoundRow {
+impl FromRow for MemoryLookupRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self { memory_id: row.get("memory_id")?, found: row.read()? })
     }
@@ -231,8 +232,8 @@ impl Memories {
         max_entries: u64,
     ) -> Result<Option<Lookup>, IndexError> {
         let head = async |max_entries| {
-            let place = Place { store: StoreKey { tenant_id, store_id }, path: path.cloned() };
-            let at = HeadAt { place, max_entries };
+            let place = PathKey { store: StoreKey { tenant_id, store_id }, path: path.cloned() };
+            let at = HeadLookup { place, max_entries };
             let head = self.lookups.head(at);
             let role = Role::Tenant(tenant_id);
             self.database.measure("head", role, Mode::Statement, head).await
@@ -317,7 +318,7 @@ impl Memories {
         &self,
         tenant_id: TenantId,
         call: &Idempotency,
-    ) -> Result<Option<Replayed>, ChangeError> {
+    ) -> Result<Option<EarlierCall>, ChangeError> {
         let mut tx = self.database.read("replayed", Role::Tenant(tenant_id)).await?;
         let earlier = earlier_call(&mut tx, tenant_id, Some(call)).await;
         tx.commit().await?;
@@ -332,7 +333,7 @@ impl Memories {
         memory_id: MemoryId,
     ) -> Result<Option<FoundMemory>, IndexError> {
         let store = StoreKey { tenant_id, store_id };
-        let memory = self.lookups.memory(MemoryAt { store, memory_id });
+        let memory = self.lookups.memory(MemoryLookup { store, memory_id });
         let role = Role::Tenant(tenant_id);
         self.database.measure("memory", role, Mode::Statement, memory).await
     }
@@ -352,7 +353,7 @@ impl Memories {
         let query = tx.query_with_lists(DIRECTORIES_AT).bind((tenant_id, store_id));
         let directories: Vec<String> = query.bind(json!(directories).to_string()).scalars().await?;
         tx.commit().await?;
-        let Some(FoundRow { found, .. }) = rows.first() else {
+        let Some(MemoryLookupRow { found, .. }) = rows.first() else {
             return Ok(None);
         };
         Ok(Some(FoundMemories {
@@ -385,7 +386,7 @@ impl Memories {
         let query = tx.query(SET_PIN).bind((tenant_id, pin.store_id, pin.memory_id));
         let query = query.bind((pin.expiry.is_pinned, pin.expiry.stored_time()));
         let (is_pinned, expires_at) = query.one().await?;
-        let made = CallMade {
+        let made = CallObject {
             object_id: pin.memory_id.uuid(),
             store_id: Some(pin.store_id),
             version_seq: Some(head_seq),
@@ -403,7 +404,7 @@ pub(crate) async fn find_all(
     store: (TenantId, StoreId),
     ids: &[MemoryId],
     paths: &[&str],
-) -> Result<Vec<FoundRow>, IndexError> {
+) -> Result<Vec<MemoryLookupRow>, IndexError> {
     let query = tx.query_with_lists(FIND_ALL).bind(store);
     query.bind_ids(Some(ids)).bind(json!(paths).to_string()).all().await
 }
@@ -419,7 +420,7 @@ async fn children(
     store: StoreKey,
     directory: &str,
     limit: u64,
-) -> Result<Vec<Entry>, IndexError> {
+) -> Result<Vec<DirectoryLine>, IndexError> {
     let children: Json<EntryArrays> = tx
         .query(tx.choose(CHILDREN))
         .bind((store.tenant_id, store.store_id))
@@ -434,9 +435,12 @@ async fn children(
 type EntryArrays = Vec<(i64, String, u64)>;
 
 /// Siblings, in display order.
-fn entries_of(arrays: EntryArrays) -> Vec<Entry> {
-    let entry =
-        |(is_directory, path, size_bytes)| Entry { path, is_directory: is_directory == 1, size_bytes };
+fn entries_of(arrays: EntryArrays) -> Vec<DirectoryLine> {
+    let entry = |(is_directory, path, size_bytes)| DirectoryLine {
+        path,
+        is_directory: is_directory == 1,
+        size_bytes,
+    };
     let mut entries: Vec<_> = arrays.into_iter().map(entry).collect();
     // The rows are sorted, but an aggregate does not promise to keep their order, and is
     // slower if it must.
@@ -444,6 +448,6 @@ fn entries_of(arrays: EntryArrays) -> Vec<Entry> {
     entries
 }
 
-fn name_of(sibling: &Entry) -> &str {
+fn name_of(sibling: &DirectoryLine) -> &str {
     sibling.path.trim_end_matches('/')
 }

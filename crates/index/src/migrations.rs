@@ -55,7 +55,7 @@ fn migrator(list: &'static List) -> Migrator {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Migrated {
+pub struct MigrationReport {
     pub applied: usize,
     /// Whether the database had no schema before.
     pub is_new: bool,
@@ -66,7 +66,7 @@ pub struct Migrated {
 pub(crate) async fn run<C: Migrate>(
     migrator: &Migrator,
     connection: &mut C,
-) -> Result<Migrated, MigrateError> {
+) -> Result<MigrationReport, MigrateError> {
     // The migrator takes the same lock again, which one connection may do.
     connection.lock().await?;
     connection.ensure_migrations_table(&migrator.table_name).await?;
@@ -74,7 +74,7 @@ pub(crate) async fn run<C: Migrate>(
     migrator.run_direct(None, connection, false).await?;
     let after = connection.list_applied_migrations(&migrator.table_name).await?;
     connection.unlock().await?;
-    Ok(Migrated { applied: after.len() - before.len(), is_new: before.is_empty() })
+    Ok(MigrationReport { applied: after.len() - before.len(), is_new: before.is_empty() })
 }
 
 pub(crate) fn newest(migrator: &Migrator) -> i64 {

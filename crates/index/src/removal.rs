@@ -35,7 +35,7 @@ use crate::IndexError;
 use crate::commit::{CommitPlan, directory_of};
 use crate::database::{Query, RowLock, Tx, from_row};
 use crate::directories::Directories;
-use crate::model::{Audited, DeletionReason, Operation};
+use crate::model::{AuditedAction, DeletionReason, Operation};
 use crate::numbers::{signed, unsigned};
 
 pub use erasures::{
@@ -45,7 +45,7 @@ pub use erasures::{
 pub use queue::BlobDeletions;
 pub use redactions::Redactions;
 pub(crate) use redactions::redact_imported;
-pub use retention::{History, Outdated, Retention, VersionBatch, VersionsTaken};
+pub use retention::{History, OutdatedPart, Retention, VersionBatch, VersionBatchResult};
 pub use stores::StoreDeletions;
 pub use tenants::TenantDeletions;
 
@@ -151,11 +151,11 @@ struct StoreRow {
 }
 
 #[derive(Debug)]
-enum Versions<'a> {
+enum VersionSelection<'a> {
     /// One version's content; its row stays.
     Content {
         version: &'a ContentRow,
-        audited: &'a Audited,
+        audited: &'a AuditedAction,
     },
     At(&'a [i64]),
     /// Versions of these memories, at most `limit`.
@@ -279,20 +279,20 @@ impl<'t> Removal<'t> {
     /// counters.
     async fn remove_versions(
         &mut self,
-        selected: Versions<'_>,
+        selected: VersionSelection<'_>,
         queue: Queue,
     ) -> Result<RemovedVersions, IndexError> {
         let (versions, contents) = match selected {
-            Versions::Content { version, audited } => {
+            VersionSelection::Content { version, audited } => {
                 self.redact(version, audited).await?;
                 (0, vec![(version.blob_id, version.size_bytes)])
             }
-            Versions::At(places) => {
+            VersionSelection::At(places) => {
                 let query = self.query_with_lists(DELETE_VERSIONS);
                 let rows = query.bind(json!(places).to_string()).all().await?;
                 (rows.len() as u64, rows)
             }
-            Versions::Of { memories, limit } => {
+            VersionSelection::Of { memories, limit } => {
                 let query = self.query_with_lists(DELETE_VERSIONS_OF);
                 let rows = query.bind_ids(Some(memories)).bind(limit).all().await?;
                 (rows.len() as u64, rows)
@@ -307,7 +307,7 @@ impl<'t> Removal<'t> {
     }
 
     /// Removes a version's content from its row, and the path of a deleted memory.
-    async fn redact(&mut self, version: &ContentRow, audited: &Audited) -> Result<(), IndexError> {
+    async fn redact(&mut self, version: &ContentRow, audited: &AuditedAction) -> Result<(), IndexError> {
         let query = self.query(REDACT).bind((version.seq, audited.at));
         let query = query.bind(audited.by.actor().map(Actor::kind));
         query.bind(audited.by.actor().map(Actor::id)).execute().await?;

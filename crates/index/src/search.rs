@@ -154,12 +154,12 @@ pub struct UnindexedPage {
     /// The last of these memories; `None`: none is left.
     pub last: Option<MemoryPlace>,
     /// Memories whose content has no terms, or terms of an older analyser.
-    pub unindexed: Vec<Unindexed>,
+    pub unindexed: Vec<UnindexedMemory>,
 }
 
 /// A memory whose content needs analysis.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unindexed {
+pub struct UnindexedMemory {
     pub place: MemoryPlace,
     pub blob_id: VersionId,
     pub sha256: ContentHash,
@@ -178,7 +178,7 @@ struct SinceRow {
 }
 
 struct UnindexedRow {
-    memory: Unindexed,
+    memory: UnindexedMemory,
     is_unindexed: bool,
 }
 
@@ -203,7 +203,7 @@ impl FromRow for SinceRow {
 impl FromRow for UnindexedRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self {
-            memory: Unindexed {
+            memory: UnindexedMemory {
                 place: (row.get("tenant_id")?, row.get("store_id")?, row.get("memory_id")?),
                 blob_id: row.get("blob_id")?,
                 sha256: row.get("sha256")?,

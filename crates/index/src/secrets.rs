@@ -6,7 +6,7 @@ use keepsake_core::Timestamp;
 use crate::IndexError;
 use crate::audit::record_of_operator;
 use crate::database::{Database, Query, Role, Tx, from_row};
-use crate::model::Audited;
+use crate::model::AuditedAction;
 
 const LIST: &str = "SELECT kid, purpose, wrapped_key, not_before, retired_at FROM server_secret \
     WHERE purpose = $1 ORDER BY not_before, kid";
@@ -82,7 +82,7 @@ impl ServerSecrets {
         &self,
         secret: &ServerSecret,
         others_until: Option<Timestamp>,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<bool, IndexError> {
         let mut tx = self.0.write("rotate_server_secret", Role::Shared(None)).await?;
         if insert(&mut tx, secret).execute().await? == 0 {

@@ -7,10 +7,10 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use self::change::StoredStore;
-use crate::calls::{CallMade, earlier_object, record_call};
+use crate::calls::{CallObject, earlier_object, record_call};
 use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
 use crate::model::{
-    AuditAction, AuditObject, Audited, Idempotency, Store, StoreChange, StoreListing, StoreState,
+    AuditAction, AuditObject, AuditedAction, Idempotency, Store, StoreChange, StoreListing, StoreState,
 };
 use crate::{ChangeError, IndexError, audit};
 
@@ -76,7 +76,7 @@ impl Stores {
         store: &Store,
         stores_limit: u64,
         idempotency: Option<&Idempotency>,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<Option<StoreId>, ChangeError> {
         let (store_id, at) = (store.store_id, store.created_at);
         let role = Role::of_auditor(tenant_id, &audited.by);
@@ -93,7 +93,7 @@ impl Stores {
             return Err(Refused::over(Quota::StoresPerTenant, count, stores_limit).into());
         }
         insert(&mut tx, tenant_id, store).await?;
-        record_call(&mut tx, tenant_id, CallMade::store(store_id), idempotency, at).await?;
+        record_call(&mut tx, tenant_id, CallObject::store(store_id), idempotency, at).await?;
         let (action, object) = (AuditAction::StoreCreated, AuditObject::new(store_id.uuid()));
         audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
         tx.commit().await?;
@@ -153,7 +153,7 @@ impl Stores {
         store_id: StoreId,
         change: &StoreChange,
         idempotency: Option<&Idempotency>,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<Store, ChangeError> {
         let mut tx = self.0.write("update_store", Role::Tenant(tenant_id)).await?;
         let before = lock(&mut tx, tenant_id, store_id).await?;
@@ -165,7 +165,7 @@ impl Stores {
         }
         let after = before.changed(change)?;
         replace(&mut tx, tenant_id, &before, &after).await?;
-        let call = CallMade::store(store_id);
+        let call = CallObject::store(store_id);
         record_call(&mut tx, tenant_id, call, idempotency, change.now).await?;
         if let Some(action) = after.change_since(&before) {
             let object = AuditObject::new(store_id.uuid());
@@ -182,7 +182,7 @@ impl Stores {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<Store, ChangeError> {
         let mut tx = self.0.write("archive_store", Role::Tenant(tenant_id)).await?;
         let before = lock(&mut tx, tenant_id, store_id).await?;

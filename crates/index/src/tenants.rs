@@ -5,7 +5,9 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
-use crate::model::{AuditAction, AuditObject, Audited, Tenant, TenantChange, TenantStatus, TenantUsage};
+use crate::model::{
+    AuditAction, AuditObject, AuditedAction, Tenant, TenantChange, TenantStatus, TenantUsage,
+};
 use crate::{ChangeError, IndexError, audit};
 
 /// Does nothing when the id or the external id is taken.
@@ -48,7 +50,7 @@ from_row! {
 }
 
 impl Tenants {
-    pub async fn create(&self, tenant: &Tenant, audited: &Audited) -> Result<(), ChangeError> {
+    pub async fn create(&self, tenant: &Tenant, audited: &AuditedAction) -> Result<(), ChangeError> {
         let tenant_id = tenant.tenant_id;
         let mut tx = self.0.write("create_tenant", Role::Shared(None)).await?;
         let made = tx
@@ -93,7 +95,7 @@ impl Tenants {
         &self,
         tenant_id: TenantId,
         change: &TenantChange,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<Tenant, ChangeError> {
         let mut tx = self.0.write("update_tenant", Role::Shared(None)).await?;
         let query = tx.query_locking(FIND, RowLock::NoKeyUpdate).bind(tenant_id);

@@ -8,7 +8,7 @@ use keepsake_blobs::{BlobStore, BlobUrl};
 use keepsake_config::{Failure, FailureClass, IndexSettings, IndexUrl, Settings};
 use keepsake_engine::{Clock, Engine, EngineOptions, SystemClock};
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{Index, IndexError, Migrated, PostgresIndex, SqliteIndex};
+use keepsake_index::{Index, IndexError, MigrationReport, PostgresIndex, SqliteIndex};
 use keepsake_telemetry::Metrics;
 use secrecy::ExposeSecret;
 
@@ -126,7 +126,7 @@ fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
 }
 
 /// Migrates a database to the schema of this binary; returns what changed.
-pub(crate) async fn migrate(url: &IndexUrl) -> Result<Migrated, Failure> {
+pub(crate) async fn migrate(url: &IndexUrl) -> Result<MigrationReport, Failure> {
     match url {
         IndexUrl::Sqlite { url, file } => {
             data_dir::make_private_file(file)?;

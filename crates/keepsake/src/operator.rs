@@ -13,7 +13,7 @@ use clap::Args;
 use keepsake_config::{Failure, SourceArgs};
 use keepsake_core::TenantId;
 use keepsake_engine::{Engine, StoreDraft};
-use keepsake_index::{Auditor, Migrated};
+use keepsake_index::{Auditor, MigrationReport};
 use serde_json::json;
 
 use crate::backends::{self, Backends};
@@ -40,9 +40,9 @@ pub(crate) async fn migrate(args: SourceArgs) -> Result<(), Failure> {
         data_dir::prepare(folder)?;
     }
     print(&match backends::migrate(&url).await? {
-        Migrated { is_new: true, .. } => format!("created the schema in {url}\n"),
-        Migrated { applied: 0, .. } => format!("the schema in {url} is up to date\n"),
-        Migrated { applied, .. } => {
+        MigrationReport { is_new: true, .. } => format!("created the schema in {url}\n"),
+        MigrationReport { applied: 0, .. } => format!("the schema in {url} is up to date\n"),
+        MigrationReport { applied, .. } => {
             format!("applied {} to {url}\n", counted(applied as u64, "migration"))
         }
     })

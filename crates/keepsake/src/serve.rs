@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use keepsake_blobs::{BlobError, BlobStore};
-use keepsake_config::{Failure, FailureClass, Merged, OperatorSettings, Role, Settings, SourceArgs};
+use keepsake_config::{Failure, FailureClass, MergedConfig, OperatorSettings, Role, Settings, SourceArgs};
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, Runner, SystemClock};
 use keepsake_server::{ConsoleOptions, Lifecycle, OneTimeLinks, OperatorOptions, ServerOptions, SignIn};
 use keepsake_telemetry::{Metrics, Telemetry};
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
         );
     }
     let engine = opened.engine(&settings);
-    let serving = Serving {
+    let serving = ServerRun {
         engine: &engine,
         settings: &settings,
         telemetry: &telemetry,
@@ -104,7 +104,7 @@ fn start_telemetry(settings: &Settings) -> Result<Telemetry, Failure> {
 }
 
 async fn open(
-    merged: &Merged,
+    merged: &MergedConfig,
     settings: &Settings,
     migrate: bool,
     metrics: &Metrics,
@@ -115,7 +115,7 @@ async fn open(
     Backends::open(settings, metrics.clone()).await
 }
 
-struct Serving<'a> {
+struct ServerRun<'a> {
     engine: &'a Engine,
     settings: &'a Settings,
     telemetry: &'a Telemetry,
@@ -125,7 +125,7 @@ struct Serving<'a> {
     links: OneTimeLinks,
 }
 
-impl Serving<'_> {
+impl ServerRun<'_> {
     /// Runs the listeners and the jobs of the role until shutdown.
     async fn run(&self, backends: &Backends, dev_folder: Option<&Path>) -> Result<(), Failure> {
         let (engine, settings) = (self.engine, self.settings);

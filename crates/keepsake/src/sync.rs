@@ -42,7 +42,7 @@ use crate::people::StoreConnection;
 use crate::signals;
 
 use folder::Folder;
-use gone::Gone;
+use gone::GoneFiles;
 use pass::Sync;
 use report::Report;
 use state::State;
@@ -159,7 +159,7 @@ async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Opt
         state,
         report,
         allows_emptying: args.allow_emptying,
-        gone: args.watch.then(Gone::default),
+        gone: args.watch.then(GoneFiles::default),
         written: BTreeSet::new(),
     };
     Ok((sync, lock))

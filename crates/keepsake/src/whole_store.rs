@@ -34,8 +34,8 @@ pub(crate) async fn list<T: DeserializeOwned>(
     let mut was_followed = false;
     for _ in 0..MAX_ROUNDS {
         match changes.next().await? {
-            Changed::Memories(ids) if ids.is_empty() => return Ok((memories, changes.place)),
-            Changed::Memories(ids) => {
+            ChangedMemories::Memories(ids) if ids.is_empty() => return Ok((memories, changes.place)),
+            ChangedMemories::Memories(ids) => {
                 for id in ids {
                     match read(client, store, &id, "basic").await? {
                         Read::Memory(memory) => drop(memories.insert(id, memory)),
@@ -46,7 +46,7 @@ pub(crate) async fn list<T: DeserializeOwned>(
                 }
                 was_followed = true;
             }
-            Changed::History => {
+            ChangedMemories::History => {
                 memories = list_once(client, store, id_of).await?;
                 was_followed = false;
             }
@@ -87,8 +87,8 @@ pub(crate) async fn newest_place_since(
 ) -> Result<Option<String>, Failure> {
     let mut changes = Changes { client, path: [store, &["changes"]].concat(), place: Some(place) };
     Ok(match changes.next().await? {
-        Changed::Memories(_) => changes.place,
-        Changed::History => None,
+        ChangedMemories::Memories(_) => changes.place,
+        ChangedMemories::History => None,
     })
 }
 
@@ -106,7 +106,7 @@ struct Changes<'a> {
     place: Option<String>,
 }
 
-enum Changed {
+enum ChangedMemories {
     /// The ids of the memories that changed.
     Memories(BTreeSet<String>),
     /// Changes were removed from the history: all memories must be listed again.
@@ -143,20 +143,20 @@ impl<'a> Changes<'a> {
         self.client.get(&self.path, &query).await
     }
 
-    async fn next(&mut self) -> Result<Changed, Failure> {
+    async fn next(&mut self) -> Result<ChangedMemories, Failure> {
         let mut changed = BTreeSet::new();
         for _ in 0..MAX_PAGES {
             let Some(place) = &self.place else {
-                return Ok(Changed::Memories(changed));
+                return Ok(ChangedMemories::Memories(changed));
             };
             let page = self.page(place).await.map_err(failed)?;
             self.place = Some(page.next_after);
             if page.history_removed {
-                return Ok(Changed::History);
+                return Ok(ChangedMemories::History);
             }
             changed.extend(page.data.into_iter().map(|change| change.memory_id));
             if !page.has_more {
-                return Ok(Changed::Memories(changed));
+                return Ok(ChangedMemories::Memories(changed));
             }
         }
         Err(too_fast())

@@ -14,7 +14,7 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
 
 use crate::Access;
-use crate::message::{Incoming, InvalidMessage, Mended, Message, MessageKind};
+use crate::message::{Incoming, InvalidMessage, Message, MessageKind, ReplacedUnicode};
 use crate::server::{MemoryServer, NotUnicode};
 
 const VERSION: &str = "mcp-protocol-version";
@@ -114,7 +114,7 @@ impl HttpService {
 
     /// Serves a message that was checked.
     async fn serve(&self, mut head: Parts, message: Message) -> McpResponse {
-        if let Some(Mended { field, .. }) = message.mended {
+        if let Some(ReplacedUnicode { field, .. }) = message.mended {
             head.extensions.insert(NotUnicode(field));
         }
         let body = Full::new(Bytes::from(message.text));

@@ -14,7 +14,7 @@ mod tools;
 
 use std::sync::Arc;
 
-use keepsake_engine::{Held, Mounts, Principal};
+use keepsake_engine::{Mounts, Principal, RequestShares};
 
 pub use http::{HttpOptions, HttpService};
 
@@ -26,5 +26,5 @@ pub struct Access {
     /// The stores' prefixes in resource URIs, in the order of the stores.
     pub slugs: Arc<[String]>,
     /// A permit that is held until the work of the request has ended.
-    pub held: Option<Arc<Held>>,
+    pub held: Option<Arc<RequestShares>>,
 }

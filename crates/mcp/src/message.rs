@@ -33,7 +33,7 @@ pub struct Message {
     pub value: Value,
     /// The text that the client sent, with invalid Unicode replaced.
     pub(crate) text: String,
-    pub(crate) mended: Option<Mended>,
+    pub(crate) mended: Option<ReplacedUnicode>,
 }
 
 /// The invalid Unicode of a message, which was replaced.
@@ -41,7 +41,7 @@ pub struct Message {
 /// The library refuses such a message as a whole, without its id. So invalid
 /// Unicode is replaced, and the call is refused with a result that the model can act on.
 #[derive(Debug)]
-pub(crate) struct Mended {
+pub(crate) struct ReplacedUnicode {
     /// The message as the client sent it.
     sent: Vec<u8>,
     /// The first parameter with a character that was replaced.
@@ -112,7 +112,7 @@ impl Message {
     fn parse(sent: &[u8]) -> Result<Self, InvalidMessage> {
         let mended = MendedJson::of(sent).and_then(|MendedJson { json, field }| {
             let field = field.strip_prefix("params.")?.to_owned();
-            Some((json, Mended { sent: sent.to_vec(), field }))
+            Some((json, ReplacedUnicode { sent: sent.to_vec(), field }))
         });
         let (text, mended) = match mended {
             Some((json, mended)) => (json, Some(mended)),

@@ -8,7 +8,7 @@
 use keepsake_core::tool::agent::{PartOfFile, fitting_entries, read as part_of};
 use keepsake_core::tool::{ToolPath, tool_display};
 use keepsake_core::{MemoryPath, ObjectKind, StoreId};
-use keepsake_engine::{Engine, EngineError, MemoryQuery, Mounted, PageRequest, ShownItem, View};
+use keepsake_engine::{Engine, EngineError, MemoryQuery, Mount, PageRequest, ShownItem, View};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use rmcp::ErrorData;
 use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
@@ -55,7 +55,7 @@ pub(crate) async fn list(
     access: &Access,
     cursor: Option<&str>,
 ) -> Result<ListResourcesResult, ErrorData> {
-    let stores: Vec<Mounted> = access.mounts.iter().map(|(_, mounted)| mounted).collect();
+    let stores: Vec<Mount> = access.mounts.iter().map(|(_, mounted)| mounted).collect();
     let (mut number, mut page) = match cursor {
         None => (0, None),
         Some(cursor) => position(cursor).ok_or_else(no_cursor)?,

@@ -52,7 +52,7 @@ pub(crate) fn analyse(text: &str, sink: impl FnMut(Token<'_>)) -> u32 {
 
 /// A script without spaces between words, or with endings written onto words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unspaced {
+pub(crate) enum UnspacedScript {
     Han,
     Hiragana,
     Katakana,
@@ -63,21 +63,21 @@ pub(crate) enum Unspaced {
 /// The script of `letter`, for most letters of the scripts without spaces: the
 /// letters that folding does not change. A fast path of [`unspaced`] with the same
 /// result.
-const fn plain_unspaced(letter: char) -> Option<Unspaced> {
+const fn plain_unspaced(letter: char) -> Option<UnspacedScript> {
     match letter {
-        '一'..='\u{9fef}' | '\u{3400}'..='\u{4db5}' => Some(Unspaced::Han),
-        'ぁ'..='ゖ' => Some(Unspaced::Hiragana),
-        'ァ'..='ヺ' => Some(Unspaced::Katakana),
-        '가'..='힣' => Some(Unspaced::Hangul),
+        '一'..='\u{9fef}' | '\u{3400}'..='\u{4db5}' => Some(UnspacedScript::Han),
+        'ぁ'..='ゖ' => Some(UnspacedScript::Hiragana),
+        'ァ'..='ヺ' => Some(UnspacedScript::Katakana),
+        '가'..='힣' => Some(UnspacedScript::Hangul),
         _ => None,
     }
 }
 
 /// The script of a letter that is always a word by itself. By Unicode's rules,
 /// letters of these two scripts are never joined to the letter before them.
-const fn plain_word(letter: char) -> Option<Unspaced> {
+const fn plain_word(letter: char) -> Option<UnspacedScript> {
     match plain_unspaced(letter) {
-        script @ Some(Unspaced::Han | Unspaced::Hiragana) => script,
+        script @ Some(UnspacedScript::Han | UnspacedScript::Hiragana) => script,
         _ => None,
     }
 }
@@ -92,7 +92,7 @@ const fn is_apart(letter: char) -> bool {
 const WIDE_BYTES: RangeInclusive<u8> = 0xe3..=0xe9;
 
 /// The script of `letter`, if the script has no spaces.
-pub(crate) fn unspaced(letter: char) -> Option<Unspaced> {
+pub(crate) fn unspaced(letter: char) -> Option<UnspacedScript> {
     if letter < '\u{e00}' {
         return None;
     }
@@ -101,16 +101,16 @@ pub(crate) fn unspaced(letter: char) -> Option<Unspaced> {
     }
     match letter {
         // Shared by both kana: the long vowel and the halfwidth voicing marks.
-        'ー' | 'ｰ' | 'ﾞ' | 'ﾟ' => return Some(Unspaced::Katakana),
+        'ー' | 'ｰ' | 'ﾞ' | 'ﾟ' => return Some(UnspacedScript::Katakana),
         _ => {}
     }
     match letter.script() {
-        Script::Han => Some(Unspaced::Han),
-        Script::Hiragana => Some(Unspaced::Hiragana),
-        Script::Katakana => Some(Unspaced::Katakana),
-        Script::Hangul => Some(Unspaced::Hangul),
+        Script::Han => Some(UnspacedScript::Han),
+        Script::Hiragana => Some(UnspacedScript::Hiragana),
+        Script::Katakana => Some(UnspacedScript::Katakana),
+        Script::Hangul => Some(UnspacedScript::Hangul),
         Script::Thai | Script::Lao | Script::Khmer | Script::Myanmar | Script::Bopomofo | Script::Yi => {
-            Some(Unspaced::Other)
+            Some(UnspacedScript::Other)
         }
         _ => None,
     }
@@ -128,7 +128,7 @@ struct Compound {
 /// The run of characters of one script that is being read.
 #[derive(Default)]
 struct Run {
-    script: Option<Unspaced>,
+    script: Option<UnspacedScript>,
     last: Option<(char, Range<usize>)>,
     length: usize,
     end: usize,
@@ -219,7 +219,7 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
     }
 
     /// Takes a character of a run, and advances the position by one.
-    fn take_unspaced(&mut self, script: Unspaced, character: &str, range: Range<usize>) {
+    fn take_unspaced(&mut self, script: UnspacedScript, character: &str, range: Range<usize>) {
         self.begin_run(script, range.clone());
         let mut letters = character.chars();
         if let (Some(letter), None) = (letters.next(), letters.next())
@@ -237,7 +237,7 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
     }
 
     /// Begins a run with the character at `range`, unless a run continues there.
-    fn begin_run(&mut self, script: Unspaced, range: Range<usize>) {
+    fn begin_run(&mut self, script: UnspacedScript, range: Range<usize>) {
         self.end_compound();
         if self.run.script != Some(script) || self.run.end != range.start {
             self.end_run();

@@ -3,7 +3,7 @@
 //! A question has many function words and a note has few, so in a small store they
 //! can be rarer than the topic words of the query. They get a low weight.
 
-use crate::analyse::Unspaced;
+use crate::analyse::UnspacedScript;
 use crate::stems::Language;
 
 /// The language of a function word; `None` if the term is a function word of
@@ -22,13 +22,13 @@ pub(crate) fn is_function_word(term: &str) -> bool {
 }
 
 /// Marks the characters of a run of one script that belong to function words.
-pub(crate) fn mask(script: Unspaced, run: &[char]) -> Vec<bool> {
+pub(crate) fn mask(script: UnspacedScript, run: &[char]) -> Vec<bool> {
     let mut masked = vec![false; run.len()];
     let words: &[&str] = match script {
-        Unspaced::Han => HAN,
-        Unspaced::Hiragana => HIRAGANA,
-        Unspaced::Hangul => HANGUL,
-        Unspaced::Katakana | Unspaced::Other => &[],
+        UnspacedScript::Han => HAN,
+        UnspacedScript::Hiragana => HIRAGANA,
+        UnspacedScript::Hangul => HANGUL,
+        UnspacedScript::Katakana | UnspacedScript::Other => &[],
     };
     for word in words {
         let length = word.chars().count();
@@ -38,7 +38,7 @@ pub(crate) fn mask(script: Unspaced, run: &[char]) -> Vec<bool> {
             }
         }
     }
-    if script == Unspaced::Hangul {
+    if script == UnspacedScript::Hangul {
         mask_ending(run, &mut masked);
     }
     masked
@@ -131,7 +131,7 @@ const HANGUL_ENDINGS: &[&str] = &[
 mod tests {
     use super::*;
 
-    fn masked(script: Unspaced, run: &str) -> String {
+    fn masked(script: UnspacedScript, run: &str) -> String {
         let letters: Vec<char> = run.chars().collect();
         let mask = mask(script, &letters);
         letters.iter().zip(mask).map(|(letter, is_masked)| if is_masked { '_' } else { *letter }).collect()
@@ -139,10 +139,10 @@ mod tests {
 
     #[test]
     fn function_words_of_questions_are_masked() {
-        assert_eq!(masked(Unspaced::Han, "我们如何部署服务"), "____部署服务");
-        assert_eq!(masked(Unspaced::Hangul, "서버를"), "서버_");
-        assert_eq!(masked(Unspaced::Hangul, "배포했나요"), "배포___");
-        assert_eq!(masked(Unspaced::Hangul, "이"), "이");
-        assert_eq!(masked(Unspaced::Katakana, "サーバー"), "サーバー");
+        assert_eq!(masked(UnspacedScript::Han, "我们如何部署服务"), "____部署服务");
+        assert_eq!(masked(UnspacedScript::Hangul, "서버를"), "서버_");
+        assert_eq!(masked(UnspacedScript::Hangul, "배포했나요"), "배포___");
+        assert_eq!(masked(UnspacedScript::Hangul, "이"), "이");
+        assert_eq!(masked(UnspacedScript::Katakana, "サーバー"), "サーバー");
     }
 }

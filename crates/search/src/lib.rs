@@ -1,6 +1,6 @@
 //! Full-text search over the memories of one store, without I/O.
 //!
-//! [`Row::of`] analyses a content into the compact row that the index stores with
+//! [`TermRow::of`] analyses a content into the compact row that the index stores with
 //! the memory. [`Postings`] is built from the rows of a store's memories and
 //! answers a [`Query`]. [`Marker`] finds the query's terms in a content, for the
 //! snippet. Nothing here does I/O or waits. The same rows give the same hits with
@@ -18,10 +18,10 @@ mod stems;
 
 pub use analyse::MAX_TEXT_BYTES;
 pub use fold::MAX_TERM_BYTES;
-pub use postings::{Builder, Built, Postings};
+pub use postings::{Builder, BuiltPostings, Postings};
 pub use query::{MAX_QUERY_CHARS, Query, QueryTooLong};
-pub use rank::{Found, Results};
-pub use row::{DamagedRow, Row};
+pub use rank::{RankedMemory, Results};
+pub use row::{DamagedRow, TermRow};
 pub use snippet::{MARKS, MAX_SNIPPET_CHARS, Marker, Snippet};
 
 /// The version of the analyser that makes rows. A new version makes different rows,

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use keepsake_core::{MemoryId, MemoryPath};
 
-use crate::row::{DamagedRow, Row, Terms, positions};
+use crate::row::{DamagedRow, TermRow, Terms, positions};
 
 mod dictionary;
 mod forms;
@@ -27,7 +27,7 @@ mod reading;
 
 pub(crate) use dictionary::Dictionary;
 use dictionary::DictionaryBuild;
-pub(crate) use needed::Needed;
+pub(crate) use needed::TermFilter;
 
 /// Minimum number of dead slots before the index considers a rebuild.
 const MIN_DEAD: usize = 64;
@@ -131,7 +131,7 @@ impl Postings {
         let row = row.unwrap_or_default();
         let length = if row.is_empty() { Ok(0) } else { Terms::of(&row).map(|terms| terms.length()) };
         let row = if length.is_ok() { row } else { Arc::default() };
-        let path_row = Row::of(path.as_str());
+        let path_row = TermRow::of(path.as_str());
         let added = self.add(Slot {
             memory,
             path: Arc::new(path),
@@ -193,7 +193,7 @@ impl Postings {
 
     /// Adopts built postings and adds later changes. Drops the postings of another
     /// index, and postings from before a rebuild.
-    pub fn adopt(&mut self, built: Built) {
+    pub fn adopt(&mut self, built: BuiltPostings) {
         if built.numbering != self.numbering || self.all.is_some() {
             return;
         }
@@ -265,7 +265,7 @@ impl Postings {
 
     /// The postings that a query needs, read from the rows; `None` if they do not fit
     /// in memory, in which case those of all memories do not fit either.
-    pub(crate) fn read(&self, needed: &Needed) -> Option<Dictionary> {
+    pub(crate) fn read(&self, needed: &TermFilter) -> Option<Dictionary> {
         Dictionary::of_needed(&self.slots, needed, self.room)
     }
 
@@ -295,14 +295,14 @@ pub struct Builder {
 }
 
 /// Postings of a snapshot of a store.
-pub struct Built {
+pub struct BuiltPostings {
     all: Dictionary,
     slots: Vec<Slot>,
     numbering: u64,
     damaged: Vec<MemoryId>,
 }
 
-impl Built {
+impl BuiltPostings {
     /// Memories with a damaged row; search does not find the terms after the damage.
     pub fn damaged(&self) -> &[MemoryId] {
         &self.damaged
@@ -313,12 +313,12 @@ impl Builder {
     /// Builds the postings, which takes some tenths of a second for a large store.
     ///
     /// Returns `None` if they do not fit in memory.
-    pub fn build(self) -> Option<Built> {
+    pub fn build(self) -> Option<BuiltPostings> {
         let DictionaryBuild { dictionary, damaged } = Dictionary::of(&self.slots, self.room)?;
         let mut damaged: Vec<_> =
             (damaged.into_iter()).map(|number| self.slots[number as usize].memory).collect();
         damaged.dedup();
-        Some(Built { all: dictionary, slots: self.slots, numbering: self.numbering, damaged })
+        Some(BuiltPostings { all: dictionary, slots: self.slots, numbering: self.numbering, damaged })
     }
 }
 
@@ -346,13 +346,13 @@ impl Budget {
 
 /// A store with the postings that answer one query.
 #[derive(Clone, Copy)]
-pub(crate) struct Searched<'a> {
+pub(crate) struct SearchedPostings<'a> {
     pub(crate) store: &'a Postings,
     pub(crate) terms: &'a Dictionary,
     pub(crate) budget: &'a Budget,
 }
 
-impl<'a> Searched<'a> {
+impl<'a> SearchedPostings<'a> {
     pub(crate) fn slot(self, number: u32) -> &'a Slot {
         &self.store.slots[number as usize]
     }

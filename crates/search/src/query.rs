@@ -5,7 +5,7 @@
 //! result to a directory. All other words are optional: a memory matches if it has
 //! any of them.
 
-use crate::analyse::{Kind, Unspaced, analyse, unspaced};
+use crate::analyse::{Kind, UnspacedScript, analyse, unspaced};
 use crate::function_words::{is_function_word, language_of, mask};
 use crate::stems::{Language, has_forms};
 
@@ -286,7 +286,7 @@ impl Parser {
         for ((_, pair, position), masks) in pairs.iter().zip(masked.windows(2)) {
             let weight = match (masks, script) {
                 ([true, true], _) => FUNCTION_WEIGHT,
-                (_, Unspaced::Hiragana) => HIRAGANA_WEIGHT,
+                (_, UnspacedScript::Hiragana) => HIRAGANA_WEIGHT,
                 ([false, false], _) => 1.0,
                 _ => EDGE_WEIGHT,
             };
@@ -296,9 +296,9 @@ impl Parser {
             let is_masked = |place: usize| masked.get(place).copied().unwrap_or(true);
             let is_lone = !is_masked(place) && is_masked(place + 1) && (place == 0 || is_masked(place - 1));
             let position = first + u32::try_from(place).unwrap_or(u32::MAX);
-            if is_lone && script != Unspaced::Hiragana {
+            if is_lone && script != UnspacedScript::Hiragana {
                 self.want(Atom::Character(*letter), LONE_WEIGHT, false, position);
-            } else if script == Unspaced::Han && !is_masked(place) {
+            } else if script == UnspacedScript::Han && !is_masked(place) {
                 self.want(Atom::Character(*letter), HAN_WEIGHT, false, position);
             }
         }

@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
-use crate::postings::{Budget, Field, Needed, Postings, Searched};
+use crate::postings::{Budget, Field, Postings, SearchedPostings, TermFilter};
 use crate::query::{Atom, Query, RankedTerm, Sequence, folded_path};
 use crate::snippet::Marker;
 use crate::stems::Language;
@@ -35,7 +35,7 @@ const INDONESIAN_FORM_WEIGHT: f64 = 0.7;
 const MAX_READS: u64 = 50_000_000;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct RankedMemory {
     pub memory: MemoryId,
     pub path: MemoryPath,
     /// Higher is better; comparable within one store.
@@ -46,7 +46,7 @@ pub struct Found {
 #[derive(Debug, Clone)]
 pub struct Results {
     /// The hits, the best first, then ordered by path.
-    pub found: Vec<Found>,
+    pub found: Vec<RankedMemory>,
     /// The number of matching memories, including hits that are not in `found`.
     pub count: usize,
     /// Finds the query's terms in contents.
@@ -69,7 +69,7 @@ struct Variant {
 }
 
 /// A ranked term of the query with its terms in this store.
-struct Resolved<'a> {
+struct ResolvedTerm<'a> {
     ranked: &'a RankedTerm,
     variants: Vec<Variant>,
     /// Its weight; lower if many memories match.
@@ -103,15 +103,15 @@ impl Postings {
         let terms = if let Some(all) = self.all() {
             all
         } else {
-            let Some(read) = self.read(&Needed::of(query, self.len())) else {
+            let Some(read) = self.read(&TermFilter::of(query, self.len())) else {
                 return Results::too_broad();
             };
             narrowed = read;
             &narrowed
         };
-        let index = Searched { store: self, terms, budget };
+        let index = SearchedPostings { store: self, terms, budget };
         let mut scores = Scores::of(index);
-        let mut resolved: Vec<Resolved<'_>> =
+        let mut resolved: Vec<ResolvedTerm<'_>> =
             query.ranked.iter().map(|one| index.resolve(one, query.languages)).collect();
         for one in &mut resolved {
             scores.add(index, one);
@@ -133,7 +133,11 @@ impl Postings {
             .map(|(score, slot)| (score, &self.slots()[slot as usize]))
             .filter(|(score, slot)| accept(*score, &slot.path))
             .take(limit)
-            .map(|(score, slot)| Found { memory: slot.memory, path: MemoryPath::clone(&slot.path), score })
+            .map(|(score, slot)| RankedMemory {
+                memory: slot.memory,
+                path: MemoryPath::clone(&slot.path),
+                score,
+            })
             .collect();
         Results { found, count, marker: index.marker(&resolved), is_too_broad: false }
     }
@@ -148,9 +152,9 @@ impl Postings {
     }
 }
 
-impl Searched<'_> {
+impl SearchedPostings<'_> {
     /// The terms of the store that match `ranked`, in text order.
-    fn resolve<'a>(self, ranked: &'a RankedTerm, languages: &[Language]) -> Resolved<'a> {
+    fn resolve<'a>(self, ranked: &'a RankedTerm, languages: &[Language]) -> ResolvedTerm<'a> {
         let mut variants: Vec<Variant> = Vec::new();
         let mut add = |term: u32, weight: f64| match variants.iter_mut().find(|known| known.term == term) {
             Some(known) => known.weight = known.weight.max(weight),
@@ -182,7 +186,7 @@ impl Searched<'_> {
             })),
         }
         variants.sort_unstable_by(|a, b| self.terms.text(a.term).cmp(&self.terms.text(b.term)));
-        Resolved { ranked, variants, weight: 0.0 }
+        ResolvedTerm { ranked, variants, weight: 0.0 }
     }
 
     /// Whether a character is in so many pairs that it does not distinguish memories;
@@ -217,7 +221,7 @@ impl Searched<'_> {
         }
     }
 
-    fn marker(self, resolved: &[Resolved<'_>]) -> Marker {
+    fn marker(self, resolved: &[ResolvedTerm<'_>]) -> Marker {
         let mut marker = Marker::default();
         for one in resolved.iter().filter(|one| one.ranked.is_shown) {
             for variant in &one.variants {
@@ -239,7 +243,7 @@ struct Scores {
 }
 
 impl Scores {
-    fn of(index: Searched<'_>) -> Self {
+    fn of(index: SearchedPostings<'_>) -> Self {
         let slots = index.store.slots().len();
         Self {
             sums: vec![0.0; slots],
@@ -250,7 +254,7 @@ impl Scores {
         }
     }
 
-    fn add(&mut self, index: Searched<'_>, one: &mut Resolved<'_>) {
+    fn add(&mut self, index: SearchedPostings<'_>, one: &mut ResolvedTerm<'_>) {
         let content = (Field::Content, 1.0, B_CONTENT, index.store.average_length());
         let path = (Field::Path, PATH_WEIGHT, B_PATH, index.store.average_path_length());
         let variants = one.variants.iter();
@@ -289,7 +293,7 @@ impl Scores {
         *known += amount;
     }
 
-    fn touch_all(&mut self, index: Searched<'_>) {
+    fn touch_all(&mut self, index: SearchedPostings<'_>) {
         self.found =
             (0..).zip(index.store.slots()).filter(|(_, slot)| slot.is_live).map(|(at, _)| at).collect();
     }
@@ -309,7 +313,7 @@ fn rarity(all: usize, having: usize) -> f64 {
 
 /// The conditions on a memory besides matching a ranked term.
 struct Filter<'a> {
-    index: Searched<'a>,
+    index: SearchedPostings<'a>,
     query: &'a Query,
     directory: Option<&'a DirPath>,
     phrases: Vec<Steps>,
@@ -320,7 +324,7 @@ struct Filter<'a> {
 struct Steps(Vec<(Vec<u32>, u32)>);
 
 impl<'a> Filter<'a> {
-    fn of(index: Searched<'a>, query: &'a Query, directory: Option<&'a DirPath>) -> Self {
+    fn of(index: SearchedPostings<'a>, query: &'a Query, directory: Option<&'a DirPath>) -> Self {
         let step = |(atom, offset): &(Atom, u32)| (index.terms_of(atom), *offset);
         let steps = |sequences: &[Sequence]| {
             let sequences = sequences.iter();
@@ -351,11 +355,11 @@ impl<'a> Filter<'a> {
 
 impl Steps {
     /// Whether the content or the path of the slot has the sequence.
-    fn are_in(&self, index: Searched<'_>, slot: u32) -> bool {
+    fn are_in(&self, index: SearchedPostings<'_>, slot: u32) -> bool {
         [Field::Content, Field::Path].into_iter().any(|field| self.are_in_field(index, field, slot))
     }
 
-    fn are_in_field(&self, index: Searched<'_>, field: Field, slot: u32) -> bool {
+    fn are_in_field(&self, index: SearchedPostings<'_>, field: Field, slot: u32) -> bool {
         let mut places: Vec<u32> = Vec::new();
         let mut before = 0;
         for (place, (terms, offset)) in self.0.iter().enumerate() {

@@ -42,17 +42,17 @@ pub struct DamagedRow;
 
 /// The row of one memory's content, as the index stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct TermRow {
     bytes: Vec<u8>,
     length: u32,
 }
 
-impl Row {
+impl TermRow {
     /// Analyses `content`, in linear time. Ignores the text after
     /// [`MAX_TEXT_BYTES`](crate::MAX_TEXT_BYTES).
     pub fn of(content: &str) -> Self {
-        let collected = Collected::of(content, Pairs::Runs);
-        let collected = collected.or_else(|| Collected::of(content, Pairs::Terms));
+        let collected = RowBuilder::of(content, Pairs::Runs);
+        let collected = collected.or_else(|| RowBuilder::of(content, Pairs::Terms));
         collected.unwrap_or_default().into_row()
     }
 
@@ -93,7 +93,7 @@ impl Pairs {
 }
 
 #[derive(Default)]
-struct Collected {
+struct RowBuilder {
     /// The length and the text of each occurrence.
     arena: Vec<u8>,
     entries: Vec<Entry>,
@@ -102,7 +102,7 @@ struct Collected {
     length: u32,
 }
 
-impl Collected {
+impl RowBuilder {
     /// Returns `None` if the text has pairs that runs cannot hold.
     fn of(content: &str, pairs: Pairs) -> Option<Self> {
         let mut arena = Vec::with_capacity(content.len().min(1 << 20) + 64);
@@ -128,7 +128,7 @@ impl Collected {
         fits.then_some(Self { arena, entries, pairs, runs, length })
     }
 
-    fn into_row(self) -> Row {
+    fn into_row(self) -> TermRow {
         let Self { arena, mut entries, pairs, runs, length } = self;
         let text_of = |entry: &Entry| {
             let start = entry.start() + 1;
@@ -167,7 +167,7 @@ impl Collected {
             put_number(&mut bytes, to_u32(block.len()));
             bytes.extend_from_slice(&block);
         }
-        Row { bytes, length }
+        TermRow { bytes, length }
     }
 }
 

@@ -79,9 +79,9 @@ pub struct OperatorOptions {
 
 /// The operator as the audit names it: the holder of the token, unless a local command with database
 /// access made the request.
-pub(super) struct By(Auditor);
+pub(super) struct OperatorAuditor(Auditor);
 
-impl<S: Send + Sync> FromRequestParts<S> for By {
+impl<S: Send + Sync> FromRequestParts<S> for OperatorAuditor {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {

@@ -13,7 +13,7 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use keepsake_engine::{Engine, FairShares, Held, holding};
+use keepsake_engine::{Engine, FairShares, RequestShares, holding};
 use keepsake_telemetry::Refused;
 use tokio::time::Instant;
 
@@ -49,11 +49,11 @@ impl Admission {
 /// The shares of a request, as an extension: for the extractors that read its body, and for MCP,
 /// which serves the request in another task.
 #[derive(Clone)]
-pub(crate) struct Holder(pub(crate) Arc<Held>);
+pub(crate) struct Holder(pub(crate) Arc<RequestShares>);
 
 /// Marks an answer that holds none of its tenant's shares while it is sent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Unshared;
+pub(crate) struct UnsharedAnswer;
 
 /// Authenticates a request, then admits it, possibly after a short wait, or refuses it.
 pub(crate) async fn admit(
@@ -79,7 +79,7 @@ pub(crate) async fn admit(
         admission.engine.metrics().rate_refused(Refused::InFlight);
         return Err(ApiError::too_many_in_flight().into_response());
     };
-    let held = Arc::new(Held { request: request_share, memory });
+    let held = Arc::new(RequestShares { request: request_share, memory });
     request.extensions_mut().insert(Holder(Arc::clone(&held)));
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let response = holding(Arc::clone(&held), next.run(request)).await;
@@ -90,8 +90,8 @@ pub(crate) async fn admit(
 ///
 /// An answer over the share is refused if the request only reads. Otherwise it is sent, and the
 /// tenant's next requests are refused.
-fn counted(held: Arc<Held>, response: Response, is_read: bool) -> Response {
-    if response.extensions().get::<Unshared>().is_some() {
+fn counted(held: Arc<RequestShares>, response: Response, is_read: bool) -> Response {
+    if response.extensions().get::<UnsharedAnswer>().is_some() {
         return response;
     }
     let Some(bytes) = response.body().size_hint().exact() else {
@@ -128,7 +128,7 @@ impl<H: Send + Sync + 'static> HttpBody for CountedBody<H> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let hold = |bytes| Bytes::from_owner(Sending { bytes, _held: Arc::clone(&self.held) });
+        let hold = |bytes| Bytes::from_owner(HeldBytes { bytes, _held: Arc::clone(&self.held) });
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(hold))))
     }
 
@@ -141,12 +141,12 @@ impl<H: Send + Sync + 'static> HttpBody for CountedBody<H> {
     }
 }
 
-struct Sending<H> {
+struct HeldBytes<H> {
     bytes: Bytes,
     _held: Arc<H>,
 }
 
-impl<H> AsRef<[u8]> for Sending<H> {
+impl<H> AsRef<[u8]> for HeldBytes<H> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -14,7 +14,7 @@ use keepsake_core::{Purpose, Timestamp};
 use keepsake_engine::{Engine, EngineError, Principal};
 use tokio::time::Instant;
 
-use crate::envelope::Serving;
+use crate::envelope::SharedProcess;
 use crate::error::ApiError;
 
 /// The tenant's id: in every answer, and checked if a request sends it.
@@ -125,7 +125,7 @@ pub(crate) async fn authenticate(engine: &Engine, request: &mut Request) -> Resu
 fn refusal(error: ApiError, request: &Request) -> Response {
     let mut response = error.into_response();
     if response.status() == StatusCode::UNAUTHORIZED {
-        let serving = request.extensions().get::<Serving>();
+        let serving = request.extensions().get::<SharedProcess>();
         let challenge = serving.map(|serving| serving.sign_in.challenge(request.uri()));
         let challenge = challenge.unwrap_or(HeaderValue::from_static("Bearer"));
         response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
@@ -158,14 +158,14 @@ fn purpose(headers: &HeaderMap) -> Result<Option<Purpose>, ApiError> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Presented<'a> {
+pub(crate) enum PresentedCredential<'a> {
     /// Sent as `x-api-key`, which accepts only API keys.
     Key(&'a str),
     /// Sent as `authorization: Bearer`, which also accepts tokens.
     Bearer(&'a str),
 }
 
-impl Presented<'_> {
+impl PresentedCredential<'_> {
     pub(crate) async fn authenticate(self, engine: &Engine) -> Result<Arc<Principal>, EngineError> {
         match self {
             Self::Key(key) => engine.auth.authenticate_key(key).await,
@@ -176,15 +176,15 @@ impl Presented<'_> {
 
 /// Two different credentials are refused: a component that reads the other one,
 /// such as a proxy, would attribute the request to another caller.
-pub(crate) fn presented(headers: &HeaderMap) -> Result<Presented<'_>, ApiError> {
+pub(crate) fn presented(headers: &HeaderMap) -> Result<PresentedCredential<'_>, ApiError> {
     let key = only(headers, KEY_HEADER)?;
     let bearer = only(headers, header::AUTHORIZATION.as_str())?.and_then(bearer);
     match (key, bearer) {
         (Some(key), Some(bearer)) if key != bearer => Err(ApiError::unauthenticated(
             "two different credentials: send one, as `x-api-key` or as `authorization: Bearer`",
         )),
-        (Some(key), _) => Ok(Presented::Key(key)),
-        (None, Some(bearer)) => Ok(Presented::Bearer(bearer)),
+        (Some(key), _) => Ok(PresentedCredential::Key(key)),
+        (None, Some(bearer)) => Ok(PresentedCredential::Bearer(bearer)),
         (None, None) => Err(ApiError::unauthenticated(
             "no credential: send an API key as `x-api-key`, or an API key or a token as `authorization: Bearer`",
         )),

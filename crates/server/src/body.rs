@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use keepsake_console::{MAX_FORM_FIELDS, MAX_UPLOAD_BYTES, count_form_fields};
 use keepsake_core::{BYTE_ORDER_MARK, JsonObject, MendedJson, Timestamp, duplicate_field};
-use keepsake_engine::{Engine, Held, Principal};
+use keepsake_engine::{Engine, Principal, RequestShares};
 use keepsake_index::Idempotency;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -90,7 +90,7 @@ impl<T: DeserializeOwned, const MAX: usize, const BYTES: u64, const IS_OF_PARTS:
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        let received = Received::json(request, engine, MAX, BYTES).await?;
+        let received = ReceivedRequest::json(request, engine, MAX, BYTES).await?;
         if !IS_OF_PARTS {
             refuse_duplicates(&received.bytes)?;
         }
@@ -103,7 +103,7 @@ impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        let mut received = Received::read(request, engine, OF_LIMITS).await?;
+        let mut received = ReceivedRequest::read(request, engine, OF_LIMITS).await?;
         received.bytes = or_empty_object(received.bytes);
         received.count_values(MAX_VALUES)?;
         refuse_duplicates(&received.bytes)?;
@@ -117,7 +117,7 @@ impl FromRequest<Engine> for ToolBody {
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         // The values were counted: that takes no memory, unlike the steps below.
-        let mut received = Received::json(request, engine, MAX_VALUES, OF_LIMITS).await?;
+        let mut received = ReceivedRequest::json(request, engine, MAX_VALUES, OF_LIMITS).await?;
         // Duplicate names are refused before the correction, which could make two names equal.
         refuse_duplicates(&received.bytes)?;
         let not_unicode = received.mend();
@@ -127,7 +127,7 @@ impl FromRequest<Engine> for ToolBody {
 }
 
 /// JSON that another protocol parses.
-impl FromRequest<Engine> for Received {
+impl FromRequest<Engine> for ReceivedRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
@@ -165,17 +165,17 @@ pub(crate) fn boundary_of(headers: &HeaderMap) -> Option<String> {
 }
 
 /// A request whose body was read completely.
-pub(crate) struct Received {
+pub(crate) struct ReceivedRequest {
     /// The caller, authenticated again if the body arrived slowly.
     pub(crate) principal: Arc<Principal>,
     pub(crate) head: Parts,
     key: Option<String>,
     pub(crate) bytes: Bytes,
     /// The shares of the request.
-    pub(crate) held: Arc<Held>,
+    pub(crate) held: Arc<RequestShares>,
 }
 
-impl Received {
+impl ReceivedRequest {
     /// Reads JSON and counts its values.
     async fn json(
         request: Request,

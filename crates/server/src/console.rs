@@ -27,7 +27,7 @@ use keepsake_index::SessionEvent;
 
 use crate::admission::{Admission, admit};
 use crate::auth::Caller;
-use crate::body::{self, Received};
+use crate::body::{self, ReceivedRequest};
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
@@ -167,7 +167,7 @@ async fn read_form(State(engine): State<Engine>, request: Request, next: Next) -
     if request.method() != Method::POST {
         return Ok(next.run(request).await);
     }
-    let form = Received::form(request, &engine).await?;
+    let form = ReceivedRequest::form(request, &engine).await?;
     let mut head = form.head;
     head.extensions.insert(form.principal);
     Ok(next.run(with_form(head, form.bytes)).await)

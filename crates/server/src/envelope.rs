@@ -58,10 +58,10 @@ pub(crate) struct Process {
     pub(crate) sign_in: SignIn,
 }
 
-pub(crate) type Serving = Arc<Process>;
+pub(crate) type SharedProcess = Arc<Process>;
 
 impl Process {
-    pub(crate) fn serving(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> Serving {
+    pub(crate) fn serving(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> SharedProcess {
         let (deadline, sign_in) = (options.request_deadline, options.sign_in.clone());
         Arc::new(Self { engine, deadline, lifecycle, sign_in })
     }
@@ -82,7 +82,7 @@ struct Envelope<'a> {
 ///
 /// This is the only layer around all routes: axum copies each layer of a route, with all layers
 /// inside it, for every request.
-pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn wrap(State(serving): State<SharedProcess>, mut request: Request, next: Next) -> Response {
     let engine = &serving.engine;
     let workspace = Workspace::default();
     request.extensions_mut().insert(workspace.clone());

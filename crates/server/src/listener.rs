@@ -27,7 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Lifecycle, ServerOptions};
-use stream::{Activity, Watched};
+use stream::{Activity, WatchedStream};
 
 /// More than `envelope.rs` refuses with a proper error. Beyond this the HTTP library answers 431
 /// without a body.
@@ -136,7 +136,7 @@ impl Connection {
             tracing::debug!(error = %error, "http.send_buffer failed");
         }
         let activity = Arc::new(Activity::default());
-        let stream = Watched::new(stream, Arc::clone(&activity));
+        let stream = WatchedStream::new(stream, Arc::clone(&activity));
         let (router, is_overflowing) = (TowerToHyperService::new(self.router), self.is_overflowing);
         let draining = self.draining;
         let service = service_fn(move |mut request: Request<Incoming>| {

@@ -16,9 +16,9 @@ use axum::response::{IntoResponse, Response};
 use keepsake_engine::{Engine, EngineError, Principal};
 use serde_json::json;
 
-use crate::admission::Unshared;
+use crate::admission::UnsharedAnswer;
 use crate::auth::{AUTHENTICATION_TTL, LastingCredential};
-use crate::envelope::Serving;
+use crate::envelope::SharedProcess;
 use crate::error::ApiError;
 
 /// Comments are sent while nothing happens: proxies close idle connections.
@@ -27,7 +27,7 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Events that were read; each is written when the client takes it.
-pub(crate) type Ready = Box<dyn Iterator<Item = Event> + Send>;
+pub(crate) type ReadyEvents = Box<dyn Iterator<Item = Event> + Send>;
 
 pub(crate) trait Source: Send + 'static {
     /// Reads the events since the last call. `None`: there are none.
@@ -35,7 +35,7 @@ pub(crate) trait Source: Send + 'static {
         &mut self,
         engine: &Engine,
         principal: &Arc<Principal>,
-    ) -> impl Future<Output = Result<Option<Ready>, EngineError>> + Send;
+    ) -> impl Future<Output = Result<Option<ReadyEvents>, EngineError>> + Send;
 
     /// Waits until there may be new events.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
@@ -46,14 +46,14 @@ pub(crate) struct Subscription {
     /// As the client sent it; unchecked.
     pub(crate) last_event_id: Option<String>,
     credential: LastingCredential,
-    serving: Serving,
+    serving: SharedProcess,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Subscription {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let serving = Extension::<Serving>::from_request_parts(parts, state).await;
+        let serving = Extension::<SharedProcess>::from_request_parts(parts, state).await;
         let Extension(serving) = serving.map_err(|_| ApiError::internal())?;
         let Ok(credential) = LastingCredential::from_request_parts(parts, state).await;
         Ok(Self {
@@ -97,7 +97,7 @@ impl Subscription {
         });
         let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL);
         let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
-        response.extensions_mut().insert(Unshared);
+        response.extensions_mut().insert(UnsharedAnswer);
         // Otherwise a proxy may keep events back until its buffer is full.
         let unbuffered = HeaderValue::from_static("no");
         response.headers_mut().insert("x-accel-buffering", unbuffered);
@@ -109,7 +109,7 @@ struct Reader<S> {
     engine: Engine,
     request: Subscription,
     source: S,
-    ready: Ready,
+    ready: ReadyEvents,
     is_news: bool,
     has_ended: bool,
 }
@@ -142,7 +142,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    async fn read(&mut self) -> Result<Option<Ready>, ApiError> {
+    async fn read(&mut self) -> Result<Option<ReadyEvents>, ApiError> {
         let principal = self.request.credential.authenticate(&self.engine).await?;
         if !self.is_news {
             return Ok(None);

@@ -15,5 +15,5 @@ pub mod trace;
 
 pub use export::{Exposition, OtlpOptions, Telemetry, TelemetryError, TelemetryOptions};
 pub use metrics::{
-    Cache, Conflict, JobRun, Metrics, Outcome, PoolState, Refused, RequestUnderWay, Retried, Stored,
+    Cache, Conflict, JobRun, Metrics, Outcome, PoolState, Refused, RequestUnderWay, Retried, StoredTotals,
 };

@@ -132,7 +132,7 @@ pub struct PoolState {
 
 /// What all tenants together store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredTotals {
     /// Stores that are not deleted.
     pub stores: u64,
     /// Live memories.
@@ -251,7 +251,7 @@ impl Metrics {
         });
     }
 
-    pub fn counted(&self, stored: &Stored) {
+    pub fn counted(&self, stored: &StoredTotals) {
         let instruments = &self.0;
         instruments.stored_stores.record(stored.stores, &[]);
         instruments.stored_memories.record(stored.memories, &[]);

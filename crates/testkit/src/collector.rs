@@ -21,7 +21,7 @@ use crate::{listen, locked, serve};
 #[derive(Debug)]
 pub struct Collector {
     url: String,
-    received: Arc<Mutex<Received>>,
+    received: Arc<Mutex<ReceivedTelemetry>>,
     _serving: JoinSet<()>,
 }
 
@@ -41,10 +41,10 @@ pub struct CollectedSpan {
     pub resource: BTreeMap<String, String>,
 }
 
-type Shared = State<Arc<Mutex<Received>>>;
+type Shared = State<Arc<Mutex<ReceivedTelemetry>>>;
 
 #[derive(Debug, Default)]
-struct Received {
+struct ReceivedTelemetry {
     authorization: String,
     spans: Vec<CollectedSpan>,
     metrics: BTreeSet<String>,
@@ -55,8 +55,10 @@ struct Received {
 impl Collector {
     /// Starts on a free loopback port; takes exports that carry `authorization`.
     pub async fn start(authorization: &str) -> Self {
-        let received =
-            Arc::new(Mutex::new(Received { authorization: authorization.to_owned(), ..Received::default() }));
+        let received = Arc::new(Mutex::new(ReceivedTelemetry {
+            authorization: authorization.to_owned(),
+            ..ReceivedTelemetry::default()
+        }));
         let router = Router::new()
             .route("/v1/traces", post(take_traces))
             .route("/v1/metrics", post(take_metrics))
@@ -86,7 +88,7 @@ impl Collector {
 
 /// Keeps an export's bytes, and reads them where it is authorized.
 fn read<T: Message + Default>(
-    received: &Mutex<Received>,
+    received: &Mutex<ReceivedTelemetry>,
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Result<T, StatusCode> {

@@ -99,12 +99,12 @@ pub enum Outcome {
 pub struct Read {
     pub at: Interval,
     pub target: Target,
-    pub saw: Observed,
+    pub saw: ObservedMemory,
 }
 
 /// The state of a memory as an answer shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Observed {
+pub enum ObservedMemory {
     Content(String),
     /// Content with this SHA-256, in lowercase hex.
     Sha256(String),

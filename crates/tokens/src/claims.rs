@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::TokenError;
-use crate::untrusted::{Untrusted, object};
+use crate::untrusted::{UnverifiedToken, object};
 
 /// Maximum difference between the clocks of issuer and server.
 const LEEWAY: Duration = Duration::from_mins(1);
@@ -29,7 +29,7 @@ pub(crate) struct Expiry {
 pub(crate) struct Claims(Map<String, Value>);
 
 impl Claims {
-    pub(crate) fn of(token: &Untrusted<'_>) -> Result<Self, TokenError> {
+    pub(crate) fn of(token: &UnverifiedToken<'_>) -> Result<Self, TokenError> {
         object(token.payload).map(Self)
     }
 

@@ -26,7 +26,7 @@ const COOL_DOWN: Duration = Duration::from_mins(1);
 type Parse<T> = dyn Fn(&[u8]) -> Result<T, String> + Send + Sync;
 
 /// The document of one URL; clones share it.
-pub(crate) struct Fetched<T>(Arc<Shared<T>>);
+pub(crate) struct FetchedDocument<T>(Arc<Shared<T>>);
 
 struct Shared<T> {
     /// Its name in the log.
@@ -34,14 +34,14 @@ struct Shared<T> {
     url: Url,
     client: Client,
     parse: Box<Parse<T>>,
-    known: RwLock<Known<Arc<T>>>,
+    known: RwLock<FetchState<Arc<T>>>,
     /// Held by the running fetch.
     fetching: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The result of the fetches so far.
 #[derive(Clone)]
-pub(crate) struct Known<D> {
+pub(crate) struct FetchState<D> {
     /// The document that was fetched last.
     pub(crate) document: Option<D>,
     /// Why the last finished fetch failed.
@@ -51,19 +51,19 @@ pub(crate) struct Known<D> {
     tried_at: Option<Timestamp>,
 }
 
-impl<T> Clone for Fetched<T> {
+impl<T> Clone for FetchedDocument<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> fmt::Debug for Fetched<T> {
+impl<T> fmt::Debug for FetchedDocument<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Fetched").field(&self.0.what).finish_non_exhaustive()
+        f.debug_tuple("FetchedDocument").field(&self.0.what).finish_non_exhaustive()
     }
 }
 
-impl<D> Known<D> {
+impl<D> FetchState<D> {
     fn may_fetch(&self, now: Timestamp) -> bool {
         is_over(self.tried_at, COOL_DOWN, now)
     }
@@ -74,7 +74,7 @@ fn is_over(since: Option<Timestamp>, period: Duration, now: Timestamp) -> bool {
     since.is_none_or(|since| now >= since.plus(period) || now < since)
 }
 
-impl<T: Send + Sync + 'static> Fetched<T> {
+impl<T: Send + Sync + 'static> FetchedDocument<T> {
     pub(crate) fn new(
         what: &'static str,
         url: Url,
@@ -82,7 +82,7 @@ impl<T: Send + Sync + 'static> Fetched<T> {
         parse: impl Fn(&[u8]) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
         let problem = Some("it was not fetched yet".into());
-        let known = Known { document: None, problem, fetched_at: None, tried_at: None };
+        let known = FetchState { document: None, problem, fetched_at: None, tried_at: None };
         Self(Arc::new(Shared {
             what,
             url,
@@ -95,7 +95,7 @@ impl<T: Send + Sync + 'static> Fetched<T> {
 
     /// The cached document if it suffices, else the result of a new fetch, unless
     /// the last one was a moment ago.
-    pub(crate) async fn get(&self, now: Timestamp, suffices: impl Fn(&T) -> bool) -> Known<Arc<T>> {
+    pub(crate) async fn get(&self, now: Timestamp, suffices: impl Fn(&T) -> bool) -> FetchState<Arc<T>> {
         let known = self.known();
         if known.document.as_deref().is_some_and(suffices) {
             self.refresh_if_old(&known, now);
@@ -116,15 +116,15 @@ impl<T: Send + Sync + 'static> Fetched<T> {
         self.known()
     }
 
-    fn known(&self) -> Known<Arc<T>> {
+    fn known(&self) -> FetchState<Arc<T>> {
         self.0.known.read().clone()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known<Arc<T>>)) {
+    fn change(&self, change: impl FnOnce(&mut FetchState<Arc<T>>)) {
         change(&mut self.0.known.write());
     }
 
-    fn refresh_if_old(&self, known: &Known<Arc<T>>, now: Timestamp) {
+    fn refresh_if_old(&self, known: &FetchState<Arc<T>>, now: Timestamp) {
         if !is_over(known.fetched_at, FRESH_FOR, now) || !known.may_fetch(now) {
             return;
         }

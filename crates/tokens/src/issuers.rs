@@ -8,12 +8,12 @@ use keepsake_core::{Actor, Timestamp};
 
 use crate::TokenError;
 use crate::claims::Claims;
-use crate::fetched::Fetched;
+use crate::fetched::FetchedDocument;
 use crate::http::{check_url, client};
 use crate::keys::{KeySet, VerifyingKey};
-use crate::openid::{Challenge, Client, ClientSettings, OpenIdError, Returned};
+use crate::openid::{AuthorizationResponse, Challenge, Client, ClientSettings, OpenIdError};
 use crate::ring::OWN_ISSUER;
-use crate::untrusted::Untrusted;
+use crate::untrusted::UnverifiedToken;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
@@ -95,7 +95,7 @@ struct Issuer {
 
 enum Keys {
     /// Those behind a JWKS URL.
-    Fetched(Fetched<KeySet>),
+    Fetched(FetchedDocument<KeySet>),
     Fixed(KeySet),
 }
 
@@ -169,7 +169,7 @@ impl Issuers {
     /// Verifies a token and returns its claims.
     ///
     /// Before the signature is verified, only issuer and audience are read.
-    pub async fn verify(&self, token: &Untrusted<'_>, now: Timestamp) -> Result<Identity, TokenError> {
+    pub async fn verify(&self, token: &UnverifiedToken<'_>, now: Timestamp) -> Result<Identity, TokenError> {
         if token.is_own {
             return Err(TokenError::Type);
         }
@@ -235,7 +235,7 @@ impl Issuers {
     pub async fn redeem(
         &self,
         id: &str,
-        returned: Returned<'_>,
+        returned: AuthorizationResponse<'_>,
         challenge: Challenge<'_>,
         now: Timestamp,
     ) -> Result<String, OpenIdError> {
@@ -275,7 +275,7 @@ impl Issuers {
 impl Issuer {
     /// Verifies that a token is signed by this issuer and names it; nothing else.
     async fn verify_own(&self, token: &str, now: Timestamp) -> Result<Claims, TokenError> {
-        let token = Untrusted::parse(token)?;
+        let token = UnverifiedToken::parse(token)?;
         if token.is_own {
             return Err(TokenError::Type);
         }
@@ -287,7 +287,7 @@ impl Issuer {
         Ok(claims)
     }
 
-    async fn key_of(&self, token: &Untrusted<'_>, now: Timestamp) -> Result<VerifyingKey, TokenError> {
+    async fn key_of(&self, token: &UnverifiedToken<'_>, now: Timestamp) -> Result<VerifyingKey, TokenError> {
         let fetched = match &self.keys {
             Keys::Fetched(fetched) => fetched,
             Keys::Fixed(keys) => return keys.key_of(token).cloned(),
@@ -304,11 +304,11 @@ impl Issuer {
     }
 }
 
-fn fetched_keys(url: &str, allow_http: bool) -> Result<Fetched<KeySet>, String> {
+fn fetched_keys(url: &str, allow_http: bool) -> Result<FetchedDocument<KeySet>, String> {
     let danger = "an attacker who replaces the keys in transit can sign any token";
     let url = check_url(url, allow_http, danger)?;
     let parse = |body: &[u8]| KeySet::of_jwks(body).map_err(str::to_owned);
-    Ok(Fetched::new("jwks", url, client()?, parse))
+    Ok(FetchedDocument::new("jwks", url, client()?, parse))
 }
 
 fn read_keys(path: &Path) -> Result<KeySet, String> {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::TokenError;
-use crate::untrusted::Untrusted;
+use crate::untrusted::UnverifiedToken;
 
 /// Minimum size of an RSA modulus in bytes.
 const MIN_RSA_BYTES: usize = 2048 / 8;
@@ -31,7 +31,7 @@ impl VerifyingKey {
     }
 
     /// Whether the token was signed with this key and its algorithm.
-    pub(crate) fn verify(&self, token: &Untrusted<'_>) -> Result<(), TokenError> {
+    pub(crate) fn verify(&self, token: &UnverifiedToken<'_>) -> Result<(), TokenError> {
         if token.algorithm != self.algorithm {
             return Err(TokenError::WrongKey);
         }
@@ -97,7 +97,7 @@ impl KeySet {
     }
 
     /// The key that the token's header names.
-    pub(crate) fn key_of(&self, token: &Untrusted<'_>) -> Result<&VerifyingKey, TokenError> {
+    pub(crate) fn key_of(&self, token: &UnverifiedToken<'_>) -> Result<&VerifyingKey, TokenError> {
         if let Some(key) = &self.nameless {
             return Ok(key);
         }

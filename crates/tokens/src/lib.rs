@@ -1,6 +1,6 @@
 //! Tokens of configured issuers and of the server.
 //!
-//! [`Untrusted`] is a parsed token that is not verified yet. [`Issuers`] verifies
+//! [`UnverifiedToken`] is a parsed token that is not verified yet. [`Issuers`] verifies
 //! tokens of configured issuers with keys from a file or a JWKS URL, and lets
 //! people sign in at an issuer's page. [`KeyRing`]
 //! signs and verifies the server's own tokens. [`Vault`] encrypts the secrets that
@@ -22,7 +22,7 @@ mod vault;
 
 pub use error::{MAX_TOKEN_BYTES, TokenError};
 pub use issuers::{Identity, IssuerProblem, IssuerSettings, Issuers, KeySource, SignInIssuer, Subject};
-pub use openid::{Challenge, ClientSettings, OpenIdError, Returned};
+pub use openid::{AuthorizationResponse, Challenge, ClientSettings, OpenIdError};
 pub use ring::{KeyRing, MAX_LIFE, OWN_ISSUER, OwnClaims, SigningKey};
-pub use untrusted::Untrusted;
-pub use vault::{MasterKey, Opened, SECRET_BYTES, Secret, Vault, VaultError};
+pub use untrusted::UnverifiedToken;
+pub use vault::{MasterKey, OpenedSecret, SECRET_BYTES, Secret, Vault, VaultError};

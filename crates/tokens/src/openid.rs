@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use crate::TokenError;
 use crate::claims::Claims;
-use crate::fetched::Fetched;
+use crate::fetched::FetchedDocument;
 use crate::http::{body_of, check_url, client, without_url};
 
 /// Maximum number of codes that are redeemed at a time: anyone can start a
@@ -102,7 +102,7 @@ pub struct Challenge<'a> {
 
 /// The parameters that the browser brought back from the issuer.
 #[derive(Clone, Copy)]
-pub struct Returned<'a> {
+pub struct AuthorizationResponse<'a> {
     pub code: &'a str,
     /// The issuer's name for itself (RFC 9207).
     pub issuer: Option<&'a str>,
@@ -161,7 +161,7 @@ impl Endpoints {
 
 /// The tokens of an answer to a code.
 #[derive(Deserialize)]
-pub(crate) struct Redeemed {
+pub(crate) struct TokenResponse {
     pub(crate) id_token: Option<String>,
     pub(crate) access_token: Option<String>,
 }
@@ -179,7 +179,7 @@ pub(crate) struct Client {
     /// The audience to request for the access token; `None`: the ID token is used.
     audience: Option<String>,
     http: reqwest::Client,
-    endpoints: Fetched<Endpoints>,
+    endpoints: FetchedDocument<Endpoints>,
     exchanges: Semaphore,
 }
 
@@ -204,7 +204,7 @@ impl Client {
             host,
             audience: (audience != settings.client_id).then(|| audience.to_owned()),
             settings,
-            endpoints: Fetched::new("discovery", discovery, http.clone(), parse),
+            endpoints: FetchedDocument::new("discovery", discovery, http.clone(), parse),
             http,
             exchanges: Semaphore::new(MAX_EXCHANGES),
         })
@@ -268,10 +268,10 @@ impl Client {
     /// Redeems a code, which an issuer accepts once.
     pub(crate) async fn redeem(
         &self,
-        returned: Returned<'_>,
+        returned: AuthorizationResponse<'_>,
         verifier: &str,
         now: Timestamp,
-    ) -> Result<Redeemed, OpenIdError> {
+    ) -> Result<TokenResponse, OpenIdError> {
         let endpoints = self.endpoints(now).await?;
         match returned.issuer {
             Some(issuer) if issuer != self.issuer => return Err(OpenIdError::OtherIssuer),

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::TokenError;
 use crate::claims::Claims;
 use crate::keys::VerifyingKey;
-use crate::untrusted::{OWN_TYPE, Untrusted};
+use crate::untrusted::{OWN_TYPE, UnverifiedToken};
 use crate::vault::Secret;
 
 /// The `iss` and `aud` of tokens that the server signs.
@@ -89,7 +89,7 @@ impl KeyRing {
     }
 
     /// Whether it has a key of this name.
-    pub fn has(&self, token: &Untrusted<'_>) -> bool {
+    pub fn has(&self, token: &UnverifiedToken<'_>) -> bool {
         self.find(token).is_some()
     }
 
@@ -118,7 +118,7 @@ impl KeyRing {
         let signature = URL_SAFE_NO_PAD.encode(key.pair.sign(signed.as_bytes()));
         let token = format!("{signed}.{signature}");
         // The server must not issue a token that it would refuse.
-        Untrusted::parse(&token).map_err(|_| TokenError::Unissuable)?;
+        UnverifiedToken::parse(&token).map_err(|_| TokenError::Unissuable)?;
         Ok(token)
     }
 
@@ -127,7 +127,7 @@ impl KeyRing {
     /// Returns its claims and the time from which it is refused.
     pub fn verify(
         &self,
-        token: &Untrusted<'_>,
+        token: &UnverifiedToken<'_>,
         now: Timestamp,
     ) -> Result<(OwnClaims, Timestamp), TokenError> {
         if !token.is_own {
@@ -146,7 +146,7 @@ impl KeyRing {
         Ok((own_claims(&claims)?, refused_from))
     }
 
-    fn find(&self, token: &Untrusted<'_>) -> Option<&SigningKey> {
+    fn find(&self, token: &UnverifiedToken<'_>) -> Option<&SigningKey> {
         let kid = token.kid.as_deref()?;
         self.0.iter().find(|key| key.kid == kid)
     }

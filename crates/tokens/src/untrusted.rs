@@ -19,7 +19,7 @@ pub(crate) const OWN_TYPE: &str = "keepsake+jwt";
 /// Key locations in the header (`jku`, `jwk`, `x5u`, `x5c`) are ignored: keys
 /// come only from the configuration.
 #[derive(Clone)]
-pub struct Untrusted<'a> {
+pub struct UnverifiedToken<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) kid: Option<String>,
     pub(crate) is_own: bool,
@@ -30,9 +30,9 @@ pub struct Untrusted<'a> {
 }
 
 /// Hides the token, because anyone who has it can use it.
-impl fmt::Debug for Untrusted<'_> {
+impl fmt::Debug for UnverifiedToken<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Untrusted")
+        f.debug_struct("UnverifiedToken")
             .field("algorithm", &self.algorithm)
             .field("is_own", &self.is_own)
             .finish_non_exhaustive()
@@ -47,7 +47,7 @@ struct Header {
     crit: Option<IgnoredAny>,
 }
 
-impl<'a> Untrusted<'a> {
+impl<'a> UnverifiedToken<'a> {
     /// Parses a token and its header.
     pub fn parse(token: &'a str) -> Result<Self, TokenError> {
         if token.len() > MAX_TOKEN_BYTES {

@@ -69,7 +69,7 @@ pub enum VaultError {
 
 /// A secret from the index.
 #[derive(Debug, Clone)]
-pub struct Opened {
+pub struct OpenedSecret {
     pub secret: Secret,
     /// Whether it has the form that this vault writes; otherwise store it again.
     pub is_current: bool,
@@ -125,9 +125,9 @@ impl Vault {
     }
 
     /// Reads a secret that was stored with this purpose and name.
-    pub fn open(&self, purpose: &str, kid: &str, stored: &[u8]) -> Result<Opened, VaultError> {
+    pub fn open(&self, purpose: &str, kid: &str, stored: &[u8]) -> Result<OpenedSecret, VaultError> {
         if let Ok(bytes) = <[u8; SECRET_BYTES]>::try_from(stored) {
-            return Ok(Opened { secret: Secret::new(bytes), is_current: self.current.is_none() });
+            return Ok(OpenedSecret { secret: Secret::new(bytes), is_current: self.current.is_none() });
         }
         if stored.len() != WRAPPED_BYTES || stored[0] != AES_256_GCM_V1 {
             return Err(VaultError::UnknownForm);
@@ -137,7 +137,7 @@ impl Vault {
         for (master, is_current) in keys {
             let Some(master) = master else { continue };
             match unwrap(master, purpose, kid, &stored[1..]) {
-                Ok(secret) => return Ok(Opened { secret, is_current }),
+                Ok(secret) => return Ok(OpenedSecret { secret, is_current }),
                 Err(failed) => error = failed,
             }
         }

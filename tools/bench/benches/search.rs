@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use keepsake_core::{MemoryId, MemoryPath};
-use keepsake_search::{Built, Postings, Query, Row};
+use keepsake_search::{BuiltPostings, Postings, Query, TermRow};
 use uuid::Uuid;
 use words::{Numbers, word};
 
@@ -61,7 +61,7 @@ fn rows(text: impl Fn(&mut Numbers) -> String) -> Vec<(MemoryPath, Vec<u8>)> {
     (0..MEMORIES)
         .map(|number| {
             let path = format!("/notes/{}/{}-{number}.md", word(number % 40), word(number));
-            let row = Row::of(&text(&mut numbers)).into_bytes();
+            let row = TermRow::of(&text(&mut numbers)).into_bytes();
             (MemoryPath::from_trusted(path), row)
         })
         .collect()
@@ -78,7 +78,7 @@ fn loaded(rows: &[(MemoryPath, Vec<u8>)]) -> Postings {
     index
 }
 
-fn all_of(index: &Postings) -> Option<Built> {
+fn all_of(index: &Postings) -> Option<BuiltPostings> {
     index.builder()?.build()
 }
 
@@ -100,7 +100,7 @@ fn analyse(criterion: &mut Criterion) {
     for (name, text) in texts {
         group.throughput(Throughput::Bytes(text.len() as u64));
         group.bench_with_input(BenchmarkId::from_parameter(name), &text, |bencher, text| {
-            bencher.iter(|| Row::of(black_box(text)).length());
+            bencher.iter(|| TermRow::of(black_box(text)).length());
         });
     }
     group.finish();

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 
 use keepsake_archive::format::{
-    BLOBS, Counts, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, Manifest, write_lines,
+    BLOBS, Counts, Entry, FORMAT, FORMAT_VERSION, HashingReader, INDEX, MANIFEST, Manifest, write_lines,
 };
 use keepsake_archive::packed::{UnpackLimit, Writer};
 use keepsake_archive::placement::Placement;
-use keepsake_archive::scanned::Scanned;
+use keepsake_archive::scanned::ArchiveScan;
 use keepsake_archive::verified::{Prefix, verify};
 use keepsake_core::{ContentHash, MemoryPath};
 use libfuzzer_sys::fuzz_target;
@@ -26,9 +26,9 @@ fn found(packed: &[u8]) -> Result<BTreeMap<String, ContentHash>, String> {
         kept_bytes += bytes;
         (kept_bytes <= LIMIT.bytes).then_some(()).ok_or_else(String::new)
     };
-    let scanned = Scanned::read(packed, LIMIT, allow).map_err(|damage| damage.0)?;
+    let scanned = ArchiveScan::read(packed, LIMIT, allow).map_err(|damage| damage.0)?;
     let found = verify(&scanned, &Prefix::new("/"), |_| {}).map_err(|damage| damage.0)?;
-    let hash_of = |item: &keepsake_archive::plan::Item| (item.path.as_str().to_owned(), item.sha256);
+    let hash_of = |item: &keepsake_archive::plan::SourceMemory| (item.path.as_str().to_owned(), item.sha256);
     Ok(found.items.iter().map(hash_of).collect())
 }
 
@@ -52,7 +52,7 @@ fn packed(memories: &BTreeMap<MemoryPath, &str>) -> Vec<u8> {
         });
         files.insert(name, *content);
     }
-    let mut index = Hashing::new(Vec::new());
+    let mut index = HashingReader::new(Vec::new());
     write_lines(&mut index, entries.iter()).unwrap();
     let (index, index_sha256) = index.into_parts();
     let manifest = Manifest {

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keepsake_core::{Actor, ApiKeyId, TenantId, Timestamp};
 use keepsake_tokens::{
     IssuerSettings, Issuers, KeyRing, KeySource, MAX_TOKEN_BYTES, OwnClaims, Secret, SigningKey, Subject,
-    TokenError, Untrusted,
+    TokenError, UnverifiedToken,
 };
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -66,7 +66,7 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
 });
 
 /// By keys of a file, which waits for nothing.
-fn verify(token: &Untrusted<'_>) -> bool {
+fn verify(token: &UnverifiedToken<'_>) -> bool {
     let verified = pin!(KNOWN.issuers.verify(token, now()));
     match verified.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(verified) => verified.is_ok(),
@@ -75,7 +75,7 @@ fn verify(token: &Untrusted<'_>) -> bool {
 }
 
 /// Asserts the properties of every token that could be parsed.
-fn assert_well_formed(text: &str, token: &Untrusted<'_>) {
+fn assert_well_formed(text: &str, token: &UnverifiedToken<'_>) {
     assert!(text.len() <= MAX_TOKEN_BYTES);
     let parts: Vec<_> = text.split('.').collect();
     assert!(parts.len() == 3 && parts.iter().all(|part| !part.is_empty()));
@@ -89,7 +89,7 @@ fn assert_well_formed(text: &str, token: &Untrusted<'_>) {
 }
 
 fn assert_not_believed(text: &str) -> Option<TokenError> {
-    match Untrusted::parse(text) {
+    match UnverifiedToken::parse(text) {
         Ok(token) => {
             assert_well_formed(text, &token);
             let own = KNOWN.ring.verify(&token, now());
@@ -106,7 +106,7 @@ fn assert_not_believed(text: &str) -> Option<TokenError> {
 fuzz_target!(|data: &[u8]| {
     let mut parts = KNOWN.token.split('.');
     let [header, payload, signature] = [(); 3].map(|()| parts.next().unwrap());
-    let good = Untrusted::parse(&KNOWN.token).unwrap();
+    let good = UnverifiedToken::parse(&KNOWN.token).unwrap();
     assert!(KNOWN.ring.verify(&good, now()).is_ok() && !verify(&good));
     // As it comes from a client.
     if let Ok(text) = std::str::from_utf8(data)

@@ -4,7 +4,7 @@
 #![no_main]
 
 use keepsake_core::{MemoryId, MemoryPath};
-use keepsake_search::{MAX_SNIPPET_CHARS, Postings, Query, Row};
+use keepsake_search::{MAX_SNIPPET_CHARS, Postings, Query, TermRow};
 use libfuzzer_sys::fuzz_target;
 use uuid::Uuid;
 
@@ -18,8 +18,8 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let (content, query) = text.split_once('\n').unwrap_or((text, text));
-    let row = Row::of(content);
-    assert_eq!(Row::of(content), row);
+    let row = TermRow::of(content);
+    assert_eq!(TermRow::of(content), row);
     assert!(row.length() as usize <= content.chars().count() * 18);
     index
         .set(memory(2), path("/notes/a_b.md"), Some(row.into_bytes().into()))

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use keepsake_core::tool::agent::{AgentCall, AgentTool, Replacement, apply_edits, read};
 use keepsake_core::tool::{
-    Command, Edit, ToolError, ToolInput, ToolPath, ToolRoot, append, insert, line_end, str_replace, view_file,
-    with_line_end,
+    Command, Edit, ToolError, ToolInput, ToolPath, ToolRoot, append, insert, line_end, str_replace,
+    view_file, with_line_end,
 };
 use keepsake_core::{Content, DirPath, MemoryPath, MendedJson};
 use libfuzzer_sys::fuzz_target;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use keepsake_testkit::history::{Call, Change, History, Interval, Observed, Outcome, Read, Target};
+use keepsake_testkit::history::{Call, Change, History, Interval, ObservedMemory, Outcome, Read, Target};
 use keepsake_testkit::locked;
 use reqwest::Method;
 use serde_json::Value;
@@ -209,15 +209,15 @@ impl Client {
         let path = format!("/v1/memory_stores/{}/memories/{memory_id}", log.store_id);
         let ended = self.call(&Request::get(path)).await;
         let saw = match ended.outcome {
-            Ending::Done => Observed::Content(ended.body["content"].as_str()?.to_owned()),
-            Ending::Refused(404) => Observed::Absent,
+            Ending::Done => ObservedMemory::Content(ended.body["content"].as_str()?.to_owned()),
+            Ending::Refused(404) => ObservedMemory::Absent,
             Ending::Refused(_) | Ending::Unknown => return self.unread(),
         };
         self.saw(log, ended.at, Target::Memory(memory_id.to_owned()), saw);
         (ended.outcome == Ending::Done).then_some(ended.body)
     }
 
-    pub(crate) fn saw(&self, log: &StoreLog, at: Interval, target: Target, saw: Observed) {
+    pub(crate) fn saw(&self, log: &StoreLog, at: Interval, target: Target, saw: ObservedMemory) {
         self.shared.counts().reads += 1;
         log.history().reads.push(Read { at, target, saw });
     }

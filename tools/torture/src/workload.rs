@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use keepsake_core::ContentHash;
-use keepsake_testkit::history::{Change, Edit, Observed, Target, tag};
+use keepsake_testkit::history::{Change, Edit, ObservedMemory, Target, tag};
 use keepsake_testkit::locked;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -312,14 +312,14 @@ impl Worker {
             Ending::Done => ended.body["content"].as_str()?.to_owned(),
             // A missing file; a view that is sent again has no effect either way.
             Ending::Refused(200) | Ending::Unknown if ended.body["is_error"] == true => {
-                self.client.saw(&store.log, ended.at, Target::Path(path.to_owned()), Observed::Absent);
+                self.client.saw(&store.log, ended.at, Target::Path(path.to_owned()), ObservedMemory::Absent);
                 return None;
             }
             Ending::Refused(_) | Ending::Unknown => return self.client.unread(),
         };
         let lines = shown.lines().skip(1).map(|line| line.split_once('\t').map(|(_, text)| text));
         let content = lines.collect::<Option<Vec<_>>>()?.join("\n");
-        let saw = Observed::Content(content.clone());
+        let saw = ObservedMemory::Content(content.clone());
         self.client.saw(&store.log, ended.at, Target::Path(path.to_owned()), saw);
         Some(content)
     }
@@ -344,7 +344,7 @@ impl Worker {
             let (Some(id), Some(content)) = (memory["id"].as_str(), memory["content"].as_str()) else {
                 continue;
             };
-            let saw = Observed::Content(content.to_owned());
+            let saw = ObservedMemory::Content(content.to_owned());
             self.client.saw(&store.log, ended.at, Target::Memory(id.to_owned()), saw);
         }
     }
@@ -398,7 +398,7 @@ impl Worker {
         }
         if let Some(sha256) = error["current_content_sha256"].as_str() {
             let target = Target::Memory(memory_id.to_owned());
-            self.client.saw(&store.log, ended.at, target, Observed::Sha256(sha256.to_owned()));
+            self.client.saw(&store.log, ended.at, target, ObservedMemory::Sha256(sha256.to_owned()));
         }
     }
 

@@ -52,7 +52,7 @@ impl<T> Answer<T> {
 
 /// A version of an object, or a delete marker.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Version {
+struct ObjectVersion {
     /// The object's name.
     name: String,
     id: String,
@@ -72,8 +72,8 @@ enum VersionKind {
 type Marker = (Option<String>, Option<String>);
 
 /// A page of versions with a common prefix, including delete markers.
-struct Page {
-    versions: Vec<Version>,
+struct ObjectVersionPage {
+    versions: Vec<ObjectVersion>,
     next: Option<Marker>,
 }
 
@@ -91,9 +91,9 @@ pub(super) enum Versioning {
 
 /// The last known versioning state of a bucket and the time of the answer.
 #[derive(Debug, Default)]
-pub(super) struct Seen(Mutex<Option<(Instant, Versioning)>>);
+pub(super) struct VersioningCache(Mutex<Option<(Instant, Versioning)>>);
 
-impl Seen {
+impl VersioningCache {
     /// The cached state, if it is still valid at a time.
     fn at(&self, now: Instant) -> Option<Versioning> {
         let seen = self.0.lock();
@@ -107,7 +107,7 @@ impl Seen {
 }
 
 /// The result of deleting the versions with a common prefix.
-pub(super) enum Versions {
+pub(super) enum VersionDeletion {
     /// The bucket has no versions.
     None,
     /// The bucket does not allow to list versions.
@@ -123,7 +123,7 @@ pub(super) enum Versions {
     },
 }
 
-impl Versions {
+impl VersionDeletion {
     pub(super) const fn became(&self) -> ObjectVersions {
         match self {
             Self::None => ObjectVersions::NotVersioned,
@@ -169,10 +169,10 @@ impl S3Blobs {
         after: Option<String>,
         limit: usize,
         is_wanted: impl Fn(&str) -> bool + Send,
-    ) -> Result<Versions, BlobError> {
+    ) -> Result<VersionDeletion, BlobError> {
         match versioning {
-            Versioning::Never => return Ok(Versions::None),
-            Versioning::Hidden => return Ok(Versions::Hidden),
+            Versioning::Never => return Ok(VersionDeletion::None),
+            Versioning::Hidden => return Ok(VersionDeletion::Hidden),
             Versioning::Possible | Versioning::Unclear => {}
         }
         // Each object, and whether all its versions were deleted.
@@ -182,9 +182,9 @@ impl S3Blobs {
         loop {
             let page = self.sorted_page(versioning, beginning, after.as_deref(), &mut next);
             let Some(mut versions) = page.await? else {
-                return Ok(Versions::Hidden);
+                return Ok(VersionDeletion::Hidden);
             };
-            versions.retain(|Version { name, .. }| {
+            versions.retain(|ObjectVersion { name, .. }| {
                 if !is_wanted(name) {
                     return false;
                 }
@@ -203,7 +203,7 @@ impl S3Blobs {
             }
         }
         let gone = objects.values().filter(|went| **went).count();
-        Ok(Versions::Seen {
+        Ok(VersionDeletion::Seen {
             gone: gone as u64,
             kept: (objects.len() - gone) as u64,
             last: objects.last_key_value().map(|(name, _)| name.clone()).filter(|_| is_full),
@@ -259,9 +259,9 @@ impl S3Blobs {
     }
 
     /// Deletes versions; returns the names of objects whose versions it may not delete.
-    async fn delete_listed(&self, versions: Vec<Version>) -> Result<Vec<String>, BlobError> {
+    async fn delete_listed(&self, versions: Vec<ObjectVersion>) -> Result<Vec<String>, BlobError> {
         stream::iter(versions)
-            .map(|Version { name, id, .. }| async move {
+            .map(|ObjectVersion { name, id, .. }| async move {
                 let answer = self.delete_version(&name, &id).await?;
                 Ok((!matches!(answer, Answer::Given(()))).then_some(name))
             })
@@ -291,7 +291,7 @@ impl S3Blobs {
         beginning: &str,
         after: Option<&str>,
         next: &mut Option<Marker>,
-    ) -> Result<Option<Vec<Version>>, BlobError> {
+    ) -> Result<Option<Vec<ObjectVersion>>, BlobError> {
         let listed = self.versions(beginning, next.take()).await?;
         let listed = if versioning == Versioning::Unclear { listed } else { listed.readable()? };
         let Answer::Given(page) = listed else {
@@ -306,7 +306,11 @@ impl S3Blobs {
         Ok(Some(versions))
     }
 
-    async fn versions(&self, beginning: &str, next: Option<Marker>) -> Result<Answer<Page>, BlobError> {
+    async fn versions(
+        &self,
+        beginning: &str,
+        next: Option<Marker>,
+    ) -> Result<Answer<ObjectVersionPage>, BlobError> {
         let (key_marker, version_id_marker) = next.unwrap_or_default();
         let list = |client: Client| {
             let request = client
@@ -334,10 +338,10 @@ impl S3Blobs {
                 let name = listed.next_key_marker().map(str::to_owned);
                 (name, listed.next_version_id_marker().map(str::to_owned))
             });
-            Page {
+            ObjectVersionPage {
                 versions: versions
                     .chain(markers)
-                    .map(|(name, id, kind)| Version { name: name.to_owned(), id: id.to_owned(), kind })
+                    .map(|(name, id, kind)| ObjectVersion { name: name.to_owned(), id: id.to_owned(), kind })
                     .collect(),
                 // A truncated page without a marker is treated as the last one.
                 next: next.filter(|(name, _)| name.is_some()),
@@ -370,7 +374,7 @@ struct Object {
 }
 
 impl Object {
-    fn of(version: &Version) -> Self {
+    fn of(version: &ObjectVersion) -> Self {
         Self { name: version.name.clone(), has_current: false, has_noncurrent: false }
     }
 
@@ -410,7 +414,7 @@ mod tests {
 
     #[test]
     fn versioning_state_is_cached_for_minutes() {
-        let (seen, now) = (Seen::default(), Instant::now());
+        let (seen, now) = (VersioningCache::default(), Instant::now());
         assert_eq!(seen.at(now), None);
         seen.remember(Versioning::Never, now);
         let last = now + BELIEVED_FOR.saturating_sub(Duration::from_nanos(1));

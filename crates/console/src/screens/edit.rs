@@ -13,7 +13,7 @@ use keepsake_engine::{
 use keepsake_index::Store;
 
 use super::OfMemory;
-use super::memory::{Found, href_of, shown_expiry};
+use super::memory::{CurrentMemory, href_of, shown_expiry};
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page, page_with};
 use crate::path::Path;
@@ -81,7 +81,7 @@ impl EditPage {
     }
 
     /// A form for the current content of a memory, or for another text of the memory.
-    fn of(caller: &Caller, found: &Found, content: &str) -> Self {
+    fn of(caller: &Caller, found: &CurrentMemory, content: &str) -> Self {
         Self {
             frame: caller.frame(format!("Edit {}", found.path())),
             heading: "Edit",
@@ -109,7 +109,7 @@ fn newlines_sent(form: &Form) -> &'static str {
 
 /// The text of a form, with the line ends of the memory. `found` is `None`: the memory no longer
 /// exists, and the form kept its line ends.
-fn content_of(form: &Form, found: Option<&Found>) -> String {
+fn content_of(form: &Form, found: Option<&CurrentMemory>) -> String {
     let content = line_ends::typed(form.fields.text("content"));
     match found {
         Some(found) => line_ends::kept(found.content(), &content),
@@ -161,7 +161,7 @@ pub(super) async fn create(Path(store_id): Path<StoreId>, form: Form) -> PageRes
 
 /// `GET /console/stores/{id}/memories/{id}/edit`
 pub(super) async fn edit(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
-    let found = Found::inspect(&caller, store_id, memory_id).await?;
+    let found = CurrentMemory::inspect(&caller, store_id, memory_id).await?;
     page(&EditPage::of(&caller, &found, found.content()))
 }
 
@@ -169,7 +169,7 @@ pub(super) async fn edit(caller: Caller, Path((store_id, memory_id)): OfMemory) 
 pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let base = form.fields.hash("base_sha256")?;
     // If the memory cannot be read, the text is saved all the same.
-    let found = Found::inspect(&form, store_id, memory_id).await.ok();
+    let found = CurrentMemory::inspect(&form, store_id, memory_id).await.ok();
     let was_lost = found.as_ref().is_some_and(|found| found.lost().is_some());
     let content = content_of(&form, found.as_ref().filter(|_| !was_lost));
     let edit = MemoryEdit {
@@ -187,7 +187,7 @@ pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> P
         Err(EngineError::NotFound(ObjectKind::Memory)) => deleted(&form, store_id, memory_id, &content).await,
         Err(error) => {
             let problem = problem_of(error)?;
-            let found = Found::inspect(&form, store_id, memory_id).await?;
+            let found = CurrentMemory::inspect(&form, store_id, memory_id).await?;
             let mut again = EditPage::of(&form, &found, &content);
             again.base_sha256 = base.to_string();
             again.problem = Some(problem);
@@ -199,7 +199,7 @@ pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> P
 /// The form after a conflict. It also shows the text that another author saved meanwhile; saving
 /// again replaces that text.
 async fn conflict(caller: &Caller, store_id: StoreId, memory_id: MemoryId, mine: &str) -> PageResult {
-    let found = Found::inspect(caller, store_id, memory_id).await?;
+    let found = CurrentMemory::inspect(caller, store_id, memory_id).await?;
     let people = People::look_up(caller).await;
     let theirs = found.version.content.clone().unwrap_or_default();
     let diff = Diff::computed(caller, theirs, mine.into()).await?;
@@ -277,13 +277,13 @@ fn pinned(is_pinned: bool) -> MemoryEdit {
 #[template(path = "delete.html")]
 struct DeletePage {
     frame: Frame,
-    found: Found,
+    found: CurrentMemory,
     lines: Lines,
 }
 
 /// `GET /console/stores/{id}/memories/{id}/delete`
 pub(super) async fn confirm_delete(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
-    let found = Found::inspect(&caller, store_id, memory_id).await?;
+    let found = CurrentMemory::inspect(&caller, store_id, memory_id).await?;
     page(&DeletePage {
         frame: caller.frame(format!("Delete {}", found.path())),
         lines: Lines::from(found.content(), 1),

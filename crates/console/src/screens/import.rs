@@ -47,7 +47,7 @@ struct ImportedPage {
     left_out: Vec<String>,
 }
 
-enum Target {
+enum ImportTarget {
     There(Box<Store>),
     New(StoreDraft),
 }
@@ -79,8 +79,8 @@ pub(super) async fn import(
     form.fields.add("file_sha256", file_hash.to_string());
     let principal = &form.caller.principal;
     let store = match target {
-        Target::There(store) => *store,
-        Target::New(draft) => engine.stores.create(principal, draft, form.call()?).await?,
+        ImportTarget::There(store) => *store,
+        ImportTarget::New(draft) => engine.stores.create(principal, draft, form.call()?).await?,
     };
     let options = ImportOptions { on_conflict, is_dry_run: false, deadline: upload.deadline };
     let credential = credential_of(&headers);
@@ -109,19 +109,19 @@ pub(super) async fn import(
 }
 
 /// Finds the store that the form names and checks that the person may import into it.
-async fn target_of(engine: &Engine, form: &Form) -> Result<Target, Refusal> {
+async fn target_of(engine: &Engine, form: &Form) -> Result<ImportTarget, Refusal> {
     let principal = &form.caller.principal;
     principal.require(Scope::MemoryRead)?;
     if let Some(store_id) = form.fields.id::<StoreKind>("store")? {
         let store = engine.imports.target(principal, store_id).await?;
-        return Ok(Target::There(Box::new(store)));
+        return Ok(ImportTarget::There(Box::new(store)));
     }
     principal.require(Scope::MemoryWrite)?;
     principal.require(Scope::StoresAdmin)?;
     let name = form.fields.filled("name").map(str::to_owned);
     let name =
         name.ok_or_else(|| Refusal::Invalid("`name` of the new store must not be empty".to_owned()))?;
-    Ok(Target::New(StoreDraft { name, ..StoreDraft::default() }))
+    Ok(ImportTarget::New(StoreDraft { name, ..StoreDraft::default() }))
 }
 
 fn credential_of(headers: &HeaderMap) -> &str {

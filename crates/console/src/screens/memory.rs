@@ -18,13 +18,13 @@ use crate::text::lines::Lines;
 use crate::text::markdown;
 use crate::text::markup::{self, Markup, is_deceptive, path};
 
-pub(super) struct Found {
+pub(super) struct CurrentMemory {
     pub(super) store: Store,
     pub(super) shown: ShownMemory,
     pub(super) version: ShownVersion,
 }
 
-impl Found {
+impl CurrentMemory {
     pub(super) async fn read(
         caller: &Caller,
         store_id: StoreId,
@@ -84,9 +84,9 @@ pub(super) fn href_of(store_id: StoreId, memory_id: MemoryId) -> String {
 #[template(path = "memory.html")]
 struct MemoryPage {
     frame: Frame,
-    found: Found,
+    found: CurrentMemory,
     crumbs: Vec<Crumb>,
-    doubled: Option<Doubled>,
+    doubled: Option<DoubledPrefix>,
     people: People,
     /// `None`: the lines are shown.
     rendered: Option<Markup>,
@@ -96,13 +96,13 @@ struct MemoryPage {
 }
 
 /// A path that begins with `/memories`, which agents see in front of every path.
-struct Doubled {
+struct DoubledPrefix {
     for_agents: Markup,
     /// The path that was probably meant.
     meant: Markup,
 }
 
-impl Doubled {
+impl DoubledPrefix {
     fn of(memory: &MemoryPath) -> Option<Self> {
         let typed = ToolPath::parse(memory.as_str()).ok()?;
         let meant = path(typed.memory()?.as_str());
@@ -112,7 +112,7 @@ impl Doubled {
 
 /// `GET /console/stores/{id}/memories/{id}`
 pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
-    let found = Found::inspect(&caller, store_id, memory_id).await?;
+    let found = CurrentMemory::inspect(&caller, store_id, memory_id).await?;
     let people = People::look_up(&caller).await;
     let is_plain = !is_markdown(found.path());
     let wants_raw = caller.query.is_on("raw") || caller.query.is_on("line");
@@ -128,7 +128,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     page(&MemoryPage {
         frame: caller.frame(format!("{} in {}", found.path(), found.store.name)),
         crumbs: crumbs(&found.store, directory),
-        doubled: Doubled::of(&found.shown.memory.head.path),
+        doubled: DoubledPrefix::of(&found.shown.memory.head.path),
         people,
         lines: if rendered.is_none() { Lines::from(found.content(), first) } else { Lines::default() },
         is_too_large: rendered.is_none() && !wants_raw && !is_plain,
@@ -154,7 +154,7 @@ fn is_markdown(path: &str) -> bool {
 
 /// `GET /console/stores/{id}/memories/{id}/file`: the content, to be saved
 pub(super) async fn file(caller: Caller, Path((store_id, memory_id)): OfMemory) -> Result<Response, Refusal> {
-    let found = Found::read(&caller, store_id, memory_id).await?;
+    let found = CurrentMemory::read(&caller, store_id, memory_id).await?;
     let name = found.path().rsplit('/').next().unwrap_or("memory");
     Ok(download(name, "text/plain; charset=utf-8", found.content().to_owned()))
 }

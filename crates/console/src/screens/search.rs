@@ -69,7 +69,7 @@ enum Author {
 }
 
 /// Hits with the cursor of the next page, or a problem of the query.
-enum Searched {
+enum SearchOutcome {
     Hits(Vec<Row>, Option<String>),
     Problem(String),
 }
@@ -78,10 +78,11 @@ enum Searched {
 pub(super) async fn show(caller: Caller) -> PageResult {
     let stores = stores_to_choose(&caller, true).await?;
     let is_asked = caller.query.filled("q").is_some();
-    let searched = if is_asked { search(&caller, &stores).await? } else { Searched::Hits(Vec::new(), None) };
+    let searched =
+        if is_asked { search(&caller, &stores).await? } else { SearchOutcome::Hits(Vec::new(), None) };
     let (hits, next, problem) = match searched {
-        Searched::Hits(hits, next) => (hits, next, None),
-        Searched::Problem(problem) => (Vec::new(), None, Some(problem)),
+        SearchOutcome::Hits(hits, next) => (hits, next, None),
+        SearchOutcome::Problem(problem) => (Vec::new(), None, Some(problem)),
     };
     page(&SearchPage {
         frame: caller.frame("Search"),
@@ -95,7 +96,7 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     })
 }
 
-async fn search(caller: &Caller, stores: &[Store]) -> Result<Searched, Refusal> {
+async fn search(caller: &Caller, stores: &[Store]) -> Result<SearchOutcome, Refusal> {
     let fields = &caller.query;
     let filter = Filter::of(fields)?;
     let chosen: Vec<_> = fields.id::<StoreKind>("store")?.into_iter().collect();
@@ -109,7 +110,7 @@ async fn search(caller: &Caller, stores: &[Store]) -> Result<Searched, Refusal> 
     for _ in 0..MAX_PAGES {
         let found = match caller.engine.search.find_everywhere(&caller.principal, &chosen, &query).await {
             Ok(found) => found,
-            Err(error @ EngineError::Invalid { .. }) => return Ok(Searched::Problem(error.to_string())),
+            Err(error @ EngineError::Invalid { .. }) => return Ok(SearchOutcome::Problem(error.to_string())),
             Err(error) => return Err(error.into()),
         };
         for hit in found.items.into_iter().filter(|hit| filter.has_time(hit)) {
@@ -127,7 +128,7 @@ async fn search(caller: &Caller, stores: &[Store]) -> Result<Searched, Refusal> 
             break;
         }
     }
-    Ok(Searched::Hits(hits, query.page.page))
+    Ok(SearchOutcome::Hits(hits, query.page.page))
 }
 
 /// Looks up the author of a hit only if the filter has an author.

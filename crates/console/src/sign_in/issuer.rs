@@ -8,7 +8,9 @@
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use keepsake_engine::{AtIssuer, Audience, Engine, IssuerSignInError, OpenIdError, Returned};
+use keepsake_engine::{
+    Audience, AuthorizationResponse, Engine, IssuerSignInError, OpenIdError, PendingSignIn,
+};
 
 use super::{CredentialForm, Visit, check, is_final, remove_cookie, set_cookie, sign_in_path};
 use crate::frame::Frame;
@@ -68,7 +70,7 @@ pub(crate) async fn arrive(visit: Visit) -> PageResult {
 }
 
 /// Signs in the person that the issuer sent back.
-async fn welcome(visit: &Visit, begun: &AtIssuer) -> PageResult {
+async fn welcome(visit: &Visit, begun: &PendingSignIn) -> PageResult {
     let (engine, next) = (&visit.engine, or_home(Some(&begun.next), HOME));
     let credential = match credential_of(visit, begun).await {
         Ok(credential) => credential,
@@ -90,12 +92,12 @@ async fn welcome(visit: &Visit, begun: &AtIssuer) -> PageResult {
     Ok(response)
 }
 
-async fn credential_of(visit: &Visit, begun: &AtIssuer) -> Result<String, IssuerSignInError> {
+async fn credential_of(visit: &Visit, begun: &PendingSignIn) -> Result<String, IssuerSignInError> {
     let fields = &visit.query;
     if let Some(code) = fields.filled("error") {
         return Err(OpenIdError::refused(code).into());
     }
-    let returned = Returned {
+    let returned = AuthorizationResponse {
         code: fields.filled("code").ok_or(OpenIdError::Incomplete("code"))?,
         issuer: fields.get("iss"),
     };

@@ -25,11 +25,11 @@ pub enum ToolRoot {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ToolPath {
     display: String,
-    place: Place,
+    place: ToolPathTarget,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Place {
+enum ToolPathTarget {
     /// The directory of a session's mounts.
     Mounts,
     /// A path in a store; the first `root_bytes` of the display name are the store's
@@ -84,9 +84,9 @@ impl ToolPath {
         match root {
             ToolRoot::Store => {
                 let memory = parse_below(below, &normal, display)?;
-                Ok(display_to(Place::InStore { root_bytes, mount: None, memory }))
+                Ok(display_to(ToolPathTarget::InStore { root_bytes, mount: None, memory }))
             }
-            ToolRoot::Mounts(_) if below.is_empty() || below == "/" => Ok(display_to(Place::Mounts)),
+            ToolRoot::Mounts(_) if below.is_empty() || below == "/" => Ok(display_to(ToolPathTarget::Mounts)),
             ToolRoot::Mounts(slugs) => {
                 // A traversal is reported as such even if the first segment is not a
                 // mount.
@@ -102,7 +102,7 @@ impl ToolPath {
                     });
                 };
                 let memory = parse_below(in_mount, &normal, display)?;
-                Ok(display_to(Place::InStore {
+                Ok(display_to(ToolPathTarget::InStore {
                     root_bytes: root_bytes + 1 + slug.len(),
                     mount: Some(mount),
                     memory,
@@ -118,14 +118,14 @@ impl ToolPath {
 
     /// Whether this is `/memories` of a session, the directory of its mounts.
     pub const fn is_mounts(&self) -> bool {
-        matches!(self.place, Place::Mounts)
+        matches!(self.place, ToolPathTarget::Mounts)
     }
 
     /// The position, among the session's mounts, of the mount that contains the path.
     pub const fn mount(&self) -> Option<usize> {
         match self.place {
-            Place::InStore { mount, .. } => mount,
-            Place::Mounts => None,
+            ToolPathTarget::InStore { mount, .. } => mount,
+            ToolPathTarget::Mounts => None,
         }
     }
 
@@ -137,8 +137,8 @@ impl ToolPath {
     /// The path inside the store; `None` for the root.
     pub const fn memory(&self) -> Option<&MemoryPath> {
         match &self.place {
-            Place::InStore { memory, .. } => memory.as_ref(),
-            Place::Mounts => None,
+            ToolPathTarget::InStore { memory, .. } => memory.as_ref(),
+            ToolPathTarget::Mounts => None,
         }
     }
 
@@ -150,8 +150,8 @@ impl ToolPath {
     /// The display name of a memory in the same store.
     pub fn display_of(&self, memory: &MemoryPath) -> String {
         let root = match self.place {
-            Place::InStore { root_bytes, .. } => &self.display[..root_bytes],
-            Place::Mounts => TOOL_ROOT,
+            ToolPathTarget::InStore { root_bytes, .. } => &self.display[..root_bytes],
+            ToolPathTarget::Mounts => TOOL_ROOT,
         };
         format!("{root}{memory}")
     }

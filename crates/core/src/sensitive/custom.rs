@@ -36,15 +36,15 @@ pub struct RuleError {
 }
 
 #[derive(Debug)]
-pub(super) struct Compiled {
+pub(super) struct CompiledRule {
     kind: Kind,
     pattern: Regex,
 }
 
-pub(super) fn compile(rules: &[CustomRule]) -> Result<Arc<[Compiled]>, RuleError> {
+pub(super) fn compile(rules: &[CustomRule]) -> Result<Arc<[CompiledRule]>, RuleError> {
     let compiled = rules.iter().enumerate().map(|(position, rule)| {
         let error = |field, rule| RuleError { position, field, rule };
-        Ok(Compiled {
+        Ok(CompiledRule {
             kind: parse_kind(&rule.kind).map_err(|why| error("kind", why))?,
             pattern: parse_pattern(rule).map_err(|why| error("pattern", why))?,
         })
@@ -87,7 +87,7 @@ fn last_line(message: &str) -> &str {
 }
 
 /// Finds the matches of the rules outside of redaction markers.
-pub(super) fn find(rules: &[Compiled], text: &str, found: &mut Vec<Candidate>) {
+pub(super) fn find(rules: &[CompiledRule], text: &str, found: &mut Vec<Candidate>) {
     if rules.is_empty() {
         return;
     }
@@ -100,7 +100,7 @@ pub(super) fn find(rules: &[Compiled], text: &str, found: &mut Vec<Candidate>) {
     }
 }
 
-fn find_one(rule: &Compiled, position: usize, start: usize, text: &str, found: &mut Vec<Candidate>) {
+fn find_one(rule: &CompiledRule, position: usize, start: usize, text: &str, found: &mut Vec<Candidate>) {
     for (count, found_at) in rule.pattern.find_iter(text).enumerate() {
         let is_last = count == MAX_MATCHES;
         let end = if is_last { text.len() } else { found_at.end() };
@@ -120,7 +120,7 @@ fn find_one(rule: &Compiled, position: usize, start: usize, text: &str, found: &
 
 /// The markers `[redacted:{kind}]` of earlier redactions. A marker with an unknown
 /// kind is ordinary text: its author wrote it, and it may hide a secret.
-fn markers(rules: &[Compiled], text: &str) -> impl Iterator<Item = Range<usize>> {
+fn markers(rules: &[CompiledRule], text: &str) -> impl Iterator<Item = Range<usize>> {
     let is_kind =
         |name: &str| super::rules::is_kind(name) || rules.iter().any(|rule| rule.kind.as_str() == name);
     memchr::memmem::find_iter(text.as_bytes(), MARKER_START).filter_map(move |start| {

@@ -28,7 +28,7 @@ const FIRST_FORM_RANK: usize = 3;
 /// Operators' kinds rank last: an overlapping built-in kind is more specific.
 pub(super) const CUSTOM_RANK: usize = 1_000;
 
-struct Compiled {
+struct RuleMatcher {
     anchors: AhoCorasick,
     /// For each anchor, the forms and blocks that use it.
     owners: Vec<Vec<Owner>>,
@@ -41,9 +41,9 @@ enum Owner {
     Block(usize),
 }
 
-static COMPILED: LazyLock<Compiled> = LazyLock::new(Compiled::new);
+static COMPILED: LazyLock<RuleMatcher> = LazyLock::new(RuleMatcher::new);
 
-impl Compiled {
+impl RuleMatcher {
     fn new() -> Self {
         let mut owners: HashMap<&str, Vec<Owner>> = HashMap::new();
         for (position, form) in FORMS.iter().enumerate() {

@@ -24,8 +24,8 @@ use crate::precondition::Precondition;
 
 pub use content::{Replacement, apply_edits, read};
 pub use result::{
-    AgentResult, Deletion, EditedFile, Hit, Hits, Listing, ListingEntry, MadeVersion, PartOfFile, Redaction,
-    Redactions, WriteOutcome, WrittenFile, fitting_entries,
+    AgentResult, Deletion, EditedFile, Hit, Hits, Listing, ListingEntry, PartOfFile, Redaction, Redactions,
+    WriteOutcome, WrittenFile, WrittenVersion, fitting_entries,
 };
 pub use schema::{ToolDefinition, definitions, memory_definition};
 
@@ -210,7 +210,7 @@ impl AgentCall {
     pub fn result(
         &self,
         edit: Option<&Edit>,
-        made: Option<MadeVersion>,
+        made: Option<WrittenVersion>,
         max_chars: u64,
     ) -> Result<Option<AgentResult>, ToolError> {
         let path = self.path().display().to_owned();

@@ -9,7 +9,7 @@ use super::error::ToolError;
 use super::line_end::{hint_of_other_ends, line_end, with_line_end};
 use super::view::{NUMBER_CHARS, push_numbered_lines};
 use crate::path::ToolPath;
-use crate::sensitive::{Finding, Redacted, redaction_note};
+use crate::sensitive::{Finding, RedactedText, redaction_note};
 
 /// Lines that a snippet shows before and after the change.
 const SNIPPET_CONTEXT_LINES: usize = 2;
@@ -38,7 +38,7 @@ impl Edit {
 
     /// The edit after a redaction of its content.
     #[must_use]
-    pub fn redacted(self, redacted: Redacted) -> Self {
+    pub fn redacted(self, redacted: RedactedText) -> Self {
         let after = |line| line_after(&self.content, &redacted, line);
         let shown_lines = self.shown_lines.iter();
         Self {
@@ -182,7 +182,7 @@ fn shortened(line: &str, max_chars: usize) -> Cow<'_, str> {
 
 /// The new number of a line of `content`, after redaction merged several lines into
 /// one.
-fn line_after(content: &str, redacted: &Redacted, line: usize) -> usize {
+fn line_after(content: &str, redacted: &RedactedText, line: usize) -> usize {
     let lost_before = redacted.findings.iter().map(|finding| {
         let lines = count_newlines(&content[finding.range.clone()]);
         line.saturating_sub(finding.line).min(lines)

@@ -10,9 +10,9 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 /// reorder the visible text (format characters, such as bidirectional overrides)
 /// are escaped like control characters.
 #[derive(Debug, Clone, Copy)]
-pub struct Quoted<'a>(pub &'a str);
+pub struct QuotedText<'a>(pub &'a str);
 
-impl fmt::Display for Quoted<'_> {
+impl fmt::Display for QuotedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('"')?;
         for character in self.0.chars() {
@@ -54,7 +54,7 @@ mod tests {
     proptest! {
         #[test]
         fn quoted_text_is_one_line_of_json_with_nothing_lost(text in "\\PC{0,20}[\\x00-\\x7f\u{200b}-\u{202f}]{0,20}") {
-            let quoted = Quoted(&text).to_string();
+            let quoted = QuotedText(&text).to_string();
             prop_assert!(!quoted.chars().any(is_invisible));
             let read: String = serde_json::from_str(&quoted).unwrap();
             prop_assert_eq!(read, text);

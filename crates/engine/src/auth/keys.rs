@@ -32,7 +32,7 @@ const BUSY: EngineError =
 
 /// The cached look-up of a key; the cache entry's key is the API key's hash.
 #[derive(Debug, Clone)]
-struct Remembered {
+struct CachedKey {
     expires_at: Option<Timestamp>,
     principal: Result<Arc<Principal>, &'static str>,
 }
@@ -40,7 +40,7 @@ struct Remembered {
 #[derive(Debug)]
 pub(super) struct KeyAuth {
     shared: Arc<Shared>,
-    known: LookUps<[u8; 32], Remembered>,
+    known: LookUps<[u8; 32], CachedKey>,
     /// Hashes that were not found, and when.
     unknown: Cache<[u8; 32], Timestamp>,
     turns: Semaphore,
@@ -82,7 +82,7 @@ impl KeyAuth {
         Ok(principal)
     }
 
-    async fn known_key(&self, secret_sha256: [u8; 32], now: Timestamp) -> Result<Remembered, EngineError> {
+    async fn known_key(&self, secret_sha256: [u8; 32], now: Timestamp) -> Result<CachedKey, EngineError> {
         let known = self.known.known(&secret_sha256, now).await;
         self.shared.context.metrics.cache_looked_up(Looked::ApiKey, known.is_some());
         if let Some(known) = known {
@@ -94,7 +94,7 @@ impl KeyAuth {
             } else {
                 self.look_up_unknown(&secret_sha256, now).await?
             };
-            Ok(credential.map(|credential| Remembered {
+            Ok(credential.map(|credential| CachedKey {
                 expires_at: credential.expires_at,
                 principal: self.principal_of_key(credential),
             }))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use keepsake_core::{Actor, ApiKeyId, ContentHash, StoreId, TenantId, Timestamp};
 use keepsake_index::{ApiKey, Auditor, Scope, Tenant, TenantName, TenantStatus};
 use keepsake_telemetry::Cache as Looked;
-use keepsake_tokens::{MAX_TOKEN_BYTES, TokenError, Untrusted};
+use keepsake_tokens::{MAX_TOKEN_BYTES, TokenError, UnverifiedToken};
 
 use super::SUSPENDED;
 use crate::look_ups::LookUps;
@@ -154,7 +154,7 @@ impl TokenAuth {
             return Ok(known);
         }
         let verify = async |_| {
-            let token = Untrusted::parse(presented)?;
+            let token = UnverifiedToken::parse(presented)?;
             let verified = if token.is_own() {
                 self.verify_own(&token, now).await?
             } else {
@@ -166,7 +166,11 @@ impl TokenAuth {
         verified.ok_or(EngineError::Internal("a verified token is gone"))
     }
 
-    async fn verify_own(&self, token: &Untrusted<'_>, now: Timestamp) -> Result<VerifiedToken, EngineError> {
+    async fn verify_own(
+        &self,
+        token: &UnverifiedToken<'_>,
+        now: Timestamp,
+    ) -> Result<VerifiedToken, EngineError> {
         let keys = self.shared.tokens.keys(Some(token)).await?;
         let (claims, refused_from) = keys.verify(token, now)?;
         Ok(VerifiedToken {
@@ -181,7 +185,7 @@ impl TokenAuth {
 
     async fn verify_issued(
         &self,
-        token: &Untrusted<'_>,
+        token: &UnverifiedToken<'_>,
         now: Timestamp,
     ) -> Result<VerifiedToken, EngineError> {
         let identity = self.shared.issuers.verify(token, now).await?;

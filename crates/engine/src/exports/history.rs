@@ -7,9 +7,9 @@ use keepsake_archive::format::Counts;
 use keepsake_core::{ContentHash, StoreId, TenantId, VersionId};
 use keepsake_index::{ChangePage, Version};
 
-use super::left_out::LeftOut;
+use super::left_out::Omissions;
 use super::listing::{ListedMemory, PAGE};
-use super::packing::{BrokenOff, Packing};
+use super::packing::{ArchivePacker, ExportAbort};
 use crate::EngineError;
 use crate::content::Contents;
 use crate::context::Context;
@@ -55,8 +55,8 @@ impl History {
     pub(super) async fn require_listed(
         &mut self,
         memories: &[ListedMemory],
-        packing: &mut Packing,
-    ) -> Result<(), BrokenOff> {
+        packing: &mut ArchivePacker,
+    ) -> Result<(), ExportAbort> {
         let newest = self.changes(i64::MAX).await?;
         if newest.purge_epoch == self.purge_epoch {
             return Ok(());
@@ -79,10 +79,10 @@ impl History {
     pub(super) async fn past_contents(
         &self,
         current: &HashSet<ContentHash>,
-        left_out: &LeftOut,
+        left_out: &Omissions,
         counts: &mut Counts,
-        packing: &mut Packing,
-    ) -> Result<BTreeMap<[u8; 32], VersionId>, BrokenOff> {
+        packing: &mut ArchivePacker,
+    ) -> Result<BTreeMap<[u8; 32], VersionId>, ExportAbort> {
         let (mut past, mut after) = (BTreeMap::new(), 0);
         loop {
             let slot = packing.slot().await?;

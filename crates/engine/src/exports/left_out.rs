@@ -12,7 +12,7 @@ const REASON_SEPARATOR_BYTES: usize = 8;
 
 /// Memories and contents that an archive leaves out, because a content is missing or damaged.
 #[derive(Debug, Default)]
-pub(super) struct LeftOut {
+pub(super) struct Omissions {
     pub(super) memories: HashSet<MemoryId>,
     /// Contents that only the history has, by hash.
     pub(super) contents: HashSet<[u8; 32]>,
@@ -22,7 +22,7 @@ pub(super) struct LeftOut {
     further: u64,
 }
 
-impl LeftOut {
+impl Omissions {
     pub(super) fn add(&mut self, reason: String) {
         let bytes = Value::from(reason.as_str()).to_string().len() + REASON_SEPARATOR_BYTES;
         if self.reason_bytes + bytes > MAX_REASON_BYTES {

@@ -10,7 +10,7 @@ use keepsake_core::TenantId;
 use tokio::sync::mpsc;
 
 use crate::fair::{FairSlot, FairSlots};
-use crate::work::{Held, held};
+use crate::work::{RequestShares, held};
 use crate::{Computations, EngineError};
 
 /// Packed bytes that are sent at once.
@@ -19,16 +19,16 @@ const CHUNK_BYTES: usize = 64 << 10;
 const MAX_SILENCE: Duration = Duration::from_secs(10);
 
 /// The next bytes of an archive, its end, or why it is broken off.
-pub(super) type Sent = Result<Option<Bytes>, EngineError>;
+pub(super) type ArchiveChunk = Result<Option<Bytes>, EngineError>;
 
 /// Why an export ends before its archive is complete.
-pub(super) enum BrokenOff {
+pub(super) enum ExportAbort {
     /// The client went away.
     ByReader,
     Failed(EngineError),
 }
 
-impl From<EngineError> for BrokenOff {
+impl From<EngineError> for ExportAbort {
     fn from(error: EngineError) -> Self {
         Self::Failed(error)
     }
@@ -38,7 +38,7 @@ pub(super) fn unpackable(_: io::Error) -> EngineError {
     EngineError::Internal("a part of an archive cannot be packed")
 }
 
-pub(super) struct Packing {
+pub(super) struct ArchivePacker {
     computations: Computations,
     slots: Arc<FairSlots>,
     tenant_id: TenantId,
@@ -46,18 +46,18 @@ pub(super) struct Packing {
     writer: Option<Writer<Vec<u8>>>,
     /// When bytes were last sent, or there were none to send.
     sent_at: Instant,
-    sender: mpsc::Sender<Sent>,
+    sender: mpsc::Sender<ArchiveChunk>,
     /// The shares of the request.
-    held: Option<Arc<Held>>,
+    held: Option<Arc<RequestShares>>,
 }
 
-impl Packing {
+impl ArchivePacker {
     pub(super) fn new(
         computations: Computations,
         slots: Arc<FairSlots>,
         tenant_id: TenantId,
         writer: Writer<Vec<u8>>,
-        sender: mpsc::Sender<Sent>,
+        sender: mpsc::Sender<ArchiveChunk>,
     ) -> Self {
         let writer = Some(writer);
         Self { computations, slots, tenant_id, writer, sent_at: Instant::now(), sender, held: held() }
@@ -106,7 +106,7 @@ impl Packing {
     }
 
     /// Sends the packed bytes, if they fill a chunk or nothing was sent for long.
-    pub(super) async fn flush(&mut self) -> Result<(), BrokenOff> {
+    pub(super) async fn flush(&mut self) -> Result<(), ExportAbort> {
         let is_late = self.sent_at.elapsed() >= MAX_SILENCE;
         if is_late {
             self.pack(Writer::flush).await?;
@@ -123,13 +123,13 @@ impl Packing {
     }
 
     /// Ends the archive, and sends the rest of its bytes.
-    pub(super) async fn finish(mut self) -> Result<(), BrokenOff> {
+    pub(super) async fn finish(mut self) -> Result<(), ExportAbort> {
         let writer = self.take_writer()?;
         let rest = self.compute(move || writer.finish()).await?;
         self.send(rest.map_err(unpackable)?).await
     }
 
-    async fn send(&self, chunk: Vec<u8>) -> Result<(), BrokenOff> {
-        self.sender.send(Ok(Some(chunk.into()))).await.map_err(|_| BrokenOff::ByReader)
+    async fn send(&self, chunk: Vec<u8>) -> Result<(), ExportAbort> {
+        self.sender.send(Ok(Some(chunk.into()))).await.map_err(|_| ExportAbort::ByReader)
     }
 }

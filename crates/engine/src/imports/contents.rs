@@ -6,7 +6,7 @@ use std::io::Read;
 use bytes::Bytes;
 use keepsake_archive::Damage;
 use keepsake_archive::packed::{UnpackLimit, read_files};
-use keepsake_archive::plan::{Origin, Step, is_full_batch};
+use keepsake_archive::plan::{ContentOrigin, ImportStep, is_full_batch};
 use tokio::sync::mpsc;
 
 /// Maximum size of an unpacked archive as a multiple of its packed size, within these bounds.
@@ -17,7 +17,7 @@ const MAX_UNPACKED_BYTES: u64 = 256 << 20;
 /// Contents of the archive on their way to the store.
 #[derive(Default)]
 pub(super) struct Batch {
-    pub(super) writes: Vec<(Step, String)>,
+    pub(super) writes: Vec<(ImportStep, String)>,
     /// Path and reason of contents that cannot be imported.
     pub(super) refused: Vec<(String, String)>,
     bytes: u64,
@@ -34,13 +34,13 @@ pub(super) fn unpack_limit(file: &Bytes) -> UnpackLimit {
 /// Reads the contents of a verified archive once more, and sends them in batches.
 pub(super) fn read_batches(
     file: &Bytes,
-    steps: Vec<Step>,
+    steps: Vec<ImportStep>,
     max_bytes: u64,
     sender: &mpsc::Sender<Batch>,
 ) -> Result<(), Damage> {
-    let mut wanted: HashMap<String, Vec<Step>> = HashMap::new();
+    let mut wanted: HashMap<String, Vec<ImportStep>> = HashMap::new();
     for step in steps {
-        if let Origin::File(name) = &step.item.origin {
+        if let ContentOrigin::File(name) = &step.item.origin {
             wanted.entry(name.clone()).or_default().push(step);
         }
     }

@@ -7,7 +7,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_index::DueDeletion;
 use serde_json::{Value, json};
 
-use super::removal::{Place, Selection, Step, remove_all};
+use super::removal::{RemovalScope, Selection, Step, remove_all};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
@@ -50,7 +50,7 @@ struct QueuedBlobs<'a> {
 impl Selection for QueuedBlobs<'_> {
     type Item = Vec<DueDeletion>;
 
-    fn place(_: &Self::Item) -> Option<Place> {
+    fn place(_: &Self::Item) -> Option<RemovalScope> {
         None
     }
 

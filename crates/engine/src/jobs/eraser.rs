@@ -76,14 +76,14 @@ pub(super) async fn attempt(
     lease: &Lease<'_>,
     tenant_id: TenantId,
     erasure_id: ErasureId,
-) -> Result<Attempt, EngineError> {
+) -> Result<ErasureAttempt, EngineError> {
     let work = Work { shared: lease.shared, lease: Some(lease), tenant_id, erasure_id };
-    let run = async { if work.erase().await? { work.end().await } else { Ok(Attempt::Stopped) } };
-    Ok(work.recorded(run).await?.unwrap_or(Attempt::Failed))
+    let run = async { if work.erase().await? { work.end().await } else { Ok(ErasureAttempt::Stopped) } };
+    Ok(work.recorded(run).await?.unwrap_or(ErasureAttempt::Failed))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum ErasureAttempt {
     Done,
     /// The error is recorded; a later attempt retries.
     Failed,
@@ -161,13 +161,13 @@ impl Work<'_> {
     }
 
     /// The rows and blobs of the erasure must be erased.
-    async fn end(self) -> Result<Attempt, EngineError> {
+    async fn end(self) -> Result<ErasureAttempt, EngineError> {
         self.overwrite_rows().await?;
         self.shared.erasure_queue.0.lock().erased.remove(&self.erasure_id);
         let index = &self.context().index;
         let audited = self.context().audited(Auditor::Job);
         let has_ended = index.erasures.finish(self.tenant_id, self.erasure_id, &audited).await?;
-        Ok(if has_ended { Attempt::Done } else { Attempt::NotEnded })
+        Ok(if has_ended { ErasureAttempt::Done } else { ErasureAttempt::NotEnded })
     }
 
     /// Makes the database overwrite the deleted rows in its files and log.

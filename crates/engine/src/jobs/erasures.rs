@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use keepsake_core::{ErasureId, TenantId};
 use serde_json::{Value, json};
 
-use super::eraser::{Attempt, attempt};
-use super::removal::{Place, Selection, Step, remove_all};
+use super::eraser::{ErasureAttempt, attempt};
+use super::removal::{RemovalScope, Selection, Step, remove_all};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::shared::Shared;
@@ -40,7 +40,7 @@ impl Selection for OpenErasures<'_> {
 
     /// A failed attempt is recorded in the erasure; any other failure ends the
     /// run.
-    fn place(_: &Self::Item) -> Option<Place> {
+    fn place(_: &Self::Item) -> Option<RemovalScope> {
         None
     }
 
@@ -51,10 +51,10 @@ impl Selection for OpenErasures<'_> {
 
     async fn batch(&mut self, &mut (tenant_id, erasure_id): &mut Self::Item) -> Result<Step, EngineError> {
         match attempt(self.lease, tenant_id, erasure_id).await? {
-            Attempt::Done => self.done += 1,
-            Attempt::Failed => self.failed += 1,
-            Attempt::NotEnded => {}
-            Attempt::Stopped => return Ok(Step::Stopped),
+            ErasureAttempt::Done => self.done += 1,
+            ErasureAttempt::Failed => self.failed += 1,
+            ErasureAttempt::NotEnded => {}
+            ErasureAttempt::Stopped => return Ok(Step::Stopped),
         }
         Ok(Step::Done)
     }

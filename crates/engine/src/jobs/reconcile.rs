@@ -33,7 +33,7 @@ impl Job for ReconcileUsage {
     }
 
     async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let (context, mut reconciled) = (&shared.context, Reconciled::default());
+        let (context, mut reconciled) = (&shared.context, ReconcileCounts::default());
         let mut after = lease.resumed_at().await?;
         let mut renewed_at = context.now();
         loop {
@@ -66,7 +66,7 @@ impl Job for ReconcileUsage {
 
 /// The counts of a run.
 #[derive(Debug, Default, Serialize)]
-struct Reconciled {
+struct ReconcileCounts {
     stores: u64,
     tenants: u64,
     drifted_stores: u64,
@@ -78,7 +78,7 @@ struct Reconciled {
     drifted: Vec<String>,
 }
 
-impl Reconciled {
+impl ReconcileCounts {
     async fn recount(
         &mut self,
         upkeep: &Upkeep,

@@ -8,14 +8,14 @@ use super::Lease;
 use crate::EngineError;
 
 /// A tenant, or one of its stores.
-pub(super) type Place = (TenantId, Option<StoreId>);
+pub(super) type RemovalScope = (TenantId, Option<StoreId>);
 
 pub(super) trait Selection: Send {
     /// A unit of removal, such as a store; it may need many batches.
     type Item: Send;
 
     /// `None`: a failure of the item ends the run.
-    fn place(item: &Self::Item) -> Option<Place>;
+    fn place(item: &Self::Item) -> Option<RemovalScope>;
 
     /// Reads the next items; the last page is empty. It may contain the `left` items that
     /// this run leaves to the next run.

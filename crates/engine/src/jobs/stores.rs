@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use keepsake_core::{StoreId, TenantId};
 use serde_json::{Value, json};
 
-use super::removal::{Place, Selection, Step, remove_all};
+use super::removal::{RemovalScope, Selection, Step, remove_all};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
@@ -43,7 +43,7 @@ struct DeletedStores<'a> {
 impl Selection for DeletedStores<'_> {
     type Item = (TenantId, StoreId);
 
-    fn place(&(tenant_id, store_id): &Self::Item) -> Option<Place> {
+    fn place(&(tenant_id, store_id): &Self::Item) -> Option<RemovalScope> {
         Some((tenant_id, Some(store_id)))
     }
 

@@ -59,7 +59,7 @@ impl Job for SweepBlobs {
 
     async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let grace = GRACE_AT_LEAST.max(shared.request_deadline * GRACE_IN_DEADLINES);
-        let mut swept: Swept = lease.resumed_at().await?.unwrap_or_default();
+        let mut swept: SweepProgress = lease.resumed_at().await?.unwrap_or_default();
         if lease.is_manual() {
             swept.phase = Phase::Confirmed;
         } else if shared.context.index.upkeep.named_blobs(None, 1).await?.is_empty() {
@@ -75,7 +75,7 @@ impl Job for SweepBlobs {
                     lease.renew(None).await?;
                     return Err(EngineError::ForeignBlobs);
                 }
-                (swept, is_done) = (Swept::confirmed(), false);
+                (swept, is_done) = (SweepProgress::confirmed(), false);
             }
             let place = Some(&swept).filter(|swept| swept.after.is_some());
             if !lease.renew_at(place).await? || is_done {
@@ -90,7 +90,7 @@ impl SweepBlobs {
         &self,
         shared: &Shared,
         lease: &Lease<'_>,
-        swept: &mut Swept,
+        swept: &mut SweepProgress,
         old_from: Timestamp,
     ) -> Result<(), EngineError> {
         let after = swept.after;
@@ -166,7 +166,7 @@ enum Phase {
 
 /// The progress of a run; an interrupted run resumes with it.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Swept {
+struct SweepProgress {
     phase: Phase,
     /// The next range starts after this key.
     after: Option<BlobKey>,
@@ -186,7 +186,7 @@ struct Counts {
     missing_blobs: Vec<BlobKey>,
 }
 
-impl Swept {
+impl SweepProgress {
     fn confirmed() -> Self {
         Self { phase: Phase::Confirmed, ..Self::default() }
     }

@@ -9,7 +9,7 @@ use keepsake_core::{BlobKey, ObjectVersions};
 use keepsake_index::{DeletionState, TenantDeletion, VersionCounts};
 use serde_json::{Value, json};
 
-use super::removal::{Place, Selection, Step, remove_all};
+use super::removal::{RemovalScope, Selection, Step, remove_all};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
@@ -92,7 +92,7 @@ struct OlderVersions {
 impl Selection for DeletedTenants<'_> {
     type Item = Removal;
 
-    fn place(removal: &Removal) -> Option<Place> {
+    fn place(removal: &Removal) -> Option<RemovalScope> {
         Some((removal.deletion.tenant_id, None))
     }
 

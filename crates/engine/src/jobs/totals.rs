@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use keepsake_core::{StoreId, TenantId};
-use keepsake_telemetry::Stored;
+use keepsake_telemetry::StoredTotals;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub struct CountTotals;
 
 /// The cursor of a run: the sums so far, and the last store that the sums include.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Counted {
+struct TotalsCursor {
     after: Option<(TenantId, StoreId)>,
     totals: Totals,
 }
@@ -47,7 +47,7 @@ impl Job for CountTotals {
     }
 
     async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut counted: Counted = lease.resumed_at().await?.unwrap_or_default();
+        let mut counted: TotalsCursor = lease.resumed_at().await?.unwrap_or_default();
         loop {
             let batch = shared.context.index.upkeep.stores_after(counted.after, BATCH).await?;
             let Some(last) = batch.last() else {
@@ -70,7 +70,7 @@ impl Job for CountTotals {
     }
 }
 
-impl Counted {
+impl TotalsCursor {
     /// The counts of the run. Totals are no items of work, so they are nested: only
     /// numbers at the top level are added to the metric of processed items.
     fn record(&self) -> Value {
@@ -87,7 +87,7 @@ pub(crate) async fn report(context: &Context) -> Result<(), EngineError> {
     let totals = last.and_then(|run| serde_json::from_value(run.counts?.get_mut("totals")?.take()).ok());
     if let Some(totals) = totals {
         let Totals { stores, memories, versions, memory_bytes, version_bytes } = totals;
-        context.metrics.counted(&Stored { stores, memories, versions, memory_bytes, version_bytes });
+        context.metrics.counted(&StoredTotals { stores, memories, versions, memory_bytes, version_bytes });
     }
     Ok(())
 }

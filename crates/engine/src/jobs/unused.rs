@@ -13,11 +13,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{
-    Due, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
+    DueMemory, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
 };
 use serde_json::{Value, json};
 
-use super::removal::{Place, Selection, Step, remove_all};
+use super::removal::{RemovalScope, Selection, Step, remove_all};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
@@ -120,7 +120,7 @@ struct StoreProgress {
 impl Selection for UnusedMemories<'_> {
     type Item = StoreProgress;
 
-    fn place(StoreProgress { store, .. }: &StoreProgress) -> Option<Place> {
+    fn place(StoreProgress { store, .. }: &StoreProgress) -> Option<RemovalScope> {
         Some((store.tenant_id, Some(store.store_id)))
     }
 
@@ -231,14 +231,14 @@ struct DueMemories<'a> {
     context: &'a Context,
     is_dry: bool,
     until: Timestamp,
-    after: Option<Due>,
+    after: Option<DueMemory>,
     memories: u64,
 }
 
 impl Selection for DueMemories<'_> {
     type Item = ((TenantId, StoreId), Vec<MemoryId>);
 
-    fn place(((tenant_id, store_id), _): &Self::Item) -> Option<Place> {
+    fn place(((tenant_id, store_id), _): &Self::Item) -> Option<RemovalScope> {
         Some((*tenant_id, Some(*store_id)))
     }
 

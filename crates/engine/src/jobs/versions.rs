@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use keepsake_core::{Limits, StoreId, TenantId, Timestamp};
-use keepsake_index::{CLOCK_AHEAD_AT_MOST, History, Outdated, VersionBatch};
+use keepsake_index::{CLOCK_AHEAD_AT_MOST, History, OutdatedPart, VersionBatch};
 use serde_json::{Value, json};
 
-use super::removal::{Place, Selection, Step, remove_all};
+use super::removal::{RemovalScope, Selection, Step, remove_all};
 use super::{DAY, Job, JobPlan, Lease};
 use crate::EngineError;
 use crate::context::Context;
@@ -69,13 +69,13 @@ struct OutdatedVersions<'a> {
 struct StoreHistory {
     history: History,
     /// The outdated versions, each kind after this position; the first is next.
-    outdated: VecDeque<(Outdated, i64)>,
+    outdated: VecDeque<(OutdatedPart, i64)>,
 }
 
 impl Selection for OutdatedVersions<'_> {
     type Item = StoreHistory;
 
-    fn place(StoreHistory { history, .. }: &StoreHistory) -> Option<Place> {
+    fn place(StoreHistory { history, .. }: &StoreHistory) -> Option<RemovalScope> {
         Some((history.tenant_id, Some(history.store_id)))
     }
 
@@ -119,24 +119,24 @@ impl Selection for OutdatedVersions<'_> {
 
 impl OutdatedVersions<'_> {
     /// The versions of a store to delete, each kind with the position to start after.
-    fn outdated(&self, history: &History) -> VecDeque<(Outdated, i64)> {
+    fn outdated(&self, history: &History) -> VecDeque<(OutdatedPart, i64)> {
         let limits = self.context.limits.with(&history.limits);
         let by = self.ago(limits.version_retention_secs);
         // A time in the future was written by a clock that was ahead. It does not show that
         // no deletion is due, so the batch reads this deletion and those after it.
         let ahead = self.now.plus(CLOCK_AHEAD_AT_MOST);
         let is_due = history.deleted_at.is_some_and(|deleted_at| deleted_at <= by || deleted_at > ahead);
-        let deleted = is_due.then_some((Outdated::Deleted { by }, history.retention_seq));
+        let deleted = is_due.then_some((OutdatedPart::Deleted { by }, history.retention_seq));
         let superseded = self.superseded(&limits, by).map(|outdated| (outdated, 0));
         deleted.into_iter().chain(superseded).collect()
     }
 
     /// `None`: no versions of live memories are deleted.
-    fn superseded(&self, limits: &Limits, by: Timestamp) -> Option<Outdated> {
+    fn superseded(&self, limits: &Limits, by: Timestamp) -> Option<OutdatedPart> {
         let set = |limit: u64| Some(limit).filter(|limit| *limit > 0);
         let made_by = set(limits.version_age_secs).map(|secs| self.ago(secs));
         let beyond = set(limits.versions_per_memory);
-        (made_by.is_some() || beyond.is_some()).then_some(Outdated::Superseded { by, made_by, beyond })
+        (made_by.is_some() || beyond.is_some()).then_some(OutdatedPart::Superseded { by, made_by, beyond })
     }
 
     fn ago(&self, secs: u64) -> Timestamp {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use keepsake_core::{ObjectKind, StoreId, Timestamp};
-use keepsake_index::{Change, FoundMemory, Head, Memory, MemoryTarget};
+use keepsake_index::{CommitChange, FoundMemory, Head, Memory, MemoryTarget};
 
 use super::reader::Reader;
 use super::{ShownMemory, View};
 use crate::content::{ContentLoss, missing};
-use crate::write::{Outcome, Written};
+use crate::write::{WriteResult, WrittenChanges};
 use crate::{EngineError, Principal};
 
 /// The memory with this head since `updated_at`. `before` is the memory as it was read before
@@ -50,13 +50,13 @@ impl Answer<'_> {
     /// `found` is the memory as it was read before the change.
     pub(super) async fn to(
         &self,
-        outcome: Outcome,
+        outcome: WriteResult,
         found: Option<FoundMemory>,
     ) -> Result<ShownMemory, EngineError> {
         let mut is_use = false;
         let (expiry, purge_epoch, memory) = match outcome {
-            Outcome::Replayed(seq) => return self.rebuild(seq).await,
-            Outcome::Written(written) => {
+            WriteResult::Replayed(seq) => return self.rebuild(seq).await,
+            WriteResult::Written(written) => {
                 let before = found.map(|found| found.target);
                 let (expiry, purge_epoch) = (written.expiry, written.purge_epoch);
                 let version = written.versions().next();
@@ -64,10 +64,10 @@ impl Answer<'_> {
                 let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
                 (expiry, purge_epoch, memory)
             }
-            Outcome::Nothing | Outcome::Same(..) => {
+            WriteResult::Nothing | WriteResult::Same(..) => {
                 return Err(EngineError::Internal("one memory's change did nothing"));
             }
-            Outcome::Unchanged(unchanged) => {
+            WriteResult::Unchanged(unchanged) => {
                 let found = found.ok_or(EngineError::Internal("a memory was changed unread"))?;
                 is_use = unchanged.is_use;
                 (found.expiry, found.store.purge_epoch, unchanged.memory)
@@ -145,12 +145,12 @@ impl Answer<'_> {
 }
 
 pub(super) struct NewVersion<'a> {
-    pub(super) change: &'a Change,
+    pub(super) change: &'a CommitChange,
     seq: i64,
     at: Timestamp,
 }
 
-impl Written {
+impl WrittenChanges {
     /// In the order of the changes.
     pub(super) fn versions(&self) -> impl Iterator<Item = NewVersion<'_>> {
         let first = self.seq - i64::try_from(self.changes.len()).unwrap_or_default() + 1;

@@ -14,18 +14,18 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{ObjectKind, Refused, StoreId};
-use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, Kept, MemoryTarget};
+use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, KeptMemory, MemoryTarget};
 use parking_lot::Mutex;
 
 use super::Memories;
-use super::decisions::{Creation, Place, Updated};
-use super::receipt::{Sent, conceal_refusal};
-use super::requests::OnTaken;
-use crate::write::{Change, Decision, Origin, Proposal, Proposed, Write};
+use super::decisions::{Creation, CreationRead, MemoryUpdate};
+use super::receipt::{SentFields, conceal_refusal};
+use super::requests::OnExistingMemory;
+use crate::write::{Change, Decision, Origin, Proposal, ProposedChange, Write};
 use crate::{EngineError, Principal};
 
 use over_limit::over_limit;
-use request::{Parsed, parse, require_apart};
+use request::{ParsedOperation, parse, require_apart};
 use results::{Answers, record};
 
 pub use request::{MAX_OPERATIONS, MemoryBatch, MemoryOperation};
@@ -35,7 +35,7 @@ pub use results::{BatchStatus, OperationResult};
 const READS_AT_ONCE: usize = 10;
 
 struct Batch {
-    operations: Vec<Parsed>,
+    operations: Vec<ParsedOperation>,
     is_atomic: bool,
     is_recorded: bool,
     /// Operations that a commit was refused for.
@@ -44,20 +44,20 @@ struct Batch {
 
 enum Operation {
     Put(Creation),
-    Update(Updated),
+    Update(MemoryUpdate),
 }
 
 /// The decision on an operation, or the error that the read shows.
-type Decided = Result<Decision, Arc<EngineError>>;
+type OperationDecision = Result<Decision, Arc<EngineError>>;
 
 /// The state that a batch read, and the decision on each operation.
 struct BatchRead {
     found: FoundMemories,
-    decided: Vec<Decided>,
+    decided: Vec<OperationDecision>,
 }
 
 /// The memories that were read, by path.
-type ByPath<'a> = HashMap<&'a str, &'a FoundMemory>;
+type MemoriesByPath<'a> = HashMap<&'a str, &'a FoundMemory>;
 
 impl Memories {
     /// Carries out several operations in one commit, and returns a result for each, in
@@ -120,7 +120,7 @@ impl Batch {
     }
 
     /// The operations that are part of the commit, with their changes.
-    fn committed<'a>(&self, read: &'a BatchRead) -> Vec<(usize, &'a Proposed)> {
+    fn committed<'a>(&self, read: &'a BatchRead) -> Vec<(usize, &'a ProposedChange)> {
         let settled = self.settled(read).into_iter().enumerate();
         settled
             .filter_map(|(place, settled)| match settled {
@@ -150,16 +150,16 @@ impl Batch {
         &self,
         write: &Write<'_>,
         found: &FoundMemories,
-        by_path: &ByPath<'_>,
-        operation: &Parsed,
-    ) -> Result<Decided, EngineError> {
+        by_path: &MemoriesByPath<'_>,
+        operation: &ParsedOperation,
+    ) -> Result<OperationDecision, EngineError> {
         let obstacle = |decision: &Decision| obstacle(found, by_path, decision);
         let decided = match &operation.operation {
             Err(error) => return Ok(Err(Arc::clone(error))),
             Ok(Operation::Put(creation)) => {
                 let there = by_path.get(creation.path.as_str());
-                let replaces = creation.on_taken == OnTaken::Replace;
-                let read = Place {
+                let replaces = creation.on_taken == OnExistingMemory::Replace;
+                let read = CreationRead {
                     store: Some(found.store),
                     found: there.filter(|_| replaces).map(|found| (*found).clone()),
                 };
@@ -180,7 +180,7 @@ impl Batch {
     }
 }
 
-impl Parsed {
+impl ParsedOperation {
     /// Removes details that the credential may not read.
     fn refusal(&self, principal: &Principal, error: EngineError) -> Arc<EngineError> {
         Arc::new(conceal_refusal(principal, error, self.sent.path.as_ref()))
@@ -193,7 +193,7 @@ impl Change for Batch {
 
     async fn read(&self, write: &Write<'_>) -> Result<BatchRead, EngineError> {
         let found = self.read_all(write).await?;
-        let mut by_path = ByPath::new();
+        let mut by_path = MemoriesByPath::new();
         for found in found.memories.values() {
             if let MemoryTarget::Live(memory) = &found.target {
                 by_path.insert(memory.head.path.as_str(), found);
@@ -205,7 +205,8 @@ impl Change for Batch {
         }
         drop(by_path);
         let decided: Vec<_> = decided.into_iter().map(|decided| or_anew(write, decided).boxed()).collect();
-        let decided: Vec<Decided> = stream::iter(decided).buffered(READS_AT_ONCE).try_collect().await?;
+        let decided: Vec<OperationDecision> =
+            stream::iter(decided).buffered(READS_AT_ONCE).try_collect().await?;
         Ok(BatchRead { found, decided })
     }
 
@@ -220,13 +221,13 @@ impl Change for Batch {
                 Ok(Decision::Commit(proposal)) => {
                     changes.extend(proposal.changes.iter().cloned());
                     let change = proposal.changes.first();
-                    change.and_then(Proposed::head).map(|head| head.memory_id)
+                    change.and_then(ProposedChange::head).map(|head| head.memory_id)
                 }
                 Ok(Decision::Pin(memory, expiry, _)) => {
                     let is_applied = expiry.is_applied_to(memory);
                     let expiry = if is_applied { ExpiryChange::default() } else { *expiry };
                     sets_expiry |= !is_applied;
-                    kept.push(Kept {
+                    kept.push(KeptMemory {
                         memory_id: memory.head.memory_id,
                         expected: memory.head.version_id,
                         expiry,
@@ -294,7 +295,7 @@ impl Batch {
     fn refuse(
         &self,
         write: &Write<'_>,
-        committed: Option<&(usize, &Proposed)>,
+        committed: Option<&(usize, &ProposedChange)>,
         refusal: Refused,
     ) -> Result<(), EngineError> {
         let Some((place, _)) = committed else {
@@ -308,7 +309,7 @@ impl Batch {
 
 /// If an operation keeps a memory's content and this content is lost, stores the content
 /// again.
-async fn or_anew(write: &Write<'_>, decided: Decided) -> Result<Decided, EngineError> {
+async fn or_anew(write: &Write<'_>, decided: OperationDecision) -> Result<OperationDecision, EngineError> {
     match decided {
         Ok(decision) => write.or_anew(decision).await.map(Ok),
         Err(refusal) => Ok(Err(refusal)),
@@ -331,7 +332,7 @@ async fn decide_as_single<C: Change<Error = EngineError>>(
 }
 
 /// The obstacle to a change that takes a path, in the order of the commit's checks.
-fn obstacle(found: &FoundMemories, by_path: &ByPath<'_>, decision: &Decision) -> Option<Refused> {
+fn obstacle(found: &FoundMemories, by_path: &MemoriesByPath<'_>, decision: &Decision) -> Option<Refused> {
     let Decision::Commit(proposal) = decision else {
         return None;
     };

@@ -11,9 +11,9 @@ use keepsake_index::{
 };
 
 use super::Precondition;
-use super::requests::{OnTaken, check_expiry};
+use super::requests::{OnExistingMemory, check_expiry};
 use crate::EngineError;
-use crate::write::{Change, Decision, NewContent, Origin, Proposal, Proposed, VersionRead, Write};
+use crate::write::{Change, Decision, NewContent, Origin, Proposal, ProposedChange, VersionRead, Write};
 
 /// Creates a memory, or replaces the content of the memory at the path.
 pub(super) struct Creation {
@@ -22,7 +22,7 @@ pub(super) struct Creation {
     /// The pin and the expiry time; a new memory starts unpinned and without an expiry
     /// time.
     pub(super) expiry: ExpiryChange,
-    pub(super) on_taken: OnTaken,
+    pub(super) on_taken: OnExistingMemory,
     /// The hash that the content to replace must have.
     pub(super) expected: Option<ContentHash>,
     pub(super) now: Timestamp,
@@ -31,40 +31,40 @@ pub(super) struct Creation {
 /// The store and the memory at the path, read only if the creation may replace the
 /// memory.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct CreationRead {
     pub(super) store: Option<StoreState>,
     /// `None`: no memory is at the path.
     pub(super) found: Option<FoundMemory>,
 }
 
-impl From<Place> for Option<FoundMemory> {
-    fn from(place: Place) -> Self {
+impl From<CreationRead> for Option<FoundMemory> {
+    fn from(place: CreationRead) -> Self {
         place.found
     }
 }
 
 impl Change for Creation {
-    type Read = Place;
+    type Read = CreationRead;
     type Error = EngineError;
 
     fn locked_path(&self) -> Option<&str> {
-        (self.on_taken == OnTaken::Replace).then(|| self.path.as_str())
+        (self.on_taken == OnExistingMemory::Replace).then(|| self.path.as_str())
     }
 
-    async fn read(&self, write: &Write<'_>) -> Result<Place, EngineError> {
-        if self.on_taken != OnTaken::Replace {
+    async fn read(&self, write: &Write<'_>) -> Result<CreationRead, EngineError> {
+        if self.on_taken != OnExistingMemory::Replace {
             // The commit checks whether the path is free.
-            return Ok(Place::default());
+            return Ok(CreationRead::default());
         }
         let lookup = write.look_up(Some(&self.path)).await?;
         let found = match lookup.target {
             Target::Memory(head) => Some(write.memory(head.memory_id).await?),
             Target::Missing | Target::Directory(_) => None,
         };
-        Ok(Place { store: Some(lookup.store), found })
+        Ok(CreationRead { store: Some(lookup.store), found })
     }
 
-    fn decide(&self, read: &Place) -> Result<Decision, EngineError> {
+    fn decide(&self, read: &CreationRead) -> Result<Decision, EngineError> {
         match &read.found {
             None if self.expected.is_some() => Err(EngineError::PreconditionFailed {
                 why: "the precondition does not hold: no memory exists at `path`",
@@ -74,8 +74,8 @@ impl Change for Creation {
             None => {
                 check_expiry(&self.expiry, self.now)?;
                 let content = NewContent::Exact(self.content.clone());
-                let created = Proposed::store(Origin::New, self.path.clone(), content);
-                Ok(Decision::change(read.store, Proposed { expiry: self.expiry, ..created }))
+                let created = ProposedChange::store(Origin::New, self.path.clone(), content);
+                Ok(Decision::change(read.store, ProposedChange { expiry: self.expiry, ..created }))
             }
             Some(FoundMemory { store, target: MemoryTarget::Live(memory), .. })
                 if memory.head.path == self.path =>
@@ -93,13 +93,21 @@ impl Change for Creation {
         }
     }
 
-    async fn refused(&self, write: &Write<'_>, _: &Place, refusal: Refused) -> Result<Decision, EngineError> {
+    async fn refused(
+        &self,
+        write: &Write<'_>,
+        _: &CreationRead,
+        refusal: Refused,
+    ) -> Result<Decision, EngineError> {
         match (self.on_taken, &refusal) {
             // Another request created the memory first: replace it.
-            (OnTaken::Replace, Refused::PathTaken { path, .. }) if path == self.path.as_str() => {
+            (OnExistingMemory::Replace, Refused::PathTaken { path, .. }) if path == self.path.as_str() => {
                 Ok(Decision::ReadAgain)
             }
-            (OnTaken::RefuseAsPrecondition, Refused::PathTaken { memory_id: Some(memory_id), .. }) => {
+            (
+                OnExistingMemory::RefuseAsPrecondition,
+                Refused::PathTaken { memory_id: Some(memory_id), .. },
+            ) => {
                 let current_sha256 = match write.memory(*memory_id).await?.target {
                     MemoryTarget::Live(memory) => Some(memory.head.content.sha256),
                     MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
@@ -151,13 +159,13 @@ impl Update {
                 return Err(content_differs(head));
             }
             _ if self.is_deletion => {
-                return Ok(Decision::change(Some(store), Proposed::delete(head.clone())));
+                return Ok(Decision::change(Some(store), ProposedChange::delete(head.clone())));
             }
             // This memory is already at the path: an earlier call moved it.
             Some(Precondition::NotExists) if is_at_path => return Ok(Decision::pin_unchanged(memory)),
             _ => {}
         }
-        let update = Proposed {
+        let update = ProposedChange {
             from: Origin::Live(head.clone()),
             path: Some(self.path.clone().unwrap_or_else(|| head.path.clone())),
             content: match &self.content {
@@ -177,9 +185,9 @@ impl Update {
     }
 }
 
-pub(super) struct Updated(pub(super) MemoryId, pub(super) Update);
+pub(super) struct MemoryUpdate(pub(super) MemoryId, pub(super) Update);
 
-impl Change for Updated {
+impl Change for MemoryUpdate {
     type Read = FoundMemory;
     type Error = EngineError;
 
@@ -206,14 +214,14 @@ impl Change for Updated {
     }
 }
 
-pub(super) struct Restored {
+pub(super) struct VersionRestoration {
     pub(super) version_id: VersionId,
     pub(super) precondition: Option<Precondition>,
     /// Maximum bytes of the content.
     pub(super) limit_bytes: u64,
 }
 
-impl Change for Restored {
+impl Change for VersionRestoration {
     type Read = VersionRead;
     type Error = EngineError;
 
@@ -252,7 +260,8 @@ impl Change for Restored {
             {
                 let anew = read.text.as_ref().map(|text| {
                     let content = NewContent::Restored(content, Arc::clone(text));
-                    let restored = Proposed::store(Origin::Live(memory.head.clone()), path.clone(), content);
+                    let restored =
+                        ProposedChange::store(Origin::Live(memory.head.clone()), path.clone(), content);
                     Box::new(Proposal::of(Some(read.store), restored))
                 });
                 return Ok(Decision::Pin(memory.clone(), ExpiryChange::default(), anew));
@@ -276,7 +285,7 @@ impl Change for Restored {
             return Ok(Decision::ReadAgain); // its history was removed meanwhile
         };
         let content = NewContent::Restored(content, text.clone());
-        let restored = Proposed::store(from, path.clone(), content);
+        let restored = ProposedChange::store(from, path.clone(), content);
         Ok(Decision::change(Some(read.store), restored))
     }
 

@@ -10,7 +10,7 @@ use uuid::Builder;
 use super::Memories;
 use super::decisions::with_conflicting_memory;
 use super::requests::{parse_content, parse_path};
-use crate::write::{NotImported, PastPart, PastRedaction, PastVersion};
+use crate::write::{ImportRefusal, PastPart, PastRedaction, PastVersion};
 use crate::{EngineError, Principal};
 
 pub const MAX_VERSIONS: usize = 500;
@@ -78,13 +78,13 @@ impl Memories {
                     Err(refused) => refused,
                 };
                 let (version, refusal) = match refused {
-                    NotImported::OtherPosition(None) => {
+                    ImportRefusal::OtherPosition(None) => {
                         return Err(EngineError::Conflict(
                             "the memory store has versions that were not imported: a history is imported \
                              into an empty memory store",
                         ));
                     }
-                    NotImported::OtherPosition(Some(position)) => {
+                    ImportRefusal::OtherPosition(Some(position)) => {
                         if memories.has_imported(&owner, store_id, &part, position).await? {
                             return Ok(imported);
                         }
@@ -92,16 +92,16 @@ impl Memories {
                             "`position` is not the number of versions that the memory store has",
                         ));
                     }
-                    NotImported::RedactionRefused(place) => {
+                    ImportRefusal::RedactionRefused(place) => {
                         return Err(of_redaction(
                             place,
                             "names no version, or one whose content a memory has now",
                         ));
                     }
-                    NotImported::DeletesNothing(place) => {
+                    ImportRefusal::DeletesNothing(place) => {
                         return Err(of_version(place, "operation", "deletes a memory that does not exist"));
                     }
-                    NotImported::Refused(version, refusal) => (version, refusal),
+                    ImportRefusal::Refused(version, refusal) => (version, refusal),
                 };
                 let refusal = with_conflicting_memory(&write, refusal).await?;
                 Err(EngineError::OfOperation { operation: version, refusal: Arc::new(refusal.into()) })

@@ -6,7 +6,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{DirPath, StoreId, Timestamp};
 use keepsake_index::{Expiry, Memory, MemoryItem, MemoryPage, MemoryTarget, StoreState};
 
-use super::Receipt;
+use super::MemoryReceipt;
 use crate::content::{ContentLoss, MAX_READS, missing};
 use crate::shared::service;
 use crate::{EngineError, Principal};
@@ -37,7 +37,7 @@ pub struct ShownMemory {
     /// When the memory would expire without another read; `None`: never.
     pub expires_at: Option<Timestamp>,
     /// Which parts may be shown; `None`: all.
-    pub receipt: Option<Receipt>,
+    pub receipt: Option<MemoryReceipt>,
 }
 
 impl ShownMemory {

@@ -9,13 +9,13 @@ use keepsake_index::{ExpiresAt, ExpiryChange};
 
 use super::ShownMemory;
 use super::decisions::{Creation, Update};
-use super::requests::OnTaken;
+use super::requests::OnExistingMemory;
 use crate::{EngineError, Principal};
 
 /// The parts of a memory that an answer may show to a write-only credential.
 #[expect(clippy::struct_excessive_bools, reason = "each flag stands for one part of the answer")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Receipt {
+pub struct MemoryReceipt {
     /// The call created the memory, so its version and times are the call's.
     pub is_new: bool,
     /// The memory is at the path that the call sent.
@@ -28,17 +28,17 @@ pub struct Receipt {
 
 /// The fields that a write request sent.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SentFields {
     pub(super) is_creation: bool,
     pub(super) path: Option<MemoryPath>,
     pub(super) content: Option<ContentHash>,
     pub(super) expiry: ExpiryChange,
 }
 
-impl Sent {
+impl SentFields {
     pub(super) fn by_creation(creation: &Creation) -> Self {
         Self {
-            is_creation: creation.on_taken != OnTaken::Replace,
+            is_creation: creation.on_taken != OnExistingMemory::Replace,
             path: Some(creation.path.clone()),
             content: Some(creation.content.hash()),
             expiry: creation.expiry,
@@ -54,9 +54,9 @@ impl Sent {
         }
     }
 
-    fn receipt(&self, shown: &ShownMemory) -> Receipt {
+    fn receipt(&self, shown: &ShownMemory) -> MemoryReceipt {
         let memory = &shown.memory;
-        Receipt {
+        MemoryReceipt {
             is_new: self.is_creation,
             has_path: self.path.as_ref() == Some(&memory.head.path),
             has_content: self.content == Some(memory.head.content.sha256),
@@ -69,7 +69,7 @@ impl Sent {
 pub(super) fn conceal_write(
     principal: &Principal,
     outcome: Result<ShownMemory, EngineError>,
-    sent: &Sent,
+    sent: &SentFields,
     now: Timestamp,
 ) -> Result<ShownMemory, EngineError> {
     if principal.may_read() {

@@ -43,18 +43,18 @@ pub struct NewMemory {
 }
 
 impl NewMemory {
-    pub(super) const fn on_taken(&self) -> OnTaken {
+    pub(super) const fn on_taken(&self) -> OnExistingMemory {
         match self.precondition {
-            Some(CreatePrecondition::NotExists {}) => OnTaken::RefuseAsPrecondition,
-            None if self.replaces => OnTaken::Replace,
-            None => OnTaken::Refuse,
+            Some(CreatePrecondition::NotExists {}) => OnExistingMemory::RefuseAsPrecondition,
+            None if self.replaces => OnExistingMemory::Replace,
+            None => OnExistingMemory::Refuse,
         }
     }
 }
 
 /// The reaction to an existing memory at the path of a new memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnTaken {
+pub(super) enum OnExistingMemory {
     /// Fail with a conflict that names the existing memory.
     Refuse,
     /// Fail with a failed precondition.

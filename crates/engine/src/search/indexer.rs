@@ -4,7 +4,7 @@
 
 use futures::stream::{self, StreamExt};
 use keepsake_core::{BlobKey, MemoryId, StoreId, TenantId, VersionId};
-use keepsake_index::{SearchRow, StoredContent, Unindexed};
+use keepsake_index::{SearchRow, StoredContent, UnindexedMemory};
 
 use crate::EngineError;
 use crate::shared::Shared;
@@ -13,14 +13,17 @@ use crate::write::search_row;
 const READS_AT_ONCE: usize = 8;
 
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Indexed {
+pub(crate) struct IndexerCounts {
     pub(crate) indexed: u64,
     pub(crate) failed: u64,
 }
 
 /// The memories must be sorted by store.
-pub(crate) async fn add_terms(shared: &Shared, unindexed: Vec<Unindexed>) -> Result<Indexed, EngineError> {
-    let mut counts = Indexed::default();
+pub(crate) async fn add_terms(
+    shared: &Shared,
+    unindexed: Vec<UnindexedMemory>,
+) -> Result<IndexerCounts, EngineError> {
+    let mut counts = IndexerCounts::default();
     for of_store in unindexed.chunk_by(|a, b| store_of(a) == store_of(b)) {
         let Some((tenant_id, store_id)) = of_store.first().map(store_of) else {
             continue;
@@ -40,7 +43,7 @@ pub(crate) async fn add_terms(shared: &Shared, unindexed: Vec<Unindexed>) -> Res
 
 /// The search row of a memory; `None`: its blob does not exist or could not be
 /// read. One such memory must not stop the others from being indexed.
-async fn try_row_of(shared: &Shared, memory: Unindexed) -> Option<(MemoryId, VersionId, SearchRow)> {
+async fn try_row_of(shared: &Shared, memory: UnindexedMemory) -> Option<(MemoryId, VersionId, SearchRow)> {
     let (tenant_id, store_id, memory_id) = memory.place;
     match row_of(shared, &memory).await {
         Ok(row) => row.map(|row| (memory_id, memory.blob_id, row)),
@@ -55,7 +58,7 @@ async fn try_row_of(shared: &Shared, memory: Unindexed) -> Option<(MemoryId, Ver
 }
 
 /// `None`: the memory's blob does not exist.
-async fn row_of(shared: &Shared, memory: &Unindexed) -> Result<Option<SearchRow>, EngineError> {
+async fn row_of(shared: &Shared, memory: &UnindexedMemory) -> Result<Option<SearchRow>, EngineError> {
     let (tenant_id, store_id, memory_id) = memory.place;
     let key = BlobKey { tenant_id, store_id, blob_id: memory.blob_id };
     let Some(size_bytes) = shared.contents.recorded_size(&key, memory_id).await? else {
@@ -68,6 +71,6 @@ async fn row_of(shared: &Shared, memory: &Unindexed) -> Result<Option<SearchRow>
     }
 }
 
-fn store_of(memory: &Unindexed) -> (TenantId, StoreId) {
+fn store_of(memory: &UnindexedMemory) -> (TenantId, StoreId) {
     (memory.place.0, memory.place.1)
 }

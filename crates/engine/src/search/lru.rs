@@ -24,11 +24,11 @@ pub(super) struct DividedLru<V> {
 #[derive(Debug)]
 struct Entries<V> {
     bytes: u64,
-    by_tenant: HashMap<TenantId, OfTenant<V>>,
+    by_tenant: HashMap<TenantId, TenantEntries<V>>,
 }
 
 #[derive(Debug)]
-struct OfTenant<V> {
+struct TenantEntries<V> {
     bytes: u64,
     /// The value and the bytes of each entry.
     entries: LruCache<StoreId, (V, u64)>,
@@ -81,7 +81,7 @@ impl<V: Clone> Entries<V> {
 
     /// The entry must not exist yet.
     fn insert(&mut self, (tenant_id, store_id): Key, value: V, bytes: u64) {
-        let new = || OfTenant { bytes: 0, entries: LruCache::unbounded() };
+        let new = || TenantEntries { bytes: 0, entries: LruCache::unbounded() };
         let own = self.by_tenant.entry(tenant_id).or_insert_with(new);
         own.entries.put(store_id, (value, bytes));
         own.bytes += bytes;

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
-use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, Unindexed};
-use keepsake_search::{ANALYSER, Built, Postings};
+use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, UnindexedMemory};
+use keepsake_search::{ANALYSER, BuiltPostings, Postings};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 
-use super::{After, Asked, Candidate};
+use super::{Candidate, HitPosition, ParsedSearch};
 use crate::EngineError;
 use crate::compute::off_the_runtime;
 
@@ -56,12 +56,12 @@ struct State {
     /// `None`: nothing is loaded.
     place: Option<SearchPlace>,
     postings: Postings,
-    heads: HashMap<MemoryId, Known>,
+    heads: HashMap<MemoryId, KnownHead>,
     /// Memories without terms of their content.
     unindexed: BTreeSet<MemoryId>,
 }
 
-struct Known {
+struct KnownHead {
     blob_id: VersionId,
     sha256: ContentHash,
     updated_at: Timestamp,
@@ -179,18 +179,22 @@ impl SearchedStore {
     }
 
     /// A page of the memories without terms.
-    pub(super) fn unindexed(&self, place: (TenantId, StoreId)) -> Vec<Unindexed> {
+    pub(super) fn unindexed(&self, place: (TenantId, StoreId)) -> Vec<UnindexedMemory> {
         self.state.read().unindexed(place)
     }
 
     /// The best hits, in the order of all hits of a search. A query that is too broad for
     /// the store is refused.
-    pub(super) fn search(&self, store_id: StoreId, asked: &Asked) -> Result<Vec<Candidate>, EngineError> {
+    pub(super) fn search(
+        &self,
+        store_id: StoreId,
+        asked: &ParsedSearch,
+    ) -> Result<Vec<Candidate>, EngineError> {
         let state = self.state.read();
         let is_after = |score: f64, path: &MemoryPath| match &asked.after {
             None => true,
             Some(after) => {
-                let here = After { score, store_id, path: path.clone() };
+                let here = HitPosition { score, store_id, path: path.clone() };
                 after.order(&here).is_lt()
             }
         };
@@ -254,12 +258,12 @@ impl State {
         state
     }
 
-    fn unindexed(&self, (tenant_id, store_id): (TenantId, StoreId)) -> Vec<Unindexed> {
+    fn unindexed(&self, (tenant_id, store_id): (TenantId, StoreId)) -> Vec<UnindexedMemory> {
         let purge_epoch = self.place.map_or(0, |place| place.purge_epoch);
         let ids = self.unindexed.iter().take(UNINDEXED_AT_ONCE);
         ids.filter_map(|memory_id| {
             let known = self.heads.get(memory_id)?;
-            Some(Unindexed {
+            Some(UnindexedMemory {
                 place: (tenant_id, store_id, *memory_id),
                 blob_id: known.blob_id,
                 sha256: known.sha256,
@@ -297,10 +301,10 @@ impl State {
         if self.postings.set(memory_id, path, terms).is_err() {
             log_damaged(memory_id);
         }
-        self.heads.insert(memory_id, Known { blob_id, sha256, updated_at });
+        self.heads.insert(memory_id, KnownHead { blob_id, sha256, updated_at });
     }
 
-    fn adopt(&mut self, built: Built) {
+    fn adopt(&mut self, built: BuiltPostings) {
         built.damaged().iter().copied().for_each(log_damaged);
         self.postings.adopt(built);
     }

@@ -35,7 +35,7 @@ enum Field<'a> {
 
 /// An agent in the one form that clients expect.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct AgentObject<'a> {
     r#type: &'static str,
     id: &'a str,
     version: i64,
@@ -85,7 +85,7 @@ impl Agent {
             version.map_or_else(|| invalid("agent.version", "must be an integer of at least 0"), Ok)
         })?;
         let null = || Field::Made(Value::Null);
-        let shown = Shown {
+        let shown = AgentObject {
             r#type: "agent",
             id: &id,
             version,

@@ -9,7 +9,7 @@ use keepsake_index::{EventFilter, IndexError, SessionEvent};
 
 use super::events::SessionEvents;
 use crate::shared::Shared;
-use crate::watch::{Watch, Watched};
+use crate::watch::{Watch, WatchedObject};
 use crate::{EngineError, PageRequest, Principal};
 
 /// Events of other replicas are written up to this much later than they happened.
@@ -19,13 +19,13 @@ const PAGE: u64 = 1_000;
 const MAX_PAGES: usize = 10;
 
 /// The key of a watched session. Its head is the number of its recent events.
-type Session = (TenantId, SessionId);
-pub(super) type SessionWatch = Watch<Session, u64>;
+type SessionKey = (TenantId, SessionId);
+pub(super) type SessionWatch = Watch<SessionKey, u64>;
 
 #[derive(Debug)]
 pub struct FollowedSession {
     session_id: SessionId,
-    watched: Watched<u64>,
+    watched: WatchedObject<u64>,
     /// Events from this time on are read.
     from: Timestamp,
     /// The events since `from` that the reader has, with their times.
@@ -53,7 +53,7 @@ impl FollowedSession {
 
 pub(super) fn watch(shared: &Arc<Shared>) -> SessionWatch {
     let shared = Arc::clone(shared);
-    Watch::new(move |sessions: Vec<Session>| {
+    Watch::new(move |sessions: Vec<SessionKey>| {
         let shared = Arc::clone(&shared);
         async move { recent_events(&shared, &sessions).await }
     })
@@ -61,7 +61,10 @@ pub(super) fn watch(shared: &Arc<Shared>) -> SessionWatch {
 
 /// Counts the recent events of sessions: events in the index, and events that this
 /// replica has not flushed yet.
-async fn recent_events(shared: &Shared, sessions: &[Session]) -> Result<HashMap<Session, u64>, IndexError> {
+async fn recent_events(
+    shared: &Shared,
+    sessions: &[SessionKey],
+) -> Result<HashMap<SessionKey, u64>, IndexError> {
     let since = shared.context.now().minus(LATE);
     let written = shared.context.index.changes.session_heads(sessions, since).await?;
     let written = written.into_iter().map(|head| ((head.tenant_id, head.session_id), head.recent_events));

@@ -4,7 +4,7 @@
 //! models and programs.
 
 use keepsake_core::tool::agent::{
-    AgentCall, AgentResult, Hit, Hits, Listing, ListingEntry, MadeVersion, fitting_entries, read,
+    AgentCall, AgentResult, Hit, Hits, Listing, ListingEntry, WrittenVersion, fitting_entries, read,
 };
 use keepsake_core::tool::{Edit, ToolError, ToolInput, ToolPath};
 use keepsake_core::{ContentHash, MemoryPath, ObjectKind, Precondition, StoreId};
@@ -14,7 +14,7 @@ use super::changes::{content_differs, delete, store_edit};
 use super::{Stop, ToolAnswer, ToolCommand, Tools, of_read};
 use crate::cursor::Query;
 use crate::write::{Decision, PathRead, Reads};
-use crate::{EngineError, Mounted, Mounts, Page, PageRequest, Principal, SearchHit, SearchQuery};
+use crate::{EngineError, Mount, Mounts, Page, PageRequest, Principal, SearchHit, SearchQuery};
 
 impl ToolCommand for AgentCall {
     fn refusal_of_mount(&self) -> Option<ToolError> {
@@ -34,7 +34,7 @@ impl ToolCommand for AgentCall {
     ) -> Result<ToolAnswer, Stop> {
         match self {
             Self::List { path, .. } => {
-                let entry = |(slug, mounted): (Option<&str>, Mounted)| ListingEntry::Directory {
+                let entry = |(slug, mounted): (Option<&str>, Mount)| ListingEntry::Directory {
                     path: format!("{path}/{}/", slug.unwrap_or_default()),
                     read_only: mounted.is_read_only,
                 };
@@ -139,7 +139,7 @@ impl ToolCommand for AgentCall {
         &self,
         principal: &Principal,
         edit: Option<&Edit>,
-        made: Option<MadeVersion>,
+        made: Option<WrittenVersion>,
     ) -> Result<ToolAnswer, Stop> {
         let result = self.result(edit, made, principal.limits.max_view_chars)?;
         let result = result.ok_or(EngineError::Internal("a read was taken for a change"))?;
@@ -174,7 +174,7 @@ async fn search(
     let found = tools.search.find(principal, &store_ids, &query).await;
     let Page { items, mut next } = found.map_err(for_the_model)?;
     let named = |store_id, memory: &MemoryPath| {
-        let of_hit = |(_, mounted): &(_, Mounted)| mounted.store_id == store_id;
+        let of_hit = |(_, mounted): &(_, Mount)| mounted.store_id == store_id;
         match mounts.iter().find(of_hit) {
             Some((Some(slug), _)) if path.is_mounts() => format!("{path}/{slug}{memory}"),
             _ => path.display_of(memory),

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use keepsake_core::sensitive::Listed;
-use keepsake_core::tool::agent::MadeVersion;
+use keepsake_core::sensitive::FindingList;
+use keepsake_core::tool::agent::WrittenVersion;
 use keepsake_core::tool::{Edit, ToolError, ToolPath};
 use keepsake_core::{ContentError, ContentHash, MemoryPath, Refused, StoreId};
-use keepsake_index::{Change as Committed, Guard, Head, Target};
+use keepsake_index::{CommitChange, Guard, Head, Target};
 use keepsake_telemetry::Conflict;
 
 use super::replay::Replay;
 use super::{Stop, ToolAnswer, ToolCall, ToolCommand, of_read};
 use crate::shared::Shared;
 use crate::write::{
-    Change, Decision, NewContent, Obstacle, Origin, Outcome, PathRead, Proposal, Proposed, Write,
+    Change, Decision, NewContent, Obstacle, Origin, PathRead, Proposal, ProposedChange, Write, WriteResult,
 };
 use crate::{EngineError, IdempotentCalls, Mounts, Principal};
 
@@ -48,21 +48,21 @@ async fn change_once<C: ToolCommand>(
     command: &C,
 ) -> Result<ToolAnswer, Stop> {
     let (seq, is_kept) = match write.run(command).await {
-        Ok((Outcome::Written(written), _)) => {
+        Ok((WriteResult::Written(written), _)) => {
             let made = written.changes.first().map(made_by);
             return command.answer(write.principal, written.edit.as_ref(), made);
         }
-        Ok((Outcome::Same(head, edit), _)) => {
+        Ok((WriteResult::Same(head, edit), _)) => {
             // No version shows that the memory is in use.
             shared.access.note_read(write.principal, write.store_id, head.memory_id);
             let content = Some((head.content.sha256, head.content.size_bytes));
-            let made = MadeVersion { memory_id: head.memory_id, content, is_new: false };
+            let made = WrittenVersion { memory_id: head.memory_id, content, is_new: false };
             return command.answer(write.principal, Some(&*edit), Some(made));
         }
-        Ok((Outcome::Unchanged(_) | Outcome::Nothing, _)) => {
+        Ok((WriteResult::Unchanged(_) | WriteResult::Nothing, _)) => {
             return Err(EngineError::Internal("a tool changed nothing").into());
         }
-        Ok((Outcome::Replayed(seq), _)) => write.earlier_version().await?.unwrap_or((seq, false)),
+        Ok((WriteResult::Replayed(seq), _)) => write.earlier_version().await?.unwrap_or((seq, false)),
         // A call that fails now may have succeeded earlier.
         Err(Stop::Tool(error)) => match write.earlier_version().await? {
             Some(earlier) => earlier,
@@ -75,8 +75,8 @@ async fn change_once<C: ToolCommand>(
         .await
 }
 
-fn made_by(change: &Committed) -> MadeVersion {
-    MadeVersion {
+fn made_by(change: &CommitChange) -> WrittenVersion {
+    WrittenVersion {
         memory_id: change.memory_id,
         content: change.after.as_ref().map(|after| (after.content.sha256, after.content.size_bytes)),
         is_new: change.before.is_none(),
@@ -120,7 +120,7 @@ impl<C: ToolCommand> Change for C {
                 ToolError::FileTooLarge { path: path(), size_bytes: Some(size_bytes), limit_bytes }
             }
             Refused::Sensitive { findings, .. } => {
-                ToolError::Sensitive { path: path(), found: Listed(&findings).to_string() }
+                ToolError::Sensitive { path: path(), found: FindingList(&findings).to_string() }
             }
             Refused::Contended => {
                 write.context().metrics.conflicted(Conflict::Contended);
@@ -146,7 +146,7 @@ pub(super) fn store_edit(
         Target::Memory(head) => Origin::Live(head.clone()),
         Target::Missing | Target::Directory(_) => Origin::New,
     };
-    let stored = Proposed::store(from, memory_path.clone(), NewContent::Edited(edit));
+    let stored = ProposedChange::store(from, memory_path.clone(), NewContent::Edited(edit));
     Ok(Decision::change(read.store, stored))
 }
 
@@ -161,12 +161,12 @@ pub(super) fn delete(
         Target::Memory(head) if expected.is_some_and(|expected| expected != head.content.sha256) => {
             Err(content_differs(path, head))
         }
-        Target::Memory(head) => Ok(Decision::change(read.store, Proposed::delete(head.clone()))),
+        Target::Memory(head) => Ok(Decision::change(read.store, ProposedChange::delete(head.clone()))),
         Target::Directory(_) if expected.is_some() => {
             Err(ToolError::DirectoryHasNoHash { path: path.display().to_owned() })
         }
         Target::Directory(directory) => {
-            let changes = read.heads.iter().cloned().map(Proposed::delete);
+            let changes = read.heads.iter().cloned().map(ProposedChange::delete);
             Ok(change_directory(path, directory.files, changes.collect(), read))
         }
     }
@@ -183,7 +183,7 @@ pub(super) fn rename(
         (None, Some(to)) => match &read.target {
             Target::Missing => Err(not_found(old_path)),
             Target::Memory(head) => {
-                Ok(Decision::change(read.store, Proposed::rename(head.clone(), to.clone())))
+                Ok(Decision::change(read.store, ProposedChange::rename(head.clone(), to.clone())))
             }
             Target::Directory(_) if to.is_below(&old_path.dir()) => {
                 let (from, to) = (old_path.display().to_owned(), new_path.display().to_owned());
@@ -199,7 +199,7 @@ pub(super) fn rename(
     }
 }
 
-fn change_directory(path: &ToolPath, files: u64, changes: Vec<Proposed>, read: &PathRead) -> Decision {
+fn change_directory(path: &ToolPath, files: u64, changes: Vec<ProposedChange>, read: &PathRead) -> Decision {
     if changes.len() as u64 != files {
         return Decision::ReadAgain; // it moved between the two reads
     }
@@ -212,11 +212,11 @@ fn change_directory(path: &ToolPath, files: u64, changes: Vec<Proposed>, read: &
 }
 
 /// Moves one file together with its directory.
-fn rebase(before: Head, old_path: &ToolPath, new_path: &ToolPath) -> Result<Proposed, ToolError> {
+fn rebase(before: Head, old_path: &ToolPath, new_path: &ToolPath) -> Result<ProposedChange, ToolError> {
     let to: MemoryPath = before.path.rebased(&old_path.dir(), &new_path.dir()).map_err(|rule| {
         ToolError::PathBelowBreaksRule { path: Some(old_path.display_of(&before.path)), rule }
     })?;
-    Ok(Proposed::rename(before, to))
+    Ok(ProposedChange::rename(before, to))
 }
 
 pub(super) fn already_exists(path: &ToolPath) -> ToolError {

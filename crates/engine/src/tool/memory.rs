@@ -1,7 +1,7 @@
 //! The memory tool's commands on a store, or on a session's stores.
 
 use keepsake_core::StoreId;
-use keepsake_core::tool::agent::MadeVersion;
+use keepsake_core::tool::agent::WrittenVersion;
 use keepsake_core::tool::{
     Command, DirectoryEntry, Edit, ToolError, ToolInput, ToolPath, max_entries_shown, view_directory,
     view_file,
@@ -112,7 +112,7 @@ impl ToolCommand for Command {
         &self,
         principal: &Principal,
         edit: Option<&Edit>,
-        _: Option<MadeVersion>,
+        _: Option<WrittenVersion>,
     ) -> Result<ToolAnswer, Stop> {
         let message = self.message(edit, principal.limits.max_view_chars);
         let message = message.ok_or(EngineError::Internal("a view was taken for a change"))?;

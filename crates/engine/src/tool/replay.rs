@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use keepsake_core::tool::Edit;
-use keepsake_core::tool::agent::MadeVersion;
+use keepsake_core::tool::agent::WrittenVersion;
 use keepsake_core::{BlobKey, ContentHash, StoreId};
 use keepsake_index::{Operation, Version};
 
@@ -45,7 +45,7 @@ impl Replay<'_> {
             None => None,
         };
         let edit = self.edit_of(call, before.as_deref(), &version);
-        let made = MadeVersion {
+        let made = WrittenVersion {
             memory_id: version.memory_id,
             content: version.content.map(|content| (content.sha256, content.size_bytes)),
             is_new: version.operation == Operation::Created && !is_kept,

@@ -23,11 +23,14 @@ use keepsake_blobs::BlobError;
 use keepsake_core::content::first_line;
 use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, ObjectKind, Refused, VersionId};
 use keepsake_index::{
-    Change, ChangeError, Commit, CommitOutcome, HeadChange, IndexError, SearchRow, StoredContent,
+    ChangeError, Commit, CommitChange, CommitOutcome, HeadChange, IndexError, SearchRow, StoredContent,
 };
 use keepsake_telemetry::Retried;
 
-use super::{Attempt, Miss, NewContent, Origin, Outcome, Proposal, Proposed, Write, Written, search_rows};
+use super::{
+    Attempt, Miss, NewContent, Origin, Proposal, ProposedChange, Write, WriteResult, WrittenChanges,
+    search_rows,
+};
 use crate::EngineError;
 use crate::context::Context;
 
@@ -87,12 +90,12 @@ impl Write<'_> {
                         self.writer.contents.replace(*key, purge_epoch, content, before).await;
                     }
                     let (changes, edit) = (commit.changes, proposal.edit);
-                    let written = Written { seq, at, purge_epoch, expiry, changes, edit };
-                    return Ok(Ok(Outcome::Written(Box::new(written))));
+                    let written = WrittenChanges { seq, at, purge_epoch, expiry, changes, edit };
+                    return Ok(Ok(WriteResult::Written(Box::new(written))));
                 }
                 CommitOutcome::Replayed { seq } => {
                     self.remove_blobs(&blobs).await;
-                    return Ok(Ok(Outcome::Replayed(seq)));
+                    return Ok(Ok(WriteResult::Replayed(seq)));
                 }
                 CommitOutcome::NeedsGrant { size_bytes } => match self.request_grant(size_bytes).await? {
                     None => {
@@ -129,7 +132,7 @@ impl Write<'_> {
     /// Begins the commit of a proposal, still without its changes.
     pub(super) fn commit_of(&self, proposal: &Proposal) -> Commit {
         let limits = &self.principal.limits;
-        let restores = proposal.changes.iter().any(Proposed::restores);
+        let restores = proposal.changes.iter().any(ProposedChange::restores);
         Commit {
             store_id: self.store_id,
             now: self.context().now(),
@@ -166,10 +169,10 @@ impl Write<'_> {
     /// to `blobs`.
     pub(super) fn prepare(
         &self,
-        wanted: &Proposed,
+        wanted: &ProposedChange,
         row: Option<&SearchRow>,
         blobs: &mut Vec<NewBlob>,
-    ) -> Result<Change, EngineError> {
+    ) -> Result<CommitChange, EngineError> {
         let context = self.context();
         let version_id = VersionId::from_uuid(context.new_uuid());
         let (memory_id, before, revives) = match &wanted.from {
@@ -198,7 +201,7 @@ impl Write<'_> {
             search: row.cloned(),
         };
         let (before, after) = (before.cloned(), wanted.path.as_ref().zip(stored).map(after));
-        Ok(Change { memory_id, version_id, before, revives, after })
+        Ok(CommitChange { memory_id, version_id, before, revives, after })
     }
 
     fn count_miss(&self, miss: &Miss) {
@@ -275,6 +278,6 @@ fn keys_of(blobs: &[NewBlob]) -> Vec<BlobKey> {
 }
 
 /// Whether the change has a new blob.
-fn brings_content(change: &Change) -> bool {
+fn brings_content(change: &CommitChange) -> bool {
     change.after.as_ref().is_some_and(|after| after.content.blob_id == change.version_id)
 }

@@ -8,12 +8,12 @@ use std::collections::{HashMap, HashSet};
 
 use keepsake_core::{Actor, Content, MemoryId, MemoryPath, Refused, Timestamp, VersionId};
 use keepsake_index::{
-    Audited, Auditor, Change, ChangeError, Commit, CommitOutcome, ExpiryChange, FoundMemories, Head,
-    HistoryPart, ImportOutcome, IndexError, MemoryTarget, SearchRow,
+    AuditedAction, Auditor, ChangeError, Commit, CommitChange, CommitOutcome, ExpiryChange, FoundMemories,
+    Head, HistoryPart, ImportOutcome, IndexError, MemoryTarget, SearchRow,
 };
 
 use super::commit::{MAX_COMMITS, MAX_GRANTS, NewBlob};
-use super::{NewContent, Origin, Proposal, Proposed, Write, search_rows};
+use super::{NewContent, Origin, Proposal, ProposedChange, Write, search_rows};
 use crate::EngineError;
 
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub(crate) struct PastPart {
 }
 
 #[derive(Debug)]
-pub(crate) enum NotImported {
+pub(crate) enum ImportRefusal {
     /// The store has other versions, or this many imported ones.
     OtherPosition(Option<i64>),
     /// The version at this index deletes a memory that does not exist.
@@ -56,23 +56,23 @@ pub(crate) enum NotImported {
 
 /// The state of a memory between two versions.
 #[derive(Debug, Clone, Default)]
-struct Between {
+struct MemoryState {
     live: Option<Head>,
     deleted_by: Option<VersionId>,
 }
 
 /// The memories of a history, as of one version.
-struct Memories(HashMap<MemoryId, Between>);
+struct Memories(HashMap<MemoryId, MemoryState>);
 
 impl Memories {
     fn of(found: FoundMemories) -> Self {
         let memories = found.memories.into_iter().map(|(memory_id, found)| {
             let between = match found.target {
-                MemoryTarget::Live(memory) => Between { live: Some(memory.head), deleted_by: None },
+                MemoryTarget::Live(memory) => MemoryState { live: Some(memory.head), deleted_by: None },
                 MemoryTarget::Deleted { version_id, .. } => {
-                    Between { live: None, deleted_by: Some(version_id) }
+                    MemoryState { live: None, deleted_by: Some(version_id) }
                 }
-                MemoryTarget::Missing => Between::default(),
+                MemoryTarget::Missing => MemoryState::default(),
             };
             (memory_id, between)
         });
@@ -82,7 +82,7 @@ impl Memories {
 
 impl Write<'_> {
     /// Writes the whole part, or nothing.
-    pub(crate) async fn import(&self, part: &PastPart) -> Result<Result<(), NotImported>, EngineError> {
+    pub(crate) async fn import(&self, part: &PastPart) -> Result<Result<(), ImportRefusal>, EngineError> {
         let ids: HashSet<_> = part.versions.iter().map(|version| version.memory_id).collect();
         let ids: Vec<_> = ids.into_iter().collect();
         let found = self.memories(&ids, &[]).await?;
@@ -92,9 +92,9 @@ impl Write<'_> {
             Ok(()) => {}
             Err(Refused::Contents(mut refused)) => {
                 let (place, refusal) = refused.swap_remove(0);
-                return Ok(Err(NotImported::Refused(place, refusal)));
+                return Ok(Err(ImportRefusal::Refused(place, refusal)));
             }
-            Err(refusal) => return Ok(Err(NotImported::Refused(0, refusal))),
+            Err(refusal) => return Ok(Err(ImportRefusal::Refused(0, refusal))),
         }
         let (computations, tenant_id) = (&self.context().computations, self.principal.tenant_id);
         let rows = search_rows(computations, tenant_id, last_contents(part, &proposal.changes)).await?;
@@ -106,7 +106,7 @@ impl Write<'_> {
                 let seq = part.position + 1 + i64::try_from(place).unwrap_or(i64::MAX);
                 match self.prepare_past(&mut memories, version, seq, rows[place].as_ref(), &mut blobs)? {
                     Some(change) => changes.push(change),
-                    None => return Ok(Err(NotImported::DeletesNothing(place))),
+                    None => return Ok(Err(ImportRefusal::DeletesNothing(place))),
                 }
             }
             self.put_blobs(&blobs).await?;
@@ -123,19 +123,19 @@ impl Write<'_> {
             }
             let refused = match self.context().counted(written)? {
                 ImportOutcome::Imported => return Ok(Ok(())),
-                ImportOutcome::OtherPosition { imported } => NotImported::OtherPosition(imported),
-                ImportOutcome::RedactionRefused(place) => NotImported::RedactionRefused(place),
+                ImportOutcome::OtherPosition { imported } => ImportRefusal::OtherPosition(imported),
+                ImportOutcome::RedactionRefused(place) => ImportRefusal::RedactionRefused(place),
                 ImportOutcome::NotCommitted(_, CommitOutcome::NeedsGrant { size_bytes }) => {
                     match self.request_grant(size_bytes).await? {
                         None => {
                             grants += 1;
                             continue;
                         }
-                        Some(refusal) => NotImported::Refused(0, refusal),
+                        Some(refusal) => ImportRefusal::Refused(0, refusal),
                     }
                 }
                 ImportOutcome::NotCommitted(commit, CommitOutcome::Refused(refusal)) => {
-                    NotImported::Refused(starts[commit], refusal)
+                    ImportRefusal::Refused(starts[commit], refusal)
                 }
                 ImportOutcome::NotCommitted(..) => {
                     tries += 1;
@@ -151,7 +151,7 @@ impl Write<'_> {
         let redactions = part.redactions.iter().map(|redaction| {
             let by = redaction.by.clone();
             let by = by.map_or(Auditor::Operator, Auditor::Credential);
-            let audited = Audited { at: redaction.at, ..self.context().audited(by) };
+            let audited = AuditedAction { at: redaction.at, ..self.context().audited(by) };
             (redaction.place, audited)
         });
         let history = HistoryPart {
@@ -174,7 +174,7 @@ impl Write<'_> {
         seq: i64,
         row: Option<&SearchRow>,
         blobs: &mut Vec<NewBlob>,
-    ) -> Result<Option<Change>, EngineError> {
+    ) -> Result<Option<CommitChange>, EngineError> {
         let memory_id = version.memory_id;
         let between = memories.0.entry(memory_id).or_default();
         let (live, deleted_by) = (between.live.take(), between.deleted_by.take());
@@ -185,7 +185,7 @@ impl Write<'_> {
             (None, Some(deleted_by)) => Origin::Deleted(memory_id, deleted_by),
             (None, None) => Origin::New,
         };
-        let mut wanted = Proposed { from, ..version.proposed() };
+        let mut wanted = ProposedChange { from, ..version.proposed() };
         if version.state.as_ref().is_some_and(|(_, content)| kept == Some(content.hash())) {
             wanted.content = NewContent::Kept;
         }
@@ -199,9 +199,9 @@ impl Write<'_> {
 
     /// The commits of prepared versions. Creations at the same time by the same author go
     /// into one commit, like the batch that made them.
-    fn commits_of(&self, part: &PastPart, proposal: &Proposal, changes: Vec<Change>) -> Vec<Commit> {
+    fn commits_of(&self, part: &PastPart, proposal: &Proposal, changes: Vec<CommitChange>) -> Vec<Commit> {
         let mut commits: Vec<Commit> = Vec::new();
-        let mut created = Created::default();
+        let mut created = CreatedPaths::default();
         for (version, change) in part.versions.iter().zip(changes) {
             let is_apart = created.add(&change);
             let last = commits.last_mut();
@@ -210,7 +210,7 @@ impl Write<'_> {
                 same.changes.push(change);
                 continue;
             }
-            created = Created::default();
+            created = CreatedPaths::default();
             created.add(&change);
             commits.push(Commit {
                 now: version.at,
@@ -225,16 +225,16 @@ impl Write<'_> {
 
 /// The paths of the creations of one commit, and of their parents.
 #[derive(Default)]
-struct Created {
+struct CreatedPaths {
     paths: HashSet<String>,
     parents: HashSet<String>,
     /// Whether the commit has a change that is no creation.
     has_others: bool,
 }
 
-impl Created {
+impl CreatedPaths {
     /// Returns whether all changes are creations at paths that do not exclude each other.
-    fn add(&mut self, change: &Change) -> bool {
+    fn add(&mut self, change: &CommitChange) -> bool {
         let path = change.after.as_ref().map(|after| &after.path);
         let Some(path) = path.filter(|_| change.expected_version().is_none()) else {
             self.has_others = true;
@@ -251,15 +251,15 @@ impl Created {
 
 impl PastVersion {
     /// The version for the checks of new content.
-    fn proposed(&self) -> Proposed {
+    fn proposed(&self) -> ProposedChange {
         let (path, content) = self.state.clone().unzip();
         let content = content.map_or(NewContent::Kept, NewContent::Exact);
-        Proposed { from: Origin::New, path, content, expiry: ExpiryChange::default() }
+        ProposedChange { from: Origin::New, path, content, expiry: ExpiryChange::default() }
     }
 }
 
 /// The contents that get search terms: the last content of each memory that still exists.
-fn last_contents(part: &PastPart, changes: &[Proposed]) -> Vec<NewContent> {
+fn last_contents(part: &PastPart, changes: &[ProposedChange]) -> Vec<NewContent> {
     let mut seen = HashSet::new();
     let mut last = vec![NewContent::Kept; changes.len()];
     for (place, version) in part.versions.iter().enumerate().rev() {

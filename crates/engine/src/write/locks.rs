@@ -11,14 +11,14 @@ use keepsake_core::{StoreId, TenantId};
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-pub(super) type Place = (TenantId, StoreId, String);
+pub(super) type LockKey = (TenantId, StoreId, String);
 
 /// Slots for the last releases of paths; paths may share a slot.
 const SLOTS: usize = 1024;
 
 #[derive(Debug)]
 struct State {
-    held: HashMap<Place, Arc<tokio::sync::Mutex<()>>>,
+    held: HashMap<LockKey, Arc<tokio::sync::Mutex<()>>>,
     /// Number of locks released so far.
     releases: u64,
     /// For each slot, the number of its last release.
@@ -27,7 +27,7 @@ struct State {
 }
 
 impl State {
-    fn last_release(&mut self, place: &Place) -> &mut u64 {
+    fn last_release(&mut self, place: &LockKey) -> &mut u64 {
         let slot = self.hasher.hash_one(place) % SLOTS as u64;
         &mut self.last_releases[usize::try_from(slot).unwrap_or_default()]
     }
@@ -55,7 +55,7 @@ impl PathLocks {
     /// Waits, first come, first served, until no other change holds the path.
     ///
     /// `since` is the number of releases before the caller read the path.
-    pub(super) async fn lock(&self, place: Place, since: u64) -> PathLock {
+    pub(super) async fn lock(&self, place: LockKey, since: u64) -> PathLock {
         let lock = Arc::clone(self.0.lock().held.entry(place.clone()).or_default());
         let guard = lock.lock_owned().await;
         let was_changed = *self.0.lock().last_release(&place) > since;
@@ -69,7 +69,7 @@ pub(super) struct PathLock {
     /// Whether another change may have held the path since the caller read it.
     pub(super) was_changed: bool,
     guard: Option<OwnedMutexGuard<()>>,
-    place: Place,
+    place: LockKey,
     locks: PathLocks,
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    fn place(path: &str) -> Place {
+    fn place(path: &str) -> LockKey {
         (TenantId::from_uuid(Uuid::nil()), StoreId::from_uuid(Uuid::nil()), path.to_owned())
     }
 

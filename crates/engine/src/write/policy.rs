@@ -5,18 +5,18 @@
 //! commit. The commit refuses when the policy was changed meanwhile; then the
 //! change starts over and the policy is applied again.
 
-use keepsake_core::sensitive::{Finding, Redacted};
+use keepsake_core::sensitive::{Finding, RedactedText};
 use keepsake_core::{Content, ObjectKind, Refused, SensitiveDataPolicy};
 use keepsake_index::{Head, StoreState};
 
-use super::{NewContent, Proposal, Proposed, Write};
+use super::{NewContent, Proposal, ProposedChange, Write};
 use crate::EngineError;
 
 enum Verdict {
     /// Contains the policy if there were findings.
     Keep(Option<SensitiveDataPolicy>),
     /// Store this redacted content instead.
-    Redact(Redacted),
+    Redact(RedactedText),
     Refuse(SensitiveDataPolicy, Vec<Finding>),
 }
 
@@ -113,6 +113,6 @@ impl Write<'_> {
 
 /// The memory that new content is compared with; the whole content of an earlier
 /// version counts as new.
-fn previous_content(store: Option<StoreState>, change: &Proposed) -> Option<(StoreState, &Head)> {
+fn previous_content(store: Option<StoreState>, change: &ProposedChange) -> Option<(StoreState, &Head)> {
     store.zip(change.head().filter(|_| !change.restores()))
 }

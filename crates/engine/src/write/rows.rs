@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keepsake_core::TenantId;
 use keepsake_index::SearchRow;
-use keepsake_search::{ANALYSER, Row};
+use keepsake_search::{ANALYSER, TermRow};
 
 use super::NewContent;
 use crate::EngineError;
@@ -33,6 +33,6 @@ pub(crate) async fn search_row(content: Arc<str>) -> Result<SearchRow, EngineErr
 }
 
 fn row_of(content: &str) -> SearchRow {
-    let row = Row::of(content);
+    let row = TermRow::of(content);
     SearchRow { analyser: ANALYSER, length: row.length(), terms: row.into_bytes() }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keepsake_blobs::BlobStore;
-use keepsake_engine::{BlobMove, Clock, EngineError, MoveError, MoveFence, Moved};
+use keepsake_engine::{BlobMove, Clock, EngineError, MoveError, MoveFence, MoveReport};
 use keepsake_testkit::{HookedBlobs, fresh_s3};
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -54,15 +54,15 @@ async fn assert_has(server: &TestEngine, texts: &[(&str, &str)]) {
 }
 
 /// Moves content when the servers of the test have ended.
-async fn try_move(setup: &TestEngine, job: &BlobMove) -> Result<Moved, MoveError> {
+async fn try_move(setup: &TestEngine, job: &BlobMove) -> Result<MoveReport, MoveError> {
     let (moved, ended) = stopped_move(setup, job).await;
     ended.map(|()| moved)
 }
 
 /// The same, with what a move that failed did before.
-async fn stopped_move(setup: &TestEngine, job: &BlobMove) -> (Moved, Result<(), MoveError>) {
+async fn stopped_move(setup: &TestEngine, job: &BlobMove) -> (MoveReport, Result<(), MoveError>) {
     setup.clock.advance(2 * MINUTE);
-    let mut moved = Moved::default();
+    let mut moved = MoveReport::default();
     let ended = job.run(2, &mut moved, |_| {}).await;
     (moved, ended)
 }
@@ -109,7 +109,7 @@ async fn move_during_a_write(
     server: &TestEngine,
     bucket: &HookedBlobs,
     job: &BlobMove,
-) -> Moved {
+) -> MoveReport {
     let (is_put, may_go) = (Arc::<Notify>::default(), Arc::<Notify>::default());
     let (reached, released) = (Arc::clone(&is_put), Arc::clone(&may_go));
     bucket.after_put(once(async move {

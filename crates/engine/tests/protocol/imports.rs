@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use keepsake_archive::plan::OnConflict;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_engine::{EngineError, FairShares, Held, ImportOptions, MemoryBatch, holding};
+use keepsake_engine::{EngineError, FairShares, ImportOptions, MemoryBatch, RequestShares, holding};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ async fn import(
 ) -> (String, [usize; 2]) {
     let shares = FairShares::new(1 << 30);
     let share = || shares.take(setup.principal.tenant_id, 1).unwrap();
-    let held = Arc::new(Held { request: share(), memory: share() });
+    let held = Arc::new(RequestShares { request: share(), memory: share() });
     let left = Cell::new(authentications);
     let authenticate = || {
         let now_left = left.get().checked_sub(1);

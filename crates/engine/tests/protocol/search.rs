@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use keepsake_core::{MemoryId, MemoryPath};
 use keepsake_engine::jobs::IndexMemories;
 use keepsake_engine::{Page, SearchHit, SearchQuery, ShownMemory};
-use keepsake_search::{Postings, Query, Row};
+use keepsake_search::{Postings, Query, TermRow};
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -139,7 +139,7 @@ fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> V
     for (memory, content) in memories.values() {
         let head = &memory.memory.head;
         let path = MemoryPath::parse(head.path.as_str()).unwrap();
-        postings.set(head.memory_id, path, Some(Row::of(content).into_bytes().into())).unwrap();
+        postings.set(head.memory_id, path, Some(TermRow::of(content).into_bytes().into())).unwrap();
     }
     let found = postings.search(&Query::parse(query).unwrap(), None, 50, |_, _| true).found;
     found.into_iter().map(|found| (found.memory, found.path.to_string(), found.score)).collect()

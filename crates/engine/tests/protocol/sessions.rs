@@ -7,7 +7,7 @@ use keepsake_core::schemas::MemoryStoreResourceType;
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::jobs::ExpireUnused;
 use keepsake_engine::{
-    AttachmentDraft, EngineError, MadeSession, PageRequest, PromptOptions, SessionDraft, StoreDraft,
+    AttachmentDraft, EngineError, PageRequest, PromptOptions, SessionDraft, SessionWithToken, StoreDraft,
 };
 use keepsake_index::{Access, EventFilter, Scope, SessionEvent};
 use keepsake_testkit::IssuerKey;
@@ -51,7 +51,7 @@ fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
 }
 
 impl TestEngine {
-    async fn open(&self, stores: &[(StoreId, Access)]) -> MadeSession {
+    async fn open(&self, stores: &[(StoreId, Access)]) -> SessionWithToken {
         self.engine.sessions.create(&self.principal, draft(stores), None).await.unwrap()
     }
 
@@ -62,7 +62,7 @@ impl TestEngine {
         holding
     }
 
-    async fn call_in(&self, made: &MadeSession, input: Value) {
+    async fn call_in(&self, made: &SessionWithToken, input: Value) {
         let mounts = self.engine.sessions.mounts(&self.principal, made.session.session_id).await.unwrap();
         let called = self.engine.tools.call(&self.principal, mounts, "memory", tool_call(None, input));
         called.await.unwrap();
@@ -74,13 +74,13 @@ impl TestEngine {
     }
 }
 
-async fn events(setup: &TestEngine, made: &MadeSession) -> Vec<SessionEvent> {
+async fn events(setup: &TestEngine, made: &SessionWithToken) -> Vec<SessionEvent> {
     let (filter, page) = (EventFilter::default(), PageRequest { limit: Some(100), page: None });
     let id = made.session.session_id;
     setup.engine.events.list(&setup.principal, id, &filter, &page).await.unwrap().items
 }
 
-async fn last_used_at(setup: &TestEngine, made: &MadeSession) -> Option<Timestamp> {
+async fn last_used_at(setup: &TestEngine, made: &SessionWithToken) -> Option<Timestamp> {
     let id = made.session.session_id;
     setup.engine.sessions.get(&setup.principal, id).await.unwrap().last_used_at
 }

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, Content, ContentHash, MemoryPath, ObjectKind, Timestamp, VersionId};
 use keepsake_engine::{
-    BatchStatus, EngineError, FairShares, Held, MemoryBatch, MemoryEdit, MemoryOperation, Precondition,
-    ShownMemory, View, holding,
+    BatchStatus, EngineError, FairShares, MemoryBatch, MemoryEdit, MemoryOperation, Precondition,
+    RequestShares, ShownMemory, View, holding,
 };
 use keepsake_index::{
-    Audited, Auditor, Change, Commit, CommitOutcome, ExpiryChange, HeadChange, StoredContent, Target,
+    AuditedAction, Auditor, Commit, CommitChange, CommitOutcome, ExpiryChange, HeadChange, StoredContent,
+    Target,
 };
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -63,7 +64,7 @@ async fn refused_commit_leaves_no_object_version() {
     let deleting = setup.clone();
     setup.blobs.before_put(once(async move {
         let (tenant_id, id) = (deleting.principal.tenant_id, Uuid::from_u128(7));
-        let by_job = Audited { id, at: deleting.now(), by: Auditor::Job, entries_per_day: None };
+        let by_job = AuditedAction { id, at: deleting.now(), by: Auditor::Job, entries_per_day: None };
         let deleted = deleting.index.store_deletions.begin(tenant_id, deleting.store_id, &by_job).await;
         deleted.unwrap();
     }));
@@ -147,7 +148,7 @@ pub(crate) async fn move_head(setup: &TestEngine) {
         expiry: ExpiryChange::default(),
         search: None,
     };
-    let change = Change {
+    let change = CommitChange {
         memory_id: before.memory_id,
         version_id,
         before: Some(before),
@@ -185,7 +186,7 @@ async fn disconnected_client_cancels_only_the_answer(setup: TestEngine) {
     }));
     let shares = FairShares::new(100);
     let share = || shares.take(setup.principal.tenant_id, 1).unwrap();
-    let place = Arc::new(Held { request: share(), memory: share() });
+    let place = Arc::new(RequestShares { request: share(), memory: share() });
     let client = setup.clone();
     let request = tokio::spawn(holding(Arc::clone(&place), async move {
         client.try_call(create("/memories/a.txt", "hello")).await

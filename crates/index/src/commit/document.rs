@@ -6,7 +6,7 @@
 use keepsake_core::{Actor, DirPath, SensitiveDataPolicy};
 use serde_json::{Value, json};
 
-use super::{Change, Commit, CommitPlan, DirectoryDelta, Kept};
+use super::{Commit, CommitChange, CommitPlan, DirectoryDelta, KeptMemory};
 use crate::numbers::{hex, hex_of};
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl CommitDocument {
     }
 }
 
-fn change_of(change: &Change, bytes: &mut Vec<u8>) -> Option<Value> {
+fn change_of(change: &CommitChange, bytes: &mut Vec<u8>) -> Option<Value> {
     let path = change.path()?;
     let after = change.after.as_ref();
     let stored = after.map(|after| after.content);
@@ -100,7 +100,7 @@ fn change_of(change: &Change, bytes: &mut Vec<u8>) -> Option<Value> {
 }
 
 /// A memory that gets no version, with the names of a change.
-fn kept_of(kept: &Kept) -> Value {
+fn kept_of(kept: &KeptMemory) -> Value {
     json!({
         "memory": hex(kept.memory_id.uuid()),
         "expect": hex(kept.expected.uuid()),

@@ -48,7 +48,7 @@ pub(crate) struct BatchRules<J, A> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unanswered {
+pub(crate) enum BatchFailure {
     /// The job waited for [`MAX_WAIT`] and has not begun.
     NotBegun,
     /// The batch ended without an answer; its effects are unknown.
@@ -71,10 +71,10 @@ struct Lane<J, A> {
     running: usize,
     /// The number for the next job that waits.
     next_number: u64,
-    waiting: VecDeque<Waiting<J, A>>,
+    waiting: VecDeque<WaitingJob<J, A>>,
 }
 
-struct Waiting<J, A> {
+struct WaitingJob<J, A> {
     number: u64,
     job: J,
     answer: oneshot::Sender<A>,
@@ -121,7 +121,7 @@ where
         }))
     }
 
-    pub(crate) async fn run(&self, key: K, job: J) -> Result<A, Unanswered> {
+    pub(crate) async fn run(&self, key: K, job: J) -> Result<A, BatchFailure> {
         let entered = {
             let mut lanes = self.0.lanes.lock();
             let lane = lanes.entry(key.clone()).or_default();
@@ -132,7 +132,7 @@ where
                 let (answer, answered) = oneshot::channel();
                 let number = lane.next_number;
                 lane.next_number += 1;
-                lane.waiting.push_back(Waiting { number, job, answer });
+                lane.waiting.push_back(WaitingJob { number, job, answer });
                 Ok((number, answered))
             }
         };
@@ -143,7 +143,7 @@ where
                 let mut answers = (self.0.run)(vec![job]).await;
                 slot.share_failure(&answers);
                 drop(slot);
-                answers.pop().ok_or(Unanswered::Lost)
+                answers.pop().ok_or(BatchFailure::Lost)
             }
         }
     }
@@ -152,7 +152,12 @@ where
         self.0.lanes.lock().contains_key(key)
     }
 
-    async fn wait(&self, key: &K, number: u64, mut answered: oneshot::Receiver<A>) -> Result<A, Unanswered> {
+    async fn wait(
+        &self,
+        key: &K,
+        number: u64,
+        mut answered: oneshot::Receiver<A>,
+    ) -> Result<A, BatchFailure> {
         let gives_up_at = Instant::now() + MAX_WAIT;
         let mut wait = self.0.rules.extra_batch_after;
         loop {
@@ -161,17 +166,17 @@ where
                 break;
             }
             match timeout(wait.min(remaining), &mut answered).await {
-                Ok(answer) => return answer.map_err(|_| Unanswered::Lost),
+                Ok(answer) => return answer.map_err(|_| BatchFailure::Lost),
                 // Dropping the extra slot starts a batch of the waiting jobs in it.
                 Err(_) => drop(self.take_extra_slot(key)),
             }
             wait *= 2;
         }
         if self.leave(key, number) {
-            return Err(Unanswered::NotBegun);
+            return Err(BatchFailure::NotBegun);
         }
         // The job has begun, and its calls have their own time limits.
-        answered.await.map_err(|_| Unanswered::Lost)
+        answered.await.map_err(|_| BatchFailure::Lost)
     }
 
     fn take_extra_slot(&self, key: &K) -> Option<Slot<K, J, A>> {
@@ -259,7 +264,7 @@ where
             let lane = lanes.get_mut(&self.key);
             lane.map(|lane| std::mem::take(&mut lane.waiting))
         };
-        for Waiting { answer, .. } in waiting.into_iter().flatten() {
+        for WaitingJob { answer, .. } in waiting.into_iter().flatten() {
             if let Some(failure) = answer_of_all(failed) {
                 // The caller may have gone away.
                 let _ = answer.send(failure);
@@ -406,7 +411,7 @@ mod tests {
         batches.0.lanes.lock().is_empty()
     }
 
-    type Call<'a> = LocalBoxFuture<'a, Result<(u32, usize), Unanswered>>;
+    type Call<'a> = LocalBoxFuture<'a, Result<(u32, usize), BatchFailure>>;
 
     /// Calls that have begun, in their order, and wait for the gate.
     fn begin<'a>(batches: &'a Numbers, lane: u8, jobs: &[u32]) -> Vec<Call<'a>> {
@@ -443,7 +448,7 @@ mod tests {
         assert_eq!(begun.load(Ordering::SeqCst), 2, "both that waited went together");
         let began_at = Instant::now();
         let late = batches.run(0, 3).await;
-        assert_eq!(late, Err(Unanswered::NotBegun), "two batches run");
+        assert_eq!(late, Err(BatchFailure::NotBegun), "two batches run");
         assert_eq!(began_at.elapsed(), MAX_WAIT);
         assert_eq!(begun.load(Ordering::SeqCst), 2);
         gate.add_permits(2);
@@ -506,7 +511,7 @@ mod tests {
         let calls = begin(&batches, 0, &[1, 13, 14, 15, 16]);
         gate.add_permits(3);
         let answers = join_all(calls).await;
-        let lost = Err(Unanswered::Lost);
+        let lost = Err(BatchFailure::Lost);
         assert_eq!(answers, [Ok((1, 1)), lost, lost, lost, Ok((16, 1))]);
         assert!(is_empty(&batches));
     }

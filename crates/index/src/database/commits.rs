@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use keepsake_core::{StoreId, TenantId};
 use serde::Deserialize;
 
-use super::{Backend, BatchRules, Batches, Database, Mode, Role, Tx, Unanswered};
+use super::{Backend, BatchFailure, BatchRules, Batches, Database, Mode, Role, Tx};
 use crate::commit::{Commit, CommitOutcome};
 use crate::{IndexError, postgres, sqlite};
 
@@ -19,8 +19,8 @@ use crate::{IndexError, postgres, sqlite};
 /// store. On SQLite, all commits wait in one lane, because only one connection writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Commits {
-    across_stores: Batches<(), StoreCommit, Made>,
-    within_store: Batches<StoreLane, StoreCommit, Made>,
+    across_stores: Batches<(), StoreCommit, CommitResult>,
+    within_store: Batches<StoreLane, StoreCommit, CommitResult>,
 }
 
 /// The lane of a store. Any tenant may name the id of any store, so the lane includes the
@@ -46,18 +46,18 @@ pub(crate) enum Batching {
 /// The result of running one commit in a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub(crate) enum Attempt {
+pub(crate) enum CommitAttempt {
     /// The commit was skipped, because another transaction has locked its store.
     Locked,
     #[serde(untagged)]
     Done(CommitOutcome),
 }
 
-pub(crate) type Made = Result<Attempt, IndexError>;
+pub(crate) type CommitResult = Result<CommitAttempt, IndexError>;
 
 /// Further batches run at the same time only while a connection hangs. `jobs` bounds how
 /// long each commit waits for its batch.
-const ACROSS_STORES: BatchRules<StoreCommit, Made> = BatchRules {
+const ACROSS_STORES: BatchRules<StoreCommit, CommitResult> = BatchRules {
     jobs: 32,
     max_running: 4,
     extra_batch_after: Duration::from_millis(250),
@@ -65,9 +65,9 @@ const ACROSS_STORES: BatchRules<StoreCommit, Made> = BatchRules {
     answer_of_all: IndexError::of_all_that_wait,
 };
 /// A batch locks the store, so a second one runs only if the first hangs.
-const WITHIN_STORE: BatchRules<StoreCommit, Made> =
+const WITHIN_STORE: BatchRules<StoreCommit, CommitResult> =
     BatchRules { max_running: 2, extra_batch_after: Duration::from_secs(3), ..ACROSS_STORES };
-const ON_SQLITE: BatchRules<StoreCommit, Made> =
+const ON_SQLITE: BatchRules<StoreCommit, CommitResult> =
     BatchRules { jobs: 64, max_running: 1, joins: |_, _| true, ..WITHIN_STORE };
 
 impl Commits {
@@ -119,22 +119,25 @@ impl Commits {
             };
             let made = match answer {
                 Ok(made) => made?,
-                Err(Unanswered::NotBegun) => {
+                Err(BatchFailure::NotBegun) => {
                     return Err(IndexError::Unavailable(sqlx::Error::PoolTimedOut));
                 }
-                Err(Unanswered::Lost) => {
+                Err(BatchFailure::Lost) => {
                     return Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed));
                 }
             };
             match made {
-                Attempt::Done(outcome) => return Ok(outcome),
-                Attempt::Locked => batching = Batching::WithinStore,
+                CommitAttempt::Done(outcome) => return Ok(outcome),
+                CommitAttempt::Locked => batching = Batching::WithinStore,
             }
         }
     }
 }
 
-fn batches<K>(rules: BatchRules<StoreCommit, Made>, database: &Database) -> Batches<K, StoreCommit, Made>
+fn batches<K>(
+    rules: BatchRules<StoreCommit, CommitResult>,
+    database: &Database,
+) -> Batches<K, StoreCommit, CommitResult>
 where
     K: Clone + Eq + Hash + Send + 'static,
 {

@@ -205,7 +205,7 @@ impl Tx {
 
     /// Sends a statement. The first statement of a transaction is sent again on another
     /// connection if its connection was lost and it has changed nothing.
-    async fn send(&mut self, statement: Statement, fetch: Fetch) -> Result<Fetched, IndexError> {
+    async fn send(&mut self, statement: Statement, fetch: Fetch) -> Result<StatementResult, IndexError> {
         let again = (!self.is_used && self.is_postgres()).then(|| statement.clone());
         self.is_used = true;
         let span = self.call.span.clone();
@@ -254,7 +254,7 @@ pub(crate) fn with_lists(sql: &str, is_postgres: bool) -> String {
 }
 
 impl Connection {
-    async fn send(&mut self, statement: Statement, fetch: Fetch) -> Result<Fetched, IndexError> {
+    async fn send(&mut self, statement: Statement, fetch: Fetch) -> Result<StatementResult, IndexError> {
         let fetched = match statement {
             Statement::Postgres(sql, arguments) => {
                 let connection = match self {
@@ -266,22 +266,22 @@ impl Connection {
                 match fetch {
                     Fetch::Changes | Fetch::Commit => {
                         let done = connection.run(|raw| raw.execute(query)).await?;
-                        Fetched::Changes(done.rows_affected())
+                        StatementResult::Changes(done.rows_affected())
                     }
                     Fetch::First => {
                         let row = connection.run(|raw| raw.fetch_optional(query)).await?;
-                        Fetched::Rows(row.into_iter().map(Row::Postgres).collect())
+                        StatementResult::Rows(row.into_iter().map(Row::Postgres).collect())
                     }
                     Fetch::All => {
                         let rows = connection.run(|raw| raw.fetch_all(query)).await?;
-                        Fetched::Rows(rows.into_iter().map(Row::Postgres).collect())
+                        StatementResult::Rows(rows.into_iter().map(Row::Postgres).collect())
                     }
                 }
             }
             Statement::Sqlite(sql, arguments) => {
                 if let (Self::SqliteWriter(writer), Fetch::Commit) = (&mut *self, fetch) {
                     let changed = writer.execute_and_commit(&sql, arguments).await?;
-                    return Ok(Fetched::Changes(changed));
+                    return Ok(StatementResult::Changes(changed));
                 }
                 let session = match self {
                     Self::SqliteReader(reader) => &mut **reader,
@@ -290,12 +290,12 @@ impl Connection {
                 };
                 let rows = match fetch {
                     Fetch::Changes | Fetch::Commit => {
-                        return Ok(Fetched::Changes(session.execute(sql, arguments).await?));
+                        return Ok(StatementResult::Changes(session.execute(sql, arguments).await?));
                     }
                     Fetch::First => session.first(sql, arguments).await?.into_iter().collect(),
                     Fetch::All => session.all(sql, arguments).await?,
                 };
-                Fetched::Rows(rows.into_iter().map(Row::Sqlite).collect())
+                StatementResult::Rows(rows.into_iter().map(Row::Sqlite).collect())
             }
         };
         Ok(fetched)
@@ -330,7 +330,7 @@ enum Fetch {
     All,
 }
 
-enum Fetched {
+enum StatementResult {
     Changes(u64),
     Rows(Vec<Row>),
 }
@@ -392,7 +392,7 @@ impl Query<'_> {
         self
     }
 
-    async fn send(self, fetch: Fetch) -> Result<Fetched, IndexError> {
+    async fn send(self, fetch: Fetch) -> Result<StatementResult, IndexError> {
         if let Some(failure) = self.failure {
             return Err(sqlx::Error::Encode(failure).into());
         }
@@ -404,8 +404,8 @@ impl Query<'_> {
     /// Returns the number of rows that the statement changed.
     pub(crate) async fn execute(self) -> Result<u64, IndexError> {
         match self.send(Fetch::Changes).await? {
-            Fetched::Changes(rows) => Ok(rows),
-            Fetched::Rows(_) => Ok(0),
+            StatementResult::Changes(rows) => Ok(rows),
+            StatementResult::Rows(_) => Ok(0),
         }
     }
 
@@ -419,8 +419,8 @@ impl Query<'_> {
     /// Drops each row after reading it, so that large rows are not in memory twice.
     async fn rows<R: FromRow>(self, fetch: Fetch) -> Result<Vec<R>, IndexError> {
         match self.send(fetch).await? {
-            Fetched::Changes(_) => Ok(Vec::new()),
-            Fetched::Rows(rows) => rows.into_iter().map(|row| row.read()).collect(),
+            StatementResult::Changes(_) => Ok(Vec::new()),
+            StatementResult::Rows(rows) => rows.into_iter().map(|row| row.read()).collect(),
         }
     }
 

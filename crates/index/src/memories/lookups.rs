@@ -9,15 +9,15 @@ use futures::future::BoxFuture;
 
 use super::{postgres, sqlite};
 use crate::IndexError;
-use crate::database::{Answer, BatchRules, Batches, Database, Role, Unanswered, answers_of};
-use crate::model::{FoundMemory, HeadAt, Lookup, MemoryAt};
+use crate::database::{Answer, BatchFailure, BatchRules, Batches, Database, Role, answers_of};
+use crate::model::{FoundMemory, HeadLookup, Lookup, MemoryLookup};
 
 const HEADS: &str = "heads";
 const MEMORIES: &str = "memories_by_id";
 
 /// A second batch at the same time takes a second connection and makes both batches
 /// smaller, which costs more. So it begins only if the first batch does not return.
-const fn rules<J, T>() -> BatchRules<J, Found<T>> {
+const fn rules<J, T>() -> BatchRules<J, LookupResult<T>> {
     BatchRules {
         jobs: 16,
         max_running: 4,
@@ -28,12 +28,12 @@ const fn rules<J, T>() -> BatchRules<J, Found<T>> {
 }
 
 /// The result of a look-up; `None`: no such store.
-type Found<T> = Result<Option<T>, IndexError>;
+type LookupResult<T> = Result<Option<T>, IndexError>;
 
 /// The kinds of look-ups by path. A listing takes longer, so other look-ups do not share
 /// its batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Wanted {
+enum LookupKind {
     Head,
     Listing,
 }
@@ -41,8 +41,8 @@ enum Wanted {
 #[derive(Debug, Clone)]
 pub(super) struct Lookups {
     database: Database,
-    heads: Batches<Wanted, HeadAt, Found<Lookup>>,
-    memories: Batches<(), MemoryAt, Found<FoundMemory>>,
+    heads: Batches<LookupKind, HeadLookup, LookupResult<Lookup>>,
+    memories: Batches<(), MemoryLookup, LookupResult<FoundMemory>>,
 }
 
 impl Lookups {
@@ -54,17 +54,17 @@ impl Lookups {
         }
     }
 
-    pub(super) async fn head(&self, at: HeadAt) -> Found<Lookup> {
+    pub(super) async fn head(&self, at: HeadLookup) -> LookupResult<Lookup> {
         if let Some(index) = self.database.sqlite()
             && let Some(found) = index.known().target(&at)
         {
             return Ok(Some(found));
         }
-        let wanted = if at.max_entries == 0 { Wanted::Head } else { Wanted::Listing };
+        let wanted = if at.max_entries == 0 { LookupKind::Head } else { LookupKind::Listing };
         answered(self.heads.run(wanted, at).await)
     }
 
-    pub(super) async fn memory(&self, at: MemoryAt) -> Found<FoundMemory> {
+    pub(super) async fn memory(&self, at: MemoryLookup) -> LookupResult<FoundMemory> {
         if let Some(index) = self.database.sqlite()
             && let Some(found) = index.known().memory(at)
         {
@@ -74,18 +74,22 @@ impl Lookups {
     }
 }
 
-fn answered<T>(answer: Result<Found<T>, Unanswered>) -> Found<T> {
+fn answered<T>(answer: Result<LookupResult<T>, BatchFailure>) -> LookupResult<T> {
     answer.unwrap_or_else(|unanswered| {
         Err(IndexError::Unavailable(match unanswered {
-            Unanswered::NotBegun => sqlx::Error::PoolTimedOut,
-            Unanswered::Lost => sqlx::Error::WorkerCrashed,
+            BatchFailure::NotBegun => sqlx::Error::PoolTimedOut,
+            BatchFailure::Lost => sqlx::Error::WorkerCrashed,
         }))
     })
 }
 
 type LookUp<J, T> = for<'a> fn(&'a Database, &'a [J]) -> BoxFuture<'a, Result<Vec<Answer<T>>, IndexError>>;
 
-fn batches<K, J, T>(database: &Database, call: &'static str, look_up: LookUp<J, T>) -> Batches<K, J, Found<T>>
+fn batches<K, J, T>(
+    database: &Database,
+    call: &'static str,
+    look_up: LookUp<J, T>,
+) -> Batches<K, J, LookupResult<T>>
 where
     K: Clone + Eq + Hash + Send + 'static,
     J: Send + Sync + 'static,
@@ -114,7 +118,7 @@ where
 
 fn heads<'a>(
     database: &'a Database,
-    jobs: &'a [HeadAt],
+    jobs: &'a [HeadLookup],
 ) -> BoxFuture<'a, Result<Vec<Answer<Lookup>>, IndexError>> {
     Box::pin(async move {
         if let Some(index) = database.sqlite() {
@@ -127,7 +131,7 @@ fn heads<'a>(
 
 fn memories<'a>(
     database: &'a Database,
-    jobs: &'a [MemoryAt],
+    jobs: &'a [MemoryLookup],
 ) -> BoxFuture<'a, Result<Vec<Answer<FoundMemory>>, IndexError>> {
     Box::pin(async move {
         if let Some(index) = database.sqlite() {

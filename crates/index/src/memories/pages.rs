@@ -8,7 +8,7 @@ use crate::IndexError;
 use crate::database::{FromRow, Role, Row};
 use crate::listing::Span;
 use crate::model::{
-    Depth, Expiry, MemoryItem, MemoryListing, MemoryPage, PageAt, Place, StoreKey, StoreState,
+    Depth, Expiry, MemoryItem, MemoryListing, MemoryPage, PageLookup, PathKey, StoreKey, StoreState,
 };
 
 /// An item of a list, if the row has one. One row has the store: on Postgres the first,
@@ -49,8 +49,8 @@ impl Memories {
             return self.read_page(tenant_id, store_id, listing).await;
         };
         let known = index.known();
-        let at = PageAt {
-            place: Place { store: StoreKey { tenant_id, store_id }, path: listing.below.as_file() },
+        let at = PageLookup {
+            place: PathKey { store: StoreKey { tenant_id, store_id }, path: listing.below.as_file() },
             depth: listing.depth,
             limit: listing.limit,
         };

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::{memory_columns, store_columns};
 use crate::database::{Query, Tx};
-use crate::model::{HeadAt, MemoryAt, StoreKey};
+use crate::model::{HeadLookup, MemoryLookup, StoreKey};
 use crate::numbers::signed;
 
 const BY_ID: &str = concat!(
@@ -29,7 +29,7 @@ const HEADS: &str = "SELECT element, path, size_bytes, archived_at IS NOT NULL A
     FROM read_heads($1, $2, $3, $4, $5)";
 
 /// The targets of paths, with the entries of directories.
-pub(super) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
+pub(super) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadLookup]) -> Query<'t> {
     let [tenants, stores] = columns(wanted.iter().map(|at| at.place.store));
     let paths: Vec<_> = wanted.iter().map(|at| at.place.path.as_ref().map(MemoryPath::as_str)).collect();
     let directories: Vec<_> = wanted.iter().map(|at| at.place.directory().as_str().to_owned()).collect();
@@ -39,7 +39,7 @@ pub(super) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
     query.bind_array(max_entries)
 }
 
-pub(super) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
+pub(super) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryLookup]) -> Query<'t> {
     let [tenants, stores] = columns(wanted.iter().map(|at| at.store));
     let ids: Vec<_> = wanted.iter().map(|at| at.memory_id.uuid()).collect();
     let query = tx.query(BY_ID).bind_array(tenants).bind_array(stores);

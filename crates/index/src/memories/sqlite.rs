@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::{children, columns_of_directory, memory_columns, store_columns};
 use crate::IndexError;
 use crate::database::{Answer, Database, Packing, Role, Tx};
-use crate::model::{Depth, Directory, FoundMemory, HeadAt, Lookup, MemoryAt, Place, StoreKey, Target};
+use crate::model::{
+    Depth, Directory, FoundMemory, HeadLookup, Lookup, MemoryLookup, PathKey, StoreKey, Target,
+};
 use crate::numbers::hex;
 use crate::sqlite::SqliteIndex;
 
@@ -116,7 +118,7 @@ pub(super) async fn heads(
     database: &Database,
     index: &SqliteIndex,
     call: &'static str,
-    wanted: &[HeadAt],
+    wanted: &[HeadLookup],
 ) -> Result<Vec<Answer<Lookup>>, IndexError> {
     let moment = index.known().moment();
     let mut answers = look_up(database, call, wanted).await?;
@@ -130,9 +132,9 @@ pub(super) async fn heads(
 async fn look_up(
     database: &Database,
     call: &'static str,
-    wanted: &[HeadAt],
+    wanted: &[HeadLookup],
 ) -> Result<Vec<Answer<Lookup>>, IndexError> {
-    let element = |HeadAt { place, .. }: &HeadAt| {
+    let element = |HeadLookup { place, .. }: &HeadLookup| {
         let [tenant, store] = hex_of(place.store);
         json!([tenant, store, place.path.as_ref().map(MemoryPath::as_str), place.directory().as_str()])
     };
@@ -156,10 +158,10 @@ pub(super) async fn memories(
     database: &Database,
     index: &SqliteIndex,
     call: &'static str,
-    wanted: &[MemoryAt],
+    wanted: &[MemoryLookup],
 ) -> Result<Vec<Answer<FoundMemory>>, IndexError> {
     let moment = index.known().moment();
-    let element = |at: &MemoryAt| {
+    let element = |at: &MemoryLookup| {
         let [tenant, store] = hex_of(at.store);
         json!([tenant, store, hex(at.memory_id.uuid())])
     };
@@ -178,7 +180,7 @@ fn hex_of(store: StoreKey) -> [String; 2] {
 /// Fills in a directory's listing and its total, two levels deep.
 async fn list(
     tx: &mut Tx,
-    at: &Place,
+    at: &PathKey,
     max_entries: u64,
     directory: &mut Directory,
 ) -> Result<(), IndexError> {

@@ -113,7 +113,7 @@ impl From<Auditor> for Option<AuditActor> {
 
 /// An audited action, written in the same transaction as the action itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Audited {
+pub struct AuditedAction {
     pub id: Uuid,
     pub at: Timestamp,
     pub by: Auditor,
@@ -131,7 +131,7 @@ pub struct AuditObject {
     pub store_id: Option<StoreId>,
 }
 
-impl Audited {
+impl AuditedAction {
     /// The day of the entry, in days since 1970 (UTC).
     pub(crate) const fn day(&self) -> i64 {
         self.at.as_micros().div_euclid(86_400_000_000)

@@ -12,40 +12,40 @@ pub(crate) struct StoreKey {
 
 /// A path in a store; `None` is the root.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct PathKey {
     pub(crate) store: StoreKey,
     pub(crate) path: Option<MemoryPath>,
 }
 
 #[derive(Debug)]
-pub(crate) struct HeadAt {
-    pub(crate) place: Place,
+pub(crate) struct HeadLookup {
+    pub(crate) place: PathKey,
     /// Maximum number of entries to read of a directory.
     pub(crate) max_entries: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct MemoryAt {
+pub(crate) struct MemoryLookup {
     pub(crate) store: StoreKey,
     pub(crate) memory_id: MemoryId,
 }
 
 /// A request for the first page of the memories below a place.
 #[derive(Debug)]
-pub(crate) struct PageAt {
-    pub(crate) place: Place,
+pub(crate) struct PageLookup {
+    pub(crate) place: PathKey,
     pub(crate) depth: Depth,
     pub(crate) limit: u32,
 }
 
-impl Place {
+impl PathKey {
     /// The path, as that of a directory.
     pub(crate) fn directory(&self) -> DirPath {
         self.path.as_ref().map_or_else(DirPath::root, MemoryPath::as_dir)
     }
 }
 
-impl PageAt {
+impl PageLookup {
     /// The key of the page among the pages of its place.
     pub(crate) const fn wanted(&self) -> (Depth, u32) {
         (self.depth, self.limit)

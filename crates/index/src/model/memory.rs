@@ -84,12 +84,12 @@ pub struct Directory {
     /// Number of entries in a complete listing.
     pub total_entries: u64,
     /// The first entries, in display order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DirectoryLine>,
 }
 
 /// One line of a directory's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirectoryLine {
     /// The API path; the path of a directory ends in `/`.
     pub path: String,
     pub is_directory: bool,
@@ -118,7 +118,7 @@ pub struct Idempotency {
 
 /// The record of an earlier idempotent call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replayed {
+pub struct EarlierCall {
     /// Hash of the request; reusing the key with another request is an error.
     pub(crate) request_sha256: [u8; 32],
     /// The last version that the call created, or the version that it left unchanged.
@@ -132,7 +132,7 @@ pub struct Replayed {
 /// The `results` of a call that created no version, and whose `seq` is the existing one.
 pub(crate) const KEPT: &str = "kept";
 
-impl Replayed {
+impl EarlierCall {
     /// Whether the call created no version.
     pub fn is_kept(&self) -> bool {
         self.results.as_deref() == Some(KEPT)

@@ -6,7 +6,7 @@ use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, StoreId, Timestamp
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::audit::Audited;
+use super::audit::AuditedAction;
 use super::store::StoreState;
 
 keepsake_core::named_enum! {
@@ -116,7 +116,7 @@ pub struct Deletion {
 pub struct Redaction {
     pub store_id: StoreId,
     pub version_id: VersionId,
-    pub audited: Audited,
+    pub audited: AuditedAction,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

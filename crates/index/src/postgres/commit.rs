@@ -9,7 +9,7 @@ use sqlx::types::Json;
 
 use crate::IndexError;
 use crate::commit::{Commit, CommitDocument, CommitOutcome, CommitPlan};
-use crate::database::{Batching, Database, Made, Role, StoreCommit, Tx};
+use crate::database::{Batching, CommitResult, Database, Role, StoreCommit, Tx};
 
 const COMMIT_CHANGES: &str = "SELECT commit_changes($1, $2, $3::jsonb, $4, false)";
 
@@ -34,7 +34,7 @@ pub(crate) const fn is_small(commit: &Commit) -> bool {
 
 /// Executes commits that [`joins`] put together. A failure or refusal of one commit does
 /// not affect the others.
-pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
+pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<CommitResult> {
     match commit_batch(database, commits).await {
         Ok(made) => made,
         // Postgres refused the statement, so no commit was made. One of them may be the
@@ -49,14 +49,14 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
             made
         }
         Err(error) => {
-            let mut made: Vec<Made> = (1..commits.len()).map(|_| Err(error.copy())).collect();
+            let mut made: Vec<CommitResult> = (1..commits.len()).map(|_| Err(error.copy())).collect();
             made.push(Err(error));
             made
         }
     }
 }
 
-async fn commit_batch(database: &Database, commits: &[StoreCommit]) -> Result<Vec<Made>, IndexError> {
+async fn commit_batch(database: &Database, commits: &[StoreCommit]) -> Result<Vec<CommitResult>, IndexError> {
     // Batches wait for each other only over idempotency records, so every batch takes the
     // records in the order of their keys, in which jobs remove them. Commits of one store
     // without a record are adjacent, so that the store is locked once.
@@ -82,7 +82,7 @@ async fn commit_batch(database: &Database, commits: &[StoreCommit]) -> Result<Ve
     // An outcome that cannot be read fails only its own commit: the others are made.
     let made =
         answers.0.into_iter().map(|answer| serde_json::from_value(answer).map_err(|_| unknown_outcome()));
-    let mut made: Vec<(usize, Made)> = order.into_iter().zip(made).collect();
+    let mut made: Vec<(usize, CommitResult)> = order.into_iter().zip(made).collect();
     made.sort_unstable_by_key(|(job, _)| *job);
     Ok(made.into_iter().map(|(_, made)| made).collect())
 }

@@ -60,7 +60,7 @@ const STATEMENT_TIMEOUT: &str = "statement_timeout";
 const COMPARISONS: u32 = 4;
 
 #[derive(Debug)]
-struct Seen {
+struct LoginState {
     backend: i32,
     role: String,
     /// The values of [`Profile::settings`], then of [`STATEMENT_TIMEOUT`].
@@ -132,11 +132,11 @@ impl Profile {
         }
     }
 
-    async fn see(&self, connection: &mut PgConnection) -> Result<Seen, IndexError> {
+    async fn see(&self, connection: &mut PgConnection) -> Result<LoginState, IndexError> {
         let names = self.settings.iter().map(|(name, _)| *name);
         let names: Vec<_> = names.chain([STATEMENT_TIMEOUT]).collect();
         let seen = sqlx::query_as(SEE).bind(names).fetch_one(connection).await;
-        let seen = seen.map(|(backend, role, settings)| Seen { backend, role, settings });
+        let seen = seen.map(|(backend, role, settings)| LoginState { backend, role, settings });
         seen.map_err(|error: sqlx::Error| {
             let code = error
                 .as_database_error()
@@ -154,7 +154,7 @@ impl Profile {
     }
 
     /// The statements that give the role the settings that it lacks.
-    fn missing(&self, seen: &Seen) -> Vec<String> {
+    fn missing(&self, seen: &LoginState) -> Vec<String> {
         let set = |name: &str, value: &str| format!("ALTER ROLE {} SET {name} = '{value}'", self.role);
         let wanted = self.settings.iter().zip(&seen.settings);
         let different = wanted.filter(|((_, value), seen)| value != seen);

@@ -23,7 +23,7 @@ use sqlx::{ConnectOptions, Connection as _, Executor};
 
 use crate::database::{Role, with_lists};
 use crate::error::Failure;
-use crate::{IndexError, Migrated, migrations};
+use crate::{IndexError, MigrationReport, migrations};
 
 use login::Login;
 use pool::{Connection, Pool, PoolOptions, Tx};
@@ -122,7 +122,7 @@ impl PostgresIndex {
     ///
     /// Safe to run in several processes at once, and repeatedly. A migration that cannot
     /// lock a table lets other statements proceed, and retries.
-    pub async fn migrate(url: &str) -> Result<Migrated, IndexError> {
+    pub async fn migrate(url: &str) -> Result<MigrationReport, IndexError> {
         let options = parse(url)?;
         let mut waited = Duration::ZERO;
         loop {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::model::{Audited, VersionCounts};
+use crate::model::{AuditedAction, VersionCounts};
 
 pub use queries::Erasures;
 
@@ -76,7 +76,7 @@ impl Selector {
 pub struct NewErasure {
     pub erasure_id: ErasureId,
     pub selector: Selector,
-    pub audited: Audited,
+    pub audited: AuditedAction,
 }
 
 keepsake_core::named_enum! {
@@ -169,14 +169,14 @@ impl ErasedCounts {
 
 /// What a row keeps as JSON of its erasure, without any content or path.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Receipt {
+struct ErasureReceipt {
     memory_store_ids: Vec<StoreId>,
     removed: ErasedCounts,
     object_versions: VersionCounts,
     steps: Vec<ErasureStep>,
 }
 
-impl Receipt {
+impl ErasureReceipt {
     /// Records that a step begins, and that the previous step has ended.
     fn begin(&mut self, name: StepName, now: Timestamp) {
         self.end(now);

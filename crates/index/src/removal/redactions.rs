@@ -2,9 +2,9 @@
 
 use keepsake_core::{MemoryId, ObjectKind, Refused, StoreId, TenantId};
 
-use super::{ContentRow, Queue, Removal, Versions, begin_removal};
+use super::{ContentRow, Queue, Removal, VersionSelection, begin_removal};
 use crate::database::{Database, Role, RowLock, Tx, selects};
-use crate::model::{AuditAction, AuditObject, Audited, DeletionReason, Redaction, RedactionOutcome};
+use crate::model::{AuditAction, AuditObject, AuditedAction, DeletionReason, Redaction, RedactionOutcome};
 use crate::{ChangeError, audit};
 
 selects! {
@@ -66,7 +66,7 @@ pub(crate) async fn redact_imported(
     tx: &mut Tx,
     (tenant_id, store_id): (TenantId, StoreId),
     seq: i64,
-    audited: &Audited,
+    audited: &AuditedAction,
 ) -> Result<RedactionOutcome, ChangeError> {
     begin_removal(tx).await?;
     let mut removal = Removal::of(tx, tenant_id, store_id);
@@ -79,7 +79,7 @@ impl Removal<'_> {
     async fn redact_version(
         &mut self,
         version: Option<ContentRow>,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<RedactionOutcome, ChangeError> {
         let version = version.ok_or(ChangeError::NotFound(ObjectKind::Version))?;
         if version.redacted_at.is_some() {
@@ -90,7 +90,7 @@ impl Removal<'_> {
         {
             return Err(Refused::HoldsLiveContent.into());
         }
-        let selected = Versions::Content { version: &version, audited };
+        let selected = VersionSelection::Content { version: &version, audited };
         let queue = Queue::drained(DeletionReason::Redacted, audited.at);
         let mut removed = self.remove_versions(selected, queue).await?;
         Ok(RedactionOutcome::Redacted { condemned: removed.blobs.pop() })

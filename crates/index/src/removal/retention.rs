@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp};
 
-use super::{Queue, Removal, Versions, begin_removal};
+use super::{Queue, Removal, VersionSelection, begin_removal};
 use crate::IndexError;
 use crate::commit::CLOCK_AHEAD_AT_MOST;
 use crate::database::{Database, Role, RowLock, from_row};
@@ -106,7 +106,7 @@ pub struct History {
 
 /// The removable part of a store's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outdated {
+pub enum OutdatedPart {
     /// Memories that were deleted by this time, with all their versions.
     Deleted { by: Timestamp },
     /// Versions of live memories that were superseded by a time.
@@ -122,7 +122,7 @@ pub enum Outdated {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionBatch {
     pub store_id: StoreId,
-    pub outdated: Outdated,
+    pub outdated: OutdatedPart,
     /// The sequence number after which the batch starts.
     pub after: i64,
     pub now: Timestamp,
@@ -134,7 +134,7 @@ pub struct VersionBatch {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct VersionsTaken {
+pub struct VersionBatchResult {
     pub versions: u64,
     /// Memories without any version left.
     pub memories: u64,
@@ -195,16 +195,16 @@ impl Retention {
         &self,
         tenant_id: TenantId,
         batch: &VersionBatch,
-    ) -> Result<VersionsTaken, IndexError> {
+    ) -> Result<VersionBatchResult, IndexError> {
         let mut tx = self.0.write("take_outdated", Role::Tenant(tenant_id)).await?;
         begin_removal(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, batch.store_id);
         if removal.lock_live(RowLock::Update).await?.is_none() {
-            return Ok(VersionsTaken { is_done: true, ..VersionsTaken::default() });
+            return Ok(VersionBatchResult { is_done: true, ..VersionBatchResult::default() });
         }
         let taken = match batch.outdated {
-            Outdated::Deleted { by } => remove_deleted(&mut removal, batch, by).await?,
-            Outdated::Superseded { by, made_by, beyond } => {
+            OutdatedPart::Deleted { by } => remove_deleted(&mut removal, batch, by).await?,
+            OutdatedPart::Superseded { by, made_by, beyond } => {
                 remove_superseded(&mut removal, batch, by, made_by, beyond).await?
             }
         };
@@ -217,7 +217,7 @@ async fn remove_deleted(
     removal: &mut Removal<'_>,
     batch: &VersionBatch,
     by: Timestamp,
-) -> Result<VersionsTaken, IndexError> {
+) -> Result<VersionBatchResult, IndexError> {
     let limit = i64::from(batch.limit.max(1));
     let text = removal.tx.choose(DELETIONS);
     let mut deletions: Vec<DeletionRow> = removal.query(text).bind((batch.after, limit)).all().await?;
@@ -253,12 +253,12 @@ async fn remove_deleted(
     let first_left =
         current.iter().filter(|(memory_id, _)| !ended.contains(*memory_id)).map(|(_, seq)| *seq).min();
     let through = deletions.last().map_or(batch.after, |last| last.seq);
-    let mut taken = VersionsTaken {
+    let mut taken = VersionBatchResult {
         versions: places.len() as u64,
         memories: ended.len() as u64,
         next: first_left.map_or(through, |left| left - 1),
         is_done: is_last && first_left.is_none(),
-        ..VersionsTaken::default()
+        ..VersionBatchResult::default()
     };
     if !batch.dry_run {
         let places: Vec<_> = places.into_iter().map(|(seq, _)| seq).collect();
@@ -278,7 +278,7 @@ async fn remove_superseded(
     by: Timestamp,
     made_by: Option<Timestamp>,
     beyond: Option<u64>,
-) -> Result<VersionsTaken, IndexError> {
+) -> Result<VersionBatchResult, IndexError> {
     let limit = batch.limit.max(1);
     let text = removal.tx.choose(PAST);
     // A version that was superseded by this time was also created by this time.
@@ -292,11 +292,11 @@ async fn remove_superseded(
     };
     let outdated = past.iter().filter(is_outdated);
     let places: Vec<_> = outdated.map(|version| version.seq).collect();
-    let mut taken = VersionsTaken {
+    let mut taken = VersionBatchResult {
         versions: places.len() as u64,
         next: past.last().map_or(batch.after, |last| last.seq),
         is_done: past.len() < limit as usize,
-        ..VersionsTaken::default()
+        ..VersionBatchResult::default()
     };
     if !batch.dry_run {
         taken.blobs = remove_at(removal, batch, &places).await?;
@@ -314,7 +314,7 @@ async fn remove_at(
         return Ok(0);
     }
     let queue = Queue::drained(DeletionReason::Expired, batch.blobs_go_from);
-    let removed = removal.remove_versions(Versions::At(places), queue).await?;
+    let removed = removal.remove_versions(VersionSelection::At(places), queue).await?;
     Ok(removed.blobs.len() as u64)
 }
 

@@ -4,7 +4,7 @@ use keepsake_core::{ObjectKind, StoreId, TenantId, Timestamp};
 
 use super::{DELETE_STORE, PurgedBatch, Removal, STORE_TABLES, TENANT, begin_removal, delete_batch};
 use crate::database::{Database, Role, RowLock};
-use crate::model::{AuditAction, AuditObject, Audited, DeletionReason};
+use crate::model::{AuditAction, AuditObject, AuditedAction, DeletionReason};
 use crate::{ChangeError, IndexError, audit};
 
 /// Returns a store's place and bytes to its tenant.
@@ -47,7 +47,7 @@ impl StoreDeletions {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<(), ChangeError> {
         let mut tx = self.0.write("delete_store", Role::Tenant(tenant_id)).await?;
         if !end(&mut Removal::of(&mut tx, tenant_id, store_id), audited.at).await? {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{DELETE_STORE, PurgedBatch, STORE_TABLES, TENANT, Table, begin_removal, delete_batch};
 use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
-use crate::model::{AuditAction, AuditObject, Audited, TenantDeletion, VersionCounts};
+use crate::model::{AuditAction, AuditObject, AuditedAction, TenantDeletion, VersionCounts};
 use crate::{IndexError, audit};
 
 const ROW_COUNTS: &str = "SELECT row_counts FROM tenant_deletion WHERE tenant_id = $1 AND ended_at IS NULL";
@@ -85,7 +85,7 @@ impl TenantDeletions {
     pub async fn begin(
         &self,
         tenant_id: TenantId,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<Option<TenantDeletion>, IndexError> {
         let mut tx = self.0.write("delete_tenant", Role::Shared(None)).await?;
         // Waits for stores and keys that are being created.

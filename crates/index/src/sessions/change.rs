@@ -7,7 +7,7 @@ use keepsake_core::{ObjectKind, Refused, ResourceId, StoreId, Timestamp};
 use super::{Access, Attachment, NewAttachment, Session, SessionLimits};
 use crate::ChangeError;
 use crate::model::merge_metadata;
-use crate::model::{AuditAction, AuditObject, Audited};
+use crate::model::{AuditAction, AuditObject, AuditedAction};
 
 pub const MAX_ATTACHMENTS: usize = 8;
 
@@ -18,7 +18,7 @@ pub struct SessionChange {
     pub only: Option<Vec<StoreId>>,
     /// The tenant's quotas; a session that exceeds a quota may still shrink.
     pub limits: SessionLimits,
-    pub audited: Audited,
+    pub audited: AuditedAction,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use super::{
     Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCounters,
     SessionEvent, SessionLimits, SessionListing, SessionPage,
 };
-use crate::calls::{CallMade, earlier_object, record_call};
+use crate::calls::{CallObject, earlier_object, record_call};
 use crate::database::{Database, Role, RowLock, Tx};
-use crate::model::{AuditAction, AuditObject, Audited, Idempotency};
+use crate::model::{AuditAction, AuditObject, AuditedAction, Idempotency};
 use crate::tenants::lock_live_tenant;
 use crate::{ChangeError, IndexError, audit};
 
@@ -35,7 +35,7 @@ impl Sessions {
         new: &NewSession,
         limits: &SessionLimits,
         idempotency: Option<&Idempotency>,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<Option<Session>, ChangeError> {
         let mut tx = self.0.write("create_session", Role::Tenant(tenant_id)).await?;
         if !lock_live_tenant(&mut tx, tenant_id).await? {
@@ -54,7 +54,7 @@ impl Sessions {
             let store = store_to_attach(&mut tx, tenant_id, attachment.store_id).await?;
             session.attach("resources", attachment, store, created_at)?;
         }
-        let call = CallMade::object(session.session_id.uuid());
+        let call = CallObject::object(session.session_id.uuid());
         record_call(&mut tx, tenant_id, call, idempotency, created_at).await?;
         insert(&mut tx, tenant_id, new, session.description_bytes()).await?;
         for attachment in &session.attachments {
@@ -122,7 +122,7 @@ impl Sessions {
             None => None,
         };
         let after = before.changed(change, store)?;
-        let call = CallMade::object(session_id.uuid());
+        let call = CallObject::object(session_id.uuid());
         record_call(&mut tx, tenant_id, call, idempotency, change.audited.at).await?;
         replace(&mut tx, tenant_id, &before, &after, change).await?;
         tx.commit().await?;
@@ -136,7 +136,7 @@ impl Sessions {
         &self,
         tenant_id: TenantId,
         session_id: SessionId,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<(), ChangeError> {
         let mut tx = self.0.write("delete_session", Role::Tenant(tenant_id)).await?;
         let query = tx.query(texts::DELETE).bind((tenant_id, session_id, audited.at));

@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
 
 use crate::IndexError;
 use crate::commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitDocument, CommitOutcome, CommitPlan, directory_of};
-use crate::database::{Attempt, Database, Made, Role, StoreCommit, Tx, from_row};
+use crate::database::{CommitAttempt, CommitResult, Database, Role, StoreCommit, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::Expiry;
 use crate::numbers::unsigned;
@@ -197,7 +197,7 @@ pub(super) async fn create_view(connection: &mut SqliteConnection) -> Result<(),
     Ok(())
 }
 
-pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
+pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<CommitResult> {
     let mut outcomes = Vec::with_capacity(commits.len());
     let done = match database.write("commit_batch", Role::Shared(None)).await {
         Ok(tx) => run_all(tx, commits, &mut outcomes).await,
@@ -212,7 +212,11 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
 
 /// Executes commits in one transaction; after an error, none of them is known to be
 /// committed.
-async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) -> Result<(), IndexError> {
+async fn run_all(
+    mut tx: Tx,
+    commits: &[StoreCommit],
+    outcomes: &mut Vec<CommitResult>,
+) -> Result<(), IndexError> {
     if let Some(writer) = tx.sqlite_writer() {
         writer.changes_only_commits();
     }
@@ -234,7 +238,7 @@ async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) 
             writer.changes_anything();
         }
         // A failed statement undoes its own changes, so the transaction goes on.
-        outcomes.push(outcome.map(Attempt::Done));
+        outcomes.push(outcome.map(CommitAttempt::Done));
     }
     tx.commit().await
 }

@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use crate::commit::Commit;
 use crate::model::{
-    Depth, ExpiryChange, FoundMemory, Head, HeadAt, Lookup, MemoryAt, MemoryPage, PageAt, Place, StoreKey,
-    StoreState, Target,
+    Depth, ExpiryChange, FoundMemory, Head, HeadLookup, Lookup, MemoryLookup, MemoryPage, PageLookup,
+    PathKey, StoreKey, StoreState, Target,
 };
 
 /// The number of entries at which a generation is full: answers, entries of their
@@ -51,19 +51,19 @@ pub(crate) enum Changes {
     /// Any answer may change.
     All,
     /// Only the answers at the paths of the added commits change.
-    Commits(Changed),
+    Commits(ChangedPlaces),
 }
 
 /// The subjects that the commits of one transaction change, each with the new head of the
 /// memory at that place. `None`: the place has no memory, or the new head is not known.
 #[derive(Debug, Default)]
-pub(crate) struct Changed(HashMap<Subject, Option<NewHead>>);
+pub(crate) struct ChangedPlaces(HashMap<Subject, Option<NewHead>>);
 
 /// What answers are about: what a path or an id names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Subject {
-    Place(Place),
-    Memory(MemoryAt),
+    Place(PathKey),
+    Memory(MemoryLookup),
 }
 
 #[derive(Debug)]
@@ -71,12 +71,12 @@ struct NewHead {
     /// Has no claim until [`NewHead::with_claim`] copies the claim of the head before.
     head: Head,
     store: StoreState,
-    before: Option<Before>,
+    before: Option<HeadBefore>,
 }
 
 /// The head before an edit or a rename. The new head keeps its claim.
 #[derive(Debug)]
-struct Before {
+struct HeadBefore {
     at: Subject,
     version_id: VersionId,
     /// The replica that commits; the commit ends the replica's own claim.
@@ -106,16 +106,16 @@ struct Slot {
     memory: Option<Arc<FoundMemory>>,
     /// The target of the place, by the maximum number of entries that the caller asked
     /// for. That number matters only for a directory.
-    targets: Answered<u64, Lookup>,
+    targets: AnswerList<u64, Lookup>,
     /// The first pages of the memories below the place, by depth and limit.
-    pages: Answered<(Depth, u32), MemoryPage>,
+    pages: AnswerList<(Depth, u32), MemoryPage>,
 }
 
 /// Answers with their questions, oldest first; at most [`MAX_ANSWERS`].
 #[derive(Debug)]
-struct Answered<Q, A>(Vec<(Q, Arc<A>)>);
+struct AnswerList<Q, A>(Vec<(Q, Arc<A>)>);
 
-impl<Q, A> Default for Answered<Q, A> {
+impl<Q, A> Default for AnswerList<Q, A> {
     fn default() -> Self {
         Self(Vec::new())
     }
@@ -129,18 +129,18 @@ const BEING_CHANGED: u64 = u64::MAX;
 pub(crate) struct Moment(u64);
 
 impl KnownAnswers {
-    pub(crate) fn target(&self, at: &HeadAt) -> Option<Lookup> {
+    pub(crate) fn target(&self, at: &HeadLookup) -> Option<Lookup> {
         let subject = Subject::Place(at.place.clone());
         let target = self.0.lock().answers.slot(&subject)?.target(at.max_entries).cloned();
         target.map(Arc::unwrap_or_clone)
     }
 
-    pub(crate) fn memory(&self, at: MemoryAt) -> Option<FoundMemory> {
+    pub(crate) fn memory(&self, at: MemoryLookup) -> Option<FoundMemory> {
         let memory = self.0.lock().answers.slot(&Subject::Memory(at))?.memory.clone();
         memory.map(Arc::unwrap_or_clone)
     }
 
-    pub(crate) fn page(&self, at: &PageAt) -> Option<MemoryPage> {
+    pub(crate) fn page(&self, at: &PageLookup) -> Option<MemoryPage> {
         let subject = Subject::Place(at.place.clone());
         let page = self.0.lock().answers.slot(&subject)?.pages.get(&at.wanted()).cloned();
         page.map(Arc::unwrap_or_clone)
@@ -153,7 +153,7 @@ impl KnownAnswers {
 
     /// Caches the answer of a look-up that began at `moment`, unless the data that it
     /// read may have changed since then.
-    pub(crate) fn keep_target(&self, moment: Moment, at: &HeadAt, target: &Lookup) {
+    pub(crate) fn keep_target(&self, moment: Moment, at: &HeadLookup, target: &Lookup) {
         let target = Arc::new(target.clone());
         self.keep(moment, Subject::Place(at.place.clone()), |slot| {
             slot.targets.keep(at.max_entries, target);
@@ -161,13 +161,13 @@ impl KnownAnswers {
     }
 
     /// Like [`Self::keep_target`], for a memory by id.
-    pub(crate) fn keep_memory(&self, moment: Moment, at: MemoryAt, found: &FoundMemory) {
+    pub(crate) fn keep_memory(&self, moment: Moment, at: MemoryLookup, found: &FoundMemory) {
         let found = Arc::new(found.clone());
         self.keep(moment, Subject::Memory(at), |slot| slot.memory = Some(found));
     }
 
     /// Like [`Self::keep_target`], for a page.
-    pub(crate) fn keep_page(&self, moment: Moment, at: &PageAt, page: &MemoryPage) {
+    pub(crate) fn keep_page(&self, moment: Moment, at: &PageLookup, page: &MemoryPage) {
         let page = Arc::new(page.clone());
         let subject = Subject::Place(at.place.clone());
         self.keep(moment, subject, |slot| slot.pages.keep(at.wanted(), page));
@@ -217,7 +217,7 @@ impl State {
                 self.since = BEING_CHANGED;
                 forgotten.0 = mem::take(&mut self.answers);
             }
-            Changes::Commits(Changed(subjects)) => {
+            Changes::Commits(ChangedPlaces(subjects)) => {
                 for head in subjects.values_mut() {
                     *head = head.take().and_then(|new| new.with_claim(&self.answers));
                 }
@@ -237,7 +237,7 @@ impl State {
         self.ended += 1;
         match changes {
             Changes::All => self.since = self.ended,
-            Changes::Commits(Changed(subjects)) => {
+            Changes::Commits(ChangedPlaces(subjects)) => {
                 for (subject, head) in subjects {
                     let mut slot = Slot::changed_at(self.ended);
                     if let Some(head) = head.filter(|_| is_made) {
@@ -282,14 +282,14 @@ impl Changes {
     }
 }
 
-impl Changed {
+impl ChangedPlaces {
     fn add(&mut self, tenant_id: TenantId, commit: &Commit, seq: i64, purge_epoch: i64) {
         let key = StoreKey { tenant_id, store_id: commit.store_id };
-        let at = |path: Option<MemoryPath>| Subject::Place(Place { store: key, path });
+        let at = |path: Option<MemoryPath>| Subject::Place(PathKey { store: key, path });
         // A change with a new head adds content, which an archived store refuses.
         let store = StoreState { is_archived: false, purge_epoch };
         for change in &commit.changes {
-            self.0.insert(Subject::Memory(MemoryAt { store: key, memory_id: change.memory_id }), None);
+            self.0.insert(Subject::Memory(MemoryLookup { store: key, memory_id: change.memory_id }), None);
             let paths = [
                 change.before.as_ref().map(|before| &before.path),
                 change.after.as_ref().map(|after| &after.path),
@@ -305,7 +305,7 @@ impl Changed {
             let (Some(head), None) = (change.head(seq), change.revives) else {
                 continue;
             };
-            let before = change.before.as_ref().map(|before| Before {
+            let before = change.before.as_ref().map(|before| HeadBefore {
                 at: at(Some(before.path.clone())),
                 version_id: before.version_id,
                 replica: commit.replica,
@@ -318,7 +318,7 @@ impl Changed {
 impl NewHead {
     /// Copies the claim of the head before; `None` if that head is not cached.
     fn with_claim(mut self, answers: &Answers) -> Option<Self> {
-        if let Some(Before { at, version_id, replica }) = &self.before {
+        if let Some(HeadBefore { at, version_id, replica }) = &self.before {
             let answer = answers.slot(at)?.target(0)?;
             let Target::Memory(before) = &answer.target else {
                 return None;
@@ -383,7 +383,7 @@ impl Slot {
     }
 }
 
-impl<Q: PartialEq, A> Answered<Q, A> {
+impl<Q: PartialEq, A> AnswerList<Q, A> {
     fn get(&self, wanted: &Q) -> Option<&Arc<A>> {
         let mut answers = self.0.iter();
         answers.find(|(asked, _)| asked == wanted).map(|(_, answer)| answer)

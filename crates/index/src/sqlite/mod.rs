@@ -26,12 +26,12 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqlSafeStr, SqlStr};
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
-pub(crate) use known::{Changed, Changes, KnownAnswers};
+pub(crate) use known::{ChangedPlaces, Changes, KnownAnswers};
 use session::Opener;
-pub(crate) use session::{Reader, Session};
+pub(crate) use session::{Reader, SqliteSession};
 
 use crate::database::pool_state;
-use crate::{IndexError, Migrated, migrations};
+use crate::{IndexError, MigrationReport, migrations};
 
 const READERS: usize = 4;
 /// How long a call waits for a read connection.
@@ -68,7 +68,7 @@ pub struct SqliteIndex {
 /// The single write connection.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    session: Session,
+    session: SqliteSession,
     /// The changes of the open transaction to the cached answers in `known`.
     changes: Changes,
     known: Arc<KnownAnswers>,
@@ -118,14 +118,14 @@ impl Writer {
         self.session.is_to_begin()
     }
 
-    pub(crate) const fn session(&mut self) -> &mut Session {
+    pub(crate) const fn session(&mut self) -> &mut SqliteSession {
         &mut self.session
     }
 
     /// Declares that the transaction changes only the answers of the commits that are
     /// added to `changes`.
     pub(crate) fn changes_only_commits(&mut self) {
-        self.changes = Changes::Commits(Changed::default());
+        self.changes = Changes::Commits(ChangedPlaces::default());
     }
 
     /// Declares that the transaction may change any cached answer.
@@ -184,14 +184,16 @@ impl Writer {
 
 impl SqliteIndex {
     /// Creates and migrates the file if necessary.
-    pub async fn migrate(url: &str) -> Result<Migrated, IndexError> {
+    pub async fn migrate(url: &str) -> Result<MigrationReport, IndexError> {
         let (_, connection, migrated) = Self::connect(url).await?;
         connection.close().await?;
         Ok(migrated)
     }
 
     /// Creates and migrates the file if necessary.
-    async fn connect(url: &str) -> Result<(SqliteConnectOptions, SqliteConnection, Migrated), IndexError> {
+    async fn connect(
+        url: &str,
+    ) -> Result<(SqliteConnectOptions, SqliteConnection, MigrationReport), IndexError> {
         let options = parse(url)?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
@@ -234,7 +236,7 @@ impl SqliteIndex {
             readers,
             log,
             writer: Arc::new(Mutex::new(Writer {
-                session: Session::new(connection),
+                session: SqliteSession::new(connection),
                 changes: Changes::All,
                 known: Arc::clone(&known),
                 // The last process may have been killed after a removal.

@@ -12,7 +12,7 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, Sqli
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Either, Executor, SqlSafeStr, SqlStr};
 
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct SqliteSession {
     pub(super) raw: SqliteConnection,
     transaction: Transaction,
     /// Whether a statement is in progress, or has failed.
@@ -28,7 +28,7 @@ enum Transaction {
     Open,
 }
 
-impl Session {
+impl SqliteSession {
     pub(super) const fn new(raw: SqliteConnection) -> Self {
         Self { raw, transaction: Transaction::None, is_busy: false }
     }
@@ -160,14 +160,14 @@ impl Session {
 pub(super) struct Opener(pub(super) SqliteConnectOptions);
 
 impl managed::Manager for Opener {
-    type Type = Session;
+    type Type = SqliteSession;
     type Error = sqlx::Error;
 
-    async fn create(&self) -> sqlx::Result<Session> {
-        Ok(Session::new(self.0.connect().await?))
+    async fn create(&self) -> sqlx::Result<SqliteSession> {
+        Ok(SqliteSession::new(self.0.connect().await?))
     }
 
-    async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<sqlx::Error> {
+    async fn recycle(&self, session: &mut SqliteSession, _: &Metrics) -> RecycleResult<sqlx::Error> {
         (session.transaction, session.is_busy) = (Transaction::None, false);
         Ok(())
     }
@@ -187,20 +187,20 @@ impl Reader {
 
     /// Ends the snapshot.
     pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
-        Session::commit(&mut self).await
+        SqliteSession::commit(&mut self).await
     }
 }
 
 impl Deref for Reader {
-    type Target = Session;
+    type Target = SqliteSession;
 
-    fn deref(&self) -> &Session {
+    fn deref(&self) -> &SqliteSession {
         self.object.as_ref().expect("only dropping takes the connection")
     }
 }
 
 impl DerefMut for Reader {
-    fn deref_mut(&mut self) -> &mut Session {
+    fn deref_mut(&mut self) -> &mut SqliteSession {
         self.object.as_mut().expect("only dropping takes the connection")
     }
 }

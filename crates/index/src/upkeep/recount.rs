@@ -145,7 +145,7 @@ impl TenantCount {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Recorded {
+struct RecordedCounters {
     memory_count: i64,
     live_bytes: i64,
     version_count: i64,
@@ -184,11 +184,11 @@ impl Recount {
 /// Also returns the correct rows of wrong directories.
 fn compare(
     memories: &CommitPlan,
-    recorded: Recorded,
+    recorded: RecordedCounters,
     versions: (i64, i64),
     lost_heads: u64,
     mut rows: BTreeMap<DirPath, DirectoryDelta>,
-) -> (StoreCount, Wrong) {
+) -> (StoreCount, DirectoryCorrections) {
     let counter = |recorded, counted| Counter { recorded, counted };
     let mut expected = Directories::of(&memories.directories, &BTreeMap::new()).moved;
     expected.entry(DirPath::root()).or_default();
@@ -213,7 +213,7 @@ fn compare(
 
 /// The correct rows of a store's wrong directories; `None`: the row must be
 /// deleted.
-type Wrong = BTreeMap<DirPath, Option<DirectoryDelta>>;
+type DirectoryCorrections = BTreeMap<DirPath, Option<DirectoryDelta>>;
 
 struct DirectoryRow {
     path: DirPath,
@@ -221,7 +221,7 @@ struct DirectoryRow {
 }
 
 from_row! {
-    Recorded { memory_count, live_bytes, version_count, version_bytes, granted_bytes }
+    RecordedCounters { memory_count, live_bytes, version_count, version_bytes, granted_bytes }
     DirectoryDelta { files, size_bytes = "bytes", visible_children }
     DirectoryRow { path; counts }
 }
@@ -274,7 +274,7 @@ async fn count_store(
     tx: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
-) -> Result<Option<(StoreCount, Wrong)>, IndexError> {
+) -> Result<Option<(StoreCount, DirectoryCorrections)>, IndexError> {
     let (tenant, store) = (tenant_id.uuid(), store_id.uuid());
     let recorded = tx.query(RECORDED).bind((tenant, store)).optional().await?;
     let Some(recorded) = recorded else {
@@ -314,7 +314,7 @@ async fn repair_store(
     tenant_id: TenantId,
     store_id: StoreId,
     count: &StoreCount,
-    wrong: Wrong,
+    wrong: DirectoryCorrections,
 ) -> Result<(), IndexError> {
     let (tenant, store) = (tenant_id.uuid(), store_id.uuid());
     let counters = [count.memory_count, count.live_bytes, count.version_count, count.version_bytes];
@@ -344,8 +344,13 @@ mod tests {
 
     #[test]
     fn empty_store_has_its_root() {
-        let recorded =
-            Recorded { memory_count: 0, live_bytes: 0, version_count: 0, version_bytes: 0, granted_bytes: 0 };
+        let recorded = RecordedCounters {
+            memory_count: 0,
+            live_bytes: 0,
+            version_count: 0,
+            version_bytes: 0,
+            granted_bytes: 0,
+        };
         let rows = BTreeMap::from([(DirPath::root(), DirectoryDelta::default())]);
         let (count, wrong) = compare(&CommitPlan::default(), recorded, (0, 0), 0, rows);
         assert!(!count.has_drifted() && wrong.is_empty());

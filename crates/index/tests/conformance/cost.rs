@@ -8,7 +8,7 @@ use keepsake_core::actor::ActorKind;
 use keepsake_core::{MemoryId, Timestamp};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{
-    Auditor, Change, Depth, Directory, ExpiryChange, MemoryListing, Operation, Pin, PinOutcome,
+    Auditor, CommitChange, Depth, Directory, ExpiryChange, MemoryListing, Operation, Pin, PinOutcome,
     PostgresIndex, Redaction, RedactionOutcome, StoreListing, VersionListing,
 };
 
@@ -176,7 +176,8 @@ impl Watched {
         let delete = deleted(&place.memory(&at).await);
         let commit = place.commit_of(vec![delete.clone()]);
         self.watch("delete a memory", 100, place.run(&commit)).await;
-        let back = Change { memory_id: head.memory_id, revives: Some(delete.version_id), ..created(&at, 1) };
+        let back =
+            CommitChange { memory_id: head.memory_id, revives: Some(delete.version_id), ..created(&at, 1) };
         let revive = place.commit_of(vec![back]);
         self.watch("bring a memory back", 100, place.run(&revive)).await;
         let redaction = Redaction {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use keepsake_core::{MemoryId, Timestamp, VersionId};
 use keepsake_index::{
     Expiration, ExpirationCause, ExpiresAt, Expiry, ExpiryChange, Head, IdleStores, LastUse, MemoryTarget,
-    Outdated, PeriodOf, Pin, PinOutcome, StoreChange, VersionBatch, VersionsTaken,
+    OutdatedPart, PeriodOf, Pin, PinOutcome, StoreChange, VersionBatch, VersionBatchResult,
 };
 
 use crate::place::{
@@ -155,7 +155,7 @@ pub(crate) async fn stores_with_a_period_or_a_history_come_page_by_page(first: P
     assert_eq!(all_pages(with_a_history).await, expected);
 }
 
-async fn take(place: &Place, outdated: Outdated, limit: u32) -> Vec<VersionsTaken> {
+async fn take(place: &Place, outdated: OutdatedPart, limit: u32) -> Vec<VersionBatchResult> {
     let mut batches = Vec::new();
     let mut after = 0;
     loop {
@@ -190,8 +190,8 @@ pub(crate) async fn deleted_memories_are_removed_in_batches_of_any_size(first: P
             let head = place.memory(&format!("/{number}/b")).await;
             place.change(vec![deleted(&head)]).await;
         }
-        let batches = take(&place, Outdated::Deleted { by: NOW }, limit).await;
-        let sum = |of: fn(&VersionsTaken) -> u64| batches.iter().map(of).sum::<u64>();
+        let batches = take(&place, OutdatedPart::Deleted { by: NOW }, limit).await;
+        let sum = |of: fn(&VersionBatchResult) -> u64| batches.iter().map(of).sum::<u64>();
         assert_eq!(
             (sum(|taken| taken.versions), sum(|taken| taken.memories), sum(|taken| taken.blobs)),
             (12, 3, 6),
@@ -218,7 +218,7 @@ pub(crate) async fn deletion_by_a_clock_that_was_ahead_is_removed_with_those_aft
     }
     let taken = async |seconds| {
         let by = after_seconds(seconds);
-        let batches = take(&place, Outdated::Deleted { by }, 100).await;
+        let batches = take(&place, OutdatedPart::Deleted { by }, 100).await;
         batches.iter().map(|taken| taken.memories).sum::<u64>()
     };
     assert_eq!(taken(11).await, 1);

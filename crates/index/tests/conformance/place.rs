@@ -9,9 +9,9 @@ use keepsake_core::{
     VersionId,
 };
 use keepsake_index::{
-    Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Depth, Directory, Expiry, ExpiryChange,
-    Head, HeadChange, Index, MemoryListing, MemoryPage, PostgresIndex, SqliteIndex, Store, StoredContent,
-    Target, Tenant, TenantStatus,
+    AuditedAction, Auditor, BlobDeletions, Commit, CommitChange, CommitOutcome, Depth, Directory, Expiry,
+    ExpiryChange, Head, HeadChange, Index, MemoryListing, MemoryPage, PostgresIndex, SqliteIndex, Store,
+    StoredContent, Target, Tenant, TenantStatus,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -30,16 +30,16 @@ pub(crate) fn next_uuid() -> Uuid {
 }
 
 /// An action of the operator, at `NOW`.
-pub(crate) fn audited() -> Audited {
+pub(crate) fn audited() -> AuditedAction {
     audited_by(Auditor::OperatorCli, NOW)
 }
 
-pub(crate) fn audited_by(by: Auditor, at: Timestamp) -> Audited {
-    Audited { id: next_uuid(), at, by, entries_per_day: None }
+pub(crate) fn audited_by(by: Auditor, at: Timestamp) -> AuditedAction {
+    AuditedAction { id: next_uuid(), at, by, entries_per_day: None }
 }
 
 /// An action of a tenant's credential, which may write any number of entries.
-pub(crate) fn by_tenant(at: Timestamp) -> Audited {
+pub(crate) fn by_tenant(at: Timestamp) -> AuditedAction {
     audited_by(Auditor::Credential(actor()), at)
 }
 
@@ -79,9 +79,9 @@ fn fresh_content(version_id: VersionId, at: MemoryPath, size_bytes: u64) -> Head
     }
 }
 
-pub(crate) fn created(at: &str, size_bytes: u64) -> Change {
+pub(crate) fn created(at: &str, size_bytes: u64) -> CommitChange {
     let version_id = VersionId::from_uuid(next_uuid());
-    Change {
+    CommitChange {
         memory_id: MemoryId::from_uuid(next_uuid()),
         version_id,
         before: None,
@@ -90,17 +90,23 @@ pub(crate) fn created(at: &str, size_bytes: u64) -> Change {
     }
 }
 
-fn changed(before: &Head, version_id: VersionId, after: Option<HeadChange>) -> Change {
-    Change { memory_id: before.memory_id, version_id, before: Some(before.clone()), revives: None, after }
+fn changed(before: &Head, version_id: VersionId, after: Option<HeadChange>) -> CommitChange {
+    CommitChange {
+        memory_id: before.memory_id,
+        version_id,
+        before: Some(before.clone()),
+        revives: None,
+        after,
+    }
 }
 
-pub(crate) fn edited(before: &Head, size_bytes: u64) -> Change {
+pub(crate) fn edited(before: &Head, size_bytes: u64) -> CommitChange {
     let version_id = VersionId::from_uuid(next_uuid());
     changed(before, version_id, Some(fresh_content(version_id, before.path.clone(), size_bytes)))
 }
 
 /// Another path for a memory that keeps its content.
-pub(crate) fn renamed(before: &Head, to: &str) -> Change {
+pub(crate) fn renamed(before: &Head, to: &str) -> CommitChange {
     let version_id = VersionId::from_uuid(next_uuid());
     let after = HeadChange {
         content: before.content,
@@ -110,7 +116,7 @@ pub(crate) fn renamed(before: &Head, to: &str) -> Change {
     changed(before, version_id, Some(after))
 }
 
-pub(crate) fn deleted(before: &Head) -> Change {
+pub(crate) fn deleted(before: &Head) -> CommitChange {
     changed(before, VersionId::from_uuid(next_uuid()), None)
 }
 
@@ -195,7 +201,7 @@ impl Place {
     }
 
     /// A commit of `changes` that no limit stops.
-    pub(crate) fn commit_of(&self, changes: Vec<Change>) -> Commit {
+    pub(crate) fn commit_of(&self, changes: Vec<CommitChange>) -> Commit {
         Commit {
             store_id: self.store_id,
             now: NOW,
@@ -225,12 +231,12 @@ impl Place {
         }
     }
 
-    pub(crate) async fn try_changes(&self, changes: Vec<Change>) -> CommitOutcome {
+    pub(crate) async fn try_changes(&self, changes: Vec<CommitChange>) -> CommitOutcome {
         self.run(&self.commit_of(changes)).await
     }
 
     /// Commits changes that nothing refuses; answers the last `seq`.
-    pub(crate) async fn change(&self, changes: Vec<Change>) -> i64 {
+    pub(crate) async fn change(&self, changes: Vec<CommitChange>) -> i64 {
         match self.try_changes(changes).await {
             CommitOutcome::Committed { seq, .. } => seq,
             other => panic!("not committed: {other:?}"),

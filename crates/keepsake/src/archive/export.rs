@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use super::ExportArgs;
 use super::folder::Folder;
 use super::progress::Progress;
-use super::unpacked::{Contents, Unpacked, is_packed};
+use super::unpacked::{Contents, UnpackedArchive, is_packed};
 use crate::data_dir::unusable;
 use crate::open_folder::{Access, FolderEntry, OpenFolder, read_at_most};
 use crate::output::{notice, printable};
@@ -66,7 +66,7 @@ async fn write_to(
     has_versions: bool,
 ) -> Result<Manifest, Failure> {
     let total = memory_count(connection).await?;
-    let partial = Partial::make(target, &connection.store_id, Access::ByUmask)?;
+    let partial = PartialExport::make(target, &connection.store_id, Access::ByUmask)?;
     let folder = Folder::open(&partial.path, Access::ByUmask)?;
     let (owned_target, store_id) = (target.to_owned(), connection.store_id.clone());
     let is_asked_for = move |manifest: &Manifest| {
@@ -101,14 +101,14 @@ pub(super) async fn memory_count(connection: &StoreConnection) -> Result<u64, Fa
 pub(super) async fn receive<T: Send + 'static>(
     connection: &StoreConnection,
     has_versions: bool,
-    write: impl FnOnce(Received) -> Result<T, Failure> + Send + 'static,
+    write: impl FnOnce(ReceivedArchive) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let path = connection.path(&["export"]);
     let query = [("versions", has_versions.then_some("true"))];
     let download = connection.client.download(&path, &query).await;
     let mut download = download.map_err(failure_of("the memory store cannot be exported"))?;
     let (sender, parts) = mpsc::channel(MAX_PARTS_WAITING);
-    let received = Received { parts, part: Cursor::default() };
+    let received = ReceivedArchive { parts, part: Cursor::default() };
     let writing = tokio::task::spawn_blocking(move || write(received));
     let broken_off = loop {
         match download.next().await {
@@ -154,12 +154,12 @@ fn entry_of(partial: &Path) -> io::Result<FolderEntry> {
 
 /// The folder of an unfinished export, which is that of this process as long as it holds the
 /// lock of the marker.
-struct Partial {
+struct PartialExport {
     path: PathBuf,
     marker: File,
 }
 
-impl Partial {
+impl PartialExport {
     /// Creates the folder, or empties that of an export that was stopped.
     fn make(target: &Path, store_id: &str, access: Access) -> Result<Self, Failure> {
         let path = partial_of(target);
@@ -262,12 +262,12 @@ fn empty(folder: &OpenFolder) -> io::Result<()> {
 }
 
 /// The archive as it is received.
-pub(super) struct Received {
+pub(super) struct ReceivedArchive {
     parts: mpsc::Receiver<Vec<u8>>,
     part: Cursor<Vec<u8>>,
 }
 
-impl Read for Received {
+impl Read for ReceivedArchive {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let read = self.part.read(buffer)?;
@@ -283,12 +283,12 @@ impl Read for Received {
 }
 
 /// Also writes the bytes that are read to a file.
-struct Copied<R, W> {
+struct CopyingReader<R, W> {
     from: R,
     to: W,
 }
 
-impl<R: Read, W: Write> Read for Copied<R, W> {
+impl<R: Read, W: Write> Read for CopyingReader<R, W> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.from.read(buffer)?;
         self.to.write_all(&buffer[..read])?;
@@ -298,7 +298,7 @@ impl<R: Read, W: Write> Read for Copied<R, W> {
 
 /// Writes an archive into the folder of an unfinished export, verifies it and gives it its name.
 fn write(
-    received: Received,
+    received: ReceivedArchive,
     folder: Folder,
     target: &Path,
     total: u64,
@@ -310,13 +310,13 @@ fn write(
     let partial = folder.root().to_owned();
     let (unpacked, packed) = if is_packed(target) {
         let file = BufWriter::new(folder.create(PACKED).map_err(failed())?);
-        let mut copied = Copied { from: received, to: file };
-        let unpacked = Unpacked::read(&mut copied, folder, Contents::Hashed, || progress.add(1));
+        let mut copied = CopyingReader { from: received, to: file };
+        let unpacked = UnpackedArchive::read(&mut copied, folder, Contents::Hashed, || progress.add(1));
         let unpacked = unpacked.map_err(|stopped| stopped.failure(damaged))?;
         let file = copied.to.into_inner().map_err(|error| failed()(error.into_error()))?;
         (unpacked, Some(file))
     } else {
-        let unpacked = Unpacked::read(received, folder, Contents::Kept, || progress.add(1));
+        let unpacked = UnpackedArchive::read(received, folder, Contents::Kept, || progress.add(1));
         (unpacked.map_err(|stopped| stopped.failure(damaged))?, None)
     };
     verify(&unpacked, &Prefix::new("/"), |_| {}).map_err(damaged)?;

@@ -1,9 +1,9 @@
 //! `keepsake import`
 
 use indicatif::HumanCount;
-use keepsake_archive::plan::{Destination, Existing, OnConflict, decide};
+use keepsake_archive::plan::{Destination, DestinationMemory, OnConflict, decide};
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_archive::verified::{Found, Prefix};
+use keepsake_archive::verified::{Prefix, SourceListing};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{MemoryPath, Timestamp};
 
@@ -71,7 +71,8 @@ async fn read_destination(connection: &StoreConnection, report: &mut Report) -> 
     let listed = ListedMemory::list(&connection.client, &connection.store_id).await?;
     for listed in listed.into_values() {
         let (is_pinned, expires_at) = (listed.is_pinned(), listed.expires_at());
-        let existing = Existing { id: listed.id, sha256: listed.content_sha256, is_pinned, expires_at };
+        let existing =
+            DestinationMemory { id: listed.id, sha256: listed.content_sha256, is_pinned, expires_at };
         match MemoryPath::parse(&listed.path) {
             Ok(path) => destination.add(&path, existing),
             Err(error) => {
@@ -101,7 +102,7 @@ async fn import_history(
 }
 
 /// Prints what the exporting server had lost.
-fn tell_left_out(found: &Found) {
+fn tell_left_out(found: &SourceListing) {
     for reason in &found.left_out {
         notice(&format!("not in the archive: {}", printable(reason)));
     }

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use futures::stream::{StreamExt, TryStreamExt, iter};
 use indicatif::HumanCount;
 use keepsake_archive::format::{VersionLine, blob_file};
-use keepsake_archive::plan::{Item, Origin};
+use keepsake_archive::plan::{ContentOrigin, SourceMemory};
 use keepsake_archive::report::{Class, Outcome};
-use keepsake_archive::verified::Found;
+use keepsake_archive::verified::SourceListing;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::ContentHash;
 use serde::Deserialize;
@@ -33,7 +33,7 @@ const MAX_PART_REDACTIONS: usize = 500;
 const MAX_CHANGES_IN_FLIGHT: usize = 8;
 
 /// A version of the archive, as it is sent.
-struct Past {
+struct ImportVersion {
     line: VersionLine,
     /// `None` for a deletion. A redacted version has the memory's earlier path or a
     /// made-up one.
@@ -55,7 +55,7 @@ enum Content {
 pub(super) async fn run(
     connection: &StoreConnection,
     source: &Source,
-    mut found: Found,
+    mut found: SourceListing,
     is_dry_run: bool,
 ) -> Result<(), Failure> {
     if found.versions.is_empty() {
@@ -96,10 +96,10 @@ pub(super) async fn run(
 
 /// The versions to send. The deletion of a memory whose other versions were removed is
 /// left out; the second value counts these deletions.
-fn history_of(lines: Vec<VersionLine>, items: &[Item]) -> Result<(Vec<Past>, u64), Failure> {
+fn history_of(lines: Vec<VersionLine>, items: &[SourceMemory]) -> Result<(Vec<ImportVersion>, u64), Failure> {
     let current = items.iter().filter_map(|item| match &item.origin {
-        Origin::File(name) => Some((item.sha256, name.as_str())),
-        Origin::Memory(_) => None,
+        ContentOrigin::File(name) => Some((item.sha256, name.as_str())),
+        ContentOrigin::Memory(_) => None,
     });
     let files: HashMap<_, _> = current.collect();
     let (mut history, mut left_out) = (Vec::with_capacity(lines.len()), 0);
@@ -111,7 +111,7 @@ fn history_of(lines: Vec<VersionLine>, items: &[Item]) -> Result<(Vec<Past>, u64
                 left_out += 1;
                 continue;
             }
-            history.push(Past { line, path: None, content: None });
+            history.push(ImportVersion { line, path: None, content: None });
             continue;
         }
         let content = match &line.content_sha256 {
@@ -128,28 +128,28 @@ fn history_of(lines: Vec<VersionLine>, items: &[Item]) -> Result<(Vec<Past>, u64
             (None, None) => format!("/.redacted-{}", history.len() + 1),
         };
         paths.insert(line.memory_id.clone(), path.clone());
-        history.push(Past { line, path: Some(path), content: Some(content) });
+        history.push(ImportVersion { line, path: Some(path), content: Some(content) });
     }
     Ok((history, left_out))
 }
 
 /// How many versions the store has. All of them must be the archive's first ones.
-async fn count_imported(connection: &StoreConnection, history: &[Past]) -> Result<usize, Failure> {
+async fn count_imported(connection: &StoreConnection, history: &[ImportVersion]) -> Result<usize, Failure> {
     #[derive(Deserialize)]
-    struct Listed {
+    struct VersionAnswer {
         path: Option<String>,
         content_sha256: Option<String>,
         redacted_at: Option<String>,
     }
     let path = connection.path(&["memory_versions"]);
     let mut pages = connection.client.pages(&path, &[]);
-    let mut listed: Vec<Listed> = Vec::new();
+    let mut listed: Vec<VersionAnswer> = Vec::new();
     let failed = || failure_of("the versions of the memory store cannot be listed");
     while let Some(version) = pages.next().await.map_err(failed())? {
         listed.push(version);
     }
     listed.reverse();
-    let is_same = |(has, past): (&Listed, &Past)| {
+    let is_same = |(has, past): (&VersionAnswer, &ImportVersion)| {
         let is_redacted = has.redacted_at.is_some() || past.line.redacted_at.is_some();
         let is_same_path = past.path.is_none() || has.path == past.path;
         is_redacted || (is_same_path && has.content_sha256 == past.line.content_sha256)
@@ -169,7 +169,7 @@ async fn count_imported(connection: &StoreConnection, history: &[Past]) -> Resul
 async fn write(
     connection: &StoreConnection,
     source: &Source,
-    history: &[Past],
+    history: &[ImportVersion],
     done: usize,
 ) -> Result<(), Failure> {
     let mut progress = Progress::new("imported", history.len() as u64);
@@ -192,7 +192,7 @@ async fn write(
     Ok(())
 }
 
-fn version_of(source: &Source, past: &Past) -> Result<Value, Failure> {
+fn version_of(source: &Source, past: &ImportVersion) -> Result<Value, Failure> {
     let line = &past.line;
     let mut version = json!({
         "memory_id": line.memory_id,
@@ -216,7 +216,7 @@ fn version_of(source: &Source, past: &Past) -> Result<Value, Failure> {
 /// Sends a part of the history; returns the next position.
 async fn send(
     connection: &StoreConnection,
-    history: &[Past],
+    history: &[ImportVersion],
     position: usize,
     versions: Vec<Value>,
     progress: &mut Progress,
@@ -236,7 +236,7 @@ async fn send(
 }
 
 /// Redacts the versions that are redacted in the archive.
-async fn redact(connection: &StoreConnection, history: &[Past]) -> Result<(), Failure> {
+async fn redact(connection: &StoreConnection, history: &[ImportVersion]) -> Result<(), Failure> {
     let redacted = history.iter().enumerate().filter_map(|(place, past)| {
         let redacted_at = past.line.redacted_at.as_ref()?;
         Some(json!({
@@ -265,7 +265,7 @@ async fn read_memories(connection: &StoreConnection) -> Result<HashMap<String, L
 /// Sets the pins and expiry times of the archive, which are no versions.
 async fn set_expiry(
     connection: &StoreConnection,
-    items: &[Item],
+    items: &[SourceMemory],
     memories: &HashMap<String, ListedMemory>,
 ) -> Result<(), Failure> {
     let set = items.iter().filter_map(|item| {
@@ -283,7 +283,11 @@ async fn set_expiry(
 }
 
 /// Compares the store with the archive's index, memory by memory.
-fn verify(found: &mut Found, lacks: &[Option<&'static str>], memories: &HashMap<String, ListedMemory>) {
+fn verify(
+    found: &mut SourceListing,
+    lacks: &[Option<&'static str>],
+    memories: &HashMap<String, ListedMemory>,
+) {
     for (item, lacks) in found.items.iter().zip(lacks) {
         let memory = memories.get(item.path.as_str());
         let is_equal = memory.is_some_and(|memory| memory.content_sha256 == item.sha256.to_string());

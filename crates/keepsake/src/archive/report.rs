@@ -1,7 +1,7 @@
 //! Shows what an import did with each file.
 
 use indicatif::HumanCount;
-use keepsake_archive::report::{Class, Report, Reported};
+use keepsake_archive::report::{Class, Report, ReportEntry};
 use keepsake_config::{Failure, FailureClass};
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::output::{Printer, Text};
 
 /// Prints each file as JSON; as a table, only the files not written as a whole, and counts.
 pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) -> Result<(), Failure> {
-    let shown = |file: &&Reported| !printer.is_table() || file.reason().is_some();
+    let shown = |file: &&ReportEntry| !printer.is_table() || file.reason().is_some();
     let items: Vec<Value> = report
         .sorted()
         .iter()

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::{fs, io};
 
 use keepsake_archive::format::{BLOBS, MANIFEST, MAX_CONTENT_BYTES, MEMORIES};
-use keepsake_archive::plan::{Item, Origin};
+use keepsake_archive::plan::{ContentOrigin, SourceMemory};
 use keepsake_archive::report::{Class, Outcome};
-use keepsake_archive::verified::{Files, Found, Prefix, verify};
+use keepsake_archive::verified::{Files, Prefix, SourceListing, verify};
 use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryPath, Purpose, Timestamp};
@@ -18,9 +18,9 @@ use serde::Deserialize;
 
 use super::folder::{Folder, describe};
 use super::progress::Progress;
-use super::{FromArgs, export};
 use super::spooled::Spooled;
 use super::unpacked::is_packed;
+use super::{FromArgs, export};
 use crate::open_folder::Access;
 use crate::output::Printer;
 use crate::people::{StoreConnection, find_store};
@@ -83,7 +83,7 @@ impl ListedMemory {
 
 impl Source {
     /// Opens a folder or an archive, which is verified as a whole.
-    pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, Found), Failure> {
+    pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, SourceListing), Failure> {
         let about = fs::metadata(path).map_err(|error| {
             let class = match error.kind() {
                 std::io::ErrorKind::NotFound => FailureClass::NotFound,
@@ -129,7 +129,7 @@ impl Source {
         args: &FromArgs,
         printer: &Printer,
         prefix: &Prefix,
-    ) -> Result<(Self, Found), Failure> {
+    ) -> Result<(Self, SourceListing), Failure> {
         let (client, store_id) = other_store(url, args).await?;
         let other = StoreConnection { client, printer: printer.clone(), store_id };
         let of_server = |failure: Failure| failure.within(url);
@@ -149,9 +149,9 @@ impl Source {
         url: &str,
         args: &FromArgs,
         prefix: &Prefix,
-    ) -> Result<(Self, Found), Failure> {
+    ) -> Result<(Self, SourceListing), Failure> {
         let (client, store_id) = other_store(url, args).await?;
-        let mut found = Found::default();
+        let mut found = SourceListing::default();
         let listed = ListedMemory::list(&client, &store_id).await;
         let listed = listed.map_err(|failure| failure.within(url))?;
         let mut listed: Vec<_> = listed.into_values().collect();
@@ -162,8 +162,8 @@ impl Source {
                 .parse()
                 .map_err(Failure::of(format_args!("{url}: content_sha256 of {}", listed.id)))?;
             let (is_pinned, expires_at) = (listed.is_pinned(), listed.expires_at());
-            let origin = Origin::Memory(listed.id);
-            found.place(prefix, &listed.path, |path| Item {
+            let origin = ContentOrigin::Memory(listed.id);
+            found.place(prefix, &listed.path, |path| SourceMemory {
                 path,
                 sha256,
                 size_bytes: listed.content_size_bytes,
@@ -177,10 +177,12 @@ impl Source {
 
     /// The content of an item. The inner error is the reason why the item can no longer
     /// be imported.
-    pub(super) async fn content(&self, item: &Item) -> Result<Result<String, String>, Failure> {
+    pub(super) async fn content(&self, item: &SourceMemory) -> Result<Result<String, String>, Failure> {
         match (self, &item.origin) {
-            (Self::Folder(_) | Self::Packed(_), Origin::File(name)) => Ok(self.text(name, item.sha256)),
-            (Self::Store { client, store_id }, Origin::Memory(id)) => {
+            (Self::Folder(_) | Self::Packed(_), ContentOrigin::File(name)) => {
+                Ok(self.text(name, item.sha256))
+            }
+            (Self::Store { client, store_id }, ContentOrigin::Memory(id)) => {
                 let store = ["memory_stores", store_id.as_str()];
                 let memory = match whole_store::read::<ListedMemory>(client, &store, id, "full").await? {
                     whole_store::Read::Memory(memory) => memory,
@@ -193,8 +195,8 @@ impl Source {
                 let is_same = ContentHash::of(content.as_bytes()).to_string() == memory.content_sha256;
                 Ok(is_same.then_some(content).ok_or_else(|| WRONG_HASH.to_owned()))
             }
-            (Self::Folder(_) | Self::Packed(_), Origin::Memory(_))
-            | (Self::Store { .. }, Origin::File(_)) => Ok(Err("is of another source".to_owned())),
+            (Self::Folder(_) | Self::Packed(_), ContentOrigin::Memory(_))
+            | (Self::Store { .. }, ContentOrigin::File(_)) => Ok(Err("is of another source".to_owned())),
         }
     }
 
@@ -268,7 +270,7 @@ pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, S
     Ok((client, store_id))
 }
 
-fn verified(files: &impl Files, shown: impl Display, prefix: &Prefix) -> Result<Found, Failure> {
+fn verified(files: &impl Files, shown: impl Display, prefix: &Prefix) -> Result<SourceListing, Failure> {
     let mut shown_progress = None;
     let found = verify(files, prefix, |memories| {
         shown_progress.get_or_insert_with(|| Progress::new("verified", memories)).add(1);
@@ -276,14 +278,14 @@ fn verified(files: &impl Files, shown: impl Display, prefix: &Prefix) -> Result<
     found.map_err(|damage| Failure::new(format!("{shown} is damaged: {damage}")))
 }
 
-fn refuse(found: &mut Found, prefix: &Prefix, name: &str, class: Class, reason: &str) {
+fn refuse(found: &mut SourceListing, prefix: &Prefix, name: &str, class: Class, reason: &str) {
     let (path, _) = prefix.place(&format!("/{name}"));
     found.report.add(path, Outcome::refused(class, reason));
 }
 
 /// Finds the texts of a folder, in the order of their names.
-fn read_texts(folder: &SourceFolder, prefix: &Prefix) -> Result<Found, Failure> {
-    let mut found = Found::default();
+fn read_texts(folder: &SourceFolder, prefix: &Prefix) -> Result<SourceListing, Failure> {
+    let mut found = SourceListing::default();
     let mut taken = std::collections::HashSet::new();
     let mut directories = vec![String::new()];
     while let Some(directory) = directories.pop() {
@@ -330,7 +332,7 @@ fn read_texts(folder: &SourceFolder, prefix: &Prefix) -> Result<Found, Failure> 
 }
 
 fn add_text(
-    found: &mut Found,
+    found: &mut SourceListing,
     taken: &mut std::collections::HashSet<MemoryPath>,
     folder: &SourceFolder,
     name: &str,
@@ -348,13 +350,13 @@ fn add_text(
     {
         return refuse(found, prefix, name, Class::Rule, "another file has the same path in NFC");
     }
-    found.place(prefix, &format!("/{name}"), |path| Item {
+    found.place(prefix, &format!("/{name}"), |path| SourceMemory {
         path,
         sha256: ContentHash::of(text.as_bytes()),
         size_bytes: text.len() as u64,
         is_pinned: false,
         expires_at: None,
-        origin: Origin::File(name.to_owned()),
+        origin: ContentOrigin::File(name.to_owned()),
     });
     folder.keep(name, text.into_bytes());
 }

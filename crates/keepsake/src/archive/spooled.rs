@@ -10,13 +10,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use keepsake_archive::Damage;
-use keepsake_archive::format::{Hashing, MEMORIES};
+use keepsake_archive::format::{HashingReader, MEMORIES};
 use keepsake_archive::packed::read_files;
 use keepsake_archive::verified::Files;
 use keepsake_config::Failure;
 use keepsake_core::ContentHash;
 
-use super::unpacked::{LIMIT, Stopped, is_content};
+use super::unpacked::{LIMIT, UnpackFailure, is_content};
 use crate::data_dir::unusable;
 
 const BUFFER_BYTES: usize = 64 << 10;
@@ -37,14 +37,15 @@ struct Part {
 
 impl Spooled {
     /// Unpacks an archive, and calls `progress` after each memory.
-    pub(super) fn read(packed: impl Read, mut progress: impl FnMut()) -> Result<Self, Stopped> {
-        let file = tempfile::tempfile().map_err(unusable(&std::env::temp_dir())).map_err(Stopped::Failed)?;
-        let failed = |error| Stopped::Failed(Failure::of("the archive cannot be unpacked")(error));
+    pub(super) fn read(packed: impl Read, mut progress: impl FnMut()) -> Result<Self, UnpackFailure> {
+        let file =
+            tempfile::tempfile().map_err(unusable(&std::env::temp_dir())).map_err(UnpackFailure::Failed)?;
+        let failed = |error| UnpackFailure::Failed(Failure::of("the archive cannot be unpacked")(error));
         let (mut to, mut parts, mut offset) = (BufWriter::new(file), HashMap::new(), 0);
         let mut buffer = vec![0; BUFFER_BYTES];
-        read_files::<Stopped>(packed, LIMIT, |name, size_bytes, content| {
+        read_files::<UnpackFailure>(packed, LIMIT, |name, size_bytes, content| {
             let damaged = |reason: String| Damage(format!("{name}: {reason}"));
-            let mut hashing = Hashing::new(&mut to);
+            let mut hashing = HashingReader::new(&mut to);
             loop {
                 let read = content.read(&mut buffer).map_err(|error| damaged(error.to_string()))?;
                 if read == 0 {

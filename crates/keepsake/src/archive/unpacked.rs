@@ -31,24 +31,24 @@ pub(super) enum Contents {
 
 /// An archive that was read once from one file. Its lists are in a folder.
 #[derive(Debug)]
-pub(super) struct Unpacked {
+pub(super) struct UnpackedArchive {
     folder: Folder,
     contents: HashMap<String, (ContentHash, u64)>,
 }
 
 /// Why an archive is not unpacked.
-pub(super) enum Stopped {
+pub(super) enum UnpackFailure {
     Damaged(Damage),
     Failed(Failure),
 }
 
-impl From<Damage> for Stopped {
+impl From<Damage> for UnpackFailure {
     fn from(damage: Damage) -> Self {
         Self::Damaged(damage)
     }
 }
 
-impl Stopped {
+impl UnpackFailure {
     pub(super) fn failure(self, of_damage: impl FnOnce(Damage) -> Failure) -> Failure {
         match self {
             Self::Damaged(damage) => of_damage(damage),
@@ -57,14 +57,14 @@ impl Stopped {
     }
 }
 
-impl Unpacked {
+impl UnpackedArchive {
     /// Reads an archive, and calls `progress` after each memory.
     pub(super) fn read(
         packed: impl Read,
         folder: Folder,
         kept: Contents,
         mut progress: impl FnMut(),
-    ) -> Result<Self, Stopped> {
+    ) -> Result<Self, UnpackFailure> {
         let mut unpacked = Self { folder, contents: HashMap::new() };
         let failed = || Failure::of("the archive cannot be unpacked");
         read_files(packed, LIMIT, |name, size, content| {
@@ -83,7 +83,9 @@ impl Unpacked {
                 progress();
             }
             match kept {
-                Contents::Kept => create()?.write_all(&bytes).map_err(failed()).map_err(Stopped::Failed),
+                Contents::Kept => {
+                    create()?.write_all(&bytes).map_err(failed()).map_err(UnpackFailure::Failed)
+                }
                 Contents::Hashed => Ok(()),
             }
         })?;
@@ -97,12 +99,12 @@ impl Unpacked {
 
 /// Why a file of an archive is not created. The folder was empty, and each name occurs once:
 /// what exists is a file whose name differs in case, for example.
-fn not_created(name: &str, error: io::Error) -> Stopped {
+fn not_created(name: &str, error: io::Error) -> UnpackFailure {
     if error.kind() == io::ErrorKind::AlreadyExists {
         let text = format!("{name} and another file in it have the same name on this file system");
-        return Stopped::Damaged(Damage(text));
+        return UnpackFailure::Damaged(Damage(text));
     }
-    Stopped::Failed(Failure::of("the archive cannot be unpacked")(error))
+    UnpackFailure::Failed(Failure::of("the archive cannot be unpacked")(error))
 }
 
 /// Whether a file of an archive is a content, rather than a list.
@@ -110,7 +112,7 @@ pub(super) fn is_content(name: &str) -> bool {
     name.split_once('/').is_some_and(|(directory, _)| [MEMORIES, BLOBS].contains(&directory))
 }
 
-impl Files for Unpacked {
+impl Files for UnpackedArchive {
     fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, String> {
         Ok(Box::new(self.folder.open_file(name)?))
     }

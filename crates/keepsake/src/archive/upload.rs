@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
-use keepsake_archive::plan::{Item, Step, batches};
+use keepsake_archive::plan::{ImportStep, SourceMemory, batches};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_client::ClientError;
 use keepsake_config::Failure;
@@ -45,11 +45,11 @@ struct OperationError {
 pub(super) async fn run(
     connection: &StoreConnection,
     source: &Source,
-    steps: &[Step],
+    steps: &[ImportStep],
     report: &mut Report,
 ) -> Result<(), Failure> {
     let mut progress = Progress::new("imported", steps.len() as u64);
-    let mut waiting: VecDeque<&[Step]> = batches(steps).collect();
+    let mut waiting: VecDeque<&[ImportStep]> = batches(steps).collect();
     let mut in_flight = FuturesUnordered::new();
     let mut done = 0;
     loop {
@@ -68,14 +68,14 @@ pub(super) async fn run(
             ))
         };
         match sent.map_err(stopped)? {
-            Sent::Done(outcomes) => {
+            SentBatch::Done(outcomes) => {
                 done += outcomes.len();
                 progress.add(outcomes.len() as u64);
                 for (step, outcome) in outcomes {
                     report.add_step(step, outcome);
                 }
             }
-            Sent::TooLarge(batch) => {
+            SentBatch::TooLarge(batch) => {
                 let (first, second) = batch.split_at(batch.len() / 2);
                 waiting.push_front(second);
                 waiting.push_front(first);
@@ -84,17 +84,17 @@ pub(super) async fn run(
     }
 }
 
-enum Sent<'a> {
-    Done(Vec<(&'a Step, Outcome)>),
+enum SentBatch<'a> {
+    Done(Vec<(&'a ImportStep, Outcome)>),
     /// The server refused the call as a whole; it may accept a part of it.
-    TooLarge(&'a [Step]),
+    TooLarge(&'a [ImportStep]),
 }
 
 async fn send<'a>(
     connection: &StoreConnection,
     source: &Source,
-    steps: &'a [Step],
-) -> Result<Sent<'a>, Failure> {
+    steps: &'a [ImportStep],
+) -> Result<SentBatch<'a>, Failure> {
     let contents = iter(steps).map(|step| source.content(&step.item));
     let contents: Vec<_> = contents.buffered(MAX_READS_IN_FLIGHT).try_collect().await?;
     let mut outcomes = Vec::with_capacity(steps.len());
@@ -109,7 +109,7 @@ async fn send<'a>(
         }
     }
     if sent.is_empty() {
-        return Ok(Sent::Done(outcomes));
+        return Ok(SentBatch::Done(outcomes));
     }
     let body = json!({"atomic": false, "operations": operations});
     let path = connection.path(&["memories", "batch"]);
@@ -118,7 +118,7 @@ async fn send<'a>(
         Ok(answer) if answer.data.len() == sent.len() => {
             let results = answer.data.into_iter().map(outcome_of);
             outcomes.extend(sent.into_iter().zip(results));
-            Ok(Sent::Done(outcomes))
+            Ok(SentBatch::Done(outcomes))
         }
         Ok(answer) => Err(Failure::new(format!(
             "the server answered {} results to {} operations",
@@ -129,9 +129,9 @@ async fn send<'a>(
             [step] => {
                 let reason = error.to_string();
                 outcomes.push((step, Outcome::refused(Class::Rule, reason)));
-                Ok(Sent::Done(outcomes))
+                Ok(SentBatch::Done(outcomes))
             }
-            _ => Ok(Sent::TooLarge(steps)),
+            _ => Ok(SentBatch::TooLarge(steps)),
         },
         Err(error) => Err(failure_of("a batch was not written")(error)),
     }
@@ -142,7 +142,7 @@ fn is_about_an_operation(error: &ClientError) -> bool {
     matches!(error.status().map(|status| status.as_u16()), Some(400 | 413))
 }
 
-fn operation(step: &Step, content: String) -> Value {
+fn operation(step: &ImportStep, content: String) -> Value {
     let item = &step.item;
     let mut operation = match &step.replaces {
         None => json!({"type": "create", "path": item.path.as_str()}),
@@ -160,7 +160,7 @@ fn operation(step: &Step, content: String) -> Value {
 }
 
 /// The fields of a write that say how a memory expires.
-pub(super) fn expiry_of(item: &Item) -> Map<String, Value> {
+pub(super) fn expiry_of(item: &SourceMemory) -> Map<String, Value> {
     let pinned = item.is_pinned.then(|| ("pinned".to_owned(), Value::from(true)));
     let expires_at = item.expires_at.map(|at| ("expires_at".to_owned(), Value::from(at.to_rfc3339())));
     pinned.into_iter().chain(expires_at).collect()

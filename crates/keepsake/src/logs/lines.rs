@@ -37,7 +37,7 @@ impl Lines {
 }
 
 /// Starts the thread that writes. Without it, every line is written at once.
-pub(super) fn start() -> Gathered {
+pub(super) fn start() -> LogWriter {
     let write = || {
         loop {
             let mut waiting = LINES.waiting.lock();
@@ -51,7 +51,7 @@ pub(super) fn start() -> Gathered {
         }
     };
     let thread = thread::Builder::new().name("log".to_owned()).spawn(write);
-    Gathered { is_started: thread.is_ok() }
+    LogWriter { is_started: thread.is_ok() }
 }
 
 /// Writes the waiting lines; called before the process ends.
@@ -60,11 +60,11 @@ pub(crate) fn flush() {
 }
 
 /// Where the layer that formats lines writes them.
-pub(super) struct Gathered {
+pub(super) struct LogWriter {
     is_started: bool,
 }
 
-impl MakeWriter<'_> for Gathered {
+impl MakeWriter<'_> for LogWriter {
     type Writer = Line;
 
     fn make_writer(&self) -> Line {

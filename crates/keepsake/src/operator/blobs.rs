@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use keepsake_blobs::BlobUrl;
 use keepsake_config::{Failure, Settings, SourceArgs};
-use keepsake_engine::{BlobMove, MoveError, Moved, SystemClock};
+use keepsake_engine::{BlobMove, MoveError, MoveReport, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::json;
 
@@ -65,7 +65,11 @@ pub(crate) async fn run(args: MoveBlobsArgs) -> Result<(), Failure> {
     report(&args, &moved)
 }
 
-async fn run_on(backends: &Backends, settings: &Settings, args: &MoveBlobsArgs) -> Result<Moved, Failure> {
+async fn run_on(
+    backends: &Backends,
+    settings: &Settings,
+    args: &MoveBlobsArgs,
+) -> Result<MoveReport, Failure> {
     let open = async |url| backends::open_blobs(url, settings, &Metrics::default()).await;
     let from = open(args.from.as_ref().unwrap_or(&settings.blobs.url)).await?;
     let to = open(&args.to).await?;
@@ -75,13 +79,13 @@ async fn run_on(backends: &Backends, settings: &Settings, args: &MoveBlobsArgs) 
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed_precise}") {
         bar.set_style(style);
     }
-    let show = |moved: &Moved| {
+    let show = |moved: &MoveReport| {
         bar.set_message(format!(
             "{} copied, {} there before, {} originals removed",
             moved.copied, moved.present, moved.removed
         ));
     };
-    let mut moved = Moved::default();
+    let mut moved = MoveReport::default();
     let at_once = usize::from(args.concurrency.get());
     let outcome = if args.keep {
         job.copy(at_once, &mut moved, show).await
@@ -96,7 +100,7 @@ async fn run_on(backends: &Backends, settings: &Settings, args: &MoveBlobsArgs) 
 }
 
 /// The failure of a move that stopped before its end.
-fn unfinished(moved: &Moved, error: &MoveError) -> Failure {
+fn unfinished(moved: &MoveReport, error: &MoveError) -> Failure {
     let next = match error {
         MoveError::Served => "stop the servers first, or copy with --keep",
         MoveError::ServerStarted | MoveError::ContentWritten => {
@@ -117,7 +121,7 @@ fn unfinished(moved: &Moved, error: &MoveError) -> Failure {
     Failure::new(format!("{error}. The move is not finished; {originals}: {next}"))
 }
 
-fn report(args: &MoveBlobsArgs, moved: &Moved) -> Result<(), Failure> {
+fn report(args: &MoveBlobsArgs, moved: &MoveReport) -> Result<(), Failure> {
     let (printer, report) = (Printer::new(args.output.output), json!(moved));
     if printer.is_table() {
         print_problems(&printer, &report)?;
@@ -132,7 +136,7 @@ fn report(args: &MoveBlobsArgs, moved: &Moved) -> Result<(), Failure> {
     }
 }
 
-fn sentences_of(moved: &Moved) -> String {
+fn sentences_of(moved: &MoveReport) -> String {
     let mut text = format!(
         "{} of {} copied, {} there before, {} removed\n",
         counted(moved.copied, "content"),
@@ -155,16 +159,16 @@ mod tests {
 
     #[test]
     fn unfinished_move_says_what_became_of_the_originals() {
-        let refused = unfinished(&Moved::default(), &MoveError::Served).to_string();
+        let refused = unfinished(&MoveReport::default(), &MoveError::Served).to_string();
         assert!(
             refused.ends_with("all originals were kept: stop the servers first, or copy with --keep"),
             "{refused}"
         );
-        let copying = Moved { copied: 7, ..Moved::default() };
+        let copying = MoveReport { copied: 7, ..MoveReport::default() };
         let failed = MoveError::Failed(EngineError::Internal("a store failed"));
         let text = unfinished(&copying, &failed).to_string();
         assert!(text.ends_with("all originals were kept: run the command again to continue"), "{text}");
-        let removing = Moved { removed: 3, has_begun_removal: true, ..copying };
+        let removing = MoveReport { removed: 3, has_begun_removal: true, ..copying };
         for error in [failed, MoveError::ServerStarted, MoveError::ContentWritten] {
             let text = unfinished(&removing, &error).to_string();
             assert!(text.starts_with(&format!("{error}. The move is not finished; ")), "{text}");

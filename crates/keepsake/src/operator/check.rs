@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use keepsake_blobs::BlobStore;
-use keepsake_config::{Failure, Merged, Settings, SourceArgs};
+use keepsake_config::{Failure, MergedConfig, Settings, SourceArgs};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
 use keepsake_telemetry::Metrics;
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: CheckArgs) -> Result<(), Failure> {
 }
 
 /// The configuration and the steps, for programs.
-fn document(merged: &Merged, report: &Report) -> Value {
+fn document(merged: &MergedConfig, report: &Report) -> Value {
     let keys = merged.values().map(|(key, value, origin)| {
         let parsed = toml::from_str::<toml::Table>(&format!("value = {value}"));
         let value = parsed.ok().and_then(|table| serde_json::to_value(table.get("value")).ok());

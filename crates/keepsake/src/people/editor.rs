@@ -11,8 +11,8 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::oneshot;
 
 use super::connection::Connection;
-use super::history::{Titled, unified_diff};
-use super::memories::{Expected, PathArgs, find, save};
+use super::history::{TitledText, unified_diff};
+use super::memories::{ExpectedContent, PathArgs, find, save};
 use super::{agent_path, answer, api_path, text_of};
 use crate::output::{Stream, is_interactive, notice, notice_styled, print};
 use crate::signals::{EndSignals, interrupted};
@@ -60,8 +60,8 @@ async fn save_edited(
             }
             let newer = signals.or_end(Base::read(connection, path)).await?;
             let difference = |title: &str, text: &str| {
-                let before = Titled { title: "before", text: &base.content };
-                notice_styled(&unified_diff(Stream::Stderr, before, Titled { title, text }));
+                let before = TitledText { title: "before", text: &base.content };
+                notice_styled(&unified_diff(Stream::Stderr, before, TitledText { title, text }));
             };
             notice(&format!("Somebody else changed {} meanwhile:", agent_path(path)));
             difference("theirs", &newer.content);
@@ -96,7 +96,7 @@ async fn what_to_do() -> Result<String, Failure> {
 struct Base {
     content: String,
     /// `None`: the memory does not exist.
-    expected: Option<Expected>,
+    expected: Option<ExpectedContent>,
 }
 
 impl Base {
@@ -104,7 +104,7 @@ impl Base {
         let memory = find(connection, path, "full").await?;
         Ok(Self {
             content: memory.as_ref().map_or("", |memory| text_of(memory, "content")).to_owned(),
-            expected: memory.as_ref().map(|memory| Expected {
+            expected: memory.as_ref().map(|memory| ExpectedContent {
                 memory_id: text_of(memory, "id").to_owned(),
                 content_sha256: text_of(memory, "content_sha256").to_owned(),
             }),

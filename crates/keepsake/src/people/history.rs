@@ -128,11 +128,11 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
             )
         };
         let older_title = older.as_ref().map_or_else(|| "/dev/null".to_owned(), title);
-        let older = Titled {
+        let older = TitledText {
             title: &older_title,
             text: older.as_ref().map_or("", |older| text_of(older, "content")),
         };
-        let newer = Titled { title: &title(&newer), text: text_of(&newer, "content") };
+        let newer = TitledText { title: &title(&newer), text: text_of(&newer, "content") };
         unified_diff(Stream::Stdout, older, newer)
     })
 }
@@ -169,14 +169,14 @@ async fn version(connection: &Connection, memory_id: &str, id: &str) -> Result<V
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Titled<'a> {
+pub(super) struct TitledText<'a> {
     pub(super) title: &'a str,
     pub(super) text: &'a str,
 }
 
 /// The differences between two texts for this stream, in colour where the terminal has
 /// any.
-pub(super) fn unified_diff(stream: Stream, older: Titled<'_>, newer: Titled<'_>) -> String {
+pub(super) fn unified_diff(stream: Stream, older: TitledText<'_>, newer: TitledText<'_>) -> String {
     let diff = TextDiff::from_lines(older.text, newer.text);
     if diff.ratio() >= 1.0 {
         return String::new();

@@ -199,7 +199,7 @@ pub(crate) async fn run(command: MemoryCommand) -> Result<(), Failure> {
 }
 
 /// The content that a compare-and-set expects: a memory and the hash of its content.
-pub(super) struct Expected {
+pub(super) struct ExpectedContent {
     pub(super) memory_id: String,
     pub(super) content_sha256: String,
 }
@@ -363,7 +363,7 @@ async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<(), Fa
     let existing = if args.create_only { None } else { find(&connection, path, "basic").await? };
     match existing {
         Some(memory) => {
-            let expected = Expected {
+            let expected = ExpectedContent {
                 memory_id: text_of(&memory, "id").to_owned(),
                 content_sha256: args
                     .if_sha256
@@ -381,7 +381,7 @@ pub(super) async fn save(
     connection: &Connection,
     path: &str,
     content: &str,
-    expected: Option<&Expected>,
+    expected: Option<&ExpectedContent>,
     expires_at: Option<&str>,
 ) -> Result<(), Failure> {
     let failed = format!("{} was not saved", agent_path(path));

@@ -15,7 +15,7 @@ use tokio::task::yield_now;
 pub(super) use files::time;
 
 use super::PRIVATE_FOLDER;
-use super::plan::{Local, Side};
+use super::plan::{LocalFiles, Side};
 use super::scope::{IGNORE_FILE, Scope};
 use super::state::{Hint, State};
 use crate::data_dir::unusable;
@@ -42,7 +42,7 @@ pub(super) struct Folder {
 
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    pub(super) files: Local,
+    pub(super) files: LocalFiles,
     /// Hints of files that a later change certainly changes.
     pub(super) hints: HashMap<MemoryPath, Hint>,
     /// Paths that are not synchronised, with the reason.

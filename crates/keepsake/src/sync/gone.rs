@@ -13,7 +13,7 @@ use super::plan::Action;
 pub(super) const GONE_FOR: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
-pub(super) struct Gone {
+pub(super) struct GoneFiles {
     files: BTreeMap<MemoryPath, GoneFile>,
 }
 
@@ -24,7 +24,7 @@ struct GoneFile {
     moved_to: Option<MemoryPath>,
 }
 
-impl Gone {
+impl GoneFiles {
     /// Notes the files that a plan takes for moved or deleted. Returns the paths that must
     /// wait: those files, and the new ones that had their content.
     pub(super) fn must_wait(&mut self, actions: &[Action], now: Instant) -> BTreeSet<MemoryPath> {
@@ -97,15 +97,15 @@ mod tests {
     use keepsake_core::{ContentHash, MemoryId, VersionId};
     use uuid::Uuid;
 
-    use super::super::plan::Known;
+    use super::super::plan::KnownMemory;
     use super::*;
 
     fn path(text: &str) -> MemoryPath {
         MemoryPath::parse(text).unwrap()
     }
 
-    fn memory() -> Known {
-        Known {
+    fn memory() -> KnownMemory {
+        KnownMemory {
             memory_id: MemoryId::from_uuid(Uuid::from_u128(1)),
             hash: ContentHash::of(b"1"),
             version_id: Some(VersionId::from_uuid(Uuid::from_u128(2))),
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn moved_file_that_is_edited_stays_one_memory() {
-        let (mut gone, start, memory) = (Gone::default(), Instant::now(), memory());
+        let (mut gone, start, memory) = (GoneFiles::default(), Instant::now(), memory());
         let moved = Action::MoveRemote { from: path("/a.md"), to: path("/b.md"), memory };
         let both = BTreeSet::from(["/a.md", "/b.md"].map(path));
         assert_eq!(gone.must_wait(std::slice::from_ref(&moved), start), both);
@@ -137,7 +137,7 @@ mod tests {
         let memory = memory();
         let moved = Action::MoveRemote { from: path("/a.md"), to: path("/a.md~"), memory };
         let deleted = Action::DeleteRemote { path: path("/b.md"), memory };
-        let (mut gone, start) = (Gone::default(), Instant::now());
+        let (mut gone, start) = (GoneFiles::default(), Instant::now());
         let both = [moved, deleted];
         let all = BTreeSet::from(["/a.md", "/a.md~", "/b.md"].map(path));
         assert_eq!(gone.must_wait(&both, start), all);

@@ -10,7 +10,7 @@ use keepsake_core::VersionId;
 use keepsake_engine::ChangePlace;
 use serde::{Deserialize, Serialize};
 
-use super::store::{Change, MAX_CHANGES, Recorded, Store};
+use super::store::{Change, MAX_CHANGES, Store, VersionRecord};
 
 /// How much later than the id of a version its commit may be, in the order of commits, unless
 /// the version is large or the store busy.
@@ -38,7 +38,7 @@ pub(super) enum VersionState {
 /// Why a version is missing, as an earlier pass found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Missing {
+pub(super) enum MissingReason {
     Removed,
     Likely,
     Unclear,
@@ -46,11 +46,11 @@ pub(super) enum Missing {
 
 impl VersionState {
     /// The reason to note for later passes, which cannot determine it again.
-    pub(super) const fn missing(self) -> Option<Missing> {
+    pub(super) const fn missing(self) -> Option<MissingReason> {
         match self {
-            Self::Removed => Some(Missing::Removed),
-            Self::Likely => Some(Missing::Likely),
-            Self::Unclear => Some(Missing::Unclear),
+            Self::Removed => Some(MissingReason::Removed),
+            Self::Likely => Some(MissingReason::Likely),
+            Self::Unclear => Some(MissingReason::Unclear),
             Self::Kept | Self::Redacted | Self::Lost | Self::Hidden => None,
         }
     }
@@ -73,22 +73,22 @@ impl Lineage {
         &self,
         store: &Store,
         version_id: Option<VersionId>,
-        missing: Option<Missing>,
+        missing: Option<MissingReason>,
     ) -> Result<VersionState, Failure> {
         let Some(version_id) = version_id else {
             let removals = store.newest_place().await?.and_then(|now| now.removals());
             return Ok(if removals == Some(0) { VersionState::Lost } else { VersionState::Unclear });
         };
         match store.recorded(version_id).await? {
-            Recorded::Kept => return Ok(VersionState::Kept),
-            Recorded::Redacted => return Ok(VersionState::Redacted),
-            Recorded::Hidden => return Ok(VersionState::Hidden),
-            Recorded::Gone => {}
+            VersionRecord::Kept => return Ok(VersionState::Kept),
+            VersionRecord::Redacted => return Ok(VersionState::Redacted),
+            VersionRecord::Hidden => return Ok(VersionState::Hidden),
+            VersionRecord::Gone => {}
         }
         match missing {
-            Some(Missing::Removed) => return Ok(VersionState::Removed),
-            Some(Missing::Likely) => return Ok(VersionState::Likely),
-            Some(Missing::Unclear) => return Ok(VersionState::Unclear),
+            Some(MissingReason::Removed) => return Ok(VersionState::Removed),
+            Some(MissingReason::Likely) => return Ok(VersionState::Likely),
+            Some(MissingReason::Unclear) => return Ok(VersionState::Unclear),
             None => {}
         }
         // Read after the version, so that a removal in between is counted.
@@ -98,7 +98,7 @@ impl Lineage {
         let is_one_history = self.place.is_some() || now.is_none();
         let later = [self.newest.filter(|_| is_one_history), at_place];
         for later in later.into_iter().flatten().filter(|later| *later != version_id) {
-            if matches!(store.recorded(later).await?, Recorded::Kept | Recorded::Redacted) {
+            if matches!(store.recorded(later).await?, VersionRecord::Kept | VersionRecord::Redacted) {
                 return Ok(VersionState::Removed);
             }
         }

@@ -9,13 +9,15 @@ use tokio::time::Instant;
 
 use super::Stop;
 use super::folder::{Folder, Listing, time};
-use super::gone::Gone;
+use super::gone::GoneFiles;
 use super::lineage::{Lineage, VersionState};
-use super::plan::{self, Action, Base, Emptied, Known, Local, Plan, Remote, Settings, Side};
+use super::plan::{
+    self, Action, Base, EmptiedSide, KnownMemory, LocalFiles, Plan, RemoteMemories, Settings, Side,
+};
 use super::report::Report;
 use super::scope::Scope;
 use super::state::State;
-use super::store::{NotDone, Recorded, Store};
+use super::store::{NotDone, Store, VersionRecord};
 
 /// Maximum number of passes of one run: others may change what a pass has just seen.
 const MAX_PASSES: u32 = 5;
@@ -44,13 +46,13 @@ pub(super) struct Sync {
     pub(super) report: Report,
     pub(super) allows_emptying: bool,
     /// With `--watch`: the files that are gone.
-    pub(super) gone: Option<Gone>,
+    pub(super) gone: Option<GoneFiles>,
     /// The versions that the current pass wrote.
     pub(super) written: BTreeSet<VersionId>,
 }
 
 /// The input of a plan.
-struct Seen {
+struct PlanInput {
     scope: Scope,
     listing: Listing,
     /// The paths of the store's memories.
@@ -117,7 +119,7 @@ impl Sync {
         }
         let versions = memories.known.values().filter_map(|known| known.version_id).collect();
         let place = memories.place;
-        let remote: Remote = memories
+        let remote: RemoteMemories = memories
             .known
             .into_iter()
             .map(|(path, known)| match scope.excludes(&path) {
@@ -141,7 +143,7 @@ impl Sync {
             return Ok(true);
         }
         let paths = remote.into_keys().collect();
-        let seen = Seen { scope, listing, paths, versions, place, lineage, redacted };
+        let seen = PlanInput { scope, listing, paths, versions, place, lineage, redacted };
         self.written.clear();
         let lost = self.carry_out(&plan.actions, &seen).await?;
         self.note_place(&seen).await?;
@@ -163,8 +165,8 @@ impl Sync {
     async fn plan(
         &mut self,
         base: &Base,
-        local: &mut Local,
-        remote: &Remote,
+        local: &mut LocalFiles,
+        remote: &RemoteMemories,
         lineage: Lineage,
     ) -> Result<(Plan, BTreeSet<MemoryPath>), Stop> {
         let mut plan = self.plan_with(base, local, remote);
@@ -191,7 +193,7 @@ impl Sync {
         Ok((plan, redacted))
     }
 
-    fn plan_with(&mut self, base: &Base, local: &Local, remote: &Remote) -> Plan {
+    fn plan_with(&mut self, base: &Base, local: &LocalFiles, remote: &RemoteMemories) -> Plan {
         let settings = Settings { time: &time(), ignores_case: self.folder.ignores_case };
         let mut plan = plan::plan(base, local, remote, settings);
         if let Some(gone) = &mut self.gone {
@@ -215,8 +217,8 @@ impl Sync {
         &self,
         base: &Base,
         plan: &Plan,
-        local: &Local,
-        remote: &Remote,
+        local: &LocalFiles,
+        remote: &RemoteMemories,
         lineage: Lineage,
     ) -> Result<BTreeMap<MemoryPath, HeldFile>, Failure> {
         let is_upload = |action: &&Action| matches!(action, Action::KeepBoth { .. } | Action::Create { .. });
@@ -228,8 +230,9 @@ impl Sync {
         let live: BTreeSet<MemoryId> =
             remote.values().filter_map(Side::present).map(|memory| memory.memory_id).collect();
         let moved: BTreeMap<_, _> = plan.actions.iter().filter_map(Action::move_of_file).collect();
-        let is_missing =
-            |path: &MemoryPath, known: &Known| !local.contains_key(path) && !live.contains(&known.memory_id);
+        let is_missing = |path: &MemoryPath, known: &KnownMemory| {
+            !local.contains_key(path) && !live.contains(&known.memory_id)
+        };
         for path in uploads {
             let path = *moved.get(path).unwrap_or(&path);
             let hash = local.get(path).and_then(Side::present);
@@ -272,8 +275,8 @@ impl Sync {
         }
         let losses = losses.len();
         let (lost, other) = match emptied {
-            Emptied::Folder => ("folder", "memory store"),
-            Emptied::Store => ("memory store", "folder"),
+            EmptiedSide::Folder => ("folder", "memory store"),
+            EmptiedSide::Store => ("memory store", "folder"),
         };
         Err(Stop::Emptied(Failure::conflict(format!(
             "nothing was changed: most of what was in the {lost} is gone or empty, and {losses} files \
@@ -312,7 +315,7 @@ impl Sync {
     /// Notes a place among the store's changes that all synchronised versions are before,
     /// in the same history. Without such a place, a version that is missing later may have
     /// been lost.
-    async fn note_place(&mut self, seen: &Seen) -> Result<(), Failure> {
+    async fn note_place(&mut self, seen: &PlanInput) -> Result<(), Failure> {
         let Some(place) = seen.place.filter(|place| self.state.lineage().place != Some(*place)) else {
             return Ok(());
         };
@@ -329,9 +332,9 @@ impl Sync {
 
     /// Whether all synchronised versions are of the history that the pass saw, but for those
     /// that are known to be missing.
-    async fn is_base_of_history(&self, seen: &Seen) -> Result<bool, Failure> {
+    async fn is_base_of_history(&self, seen: &PlanInput) -> Result<bool, Failure> {
         let is_new = |id: &VersionId| seen.versions.contains(id) || self.written.contains(id);
-        let is_known = |(path, known): &(&MemoryPath, &Known)| {
+        let is_known = |(path, known): &(&MemoryPath, &KnownMemory)| {
             let is_missing = self.state.missing(path).is_some() || seen.redacted.contains(*path);
             is_missing || known.version_id.is_some_and(|id| is_new(&id))
         };
@@ -350,7 +353,10 @@ impl Sync {
             let Some(version_id) = known.version_id else {
                 return Ok(false);
             };
-            if !matches!(self.store.recorded(version_id).await?, Recorded::Kept | Recorded::Redacted) {
+            if !matches!(
+                self.store.recorded(version_id).await?,
+                VersionRecord::Kept | VersionRecord::Redacted
+            ) {
                 return Ok(false);
             }
         }
@@ -358,7 +364,7 @@ impl Sync {
     }
 
     /// Carries the steps out; returns how many found something other than the plan saw.
-    async fn carry_out(&mut self, actions: &[Action], seen: &Seen) -> Result<usize, Stop> {
+    async fn carry_out(&mut self, actions: &[Action], seen: &PlanInput) -> Result<usize, Stop> {
         let mut lost = 0;
         for (number, action) in actions.iter().enumerate() {
             match self.step(action, seen).await {
@@ -375,8 +381,8 @@ impl Sync {
         Ok(lost)
     }
 
-    async fn step(&mut self, action: &Action, seen: &Seen) -> Result<(), NotDone> {
-        let Seen { scope, listing, paths, lineage, .. } = seen;
+    async fn step(&mut self, action: &Action, seen: &PlanInput) -> Result<(), NotDone> {
+        let PlanInput { scope, listing, paths, lineage, .. } = seen;
         match action {
             Action::MoveBase { from, to } => self.state.rename(from, to),
             Action::Forget { path } => self.state.forget(path),
@@ -434,7 +440,7 @@ impl Sync {
     async fn download(
         &mut self,
         path: &MemoryPath,
-        memory: Known,
+        memory: KnownMemory,
         replaces: Option<ContentHash>,
         lineage: Lineage,
     ) -> Result<(), NotDone> {
@@ -482,7 +488,7 @@ impl Sync {
     async fn upload(
         &mut self,
         path: &MemoryPath,
-        memory: Option<Known>,
+        memory: Option<KnownMemory>,
         hash: ContentHash,
         listing: &Listing,
     ) -> Result<(), NotDone> {
@@ -496,7 +502,7 @@ impl Sync {
         Ok(())
     }
 
-    fn record(&mut self, path: &MemoryPath, known: Known, listing: &Listing) {
+    fn record(&mut self, path: &MemoryPath, known: KnownMemory, listing: &Listing) {
         self.state.record(path, known, listing.hints.get(path).copied());
     }
 }

@@ -17,14 +17,14 @@ pub(super) use names::{MAX_NAME_BYTES, conflict_path};
 
 /// A memory with its content's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct KnownMemory {
     pub(super) memory_id: MemoryId,
     pub(super) hash: ContentHash,
     /// The version with this content; `None` if an older keepsake wrote the state.
     pub(super) version_id: Option<VersionId>,
 }
 
-impl Known {
+impl KnownMemory {
     /// Whether both are the same memory with the same content.
     fn is_as(&self, other: &Self) -> bool {
         self.memory_id == other.memory_id && self.hash == other.hash
@@ -49,11 +49,11 @@ impl<T: Copy> Side<T> {
 }
 
 /// What both sides had at the last synchronisation.
-pub(super) type Base = BTreeMap<MemoryPath, Known>;
+pub(super) type Base = BTreeMap<MemoryPath, KnownMemory>;
 /// The files of the folder.
-pub(super) type Local = BTreeMap<MemoryPath, Side<ContentHash>>;
+pub(super) type LocalFiles = BTreeMap<MemoryPath, Side<ContentHash>>;
 /// The memories of the store.
-pub(super) type Remote = BTreeMap<MemoryPath, Side<Known>>;
+pub(super) type RemoteMemories = BTreeMap<MemoryPath, Side<KnownMemory>>;
 
 /// One step; every step states what it expects to find.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,33 +63,33 @@ pub(super) enum Action {
     /// Moves a file, because its memory was moved.
     MoveLocal { from: MemoryPath, to: MemoryPath, hash: ContentHash },
     /// Moves a memory, because its file was moved.
-    MoveRemote { from: MemoryPath, to: MemoryPath, memory: Known },
+    MoveRemote { from: MemoryPath, to: MemoryPath, memory: KnownMemory },
     /// Neither side has the path any more.
     Forget { path: MemoryPath },
     /// Deletes a file, because its memory was deleted.
-    DeleteLocal { path: MemoryPath, memory: Known },
+    DeleteLocal { path: MemoryPath, memory: KnownMemory },
     /// Deletes a memory, because its file was deleted.
-    DeleteRemote { path: MemoryPath, memory: Known },
+    DeleteRemote { path: MemoryPath, memory: KnownMemory },
     /// Moves a file that both sides edited out of the way.
     KeepBoth { path: MemoryPath, kept_as: MemoryPath },
     /// Writes a memory's content to a file.
     Download {
         path: MemoryPath,
-        memory: Known,
+        memory: KnownMemory,
         /// The file's current content; `None` if there is no file.
         replaces: Option<ContentHash>,
     },
     /// Creates a memory.
     Create { path: MemoryPath, hash: ContentHash },
     /// Replaces a memory's content.
-    Replace { path: MemoryPath, memory: Known, hash: ContentHash },
+    Replace { path: MemoryPath, memory: KnownMemory, hash: ContentHash },
     /// Both sides are equal, but the base does not say so yet.
-    Record { path: MemoryPath, memory: Known },
+    Record { path: MemoryPath, memory: KnownMemory },
 }
 
 /// The side that lost its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Emptied {
+pub(super) enum EmptiedSide {
     Folder,
     Store,
 }
@@ -101,7 +101,7 @@ pub(super) struct Plan {
     /// Paths that cannot be synchronised, with the reason.
     pub(super) skipped: Vec<(MemoryPath, &'static str)>,
     /// The side that lost its files, if the plan would empty the other side.
-    pub(super) emptied: Option<Emptied>,
+    pub(super) emptied: Option<EmptiedSide>,
 }
 
 /// What a plan depends on besides the three sides.
@@ -116,7 +116,7 @@ pub(super) struct Settings<'a> {
 /// A base with fewer paths than this is emptied only when every file is gone.
 const MIN_PATHS_FOR_HALF: usize = 10;
 
-pub(super) fn plan(base: &Base, local: &Local, remote: &Remote, settings: Settings<'_>) -> Plan {
+pub(super) fn plan(base: &Base, local: &LocalFiles, remote: &RemoteMemories, settings: Settings<'_>) -> Plan {
     let mut planner = Planner {
         base: base.clone(),
         local: local.clone(),
@@ -133,8 +133,8 @@ pub(super) fn plan(base: &Base, local: &Local, remote: &Remote, settings: Settin
 struct Planner<'a> {
     // The three sides as they are after the planned renames.
     base: Base,
-    local: Local,
-    remote: Remote,
+    local: LocalFiles,
+    remote: RemoteMemories,
     settings: Settings<'a>,
     plan: Plan,
 }
@@ -181,7 +181,7 @@ impl Planner<'_> {
     }
 
     /// Whether one side lost its files, so that the plan would delete or empty the other's.
-    fn emptied(&self, steps: &Steps, gone_local: usize, gone_remote: usize) -> Option<Emptied> {
+    fn emptied(&self, steps: &Steps, gone_local: usize, gone_remote: usize) -> Option<EmptiedSide> {
         let known = self.base.len();
         let is_most = |gone: usize| known >= MIN_PATHS_FOR_HALF && gone * 2 > known;
         let is_left = |path: &MemoryPath, hash: Option<ContentHash>| {
@@ -192,10 +192,10 @@ impl Planner<'_> {
         let has_memory = memories.any(|(path, side)| is_left(path, side.present().map(|memory| memory.hash)));
         let losses = steps.delete.iter().chain(&steps.upload).chain(&steps.download);
         let carried: Vec<_> = losses.filter_map(Action::carries_loss_of).collect();
-        if carried.contains(&Emptied::Folder) && (is_most(gone_local) || !has_file) {
-            Some(Emptied::Folder)
-        } else if carried.contains(&Emptied::Store) && (is_most(gone_remote) || !has_memory) {
-            Some(Emptied::Store)
+        if carried.contains(&EmptiedSide::Folder) && (is_most(gone_local) || !has_file) {
+            Some(EmptiedSide::Folder)
+        } else if carried.contains(&EmptiedSide::Store) && (is_most(gone_remote) || !has_memory) {
+            Some(EmptiedSide::Store)
         } else {
             None
         }
@@ -266,7 +266,7 @@ impl Planner<'_> {
 }
 
 /// Whether a side lost the content of a path: it is gone, or empty.
-fn is_lost(base: Option<Known>, now: Option<ContentHash>) -> bool {
+fn is_lost(base: Option<KnownMemory>, now: Option<ContentHash>) -> bool {
     base.is_some_and(|base| now.is_none_or(|now| empties(base.hash, now)))
 }
 
@@ -278,9 +278,9 @@ fn empties(before: ContentHash, now: ContentHash) -> bool {
 /// Compares one path; a file that both sides edited is kept as itself for now.
 fn compare_path(
     path: MemoryPath,
-    base: Option<Known>,
+    base: Option<KnownMemory>,
     local: Option<ContentHash>,
-    remote: Option<Known>,
+    remote: Option<KnownMemory>,
     steps: &mut Steps,
 ) {
     match (base, local, remote) {
@@ -317,13 +317,13 @@ fn compare_path(
 impl Action {
     /// The side whose loss of a content the step carries over to the other one: it deletes or
     /// empties a file or a memory.
-    pub(super) fn carries_loss_of(&self) -> Option<Emptied> {
+    pub(super) fn carries_loss_of(&self) -> Option<EmptiedSide> {
         match self {
-            Self::DeleteRemote { .. } => Some(Emptied::Folder),
-            Self::DeleteLocal { .. } => Some(Emptied::Store),
-            Self::Replace { memory, hash, .. } if empties(memory.hash, *hash) => Some(Emptied::Folder),
+            Self::DeleteRemote { .. } => Some(EmptiedSide::Folder),
+            Self::DeleteLocal { .. } => Some(EmptiedSide::Store),
+            Self::Replace { memory, hash, .. } if empties(memory.hash, *hash) => Some(EmptiedSide::Folder),
             Self::Download { memory, replaces: Some(file), .. } if empties(*file, memory.hash) => {
-                Some(Emptied::Store)
+                Some(EmptiedSide::Store)
             }
             _ => None,
         }

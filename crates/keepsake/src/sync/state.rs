@@ -14,8 +14,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::lineage::{Lineage, Missing};
-use super::plan::{Base, Known};
+use super::lineage::{Lineage, MissingReason};
+use super::plan::{Base, KnownMemory};
 use crate::data_dir::{unusable, write_private_file};
 use crate::open_folder::read_named;
 
@@ -90,7 +90,7 @@ struct Entry {
     version_id: Option<VersionId>,
     /// Why the version is missing in the store, if that was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    missing: Option<Missing>,
+    missing: Option<MissingReason>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<Hint>,
 }
@@ -108,8 +108,8 @@ impl Entry {
         Ok((path, entry))
     }
 
-    fn known(&self) -> Known {
-        Known { memory_id: self.id, hash: self.content_sha256, version_id: self.version_id }
+    fn known(&self) -> KnownMemory {
+        KnownMemory { memory_id: self.id, hash: self.content_sha256, version_id: self.version_id }
     }
 }
 
@@ -215,7 +215,7 @@ impl State {
     }
 
     /// The base of a path.
-    pub(super) fn known(&self, path: &MemoryPath) -> Option<Known> {
+    pub(super) fn known(&self, path: &MemoryPath) -> Option<KnownMemory> {
         self.entries.get(path).map(Entry::known)
     }
 
@@ -238,7 +238,7 @@ impl State {
     }
 
     /// Notes that the version of a path of the base is missing in the store.
-    pub(super) fn note_missing(&mut self, path: &MemoryPath, missing: Missing) {
+    pub(super) fn note_missing(&mut self, path: &MemoryPath, missing: MissingReason) {
         if let Some(entry) = self.entries.get_mut(path) {
             self.is_saved &= entry.missing == Some(missing);
             entry.missing = Some(missing);
@@ -246,7 +246,7 @@ impl State {
     }
 
     /// Why the version of a path of the base is missing in the store, if that was found.
-    pub(super) fn missing(&self, path: &MemoryPath) -> Option<Missing> {
+    pub(super) fn missing(&self, path: &MemoryPath) -> Option<MissingReason> {
         self.entries.get(path)?.missing
     }
 
@@ -257,8 +257,8 @@ impl State {
     }
 
     /// Notes that both sides have `known` at the path.
-    pub(super) fn record(&mut self, path: &MemoryPath, known: Known, file: Option<Hint>) {
-        let Known { memory_id: id, hash: content_sha256, version_id } = known;
+    pub(super) fn record(&mut self, path: &MemoryPath, known: KnownMemory, file: Option<Hint>) {
+        let KnownMemory { memory_id: id, hash: content_sha256, version_id } = known;
         self.entries.insert(path.clone(), Entry { id, content_sha256, version_id, missing: None, file });
         // The version may be after the place.
         self.place = None;
@@ -297,7 +297,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut written = state(&folder).unwrap();
         let path = MemoryPath::parse("/a.md").unwrap();
-        let known = Known {
+        let known = KnownMemory {
             memory_id: ID.parse().unwrap(),
             hash: ContentHash::of(b"a"),
             version_id: Some(VERSION_ID.parse().unwrap()),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use super::plan::Known;
+use super::plan::KnownMemory;
 use crate::failures::{class_of, failure_of};
 use crate::whole_store;
 
@@ -23,12 +23,12 @@ pub(super) struct Store {
     client: Client,
     id: String,
     /// The last answer of [`Store::changes_around`].
-    around: Mutex<Option<Around>>,
+    around: Mutex<Option<NearbyChanges>>,
 }
 
 /// The changes around a number, when the newest change was at a place.
 #[derive(Debug)]
-struct Around {
+struct NearbyChanges {
     seq: i64,
     now: ChangePlace,
     changes: Arc<[Change]>,
@@ -53,7 +53,7 @@ impl From<Failure> for NotDone {
 
 #[derive(Debug, Default)]
 pub(super) struct Memories {
-    pub(super) known: BTreeMap<MemoryPath, Known>,
+    pub(super) known: BTreeMap<MemoryPath, KnownMemory>,
     /// Paths that no file gets, with the reason.
     pub(super) refused: Vec<(String, String)>,
     /// The place among the store's changes at which it had these memories.
@@ -62,7 +62,7 @@ pub(super) struct Memories {
 
 /// A version's record in the store's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Recorded {
+pub(super) enum VersionRecord {
     Kept,
     /// The version is there without its content and path.
     Redacted,
@@ -89,9 +89,9 @@ struct Memory {
 }
 
 impl Memory {
-    fn known(&self) -> Result<Known, Failure> {
+    fn known(&self) -> Result<KnownMemory, Failure> {
         let hash = self.content_sha256.parse();
-        Ok(Known {
+        Ok(KnownMemory {
             memory_id: self.id,
             hash: hash.map_err(Failure::of("the server's answer: content_sha256"))?,
             version_id: Some(self.version_id),
@@ -149,7 +149,7 @@ impl Store {
     }
 
     /// The content of a memory that still is what the plan saw.
-    pub(super) async fn content(&self, path: &MemoryPath, memory: Known) -> Result<String, NotDone> {
+    pub(super) async fn content(&self, path: &MemoryPath, memory: KnownMemory) -> Result<String, NotDone> {
         let id = memory.memory_id.to_string();
         let read = self.client.get::<Memory>(&self.path(&["memories", &id]), &[]).await;
         let read = read.map_err(not_done)?;
@@ -178,7 +178,7 @@ impl Store {
         }
     }
 
-    pub(super) async fn recorded(&self, version_id: VersionId) -> Result<Recorded, Failure> {
+    pub(super) async fn recorded(&self, version_id: VersionId) -> Result<VersionRecord, Failure> {
         #[derive(Deserialize)]
         struct Version {
             redacted_at: Option<String>,
@@ -187,10 +187,10 @@ impl Store {
         let path = self.path(&["memory_versions", &id]);
         let view: &[Parameter<'_>] = &[("view", Some("basic"))];
         match self.client.get::<Version>(&path, view).await {
-            Ok(Version { redacted_at: None }) => Ok(Recorded::Kept),
-            Ok(Version { redacted_at: Some(_) }) => Ok(Recorded::Redacted),
-            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(Recorded::Gone),
-            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(Recorded::Hidden),
+            Ok(Version { redacted_at: None }) => Ok(VersionRecord::Kept),
+            Ok(Version { redacted_at: Some(_) }) => Ok(VersionRecord::Redacted),
+            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(VersionRecord::Gone),
+            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(VersionRecord::Hidden),
             Err(error) => Err(failure_of("a version of a memory cannot be read")(error)),
         }
     }
@@ -232,37 +232,37 @@ impl Store {
         let page = self.client.get::<Page>(&self.path(&["changes"]), query).await;
         let page = page.map_err(failure_of("the changes of the store cannot be listed"))?;
         let changes: Arc<[Change]> = page.data.into();
-        *around = Some(Around { seq, now, changes: Arc::clone(&changes) });
+        *around = Some(NearbyChanges { seq, now, changes: Arc::clone(&changes) });
         Ok(changes)
     }
 
-    pub(super) async fn create(&self, path: &MemoryPath, content: &str) -> Result<Known, NotDone> {
+    pub(super) async fn create(&self, path: &MemoryPath, content: &str) -> Result<KnownMemory, NotDone> {
         let precondition = json!({"type": "not_exists"});
         let body = json!({"path": path.as_str(), "content": content, "precondition": precondition});
         self.write(&["memories"], &body).await
     }
 
     /// Replaces the content of a memory that still has the expected one.
-    pub(super) async fn replace(&self, memory: Known, content: &str) -> Result<Known, NotDone> {
+    pub(super) async fn replace(&self, memory: KnownMemory, content: &str) -> Result<KnownMemory, NotDone> {
         let precondition = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
         let body = json!({"content": content, "precondition": precondition});
         self.write(&["memories", &memory.memory_id.to_string()], &body).await
     }
 
     /// Moves a memory that still has the expected content.
-    pub(super) async fn rename(&self, memory: Known, to: &MemoryPath) -> Result<Known, NotDone> {
+    pub(super) async fn rename(&self, memory: KnownMemory, to: &MemoryPath) -> Result<KnownMemory, NotDone> {
         let precondition = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
         let body = json!({"path": to.as_str(), "precondition": precondition});
         self.write(&["memories", &memory.memory_id.to_string()], &body).await
     }
 
-    async fn write(&self, path: &[&str], body: &Value) -> Result<Known, NotDone> {
+    async fn write(&self, path: &[&str], body: &Value) -> Result<KnownMemory, NotDone> {
         let written = self.client.post::<Memory>(&self.path(path), body).await;
         Ok(written.map_err(not_done)?.known()?)
     }
 
     /// Deletes a memory that still has the expected content.
-    pub(super) async fn delete(&self, memory: Known) -> Result<(), NotDone> {
+    pub(super) async fn delete(&self, memory: KnownMemory) -> Result<(), NotDone> {
         let (id, hash) = (memory.memory_id.to_string(), memory.hash.to_string());
         let expected: &[Parameter<'_>] = &[("expected_content_sha256", Some(&hash))];
         let deleted = self.client.delete::<Value>(&self.path(&["memories", &id]), expected).await;

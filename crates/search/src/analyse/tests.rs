@@ -96,10 +96,10 @@ fn fast_path_letters_match_the_full_classification() {
             continue;
         };
         let expected = match letter.script() {
-            Script::Han => Unspaced::Han,
-            Script::Hiragana => Unspaced::Hiragana,
-            Script::Katakana => Unspaced::Katakana,
-            Script::Hangul => Unspaced::Hangul,
+            Script::Han => UnspacedScript::Han,
+            Script::Hiragana => UnspacedScript::Hiragana,
+            Script::Katakana => UnspacedScript::Katakana,
+            Script::Hangul => UnspacedScript::Hangul,
             other => panic!("{letter:?} is {other:?}"),
         };
         let mut folded = String::new();

@@ -13,7 +13,7 @@ use super::forms::Forms;
 use super::lists::{Entry, Lists};
 use super::pairs::{Pairs, PairsOf};
 use super::reading::{live_slots, read_row, read_words, take_pairs};
-use super::{Field, Needed, Slot, to_u32};
+use super::{Field, Slot, TermFilter, to_u32};
 use crate::analyse::unspaced;
 use crate::row::{DamagedRow, LEADING_BYTES, TermAt, Terms, leading};
 
@@ -78,12 +78,12 @@ pub(crate) struct Dictionary {
     /// and words that look like pairs. The other terms are in the table.
     pairs: Pairs,
     hasher: DefaultHashBuilder,
-    table: HashTable<Known>,
+    table: HashTable<TermEntry>,
     texts: Texts,
     content: Lists,
     path: Lists,
     /// The number of live memories with each term.
-    live: Vec<Live>,
+    live: Vec<LiveCounts>,
     /// Terms of the table by their first two bytes.
     by_start: HashMap<[u8; 2], Vec<u32>>,
     /// Pairs of the table by their characters.
@@ -93,28 +93,28 @@ pub(crate) struct Dictionary {
 
 /// A term in the table. The leading bytes identify most terms, so that their texts,
 /// which are stored elsewhere, need not be read.
-struct Known {
+struct TermEntry {
     leads: u64,
     /// Whether the text is longer than the leading bytes.
     is_long: bool,
     term: u32,
 }
 
-impl Known {
+impl TermEntry {
     fn hash(&self, texts: &Texts, hasher: &DefaultHashBuilder) -> u64 {
         if self.is_long { hasher.hash_one(texts.get(self.term)) } else { hasher.hash_one(self.leads) }
     }
 }
 
 /// An occurrence, in a content, of a term that fits in the leading bytes.
-struct Short {
+struct ShortOccurrence {
     leads: u64,
     posting: Posting,
 }
 
 /// The number of live memories with a term in their content, and in their path.
 #[derive(Clone, Copy, Default)]
-struct Live {
+struct LiveCounts {
     contents: u32,
     paths: u32,
 }
@@ -196,7 +196,7 @@ impl Dictionary {
         }
         let (pairs, lists) = pairs.into_lists()?;
         let dictionary = Self {
-            live: vec![Live::default(); pairs.len()],
+            live: vec![LiveCounts::default(); pairs.len()],
             texts: Texts { first: to_u32(pairs.len()), ..Texts::default() },
             pairs,
             content: lists,
@@ -209,7 +209,7 @@ impl Dictionary {
     }
 
     /// Builds the dictionary of the needed terms of all live slots; `None` as for [`Self::of`].
-    pub(super) fn of_needed(slots: &[Slot], needed: &Needed, max_bytes: usize) -> Option<Self> {
+    pub(super) fn of_needed(slots: &[Slot], needed: &TermFilter, max_bytes: usize) -> Option<Self> {
         let dictionary = Self { content: Lists::of(&[], 0), ..Self::default() };
         dictionary.make(slots, Some(needed), 0, max_bytes).map(|made| made.dictionary)
     }
@@ -223,7 +223,7 @@ impl Dictionary {
     fn make(
         mut self,
         slots: &[Slot],
-        needed: Option<&Needed>,
+        needed: Option<&TermFilter>,
         postings: usize,
         max_bytes: usize,
     ) -> Option<DictionaryBuild> {
@@ -235,7 +235,7 @@ impl Dictionary {
             let take = |text: &[u8], posting| {
                 if text.len() <= LEADING_BYTES {
                     let leads = leading(text);
-                    short.push(Short { leads, posting });
+                    short.push(ShortOccurrence { leads, posting });
                 } else {
                     // Lists are numbered from the first term after the pairs.
                     let term = self.intern(text) - to_u32(pairs);
@@ -362,8 +362,8 @@ impl Dictionary {
     fn insert(&mut self, hash: u64, text: &[u8]) -> u32 {
         let term = to_u32(self.live.len());
         self.texts.push(text);
-        self.live.push(Live::default());
-        let known = Known { leads: leading(text), is_long: text.len() > LEADING_BYTES, term };
+        self.live.push(LiveCounts::default());
+        let known = TermEntry { leads: leading(text), is_long: text.len() > LEADING_BYTES, term };
         let (texts, hasher) = (&self.texts, &self.hasher);
         self.table.insert_unique(hash, known, |known| known.hash(texts, hasher));
         self.by_start.entry(start_of(text)).or_default().push(term);
@@ -383,7 +383,7 @@ impl Dictionary {
         let texts = self.texts.bytes.capacity();
         let lists = self.content.size_bytes() + self.path.size_bytes();
         let table = self.texts.ends.len() * KEPT_TERM_BYTES;
-        let pairs = self.pairs.size_bytes() + self.pairs.len() * size_of::<Live>();
+        let pairs = self.pairs.size_bytes() + self.pairs.len() * size_of::<LiveCounts>();
         texts + lists + table + pairs + forms
     }
 
@@ -403,7 +403,7 @@ impl Dictionary {
     fn find_hashed(&self, hash: u64, text: &[u8]) -> Option<u32> {
         let (leads, is_long) = (leading(text), text.len() > LEADING_BYTES);
         // No term contains NUL, the padding of the leading bytes of short terms.
-        let is_it = |known: &Known| {
+        let is_it = |known: &TermEntry| {
             known.leads == leads
                 && known.is_long == is_long
                 && (!is_long || self.texts.get(known.term) == text)
@@ -482,7 +482,7 @@ impl Dictionary {
 /// Approximate bytes for building the lists of this number of entries and terms.
 const fn build_bytes(entries: usize, terms: usize) -> usize {
     // Sorting takes half as much again.
-    entries * (size_of::<Short>() * 3 / 2 + size_of::<Posting>()) + terms * TERM_BYTES
+    entries * (size_of::<ShortOccurrence>() * 3 / 2 + size_of::<Posting>()) + terms * TERM_BYTES
 }
 
 pub(super) fn start_of(text: &[u8]) -> [u8; 2] {

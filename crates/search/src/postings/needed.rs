@@ -10,7 +10,7 @@ use crate::stems::{Language, PREFIX_STARTS, irregular_forms, roots, start_of_for
 /// A filter of terms by their beginning. It accepts some unneeded terms, but few of
 /// all terms.
 #[derive(Default)]
-pub(crate) struct Needed {
+pub(crate) struct TermFilter {
     /// The first two letters, or the low bits of the first character.
     starts: Bits,
     /// Ranges of leading bytes, sorted and without overlaps.
@@ -56,7 +56,7 @@ impl Bits {
     }
 }
 
-impl Needed {
+impl TermFilter {
     /// The terms that a query needs in a store with this number of memories.
     pub(crate) fn of(query: &Query, memories: usize) -> Self {
         let mut needed = Self::default();

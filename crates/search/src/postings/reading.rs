@@ -3,7 +3,7 @@
 
 use super::dictionary::Posting;
 use super::pairs::{PairsOf, pair_in};
-use super::{Field, Needed, Slot};
+use super::{Field, Slot, TermFilter};
 use crate::row::{DamagedRow, Terms};
 
 /// The smallest leading bytes of a pair: its characters have three bytes each.
@@ -60,7 +60,7 @@ pub(super) fn read_words(
 pub(super) fn read_row(
     (number, slot): (u32, &Slot),
     field: Field,
-    needed: Option<&Needed>,
+    needed: Option<&TermFilter>,
     mut sink: impl FnMut(&[u8], Posting),
 ) -> Result<(), DamagedRow> {
     let Some(mut terms) = terms_of(slot, field)? else {

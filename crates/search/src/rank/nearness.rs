@@ -4,8 +4,8 @@
 //! part is the place where they occur together. So nearness is computed from the
 //! best passage of each memory that scores well without it.
 
-use super::Resolved;
-use crate::postings::{Field, Searched};
+use super::ResolvedTerm;
+use crate::postings::{Field, SearchedPostings};
 
 /// The number of best hits that nearness is computed for. The other hits keep their
 /// scores, which are lower.
@@ -20,8 +20,8 @@ const FOLLOWING_WEIGHT: f64 = 0.3;
 const MAX_POSITIONS: usize = 4_096;
 
 /// Adds nearness to the scores of `found`, which is sorted, the best first.
-pub(super) fn add(index: Searched<'_>, resolved: &[Resolved<'_>], found: &mut [(f64, u32)]) {
-    let shown: Vec<&Resolved<'_>> = resolved.iter().filter(|one| one.ranked.is_shown).collect();
+pub(super) fn add(index: SearchedPostings<'_>, resolved: &[ResolvedTerm<'_>], found: &mut [(f64, u32)]) {
+    let shown: Vec<&ResolvedTerm<'_>> = resolved.iter().filter(|one| one.ranked.is_shown).collect();
     if shown.len() < 2 {
         return;
     }
@@ -45,7 +45,7 @@ pub(super) fn add(index: Searched<'_>, resolved: &[Resolved<'_>], found: &mut [(
 
 /// The highest sum of weights in one passage, without the part with the highest
 /// weight, which every matching memory has anyway.
-fn best_passage(shown: &[&Resolved<'_>], positions: &[(u32, usize)]) -> f64 {
+fn best_passage(shown: &[&ResolvedTerm<'_>], positions: &[(u32, usize)]) -> f64 {
     let mut counts = vec![0_u32; shown.len()];
     let mut first = 0;
     let mut best = 0.0_f64;
@@ -72,7 +72,7 @@ fn best_passage(shown: &[&Resolved<'_>], positions: &[(u32, usize)]) -> f64 {
 }
 
 /// The weight of pairs of words that are adjacent both in the query and here.
-fn following(shown: &[&Resolved<'_>], positions: &[(u32, usize)]) -> f64 {
+fn following(shown: &[&ResolvedTerm<'_>], positions: &[(u32, usize)]) -> f64 {
     let mut sum = 0.0;
     for number in 1..shown.len() {
         let distance = shown[number].ranked.position.saturating_sub(shown[number - 1].ranked.position);

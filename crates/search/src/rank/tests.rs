@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use crate::Row;
+use crate::TermRow;
 
 mod quality;
 
@@ -17,7 +17,7 @@ fn path(text: &str) -> MemoryPath {
 }
 
 fn put(index: &mut Postings, number: u128, place: &str, content: &str) {
-    let row = Row::of(content).into_bytes();
+    let row = TermRow::of(content).into_bytes();
     index.set(memory(number), path(place), Some(row.into())).unwrap();
 }
 
@@ -167,7 +167,7 @@ fn characters_pairs_and_words_of_two_letters_are_found_before_and_after_the_buil
 /// script.
 #[test]
 fn damaged_row_does_not_affect_other_memories() {
-    let mut changed = Row::of("一丁𠀀").into_bytes();
+    let mut changed = TermRow::of("一丁𠀀").into_bytes();
     changed[1] = 0;
     let georgian = vec![3, 1, 2, 0, 1, 2, 1, 0, 0xd0, 0x10, 0xd1, 0x10];
     let mut index = store(&[("/a", "一丁"), ("/b", "აბ")]);

@@ -42,7 +42,7 @@ fn read(row: &[u8]) -> Vec<(String, Vec<u32>)> {
 #[test]
 fn pairs_are_runs_of_characters() {
     let text = "重試預算，試預。ab 重試 リトライ";
-    let row = Row::of(text);
+    let row = TermRow::of(text);
     let expected = [
         ("ab", vec![6]),
         ("トラ", vec![10]),
@@ -65,12 +65,12 @@ fn pairs_are_runs_of_characters() {
 fn pairs_outside_runs_are_terms() {
     let long = "重試".repeat(40_000);
     for text in ["𠀀重試 重試", &long] {
-        let row = Row::of(text);
+        let row = TermRow::of(text);
         assert!(Terms::of(row.as_bytes()).unwrap().runs().is_none());
         assert!(Terms::of(row.as_bytes()).unwrap().has_pairs());
         assert_eq!(check(row.as_bytes()), Ok(()));
     }
-    let plain = read(Row::of("𠀀重試 重試").as_bytes());
+    let plain = read(TermRow::of("𠀀重試 重試").as_bytes());
     assert!(plain.contains(&("重試".to_owned(), vec![1, 3])));
 }
 
@@ -79,7 +79,7 @@ fn pairs_outside_runs_are_terms() {
 #[test]
 fn skipped_blocks_contain_no_needed_term() {
     let text: Vec<_> = (0..100).map(|number| format!("w{number:03}")).collect();
-    let row = Row::of(&text.join(" ")).into_bytes();
+    let row = TermRow::of(&text.join(" ")).into_bytes();
     assert_eq!(read(&row).len(), 100);
     for ranked in [0, 15, 16, 17, 95, 96, 99] {
         let ranked = format!("w{ranked:03}");
@@ -105,7 +105,7 @@ fn skipped_blocks_contain_no_needed_term() {
 #[test]
 fn cut_and_lengthened_rows_are_refused() {
     for text in ["one two three two one", "one 重試預算 two 重試", "重試預算"] {
-        let row = Row::of(text).into_bytes();
+        let row = TermRow::of(text).into_bytes();
         for end in 0..row.len() {
             assert_eq!(check(&row[..end]), Err(DamagedRow), "{text} {end}");
         }
@@ -115,7 +115,7 @@ fn cut_and_lengthened_rows_are_refused() {
 
 #[test]
 fn term_with_a_nul_is_ignored() {
-    let mut row = Row::of("axb").into_bytes();
+    let mut row = TermRow::of("axb").into_bytes();
     let place = row.iter().position(|byte| *byte == b'x').unwrap();
     assert_eq!(check(&row), Ok(()));
     row[place] = 0;
@@ -146,7 +146,7 @@ proptest! {
                 places.push(token.position);
             }
         });
-        let row = Row::of(&text);
+        let row = TermRow::of(&text);
         prop_assert_eq!(row.length(), length);
         prop_assert_eq!(check(row.as_bytes()), Ok(()));
         prop_assert_eq!(read(row.as_bytes()), expected.into_iter().collect::<Vec<_>>());

@@ -2,10 +2,10 @@
 
 use axum::extract::State;
 use keepsake_core::{ApiKeyId, TenantId};
-use keepsake_engine::{Engine, KeyDraft, MadeKey};
+use keepsake_engine::{Engine, KeyDraft, KeyWithSecret};
 use keepsake_index::ApiKey;
 
-use super::By;
+use super::OperatorAuditor;
 use super::body::{AdminBody, OptionalAdminBody};
 use crate::answer::Json;
 use crate::body::Empty;
@@ -22,14 +22,14 @@ use crate::routes::list::{List, ListPage};
     path = "/tenants/{tenant_id}/api_keys",
     operation_id = "tenant_keys.create",
     request_body = KeyDraft,
-    responses((status = 200, description = "The key and its secret.", body = MadeKey)),
+    responses((status = 200, description = "The key and its secret.", body = KeyWithSecret)),
 )]
 pub(super) async fn create(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path(tenant_id): Path<TenantId>,
     AdminBody(draft): AdminBody<KeyDraft>,
-) -> Result<Json<MadeKey>, ApiError> {
+) -> Result<Json<KeyWithSecret>, ApiError> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     Ok(Json(engine.keys.create(&operator, draft, None).await?))
 }
@@ -46,7 +46,7 @@ pub(super) async fn create(
 )]
 pub(super) async fn list(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path(tenant_id): Path<TenantId>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<ApiKey>>, ApiError> {
@@ -64,7 +64,7 @@ pub(super) async fn list(
 )]
 pub(super) async fn retrieve(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
 ) -> Result<Json<ApiKey>, ApiError> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
@@ -84,7 +84,7 @@ pub(super) async fn retrieve(
 )]
 pub(super) async fn revoke(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<ApiKey>, ApiError> {

@@ -8,7 +8,7 @@ use keepsake_index::{AuditEntry, AuditFilter};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::By;
+use super::OperatorAuditor;
 use crate::answer::Json;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -62,7 +62,7 @@ impl From<AuditEntry> for Entry {
 )]
 pub(super) async fn of_tenant(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path(tenant_id): Path<TenantId>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Entry>>, ApiError> {

@@ -7,7 +7,7 @@ use keepsake_index::JobRun;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::By;
+use super::OperatorAuditor;
 use super::body::OptionalAdminBody;
 use crate::answer::Json;
 use crate::error::ApiError;
@@ -73,7 +73,7 @@ pub(super) async fn runs(
 )]
 pub(super) async fn run(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path(JobName(job)): Path<JobName>,
     OptionalAdminBody(body): OptionalAdminBody<RunJob>,
 ) -> Result<(StatusCode, Json<JobRun>), ApiError> {

@@ -6,7 +6,7 @@ use keepsake_core::TenantId;
 use keepsake_engine::{Engine, NewTenant};
 use keepsake_index::{Tenant, TenantChange, TenantDeletion, TenantUsage};
 
-use super::By;
+use super::OperatorAuditor;
 use super::body::{AdminBody, OptionalAdminBody};
 use crate::answer::Json;
 use crate::body::Empty;
@@ -38,7 +38,7 @@ query_params! {
 )]
 pub(super) async fn create(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     AdminBody(new): AdminBody<NewTenant>,
 ) -> Result<Json<Tenant>, ApiError> {
     Ok(Json(engine.tenants.create(new, by).await?))
@@ -88,7 +88,7 @@ pub(super) async fn retrieve(
 )]
 pub(super) async fn update(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path(tenant_id): Path<TenantId>,
     AdminBody(change): AdminBody<TenantChange>,
 ) -> Result<Json<Tenant>, ApiError> {
@@ -107,7 +107,7 @@ pub(super) async fn update(
 )]
 pub(super) async fn suspend(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path(tenant_id): Path<TenantId>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<Tenant>, ApiError> {
@@ -124,7 +124,7 @@ pub(super) async fn suspend(
 )]
 pub(super) async fn resume(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path(tenant_id): Path<TenantId>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<Tenant>, ApiError> {
@@ -140,7 +140,7 @@ pub(super) async fn resume(
 )]
 pub(super) async fn usage(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path(tenant_id): Path<TenantId>,
 ) -> Result<Json<TenantUsage>, ApiError> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
@@ -160,7 +160,7 @@ pub(super) async fn usage(
 )]
 pub(super) async fn delete(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     Path(tenant_id): Path<TenantId>,
     _: QueryParams<()>,
 ) -> Result<(StatusCode, Json<TenantDeletion>), ApiError> {

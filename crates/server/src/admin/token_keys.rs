@@ -5,7 +5,7 @@ use keepsake_engine::{Engine, RotatedKey, Rotation};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::By;
+use super::OperatorAuditor;
 use super::body::OptionalAdminBody;
 use crate::answer::Json;
 use crate::error::ApiError;
@@ -33,7 +33,7 @@ pub(crate) struct RotateTokenKey {
 )]
 pub(super) async fn rotate(
     State(engine): State<Engine>,
-    By(by): By,
+    OperatorAuditor(by): OperatorAuditor,
     OptionalAdminBody(body): OptionalAdminBody<RotateTokenKey>,
 ) -> Result<Json<RotatedKey>, ApiError> {
     let why = if body.compromised { Rotation::Compromised } else { Rotation::Planned };

@@ -48,13 +48,13 @@ pub(crate) struct FormSlot(Arc<Mutex<Slot>>);
 
 #[derive(Default)]
 struct Slot {
-    sent: Sent,
+    sent: FormBody,
     /// The part of [`MEMORY`] that the form holds, in KiB.
     share: Option<SemaphorePermit<'static>>,
 }
 
 #[derive(Default)]
-enum Sent {
+enum FormBody {
     #[default]
     Nothing,
     Encoded(Bytes),
@@ -63,7 +63,7 @@ enum Sent {
     Refused(RefusedForm),
 }
 
-impl Sent {
+impl FormBody {
     fn form(self, path: &str) -> Option<RefusedForm> {
         match self {
             Self::Nothing => None,
@@ -76,19 +76,19 @@ impl Sent {
 
 impl FormSlot {
     pub(crate) fn keep(&self, bytes: Bytes) {
-        self.set(Sent::Encoded(bytes));
+        self.set(FormBody::Encoded(bytes));
     }
 
     /// Keeps the texts of a form with a file.
     pub(super) fn keep_texts(&self, fields: Vec<(String, String)>) {
-        self.set(Sent::WithFile(fields));
+        self.set(FormBody::WithFile(fields));
     }
 
-    fn set(&self, sent: Sent) {
+    fn set(&self, sent: FormBody) {
         self.0.lock().sent = sent;
     }
 
-    fn take(&self) -> Sent {
+    fn take(&self) -> FormBody {
         std::mem::take(&mut self.0.lock().sent)
     }
 
@@ -187,7 +187,7 @@ impl FormSlot {
     /// page of the console sent it; a form that is sent again is checked in any case.
     pub(crate) fn refused(&self, path: &str, is_own: bool) -> Option<RefusedForm> {
         match self.take() {
-            Sent::Refused(form) => Some(form),
+            FormBody::Refused(form) => Some(form),
             sent if is_own => sent.form(path),
             _ => None,
         }
@@ -231,7 +231,7 @@ pub(super) async fn keep_form(
         return next.run(request).await;
     };
     let (head, body) = request.into_parts();
-    let unread = Unread::default();
+    let unread = UnreadBody::default();
     let response = next.run(Request::from_parts(head.clone(), unread.lend(body))).await;
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();
@@ -245,7 +245,9 @@ pub(super) async fn keep_form(
         None => {}
     }
     let sent = match (slot.take(), body::boundary_of(headers)) {
-        (Sent::Encoded(bytes), Some(boundary)) => Sent::WithFile(upload::texts_of(bytes, boundary).await),
+        (FormBody::Encoded(bytes), Some(boundary)) => {
+            FormBody::WithFile(upload::texts_of(bytes, boundary).await)
+        }
         (sent, _) => sent,
     };
     let Some(form) = sent.form(head.uri.path()) else {
@@ -260,7 +262,7 @@ pub(super) async fn keep_form(
     {
         return with_headers_of(&response, page);
     }
-    slot.set(Sent::Refused(form));
+    slot.set(FormBody::Refused(form));
     response
 }
 
@@ -287,9 +289,9 @@ pub(super) async fn read_open_form(request: Request, next: Next) -> Result<Respo
 
 /// Takes the body of a request back if the handler did not read it.
 #[derive(Clone, Default)]
-struct Unread(Arc<Mutex<Option<Body>>>);
+struct UnreadBody(Arc<Mutex<Option<Body>>>);
 
-impl Unread {
+impl UnreadBody {
     fn lend(&self, body: Body) -> Body {
         Body::new(LentBody { body, is_read: false, unread: self.clone() })
     }
@@ -302,7 +304,7 @@ impl Unread {
 struct LentBody {
     body: Body,
     is_read: bool,
-    unread: Unread,
+    unread: UnreadBody,
 }
 
 impl HttpBody for LentBody {

@@ -12,7 +12,7 @@ use keepsake_engine::Engine;
 use multer::{Constraints, Multipart, SizeLimit};
 
 use super::refused::FormSlot;
-use crate::body::{Received, boundary_of};
+use crate::body::{ReceivedRequest, boundary_of};
 use crate::envelope::deadline_of;
 use crate::error::ApiError;
 
@@ -28,7 +28,7 @@ pub(super) async fn read_upload(
 ) -> Result<Response, ApiError> {
     let boundary = boundary_of(request.headers());
     let boundary = boundary.ok_or_else(|| ApiError::unsupported_media_type("multipart/form-data"))?;
-    let received = Received::read(request, &engine, MAX_UPLOAD_BYTES).await?;
+    let received = ReceivedRequest::read(request, &engine, MAX_UPLOAD_BYTES).await?;
     let mut head = received.head;
     let mut upload = Upload {
         fields: Vec::new(),

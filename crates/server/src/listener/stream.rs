@@ -48,7 +48,7 @@ impl Drop for RunningRequest {
 
 /// The next input while no request is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Awaited {
+enum AwaitedInput {
     /// The first byte of the next request.
     Request,
     /// The rest of the request's head.
@@ -57,19 +57,19 @@ enum Awaited {
 
 /// Fails when the client is too slow.
 #[derive(Debug)]
-pub(super) struct Watched<S> {
+pub(super) struct WatchedStream<S> {
     stream: S,
     activity: Arc<Activity>,
-    awaited: Awaited,
+    awaited: AwaitedInput,
     /// Number of requests begun when the idle timer was last set.
     begun: u64,
     timer: Pin<Box<Sleep>>,
     /// Set while the server waits for the client.
-    waiting: Option<Waiting>,
+    waiting: Option<ClientWait>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct ClientWait {
     until: Pin<Box<Sleep>>,
     /// Number of the request that is being answered.
     request: u64,
@@ -77,20 +77,20 @@ struct Waiting {
     taken_bytes: usize,
 }
 
-impl<S> Watched<S> {
+impl<S> WatchedStream<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
         Self {
             stream,
             activity,
             // A new client should send a request at once, so it only has the time limit of a head.
-            awaited: Awaited::Head,
+            awaited: AwaitedInput::Head,
             begun: 0,
             timer: Box::pin(tokio::time::sleep(HEAD_TIMEOUT)),
             waiting: None,
         }
     }
 
-    fn await_next(&mut self, awaited: Awaited, timeout: Duration) {
+    fn await_next(&mut self, awaited: AwaitedInput, timeout: Duration) {
         self.awaited = awaited;
         self.timer.as_mut().reset(Instant::now() + timeout);
     }
@@ -113,7 +113,7 @@ impl<S> Watched<S> {
             self.waiting.take_if(|waiting| waiting.taken_bytes >= MIN_PROGRESS_BYTES);
             return Poll::Ready(written);
         }
-        let waiting = self.waiting.get_or_insert_with(|| Waiting {
+        let waiting = self.waiting.get_or_insert_with(|| ClientWait {
             until: Box::pin(tokio::time::sleep(WRITE_TIMEOUT)),
             request,
             taken_bytes: 0,
@@ -123,7 +123,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -133,13 +133,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let begun = self.activity.begun.load(Ordering::Relaxed);
         if !is_running && begun != self.begun {
             self.begun = begun;
-            self.await_next(Awaited::Request, IDLE_TIMEOUT);
+            self.await_next(AwaitedInput::Request, IDLE_TIMEOUT);
         }
         let filled_before = buffer.filled().len();
         if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
             let is_more = buffer.filled().len() > filled_before;
-            if is_more && !is_running && self.awaited == Awaited::Request {
-                self.await_next(Awaited::Head, HEAD_TIMEOUT);
+            if is_more && !is_running && self.awaited == AwaitedInput::Request {
+                self.await_next(AwaitedInput::Head, HEAD_TIMEOUT);
             }
             return Poll::Ready(read);
         }
@@ -149,13 +149,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         ready!(self.timer.as_mut().poll(context));
         match self.awaited {
             // The same result as when the client closes the connection.
-            Awaited::Request => Poll::Ready(Ok(())),
-            Awaited::Head => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            AwaitedInput::Request => Poll::Ready(Ok(())),
+            AwaitedInput::Head => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -195,13 +195,13 @@ mod tests {
 
     use super::*;
 
-    fn watched() -> (Watched<DuplexStream>, DuplexStream, Arc<Activity>) {
+    fn watched() -> (WatchedStream<DuplexStream>, DuplexStream, Arc<Activity>) {
         let (near, far) = tokio::io::duplex(8);
         let activity = Arc::new(Activity::default());
-        (Watched::new(near, Arc::clone(&activity)), far, activity)
+        (WatchedStream::new(near, Arc::clone(&activity)), far, activity)
     }
 
-    async fn read(stream: &mut Watched<DuplexStream>) -> Result<usize, io::ErrorKind> {
+    async fn read(stream: &mut WatchedStream<DuplexStream>) -> Result<usize, io::ErrorKind> {
         stream.read(&mut [0; 8]).await.map_err(|error| error.kind())
     }
 
@@ -239,7 +239,7 @@ mod tests {
     async fn taken_in_parts(part_bytes: usize) -> io::Result<()> {
         let (near, mut far) = tokio::io::duplex(part_bytes);
         let activity = Arc::new(Activity::default());
-        let mut stream = Watched::new(near, Arc::clone(&activity));
+        let mut stream = WatchedStream::new(near, Arc::clone(&activity));
         let _running = activity.begin();
         let taking = tokio::spawn(async move {
             let mut part = vec![0; part_bytes];

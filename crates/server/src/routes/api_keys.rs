@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use keepsake_core::ApiKeyId;
-use keepsake_engine::{Engine, KeyDraft, MadeKey};
+use keepsake_engine::{Engine, KeyDraft, KeyWithSecret};
 use keepsake_index::ApiKey;
 
 use super::list::{List, ListPage};
@@ -22,12 +22,12 @@ use crate::query::QueryParams;
     path = "/api_keys",
     operation_id = "api_keys.create",
     request_body = KeyDraft,
-    responses((status = 200, description = "The key and its secret.", body = MadeKey)),
+    responses((status = 200, description = "The key and its secret.", body = KeyWithSecret)),
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
     JsonBody(principal, draft, call): JsonBody<KeyDraft>,
-) -> Result<Json<MadeKey>, ApiError> {
+) -> Result<Json<KeyWithSecret>, ApiError> {
     Ok(Json(engine.keys.create(&principal, draft, call).await?))
 }
 

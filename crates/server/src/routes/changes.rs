@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 use crate::schemas::HistoryRemovedType;
-use crate::streams::{Ready, Source, Subscription};
+use crate::streams::{ReadyEvents, Source, Subscription};
 
 const CHANGE: &str = "memory_change";
 const HISTORY_REMOVED: &str = "history_removed";
@@ -117,12 +117,12 @@ impl Source for StoreSource {
         &mut self,
         engine: &Engine,
         principal: &Arc<Principal>,
-    ) -> Result<Option<Ready>, EngineError> {
+    ) -> Result<Option<ReadyEvents>, EngineError> {
         let changes = &engine.changes;
         let found = changes.next(principal, &mut self.followed, self.after).await?;
         self.after = found.next_after;
         let is_news = found.is_history_removed || !found.changes.is_empty();
-        Ok(is_news.then(|| Box::new(sent(found)) as Ready))
+        Ok(is_news.then(|| Box::new(sent(found)) as ReadyEvents))
     }
 
     async fn changed(&mut self) {

@@ -60,7 +60,7 @@ pub(crate) async fn export(
     };
     let form = ExportForm { store, version: version_line };
     let export = engine.exports.begin(&principal, store_id, has_versions, form).await?;
-    let sending = Sending { engine, credential, store_id, export };
+    let sending = ExportStream { engine, credential, store_id, export };
     let chunks = stream::unfold(Some(sending), |sending| async move {
         let mut sending = sending?;
         match sending.next().await {
@@ -79,14 +79,14 @@ fn version_line(version: ShownVersion) -> serde_json::Result<Value> {
     serde_json::to_value(MemoryVersion::from(version))
 }
 
-struct Sending {
+struct ExportStream {
     engine: Engine,
     credential: LastingCredential,
     store_id: StoreId,
     export: Export,
 }
 
-impl Sending {
+impl ExportStream {
     /// `None`: the archive is complete.
     async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
         // The credential may end while the part is waited for.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::answer::Json;
-use crate::envelope::Serving;
+use crate::envelope::SharedProcess;
 use crate::error::ApiError;
 
 /// The result of the readiness probe, without details of the deployment.
@@ -49,7 +49,7 @@ pub(crate) async fn live() -> &'static str {
 )]
 pub(crate) async fn ready(
     State(engine): State<Engine>,
-    Extension(serving): Extension<Serving>,
+    Extension(serving): Extension<SharedProcess>,
 ) -> Result<Json<Ready>, ApiError> {
     if serving.lifecycle.draining.is_cancelled() {
         return Err(ApiError::draining());

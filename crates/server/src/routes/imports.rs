@@ -2,7 +2,7 @@
 
 use axum::extract::{FromRequest, Request, State};
 use keepsake_archive::plan::OnConflict;
-use keepsake_archive::report::Reported;
+use keepsake_archive::report::ReportEntry;
 use keepsake_core::{DirPath, StoreId};
 use keepsake_engine::{Engine, ImportOptions, MAX_ARCHIVE_BYTES};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::histories::{self, History, HistoryBody, HistoryImport};
 use crate::answer::Json;
 use crate::auth::presented;
-use crate::body::{Received, is_of_type, require_json};
+use crate::body::{ReceivedRequest, is_of_type, require_json};
 use crate::envelope::deadline_of;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -39,7 +39,7 @@ query_params! {
 
 /// The body of an import, by its content type.
 pub(crate) enum ImportBody {
-    Archive(Received),
+    Archive(ReceivedRequest),
     History(HistoryBody),
 }
 
@@ -48,7 +48,7 @@ impl FromRequest<Engine> for ImportBody {
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         if is_of_type(request.headers(), ARCHIVE) {
-            return Received::read(request, engine, MAX_ARCHIVE_BYTES).await.map(Self::Archive);
+            return ReceivedRequest::read(request, engine, MAX_ARCHIVE_BYTES).await.map(Self::Archive);
         }
         let expected = "application/zstd, or application/json for a history";
         require_json(request.headers()).map_err(|_| ApiError::unsupported_media_type(expected))?;
@@ -110,7 +110,7 @@ struct ImportedFile {
 }
 
 impl ImportedFile {
-    fn of(file: &Reported) -> Option<Self> {
+    fn of(file: &ReportEntry) -> Option<Self> {
         let reason = file.reason()?.to_owned();
         Some(Self { path: file.path.clone(), result: file.outcome.name(), reason })
     }
@@ -159,7 +159,7 @@ async fn import_archive(
     engine: &Engine,
     store_id: StoreId,
     params: ImportMemoryStore,
-    Received { principal, head, bytes, .. }: Received,
+    ReceivedRequest { principal, head, bytes, .. }: ReceivedRequest,
 ) -> Result<ArchiveImport, ApiError> {
     let options = ImportOptions {
         on_conflict: params.on_conflict.unwrap_or(OnConflict::Fail),

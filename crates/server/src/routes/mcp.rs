@@ -16,7 +16,7 @@ use keepsake_engine::{Engine, Mounts};
 use keepsake_mcp::{Access, HttpService};
 
 use crate::admission::Holder;
-use crate::body::Received;
+use crate::body::ReceivedRequest;
 use crate::envelope::ForeignErrorFormat;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -46,7 +46,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) async fn of_session(
     Extension(service): Extension<HttpService>,
     Extension(holder): Extension<Holder>,
-    request: Received,
+    request: ReceivedRequest,
 ) -> Result<Response, ApiError> {
     let Some(mounts) = request.principal.mounts().cloned() else {
         return Err(ApiError::invalid_request(
@@ -81,7 +81,7 @@ pub(crate) async fn of_store(
     Extension(service): Extension<HttpService>,
     Extension(holder): Extension<Holder>,
     Path(store_id): Path<StoreId>,
-    request: Received,
+    request: ReceivedRequest,
 ) -> Result<Response, ApiError> {
     let store = engine.stores.get(&request.principal, store_id).await?;
     let slugs = [slug_of(&store.name, &[])];
@@ -93,7 +93,7 @@ async fn answer(
     mounts: Mounts,
     slugs: Arc<[String]>,
     Holder(held): Holder,
-    Received { principal, head, bytes, .. }: Received,
+    ReceivedRequest { principal, head, bytes, .. }: ReceivedRequest,
 ) -> Result<Response, ApiError> {
     let access = Access { principal, mounts, slugs, held: Some(held) };
     let mut response = service.answer(access, head, &bytes).await.map(Body::new);

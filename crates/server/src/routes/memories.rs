@@ -8,7 +8,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
-use keepsake_engine::{Engine, MemoryEdit, MemoryQuery, NewMemory, Receipt, ShownItem, ShownMemory, View};
+use keepsake_engine::{
+    Engine, MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory, View,
+};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -139,7 +141,7 @@ impl From<ShownMemory> for Memory {
     fn from(shown: ShownMemory) -> Self {
         let content_error = shown.content_error().map(ApiError::from);
         let memory = shown.memory;
-        let may_show = |part: fn(&Receipt) -> bool| shown.receipt.as_ref().is_none_or(part);
+        let may_show = |part: fn(&MemoryReceipt) -> bool| shown.receipt.as_ref().is_none_or(part);
         let shows_content = may_show(|receipt| receipt.has_content);
         let or_empty = |is_shown: bool, text: String| if is_shown { text } else { String::new() };
         let size_bytes = if shows_content { memory.head.content.size_bytes } else { 0 };

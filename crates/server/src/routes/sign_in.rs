@@ -12,7 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::answer::Json;
-use crate::envelope::Serving;
+use crate::envelope::SharedProcess;
 use crate::error::ApiError;
 use crate::path::Path;
 
@@ -66,7 +66,7 @@ impl SignIn {
     responses((status = 200, description = "The issuers of accepted tokens.", body = ProtectedResource)),
 )]
 pub(crate) async fn describe(
-    Extension(serving): Extension<Serving>,
+    Extension(serving): Extension<SharedProcess>,
     Path(store_id): Path<StoreId>,
 ) -> Result<Json<ProtectedResource>, ApiError> {
     let sign_in = &serving.sign_in;

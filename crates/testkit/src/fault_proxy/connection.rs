@@ -23,12 +23,12 @@ enum Direction {
 
 /// Why a connection ends before both sides have closed it.
 #[derive(Debug)]
-enum Ended {
+enum EndReason {
     Broken,
     Cut,
 }
 
-impl From<io::Error> for Ended {
+impl From<io::Error> for EndReason {
     fn from(_: io::Error) -> Self {
         Self::Broken
     }
@@ -64,7 +64,7 @@ pub(super) async fn pass(
         };
         tokio::select! {
             ended = pumps => {
-                let is_broken = matches!(ended, Err(Ended::Broken));
+                let is_broken = matches!(ended, Err(EndReason::Broken));
                 rules.send_modify(|rules| rules.is_reset |= is_broken);
                 false
             }
@@ -102,7 +102,7 @@ async fn pump(
     to: WriteHalf<'_>,
     rules: &watch::Sender<Rules>,
     direction: Direction,
-) -> Result<(), Ended> {
+) -> Result<(), EndReason> {
     let (sender, receiver) = mpsc::channel(QUEUED_READS);
     tokio::try_join!(read_chunks(from, rules, sender), write_chunks(receiver, to, rules, direction),)?;
     Ok(())
@@ -112,7 +112,7 @@ async fn read_chunks(
     mut from: ReadHalf<'_>,
     rules: &watch::Sender<Rules>,
     sender: mpsc::Sender<Chunk>,
-) -> Result<(), Ended> {
+) -> Result<(), EndReason> {
     let mut buffer = vec![0; READ_BYTES];
     loop {
         let length = match from.read(&mut buffer).await {
@@ -134,7 +134,7 @@ async fn write_chunks(
     mut to: WriteHalf<'_>,
     rules: &watch::Sender<Rules>,
     direction: Direction,
-) -> Result<(), Ended> {
+) -> Result<(), EndReason> {
     let mut subscription = rules.subscribe();
     while let Some((passes_at, bytes)) = receiver.recv().await {
         tokio::time::sleep_until(passes_at).await;
@@ -160,7 +160,7 @@ async fn write(
     mut bytes: Bytes,
     rules: &watch::Sender<Rules>,
     direction: Direction,
-) -> Result<(), Ended> {
+) -> Result<(), EndReason> {
     let allowed = match (direction, rules.borrow().answer_bytes_left) {
         (Direction::ToClient, Some(left)) => left,
         (Direction::ToClient, None) | (Direction::ToServer, _) => u64::MAX,
@@ -171,7 +171,7 @@ async fn write(
     to.write_all(&bytes).await?;
     if is_cut {
         to.shutdown().await?;
-        return Err(Ended::Cut);
+        return Err(EndReason::Cut);
     }
     if direction == Direction::ToClient {
         rules.send_if_modified(|rules| {

@@ -44,8 +44,8 @@ fn redact(version_id: &str) -> Change {
     Change::Redact { version_id: version_id.to_owned() }
 }
 
-fn saw(numbers: &[u64]) -> Observed {
-    Observed::Content(lines(numbers))
+fn saw(numbers: &[u64]) -> ObservedMemory {
+    ObservedMemory::Content(lines(numbers))
 }
 
 fn head(memory_id: &str, path: &str, content: &str) -> FinalHead {
@@ -82,7 +82,7 @@ impl Story {
         self.version(Operation::Modified, Some(lines(numbers)))
     }
 
-    fn read(mut self, at: (u64, u64), saw: Observed) -> Self {
+    fn read(mut self, at: (u64, u64), saw: ObservedMemory) -> Self {
         self.0.reads.push(Read { at: interval(at), target: Target::Path(PATH.to_owned()), saw });
         self
     }
@@ -116,12 +116,12 @@ fn correct_history_has_no_violation() {
         .edited(&[0, 2, 1])
         .call(3, (4, 5), append(3), Outcome::Refused)
         .call(4, (4, 5), append(4), Outcome::Unknown)
-        .read((0, 0), Observed::Absent)
+        .read((0, 0), ObservedMemory::Absent)
         .read((2, 4), saw(&[0]))
         .read((2, 4), saw(&[0, 2]))
         .call(6, (5, 6), delete(), DONE)
         .version(Operation::Deleted, None)
-        .read((6, 7), Observed::Absent)
+        .read((6, 7), ObservedMemory::Absent)
         .call(7, (7, 8), restore("v1"), Outcome::Unknown)
         .version(Operation::Created, Some(lines(&[0, 2])))
         .call(8, (8, 9), redact("v0"), DONE)
@@ -187,7 +187,7 @@ fn order_that_contradicts_real_time_is_found() {
 
 #[test]
 fn read_of_what_was_not_there_is_found() {
-    for seen in [saw(&[0]), Observed::Content("torn".to_owned()), Observed::Absent] {
+    for seen in [saw(&[0]), ObservedMemory::Content("torn".to_owned()), ObservedMemory::Absent] {
         let overwritten = Story::new().call(1, (1, 2), append(1), DONE).edited(&[0, 1]);
         assert_eq!(overwritten.read((3, 4), seen).broken(), [Rule::ReadIsCurrent]);
     }

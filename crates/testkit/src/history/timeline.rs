@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use keepsake_core::ContentHash;
 
-use super::{Interval, Observed, Read, Rule, Target, Violation};
+use super::{Interval, ObservedMemory, Read, Rule, Target, Violation};
 
 /// What a path or an id shows from one version on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,22 +161,22 @@ impl Timeline {
 }
 
 /// Each place in a register that shows this, with the version that ends it.
-fn positions_of(saw: &Observed, states: &[(usize, State)]) -> Vec<(Option<usize>, Option<usize>)> {
-    let before = (*saw == Observed::Absent).then(|| (None, states.first().map(|(version, _)| *version)));
+fn positions_of(saw: &ObservedMemory, states: &[(usize, State)]) -> Vec<(Option<usize>, Option<usize>)> {
+    let before =
+        (*saw == ObservedMemory::Absent).then(|| (None, states.first().map(|(version, _)| *version)));
     let after = states.iter().enumerate().filter(|(_, (_, state))| shows(state, saw));
     let after = after.map(|(at, (version, _))| (Some(*version), states.get(at + 1).map(|(next, _)| *next)));
     before.into_iter().chain(after).collect()
 }
 
-fn shows(state: &State, saw: &Observed) -> bool {
+fn shows(state: &State, saw: &ObservedMemory) -> bool {
     match (state, saw) {
-        (State::Absent, Observed::Absent)
-        | (State::Live(None), Observed::Content(_) | Observed::Sha256(_)) => true,
-        (State::Live(Some(content)), Observed::Content(seen)) => content.text == *seen,
-        (State::Live(Some(content)), Observed::Sha256(seen)) => content.sha256 == *seen,
-        (State::Absent, Observed::Content(_) | Observed::Sha256(_)) | (State::Live(_), Observed::Absent) => {
-            false
-        }
+        (State::Absent, ObservedMemory::Absent)
+        | (State::Live(None), ObservedMemory::Content(_) | ObservedMemory::Sha256(_)) => true,
+        (State::Live(Some(content)), ObservedMemory::Content(seen)) => content.text == *seen,
+        (State::Live(Some(content)), ObservedMemory::Sha256(seen)) => content.sha256 == *seen,
+        (State::Absent, ObservedMemory::Content(_) | ObservedMemory::Sha256(_))
+        | (State::Live(_), ObservedMemory::Absent) => false,
     }
 }
 

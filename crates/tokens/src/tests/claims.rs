@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::fixture::{
     AUDIENCE, ISSUER, KEYS, NOW_SECS, at, changed, now, settings, trusting_all, trusting_as, valid, verify,
 };
-use crate::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, Untrusted};
+use crate::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, UnverifiedToken};
 
 async fn answer(changes: Value) -> Result<Identity, TokenError> {
     let token = KEYS.ed25519.token("ed", &changed(&changes));
@@ -76,7 +76,7 @@ async fn times_hold_with_a_minute_of_leeway() {
     for seconds in [4_000_000_000, 1_000_000_000] {
         let claims = changed(&json!({"iat": seconds, "exp": seconds + 10}));
         let token = KEYS.ed25519.token("ed", &claims);
-        trusting_all().verify(&Untrusted::parse(&token).unwrap(), at(seconds)).await.unwrap();
+        trusting_all().verify(&UnverifiedToken::parse(&token).unwrap(), at(seconds)).await.unwrap();
     }
 }
 
@@ -171,6 +171,6 @@ async fn invalid_settings_are_reported_by_position_and_field() {
     assert_eq!(Issuers::new(vec![own]).unwrap_err()[0].field, "issuer");
     assert_eq!(Issuers::new(vec![trusted(), trusted()]).unwrap_err()[0].position, 1);
     let token = KEYS.ed25519.token("ed", &valid());
-    let nobody = Issuers::default().verify(&Untrusted::parse(&token).unwrap(), now()).await;
+    let nobody = Issuers::default().verify(&UnverifiedToken::parse(&token).unwrap(), now()).await;
     assert_eq!(nobody, Err(TokenError::Issuer), "nobody is trusted by default");
 }

@@ -6,7 +6,7 @@ use keepsake_core::Timestamp;
 use keepsake_testkit::{IssuerKey, issuer};
 use serde_json::{Value, json};
 
-use crate::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, Untrusted};
+use crate::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, UnverifiedToken};
 
 pub(crate) const ISSUER: &str = "https://id.example.com/";
 pub(crate) const AUDIENCE: &str = "keepsake.example.com";
@@ -93,5 +93,5 @@ pub(crate) fn trusting_all() -> Issuers {
 }
 
 pub(crate) async fn verify(issuers: &Issuers, token: &str) -> Result<Identity, TokenError> {
-    issuers.verify(&Untrusted::parse(token)?, now()).await
+    issuers.verify(&UnverifiedToken::parse(token)?, now()).await
 }

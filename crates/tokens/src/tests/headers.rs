@@ -3,10 +3,10 @@
 use keepsake_testkit::issuer::{encode, unsigned};
 
 use super::fixture::{KEYS, valid};
-use crate::{MAX_TOKEN_BYTES, TokenError, Untrusted};
+use crate::{MAX_TOKEN_BYTES, TokenError, UnverifiedToken};
 
 fn refusal(token: &str) -> TokenError {
-    Untrusted::parse(token).unwrap_err()
+    UnverifiedToken::parse(token).unwrap_err()
 }
 
 fn with_header(header: &str) -> String {
@@ -45,7 +45,7 @@ fn critical_extension_or_another_type_is_refused() {
     let of_type = |typ: &str| with_header(&format!(r#"{{"alg":"RS256","typ":"{typ}"}}"#));
     for typ in ["JWT", "jwt", "AT+JWT", "application/at+jwt", "Application/JWT"] {
         let token = of_type(typ);
-        assert!(!Untrusted::parse(&token).unwrap().is_own(), "{typ}");
+        assert!(!UnverifiedToken::parse(&token).unwrap().is_own(), "{typ}");
     }
     for typ in ["logout+jwt", "dpop+jwt", "", "Keepsake+JWT", "application/", "ЯWT"] {
         assert_eq!(refusal(&of_type(typ)), TokenError::Type, "{typ}");
@@ -56,8 +56,8 @@ fn critical_extension_or_another_type_is_refused() {
 fn token_over_8_kib_is_refused_unparsed() {
     let token = KEYS.ed25519.token("ed", &valid());
     let longest = format!("{token}{}", "A".repeat(MAX_TOKEN_BYTES - token.len()));
-    let parsed = Untrusted::parse(&longest).unwrap();
-    assert_eq!(format!("{parsed:?}"), "Untrusted { algorithm: EdDSA, is_own: false, .. }");
+    let parsed = UnverifiedToken::parse(&longest).unwrap();
+    assert_eq!(format!("{parsed:?}"), "UnverifiedToken { algorithm: EdDSA, is_own: false, .. }");
     assert_eq!(refusal(&format!("{longest}A")), TokenError::TooLong);
     assert_eq!(refusal(&".".repeat(1 << 20)), TokenError::TooLong);
 }

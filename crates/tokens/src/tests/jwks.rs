@@ -8,7 +8,7 @@ use keepsake_testkit::{IssuerKey, JwksAnswer, JwksServer, issuer};
 use serde_json::json;
 
 use super::fixture::{KEYS, changed, now, settings};
-use crate::{Identity, Issuers, KeySource, TokenError, Untrusted};
+use crate::{Identity, Issuers, KeySource, TokenError, UnverifiedToken};
 
 struct TestIssuer {
     server: JwksServer,
@@ -26,7 +26,7 @@ impl TestIssuer {
     async fn verify(&self, key: &IssuerKey, kid: &str, now: Timestamp) -> Result<Identity, TokenError> {
         let claims = changed(&json!({"exp": now.as_micros() / 1_000_000 + 60}));
         let token = key.token(kid, &claims);
-        self.issuers.verify(&Untrusted::parse(&token)?, now).await
+        self.issuers.verify(&UnverifiedToken::parse(&token)?, now).await
     }
 }
 

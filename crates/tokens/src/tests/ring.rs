@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::fixture::{KEYS, at, now, trusting_all, valid, verify};
-use crate::{KeyRing, OwnClaims, Secret, SigningKey, TokenError, Untrusted};
+use crate::{KeyRing, OwnClaims, Secret, SigningKey, TokenError, UnverifiedToken};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -36,13 +36,13 @@ fn claims() -> OwnClaims {
 }
 
 fn verified(ring: &KeyRing, token: &str, now: Timestamp) -> Result<OwnClaims, TokenError> {
-    ring.verify(&Untrusted::parse(token)?, now).map(|(claims, _)| claims)
+    ring.verify(&UnverifiedToken::parse(token)?, now).map(|(claims, _)| claims)
 }
 
 #[test]
 fn issued_token_has_its_claims() {
     let token = ring().issue(&claims(), now()).unwrap();
-    let parsed = Untrusted::parse(&token).unwrap();
+    let parsed = UnverifiedToken::parse(&token).unwrap();
     assert!(parsed.is_own());
     let (verified_claims, refused_from) = ring().verify(&parsed, now()).unwrap();
     assert_eq!(verified_claims, claims());

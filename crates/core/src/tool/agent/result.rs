@@ -97,7 +97,7 @@ pub enum WriteOutcome {
 
 /// The version that a change of a file made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MadeVersion {
+pub struct WrittenVersion {
     pub memory_id: MemoryId,
     /// Hash and size of its content; `None`: removed since.
     pub content: Option<(ContentHash, u64)>,

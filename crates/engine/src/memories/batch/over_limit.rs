@@ -2,10 +2,10 @@
 
 use keepsake_core::{OverLimit, Quota};
 
-use crate::write::{NewContent, Origin, Proposed};
+use crate::write::{NewContent, Origin, ProposedChange};
 
 /// The amount that a change adds; negative if the change frees room.
-fn added(limit: Quota, change: &Proposed) -> i128 {
+fn added(limit: Quota, change: &ProposedChange) -> i128 {
     if limit == Quota::MemoriesPerStore {
         return i128::from(change.path.is_some()) - i128::from(matches!(change.from, Origin::Live(_)));
     }
@@ -23,7 +23,7 @@ fn added(limit: Quota, change: &Proposed) -> i128 {
 /// The operations that are refused when all changes together are over a limit. Room that
 /// other operations free counts for all. Operations that add get the room in their order,
 /// each if it fits.
-pub(super) fn over_limit(committed: &[(usize, &Proposed)], over: &OverLimit) -> Vec<usize> {
+pub(super) fn over_limit(committed: &[(usize, &ProposedChange)], over: &OverLimit) -> Vec<usize> {
     let (wanted, limit) = (over.wanted.unwrap_or_default(), over.maximum);
     let adding = committed.iter().filter_map(|(place, change)| {
         let adds = added(over.limit, change);

@@ -14,9 +14,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{Creation, Operation, Sent, Updated, together};
+use super::{Creation, MemoryUpdate, Operation, SentFields, together};
 use crate::memories::decisions::Update;
-use crate::memories::requests::{OnTaken, parse_content, parse_path, parse_update};
+use crate::memories::requests::{OnExistingMemory, parse_content, parse_path, parse_update};
 use crate::memories::{CreatePrecondition, Precondition};
 use crate::{EngineError, Principal};
 
@@ -171,9 +171,9 @@ fn operation_of((index, text): (usize, Box<RawValue>)) -> MemoryOperation {
 }
 
 /// A checked operation, or the refusal that holds whatever the store contains.
-pub(super) struct Parsed {
+pub(super) struct ParsedOperation {
     pub(super) operation: Result<Operation, Arc<EngineError>>,
-    pub(super) sent: Sent,
+    pub(super) sent: SentFields,
     /// The memory that the request names.
     pub(super) memory_id: Option<MemoryId>,
 }
@@ -182,7 +182,7 @@ pub(super) fn parse(
     principal: &Principal,
     operations: Vec<MemoryOperation>,
     now: Timestamp,
-) -> Result<Vec<Parsed>, EngineError> {
+) -> Result<Vec<ParsedOperation>, EngineError> {
     if !(1..=MAX_OPERATIONS).contains(&operations.len()) {
         return Err(EngineError::Invalid {
             field: "operations",
@@ -199,7 +199,11 @@ pub(super) fn parse(
             | MemoryOperation::Malformed { .. } => None,
         };
         let parsed = parse_one(principal, operation, now).map_err(Arc::new);
-        Parsed { sent: parsed.as_ref().map(sent_by).unwrap_or_default(), operation: parsed, memory_id }
+        ParsedOperation {
+            sent: parsed.as_ref().map(sent_by).unwrap_or_default(),
+            operation: parsed,
+            memory_id,
+        }
     });
     Ok(parsed.collect())
 }
@@ -222,26 +226,26 @@ fn parse_one(
     Ok(match operation {
         MemoryOperation::Create { path, content, pinned, expires_at, precondition } => {
             let on_taken = match precondition {
-                Some(CreatePrecondition::NotExists {}) => OnTaken::RefuseAsPrecondition,
-                None => OnTaken::Refuse,
+                Some(CreatePrecondition::NotExists {}) => OnExistingMemory::RefuseAsPrecondition,
+                None => OnExistingMemory::Refuse,
             };
             return put(path, content, pinned, expires_at, (on_taken, None));
         }
         MemoryOperation::Upsert { path, content, pinned, expires_at, precondition } => {
             let on_taken = match precondition {
-                Some(Precondition::NotExists) => (OnTaken::RefuseAsPrecondition, None),
-                Some(Precondition::ContentSha256(hash)) => (OnTaken::Replace, Some(hash)),
-                None => (OnTaken::Replace, None),
+                Some(Precondition::NotExists) => (OnExistingMemory::RefuseAsPrecondition, None),
+                Some(Precondition::ContentSha256(hash)) => (OnExistingMemory::Replace, Some(hash)),
+                None => (OnExistingMemory::Replace, None),
             };
             return put(path, content, pinned, expires_at, on_taken);
         }
         MemoryOperation::Update { memory_id, content, path, pinned, expires_at, precondition } => {
             let (path, expiry) = (path.as_deref(), ExpiryChange { is_pinned: pinned, expires_at });
             let update = parse_update(principal, content, path, expiry, precondition, now)?;
-            Operation::Update(Updated(memory_id, update))
+            Operation::Update(MemoryUpdate(memory_id, update))
         }
         MemoryOperation::Delete { memory_id, expected_content_sha256 } => {
-            Operation::Update(Updated(memory_id, Update::deletion(expected_content_sha256)))
+            Operation::Update(MemoryUpdate(memory_id, Update::deletion(expected_content_sha256)))
         }
         MemoryOperation::Malformed { rule } => {
             return Err(EngineError::Invalid { field: "operations", rule });
@@ -249,15 +253,15 @@ fn parse_one(
     })
 }
 
-fn sent_by(operation: &Operation) -> Sent {
+fn sent_by(operation: &Operation) -> SentFields {
     match operation {
-        Operation::Put(creation) => Sent::by_creation(creation),
-        Operation::Update(Updated(_, update)) => Sent::by_update(update),
+        Operation::Put(creation) => SentFields::by_creation(creation),
+        Operation::Update(MemoryUpdate(_, update)) => SentFields::by_update(update),
     }
 }
 
 /// Refuses two operations that name one memory, one path, or a path and one below it.
-pub(super) fn require_apart(operations: &[Parsed]) -> Result<(), EngineError> {
+pub(super) fn require_apart(operations: &[ParsedOperation]) -> Result<(), EngineError> {
     let (mut by_id, mut by_path) = (HashMap::new(), HashMap::new());
     for (place, operation) in operations.iter().enumerate() {
         let earlier = operation.memory_id.and_then(|id| by_id.insert(id, place));

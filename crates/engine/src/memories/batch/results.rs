@@ -10,12 +10,12 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryId, ObjectKind};
 use serde::{Deserialize, Serialize};
 
-use super::{Batch, BatchRead, Change, Decision, Memories, Origin, Parsed, READS_AT_ONCE, Write};
+use super::{Batch, BatchRead, Change, Decision, Memories, Origin, ParsedOperation, READS_AT_ONCE, Write};
 use crate::EngineError;
 use crate::memories::answer::Answer;
 use crate::memories::receipt::conceal_write;
 use crate::memories::{ShownMemory, View};
-use crate::write::{Outcome, Written};
+use crate::write::{WriteResult, WrittenChanges};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchStatus {
@@ -37,7 +37,7 @@ pub struct OperationResult {
 /// The status of one operation in the record of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Recorded {
+enum RecordedStatus {
     Created,
     Updated,
     Deleted,
@@ -48,7 +48,7 @@ enum Recorded {
     Failed,
 }
 
-impl Recorded {
+impl RecordedStatus {
     fn of(settled: &Result<&Decision, Arc<EngineError>>) -> Self {
         match settled {
             Ok(Decision::Commit(proposal)) => match proposal.changes.first() {
@@ -81,7 +81,7 @@ impl Recorded {
 
 /// The status of each operation, for the record of the call.
 pub(super) fn record(settled: &[Result<&Decision, Arc<EngineError>>]) -> Result<String, EngineError> {
-    let recorded: Vec<_> = settled.iter().map(Recorded::of).collect();
+    let recorded: Vec<_> = settled.iter().map(RecordedStatus::of).collect();
     serde_json::to_string(&recorded).map_err(|_| EngineError::Internal("results are no JSON"))
 }
 
@@ -94,13 +94,13 @@ pub(super) struct Answers<'a> {
 impl Answers<'_> {
     pub(super) async fn to(
         &self,
-        outcome: Outcome,
+        outcome: WriteResult,
         read: Option<BatchRead>,
     ) -> Result<Vec<OperationResult>, EngineError> {
         match (outcome, read) {
-            (Outcome::Written(written), Some(read)) => self.of_read(&read, Some(&written)),
-            (Outcome::Nothing, Some(read)) => self.of_read(&read, None),
-            (Outcome::Replayed(seq), _) => self.rebuild(seq).await,
+            (WriteResult::Written(written), Some(read)) => self.of_read(&read, Some(&written)),
+            (WriteResult::Nothing, Some(read)) => self.of_read(&read, None),
+            (WriteResult::Replayed(seq), _) => self.rebuild(seq).await,
             _ => Err(EngineError::Internal("a batch set only one pin")),
         }
     }
@@ -109,15 +109,15 @@ impl Answers<'_> {
     fn of_read(
         &self,
         read: &BatchRead,
-        written: Option<&Written>,
+        written: Option<&WrittenChanges>,
     ) -> Result<Vec<OperationResult>, EngineError> {
-        let mut versions = written.into_iter().flat_map(Written::versions);
+        let mut versions = written.into_iter().flat_map(WrittenChanges::versions);
         let settled = self.batch.settled(read);
         let expiry = written.map_or(read.found.expiry, |written| written.expiry);
         let results = settled.into_iter().zip(&self.batch.operations);
         results
             .map(|(settled, operation)| {
-                let recorded = Recorded::of(&settled);
+                let recorded = RecordedStatus::of(&settled);
                 let is_use = matches!(settled, Ok(Decision::Pin(_, _, Some(_))));
                 let (memory_id, memory) = match settled {
                     Err(error) => return Ok(Self::refused(operation, error)),
@@ -150,11 +150,12 @@ impl Answers<'_> {
     async fn rebuild(&self, last: i64) -> Result<Vec<OperationResult>, EngineError> {
         let record = self.write.earlier_record().await?;
         let recorded = record.and_then(|record| record.results);
-        let recorded: Option<Vec<Recorded>> = recorded.and_then(|text| serde_json::from_str(&text).ok());
+        let recorded: Option<Vec<RecordedStatus>> =
+            recorded.and_then(|text| serde_json::from_str(&text).ok());
         let recorded = recorded.filter(|recorded| recorded.len() == self.batch.operations.len());
         let recorded = recorded.ok_or(EngineError::Internal("a batch was recorded without results"))?;
         // Refusals are found again; their causes are not recorded.
-        let read = if recorded.contains(&Recorded::Failed) {
+        let read = if recorded.contains(&RecordedStatus::Failed) {
             Some(self.batch.read(self.write).await?)
         } else {
             None
@@ -173,22 +174,22 @@ impl Answers<'_> {
 
     async fn rebuild_one(
         &self,
-        operation: &Parsed,
-        recorded: Recorded,
+        operation: &ParsedOperation,
+        recorded: RecordedStatus,
         seq: i64,
         refusal: Option<Arc<EngineError>>,
     ) -> Result<OperationResult, EngineError> {
         let seq = match recorded {
-            Recorded::Failed => {
+            RecordedStatus::Failed => {
                 let why = "the operation was refused when the call was made first";
                 let refusal = refusal.unwrap_or_else(|| Arc::new(EngineError::Conflict(why)));
                 return Ok(Self::refused(operation, refusal));
             }
-            Recorded::Pinned(seq) | Recorded::Unchanged(seq) => seq,
-            Recorded::Created | Recorded::Updated | Recorded::Deleted => seq,
+            RecordedStatus::Pinned(seq) | RecordedStatus::Unchanged(seq) => seq,
+            RecordedStatus::Created | RecordedStatus::Updated | RecordedStatus::Deleted => seq,
         };
         let shown = match recorded {
-            Recorded::Deleted => None,
+            RecordedStatus::Deleted => None,
             _ => match self.answer().rebuild(seq).await {
                 Ok(shown) => Some(shown),
                 Err(EngineError::NotFound(ObjectKind::Memory)) => None,
@@ -215,7 +216,7 @@ impl Answers<'_> {
         }
     }
 
-    fn refused(operation: &Parsed, error: Arc<EngineError>) -> OperationResult {
+    fn refused(operation: &ParsedOperation, error: Arc<EngineError>) -> OperationResult {
         OperationResult { memory_id: operation.memory_id, outcome: Err(error) }
     }
 
@@ -223,8 +224,8 @@ impl Answers<'_> {
     /// read: also not whether the memory existed before, or had the content already.
     fn done(
         &self,
-        operation: &Parsed,
-        recorded: Recorded,
+        operation: &ParsedOperation,
+        recorded: RecordedStatus,
         memory_id: MemoryId,
         shown: Option<ShownMemory>,
     ) -> Result<OperationResult, EngineError> {

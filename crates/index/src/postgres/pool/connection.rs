@@ -11,7 +11,7 @@ use sqlx::postgres::{PgConnection, PgDatabaseError, PgSeverity};
 use sqlx::{Connection as _, Executor};
 
 use super::begin_statement;
-use super::manager::{Manager, Session, Status};
+use super::manager::{Manager, PostgresSession, Status};
 use crate::error::{Failure, is_connection_lost, no_answer_within};
 
 /// The time limit for cleaning up a connection that was dropped in the middle of a
@@ -48,7 +48,7 @@ impl Connection {
 
     fn parts(&mut self) -> (&mut PgConnection, &mut Status, Duration) {
         let object = self.object.as_mut().expect("only dropping takes the connection");
-        let Session { raw, status } = &mut **object;
+        let PostgresSession { raw, status } = &mut **object;
         (raw, status, self.call_timeout)
     }
 }
@@ -92,7 +92,7 @@ fn clean_up_later(object: Object<Manager>) {
 }
 
 /// Ends the statement or transaction that was dropped on a connection.
-async fn clean_up(session: &mut Session) -> sqlx::Result<()> {
+async fn clean_up(session: &mut PostgresSession) -> sqlx::Result<()> {
     // Both ways first read the rest of the answer to an earlier statement.
     if session.status.is_in_transaction {
         session.raw.execute("ROLLBACK").await?;

@@ -58,7 +58,7 @@ pub(super) struct Status {
 }
 
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct PostgresSession {
     pub(super) raw: PgConnection,
     pub(super) status: Status,
 }
@@ -85,12 +85,12 @@ impl Manager {
 }
 
 impl deadpool::managed::Manager for Manager {
-    type Type = Session;
+    type Type = PostgresSession;
     type Error = sqlx::Error;
 
     /// Connects, and retries while the server is not available, as after a restart. The
     /// caller's timeout for a connection limits the time.
-    async fn create(&self) -> sqlx::Result<Session> {
+    async fn create(&self) -> sqlx::Result<PostgresSession> {
         let gives_up_at = Instant::now() + self.options.acquire_timeout;
         let mut backoff = FIRST_BACKOFF;
         let raw = loop {
@@ -103,7 +103,7 @@ impl deadpool::managed::Manager for Manager {
             }
             backoff = (backoff * 2).min(MAX_BACKOFF);
         };
-        Ok(Session {
+        Ok(PostgresSession {
             raw,
             status: Status {
                 used_at: Instant::now(),
@@ -115,7 +115,7 @@ impl deadpool::managed::Manager for Manager {
         })
     }
 
-    async fn recycle(&self, session: &mut Session, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
+    async fn recycle(&self, session: &mut PostgresSession, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
         let used_at = session.status.used_at;
         let (is_silent, may_be_lost) = {
             let times = self.failures.0.lock();

@@ -9,14 +9,14 @@ use uuid::Uuid;
 use super::super::{IS_UNREFERENCED, STORE, StoreRow, begin_removal};
 use super::steps::{Progress, Step};
 use super::{
-    Backups, ErasedBlobs, Erasure, ErasureListing, ErasureState, MAX_OPEN_ERASURES, NewErasure, Receipt,
-    RowsErased, Selector, SelectorKind,
+    Backups, ErasedBlobs, Erasure, ErasureListing, ErasureReceipt, ErasureState, MAX_OPEN_ERASURES,
+    NewErasure, RowsErased, Selector, SelectorKind,
 };
-use crate::calls::{CallMade, earlier_object, record_call};
+use crate::calls::{CallObject, earlier_object, record_call};
 use crate::database::{
     Database, FromRow, Mode, Role, Row, RowLock, Tx, from_row, json_columns, named_columns, selects,
 };
-use crate::model::{AuditAction, AuditObject, Audited, Idempotency};
+use crate::model::{AuditAction, AuditObject, AuditedAction, Idempotency};
 use crate::numbers::{hex, unsigned};
 use crate::tenants::lock_live_tenant;
 use crate::{ChangeError, IndexError, audit};
@@ -80,17 +80,17 @@ pub struct Erasures(pub(crate) Database);
 struct WorkRow {
     selector: Option<Selector>,
     cursor: Option<String>,
-    counts: Receipt,
+    counts: ErasureReceipt,
 }
 
-json_columns!(Receipt, Selector);
+json_columns!(ErasureReceipt, Selector);
 named_columns!(ErasureState, SelectorKind);
 
 from_row!(WorkRow { selector, cursor, counts });
 
 impl FromRow for Erasure {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
-        let Receipt { memory_store_ids, removed, object_versions, steps } = row.get("counts")?;
+        let ErasureReceipt { memory_store_ids, removed, object_versions, steps } = row.get("counts")?;
         Ok(Self {
             erasure_id: row.get("id")?,
             r#type: ErasureType,
@@ -137,7 +137,7 @@ impl Erasures {
         let selected = select(&mut tx, tenant_id, &erasure.selector, idempotency).await?;
         let (selector, progress) = selected.ok_or(ChangeError::NotFound(ObjectKind::Store))?;
         let (id, at) = (erasure.erasure_id.uuid(), erasure.audited.at);
-        record_call(&mut tx, tenant_id, CallMade::object(id), idempotency, at).await?;
+        record_call(&mut tx, tenant_id, CallObject::object(id), idempotency, at).await?;
         tx.query(INSERT)
             .bind(tenant_id)
             .bind(id)
@@ -335,7 +335,7 @@ impl Erasures {
         &self,
         tenant_id: TenantId,
         erasure_id: ErasureId,
-        audited: &Audited,
+        audited: &AuditedAction,
     ) -> Result<bool, IndexError> {
         let mut tx = self.0.write("finish_erasure", Role::Job(None)).await?;
         let Some(work) = lock(&mut tx, tenant_id, erasure_id).await? else {

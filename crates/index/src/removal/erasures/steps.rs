@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 use keepsake_core::{DirPath, ErasureId, MemoryId, StoreId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::super::{Queue, Removal, Versions, stores};
-use super::{Receipt, RowsErased, StepName};
+use super::super::{Queue, Removal, VersionSelection, stores};
+use super::{ErasureReceipt, RowsErased, StepName};
 use crate::IndexError;
 use crate::database::{RowLock, Tx, from_row};
 use crate::listing::end_of;
@@ -127,8 +127,8 @@ impl Progress {
     }
 
     /// The receipt before any deletion.
-    pub(super) fn receipt(&self) -> Receipt {
-        Receipt { memory_store_ids: self.stores.clone(), ..Receipt::default() }
+    pub(super) fn receipt(&self) -> ErasureReceipt {
+        ErasureReceipt { memory_store_ids: self.stores.clone(), ..ErasureReceipt::default() }
     }
 
     /// Whether the selector is still needed.
@@ -159,7 +159,7 @@ pub(super) struct Step {
     /// deleted.
     pub(super) below: Option<DirPath>,
     pub(super) progress: Progress,
-    pub(super) receipt: Receipt,
+    pub(super) receipt: ErasureReceipt,
     pub(super) now: Timestamp,
     /// About how many rows to delete; at least one.
     pub(super) limit: u32,
@@ -325,7 +325,7 @@ impl Step {
         if signed(events) >= limit {
             return Ok(());
         }
-        let selected = Versions::Of { memories: &memories, limit };
+        let selected = VersionSelection::Of { memories: &memories, limit };
         let queue =
             Queue { reason: DeletionReason::Erased, not_before: NEVER, erasure_id: Some(self.erasure_id) };
         let removed = removal.remove_versions(selected, queue).await?;

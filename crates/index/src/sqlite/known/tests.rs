@@ -3,27 +3,28 @@
 use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
-use super::{Changed, Changes, KnownAnswers, MAX_ENTRIES};
-use crate::commit::{Change, Commit};
+use super::{ChangedPlaces, Changes, KnownAnswers, MAX_ENTRIES};
+use crate::commit::{Commit, CommitChange};
 use crate::model::{
-    Claim, Depth, Directory, Expiry, ExpiryChange, FoundMemory, Head, HeadAt, HeadChange, Lookup, MemoryAt,
-    MemoryItem, MemoryPage, MemoryTarget, PageAt, Place, StoreKey, StoreState, StoredContent, Target,
+    Claim, Depth, Directory, Expiry, ExpiryChange, FoundMemory, Head, HeadChange, HeadLookup, Lookup,
+    MemoryItem, MemoryLookup, MemoryPage, MemoryTarget, PageLookup, PathKey, StoreKey, StoreState,
+    StoredContent, Target,
 };
 
 const STORE: StoreState = StoreState { is_archived: false, purge_epoch: 3 };
 /// The replica that commits.
 const REPLICA: Uuid = Uuid::from_u128(1);
 
-fn at(path: &str) -> HeadAt {
+fn at(path: &str) -> HeadLookup {
     let store =
         StoreKey { tenant_id: TenantId::from_uuid(Uuid::nil()), store_id: StoreId::from_uuid(Uuid::nil()) };
-    HeadAt {
-        place: Place { store, path: (path != "/").then(|| MemoryPath::parse(path).unwrap()) },
+    HeadLookup {
+        place: PathKey { store, path: (path != "/").then(|| MemoryPath::parse(path).unwrap()) },
         max_entries: 0,
     }
 }
 
-fn numbered(number: usize) -> HeadAt {
+fn numbered(number: usize) -> HeadLookup {
     at(&format!("/{number}.md"))
 }
 
@@ -55,7 +56,7 @@ fn directory() -> Target {
     Target::Directory(Directory { files: 1, size_bytes: 0, total_entries: 0, entries: Vec::new() })
 }
 
-fn look_up(known: &KnownAnswers, at: &HeadAt, target: Target) {
+fn look_up(known: &KnownAnswers, at: &HeadLookup, target: Target) {
     known.keep_target(known.moment(), at, &answer(target));
 }
 
@@ -69,7 +70,7 @@ fn put(before: Option<Head>, path: &str) -> Changes {
         expiry: ExpiryChange::default(),
         search: None,
     };
-    let change = Change {
+    let change = CommitChange {
         memory_id: MemoryId::from_uuid(Uuid::nil()),
         version_id: VersionId::from_uuid(Uuid::from_u128(2)),
         before,
@@ -91,7 +92,7 @@ fn put(before: Option<Head>, path: &str) -> Changes {
         kept: Vec::new(),
         results: None,
     };
-    let mut changed = Changed::default();
+    let mut changed = ChangedPlaces::default();
     changed.add(TenantId::from_uuid(Uuid::nil()), &commit, 6, STORE.purge_epoch);
     Changes::Commits(changed)
 }
@@ -151,7 +152,7 @@ fn memory_is_known_by_its_id_until_a_commit_changes_it() {
     let known = KnownAnswers::default();
     let store = at("/").place.store;
     let [changed, other] =
-        [0, 1].map(|id| MemoryAt { store, memory_id: MemoryId::from_uuid(Uuid::from_u128(id)) });
+        [0, 1].map(|id| MemoryLookup { store, memory_id: MemoryId::from_uuid(Uuid::from_u128(id)) });
     let found = FoundMemory { store: STORE, expiry: Expiry::default(), target: MemoryTarget::Missing };
     let before = known.moment();
     for at in [changed, other] {
@@ -193,7 +194,7 @@ fn nothing_is_kept_beyond_the_limits() {
     assert!(known.target(&numbered(1)).is_none(), "the oldest are forgotten first");
     assert!(known.target(&numbered(2 * MAX_ENTRIES)).is_some());
 
-    let listing = |max_entries| HeadAt { max_entries, ..at("/d") };
+    let listing = |max_entries| HeadLookup { max_entries, ..at("/d") };
     for max_entries in 0..9 {
         look_up(&known, &listing(max_entries), directory());
     }
@@ -216,8 +217,8 @@ fn page(number_of_items: usize) -> MemoryPage {
     MemoryPage { store: STORE, expiry: Expiry::default(), items }
 }
 
-fn first_page(path: &str, depth: Depth, limit: u32) -> PageAt {
-    PageAt { place: at(path).place, depth, limit }
+fn first_page(path: &str, depth: Depth, limit: u32) -> PageLookup {
+    PageLookup { place: at(path).place, depth, limit }
 }
 
 #[test]

@@ -3,7 +3,7 @@ use std::task::{Context, Waker};
 
 use tempfile::TempDir;
 
-use super::super::plan::Known;
+use super::super::plan::KnownMemory;
 use super::super::store::NotDone;
 use super::*;
 
@@ -217,7 +217,7 @@ fn unchanged_file_is_known_by_its_hint_and_a_changed_one_by_its_content() {
     disk.put("a.md", "one");
     let target = path("/a.md");
     let hint = Hint::of(&disk.root.path().join("a.md").symlink_metadata().unwrap());
-    let known = Known {
+    let known = KnownMemory {
         memory_id: "mem_00000000000000000000000001".parse().unwrap(),
         hash: hash("from the state"),
         version_id: None,

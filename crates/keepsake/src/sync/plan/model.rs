@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath};
 use uuid::Uuid;
 
-use super::{Action, Base, Known, Local, Plan, Remote, Settings, Side, plan};
+use super::{Action, Base, KnownMemory, LocalFiles, Plan, RemoteMemories, Settings, Side, plan};
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct Model {
     pub(super) base: Base,
     pub(super) folder: BTreeMap<MemoryPath, ContentHash>,
-    pub(super) store: BTreeMap<MemoryPath, Known>,
+    pub(super) store: BTreeMap<MemoryPath, KnownMemory>,
     pub(super) history: BTreeSet<[u8; 32]>,
     next_id: u128,
     plans: usize,
@@ -20,9 +20,9 @@ pub(super) struct Model {
 impl Model {
     pub(super) fn plan(&mut self, ignores_case: bool) -> Plan {
         self.plans += 1;
-        let local: Local =
+        let local: LocalFiles =
             self.folder.iter().map(|(path, hash)| (path.clone(), Side::Present(*hash))).collect();
-        let remote: Remote =
+        let remote: RemoteMemories =
             self.store.iter().map(|(path, known)| (path.clone(), Side::Present(*known))).collect();
         let time = format!("T{}", self.plans);
         let settings = Settings { time: &time, ignores_case };
@@ -45,7 +45,7 @@ impl Model {
             MemoryId::from_uuid(Uuid::from_u128(self.next_id))
         };
         self.history.insert(*hash.as_bytes());
-        let known = Known { memory_id, hash, version_id: None };
+        let known = KnownMemory { memory_id, hash, version_id: None };
         self.store.insert(path.clone(), known);
     }
 

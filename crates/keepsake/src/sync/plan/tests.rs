@@ -7,7 +7,7 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, TestCaseResult};
 
 use super::model::Model;
-use super::{Action, Emptied, Local, Settings, Side};
+use super::{Action, EmptiedSide, LocalFiles, Settings, Side};
 
 fn path(text: &str) -> MemoryPath {
     MemoryPath::parse(text).unwrap()
@@ -124,14 +124,14 @@ fn emptied_side_is_detected() {
         }
         let found =
             [in_folder, in_store, empty_files, empty_memories].map(|mut side| side.plan(false).emptied);
-        let expected = [Emptied::Folder, Emptied::Store, Emptied::Folder, Emptied::Store];
+        let expected = [EmptiedSide::Folder, EmptiedSide::Store, EmptiedSide::Folder, EmptiedSide::Store];
         assert_eq!(found, expected.map(|side| is_emptied.then_some(side)), "{gone}");
     }
     let mut small = synchronised(&[("/a", "1"), ("/b", "2")]);
     small.folder.remove(&path("/a"));
     assert_eq!(small.plan(false).emptied, None);
     small.folder.remove(&path("/b"));
-    assert_eq!(small.plan(false).emptied, Some(Emptied::Folder));
+    assert_eq!(small.plan(false).emptied, Some(EmptiedSide::Folder));
     // A renamed directory is not a loss.
     let mut moved = synchronised(&files);
     moved.folder = all.iter().map(|name| (path(&format!("/d{name}")), hash(name))).collect();
@@ -141,7 +141,7 @@ fn emptied_side_is_detected() {
 #[test]
 fn blocked_paths_stay_as_they_are() {
     let model = synchronised(&[("/a", "1"), ("/d/b", "2")]);
-    let local: Local = [(path("/a"), Side::Blocked), (path("/d"), Side::Blocked)].into();
+    let local: LocalFiles = [(path("/a"), Side::Blocked), (path("/d"), Side::Blocked)].into();
     let mut changed = model.store.clone();
     changed.remove(&path("/a"));
     let remote = changed.into_iter().map(|(path, known)| (path, Side::Present(known))).collect();

@@ -21,7 +21,7 @@ use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 use crate::routes::list::{CreatedInOrder, List, Order, SessionPage};
 use crate::schemas::{self, AlwaysAllowType, ToolUseType};
-use crate::streams::{Ready, Source, Subscription};
+use crate::streams::{ReadyEvents, Source, Subscription};
 
 const TOOL_USE: &str = "agent.tool_use";
 /// The longest time by which a stream may outlive its session.
@@ -178,7 +178,7 @@ impl Source for Calls {
         &mut self,
         engine: &Engine,
         principal: &Arc<Principal>,
-    ) -> Result<Option<Ready>, EngineError> {
+    ) -> Result<Option<ReadyEvents>, EngineError> {
         // Read before the events, so that no event before the archiving is missed.
         let session = engine.sessions.get(principal, self.session_id).await?;
         let events = engine.events.next(principal, &mut self.followed).await?;

@@ -1,7 +1,7 @@
 //! A session in the form of the clients' protocol.
 
 use keepsake_core::{JsonText, SessionId, Timestamp};
-use keepsake_engine::{MadeSession, PromptOptions, system_prompt};
+use keepsake_engine::{PromptOptions, SessionWithToken, system_prompt};
 use keepsake_index::{Attachment, Session as Kept};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -130,7 +130,7 @@ impl Session {
 }
 
 impl NewSession {
-    pub(crate) fn with_prompt(made: MadeSession, system_prompt: String) -> Self {
+    pub(crate) fn with_prompt(made: SessionWithToken, system_prompt: String) -> Self {
         Self { session: Session::with_prompt(made.session, system_prompt), token: made.token }
     }
 }
