@@ -84,6 +84,11 @@ pub fn verify(
     Verification::new(files).run(prefix, progress).map_err(crate::Damage)
 }
 
+/// Reads the description of an archive.
+pub fn read_manifest(files: &impl Files) -> Result<Manifest, crate::Damage> {
+    Verification::new(files).read_manifest().map_err(crate::Damage)
+}
+
 /// The reason to refuse an archive: a file's name and its fault.
 type Damage = String;
 

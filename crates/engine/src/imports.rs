@@ -150,8 +150,13 @@ impl Imports {
         let SourceListing { items, mut report, versions, left_out } = found;
         let principal = authenticate().await?;
         let destination = self.destination(&principal, store_id, &held).await?;
-        let steps = decide(items, &destination, options.on_conflict, self.context.now(), &mut report);
-        drop(destination);
+        let now = self.context.now();
+        let decided = tokio::task::spawn_blocking(move || {
+            let steps = decide(items, &destination, options.on_conflict, now, &mut report);
+            (steps, report)
+        });
+        let decided = decided.await.map_err(|_| EngineError::Internal("an import was not decided"))?;
+        let (steps, mut report) = decided;
         held.memory.set(held_bytes);
         let is_refused = options.on_conflict == OnConflict::Fail && report.conflicts().next().is_some();
         let mut stopped = None;
@@ -221,12 +226,12 @@ fn grow(held: &RequestShares, by: u64) -> Result<(), EngineError> {
 }
 
 fn verified(file: &Bytes, prefix: &Prefix, held: &RequestShares) -> Result<SourceListing, EngineError> {
-    let (mut kept_bytes, mut is_over_memory) = (0, false);
+    let (mut kept_bytes, mut is_over_memory, mut is_too_long) = (0, false, false);
     let allow = |bytes: u64| {
         kept_bytes += bytes;
         if kept_bytes > MAX_KEPT_BYTES {
-            let rule = "the archive has more files or versions than one request imports";
-            return Err(format!("{rule}: use `keepsake import`"));
+            is_too_long = true;
+            return Err(String::new());
         }
         is_over_memory = grow(held, MEMORY_PER_KEPT_BYTE * bytes).is_err();
         if is_over_memory { Err(String::new()) } else { Ok(()) }
@@ -234,6 +239,10 @@ fn verified(file: &Bytes, prefix: &Prefix, held: &RequestShares) -> Result<Sourc
     let scanned = ArchiveScan::read(&file[..], unpack_limit(file), allow);
     if is_over_memory {
         return Err(EngineError::OverMemory);
+    }
+    if is_too_long {
+        let rule = "has more files or versions than one request imports: use `keepsake import`".to_owned();
+        return Err(EngineError::Invalid { field: "archive", rule });
     }
     let found = scanned.and_then(|scanned| verify(&scanned, prefix, |_| {}));
     found.map_err(EngineError::DamagedArchive)

@@ -77,7 +77,7 @@ impl Replay<'_> {
             store_id: self.store_id,
             blob_id: content.blob_id,
         };
-        self.shared.contents.fetch(&key, content.into()).await
+        self.shared.contents.fetch(&key, content).await
     }
 
     async fn version(&self, seq: i64) -> Result<Option<Version>, EngineError> {

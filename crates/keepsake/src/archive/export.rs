@@ -69,11 +69,8 @@ async fn write_to(
     let partial = PartialExport::make(target, &connection.store_id, Access::ByUmask)?;
     let folder = Folder::open(&partial.path, Access::ByUmask)?;
     let (owned_target, store_id) = (target.to_owned(), connection.store_id.clone());
-    let is_asked_for = move |manifest: &Manifest| {
-        let id = manifest.store.get("id").and_then(Value::as_str);
-        id == Some(store_id.as_str()) && manifest.versions_sha256.is_some() == has_versions
-    };
-    let write = move |received| write(received, folder, &owned_target, total, is_asked_for);
+    let require = move |manifest: &Manifest| require_asked_for(manifest, &store_id, has_versions);
+    let write = move |received| write(received, folder, &owned_target, total, require);
     let received = receive(connection, has_versions, write).await;
     if received.is_err() {
         // Nothing of it can be used.
@@ -88,6 +85,19 @@ async fn write_to(
         notice(&format!("left out: {}", printable(reason)));
     }
     Ok(manifest)
+}
+
+/// Fails if a server sent the archive of another store, or one with or without versions.
+pub(super) fn require_asked_for(
+    manifest: &Manifest,
+    store_id: &str,
+    has_versions: bool,
+) -> Result<(), Damage> {
+    let id = manifest.store.get("id").and_then(Value::as_str);
+    if id == Some(store_id) && manifest.versions_sha256.is_some() == has_versions {
+        return Ok(());
+    }
+    Err(Damage("it is not the archive that was asked for".to_owned()))
 }
 
 /// The number of memories of a store; 0 if the server does not say it.
@@ -302,7 +312,7 @@ fn write(
     folder: Folder,
     target: &Path,
     total: u64,
-    is_asked_for: impl FnOnce(&Manifest) -> bool,
+    require: impl FnOnce(&Manifest) -> Result<(), Damage>,
 ) -> Result<Manifest, Failure> {
     let failed = || Failure::of(format!("{} cannot be written", target.display()));
     let damaged = |damage| Failure::new(format!("the archive of the server is damaged: {damage}"));
@@ -324,9 +334,7 @@ fn write(
     let manifest = folder.read(MANIFEST, MAX_MANIFEST_BYTES);
     let manifest = manifest.map_err(|reason| Failure::new(format!("{MANIFEST} {reason}")))?;
     let manifest: Manifest = serde_json::from_slice(&manifest).map_err(Failure::of(MANIFEST))?;
-    if !is_asked_for(&manifest) {
-        return Err(damaged(Damage("it is not the archive that was asked for".to_owned())));
-    }
+    require(&manifest).map_err(damaged)?;
     if let Some(file) = packed {
         file.sync_all().and_then(|()| fs::rename(partial.join(PACKED), target)).map_err(failed())?;
     } else {

@@ -9,7 +9,7 @@ use std::{fs, io};
 use keepsake_archive::format::{BLOBS, MANIFEST, MAX_CONTENT_BYTES, MEMORIES};
 use keepsake_archive::plan::{ContentOrigin, SourceMemory};
 use keepsake_archive::report::{Class, Outcome};
-use keepsake_archive::verified::{Files, Prefix, SourceListing, verify};
+use keepsake_archive::verified::{Files, Prefix, SourceListing, read_manifest, verify};
 use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryPath, Purpose, Timestamp};
@@ -131,13 +131,17 @@ impl Source {
         prefix: &Prefix,
     ) -> Result<(Self, SourceListing), Failure> {
         let (client, store_id) = other_store(url, args).await?;
-        let other = StoreConnection { client, printer: printer.clone(), store_id };
+        let other = StoreConnection { client, printer: printer.clone(), store_id: store_id.clone() };
         let of_server = |failure: Failure| failure.within(url);
         let total = export::memory_count(&other).await.map_err(of_server)?;
         let damaged = |damage| Failure::new(format!("the archive of the server is damaged: {damage}"));
         let read = move |received| {
             let mut progress = Progress::new("exported", total);
-            Spooled::read(received, || progress.add(1)).map_err(|stopped| stopped.failure(damaged))
+            let packed = Spooled::read(received, || progress.add(1));
+            let packed = packed.map_err(|stopped| stopped.failure(damaged))?;
+            let manifest = read_manifest(&packed).map_err(damaged)?;
+            export::require_asked_for(&manifest, &store_id, true).map_err(damaged)?;
+            Ok(packed)
         };
         let packed = export::receive(&other, true, read).await.map_err(of_server)?;
         let found = verified(&packed, url, prefix)?;

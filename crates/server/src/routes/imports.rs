@@ -23,7 +23,7 @@ const ARCHIVE: &str = "application/zstd";
 const MAX_SHOWN: usize = 300;
 
 query_params! {
-    /// How an archive is imported. A history has none of these parameters.
+    /// How an archive is imported. With a history, these parameters are refused.
     ImportMemoryStore {
         /// The action if a memory has other content: `fail`, the default, imports nothing,
         /// `skip` keeps the memory, and `replace` gives it the imported content as a new version.
@@ -34,6 +34,23 @@ query_params! {
         prefix: Option<String> = text("prefix"),
         /// Whether to write nothing, and only to answer what would be imported.
         dry_run: Option<bool> = flag("dry_run"),
+    }
+}
+
+impl ImportMemoryStore {
+    fn require_none(&self) -> Result<(), ApiError> {
+        let given = [
+            ("on_conflict", self.on_conflict.is_some()),
+            ("prefix", self.prefix.is_some()),
+            ("dry_run", self.dry_run.is_some()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let rule = format!("`{name}` is a parameter of archives, but the body is a history");
+                Err(ApiError::invalid_request(rule))
+            }
+        }
     }
 }
 
@@ -120,8 +137,8 @@ impl ImportedFile {
 ///
 /// As `application/zstd`, an archive that `GET …/export` made, of at most 16 MiB: its
 /// memories are written as they are now, without their history. The archive is verified as
-/// a whole before anything is written, and may unpack to 256 MiB. If it is damaged, the
-/// message names the file. If a memory has other content, the answer is 409, unless
+/// a whole before anything is written, and may unpack to 50 times its size, at least to 16
+/// and at most to 256 MiB. If it is damaged, the message names the file. If a memory has other content, the answer is 409, unless
 /// `on_conflict` says what to do. An import that was stopped or broken off is continued by
 /// the same archive.
 ///
@@ -146,6 +163,7 @@ pub(crate) async fn import(
 ) -> Result<Json<MemoryStoreImport>, ApiError> {
     let imported = match body {
         ImportBody::History(part) => {
+            params.require_none()?;
             MemoryStoreImport::History(histories::import(&engine, store_id, part).await?)
         }
         ImportBody::Archive(received) => {

@@ -123,6 +123,12 @@ pub(super) async fn damaged_or_large_archive_changes_nothing(place: Place) {
     let error =
         refused(&send_as("application/gzip", &copy, "", &archive).await, 415, "invalid_request_error");
     assert!(text(&error["message"]).contains("application/zstd"), "{error}");
+    // A history has no dry run, so asking for one must not write it.
+    let history = br#"{"position": 0, "versions": []}"#;
+    for (name, value) in [("on_conflict", "skip"), ("prefix", "/a/"), ("dry_run", "true")] {
+        let answer = send_as("application/json", &copy, &format!("{name}={value}"), history).await;
+        invalid(&answer, &format!("`{name}`"));
+    }
     assert_eq!(copy.version_count().await, 0);
 }
 

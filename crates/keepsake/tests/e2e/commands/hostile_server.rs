@@ -133,6 +133,11 @@ async fn export_keeps_nothing_but_the_archive_that_it_asked_for() {
             run.ends(1, "it is not the archive that was asked for");
             assert_eq!(everything(victim.home.path()), before);
         }
+        // A history of another store, or an archive without one.
+        let url = victim.server.url();
+        let from = format!("--from-url {url} --from-store {STORE} --from-api-key ks_live_x");
+        let run = victim.run(&format!("import {from} --versions --store {store}")).await;
+        run.ends(1, "it is not the archive that was asked for");
         victim.run(&format!("export {} --store {store} {kind}", victim.path("archive"))).await.ok();
     }
 }

@@ -123,6 +123,12 @@ pub(super) fn bodies(operation_id: &str) -> Bodies {
     case.map(|(_, bodies)| *bodies).unwrap_or_default()
 }
 
+/// Whether a parameter of a query goes with a body of JSON. Those of an archive do not;
+/// `api::imports` sends them.
+pub(super) fn goes_with_json(operation_id: &str, parameter: &str) -> bool {
+    operation_id != "memory_stores.import" || !["on_conflict", "prefix", "dry_run"].contains(&parameter)
+}
+
 /// What a parameter of a path, a query or a header stands for: a kind of id in braces, which
 /// may be another tenant's, or nothing of anybody's.
 pub(super) fn meaning(parameter: &str) -> &'static str {

@@ -45,9 +45,10 @@ pub(super) fn operations(document: &Value) -> Vec<Operation> {
                 let meaning = cases::meaning(&name);
                 (name, meaning)
             };
-            let query = names("query").into_iter().map(meant);
+            let id = operation["operationId"].as_str().unwrap().to_owned();
+            let query = names("query").into_iter().filter(|name| cases::goes_with_json(&id, name)).map(meant);
             operations.push(Operation {
-                id: operation["operationId"].as_str().unwrap().to_owned(),
+                id: id.clone(),
                 method: method.to_uppercase().parse().unwrap(),
                 path: cases::meant(path),
                 query: query.map(|(name, meaning)| format!("{name}={meaning}")).collect(),
