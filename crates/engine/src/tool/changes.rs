@@ -54,7 +54,7 @@ async fn change_once<C: ToolCommand>(
         }
         Ok((WriteResult::Same(head, edit), _)) => {
             // No version shows that the memory is in use.
-            shared.access.note_read(write.principal, write.store_id, head.memory_id);
+            shared.access.note_uses(write.principal, [(write.store_id, head.memory_id)]);
             let content = Some((head.content.sha256, head.content.size_bytes));
             let made = WrittenVersion { memory_id: head.memory_id, content, is_new: false };
             return command.answer(write.principal, Some(&*edit), Some(made));

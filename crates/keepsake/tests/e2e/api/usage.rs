@@ -76,6 +76,12 @@ pub(super) async fn reading_content_is_access_and_listing_is_not(place: Place) {
         assert_eq!(status == 200, !answer.text.contains("`keepsake-purpose`"), "{}", answer.text);
     }
     assert_eq!(accessed().await, last, "a backup and a person are no agent");
+    let written = json!({"type": "tool_use", "name": "memory_write", "input": {"path": "/memories/a", "content": "one"}});
+    let request = client.request(Method::POST, &format!("{}/tool_calls", store.path)).json(&written);
+    ok(&send(request.header("keepsake-purpose", "person")).await);
+    let now = accessed().await;
+    assert!(text(&now) > last.as_str(), "a change is a use, whoever makes it");
+    text(&now).clone_into(&mut last);
     // A change to the content that the memory has is none, but a use.
     let (at, batch) = (store.memory(&memory), format!("{}/batch", store.memories()));
     let restore = format!("{}/restore", store.version(&memory["memory_version_id"]));
