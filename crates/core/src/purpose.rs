@@ -6,7 +6,7 @@ crate::named_enum! {
     pub enum Purpose {
         /// An archive, or a copy in another place.
         Backup = "backup",
-        /// A person looks, with a program of their own.
+        /// A person looks, with a command or another program.
         Person = "person",
         /// A person looks, in the console. No request can say this.
         Console = "console",

@@ -25,7 +25,7 @@ use answer::Answer;
 use decisions::{Creation, MemoryUpdate, Update, VersionRestoration};
 use reader::Reader;
 use receipt::{SentFields, conceal_refusal, conceal_write};
-use requests::{parse_content, parse_expiry, parse_path, parse_update, require_write};
+use requests::{parse_content, parse_expiry, parse_update, require_write};
 
 pub use batch::{BatchStatus, MAX_OPERATIONS, MemoryBatch, MemoryOperation, OperationResult};
 pub use import::{HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
@@ -33,7 +33,7 @@ pub use keepsake_core::{CreatePrecondition, Precondition};
 pub use reader::{ShownItem, ShownMemory, View};
 pub use receipt::MemoryReceipt;
 pub use requests::{MemoryEdit, MemoryQuery, NewMemory, Restoration};
-pub(crate) use requests::{parse_directory, parse_prefix};
+pub(crate) use requests::{parse_directory, parse_path, parse_prefix};
 
 /// Maximum bytes of content of one page; a single memory may exceed it.
 const PAGE_CONTENT_BYTES: u64 = 1 << 20;

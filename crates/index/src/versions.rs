@@ -49,8 +49,8 @@ const WITH_CONTENT: &str = "SELECT v.version_id FROM version v \
     AND EXISTS (SELECT 1 FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) \
     ORDER BY v.seq DESC LIMIT $4 + 0";
 
-/// The deletions before `$3` of memories that are still deleted and whose last content is kept. `$4`: of
-/// the memory that was at this path.
+/// The deletions before `$3` of memories that are still deleted and whose last content is kept; with a
+/// path in `$4`, only the deletions of memories at this path.
 const DELETIONS: &str = "SELECT v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, \
         b.blob_id, b.size_bytes, b.sha256, v.created_at, v.actor_type, v.actor_id, \
         v.redacted_at, v.redacted_by_type, v.redacted_by, b.version_id AS restorable \
@@ -161,7 +161,7 @@ impl Versions {
     }
 
     /// Lists the memories that are deleted and can be restored, the last deleted first; `None`: the
-    /// store does not exist. With a path, only those that were deleted there.
+    /// store does not exist. With a path, only the memories that had it when they were deleted.
     pub async fn deletions(
         &self,
         tenant_id: TenantId,

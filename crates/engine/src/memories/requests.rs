@@ -222,7 +222,7 @@ pub(super) fn check_expiry(change: &ExpiryChange, now: Timestamp) -> Result<(), 
     }
 }
 
-pub(super) fn parse_path(path: &str) -> Result<MemoryPath, EngineError> {
+pub(crate) fn parse_path(path: &str) -> Result<MemoryPath, EngineError> {
     MemoryPath::parse_normalised(path)
         .map_err(|rule| EngineError::Invalid { field: "path", rule: rule.to_string() })
 }

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::Versions;
 use crate::cursor::Query;
+use crate::memories::parse_path;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 /// A memory that was deleted and can be restored.
@@ -72,8 +73,7 @@ impl Versions {
     ) -> Result<Page<MemoryDeletion>, EngineError> {
         principal.require_in(Scope::MemoryRead, store_id)?;
         principal.require_no_session()?;
-        let path = path.map(MemoryPath::parse_normalised).transpose();
-        let path = path.map_err(|rule| EngineError::Invalid { field: "path", rule: rule.to_string() })?;
+        let path = path.map(parse_path).transpose()?;
         let limit = page.limit(false)?;
         let identity = Query::filtered("deletions", principal.tenant_id, &(store_id, &path))?;
         let cursors = &self.context.cursors;

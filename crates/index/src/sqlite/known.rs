@@ -59,7 +59,7 @@ pub(crate) enum Changes {
 #[derive(Debug, Default)]
 pub(crate) struct ChangedPlaces(HashMap<Subject, Option<NewHead>>);
 
-/// What answers are about: what a path or an id names.
+/// The subject of an answer: a path, or a memory by its id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Subject {
     Place(PathKey),
