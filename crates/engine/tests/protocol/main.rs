@@ -19,6 +19,7 @@ mod sensitive;
 mod sessions;
 mod tenants;
 mod test_engine;
+mod undos;
 mod upkeep;
 mod writes;
 
