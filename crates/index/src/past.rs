@@ -256,29 +256,29 @@ impl Past {
     }
 
     /// The memories with versions after the point `from` and up to `to`, by id, with their
-    /// versions at both points; `to` without a value is the present.
+    /// versions at both points. Without `from`, all memories with versions up to `to`.
     ///
     /// Reads up to `limit` memories after the id `after`, and returns those of them that
-    /// changed; `next` of the batch is the id after which the next batch begins. With
-    /// `from` 0, the batches have every memory that existed at `to`.
+    /// changed; `next` of the batch is the id after which the next batch begins. If only a
+    /// few versions follow `from`, the first batch is the last one.
     pub async fn changes(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        (from, to): (i64, Option<i64>),
+        (from, to): (Option<i64>, Moment),
         after: Option<MemoryId>,
         limit: u32,
     ) -> Result<PastChanges, PointError> {
         let store = (tenant_id, store_id);
         let mut tx = self.0.read("past_changes", Role::Tenant(tenant_id)).await?;
-        let point = point_of(&mut tx, store, Moment::Seq(from)).await?;
-        let to = match to {
-            Some(to) => point_of(&mut tx, store, Moment::Seq(to)).await?.seq,
-            None => point.newest_seq,
+        let to = point_of(&mut tx, store, to).await?;
+        let from = match from {
+            Some(from) => point_of(&mut tx, store, Moment::Seq(from)).await?.seq,
+            None => 0,
         };
         let after = after.unwrap_or(FIRST_ID);
         // All changed memories are one batch, if there are few.
-        let is_short = point.newest_seq - from <= MAX_LOG;
+        let is_short = to.newest_seq - from <= MAX_LOG;
         let next: Option<MemoryId> = if is_short {
             None
         } else {
@@ -287,7 +287,7 @@ impl Past {
         };
         let text = if is_short { CHANGED_BY_LOG } else { CHANGED_IN_BATCH };
         let text = changes(tx.choose(LAST_VERSION), text);
-        let query = tx.query_with_lists(&text).bind(store).bind((from, to));
+        let query = tx.query_with_lists(&text).bind(store).bind((from, to.seq));
         let query = if is_short { query } else { query.bind((after, next)) };
         let rows: Vec<StateRow> = query.all().await?;
         tx.commit().await?;
@@ -304,7 +304,7 @@ impl Past {
             let side = if version.seq <= from { &mut change.before } else { &mut change.after };
             *side = Some(version);
         }
-        Ok(PastChanges { point, to, changes: changed.into_values().collect(), next })
+        Ok(PastChanges { to, changes: changed.into_values().collect(), next })
     }
 }
 
@@ -347,6 +347,7 @@ async fn point_of(tx: &mut Tx, store: (TenantId, StoreId), moment: Moment) -> Re
     let seq = match moment {
         Moment::Seq(seq) if seq > row.seq => return Err(PointError::NotYet { newest_seq: row.seq }),
         Moment::Seq(seq) => seq,
+        Moment::Newest => row.seq,
         Moment::Time(at) => {
             let after = Timestamp::from_micros(at.as_micros().saturating_add(1));
             let end = row.seq + 1;

@@ -13,6 +13,8 @@ pub enum Moment {
     Seq(i64),
     /// After the last version that was created at or before this time.
     Time(Timestamp),
+    /// After the newest version.
+    Newest,
 }
 
 /// A point of a store's history that can be shown.
@@ -104,10 +106,8 @@ pub struct PastChange {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastChanges {
-    /// The first point.
-    pub point: Point,
-    /// The sequence number of the second point.
-    pub to: i64,
+    /// The second point.
+    pub to: Point,
     pub changes: Vec<PastChange>,
     /// The memory after which the next batch begins; `None`: this is the last batch.
     pub next: Option<MemoryId>,
