@@ -115,8 +115,9 @@ pub(crate) struct DiffStoreArgs {
     /// The memory store: its id or its name [default: the context's]
     #[arg(value_name = "STORE", env = "KEEPSAKE_STORE", hide_env = true)]
     store: Option<String>,
-    /// The earlier moment, in RFC 3339 format: 2026-11-20 or 2026-11-20T09:00:00Z
-    #[arg(long, value_name = "TIME", required_unless_present_any = ["from_seq", "other"])]
+    /// The earlier moment: 2026-11-20 or 2026-11-20T09:00:00Z [default: the oldest that can be
+    /// shown; with --other, now]
+    #[arg(long, value_name = "TIME")]
     from: Option<String>,
     /// The earlier moment, after the change with this sequence number
     #[arg(long, value_name = "N", conflicts_with = "from")]
