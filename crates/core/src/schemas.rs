@@ -261,6 +261,7 @@ object_types! {
     MemoryVersionType = "memory_version";
     MemoryDeletionType = "memory_deletion";
     MemoryUndoType = "memory_undo";
+    MemoryDifferenceType = "memory_difference";
     ToolResultType = "tool_result";
     SessionType = "session";
     SessionTokenType = "session_token";

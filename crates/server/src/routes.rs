@@ -4,6 +4,7 @@ pub(crate) mod api_keys;
 pub(crate) mod audit;
 mod changes;
 mod deleted;
+mod differences;
 pub(crate) mod erasures;
 pub(crate) mod exports;
 pub(crate) mod health;
@@ -47,6 +48,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(undos::retrieve))
         .routes(routes!(undos::restore))
         .routes(routes!(usage::retrieve))
+        .routes(routes!(differences::list))
         .routes(routes!(memories::create, memories::list))
         .routes(routes!(memories::batch::carry_out))
         .routes(routes!(memories::deletions::list))
