@@ -25,6 +25,7 @@ use self::change::{Source, UndoChange};
 use self::parts::{PartLimits, split};
 use self::plan::{PlannedStep, UndoStep};
 use self::request::is_own;
+use crate::past::refusal;
 use crate::shared::service;
 use crate::work::charge;
 use crate::write::{Write, WriteResult};
@@ -85,7 +86,16 @@ impl Undos {
     ) -> Result<MemoryUndo, EngineError> {
         require(principal, store_id)?;
         principal.require(Scope::StoresAdmin)?;
-        let selection = request.selection()?;
+        let at = request.moment()?;
+        let moment = at.checked(self.context.now())?;
+        let point = self.context.index.past.point(principal.tenant_id, store_id, moment).await;
+        let point = point.map_err(refusal(at.field))?;
+        let selection = UndoSelection {
+            after_seq: point.seq,
+            below: request.below()?,
+            takes_whole_memories: true,
+            ..UndoSelection::default()
+        };
         let wanted = Wanted { store_id, selection, idempotency: request.idempotency };
         self.answer(principal, wanted, request.dry_run.unwrap_or_default()).await
     }
