@@ -1,7 +1,8 @@
 //! A commit as a document, which both databases read: JSON, and beside it the bytes of
 //! new contents and search terms.
 //!
-//! Ids and hashes are hexadecimal. An absent value is null.
+//! Ids and hashes are hexadecimal. A value that is absent is left out, which makes the document
+//! quicker to write and to read.
 
 use keepsake_core::{Actor, DirPath, SensitiveDataPolicy};
 use serde_json::{Value, json};
@@ -48,7 +49,7 @@ impl CommitDocument {
             "directories_may_go": plan.directories_may_go,
             "taken": plan.taken_paths,
             "ancestors": plan.ancestor_files,
-            // Null, unless a change takes a path that another one leaves.
+            // Absent, unless a change takes a path that another one leaves.
             "makes_room": some(plan.makes_room.iter().map(|id| Value::from(hex(id.uuid()))).collect()),
             "replaced": some(plan.replaced_directories.iter().map(replaced_of).collect()),
             // In the order of the paths.
@@ -56,10 +57,19 @@ impl CommitDocument {
             "changes": changes,
             "kept": commit.kept.iter().map(kept_of).collect::<Vec<_>>(),
         });
-        Self { json: document.to_string(), bytes }
+        Self { json: present(document).to_string(), bytes }
     }
 }
 
+/// Leaves out the fields that are null.
+fn present(mut object: Value) -> Value {
+    if let Value::Object(fields) = &mut object {
+        fields.retain(|_, value| !value.is_null());
+    }
+    object
+}
+
+/// `None`: there are none.
 fn some(values: Vec<Value>) -> Option<Vec<Value>> {
     (!values.is_empty()).then_some(values)
 }
@@ -81,7 +91,7 @@ fn change_of(change: &CommitChange, bytes: &mut Vec<u8>) -> Option<Value> {
     };
     let content = content.map(|content| append(content.as_str().as_bytes()));
     let terms_at = terms.map(|row| append(&row.terms));
-    Some(json!({
+    Some(present(json!({
         "op": change.operation().name(),
         "memory": hex(change.memory_id.uuid()),
         // The version that was read, which deleted the memory if the change revives it.
@@ -90,7 +100,6 @@ fn change_of(change: &CommitChange, bytes: &mut Vec<u8>) -> Option<Value> {
         "undoes": change.undoes.map(|version_id| hex(version_id.uuid())),
         // Whether the memory is live before and after the change, at the same path.
         "stays": after.zip(change.before.as_ref()).is_some_and(|(after, before)| after.path == before.path),
-        "prev": change.before.as_ref().map(|before| before.seq),
         "version": hex(change.version_id.uuid()),
         "path": path.as_str(),
         "parent": path.parent().as_str(),
@@ -108,18 +117,18 @@ fn change_of(change: &CommitChange, bytes: &mut Vec<u8>) -> Option<Value> {
         "length": terms.map(|row| row.length),
         "terms_from": terms_at.map(|(from, _)| from),
         "terms_for": terms_at.map(|(_, count)| count),
-    }))
+    })))
 }
 
 /// A memory that gets no version, with the names of a change.
 fn kept_of(kept: &KeptMemory) -> Value {
-    json!({
+    present(json!({
         "memory": hex(kept.memory_id.uuid()),
         "expect": hex(kept.expected.uuid()),
         "revives": false,
         "pinned": kept.expiry.is_pinned,
         "expires": kept.expiry.stored_time(),
-    })
+    }))
 }
 
 /// How the counters of a directory change.
