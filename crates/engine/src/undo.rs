@@ -2,8 +2,8 @@
 //!
 //! For each memory whose last changes are in the set, its state before the first of them comes
 //! back, as a new version by the caller. A memory that was changed afterwards is skipped, unless the
-//! request says otherwise. What becomes of the memories is planned (`plan`) from one snapshot, and
-//! made by one commit (`change`). A larger plan is recorded in parts (`parts`), which `work` makes
+//! request says otherwise. A plan (`plan`), made from one snapshot, says what becomes of each memory;
+//! one commit carries it out (`change`). A larger plan is recorded in parts (`parts`), which `work` makes
 //! one after the other.
 
 mod answer;

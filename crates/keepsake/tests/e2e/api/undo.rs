@@ -52,7 +52,7 @@ impl Model {
         self.memories.iter().filter_map(|(id, changes)| Some((id.clone(), then(changes)?))).collect()
     }
 
-    /// What each memory with selected changes goes back to; `Err`: it was changed later.
+    /// The state that comes back of each memory with selected changes; `Err`: it was changed later.
     fn selected(
         &self,
         is_selected: impl Fn(&Change, Option<&Change>) -> bool,
@@ -339,7 +339,7 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
     assert_eq!(ok(&post_with(&store.client, &path, &body, ("idempotency-key", "k")).await), made);
     assert_eq!(store.version_count().await, count);
 
-    // What is gone does not come back.
+    // A redacted content does not come back.
     let head = store.basic(&memory).await;
     store.update(&memory, &json!({"content": "three"})).await;
     store.redact(&memory["memory_version_id"]).await;
@@ -405,7 +405,7 @@ pub(super) async fn large_undo_is_made_in_parts(place: Place) {
             .collect();
         ok(&store.client.post(&batch, &json!({"operations": operations})).await);
     }
-    // A file is where a directory comes back, and a memory is changed again by somebody else.
+    // A file is where a directory comes back.
     let in_the_way = store.create("/old", "file").await;
     let moved = ok(&store.client.post(&format!("{}/undo", store.path), &json!({"after_seq": begin, "dry_run": true})).await);
     shows(&moved, &json!({"left": 753, "not_shown": 253}));
