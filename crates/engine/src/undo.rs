@@ -284,7 +284,9 @@ impl Undos {
         let seqs: Vec<_> =
             steps.iter().flat_map(|step| [Some(step.from_seq), step.to_seq]).flatten().collect();
         let versions = self.context.index.undos.versions(tenant_id, store_id, &seqs).await?;
-        Ok(steps.iter().map(|step| UndoneMemory::of(step, &versions)).collect())
+        let mut shown: Vec<_> = steps.iter().map(|step| UndoneMemory::of(step, &versions)).collect();
+        shown.sort_by(|one, other| (&one.path, one.memory_id).cmp(&(&other.path, other.memory_id)));
+        Ok(shown)
     }
 }
 
