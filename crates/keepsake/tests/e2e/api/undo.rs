@@ -426,3 +426,41 @@ pub(super) async fn large_undo_is_made_in_parts(place: Place) {
     let id = text(&done["id"]);
     not_found(&store.client.get(&format!("{STORES}/{}/undo/{id}", elsewhere.id)).await);
 }
+
+pub(super) async fn fork_gets_the_memories_of_a_point(place: Place) {
+    let store = place.new_store("source").await;
+    for n in 0..120 {
+        store.create(&format!("/{n}"), &format!("content {n}")).await;
+    }
+    let texts = async |store: &Store| {
+        let mut texts: Vec<_> = tree_of(store).await.into_values().collect();
+        texts.sort();
+        texts
+    };
+    let expected = texts(&store).await;
+    assert_eq!(store.upsert("/0", "later").await.status, 200);
+    store.create("/later", "x").await;
+    let new = json!({"name": "fork", "fork_of": {"memory_store_id": store.id, "at_seq": 120}});
+    for client in [&place.reader, &place.admin, &place.bound] {
+        refused(&client.post(STORES, &new).await, 403, "permission_error");
+    }
+    not_found(&place.stranger.post(STORES, &new).await);
+    let ahead = json!({"name": "fork", "fork_of": {"memory_store_id": store.id, "at_seq": 500}});
+    invalid(&place.client.post(STORES, &ahead).await, "`fork_of.at_seq`");
+
+    let made = ok(&place.client.post(STORES, &new).await);
+    let fork = Store::new(&place.client, text(&made["id"]));
+    let mut origin = made["forked_from"].clone();
+    while origin["status"] == "copying" {
+        tokio::task::yield_now().await;
+        origin = fork.object().await["forked_from"].clone();
+    }
+    assert_eq!(origin, json!({"memory_store_id": store.id, "seq": 120, "status": "done", "skipped": 0}));
+    assert_eq!(texts(&fork).await, expected);
+    assert!(store.object().await["forked_from"].is_null());
+    // The stores share no content.
+    let erased = ok(&place.client.post("/v1/erasures", &json!({"memory_store_id": store.id})).await);
+    place.client.receipt(&erased).await;
+    not_found(&place.client.get(&store.path).await);
+    assert_eq!(texts(&fork).await, expected);
+}
