@@ -242,8 +242,8 @@ BEGIN
                expires_at = nullif(coalesce(v_kept.expires, m.expires_at), 0)
          WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = v_kept.memory;
     END LOOP;
-    -- The index of paths holds no two memories of a path at any time, so those that leave a path
-    -- which another one takes go out of it first. The update below puts them back.
+    -- The index of paths holds no two memories of a path at any time. So memories that leave a
+    -- path which another one takes go out of the index first; the update below puts them back.
     FOR i IN 0 .. coalesce(jsonb_array_length(v_commit.makes_room), 0) - 1 LOOP
         UPDATE memory m SET deleted_at = v_at
          WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = (v_commit.makes_room ->> i)::uuid;
