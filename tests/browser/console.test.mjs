@@ -121,8 +121,10 @@ test('a memory is created, edited, renamed, pinned, deleted and restored', async
     await follow(page, 'Delete');
     await press(page, 'Delete the memory');
     await says(page, 'The memory was deleted.');
-    await page.getByText('The memory is deleted. Restore one of its versions').waitFor();
-    await page.getByRole('row', { name: /modified/ }).first().getByRole('button', { name: 'Restore' }).click();
+    await follow(page, 'Recently deleted');
+    await follow(page, '/archive/first.md');
+    await page.getByText('It can be restored until').waitFor();
+    await press(page, 'Restore the memory');
     await says(page, 'The version was restored');
     await page.goto(memory);
     assert.equal(await page.locator('article.markdown strong').textContent(), 'Wednesdays');

@@ -2,6 +2,7 @@
 
 mod audit;
 mod compare;
+mod deletions;
 mod edit;
 mod erasures;
 mod history;
@@ -115,6 +116,7 @@ pub fn tenant_pages() -> Pages {
         .get(&format!("{STORE}/new"), edit::new)
         .post(&format!("{STORE}/new"), edit::create)
         .get(&format!("{STORE}/history"), history::of_store)
+        .get(&format!("{STORE}/deleted"), deletions::of_store)
         .get(&format!("{STORE}/compare"), compare::show)
         .get(&format!("{STORE}/usage"), usage::of_store)
         .get(MEMORY, memory::show)

@@ -3,11 +3,12 @@
 use askama::Template;
 use keepsake_core::actor::ActorKind;
 use keepsake_core::{MemoryId, StoreId};
-use keepsake_engine::{VersionQuery, View};
+use keepsake_engine::{MemoryDeletion, PageRequest, ShownVersion, VersionQuery, View};
 use keepsake_index::{Operation, Scope, Store};
 
 use super::OfMemory;
 use super::memory::href_of;
+use super::undo::undo_of;
 use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
@@ -24,8 +25,13 @@ struct HistoryPage {
     frame: Frame,
     store: Store,
     heading: Markup,
+    /// The address of the history, which the page of a deleted memory shows too.
+    href: String,
     memory_href: Option<String>,
     is_live: bool,
+    /// How the memory was deleted, if it can be restored.
+    deletion: Option<MemoryDeletion>,
+    people: People,
     entries: Vec<VersionRow>,
     may_write: bool,
     pager: Pager,
@@ -40,6 +46,11 @@ pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> P
 
 /// `GET /console/stores/{id}/memories/{id}/history`
 pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
+    show(caller, store_id, Some(memory_id)).await
+}
+
+/// The page of a memory that was deleted.
+pub(super) async fn of_deleted(caller: Caller, store_id: StoreId, memory_id: MemoryId) -> PageResult {
     show(caller, store_id, Some(memory_id)).await
 }
 
@@ -78,6 +89,10 @@ async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) ->
     let people = People::look_up(&caller).await;
     let newest = found.items.first();
     let is_live = newest.is_some_and(|newest| newest.version.operation != Operation::Deleted);
+    let deletion = match newest {
+        Some(newest) if memory_id.is_some() && !is_live => deletion_of(&caller, newest).await?,
+        _ => None,
+    };
     let named = found.items.iter().find_map(|shown| shown.version.path.as_ref());
     let heading = match (memory_id, named) {
         (None, _) => Markup::text("History of the store"),
@@ -85,19 +100,37 @@ async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) ->
         (Some(_), None) => Markup::text("a redacted memory"),
     };
     let title = named.filter(|_| memory_id.is_some()).map_or(store.name.as_str(), |named| named.as_str());
-    let frame = caller.frame(format!("History of {title}"));
+    let mut frame = caller.frame(format!("History of {title}"));
+    frame.undo = newest.and_then(|newest| undo_of(&caller, &store, newest));
+    let memory_href = memory_id.map(|memory_id| href_of(store_id, memory_id));
+    let above = memory_href.clone().unwrap_or_else(|| format!("/console/stores/{store_id}"));
     page(&HistoryPage {
         entries: found.items.iter().map(|shown| VersionRow::of(shown, &people, &frame)).collect(),
         frame,
         may_write: caller.may_write(&store) && caller.may(Scope::MemoryRead),
-        memory_href: memory_id.map(|memory_id| href_of(store_id, memory_id)),
+        href: format!("{above}/history"),
+        memory_href,
         heading,
         is_live,
+        deletion,
+        people,
         store,
         pager: fields.pager(found.next),
         is_filtered: is_filtered(fields),
         query: caller.query,
     })
+}
+
+/// The deletion that a version records, if it was the memory's last change and can be undone.
+async fn deletion_of(caller: &Caller, newest: &ShownVersion) -> Result<Option<MemoryDeletion>, Refusal> {
+    // Of a memory without a path, the versions can be restored one by one.
+    let Some(path) = &newest.version.path else {
+        return Ok(None);
+    };
+    let asked = PageRequest { limit: Some(PER_PAGE), page: None };
+    let versions = &caller.engine.versions;
+    let found = versions.deletions(&caller.principal, newest.store_id, Some(path.as_str()), &asked).await?;
+    Ok(found.items.into_iter().find(|deletion| deletion.deletion_version_id == newest.version.version_id))
 }
 
 fn is_filtered(fields: &Fields) -> bool {

@@ -1,8 +1,8 @@
 //! The tree of a store: one directory, a page at a time.
 
 use askama::Template;
-use keepsake_core::{StoreId, words};
-use keepsake_engine::{MemoryQuery, ShownItem, View};
+use keepsake_core::{MemoryId, StoreId, words};
+use keepsake_engine::{MemoryQuery, PageRequest, ShownItem, View};
 use keepsake_index::Store;
 
 use super::memory::href_of;
@@ -74,12 +74,21 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
     })
 }
 
-/// Redirects to the memory at a path.
+/// Redirects to the memory at a path, or to the last memory that was deleted there.
 async fn file_at(caller: &Caller, store_id: StoreId, path: String) -> PageResult {
-    let query = MemoryQuery { path: Some(path), ..MemoryQuery::default() };
+    let query = MemoryQuery { path: Some(path.clone()), ..MemoryQuery::default() };
     let found = caller.engine.memories.list(&caller.principal, store_id, &query, View::Basic).await?;
-    match found.items.first() {
-        Some(ShownItem::Memory(shown)) => Ok(see_other(&href_of(store_id, shown.memory.head.memory_id))),
-        _ => Err(Refusal::NotFound("there is no memory at this path")),
-    }
+    let memory_id = match found.items.first() {
+        Some(ShownItem::Memory(shown)) => Some(shown.memory.head.memory_id),
+        _ => last_deleted(caller, store_id, &path).await?,
+    };
+    let memory_id = memory_id.ok_or(Refusal::NotFound("there is no memory at this path"))?;
+    Ok(see_other(&href_of(store_id, memory_id)))
+}
+
+async fn last_deleted(caller: &Caller, store_id: StoreId, path: &str) -> Result<Option<MemoryId>, Refusal> {
+    let versions = &caller.engine.versions;
+    let last = PageRequest { limit: Some(1), page: None };
+    let found = versions.deletions(&caller.principal, store_id, Some(path), &last).await?;
+    Ok(found.items.first().map(|deletion| deletion.memory_id))
 }
