@@ -257,7 +257,8 @@ CREATE INDEX erasure_open_of_tenant ON erasure (tenant_id) WHERE ended_at IS NUL
 -- earlier time than `last_version_at`, unless that is more than a minute ahead. `purge_epoch` counts removals of history.
 -- `idle_since`: every live memory was used at this time or later, so that expiry
 -- skips the store until a memory can be due. `imported_seq` is the `seq` of the
--- last version that an import of a history wrote.
+-- last version that an import of a history wrote. The past of the store can be shown
+-- after each version from `past_seq` on; retention has removed versions that were current before.
 CREATE TABLE store (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -278,6 +279,7 @@ CREATE TABLE store (
     version_bytes bigint NOT NULL,
     retention_seq bigint NOT NULL,
     imported_seq bigint NOT NULL DEFAULT 0,
+    past_seq bigint NOT NULL DEFAULT 0,
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
     archived_at bigint,

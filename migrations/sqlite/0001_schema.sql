@@ -220,6 +220,7 @@ CREATE TABLE store (
     version_bytes INTEGER NOT NULL,
     retention_seq INTEGER NOT NULL,
     imported_seq INTEGER NOT NULL DEFAULT 0,
+    past_seq INTEGER NOT NULL DEFAULT 0,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     archived_at INTEGER,

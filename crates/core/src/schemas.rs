@@ -260,6 +260,7 @@ object_types! {
     DeletedMemoryType = "memory_deleted";
     MemoryVersionType = "memory_version";
     MemoryDeletionType = "memory_deletion";
+    MemoryDifferenceType = "memory_difference";
     ToolResultType = "tool_result";
     SessionType = "session";
     SessionTokenType = "session_token";

@@ -282,7 +282,12 @@ pub(crate) fn missing(tenant_id: TenantId, store_id: StoreId, head: &Head) -> En
     missing_at(tenant_id, store_id, head.path.as_str(), head.version_id)
 }
 
-fn missing_at(tenant_id: TenantId, store_id: StoreId, path: &str, version_id: VersionId) -> EngineError {
+pub(crate) fn missing_at(
+    tenant_id: TenantId,
+    store_id: StoreId,
+    path: &str,
+    version_id: VersionId,
+) -> EngineError {
     tracing::error!(
         tenant.id = %tenant_id, store.id = %store_id, version.id = %version_id,
         "blob.missing: the index names a blob that the object store does not have"

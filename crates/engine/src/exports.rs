@@ -36,7 +36,7 @@ use crate::content::ContentLoss;
 use crate::fair::FairSlots;
 use crate::shared::service;
 use crate::work::charge;
-use crate::{EngineError, Principal, ShownVersion};
+use crate::{EngineError, NamedMoment, Principal, ShownVersion};
 
 use history::{History, history_removed};
 use left_out::Omissions;
@@ -54,6 +54,15 @@ const COPIES_OF_CONTENT: usize = 4;
 pub struct ExportForm {
     pub store: Map<String, Value>,
     pub version: fn(ShownVersion) -> serde_json::Result<Value>,
+}
+
+/// What an archive has.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ExportExtent {
+    /// Whether it has the history, too.
+    pub has_versions: bool,
+    /// The moment whose memories it has, without the history; `None`: the present.
+    pub at: Option<NamedMoment>,
 }
 
 /// An archive that is being sent.
@@ -90,15 +99,24 @@ impl Exports {
         &self,
         principal: &Principal,
         store_id: StoreId,
-        has_versions: bool,
+        extent: ExportExtent,
         form: ExportForm,
     ) -> Result<Export, EngineError> {
         self.allow(principal, store_id)?;
-        let tenant_id = principal.tenant_id;
+        let (tenant_id, has_versions) = (principal.tenant_id, extent.has_versions);
+        if let Some(at) = extent.at.filter(|_| has_versions) {
+            let rule = "cannot be combined with `versions`".to_owned();
+            return Err(EngineError::Invalid { field: at.field, rule });
+        }
         let content_bytes = usize::try_from(principal.limits.bytes_per_memory).unwrap_or(usize::MAX);
         charge(COPIES_OF_CONTENT.saturating_mul(content_bytes).saturating_add(PACKING_BYTES))?;
         let slot = self.slots.take(tenant_id).await?;
-        let (memories, last) = Listing::new(&self.context, tenant_id, store_id).read().await?;
+        let listing = Listing::new(&self.context, tenant_id, store_id);
+        let mut left_out = Omissions::default();
+        let (memories, last) = match extent.at {
+            Some(at) => listing.read_past(at, &mut left_out).await?,
+            None => listing.read().await?,
+        };
         let begin = move || Writer::new(Vec::new()).map(|writer| (writer, placed(memories)));
         let computations = self.context.computations.clone();
         let (writer, memories) = computations.run(tenant_id, begin).await?.map_err(unpackable)?;
@@ -120,7 +138,7 @@ impl Exports {
         };
         let run = async move {
             let ended = tokio::select! {
-                ended = sending.run(memories, has_versions) => ended,
+                ended = sending.run(memories, left_out, has_versions) => ended,
                 // Nobody receives what a step would send.
                 () = sender.closed() => return,
             };
@@ -146,8 +164,12 @@ struct ArchiveSender {
 }
 
 impl ArchiveSender {
-    async fn run(mut self, mut memories: Vec<ListedMemory>, has_versions: bool) -> Result<(), ExportAbort> {
-        let mut left_out = Omissions::default();
+    async fn run(
+        mut self,
+        mut memories: Vec<ListedMemory>,
+        mut left_out: Omissions,
+        has_versions: bool,
+    ) -> Result<(), ExportAbort> {
         let mut blobs = HashSet::new();
         for memory in &memories {
             if memory.is_blob && blobs.contains(&memory.sha256) {

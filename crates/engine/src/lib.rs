@@ -32,9 +32,11 @@ mod imports;
 mod index_blobs;
 pub mod jobs;
 mod keys;
+mod lines;
 mod look_ups;
 mod memories;
 mod mounts;
+mod past;
 mod principal;
 mod prompts;
 mod replica;
@@ -95,7 +97,7 @@ pub use compute::Computations;
 pub use cursor::{Page, PageRequest};
 pub use erasures::{ErasureRequest, Erasures};
 pub use error::{EngineError, Fault};
-pub use exports::{Export, ExportForm, Exports};
+pub use exports::{Export, ExportExtent, ExportForm, Exports};
 pub use fair::{FairSlot, FairSlots};
 pub use health::{Health, Readiness, StoreHealth};
 pub use idempotency::IdempotentCalls;
@@ -105,12 +107,16 @@ pub use jobs::{JobState, ManualJobs};
 pub use keepsake_index::ExpiresAt;
 pub use keepsake_tokens::{AuthorizationResponse, OpenIdError, SignInIssuer};
 pub use keys::{ApiKeys, KeyDraft, KeyWithSecret};
+pub use lines::LineDiff;
 pub use memories::{
     BatchStatus, CreatePrecondition, HistoryPart, ImportedRedaction, ImportedVersion, MAX_OPERATIONS,
     MAX_VERSIONS, Memories, MemoryBatch, MemoryEdit, MemoryOperation, MemoryQuery, MemoryReceipt, NewMemory,
     OperationResult, Precondition, Restoration, ShownItem, ShownMemory, View,
 };
 pub use mounts::{Mount, Mounts};
+pub use past::{
+    DiffQuery, DifferenceKind, MemoryDifference, NamedMoment, Past, ShownPastItem, ShownPastMemory,
+};
 pub use principal::Principal;
 pub use prompts::{PromptOptions, Prompts, system_prompt};
 pub use replica::Replica;
@@ -225,6 +231,7 @@ macro_rules! services {
 
 services! {
     memories: Memories,
+    past: Past,
     exports: Exports,
     imports: Imports,
     stores: Stores,

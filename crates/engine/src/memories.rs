@@ -111,7 +111,7 @@ impl Memories {
             let mut found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
             let mut fitting = (limit as usize).min(found.items.len());
             if view == View::Full {
-                fitting = fitting.min(fitting_contents(&found.items));
+                fitting = fitting.min(fitting_contents(found.items.iter().map(content_bytes)));
             }
             let has_more = found.items.len() > fitting;
             found.items.truncate(fitting);
@@ -264,15 +264,20 @@ impl Memories {
     }
 }
 
-/// The number of items whose contents fit on one page; at least one.
-fn fitting_contents(items: &[MemoryItem]) -> usize {
+/// The number of contents with these sizes that fit on one page; at least one.
+pub(crate) fn fitting_contents(sizes: impl Iterator<Item = u64>) -> usize {
     let mut bytes = 0;
-    let fitting = items.iter().take_while(|item| {
-        bytes += match item {
-            MemoryItem::Memory { memory, .. } => memory.head.content.size_bytes,
-            MemoryItem::Prefix(_) => 0,
-        };
+    let fitting = sizes.take_while(|size_bytes| {
+        bytes += size_bytes;
         bytes <= PAGE_CONTENT_BYTES
     });
     fitting.count().max(1)
+}
+
+/// The size of an item's content.
+fn content_bytes(item: &MemoryItem) -> u64 {
+    match item {
+        MemoryItem::Memory { memory, .. } => memory.head.content.size_bytes,
+        MemoryItem::Prefix(_) => 0,
+    }
 }

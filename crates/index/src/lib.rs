@@ -30,6 +30,7 @@ mod memories;
 pub mod migrations;
 mod model;
 mod numbers;
+mod past;
 pub mod postgres;
 mod redeemed_codes;
 mod removal;
@@ -68,6 +69,7 @@ pub use keys::{ApiKeys, REVOKED_KEYS_COUNT_FOR};
 pub use memories::Memories;
 pub use migrations::MigrationReport;
 pub use model::*;
+pub use past::{Past, PointError};
 pub use postgres::PostgresIndex;
 pub use redeemed_codes::RedeemedCodes;
 pub use removal::{
@@ -112,6 +114,7 @@ pub struct Index {
     pub imports: Imports,
     pub job_runs: JobRuns,
     pub memories: Memories,
+    pub past: Past,
     pub redeemed_codes: RedeemedCodes,
     pub redactions: Redactions,
     pub replicas: Replicas,
@@ -157,6 +160,7 @@ impl Index {
             imports: Imports(database.clone()),
             job_runs: JobRuns(database.clone()),
             memories: Memories::new(database.clone()),
+            past: Past(database.clone()),
             redeemed_codes: RedeemedCodes(database.clone()),
             redactions: Redactions(database.clone()),
             replicas: Replicas(database.clone()),

@@ -300,7 +300,7 @@ fn list_on_sqlite(listing: &VersionListing) -> String {
 ///
 /// `created_at` does not decrease with `seq`, so a binary search finds it. If a clock was
 /// ahead, `created_at` may decrease, and a version between the two times may be missed.
-async fn first_since(
+pub(crate) async fn first_since(
     tx: &mut Tx,
     store: (TenantId, StoreId),
     at: Timestamp,

@@ -197,8 +197,16 @@ impl Query {
     /// `name[bound]` or `name_bound`.
     pub(crate) fn time(&mut self, name: &str, bound: &str) -> Result<Option<Timestamp>, ApiError> {
         let names = [format!("{name}[{bound}]"), format!("{name}_{bound}")];
-        let names = names.each_ref().map(String::as_str);
-        let Some(text) = self.take(&names)? else {
+        self.time_of(&names.each_ref().map(String::as_str))
+    }
+
+    /// A time without bounds.
+    pub(crate) fn instant(&mut self, name: &str) -> Result<Option<Timestamp>, ApiError> {
+        self.time_of(&[name])
+    }
+
+    fn time_of(&mut self, names: &[&str]) -> Result<Option<Timestamp>, ApiError> {
+        let Some(text) = self.take(names)? else {
             return Ok(None);
         };
         Timestamp::parse(&text).map(Some).ok_or_else(|| {

@@ -4,6 +4,7 @@ pub(crate) mod api_keys;
 pub(crate) mod audit;
 mod changes;
 mod deleted;
+mod differences;
 pub(crate) mod erasures;
 pub(crate) mod exports;
 pub(crate) mod health;
@@ -43,6 +44,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(exports::export))
         .routes(routes!(imports::import))
         .routes(routes!(usage::retrieve))
+        .routes(routes!(differences::list))
         .routes(routes!(memories::create, memories::list))
         .routes(routes!(memories::batch::carry_out))
         .routes(routes!(memories::deletions::list))

@@ -1,8 +1,8 @@
 //! The differences between two texts, line by line.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use keepsake_engine::LineDiff;
 use similar::{ChangeTag, DiffOp, DiffTag, InlineChange, TextDiff};
 
 use super::lines::push_cut;
@@ -12,12 +12,6 @@ use crate::request::Caller;
 
 /// Unchanged lines around each change.
 const CONTEXT_LINES: usize = 3;
-/// After this time the comparison ends and shows more changes than necessary.
-const TIMEOUT: Duration = Duration::from_millis(100);
-/// Maximum number of lines compared in each text, from the first to the last changed line. Of a
-/// longer range, the first lines are shown as changed. [`TIMEOUT`] does not cover the work before
-/// and after the comparison, which grows faster than the number of lines.
-const MAX_LINES: usize = 2_000;
 /// Limit of the HTML, so that a page stays small.
 const MAX_BYTES: usize = 48 << 10;
 /// Longer lines are cut.
@@ -90,32 +84,12 @@ impl Diff {
 
     /// Takes up to some hundreds of milliseconds.
     pub(crate) fn of(old: &str, new: &str) -> Self {
-        let [old, new]: [Vec<&str>; 2] = [old, new].map(|text| text.split_inclusive('\n').collect());
-        let same = |(a, b): &(&&str, &&str)| a == b;
-        let start = old.iter().zip(&new).take_while(same).count();
-        let [old_rest, new_rest] = [&old[start..], &new[start..]];
-        let end = old_rest.iter().rev().zip(new_rest.iter().rev());
-        let end = end.take_while(same).count();
-        let mut shown =
-            Self { removed: old_rest.len() - end, added: new_rest.len() - end, ..Self::default() };
-        if shown.is_empty() {
+        let lines = LineDiff::of(old, new, CONTEXT_LINES);
+        let LineDiff { added, removed, is_cut, before: first, .. } = lines;
+        let mut shown = Self { added, removed, is_cut, hunks: Vec::new() };
+        let Some(diff) = lines.compared else {
             return shown;
-        }
-        // Only the changed lines are compared, with the lines shown around them.
-        let first = start.saturating_sub(CONTEXT_LINES);
-        let [old, new] = [(&old, shown.removed), (&new, shown.added)].map(|(lines, changed)| {
-            let last = (start + changed + CONTEXT_LINES).min(lines.len());
-            let compared = &lines[first..last];
-            compared.get(..MAX_LINES + 2 * CONTEXT_LINES).unwrap_or(compared)
-        });
-        shown.is_cut = shown.removed.max(shown.added) > MAX_LINES;
-        let diff = TextDiff::configure().timeout(TIMEOUT).diff_slices(old, new);
-        if !shown.is_cut {
-            let changes = diff.ops().iter().filter(|op| op.tag() != DiffTag::Equal);
-            (shown.removed, shown.added) = changes.fold((0, 0), |(removed, added), op| {
-                (removed + op.old_range().len(), added + op.new_range().len())
-            });
-        }
+        };
         let mut bytes = 0;
         for ops in diff.grouped_ops(CONTEXT_LINES) {
             if bytes > MAX_BYTES {
@@ -222,6 +196,8 @@ fn trimmed(line: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MAX_LINES: usize = LineDiff::MAX_LINES;
 
     fn numbers(row: &Row) -> (Option<usize>, Option<usize>) {
         let number = |side: &Option<Side>| side.as_ref().map(|side| side.number);

@@ -7,11 +7,15 @@ use keepsake_archive::placement::Placement;
 use keepsake_core::{
     ContentHash, DirPath, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, Timestamp, VersionId,
 };
-use keepsake_index::{ChangePage, Depth, Memory, MemoryItem, MemoryListing, MemoryTarget};
+use keepsake_index::{
+    ChangePage, Depth, Memory, MemoryItem, MemoryListing, MemoryTarget, Moment, Operation, PastChange,
+};
 
-use crate::EngineError;
+use super::left_out::Omissions;
 use crate::context::Context;
+use crate::past::refusal;
 use crate::work::charge;
+use crate::{EngineError, NamedMoment};
 
 /// Memories or versions that are read or written at once.
 pub(super) const PAGE: u32 = 500;
@@ -58,6 +62,24 @@ impl ListedMemory {
             expires_at: self.expires_at.map(Timestamp::to_rfc3339),
             pinned: self.is_pinned,
             file: self.is_blob.then(|| blob_file(self.sha256)),
+        }
+    }
+}
+
+impl From<Memory> for ListedMemory {
+    fn from(memory: Memory) -> Self {
+        let head = memory.head;
+        Self {
+            path: head.path,
+            memory_id: head.memory_id,
+            version_id: head.version_id,
+            sha256: head.content.sha256,
+            size_bytes: head.content.size_bytes,
+            created_at: memory.created_at,
+            updated_at: memory.updated_at,
+            expires_at: memory.expires_at,
+            is_pinned: memory.is_pinned,
+            is_blob: false,
         }
     }
 }
@@ -116,12 +138,59 @@ impl<'a> Listing<'a> {
             let touched: HashSet<MemoryId> = page.versions.iter().map(|version| version.memory_id).collect();
             for memory_id in touched {
                 match self.context.find_memory(self.tenant_id, self.store_id, memory_id).await?.target {
-                    MemoryTarget::Live(memory) => self.insert(memory)?,
+                    MemoryTarget::Live(memory) => self.insert(memory.into())?,
                     MemoryTarget::Deleted { .. } | MemoryTarget::Missing => self.remove(memory_id),
                 }
             }
         }
         Err(EngineError::Conflict("the store changes faster than it can be read: try again later"))
+    }
+
+    /// Reads the memories as they were, and the state of the history, which is an empty page of
+    /// changes. A memory whose version is redacted is left out. What history does not record is
+    /// left out, too: pins and expiry times.
+    pub(super) async fn read_past(
+        mut self,
+        at: NamedMoment,
+        left_out: &mut Omissions,
+    ) -> Result<(BTreeMap<MemoryId, ListedMemory>, ChangePage), EngineError> {
+        let context = self.context;
+        let past = &context.index.past;
+        let newest = self.changes(i64::MAX).await?;
+        let moment = at.checked(context.now())?;
+        let point = past.point(self.tenant_id, self.store_id, moment).await.map_err(refusal(at.field))?;
+        let range = (None, Moment::Seq(point.seq));
+        let mut next = None;
+        loop {
+            let batch = past.changes(self.tenant_id, self.store_id, range, next, PAGE).await;
+            let batch = batch.map_err(refusal(at.field))?;
+            for PastChange { memory_id, created_at, after, .. } in batch.changes {
+                let existing = after.filter(|version| version.operation != Operation::Deleted);
+                let Some(version) = existing else {
+                    continue;
+                };
+                let (Some(path), Some(content)) = (version.path, version.content) else {
+                    left_out.add(format!("{} of {memory_id} is redacted", version.version_id));
+                    continue;
+                };
+                self.insert(ListedMemory {
+                    path,
+                    memory_id,
+                    version_id: version.version_id,
+                    sha256: content.sha256,
+                    size_bytes: content.size_bytes,
+                    created_at,
+                    updated_at: version.created_at,
+                    expires_at: None,
+                    is_pinned: false,
+                    is_blob: false,
+                })?;
+            }
+            next = batch.next;
+            if next.is_none() {
+                return Ok((self.by_id, newest));
+            }
+        }
     }
 
     async fn changes(&self, after: i64) -> Result<ChangePage, EngineError> {
@@ -143,27 +212,14 @@ impl<'a> Listing<'a> {
             }
             for item in items {
                 if let MemoryItem::Memory { memory, .. } = item {
-                    self.insert(*memory)?;
+                    self.insert((*memory).into())?;
                 }
             }
         }
     }
 
     /// Keeps what the archive needs of a memory.
-    fn insert(&mut self, memory: Memory) -> Result<(), EngineError> {
-        let head = memory.head;
-        let memory = ListedMemory {
-            path: head.path,
-            memory_id: head.memory_id,
-            version_id: head.version_id,
-            sha256: head.content.sha256,
-            size_bytes: head.content.size_bytes,
-            created_at: memory.created_at,
-            updated_at: memory.updated_at,
-            expires_at: memory.expires_at,
-            is_pinned: memory.is_pinned,
-            is_blob: false,
-        };
+    fn insert(&mut self, memory: ListedMemory) -> Result<(), EngineError> {
         self.remove(memory.memory_id);
         self.bytes += memory.bytes();
         if self.bytes > self.charged_bytes {

@@ -6,7 +6,7 @@ use keepsake_archive::Damage;
 use keepsake_archive::packed::{UnpackLimit, read_files};
 use keepsake_archive::verified::MAX_MANIFEST_BYTES;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_engine::{EngineError, ExportForm, MemoryBatch};
+use keepsake_engine::{EngineError, ExportExtent, ExportForm, MemoryBatch};
 use serde_json::{Map, Value, json};
 
 use crate::test_engine::{TestEngine, edit_of, once};
@@ -17,7 +17,8 @@ crate::on_backend! { sqlite, of_lost_content, export_of_many_lost_contents_can_b
 pub(super) async fn archive_of(setup: &TestEngine, has_versions: bool) -> Result<Vec<u8>, EngineError> {
     let form = ExportForm { store: Map::new(), version: |_| Ok(json!({})) };
     let exports = &setup.engine.exports;
-    let mut export = exports.begin(&setup.principal, setup.store_id, has_versions, form).await?;
+    let extent = ExportExtent { has_versions, ..ExportExtent::default() };
+    let mut export = exports.begin(&setup.principal, setup.store_id, extent, form).await?;
     let mut archive = Vec::new();
     while let Some(part) = export.next().await? {
         archive.extend_from_slice(&part);

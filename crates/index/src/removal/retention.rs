@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp};
+use serde_json::json;
 
 use super::{Queue, Removal, VersionSelection, begin_removal};
 use crate::IndexError;
@@ -91,6 +92,22 @@ const VERSIONS_OF: &str = "SELECT v.seq, v.memory_id FROM version v \
 
 /// Records up to where deletions are processed.
 const SET_RETENTION_SEQ: &str = "UPDATE store SET retention_seq = $3 WHERE tenant_id = $1 AND store_id = $2";
+
+/// The last sequence number at which one of some versions is no longer current: that of the
+/// memory's next version or, of the last version, its own, because it is a deletion.
+const SUPERSEDED_BY: [&str; 2] = [
+    "SELECT max(coalesce((SELECT n.seq FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
+            AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
+            ORDER BY n.memory_id, n.seq LIMIT 1), v.seq)) \
+    FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq IN_NUMBERS($3)",
+    "SELECT max(coalesce((SELECT n.seq FROM version n INDEXED BY version_memory WHERE n.tenant_id = $1 \
+            AND n.store_id = $2 AND n.memory_id = v.memory_id AND n.seq > v.seq ORDER BY n.seq LIMIT 1), v.seq)) \
+    FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq IN_NUMBERS($3)",
+];
+
+/// Raises the oldest point that can be shown.
+const RAISE_PAST_SEQ: &str =
+    "UPDATE store SET past_seq = $3 WHERE tenant_id = $1 AND store_id = $2 AND past_seq < $3";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
@@ -304,7 +321,8 @@ async fn remove_superseded(
     Ok(taken)
 }
 
-/// Removes versions; returns the number of blobs queued.
+/// Removes versions, and the points at which they were current from the past that can be
+/// shown; returns the number of blobs queued.
 async fn remove_at(
     removal: &mut Removal<'_>,
     batch: &VersionBatch,
@@ -313,6 +331,11 @@ async fn remove_at(
     if places.is_empty() {
         return Ok(0);
     }
+    let text = removal.tx.choose(SUPERSEDED_BY);
+    let query = removal.query_with_lists(text).bind(json!(places).to_string());
+    if let Some(past_seq) = query.scalar::<Option<i64>>().await? {
+        removal.query(RAISE_PAST_SEQ).bind(past_seq).execute().await?;
+    }
     let queue = Queue::drained(DeletionReason::Expired, batch.blobs_go_from);
     let removed = removal.remove_versions(VersionSelection::At(places), queue).await?;
     Ok(removed.blobs.len() as u64)
@@ -320,7 +343,7 @@ async fn remove_at(
 
 #[cfg(test)]
 mod tests {
-    use super::{DELETIONS, HISTORIES, PAST};
+    use super::{DELETIONS, HISTORIES, PAST, SUPERSEDED_BY};
     use crate::sqlite::plans::{assert_searches, steps_of};
 
     #[tokio::test]
@@ -330,6 +353,7 @@ mod tests {
         assert_searches(DELETIONS[1], &[deletions]).await;
         assert_searches(PAST[1], &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"]).await;
         let by_memory = "version_memory (tenant_id=? AND store_id=? AND memory_id=? AND seq>?)";
+        assert_searches(SUPERSEDED_BY[1], &[by_memory]).await;
         let steps = steps_of(PAST[1]).await;
         assert_eq!(steps.iter().filter(|step| step.contains(by_memory)).count(), 2, "{steps:#?}");
     }

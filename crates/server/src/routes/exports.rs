@@ -8,9 +8,10 @@ use axum::response::Response;
 use futures::stream;
 use keepsake_console::{archive_name, download};
 use keepsake_core::StoreId;
-use keepsake_engine::{Engine, Export, ExportForm, ShownVersion};
+use keepsake_engine::{Engine, Export, ExportExtent, ExportForm, ShownVersion};
 use serde_json::Value;
 
+use super::list::PastMoment;
 use super::memory_versions::MemoryVersion;
 use crate::auth::{Caller, LastingCredential};
 use crate::error::ApiError;
@@ -28,16 +29,16 @@ query_params! {
 
 /// Export a memory store
 ///
-/// The memories of the store at one moment, as an archive that `keepsake import` reads: a
+/// The memories of the store at one moment, now or with `at` or `at_seq` in the past, as an archive that `keepsake import` reads: a
 /// `.tar.zst`, sent while it is read. A content that is missing or damaged is left out, and
 /// `keepsake.json` in the archive says why. If a version is redacted or removed meanwhile,
 /// or the credential ends, the answer is broken off. An export does not count as a use of
-/// the memories.
+/// the memories. An archive of the past has no versions, pins and expiry times.
 #[utoipa::path(
     get,
     path = "/memory_stores/{memory_store_id}/export",
     operation_id = "memory_stores.export",
-    params(ExportMemoryStore),
+    params(ExportMemoryStore, PastMoment),
     responses((
         status = 200,
         description = "The archive.",
@@ -49,17 +50,17 @@ pub(crate) async fn export(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     Path(store_id): Path<StoreId>,
-    QueryParams(params): QueryParams<ExportMemoryStore>,
+    QueryParams((params, at)): QueryParams<(ExportMemoryStore, PastMoment)>,
     credential: LastingCredential,
 ) -> Result<Response, ApiError> {
-    let has_versions = params.versions.unwrap_or_default();
+    let extent = ExportExtent { has_versions: params.versions.unwrap_or_default(), at: at.moment()? };
     let store = engine.stores.get(&principal, store_id).await?;
     let name = archive_name(&store.name);
     let Ok(Value::Object(store)) = serde_json::to_value(store) else {
         return Err(ApiError::internal());
     };
     let form = ExportForm { store, version: version_line };
-    let export = engine.exports.begin(&principal, store_id, has_versions, form).await?;
+    let export = engine.exports.begin(&principal, store_id, extent, form).await?;
     let sending = ExportStream { engine, credential, store_id, export };
     let chunks = stream::unfold(Some(sending), |sending| async move {
         let mut sending = sending?;

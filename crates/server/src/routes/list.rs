@@ -1,7 +1,7 @@
 //! The envelope of every listing, and the query parameters that listings share.
 
 use keepsake_core::Timestamp;
-use keepsake_engine::{EngineError, Page, PageRequest, PromptOptions, View};
+use keepsake_engine::{EngineError, NamedMoment, Page, PageRequest, PromptOptions, View};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -65,6 +65,25 @@ query_params! {
         /// object is retrieved, otherwise `basic`. With `full`, a page has at most
         /// 20 items.
         view: Option<View> = view(),
+    }
+}
+
+query_params! {
+    /// The moment of the past to show; without it, the present.
+    PastMoment {
+        /// The state after the last change at or before this time, not in the future. A date
+        /// means its midnight.
+        at: Option<Timestamp> = instant("at"),
+        /// The state after the change with this sequence number; 0: before the first change.
+        /// Not with `at`.
+        #[param(minimum = 0)]
+        at_seq: Option<u64> = number("at_seq", "0 to the newest sequence number"),
+    }
+}
+
+impl PastMoment {
+    pub(crate) fn moment(&self) -> Result<Option<NamedMoment>, EngineError> {
+        NamedMoment::parse(("at", self.at), ("at_seq", self.at_seq))
     }
 }
 

@@ -9,13 +9,14 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_engine::{
-    Engine, MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory, View,
+    Engine, MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory, ShownPastItem,
+    ShownPastMemory, View,
 };
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::deleted::DeletedMemory;
-use super::list::{List, ListPage, Viewed};
+use super::list::{List, ListPage, PastMoment, Viewed};
 use crate::answer::Json;
 use crate::auth::Caller;
 use crate::body::JsonBody;
@@ -73,9 +74,14 @@ pub(crate) struct Memory {
     #[schema(required)]
     expiry_time: Option<Timestamp>,
     /// Whether it never expires; null if the credential lacks `memory:read` and
-    /// the request did not set the field.
+    /// the request did not set the field, and for a memory of the past.
     #[schema(required)]
     pinned: Option<bool>,
+    /// For a memory of the past: when the version that was current then was redacted. The
+    /// memory then has no content and an empty path and hash. Left out otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Timestamp, required = false)]
+    redacted_at: Option<Timestamp>,
 }
 
 /// A directory that contains memories, possibly in subdirectories.
@@ -169,6 +175,34 @@ impl From<ShownMemory> for Memory {
                 // Only the value that the request sent.
                 Some(_) => shown.expires_at,
             },
+            redacted_at: None,
+        }
+    }
+}
+
+impl From<ShownPastMemory> for Memory {
+    fn from(shown: ShownPastMemory) -> Self {
+        let content_error = shown.content_error().map(ApiError::from);
+        let memory = shown.memory;
+        let size_bytes = memory.content.map_or(0, |content| content.size_bytes);
+        Self {
+            id: memory.memory_id,
+            r#type: MemoryType,
+            memory_store_id: shown.store_id,
+            memory_version_id: memory.version_id.to_string(),
+            path: memory.path.map_or_else(String::new, |path| path.as_str().to_owned()),
+            content: shown.content,
+            content_error,
+            content_size_bytes: size_bytes,
+            content_sha256: memory.content.map_or_else(String::new, |content| content.sha256.to_string()),
+            created_at: memory.created_at,
+            updated_at: memory.updated_at,
+            size_bytes,
+            last_accessed_at: None,
+            expires_at: None,
+            expiry_time: None,
+            pinned: None,
+            redacted_at: memory.redacted_at,
         }
     }
 }
@@ -178,6 +212,15 @@ impl From<ShownItem> for MemoryListItem {
         match item {
             ShownItem::Memory(memory) => Self::Memory(Box::new((*memory).into())),
             ShownItem::Prefix(path) => Self::Prefix(MemoryPrefix { r#type: MemoryPrefixType, path }),
+        }
+    }
+}
+
+impl From<ShownPastItem> for MemoryListItem {
+    fn from(item: ShownPastItem) -> Self {
+        match item {
+            ShownPastItem::Memory(memory) => Self::Memory(Box::new((*memory).into())),
+            ShownPastItem::Prefix(path) => Self::Prefix(MemoryPrefix { r#type: MemoryPrefixType, path }),
         }
     }
 }
@@ -213,19 +256,24 @@ pub(crate) async fn create(
 
 /// List memories
 ///
-/// Ordered by path, in byte order.
+/// Ordered by path, in byte order. With `at` or `at_seq`, the memories as they were then.
 #[utoipa::path(
     get,
     path = "/memory_stores/{memory_store_id}/memories",
     operation_id = "memories.list",
-    params(ListMemories, Viewed, ListPage),
+    params(ListMemories, PastMoment, Viewed, ListPage),
     responses((status = 200, description = "A page of memories and directories.", body = List<MemoryListItem>)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     Path(store_id): Path<StoreId>,
-    QueryParams((params, Viewed { view }, page)): QueryParams<(ListMemories, Viewed, ListPage)>,
+    QueryParams((params, at, Viewed { view }, page)): QueryParams<(
+        ListMemories,
+        PastMoment,
+        Viewed,
+        ListPage,
+    )>,
 ) -> Result<Json<List<MemoryListItem>>, ApiError> {
     let query = MemoryQuery {
         path: params.path,
@@ -234,25 +282,35 @@ pub(crate) async fn list(
         page: page.into(),
     };
     let view = view.unwrap_or_default();
+    if let Some(at) = at.moment()? {
+        let memories = engine.past.list(&principal, store_id, &query, at, view).await?;
+        return Ok(Json(List::of(memories, MemoryListItem::from)));
+    }
     let memories = engine.memories.list(&principal, store_id, &query, view).await?;
     Ok(Json(List::of(memories, MemoryListItem::from)))
 }
 
 /// Retrieve a memory
+///
+/// With `at` or `at_seq`, the memory as it was then, also if it was deleted since.
 #[utoipa::path(
     get,
     path = "/memory_stores/{memory_store_id}/memories/{memory_id}",
     operation_id = "memories.retrieve",
-    params(Viewed),
+    params(PastMoment, Viewed),
     responses((status = 200, description = "The memory.", body = Memory)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     Path((store_id, memory_id)): Path<(StoreId, MemoryId)>,
-    QueryParams(Viewed { view }): QueryParams<Viewed>,
+    QueryParams((at, Viewed { view })): QueryParams<(PastMoment, Viewed)>,
 ) -> Result<Json<Memory>, ApiError> {
     let view = view.unwrap_or(View::Full);
+    if let Some(at) = at.moment()? {
+        let memory = engine.past.get(&principal, store_id, memory_id, at, view).await?;
+        return Ok(Json(memory.into()));
+    }
     let memory = engine.memories.get(&principal, store_id, memory_id, view).await?;
     Ok(Json(memory.into()))
 }

@@ -1,0 +1,114 @@
+//! The past of a store: memories as they were, and what changed since.
+
+use keepsake_core::{DirPath, MemoryId, MemoryPath, Timestamp, VersionId};
+
+use super::memory::Depth;
+use super::store::StoreState;
+use super::version::{StoredContent, Version};
+
+/// A moment of a store's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// After the version with this sequence number; 0: before the first one.
+    Seq(i64),
+    /// After the last version that was created at or before this time.
+    Time(Timestamp),
+    /// After the newest version.
+    Newest,
+}
+
+/// A point of a store's history that can be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Point {
+    pub store: StoreState,
+    /// The sequence number of the last version at or before the moment.
+    pub seq: i64,
+    /// The sequence number of the store's newest version.
+    pub newest_seq: i64,
+}
+
+/// A memory as it was at a point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastMemory {
+    pub memory_id: MemoryId,
+    /// The version that was current.
+    pub version_id: VersionId,
+    pub seq: i64,
+    /// `None`: the version is redacted.
+    pub path: Option<MemoryPath>,
+    /// `None`: the version is redacted.
+    pub content: Option<StoredContent>,
+    /// When the memory was created.
+    pub created_at: Timestamp,
+    /// When the version was created.
+    pub updated_at: Timestamp,
+    pub redacted_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PastItem {
+    Memory(PastMemory),
+    /// A directory with memories somewhere below it.
+    Prefix(DirPath),
+}
+
+/// The place of an item in a list of the past.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PastPlace {
+    /// The path of a memory or, with `/` at its end, of a directory.
+    Path(String),
+    /// A memory whose version is redacted; these come after all paths.
+    Redacted(MemoryId),
+}
+
+impl PastItem {
+    #[must_use]
+    pub fn place(&self) -> PastPlace {
+        match self {
+            Self::Memory(memory) => match &memory.path {
+                Some(path) => PastPlace::Path(path.as_str().to_owned()),
+                None => PastPlace::Redacted(memory.memory_id),
+            },
+            Self::Prefix(path) => PastPlace::Path(path.as_str().to_owned()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastListing {
+    pub below: DirPath,
+    pub depth: Depth,
+    /// The place of the last item of the previous page.
+    pub after: Option<PastPlace>,
+    pub limit: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastPage {
+    pub point: Point,
+    pub items: Vec<PastItem>,
+    /// The place after which the next page begins; `None`: this is the last page.
+    pub next: Option<PastPlace>,
+}
+
+/// A memory whose versions at two points differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastChange {
+    pub memory_id: MemoryId,
+    /// When the memory was created.
+    pub created_at: Timestamp,
+    /// The version at the first point; `None`: the memory did not exist yet. It may be a
+    /// deletion, or redacted.
+    pub before: Option<Version>,
+    /// The version at the second point, in the same way.
+    pub after: Option<Version>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastChanges {
+    /// The second point.
+    pub to: Point,
+    pub changes: Vec<PastChange>,
+    /// The memory after which the next batch begins; `None`: this is the last batch.
+    pub next: Option<MemoryId>,
+}
