@@ -342,7 +342,8 @@ CREATE TABLE version (
     actor_id text COLLATE "C",
     redacted_at bigint,
     redacted_by_type text COLLATE "C",
-    redacted_by text COLLATE "C"
+    redacted_by text COLLATE "C",
+    undoes uuid
 );
 CREATE UNIQUE INDEX version_id ON version (tenant_id, store_id, version_id);
 CREATE INDEX version_memory ON version (tenant_id, store_id, memory_id, seq);
@@ -350,6 +351,35 @@ CREATE INDEX version_actor ON version (tenant_id, store_id, actor_id, seq);
 CREATE INDEX version_op ON version (tenant_id, store_id, op, seq) WHERE op <> 'modified';
 CREATE INDEX version_shared_blob ON version (tenant_id, store_id, blob_id) WHERE blob_id <> version_id;
 ALTER TABLE version ADD PRIMARY KEY (tenant_id, store_id, seq);
+
+-- Undos of many memories. `memory_undo_part` has the steps of one commit each, as JSON without
+-- paths and contents; they are fixed when the undo is recorded, and replaced by what became of them.
+-- `counts` are memories by what becomes of them. A worker holds the undo until `lease_until`.
+CREATE TABLE memory_undo (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    undo_id uuid NOT NULL,
+    actor_type text COLLATE "C",
+    actor_id text COLLATE "C",
+    created_at bigint NOT NULL,
+    lease_until bigint NOT NULL,
+    error text COLLATE "C",
+    ended_at bigint,
+    PRIMARY KEY (tenant_id, store_id, undo_id)
+);
+CREATE INDEX memory_undo_open ON memory_undo (created_at) WHERE ended_at IS NULL;
+CREATE INDEX memory_undo_ended ON memory_undo (ended_at) WHERE ended_at IS NOT NULL;
+
+CREATE TABLE memory_undo_part (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    undo_id uuid NOT NULL,
+    part bigint NOT NULL,
+    is_done boolean NOT NULL,
+    counts jsonb NOT NULL,
+    steps text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant_id, store_id, undo_id, part)
+);
 
 -- `files` and `bytes` count everything below, hidden or not.
 -- `visible_children` counts the direct children that a listing shows.
@@ -540,8 +570,8 @@ DECLARE
     wanted text;
 BEGIN
     FOREACH wanted IN ARRAY ARRAY['tenant', 'tenant_counter', 'api_key', 'audit', 'idempotency', 'erasure', 'store',
-        'memory', 'version', 'directory', 'memory_access', 'search_doc', 'content', 'blob_deletion', 'session',
-        'session_resource', 'session_event'] LOOP
+        'memory', 'version', 'memory_undo', 'memory_undo_part', 'directory', 'memory_access', 'search_doc', 'content',
+        'blob_deletion', 'session', 'session_resource', 'session_event'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', wanted);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', wanted);
         EXECUTE format('CREATE POLICY tenant_only ON %I TO keepsake_app

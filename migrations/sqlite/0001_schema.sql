@@ -279,6 +279,7 @@ CREATE TABLE version (
     redacted_at INTEGER,
     redacted_by_type TEXT,
     redacted_by TEXT,
+    undoes BLOB,
     PRIMARY KEY (tenant_id, store_id, seq)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX version_id ON version (tenant_id, store_id, version_id);
@@ -286,6 +287,32 @@ CREATE INDEX version_memory ON version (tenant_id, store_id, memory_id, seq);
 CREATE INDEX version_actor ON version (tenant_id, store_id, actor_id, seq);
 CREATE INDEX version_op ON version (tenant_id, store_id, op, seq) WHERE op <> 'modified';
 CREATE INDEX version_shared_blob ON version (tenant_id, store_id, blob_id) WHERE blob_id <> version_id;
+
+CREATE TABLE memory_undo (
+    tenant_id BLOB NOT NULL,
+    store_id BLOB NOT NULL,
+    undo_id BLOB NOT NULL,
+    actor_type TEXT,
+    actor_id TEXT,
+    created_at INTEGER NOT NULL,
+    lease_until INTEGER NOT NULL,
+    error TEXT,
+    ended_at INTEGER,
+    PRIMARY KEY (tenant_id, store_id, undo_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX memory_undo_open ON memory_undo (created_at) WHERE ended_at IS NULL;
+CREATE INDEX memory_undo_ended ON memory_undo (ended_at) WHERE ended_at IS NOT NULL;
+
+CREATE TABLE memory_undo_part (
+    tenant_id BLOB NOT NULL,
+    store_id BLOB NOT NULL,
+    undo_id BLOB NOT NULL,
+    part INTEGER NOT NULL,
+    is_done INTEGER NOT NULL,
+    counts TEXT NOT NULL,
+    steps TEXT NOT NULL,
+    PRIMARY KEY (tenant_id, store_id, undo_id, part)
+) STRICT;
 
 CREATE TABLE directory (
     tenant_id BLOB NOT NULL,

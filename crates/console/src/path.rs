@@ -9,7 +9,8 @@ use axum::extract::{FromRequestParts, MatchedPath, OriginalUri};
 use axum::http::request::Parts;
 use keepsake_core::Id;
 use keepsake_core::id::{
-    ApiKeyKind, ErasureKind, IdKind, MemoryKind, SessionKind, StoreKind, TenantKind, VersionKind,
+    ApiKeyKind, ErasureKind, IdKind, MemoryKind, MemoryUndoKind, SessionKind, StoreKind, TenantKind,
+    VersionKind,
 };
 use keepsake_index::AttachmentName;
 use percent_encoding::percent_decode_str;
@@ -70,6 +71,7 @@ ids! {
     VersionKind = "memory_version_id";
     SessionKind = "session_id";
     ErasureKind = "erasure_id";
+    MemoryUndoKind = "undo_id";
     ApiKeyKind = "api_key_id";
     TenantKind = "tenant_id";
 }

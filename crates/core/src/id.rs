@@ -56,6 +56,7 @@ id_kinds! {
     ResourceId, ResourceKind, "sesrsc_", "SessionResourceId", "The id of a memory store's attachment to a session.";
     EventId, EventKind, "sevt_", "SessionEventId", "The id of an event of a session.";
     ErasureId, ErasureKind, "erasure_", "ErasureId", "The id of an erasure.";
+    MemoryUndoId, MemoryUndoKind, "memundo_", "MemoryUndoId", "The id of an undo in several commits.";
     AuditEntryId, AuditEntryKind, "audit_", "AuditEntryId", "The id of an audit entry.";
     RequestId, RequestKind, "req_", "RequestId", "The id of a request, as in the server's log.";
 }

@@ -122,6 +122,7 @@ crate::named_enum! {
         Store = "memory store",
         Memory = "memory",
         Version = "memory version",
+        Undo = "undo",
         Erasure = "erasure",
         Job = "job",
     }

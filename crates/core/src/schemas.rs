@@ -261,6 +261,7 @@ object_types! {
     MemoryVersionType = "memory_version";
     MemoryDeletionType = "memory_deletion";
     MemoryDifferenceType = "memory_difference";
+    MemoryUndoType = "memory_undo";
     ToolResultType = "tool_result";
     SessionType = "session";
     SessionTokenType = "session_token";

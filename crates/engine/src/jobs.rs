@@ -24,6 +24,7 @@ mod stores;
 mod sweep;
 mod tenants;
 mod totals;
+mod undos;
 mod unused;
 mod versions;
 
@@ -57,6 +58,7 @@ pub use stores::PurgeStores;
 pub use sweep::SweepBlobs;
 pub use tenants::DeleteTenants;
 pub use totals::CountTotals;
+pub use undos::ContinueUndos;
 pub use unused::ExpireUnused;
 pub use versions::ExpireVersions;
 
@@ -95,6 +97,7 @@ pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
         Arc::new(DrainDeletions),
         Arc::new(PurgeStores),
         Arc::new(Erase),
+        Arc::new(ContinueUndos),
         Arc::new(DeleteTenants),
         Arc::new(SweepBlobs::default()),
         Arc::new(ReconcileUsage),

@@ -51,6 +51,7 @@ mod stores;
 mod tenants;
 mod tokens;
 mod tool;
+mod undo;
 mod usage;
 mod use_log;
 mod verify;
@@ -135,6 +136,10 @@ pub use stores::{StoreDraft, StoreEdit, Stores};
 pub use tenants::{NewTenant, Tenants};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall, Tools, is_tool};
+pub use undo::{
+    CreatedAt, LaterChange, MemoryUndo, StoreRestoration, UndoAction, UndoCounts, UndoRequest, UndoSkipReason,
+    UndoStatus, UndoneMemory, Undos,
+};
 pub use usage::{MemoryUse, StoreUsageReport, Usage};
 pub use verify::{Problem, Verification, Verifier};
 pub use versions::{MemoryDeletion, RedactedVersion, ShownVersion, VersionQuery, Versions};
@@ -195,6 +200,10 @@ pub const LAST_WRITES: Duration = Duration::from_secs(2);
 /// Console pages that are made at the same time. Most of them wait for the database.
 const PAGES_PER_CORE: usize = 8;
 
+/// Undos in several commits that this replica carries out at the same time, and for one tenant.
+const UNDOS_AT_ONCE: usize = 2;
+const UNDOS_PER_TENANT: usize = 1;
+
 /// Declares the services. Each begins with the shared state.
 macro_rules! services {
     ($($name:ident: $service:ident),+ $(,)?) => {
@@ -245,6 +254,7 @@ services! {
     keys: ApiKeys,
     audit: Audit,
     erasures: Erasures,
+    undos: Undos,
     auth: Auth,
     sign_ins: SignIns,
     calls: IdempotentCalls,
@@ -311,6 +321,7 @@ impl Engine {
                 Arc::clone(&activity),
             ),
             erasure_queue: ErasureQueue::default(),
+            undo_slots: FairSlots::new(UNDOS_AT_ONCE, UNDOS_PER_TENANT),
             pages: FairSlots::new(PAGES_AT_ONCE, PAGES_PER_TENANT),
             issuers: options.issuers,
             search_cache_bytes: options.search_cache_bytes,

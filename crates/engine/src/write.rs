@@ -99,6 +99,8 @@ pub(crate) struct Proposal {
     pub(crate) kept: Vec<KeptMemory>,
     /// The result of each operation of a batch, for the record of the call.
     pub(crate) results: Option<String>,
+    /// Whether changes may take paths that other changes leave.
+    pub(crate) reuses_paths: bool,
     /// After the check: the edit as it is stored.
     pub(crate) edit: Option<Edit>,
     /// After the check: the policy under which findings were accepted or redacted.
@@ -112,6 +114,8 @@ pub(crate) struct ProposedChange {
     pub(crate) path: Option<MemoryPath>,
     pub(crate) content: NewContent,
     pub(crate) expiry: ExpiryChange,
+    /// The oldest version that the change takes back.
+    pub(crate) undoes: Option<VersionId>,
 }
 
 /// The memory before a change.
@@ -183,7 +187,7 @@ impl Proposal {
 impl ProposedChange {
     /// Stores a file with this path and content.
     pub(crate) fn store(from: Origin, path: MemoryPath, content: NewContent) -> Self {
-        Self { from, path: Some(path), content, expiry: ExpiryChange::default() }
+        Self { from, path: Some(path), content, expiry: ExpiryChange::default(), undoes: None }
     }
 
     pub(crate) fn rename(before: Head, path: MemoryPath) -> Self {
@@ -192,7 +196,7 @@ impl ProposedChange {
 
     pub(crate) fn delete(before: Head) -> Self {
         let (path, content, expiry) = (None, NewContent::Kept, ExpiryChange::default());
-        Self { from: Origin::Live(before), path, content, expiry }
+        Self { from: Origin::Live(before), path, content, expiry, undoes: None }
     }
 
     /// The live memory before the change.

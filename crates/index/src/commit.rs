@@ -52,6 +52,9 @@ pub struct Commit {
     pub kept: Vec<KeptMemory>,
     /// The result of each operation of a batch, for the record of an idempotent call.
     pub results: Option<String>,
+    /// Whether the changes may take paths that other changes of the commit leave, as when two
+    /// memories swap their paths. No two changes may take the same path, or one below the other.
+    pub reuses_paths: bool,
 }
 
 /// Refuses the commit unless a directory still has the same number of files.
@@ -80,6 +83,8 @@ pub struct CommitChange {
     pub before: Option<Head>,
     /// The version that deleted the memory, if the change restores it.
     pub revives: Option<VersionId>,
+    /// The oldest version that the change takes back.
+    pub undoes: Option<VersionId>,
     /// `None`: the memory is deleted.
     pub after: Option<HeadChange>,
 }
@@ -197,12 +202,25 @@ pub(crate) struct CommitPlan {
     pub taken_paths: Vec<String>,
     /// Parents of `taken_paths`, none of which may be a file.
     pub ancestor_files: Vec<String>,
+    /// Memories that leave a path which another change takes.
+    pub makes_room: Vec<MemoryId>,
+    /// Directories whose path a change takes, and the files that leave each of them, which must be
+    /// all its files.
+    pub replaced_directories: Vec<(DirPath, u64)>,
     /// Changes of directories, without directories whose counts stay the same.
     pub directories: BTreeMap<DirPath, DirectoryDelta>,
 }
 
 impl CommitPlan {
-    pub(crate) fn of(changes: &[CommitChange]) -> Self {
+    pub(crate) fn of(commit: &Commit) -> Self {
+        let mut plan = Self::of_changes(&commit.changes);
+        if commit.reuses_paths {
+            plan.reuse_paths(&commit.changes);
+        }
+        plan
+    }
+
+    fn of_changes(changes: &[CommitChange]) -> Self {
         let mut plan = Self::default();
         let mut ancestors = std::collections::BTreeSet::new();
         for change in changes {
@@ -229,6 +247,35 @@ impl CommitPlan {
         plan.ancestor_files = ancestors.into_iter().collect();
         plan.directories.retain(|_, delta| *delta != DirectoryDelta::default());
         plan
+    }
+
+    /// Of the paths that must be free, leaves out those that the commit itself leaves. The heads are
+    /// compared with those that were read, so a memory is at the path that it leaves.
+    fn reuse_paths(&mut self, changes: &[CommitChange]) {
+        let left: BTreeMap<&str, MemoryId> = changes
+            .iter()
+            .filter_map(|change| {
+                let before = change.before.as_ref()?;
+                let stays = change.after.as_ref().is_some_and(|after| after.path == before.path);
+                (!stays).then_some((before.path.as_str(), before.memory_id))
+            })
+            .collect();
+        let (mut makes_room, mut replaced) = (Vec::new(), Vec::new());
+        self.taken_paths.retain(|path| {
+            if let Some(memory_id) = left.get(path.as_str()) {
+                makes_room.push(*memory_id);
+                return false;
+            }
+            let directory = DirPath::from_trusted(format!("{path}/"));
+            let below = left.range(directory.as_str()..);
+            let files = below.take_while(|(path, _)| path.starts_with(directory.as_str())).count();
+            if files > 0 {
+                replaced.push((directory, files as u64));
+            }
+            files == 0
+        });
+        self.ancestor_files.retain(|file| !left.contains_key(file.as_str()));
+        (self.makes_room, self.replaced_directories) = (makes_room, replaced);
     }
 
     /// Computes the effects of removing memories with these paths and sizes.

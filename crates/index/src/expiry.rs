@@ -192,6 +192,7 @@ impl Expiration {
                 version_id: self.memories.iter().copied().find_map(version_of)?,
                 before: Some(head),
                 revives: None,
+                undoes: None,
                 after: None,
             })
         });
@@ -209,6 +210,7 @@ impl Expiration {
             changes: changes.collect(),
             kept: Vec::new(),
             results: None,
+            reuses_paths: false,
         }
     }
 }

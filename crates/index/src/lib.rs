@@ -7,8 +7,8 @@
 //! Only the operator and the jobs use the parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`], [`AccessTimes`],
 //! [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`], [`Retention`] and
-//! [`SearchTerms::unindexed`], and the methods of [`StoreDeletions`] and [`Erasures`]
-//! that the jobs call.
+//! [`SearchTerms::unindexed`], [`UndoJobs::open`], and the methods of [`StoreDeletions`] and
+//! [`Erasures`] that the jobs call.
 
 mod access_times;
 mod audit;
@@ -41,6 +41,8 @@ mod sessions;
 pub mod sqlite;
 mod stores;
 mod tenants;
+mod undo;
+mod undo_jobs;
 mod upkeep;
 mod usage;
 mod versions;
@@ -92,6 +94,11 @@ pub use sessions::{
 pub use sqlite::SqliteIndex;
 pub use stores::Stores;
 pub use tenants::Tenants;
+pub use undo::{
+    MAX_SELECTED_VERSIONS, PastState, PlannedUndo, UndoRead, UndoReadError, UndoSelection, UndoSource,
+    UndoneMemory, Undos,
+};
+pub use undo_jobs::{NewUndo, StoredUndo, UndoJobs, UndoKey, UndoPart, UndoPartState};
 pub use upkeep::{
     CallKey, CountedPlace, Counter, NamedBlob, Prunable, PrunedCalls, Recount, StoreCount, StoreCounters,
     TenantCount, Upkeep,
@@ -126,6 +133,8 @@ pub struct Index {
     pub stores: Stores,
     pub tenant_deletions: TenantDeletions,
     pub tenants: Tenants,
+    pub undo_jobs: UndoJobs,
+    pub undos: Undos,
     pub unused: UnusedMemories,
     pub upkeep: Upkeep,
     pub usage: Usage,
@@ -172,6 +181,8 @@ impl Index {
             stores: Stores(database.clone()),
             tenant_deletions: TenantDeletions(database.clone()),
             tenants: Tenants(database.clone()),
+            undo_jobs: UndoJobs(database.clone()),
+            undos: Undos(database.clone()),
             unused: UnusedMemories(database.clone()),
             upkeep: Upkeep(database.clone()),
             usage: Usage(database.clone()),

@@ -13,7 +13,12 @@ use crate::model::{
 
 /// The columns of a [`Version`].
 pub(crate) const COLUMNS: &str = "seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, created_at, \
-    actor_type, actor_id, redacted_at, redacted_by_type, redacted_by";
+    actor_type, actor_id, redacted_at, redacted_by_type, redacted_by, undoes";
+
+/// The same, of a table `v`.
+pub(crate) const COLUMNS_OF_VERSION: &str = "v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, v.blob_id, \
+    v.size_bytes, v.sha256, v.created_at, v.actor_type, v.actor_id, v.redacted_at, v.redacted_by_type, v.redacted_by, \
+    v.undoes";
 
 /// The state of a store, and its version with an id.
 const WITH_ID: [&str; 2] = [
@@ -53,7 +58,7 @@ const WITH_CONTENT: &str = "SELECT v.version_id FROM version v \
 /// path in `$4`, only the deletions of memories at this path.
 const DELETIONS: &str = "SELECT v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, \
         b.blob_id, b.size_bytes, b.sha256, v.created_at, v.actor_type, v.actor_id, \
-        v.redacted_at, v.redacted_by_type, v.redacted_by, b.version_id AS restorable \
+        v.redacted_at, v.redacted_by_type, v.redacted_by, v.undoes, b.version_id AS restorable \
     FROM version v \
     JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id \
     JOIN version b ON b.tenant_id = $1 AND b.store_id = $2 AND b.seq = v.prev_seq \
@@ -95,6 +100,7 @@ impl FromRow for Version {
             created_by: row.actor(["actor_type", "actor_id"])?,
             redacted_at: row.get("redacted_at")?,
             redacted_by: row.actor(["redacted_by_type", "redacted_by"])?,
+            undoes: row.get("undoes")?,
         })
     }
 }
@@ -154,7 +160,6 @@ impl Versions {
     ) -> Result<Option<VersionPage>, IndexError> {
         let role = Role::Tenant(tenant_id);
         let mut tx = self.0.read_function("list_versions", role).await?;
-        let page_of: PageOf = tx.choose([page_of_postgres, page_of_sqlite]);
         let page = page_of(&mut tx, (tenant_id, store_id), listing).await?;
         tx.commit().await?;
         Ok(page)
@@ -207,6 +212,12 @@ fn select(from: &str) -> AssertSqlSafe<String> {
 
 type PageOf = for<'a> fn(&'a mut Tx, (TenantId, StoreId), &'a VersionListing) -> Page<'a>;
 type Page<'a> = BoxFuture<'a, Result<Option<VersionPage>, IndexError>>;
+
+/// A page of versions; `None`: the store does not exist.
+pub(crate) fn page_of<'a>(tx: &'a mut Tx, store: (TenantId, StoreId), listing: &'a VersionListing) -> Page<'a> {
+    let page_of: PageOf = tx.choose([page_of_postgres, page_of_sqlite]);
+    page_of(tx, store, listing)
+}
 
 fn page_of_postgres<'a>(tx: &'a mut Tx, store: (TenantId, StoreId), listing: &'a VersionListing) -> Page<'a> {
     Box::pin(async move {

@@ -31,7 +31,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use keepsake_config::{Failure, SourceArgs};
 
 use operator::{blobs, check, jobs, keys, tenants, token_keys, verify};
-use people::{access, memories, sessions, stores};
+use people::{access, memories, sessions, stores, undo};
 
 /// Memory for agents, hosted by you.
 #[derive(Debug, Parser)]
@@ -65,6 +65,8 @@ enum Command {
     /// Reads and changes memories and their history
     #[command(subcommand)]
     Memory(memories::MemoryCommand),
+    /// Takes back changes of memories
+    Undo(undo::UndoArgs),
     /// Writes a memory store into an archive
     Export(archive::ExportArgs),
     /// Writes an archive, a folder or another store's memories into a memory store
@@ -136,6 +138,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Context(command) => access::run_context(command),
         Command::Store(command) => stores::run(command).await,
         Command::Memory(command) => memories::run(command).await,
+        Command::Undo(args) => undo::run(args).await,
         Command::Export(args) => archive::export(args).await,
         Command::Import(args) => archive::import(args).await,
         Command::Session(command) => sessions::run(command).await,
@@ -186,6 +189,10 @@ mod tests {
             "tenant update wrkspc_00000000000000000000000001 --external-id x --no-external-id",
             "tenant update wrkspc_00000000000000000000000001 --default-limit bytes_per_memroy",
             "sync d --watch --dry-run",
+            "undo --session sesn_00000000000000000000000001 --key apikey_00000000000000000000000001",
+            "undo --since yesterday",
+            "store restore notes",
+            "store restore notes --at 2h --at-seq 3",
             "blobs move --to file:///blobs",
             "key create --tenant memstore_00000000000000000000000001 --name n",
             &format!("key create {of_tenant} --scope all"),

@@ -8,6 +8,7 @@ pub(crate) mod memories;
 mod search;
 pub(crate) mod sessions;
 pub(crate) mod stores;
+pub(crate) mod undo;
 
 use keepsake_config::Failure;
 use keepsake_core::nfc;

@@ -52,13 +52,14 @@ const OPERATOR_TAGS: [(&str, &str); 6] = [
 ];
 
 /// Name, schema and description.
-const PATH_PARAMETERS: [(&str, &str, &str); 9] = [
+const PATH_PARAMETERS: [(&str, &str, &str); 10] = [
     ("memory_store_id", "MemoryStoreId", "The store."),
     ("memory_id", "MemoryId", "The memory."),
     ("memory_version_id", "MemoryVersionId", "The version."),
     ("session_id", "SessionId", "The session."),
     ("resource_id", "ResourceName", "The attachment."),
     ("erasure_id", "ErasureId", "The erasure."),
+    ("undo_id", "MemoryUndoId", "The undo."),
     ("api_key_id", "ApiKeyId", "The key."),
     ("tenant_id", "WorkspaceId", "The tenant."),
     ("job", "JobName", "The job."),

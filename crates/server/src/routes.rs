@@ -21,6 +21,7 @@ pub(crate) mod sessions;
 pub(crate) mod sign_in;
 mod tool_calls;
 mod tools;
+mod undos;
 mod usage;
 
 use axum::extract::OriginalUri;
@@ -43,6 +44,9 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_stores::archive))
         .routes(routes!(exports::export))
         .routes(routes!(imports::import))
+        .routes(routes!(undos::create))
+        .routes(routes!(undos::retrieve))
+        .routes(routes!(undos::restore))
         .routes(routes!(usage::retrieve))
         .routes(routes!(differences::list))
         .routes(routes!(memories::create, memories::list))

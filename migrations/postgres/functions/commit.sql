@@ -130,6 +130,17 @@ BEGIN
             RETURN jsonb_build_object('outcome', 'path_is_directory', 'path', v_path);
         END IF;
     END LOOP;
+    -- All files of a directory whose path is taken must leave it.
+    IF p_commit ->> 'replaced' IS NOT NULL THEN
+        FOR v_change IN SELECT * FROM jsonb_to_recordset(p_commit -> 'replaced') AS d(path text, files bigint) LOOP
+            PERFORM FROM directory d
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_change.path
+                   AND d.files <> v_change.files;
+            IF FOUND THEN
+                RETURN jsonb_build_object('outcome', 'path_is_directory', 'path', v_change.path);
+            END IF;
+        END LOOP;
+    END IF;
     FOR v_path IN SELECT jsonb_array_elements_text(p_commit -> 'ancestors') LOOP
         SELECT m.memory_id, m.path INTO v_head FROM memory m
          WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = v_path AND m.deleted_at IS NULL;
@@ -180,21 +191,29 @@ BEGIN
                expires_at = nullif(coalesce(v_change.expires, m.expires_at), 0)
          WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = v_change.memory;
     END LOOP;
+    -- The index of paths holds no two memories of a path at any time, so those that leave a path
+    -- which another one takes go out of it first. The update below puts them back.
+    IF p_commit ->> 'makes_room' IS NOT NULL THEN
+        FOR v_path IN SELECT jsonb_array_elements_text(p_commit -> 'makes_room') LOOP
+            UPDATE memory m SET deleted_at = v_at
+             WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = v_path::uuid;
+        END LOOP;
+    END IF;
     v_seq := v_store.seq;
     FOR v_change IN SELECT * FROM jsonb_to_recordset(v_changes) AS c(
-            op text, memory uuid, expect uuid, prev bigint, version uuid, path text, parent text, name text, blob uuid,
+            op text, undoes uuid, memory uuid, expect uuid, prev bigint, version uuid, path text, parent text, name text, blob uuid,
             size bigint, sha256 text, first_line text, pinned boolean, expires bigint, content_from integer,
             content_for integer, analyser bigint, length bigint, terms_from integer, terms_for integer) LOOP
         v_seq := v_seq + 1;
         INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id,
-                             size_bytes, sha256, created_at, actor_type, actor_id)
+                             size_bytes, sha256, created_at, actor_type, actor_id, undoes)
         VALUES (p_tenant, p_store, v_seq, v_change.version, v_change.memory,
                 coalesce(v_change.prev, (
                     SELECT m.head_seq FROM memory m
                      WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = v_change.memory
                 )),
                 v_change.op, v_change.path, v_change.blob, v_change.size, decode(v_change.sha256, 'hex'), v_at,
-                p_commit ->> 'actor_type', p_commit ->> 'actor_id');
+                p_commit ->> 'actor_type', p_commit ->> 'actor_id', v_change.undoes);
         IF v_change.expect IS NULL THEN
             INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id,
                                 size_bytes, sha256, first_line, pinned, expires_at, created_at, updated_at)

@@ -25,8 +25,11 @@ const CODES_KEPT_FOR: Duration = DAY;
 /// Retention of session events, and of archived sessions.
 const SESSIONS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
 
-/// Rows deleted by age: rows of a session before the session.
-const OLD: [(Prunable, Duration, &str); 7] = [
+/// Retention of the report of an undo that has ended.
+const UNDOS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
+
+/// Rows deleted by age: rows of a session before the session, and those of an undo before the undo.
+const OLD: [(Prunable, Duration, &str); 9] = [
     (Prunable::JobRuns, RUNS_KEPT_FOR, "job_runs"),
     (Prunable::Replicas, REPLICAS_KEPT_FOR, "replicas"),
     (Prunable::RedeemedCodes, CODES_KEPT_FOR, "redeemed_codes"),
@@ -34,11 +37,13 @@ const OLD: [(Prunable, Duration, &str); 7] = [
     (Prunable::EventsOfEndedSessions, SESSIONS_KEPT_FOR, "session_events"),
     (Prunable::ResourcesOfEndedSessions, SESSIONS_KEPT_FOR, "session_resources"),
     (Prunable::EndedSessions, SESSIONS_KEPT_FOR, "sessions"),
+    (Prunable::PartsOfEndedUndos, UNDOS_KEPT_FOR, "undo_parts"),
+    (Prunable::EndedUndos, UNDOS_KEPT_FOR, "undos"),
 ];
 
 /// Deletes, once a day, old records of idempotent calls, job runs, silent replicas,
-/// sign-in codes, session events, ended sessions, old audit entries, and signing keys
-/// without valid tokens.
+/// sign-in codes, session events, ended sessions, ended undos, old audit entries, and
+/// signing keys without valid tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Prune {
     /// Rows of one batch, which is one transaction.

@@ -175,6 +175,7 @@ impl Update {
                 _ => NewContent::Kept,
             },
             expiry: self.expiry,
+            undoes: None,
         };
         let proposal = Proposal::of(Some(store), update);
         if is_at_path && keeps_content {

@@ -147,6 +147,7 @@ impl Write<'_> {
             changes: Vec::new(),
             kept: proposal.kept.clone(),
             results: proposal.results.clone(),
+            reuses_paths: proposal.reuses_paths,
         }
     }
 
@@ -201,7 +202,7 @@ impl Write<'_> {
             search: row.cloned(),
         };
         let (before, after) = (before.cloned(), wanted.path.as_ref().zip(stored).map(after));
-        Ok(CommitChange { memory_id, version_id, before, revives, after })
+        Ok(CommitChange { memory_id, version_id, before, revives, undoes: wanted.undoes, after })
     }
 
     fn count_miss(&self, miss: &Miss) {

@@ -254,7 +254,7 @@ impl PastVersion {
     fn proposed(&self) -> ProposedChange {
         let (path, content) = self.state.clone().unzip();
         let content = content.map_or(NewContent::Kept, NewContent::Exact);
-        ProposedChange { from: Origin::New, path, content, expiry: ExpiryChange::default() }
+        ProposedChange { from: Origin::New, path, content, expiry: ExpiryChange::default(), undoes: None }
     }
 }
 

@@ -166,6 +166,16 @@ impl Write<'_> {
         }
     }
 
+    /// The content of a version; `None`: it was removed.
+    pub(crate) async fn text_of(
+        &self,
+        store: StoreState,
+        version: &Version,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        let (tenant_id, contents) = (self.principal.tenant_id, &self.writer.contents);
+        contents.of_version(tenant_id, self.store_id, store.purge_epoch, version).await
+    }
+
     pub(crate) async fn version(&self, version_id: VersionId) -> Result<VersionRead, EngineError> {
         let (context, contents) = (self.context(), &self.writer.contents);
         let (tenant_id, store_id) = (self.principal.tenant_id, self.store_id);

@@ -154,6 +154,7 @@ pub(crate) async fn move_head(setup: &TestEngine) {
         before: Some(before),
         after: Some(after),
         revives: None,
+        undoes: None,
     };
     let commit = Commit {
         store_id,
@@ -169,6 +170,7 @@ pub(crate) async fn move_head(setup: &TestEngine) {
         changes: vec![change],
         kept: Vec::new(),
         results: None,
+        reuses_paths: false,
     };
     let outcome = index.memories.commit(tenant_id, &commit).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");

@@ -48,6 +48,9 @@ impl CommitDocument {
             "directories_may_go": plan.directories_may_go,
             "taken": plan.taken_paths,
             "ancestors": plan.ancestor_files,
+            // Null, unless a change takes a path that another one leaves.
+            "makes_room": some(plan.makes_room.iter().map(|id| Value::from(hex(id.uuid()))).collect()),
+            "replaced": some(plan.replaced_directories.iter().map(replaced_of).collect()),
             // In the order of the paths.
             "directories": directories.map(|(path, delta)| directory_of(path, delta)).collect::<Vec<_>>(),
             "changes": changes,
@@ -55,6 +58,14 @@ impl CommitDocument {
         });
         Self { json: document.to_string(), bytes }
     }
+}
+
+fn some(values: Vec<Value>) -> Option<Vec<Value>> {
+    (!values.is_empty()).then_some(values)
+}
+
+fn replaced_of((directory, files): &(DirPath, u64)) -> Value {
+    json!({ "path": directory.as_str(), "files": files })
 }
 
 fn change_of(change: &CommitChange, bytes: &mut Vec<u8>) -> Option<Value> {
@@ -76,6 +87,7 @@ fn change_of(change: &CommitChange, bytes: &mut Vec<u8>) -> Option<Value> {
         // The version that was read, which deleted the memory if the change revives it.
         "expect": change.expected_version().map(|version_id| hex(version_id.uuid())),
         "revives": change.revives.is_some(),
+        "undoes": change.undoes.map(|version_id| hex(version_id.uuid())),
         // Whether the memory is live before and after the change, at the same path.
         "stays": after.zip(change.before.as_ref()).is_some_and(|(after, before)| after.path == before.path),
         "prev": change.before.as_ref().map(|before| before.seq),

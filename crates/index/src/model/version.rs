@@ -55,6 +55,9 @@ pub struct Version {
     pub redacted_at: Option<Timestamp>,
     #[serde(skip)]
     pub redacted_by: Option<Actor>,
+    /// The oldest version that this one takes back, if it undoes changes.
+    #[serde(skip)]
+    pub undoes: Option<VersionId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -103,5 +103,5 @@ pub(crate) async fn commit_changes(
 }
 
 fn document_of(commit: &Commit) -> CommitDocument {
-    CommitDocument::of(commit, &CommitPlan::of(&commit.changes))
+    CommitDocument::of(commit, &CommitPlan::of(commit))
 }

@@ -44,8 +44,11 @@ const GATE: &str = "WITH doc(json) AS MATERIALIZED (SELECT jsonb($3)) \
         AND d.files = doc.json ->> 'guard_files') AS directory_moved, \
     (SELECT m.path FROM jsonb_each(doc.json, '$.taken') n CROSS JOIN memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1) AS taken_path, \
-    (SELECT d.path FROM jsonb_each(doc.json, '$.taken') n CROSS JOIN directory d \
-        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value || '/' LIMIT 1) AS directory_path, \
+    coalesce((SELECT d.path FROM jsonb_each(doc.json, '$.taken') n CROSS JOIN directory d \
+        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value || '/' LIMIT 1), \
+    (SELECT d.path FROM jsonb_each(doc.json, '$.replaced') n CROSS JOIN directory d \
+        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 'path' \
+        WHERE d.files <> n.value ->> 'files' LIMIT 1)) AS directory_path, \
     (SELECT m.path FROM jsonb_each(doc.json, '$.ancestors') n CROSS JOIN memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1) AS parent_file, \
     EXISTS (SELECT 1 FROM jsonb_each(doc.json, '$.changes') c CROSS JOIN blob_deletion b \
@@ -70,16 +73,20 @@ const PARAMETERS: usize = 12;
 /// the document for each row to read them there.
 ///
 /// Heads that are deleted or changed come before new ones, so that a path they leave is
-/// free. A memory that stays at its path has its own statement: SQLite writes the entry of
+/// free. First of all, memories that leave a path which another one takes go out of the index of
+/// paths, which holds no two of a path at any time. A memory that stays at its path has its own statement: SQLite writes the entry of
 /// an index again if a statement sets one of its columns, even to the same value. SQLite takes empty bytes for NULL. Where a condition on `memory` depends on the
 /// change, SQLite must start from the changes, not from the store.
 const WRITES: &str = "INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id, size_bytes, \
-        sha256, created_at, actor_type, actor_id) \
+        sha256, created_at, actor_type, actor_id, undoes) \
     SELECT $1, $2, $5 + c.key + 1, unhex(c.value ->> 'version'), unhex(c.value ->> 'memory'), m.head_seq, \
         c.value ->> 'op', c.value ->> 'path', unhex(c.value ->> 'blob'), c.value ->> 'size', \
-        unhex(c.value ->> 'sha256'), $7, $10, $11 \
+        unhex(c.value ->> 'sha256'), $7, $10, $11, unhex(c.value ->> 'undoes') \
     FROM jsonb_each($3, '$.changes') c LEFT JOIN memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(c.value ->> 'memory'); \
+    UPDATE memory SET deleted_at = $7 FROM jsonb_each($3, '$.makes_room') c \
+        WHERE memory.tenant_id = iif(c.key IS NULL, NULL, $1) AND memory.store_id = $2 \
+        AND memory.memory_id = unhex(c.value); \
     UPDATE memory SET path = c.value ->> 'path', parent = c.value ->> 'parent', name = c.value ->> 'name', \
         head_seq = $5 + c.key + 1, version_id = unhex(c.value ->> 'version'), blob_id = unhex(c.value ->> 'blob'), \
         size_bytes = c.value ->> 'size', sha256 = unhex(c.value ->> 'sha256'), \
@@ -265,7 +272,7 @@ async fn make(
     commit: &Commit,
     ends_with_it: bool,
 ) -> Result<CommitOutcome, IndexError> {
-    let plan = CommitPlan::of(&commit.changes);
+    let plan = CommitPlan::of(commit);
     let CommitDocument { json, bytes } = CommitDocument::of(commit, &plan);
     let query = tx.query(GATE).bind((tenant_id, commit.store_id, json.as_str()));
     let gate: Option<GateRow> = query.optional().await?;

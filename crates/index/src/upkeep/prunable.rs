@@ -22,6 +22,10 @@ pub enum Prunable {
     ResourcesOfEndedSessions,
     /// Ended sessions without remaining events or attachments.
     EndedSessions,
+    /// Parts of undos that ended before the time.
+    PartsOfEndedUndos,
+    /// Undos that ended before the time, without remaining parts.
+    EndedUndos,
 }
 
 impl Prunable {
@@ -82,6 +86,22 @@ impl Prunable {
                     AND NOT EXISTS (SELECT 1 FROM session_resource r \
                         WHERE r.tenant_id = s.tenant_id AND r.session_id = s.session_id) \
                     LIMIT $2 + 0)",
+            ],
+            Self::PartsOfEndedUndos => [
+                "SELECT count(*) FROM memory_undo u JOIN memory_undo_part p \
+                    ON p.tenant_id = u.tenant_id AND p.store_id = u.store_id AND p.undo_id = u.undo_id \
+                    WHERE u.ended_at < $1",
+                "DELETE FROM memory_undo_part WHERE (tenant_id, store_id, undo_id, part) IN ( \
+                    SELECT p.tenant_id, p.store_id, p.undo_id, p.part FROM memory_undo u JOIN memory_undo_part p \
+                    ON p.tenant_id = u.tenant_id AND p.store_id = u.store_id AND p.undo_id = u.undo_id \
+                    WHERE u.ended_at < $1 LIMIT $2 + 0)",
+            ],
+            Self::EndedUndos => [
+                "SELECT count(*) FROM memory_undo WHERE ended_at < $1",
+                "DELETE FROM memory_undo WHERE (tenant_id, store_id, undo_id) IN ( \
+                    SELECT u.tenant_id, u.store_id, u.undo_id FROM memory_undo u WHERE u.ended_at < $1 \
+                    AND NOT EXISTS (SELECT 1 FROM memory_undo_part p WHERE p.tenant_id = u.tenant_id \
+                        AND p.store_id = u.store_id AND p.undo_id = u.undo_id) LIMIT $2 + 0)",
             ],
         }
     }

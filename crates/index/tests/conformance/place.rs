@@ -86,6 +86,7 @@ pub(crate) fn created(at: &str, size_bytes: u64) -> CommitChange {
         version_id,
         before: None,
         revives: None,
+        undoes: None,
         after: Some(fresh_content(version_id, path(at), size_bytes)),
     }
 }
@@ -96,6 +97,7 @@ fn changed(before: &Head, version_id: VersionId, after: Option<HeadChange>) -> C
         version_id,
         before: Some(before.clone()),
         revives: None,
+        undoes: None,
         after,
     }
 }
@@ -216,6 +218,7 @@ impl Place {
             changes,
             kept: Vec::new(),
             results: None,
+            reuses_paths: false,
         }
     }
 

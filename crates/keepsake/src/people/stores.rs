@@ -9,6 +9,7 @@ use keepsake_core::policy::SensitiveDataPolicy;
 use serde_json::{Map, Value, json};
 
 use super::connection::Connection;
+use super::undo::{RestoreStoreArgs, restore};
 use super::{confirm, text_of};
 use crate::cli::{ConnectionArgs, choice, given, parse_period};
 use crate::operator;
@@ -54,6 +55,8 @@ pub(crate) enum StoreCommand {
     Delete(SureStoreArgs),
     /// Shows a memory store's size, limits and largest memories
     Usage(ShowStoreArgs),
+    /// Makes a memory store as it was at a time
+    Restore(RestoreStoreArgs),
 }
 
 #[derive(Debug, Args)]
@@ -160,6 +163,7 @@ pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
         StoreCommand::Archive(args) => archive(args).await,
         StoreCommand::Delete(args) => delete(args).await,
         StoreCommand::Usage(args) => usage(args).await,
+        StoreCommand::Restore(args) => restore(args).await,
     }
 }
 

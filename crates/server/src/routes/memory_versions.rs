@@ -57,6 +57,10 @@ pub(crate) struct MemoryVersion {
     /// Null if not redacted, or if redacted by the operator.
     #[schema(value_type = Option<VersionActor>, required)]
     redacted_by: Option<Actor>,
+    /// Only there if the version undoes changes: the oldest version that it takes back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = VersionId, required = false)]
+    undoes: Option<VersionId>,
 }
 
 /// The response to a redaction.
@@ -120,6 +124,7 @@ impl From<ShownVersion> for MemoryVersion {
             created_by: version.created_by,
             redacted_at: version.redacted_at,
             redacted_by: version.redacted_by,
+            undoes: version.undoes,
         }
     }
 }

@@ -75,6 +75,7 @@ fn put(before: Option<Head>, path: &str) -> Changes {
         version_id: VersionId::from_uuid(Uuid::from_u128(2)),
         before,
         revives: None,
+        undoes: None,
         after: Some(after),
     };
     let commit = Commit {
@@ -91,6 +92,7 @@ fn put(before: Option<Head>, path: &str) -> Changes {
         changes: vec![change],
         kept: Vec::new(),
         results: None,
+        reuses_paths: false,
     };
     let mut changed = ChangedPlaces::default();
     changed.add(TenantId::from_uuid(Uuid::nil()), &commit, 6, STORE.purge_epoch);

@@ -1,0 +1,304 @@
+//! Undo: takes back a set of changes, or makes a store as it was.
+//!
+//! For each memory whose last changes are in the set, its state before the first of them comes
+//! back, as a new version by the caller. A memory that was changed afterwards is skipped, unless the
+//! request says otherwise. What becomes of the memories is planned (`plan`) from one snapshot, and
+//! made by one commit (`change`). A larger plan is recorded in parts (`parts`), which `work` makes
+//! one after the other.
+
+mod answer;
+mod change;
+mod parts;
+mod plan;
+mod request;
+mod work;
+
+use std::sync::Arc;
+
+use keepsake_core::schemas::MemoryUndoType;
+use keepsake_core::{MemoryUndoId, ObjectKind, StoreId, TenantId};
+use keepsake_index::{
+    Idempotency, NewUndo, Scope, StoredUndo, UndoKey, UndoPart, UndoPartState, UndoSelection,
+};
+
+use self::change::{Source, UndoChange};
+use self::parts::{PartLimits, split};
+use self::plan::{PlannedStep, UndoStep};
+use self::request::is_own;
+use crate::shared::service;
+use crate::work::charge;
+use crate::write::{Write, WriteResult};
+use crate::{EngineError, Principal};
+
+pub use answer::{LaterChange, MemoryUndo, UndoCounts, UndoStatus, UndoneMemory};
+pub use plan::{UndoAction, UndoSkipReason};
+pub use request::{CreatedAt, StoreRestoration, UndoRequest};
+pub(crate) use work::{HELD_FOR, begin_undo, carry_out_undo};
+
+/// Memories that one commit changes.
+const MAX_CHANGES: usize = 500;
+/// Bytes of the contents that come back in one commit.
+const MAX_BYTES: u64 = 8 << 20;
+/// Memories that an answer shows.
+const MAX_SHOWN: usize = 500;
+/// Memory charged for each memory of a plan.
+const BYTES_PER_MEMORY: usize = 1 << 10;
+
+service!(pub Undos);
+
+/// An undo as it was requested.
+struct Wanted {
+    store_id: StoreId,
+    selection: UndoSelection,
+    idempotency: Option<Idempotency>,
+}
+
+impl Undos {
+    /// Takes back the selected changes, each as a new version by the caller. After a failure of the
+    /// index they may have been taken back.
+    ///
+    /// The scope `memory:write` takes back changes of the caller; for those of others,
+    /// `stores:admin` is required.
+    #[tracing::instrument(name = "engine.undo", level = "debug", skip_all)]
+    pub async fn undo(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        request: UndoRequest,
+    ) -> Result<MemoryUndo, EngineError> {
+        require(principal, store_id)?;
+        let selection = request.selection()?;
+        if !is_own(principal, &selection) {
+            principal.require(Scope::StoresAdmin)?;
+        }
+        let wanted = Wanted { store_id, selection, idempotency: request.idempotency };
+        self.answer(principal, wanted, request.dry_run.unwrap_or_default()).await
+    }
+
+    /// Makes a store as it was, like [`Self::undo`] of all changes since.
+    #[tracing::instrument(name = "engine.restore_store", level = "debug", skip_all)]
+    pub async fn restore(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        request: StoreRestoration,
+    ) -> Result<MemoryUndo, EngineError> {
+        require(principal, store_id)?;
+        principal.require(Scope::StoresAdmin)?;
+        let selection = request.selection()?;
+        let wanted = Wanted { store_id, selection, idempotency: request.idempotency };
+        self.answer(principal, wanted, request.dry_run.unwrap_or_default()).await
+    }
+
+    /// How far an undo in several commits is.
+    #[tracing::instrument(name = "engine.undo_progress", level = "debug", skip_all)]
+    pub async fn get(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        undo_id: MemoryUndoId,
+    ) -> Result<MemoryUndo, EngineError> {
+        principal.require_in(Scope::MemoryRead, store_id)?;
+        principal.require_no_session()?;
+        let key = UndoKey { tenant_id: principal.tenant_id, store_id, undo_id };
+        let found = self.context.index.undo_jobs.find(key).await?;
+        let (undo, parts) = found.ok_or(EngineError::NotFound(ObjectKind::Undo))?;
+        self.of_parts(key, &undo, &parts).await
+    }
+
+    async fn answer(
+        &self,
+        principal: &Arc<Principal>,
+        wanted: Wanted,
+        is_dry: bool,
+    ) -> Result<MemoryUndo, EngineError> {
+        if is_dry {
+            let _slot = self.pages.take(principal.tenant_id).await?;
+            let write = self.writer.write(principal, wanted.store_id, None);
+            let change = UndoChange::new(Source::Selection(wanted.selection), &write, false);
+            let found = change.found(&write).await?;
+            charge(BYTES_PER_MEMORY * found.memories.len())?;
+            let computed = self.context.computations.run(principal.tenant_id, move || {
+                change.plan(&found).iter().map(PlannedStep::step).collect::<Vec<_>>()
+            });
+            return self.of_steps(principal, wanted.store_id, &computed.await?, true).await;
+        }
+        let (undos, owner) = (self.clone(), Arc::clone(principal));
+        self.context.run_to_end(async move { undos.carry_out(&owner, wanted).await }).await
+    }
+
+    async fn carry_out(&self, principal: &Principal, wanted: Wanted) -> Result<MemoryUndo, EngineError> {
+        let Wanted { store_id, selection, idempotency } = wanted;
+        let _slot = self.pages.take(principal.tenant_id).await?;
+        let write = self.writer.write(principal, store_id, idempotency);
+        if let Some(earlier) = write.earlier_record().await? {
+            return match (earlier.seq, earlier.object_id) {
+                (None, Some(undo_id)) => {
+                    self.get(principal, store_id, MemoryUndoId::from_uuid(undo_id)).await
+                }
+                _ => self.replayed(&write).await,
+            };
+        }
+        let source = Source::Selection(selection);
+        let change = UndoChange::new(source, &write, idempotency.is_some());
+        let found = change.found(&write).await?;
+        charge(BYTES_PER_MEMORY * found.memories.len())?;
+        let planned = self.context.computations.run(principal.tenant_id, move || {
+            let plan = change.plan(&found);
+            let is_small = plan.iter().filter(|step| step.is_made()).count() <= MAX_CHANGES
+                && plan.iter().map(PlannedStep::bytes).sum::<u64>() <= MAX_BYTES;
+            let parts = if is_small { Ok(Vec::new()) } else { parts_of(&plan) };
+            drop(plan);
+            (change, is_small, parts)
+        });
+        let (change, is_small, parts) = planned.await?;
+        if !is_small {
+            return self.record(principal, store_id, parts?, idempotency.as_ref()).await;
+        }
+        let steps = match write.run_once(&change).await? {
+            (WriteResult::Replayed(_), _) => return self.replayed(&write).await,
+            (_, Some(read)) => change.steps(&read),
+            (_, None) => return Err(EngineError::Internal("an undo has no read")),
+        };
+        self.of_steps(principal, store_id, &steps, false).await
+    }
+
+    /// The answer to an earlier identical call, from its record.
+    async fn replayed(&self, write: &Write<'_>) -> Result<MemoryUndo, EngineError> {
+        let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
+        let steps = recorded.and_then(|text| serde_json::from_str::<Vec<UndoStep>>(&text).ok());
+        let steps = steps.ok_or(EngineError::Internal("an undo was recorded without steps"))?;
+        self.of_steps(write.principal, write.store_id, &steps, false).await
+    }
+
+    /// Records an undo in parts and begins it.
+    async fn record(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        parts: Vec<UndoPart>,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<MemoryUndo, EngineError> {
+        let now = self.context.now();
+        let undo = NewUndo {
+            undo_id: MemoryUndoId::from_uuid(self.context.ids.uuid(now)),
+            store_id,
+            actor: principal.actor().cloned(),
+            created_at: now,
+            lease_until: now.plus(HELD_FOR),
+            parts,
+        };
+        let recorded = self.context.index.undo_jobs.create(principal.tenant_id, &undo, idempotency).await?;
+        let undo_id = recorded.ok_or(EngineError::Conflict(
+            "another undo of the memory store is under way: wait until it is done",
+        ))?;
+        if undo_id == undo.undo_id {
+            begin_undo(&self.shared, UndoKey { tenant_id: principal.tenant_id, store_id, undo_id });
+        }
+        self.get(principal, store_id, undo_id).await
+    }
+
+    async fn of_steps(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        steps: &[UndoStep],
+        dry_run: bool,
+    ) -> Result<MemoryUndo, EngineError> {
+        let counts = UndoCounts::of(steps);
+        let shown = &steps[..steps.len().min(MAX_SHOWN)];
+        Ok(MemoryUndo {
+            r#type: MemoryUndoType,
+            dry_run,
+            id: None,
+            status: None,
+            error: None,
+            counts,
+            left: if dry_run { counts.made() } else { 0 },
+            data: self.shown(principal.tenant_id, store_id, shown).await?,
+            not_shown: (steps.len() - shown.len()) as u64,
+        })
+    }
+
+    async fn of_parts(
+        &self,
+        key: UndoKey,
+        undo: &StoredUndo,
+        parts: &[UndoPartState],
+    ) -> Result<MemoryUndo, EngineError> {
+        let (mut counts, mut left) = (UndoCounts::default(), 0);
+        for part in parts {
+            let mut of_part = UndoCounts::default();
+            for (action, count) in &part.counts {
+                if let Some(action) = UndoAction::parse(action) {
+                    of_part.add(action, *count);
+                    counts.add(action, *count);
+                }
+            }
+            left += if part.is_done { 0 } else { of_part.made() };
+        }
+        let mut steps = Vec::new();
+        for part in parts {
+            if steps.len() >= MAX_SHOWN {
+                break;
+            }
+            if let Some(text) = self.context.index.undo_jobs.steps(key, part.part).await? {
+                steps.extend(work::steps_of(&text)?);
+            }
+        }
+        steps.truncate(MAX_SHOWN);
+        let status = match (&undo.ended_at, &undo.error) {
+            (None, _) => UndoStatus::InProgress,
+            (Some(_), None) => UndoStatus::Done,
+            (Some(_), Some(_)) => UndoStatus::Failed,
+        };
+        Ok(MemoryUndo {
+            r#type: MemoryUndoType,
+            dry_run: false,
+            id: Some(undo.undo_id),
+            status: Some(status),
+            error: undo.error.clone(),
+            counts,
+            left,
+            data: self.shown(key.tenant_id, key.store_id, &steps).await?,
+            not_shown: counts.all().saturating_sub(steps.len() as u64),
+        })
+    }
+
+    async fn shown(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        steps: &[UndoStep],
+    ) -> Result<Vec<UndoneMemory>, EngineError> {
+        let seqs: Vec<_> =
+            steps.iter().flat_map(|step| [Some(step.from_seq), step.to_seq]).flatten().collect();
+        let versions = self.context.index.undos.versions(tenant_id, store_id, &seqs).await?;
+        Ok(steps.iter().map(|step| UndoneMemory::of(step, &versions)).collect())
+    }
+}
+
+/// An undo shows paths, and changes what others wrote: session tokens may not.
+fn require(principal: &Principal, store_id: StoreId) -> Result<(), EngineError> {
+    principal.require_writable(store_id)?;
+    principal.require(Scope::MemoryRead)?;
+    principal.require_no_session()
+}
+
+/// The parts of a plan that is too large for one commit: first the memories that are skipped, as
+/// far as answers show them, then a part for each commit.
+fn parts_of(plan: &[PlannedStep<'_>]) -> Result<Vec<UndoPart>, EngineError> {
+    let split = split(plan, PartLimits { steps: MAX_CHANGES, bytes: MAX_BYTES });
+    let entangled = split.entangled.iter().map(|place| plan[*place].without_room());
+    let skipped: Vec<_> =
+        plan.iter().filter(|step| !step.is_made()).copied().chain(entangled).map(|step| step.step()).collect();
+    let shown = skipped[..skipped.len().min(MAX_SHOWN)].to_vec();
+    let mut of_skipped = work::part_of(&shown, true)?;
+    of_skipped.counts.insert(UndoAction::Skipped.name().to_owned(), skipped.len() as u64);
+    let mut parts = vec![of_skipped];
+    for places in split.parts {
+        let steps: Vec<_> = places.iter().map(|place| plan[*place].step()).collect();
+        parts.push(work::part_of(&steps, false)?);
+    }
+    Ok(parts)
+}

@@ -1,0 +1,193 @@
+//! The change that takes back other changes, as [`Write::run`] carries it out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use keepsake_core::{MemoryId, ObjectKind, Refused};
+use keepsake_index::{PlannedUndo, UndoRead, UndoReadError, UndoSelection, UndoSource, Version};
+use parking_lot::Mutex;
+
+use super::plan::{PlannedStep, Refusals, UndoAction, UndoSkipReason, UndoStep, plan};
+use crate::EngineError;
+use crate::content::ContentLoss;
+use crate::stores::invalid;
+use crate::write::{Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write};
+
+/// Contents that are read concurrently.
+const READS_AT_ONCE: usize = 10;
+
+pub(super) enum Source {
+    Selection(UndoSelection),
+    /// A part of a plan that was made before.
+    Plan(Vec<PlannedUndo>),
+}
+
+pub(super) struct UndoChange {
+    pub(super) source: Source,
+    pub(super) bytes_per_memory: u64,
+    /// Whether the call's record has the steps.
+    pub(super) is_recorded: bool,
+    /// Memories that a read or a commit showed to be impossible to restore.
+    refusals: Mutex<Refusals>,
+}
+
+/// The state that was read, with the contents that come back.
+pub(super) struct UndoState {
+    found: UndoRead,
+    texts: HashMap<MemoryId, Arc<str>>,
+}
+
+impl UndoChange {
+    pub(super) fn new(source: Source, write: &Write<'_>, is_recorded: bool) -> Self {
+        let bytes_per_memory = write.principal.limits.bytes_per_memory;
+        Self { source, bytes_per_memory, is_recorded, refusals: Mutex::default() }
+    }
+
+    /// Reads the store without contents.
+    pub(super) async fn found(&self, write: &Write<'_>) -> Result<UndoRead, EngineError> {
+        let source = match &self.source {
+            Source::Selection(selection) => UndoSource::Selection(selection),
+            Source::Plan(planned) => UndoSource::Plan(planned),
+        };
+        let undos = &write.context().index.undos;
+        match undos.read(write.principal.tenant_id, write.store_id, source).await? {
+            Ok(found) if found.store.is_archived => Err(Refused::Archived.into()),
+            Ok(found) => Ok(found),
+            Err(UndoReadError::NoStore) => Err(EngineError::NotFound(ObjectKind::Store)),
+            Err(UndoReadError::TooManyVersions) => invalid(
+                "path_prefix",
+                format!(
+                    "or another filter must select fewer changes: at most {}",
+                    keepsake_index::MAX_SELECTED_VERSIONS
+                ),
+            ),
+        }
+    }
+
+    pub(super) fn plan<'a>(&self, found: &'a UndoRead) -> Vec<PlannedStep<'a>> {
+        plan(found, &self.refusals.lock(), self.bytes_per_memory)
+    }
+
+    /// The steps of a state that was read, in the order of the commit.
+    pub(super) fn steps(&self, state: &UndoState) -> Vec<UndoStep> {
+        self.plan(&state.found).iter().map(PlannedStep::step).collect()
+    }
+
+    /// The content that comes back; `None`: it is gone.
+    async fn text(
+        write: &Write<'_>,
+        found: &UndoRead,
+        version: &Version,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        match write.text_of(found.store, version).await {
+            Err(error) => ContentLoss::of(error).map(|_| None),
+            text => text,
+        }
+    }
+
+    fn refuse(&self, memory_id: MemoryId, reason: UndoSkipReason) {
+        self.refusals.lock().insert(memory_id, reason);
+    }
+}
+
+impl Change for UndoChange {
+    type Read = UndoState;
+    type Error = EngineError;
+
+    async fn read(&self, write: &Write<'_>) -> Result<UndoState, EngineError> {
+        let found = self.found(write).await?;
+        let mut reads = Vec::new();
+        for step in self.plan(&found) {
+            if let Some(version) = step.version().filter(|_| step.brings_content()) {
+                let (memory_id, text) = (step.memory.memory_id, Self::text(write, &found, version));
+                reads.push(text.map(move |text| text.map(|text| (memory_id, text))).boxed());
+            }
+        }
+        let read: Vec<_> = stream::iter(reads).buffer_unordered(READS_AT_ONCE).try_collect().await?;
+        let mut texts = HashMap::with_capacity(read.len());
+        for (memory_id, text) in read {
+            match text {
+                Some(text) => {
+                    texts.insert(memory_id, text);
+                }
+                None => self.refuse(memory_id, UndoSkipReason::ContentGone),
+            }
+        }
+        Ok(UndoState { found, texts })
+    }
+
+    fn decide(&self, read: &UndoState) -> Result<Decision, EngineError> {
+        let plan = self.plan(&read.found);
+        let mut changes = Vec::new();
+        for step in plan.iter().filter(|step| step.is_made()) {
+            match change_of(step, read)? {
+                Some(change) => changes.push(change),
+                // It was not wanted when the contents were read.
+                None => return Ok(Decision::ReadAgain),
+            }
+        }
+        if changes.is_empty() {
+            return Ok(Decision::Nothing);
+        }
+        let steps: Vec<_> = plan.iter().map(PlannedStep::step).collect();
+        let results = self.is_recorded.then(|| serde_json::to_string(&steps)).transpose();
+        Ok(Decision::Commit(Proposal {
+            store: Some(read.found.store),
+            changes,
+            reuses_paths: true,
+            results: results.map_err(|_| EngineError::Internal("steps are no JSON"))?,
+            ..Proposal::default()
+        }))
+    }
+
+    /// Skips the memories whose contents are refused; the next read shows any other obstacle.
+    async fn refused(
+        &self,
+        _: &Write<'_>,
+        read: &UndoState,
+        refusal: Refused,
+    ) -> Result<Decision, EngineError> {
+        let refused = match refusal {
+            Refused::PathTaken { .. } | Refused::PathIsDirectory { .. } | Refused::ParentIsFile { .. } => {
+                return Ok(Decision::ReadAgain);
+            }
+            Refused::Contents(refused) => refused.into_iter().map(|(place, _)| place).collect(),
+            Refused::Content(_) | Refused::Sensitive { .. } => vec![0],
+            refusal => return Err(refusal.into()),
+        };
+        let made: Vec<_> = self.plan(&read.found).into_iter().filter(PlannedStep::is_made).collect();
+        for step in refused.into_iter().filter_map(|place| made.get(place)) {
+            self.refuse(step.memory.memory_id, UndoSkipReason::SensitiveData);
+        }
+        self.decide(read)
+    }
+}
+
+/// The change that makes a step; `None`: its content was not read.
+fn change_of(step: &PlannedStep<'_>, read: &UndoState) -> Result<Option<ProposedChange>, EngineError> {
+    let memory = step.memory;
+    let change = match (step.action, &memory.live, step.version()) {
+        (UndoAction::Deleted, Some(head), _) => ProposedChange::delete(head.clone()),
+        (UndoAction::Renamed, Some(head), Some(Version { path: Some(path), .. })) => {
+            ProposedChange::rename(head.clone(), path.clone())
+        }
+        (
+            UndoAction::Restored | UndoAction::Recreated,
+            live,
+            Some(Version { path: Some(path), content: Some(content), .. }),
+        ) => {
+            let Some(text) = read.texts.get(&memory.memory_id) else {
+                return Ok(None);
+            };
+            let from = match live {
+                Some(head) => Origin::Live(head.clone()),
+                None => Origin::Deleted(memory.memory_id, memory.from),
+            };
+            ProposedChange::store(from, path.clone(), NewContent::Restored(*content, Arc::clone(text)))
+        }
+        _ => return Err(EngineError::Internal("a step of an undo has no state")),
+    };
+    Ok(Some(ProposedChange { undoes: Some(memory.undoes), ..change }))
+}

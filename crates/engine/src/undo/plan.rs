@@ -1,0 +1,311 @@
+//! The plan of an undo: what becomes of each memory. Pure.
+//!
+//! A memory that cannot get back its path is skipped and stays where it is, which may keep
+//! other memories from theirs; of two that had the same path, the one that had it last gets it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use keepsake_core::{MemoryId, MemoryPath, VersionId};
+use keepsake_index::{PastState, UndoRead, UndoneMemory, Version};
+use serde::{Deserialize, Serialize};
+
+keepsake_core::named_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum UndoAction {
+        /// Its content is as before, and its path.
+        Restored = "restored",
+        /// It did not exist before.
+        Deleted = "deleted",
+        /// It was deleted, and exists again.
+        Recreated = "recreated",
+        /// Only its path is as before.
+        Renamed = "renamed",
+        Skipped = "skipped",
+    }
+}
+
+keepsake_core::named_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum UndoSkipReason {
+        /// Another change followed.
+        ChangedLater = "changed_later",
+        /// The content was redacted, or removed with old versions.
+        ContentGone = "content_gone",
+        /// Another memory is at its path, at a parent of it, or below it.
+        PathTaken = "path_taken",
+        /// The store's policy does not accept the content.
+        SensitiveData = "sensitive_data",
+        /// The content is over the tenant's limit for a memory.
+        TooLarge = "too_large",
+    }
+}
+
+keepsake_core::shown_by_name! {
+    UndoAction as "MemoryUndoAction" => "What becomes of a memory.";
+    UndoSkipReason as "MemoryUndoSkipReason" => "Why a memory is skipped.";
+}
+
+/// What becomes of one memory, without paths and contents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct UndoStep {
+    pub(super) memory_id: MemoryId,
+    pub(super) action: UndoAction,
+    pub(super) reason: Option<UndoSkipReason>,
+    /// The memory's last version.
+    pub(super) from: VersionId,
+    pub(super) from_seq: i64,
+    /// The oldest version that is taken back.
+    pub(super) undoes: VersionId,
+    /// The version whose state comes back.
+    pub(super) to_seq: Option<i64>,
+}
+
+/// A step with the memory as it was read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlannedStep<'a> {
+    pub(super) memory: &'a UndoneMemory,
+    pub(super) action: UndoAction,
+    pub(super) reason: Option<UndoSkipReason>,
+}
+
+/// Memories that are skipped for what the read does not show.
+pub(super) type Refusals = BTreeMap<MemoryId, UndoSkipReason>;
+
+impl<'a> PlannedStep<'a> {
+    fn skipped(memory: &'a UndoneMemory, reason: UndoSkipReason) -> Self {
+        Self { memory, action: UndoAction::Skipped, reason: Some(reason) }
+    }
+
+    /// The same memory, if it cannot get back its path.
+    pub(super) fn without_room(&self) -> Self {
+        Self::skipped(self.memory, UndoSkipReason::PathTaken)
+    }
+
+    /// The version whose state comes back.
+    pub(super) fn version(&self) -> Option<&'a Version> {
+        match &self.memory.then {
+            PastState::Version(version) => Some(version),
+            PastState::Nothing | PastState::Gone | PastState::ChangedLater => None,
+        }
+    }
+
+    /// Whether a content comes back.
+    pub(super) const fn brings_content(&self) -> bool {
+        matches!(self.action, UndoAction::Restored | UndoAction::Recreated)
+    }
+
+    pub(super) const fn is_made(&self) -> bool {
+        !matches!(self.action, UndoAction::Skipped)
+    }
+
+    /// Bytes of the content that comes back.
+    pub(super) fn bytes(&self) -> u64 {
+        let content = self.version().and_then(|version| version.content);
+        content.filter(|_| self.brings_content()).map_or(0, |content| content.size_bytes)
+    }
+
+    /// The path after the step, or else the memory's last path.
+    fn path(&self) -> Option<&'a MemoryPath> {
+        let then = self.version().filter(|_| self.is_made()).and_then(|version| version.path.as_ref());
+        then.or_else(|| self.memory.live.as_ref().map(|head| &head.path))
+    }
+
+    pub(super) fn step(&self) -> UndoStep {
+        UndoStep {
+            memory_id: self.memory.memory_id,
+            action: self.action,
+            reason: self.reason,
+            from: self.memory.from,
+            from_seq: self.memory.from_seq,
+            undoes: self.memory.undoes,
+            to_seq: self.version().map(|version| version.seq),
+        }
+    }
+}
+
+/// What becomes of each memory, in the order of the paths. Leaves out memories that are already
+/// as they were.
+pub(super) fn plan<'a>(read: &'a UndoRead, refusals: &Refusals, bytes_per_memory: u64) -> Vec<PlannedStep<'a>> {
+    let wanted = read.memories.iter().filter_map(|memory| wanted(memory, refusals, bytes_per_memory));
+    let mut steps: Vec<_> = wanted.collect();
+    for place in Places::of(read, &steps).without_room() {
+        steps[place] = steps[place].without_room();
+    }
+    steps.sort_by(|one, other| {
+        (one.path(), one.memory.memory_id).cmp(&(other.path(), other.memory.memory_id))
+    });
+    steps
+}
+
+/// The step of a memory, if its path is free.
+fn wanted<'a>(
+    memory: &'a UndoneMemory,
+    refusals: &Refusals,
+    bytes_per_memory: u64,
+) -> Option<PlannedStep<'a>> {
+    let version = match (&memory.then, &memory.live) {
+        (PastState::ChangedLater, _) => {
+            return Some(PlannedStep::skipped(memory, UndoSkipReason::ChangedLater));
+        }
+        (PastState::Gone, _) => return Some(PlannedStep::skipped(memory, UndoSkipReason::ContentGone)),
+        (PastState::Nothing, None) => return None,
+        (PastState::Nothing, Some(_)) => {
+            return Some(PlannedStep { memory, action: UndoAction::Deleted, reason: None });
+        }
+        (PastState::Version(version), _) => version,
+    };
+    let content = version.content?;
+    let action = match &memory.live {
+        None => UndoAction::Recreated,
+        Some(head) if head.content.sha256 != content.sha256 => UndoAction::Restored,
+        Some(head) if version.path.as_ref() == Some(&head.path) => return None,
+        Some(_) => UndoAction::Renamed,
+    };
+    if let Some(reason) = refusals.get(&memory.memory_id) {
+        return Some(PlannedStep::skipped(memory, *reason));
+    }
+    if action != UndoAction::Renamed && content.size_bytes > bytes_per_memory {
+        return Some(PlannedStep::skipped(memory, UndoSkipReason::TooLarge));
+    }
+    Some(PlannedStep { memory, action, reason: None })
+}
+
+/// The paths that memories leave and take, by the places of their steps.
+struct Places<'a> {
+    read: &'a UndoRead,
+    steps: Vec<Mover<'a>>,
+    /// The memories that leave their paths.
+    leaving: HashSet<MemoryId>,
+    /// These paths.
+    left: BTreeSet<&'a str>,
+    wanted: BTreeMap<&'a str, Vec<usize>>,
+    /// The steps that have their paths, as far as it is decided.
+    taken: BTreeMap<&'a str, usize>,
+    without_room: BTreeSet<usize>,
+}
+
+#[derive(Clone, Copy)]
+struct Mover<'a> {
+    memory_id: MemoryId,
+    began: i64,
+    /// The path that the memory leaves.
+    leaves: Option<&'a str>,
+    /// The path that the memory takes.
+    takes: Option<&'a MemoryPath>,
+}
+
+impl<'a> Places<'a> {
+    fn of(read: &'a UndoRead, steps: &[PlannedStep<'a>]) -> Self {
+        let movers = steps.iter().map(|step| {
+            let memory = step.memory;
+            let takes = memory.moves_to().filter(|_| step.is_made());
+            let is_leaving = takes.is_some() || step.action == UndoAction::Deleted;
+            let leaves = memory.live.as_ref().filter(|_| is_leaving).map(|head| head.path.as_str());
+            Mover { memory_id: memory.memory_id, began: memory.began, leaves, takes }
+        });
+        let steps: Vec<_> = movers.collect();
+        let leaving = steps.iter().filter(|mover| mover.leaves.is_some());
+        let mut wanted = BTreeMap::<_, Vec<_>>::new();
+        for (place, mover) in steps.iter().enumerate() {
+            if let Some(path) = mover.takes {
+                wanted.entry(path.as_str()).or_default().push(place);
+            }
+        }
+        Self {
+            read,
+            leaving: leaving.map(|mover| mover.memory_id).collect(),
+            left: steps.iter().filter_map(|mover| mover.leaves).collect(),
+            wanted,
+            taken: BTreeMap::new(),
+            without_room: BTreeSet::new(),
+            steps,
+        }
+    }
+
+    /// The steps whose memories cannot get their paths.
+    fn without_room(mut self) -> BTreeSet<usize> {
+        let mut movers: Vec<_> =
+            (0..self.steps.len()).filter(|place| self.steps[*place].takes.is_some()).collect();
+        self.settle(movers.clone());
+        movers.sort_by_key(|place| (-self.steps[*place].began, self.steps[*place].memory_id));
+        for place in movers {
+            let Some(path) = self.steps[place].takes.filter(|_| !self.without_room.contains(&place)) else {
+                continue;
+            };
+            if self.is_taken(path) {
+                let affected = self.skip(place);
+                self.settle(affected);
+            } else {
+                self.taken.insert(path.as_str(), place);
+            }
+        }
+        self.without_room
+    }
+
+    /// Skips those of the steps whose paths are held by memories that stay, and then those that
+    /// the skipped ones keep from their paths.
+    fn settle(&mut self, mut places: Vec<usize>) {
+        while let Some(place) = places.pop() {
+            let path = self.steps[place].takes.filter(|_| !self.without_room.contains(&place));
+            if path.is_some_and(|path| self.is_held(path)) {
+                places.extend(self.skip(place));
+            }
+        }
+    }
+
+    /// The memory of the step stays where it is. Returns the steps that this may concern.
+    fn skip(&mut self, place: usize) -> Vec<usize> {
+        let Mover { memory_id, leaves, takes, .. } = self.steps[place];
+        self.without_room.insert(place);
+        self.leaving.remove(&memory_id);
+        if let Some(path) = takes
+            && self.taken.get(path.as_str()) == Some(&place)
+        {
+            self.taken.remove(path.as_str());
+        }
+        let Some(path) = leaves else {
+            return Vec::new();
+        };
+        self.left.remove(path);
+        let at = std::iter::once(path).chain(parents(path));
+        let above = at.filter_map(|path| self.wanted.get(path)).flatten();
+        let below = below(&self.wanted, path).flat_map(|(_, places)| places);
+        above.chain(below).copied().collect()
+    }
+
+    /// Whether a memory that stays is at the path, at a parent of it, or below it.
+    fn is_held(&self, path: &MemoryPath) -> bool {
+        let stays = |at: &str| {
+            let at = MemoryPath::from_trusted(at.to_owned());
+            self.read.occupied.get(&at).is_some_and(|memory_id| !self.leaving.contains(memory_id))
+        };
+        if stays(path.as_str()) || path.ancestor_files().any(stays) {
+            return true;
+        }
+        let directory = path.as_dir();
+        let files = self.read.directories.get(&directory).copied().unwrap_or_default();
+        let leaving = self.left.range(directory.as_str()..);
+        let leaving = leaving.take_while(|path| path.starts_with(directory.as_str())).count();
+        files > leaving as u64
+    }
+
+    /// Whether a step that is decided takes the path, a parent of it, or a path below it.
+    fn is_taken(&self, path: &MemoryPath) -> bool {
+        self.taken.contains_key(path.as_str())
+            || path.ancestor_files().any(|file| self.taken.contains_key(file))
+            || below(&self.taken, path.as_str()).next().is_some()
+    }
+}
+
+fn parents(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(end, _)| &path[..end]).filter(|parent| !parent.is_empty())
+}
+
+/// The entries of the paths below a path.
+fn below<'m, V>(map: &'m BTreeMap<&str, V>, path: &str) -> impl Iterator<Item = (&'m str, &'m V)> {
+    let directory = format!("{path}/");
+    let from = map.range::<str, _>((std::ops::Bound::Included(directory.as_str()), std::ops::Bound::Unbounded));
+    from.map(|(path, value)| (*path, value)).take_while(move |(path, _)| path.starts_with(&directory))
+}

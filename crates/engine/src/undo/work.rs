@@ -1,0 +1,168 @@
+//! Carries out an undo in several commits.
+//!
+//! Each part of the plan is one commit. The commit has an idempotency record, so a part that was
+//! made before a crash is not made again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_core::TenantId;
+use keepsake_index::{Auditor, Idempotency, PlannedUndo, StoredUndo, UndoKey, UndoPart, UndoPartState};
+
+use super::change::{Source, UndoChange};
+use super::plan::UndoStep;
+use crate::cursor::digest;
+use crate::shared::Shared;
+use crate::write::WriteResult;
+use crate::{EngineError, Principal};
+
+/// How long a worker holds an undo after its last part.
+pub(crate) const HELD_FOR: Duration = Duration::from_mins(2);
+
+/// Begins an undo in the background. The job `undo` goes on with it if this replica cannot.
+pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey) {
+    let shared = Arc::clone(shared);
+    let writes = shared.context.writes.clone();
+    writes.spawn(async move {
+        let slot = tokio::select! {
+            slot = shared.undo_slots.take(key.tenant_id) => slot,
+            () = shared.stopping.cancelled() => return,
+        };
+        let made = match slot {
+            Ok(_slot) => Work { shared: &shared, key }.run().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = made {
+            Work { shared: &shared, key }.warn(&error);
+        }
+    });
+}
+
+/// Goes on with an undo that no worker holds; `false`: the process shuts down.
+pub(crate) async fn carry_out_undo(shared: &Shared, key: UndoKey) -> Result<bool, EngineError> {
+    let (jobs, now) = (&shared.context.index.undo_jobs, shared.context.now());
+    if !jobs.hold(key, now, now.plus(HELD_FOR)).await? {
+        return Ok(true);
+    }
+    Work { shared, key }.run().await
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Work<'a> {
+    shared: &'a Shared,
+    key: UndoKey,
+}
+
+impl Work<'_> {
+    fn warn(self, error: &EngineError) {
+        tracing::warn!(
+            tenant.id = %self.key.tenant_id, store.id = %self.key.store_id, undo.id = %self.key.undo_id,
+            error = %error, "engine.undo could not continue; the job does"
+        );
+    }
+
+    /// Makes the parts that are not made yet; `false`: the process shuts down.
+    async fn run(self) -> Result<bool, EngineError> {
+        let context = &self.shared.context;
+        let jobs = &context.index.undo_jobs;
+        let Some((undo, parts)) = jobs.find(self.key).await? else {
+            return Ok(true);
+        };
+        if undo.ended_at.is_some() {
+            return Ok(true);
+        }
+        let Some(principal) = self.principal(&undo).await? else {
+            return Ok(true);
+        };
+        for part in parts.iter().filter(|part| !part.is_done) {
+            if self.shared.stopping.is_cancelled() {
+                return Ok(false);
+            }
+            if let Err(error) = self.make(&principal, &undo, part).await {
+                if !ends_undo(&error) {
+                    return Err(error);
+                }
+                self.warn(&error);
+                jobs.end(self.key, context.now(), Some(&error.to_string())).await?;
+                return Ok(true);
+            }
+            let now = context.now();
+            jobs.hold(self.key, now.plus(HELD_FOR), now.plus(HELD_FOR)).await?;
+        }
+        jobs.end(self.key, context.now(), None).await?;
+        Ok(true)
+    }
+
+    /// The caller of the undo, with the tenant's limits of now; `None`: the tenant is gone.
+    async fn principal(self, undo: &StoredUndo) -> Result<Option<Principal>, EngineError> {
+        let context = &self.shared.context;
+        let tenant = context.index.tenants.find(self.key.tenant_id).await?;
+        let by = undo.actor.clone().map_or(Auditor::Job, Auditor::Credential);
+        Ok(tenant.map(|tenant| {
+            let limits = context.limits.with(&tenant.limits);
+            Principal::of_operator(self.key.tenant_id, by, limits)
+        }))
+    }
+
+    async fn make(
+        self,
+        principal: &Principal,
+        undo: &StoredUndo,
+        part: &UndoPartState,
+    ) -> Result<(), EngineError> {
+        let jobs = &self.shared.context.index.undo_jobs;
+        let Some(text) = jobs.steps(self.key, part.part).await? else {
+            return Ok(());
+        };
+        let planned = steps_of(&text)?;
+        let call = self.call(undo, part.part);
+        let write = self.shared.writer.write(principal, self.key.store_id, Some(call));
+        let change = UndoChange::new(Source::Plan(planned.iter().map(UndoStep::planned).collect()), &write, true);
+        let done = match write.run_once(&change).await? {
+            (WriteResult::Replayed(_), _) => {
+                let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
+                recorded.map_or_else(|| Ok(planned.clone()), |text| steps_of(&text))?
+            }
+            (_, Some(read)) => change.steps(&read),
+            (_, None) => return Err(EngineError::Internal("an undo has no read")),
+        };
+        jobs.finish_part(self.key, part.part, &part_of(&done, true)?).await?;
+        Ok(())
+    }
+
+    /// Identifies the commit of a part.
+    fn call(self, undo: &StoredUndo, part: i64) -> Idempotency {
+        let id = digest(&[b"undo", self.key.undo_id.uuid().as_bytes(), &part.to_be_bytes()]);
+        Idempotency { scope_sha256: id, request_sha256: id, since: undo.created_at.minus(HELD_FOR) }
+    }
+}
+
+/// Whether another attempt would meet the same refusal.
+fn ends_undo(error: &EngineError) -> bool {
+    use keepsake_core::Refused;
+    match error {
+        EngineError::Refused(refused) => !matches!(refused, Refused::Contended),
+        EngineError::NotFound(_) | EngineError::Invalid { .. } | EngineError::Conflict(_) => true,
+        _ => false,
+    }
+}
+
+pub(super) fn steps_of(text: &str) -> Result<Vec<UndoStep>, EngineError> {
+    serde_json::from_str(text).map_err(|_| EngineError::Internal("the steps of an undo are no JSON"))
+}
+
+pub(super) fn part_of(steps: &[UndoStep], is_done: bool) -> Result<UndoPart, EngineError> {
+    let mut counts = BTreeMap::<_, u64>::new();
+    for step in steps {
+        *counts.entry(step.action.name().to_owned()).or_default() += 1;
+    }
+    let steps = serde_json::to_string(steps).map_err(|_| EngineError::Internal("steps are no JSON"))?;
+    Ok(UndoPart { is_done, counts, steps })
+}
+
+impl UndoStep {
+    fn planned(&self) -> PlannedUndo {
+        PlannedUndo { memory_id: self.memory_id, from: self.from, undoes: self.undoes, to: self.to_seq }
+    }
+}

@@ -1,0 +1,423 @@
+//! What an undo reads: the selected changes of a store, the memories that have them, and the
+//! states that come back.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use keepsake_core::actor::ActorKind;
+use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use serde_json::json;
+
+use crate::IndexError;
+use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::model::{Head, Operation, StoreState, Version, VersionListing};
+use crate::versions::{COLUMNS_OF_VERSION, page_of};
+
+/// Maximum number of versions that a selection reads.
+pub const MAX_SELECTED_VERSIONS: usize = 50_000;
+
+/// Versions of a page of the selection; also ids and paths of one look-up.
+const PAGE: usize = 1000;
+
+const STATE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, seq FROM store \
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+
+/// The memories with the ids `$3`, deleted ones included.
+pub(crate) const HEADS: &str = "SELECT m.memory_id, m.path, m.version_id, m.head_seq, m.blob_id, m.size_bytes, m.sha256, \
+    m.claimed_by, m.claimed_until, m.deleted_at \
+    FROM_IDS($3) EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = ids.id]";
+
+/// The versions with the sequence numbers `$3`.
+pub(crate) const AT: &str = "SELECT COLUMNS_OF_VERSION \
+    FROM_TEXTS($3) EACH[version v: v.tenant_id = $1 AND v.store_id = $2 AND v.seq = CAST(texts.text AS bigint)]";
+
+/// The live memories at the paths `$3`.
+pub(crate) const OCCUPIED: &str = "SELECT m.path, m.memory_id FROM_TEXTS($3) \
+    EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.path = texts.text AND m.deleted_at IS NULL]";
+
+/// The directories `$3`, with their numbers of files.
+pub(crate) const DIRECTORIES: &str = "SELECT d.path, d.files FROM_TEXTS($3) \
+    EACH[directory d: d.tenant_id = $1 AND d.store_id = $2 AND d.path = texts.text]";
+
+/// The changes that an undo takes back.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UndoSelection {
+    pub actor: Option<(ActorKind, String)>,
+    /// Created at or after this time.
+    pub created_from: Option<Timestamp>,
+    /// Created at or before this time.
+    pub created_to: Option<Timestamp>,
+    /// Only versions after this sequence number.
+    pub after_seq: i64,
+    /// Only changes of memories that were below the directory before or after the change.
+    pub below: Option<DirPath>,
+    /// Whether each change of a memory is selected if one of them is.
+    pub takes_whole_memories: bool,
+    /// Whether changes that follow the selected ones are taken back, too.
+    pub overwrites: bool,
+}
+
+/// A change of one memory that was planned before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedUndo {
+    pub memory_id: MemoryId,
+    /// The memory's last version at that time.
+    pub from: VersionId,
+    /// The oldest version that is taken back.
+    pub undoes: VersionId,
+    /// The sequence number of the version whose state comes back; `None`: the memory did not exist.
+    pub to: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum UndoSource<'a> {
+    Selection(&'a UndoSelection),
+    Plan(&'a [PlannedUndo]),
+}
+
+/// What an undo reads of a store, in one snapshot.
+#[derive(Debug, Clone)]
+pub struct UndoRead {
+    pub store: StoreState,
+    pub memories: Vec<UndoneMemory>,
+    /// The live memories at the paths that come back, and at the parents of these.
+    pub occupied: HashMap<MemoryPath, MemoryId>,
+    /// Those of these paths that are directories, with their numbers of files.
+    pub directories: HashMap<DirPath, u64>,
+}
+
+/// A memory with selected changes.
+#[derive(Debug, Clone)]
+pub struct UndoneMemory {
+    pub memory_id: MemoryId,
+    /// The memory's last version.
+    pub from: VersionId,
+    pub from_seq: i64,
+    /// `None`: the memory is deleted.
+    pub live: Option<Head>,
+    /// The oldest version that is taken back.
+    pub undoes: VersionId,
+    /// The sequence number of that version.
+    pub began: i64,
+    pub then: PastState,
+}
+
+/// The state of a memory before the changes that an undo takes back.
+#[derive(Debug, Clone)]
+pub enum PastState {
+    /// The memory did not exist.
+    Nothing,
+    Version(Box<Version>),
+    /// The content was redacted, or removed with old versions.
+    Gone,
+    /// Other changes followed the selected ones.
+    ChangedLater,
+}
+
+/// Why a selection is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UndoReadError {
+    NoStore,
+    /// It has more than [`MAX_SELECTED_VERSIONS`].
+    TooManyVersions,
+}
+
+#[derive(Debug, Clone)]
+pub struct Undos(pub(crate) Database);
+
+struct StateRow {
+    store: StoreState,
+    seq: i64,
+}
+
+struct HeadRow {
+    memory_id: MemoryId,
+    version_id: VersionId,
+    seq: i64,
+    live: Option<Head>,
+}
+
+from_row!(StateRow { seq; store });
+
+impl FromRow for HeadRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let is_deleted = row.get::<Option<Timestamp>>("deleted_at")?.is_some();
+        Ok(Self {
+            memory_id: row.get("memory_id")?,
+            version_id: row.get("version_id")?,
+            seq: row.get("head_seq")?,
+            live: if is_deleted { None } else { Some(row.read()?) },
+        })
+    }
+}
+
+/// A selected version.
+struct Selected {
+    seq: i64,
+    version_id: VersionId,
+    prev_seq: Option<i64>,
+}
+
+/// The selected versions of one memory, newest first.
+#[derive(Default)]
+struct SelectedMemory {
+    versions: Vec<Selected>,
+    is_touched: bool,
+}
+
+/// The place in a memory's history where an undo goes back to.
+struct Origin {
+    undoes: VersionId,
+    began: i64,
+    /// The version before.
+    to: Option<i64>,
+    is_changed_later: bool,
+}
+
+impl Undos {
+    /// Reads what an undo needs, in one snapshot.
+    pub async fn read(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        source: UndoSource<'_>,
+    ) -> Result<Result<UndoRead, UndoReadError>, IndexError> {
+        let mut tx = self.0.read("undo", Role::Tenant(tenant_id)).await?;
+        let mut reader = Reader { tx: &mut tx, store: (tenant_id, store_id) };
+        let read = reader.read(source).await?;
+        tx.commit().await?;
+        Ok(read)
+    }
+
+    /// The versions with these sequence numbers that still exist.
+    pub async fn versions(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        seqs: &[i64],
+    ) -> Result<HashMap<i64, Version>, IndexError> {
+        let mut tx = self.0.read("undo_versions", Role::Tenant(tenant_id)).await?;
+        let mut reader = Reader { tx: &mut tx, store: (tenant_id, store_id) };
+        let versions = reader.versions(seqs).await?;
+        tx.commit().await?;
+        Ok(versions)
+    }
+}
+
+struct Reader<'t> {
+    tx: &'t mut Tx,
+    store: (TenantId, StoreId),
+}
+
+impl Reader<'_> {
+    async fn read(&mut self, source: UndoSource<'_>) -> Result<Result<UndoRead, UndoReadError>, IndexError> {
+        let Some(state) = self.tx.query(STATE).bind(self.store).optional::<StateRow>().await? else {
+            return Ok(Err(UndoReadError::NoStore));
+        };
+        let origins = match source {
+            UndoSource::Selection(selection) => match self.selected(selection, state.seq).await? {
+                Some(selected) => self.origins(selected, selection.overwrites).await?,
+                None => return Ok(Err(UndoReadError::TooManyVersions)),
+            },
+            UndoSource::Plan(planned) => self.planned(planned).await?,
+        };
+        let seqs: Vec<_> = origins
+            .iter()
+            .filter(|(_, origin)| !origin.is_changed_later)
+            .filter_map(|(_, origin)| origin.to)
+            .collect();
+        let mut versions = self.versions(&seqs).await?;
+        let memories: Vec<_> = origins
+            .into_iter()
+            .map(|(head, origin)| UndoneMemory {
+                memory_id: head.memory_id,
+                from: head.version_id,
+                from_seq: head.seq,
+                live: head.live,
+                undoes: origin.undoes,
+                began: origin.began,
+                then: match origin.to {
+                    _ if origin.is_changed_later => PastState::ChangedLater,
+                    None => PastState::Nothing,
+                    Some(seq) => versions.remove(&seq).map_or(PastState::Gone, PastState::of),
+                },
+            })
+            .collect();
+        let (occupied, directories) = self.places(&memories).await?;
+        Ok(Ok(UndoRead { store: state.store, memories, occupied, directories }))
+    }
+
+    /// The selected versions by memory; `None`: there are too many.
+    async fn selected(
+        &mut self,
+        selection: &UndoSelection,
+        newest: i64,
+    ) -> Result<Option<BTreeMap<MemoryId, SelectedMemory>>, IndexError> {
+        let mut found = BTreeMap::<MemoryId, SelectedMemory>::new();
+        let (mut before, mut count) = (newest + 1, 0);
+        loop {
+            let listing = VersionListing {
+                actor: selection.actor.clone(),
+                created_from: selection.created_from,
+                created_to: selection.created_to,
+                before: Some(before),
+                limit: PAGE as u32,
+                ..VersionListing::default()
+            };
+            let page = page_of(self.tx, self.store, &listing).await?;
+            let page = page.map(|page| page.versions).unwrap_or_default();
+            let is_last = page.len() < PAGE || page.last().is_some_and(|last| last.seq <= selection.after_seq);
+            before = page.last().map_or(before, |last| last.seq);
+            let page: Vec<_> = page.into_iter().filter(|version| version.seq > selection.after_seq).collect();
+            count += page.len();
+            if count > MAX_SELECTED_VERSIONS {
+                return Ok(None);
+            }
+            let below = match &selection.below {
+                Some(below) => Some(self.below(&page, below).await?),
+                None => None,
+            };
+            for version in page {
+                let is_touched = below.as_ref().is_none_or(|below| below.contains(&version.seq));
+                if !is_touched && !selection.takes_whole_memories {
+                    continue;
+                }
+                let memory = found.entry(version.memory_id).or_default();
+                memory.is_touched |= is_touched;
+                let Version { seq, version_id, prev_seq, .. } = version;
+                memory.versions.push(Selected { seq, version_id, prev_seq });
+            }
+            if is_last {
+                found.retain(|_, memory| memory.is_touched);
+                return Ok(Some(found));
+            }
+        }
+    }
+
+    /// Those of the versions that have a path below the directory before or after the change.
+    async fn below(&mut self, page: &[Version], below: &DirPath) -> Result<HashSet<i64>, IndexError> {
+        let is_below = |path: &Option<MemoryPath>| path.as_ref().is_some_and(|path| path.is_below(below));
+        let (inside, outside): (Vec<_>, Vec<_>) = page.iter().partition(|version| is_below(&version.path));
+        let mut found: HashSet<_> = inside.iter().map(|version| version.seq).collect();
+        let moved = outside.iter().filter(|version| version.operation == Operation::Modified);
+        let before: HashMap<_, _> =
+            moved.filter_map(|version| Some((version.prev_seq?, version.seq))).collect();
+        let seqs: Vec<_> = before.keys().copied().collect();
+        for (seq, version) in self.versions(&seqs).await? {
+            if is_below(&version.path) {
+                found.extend(before.get(&seq));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Where the selected memories go back to. Leaves out memories without any history.
+    async fn origins(
+        &mut self,
+        selected: BTreeMap<MemoryId, SelectedMemory>,
+        overwrites: bool,
+    ) -> Result<Vec<(HeadRow, Origin)>, IndexError> {
+        let ids: Vec<_> = selected.keys().copied().collect();
+        let mut origins = Vec::with_capacity(ids.len());
+        for head in self.heads(&ids).await? {
+            let Some(newest) = selected.get(&head.memory_id).and_then(|memory| memory.versions.first()) else {
+                continue;
+            };
+            let is_changed_later = !overwrites && newest.version_id != head.version_id;
+            // The selected changes without another one between them.
+            let versions = selected[&head.memory_id].versions.iter();
+            let mut first = newest;
+            for version in versions.skip(1) {
+                if first.prev_seq != Some(version.seq) {
+                    break;
+                }
+                first = version;
+            }
+            let (undoes, began, to) = (first.version_id, first.seq, first.prev_seq);
+            origins.push((head, Origin { undoes, began, to, is_changed_later }));
+        }
+        Ok(origins)
+    }
+
+    async fn planned(&mut self, planned: &[PlannedUndo]) -> Result<Vec<(HeadRow, Origin)>, IndexError> {
+        let by_memory: HashMap<_, _> = planned.iter().map(|planned| (planned.memory_id, planned)).collect();
+        let ids: Vec<_> = by_memory.keys().copied().collect();
+        let heads = self.heads(&ids).await?.into_iter();
+        let origins = heads.filter_map(|head| {
+            let planned = by_memory.get(&head.memory_id)?;
+            let is_changed_later = head.version_id != planned.from;
+            let (undoes, began, to) = (planned.undoes, head.seq, planned.to);
+            Some((head, Origin { undoes, began, to, is_changed_later }))
+        });
+        Ok(origins.collect())
+    }
+
+    async fn heads(&mut self, ids: &[MemoryId]) -> Result<Vec<HeadRow>, IndexError> {
+        let mut heads = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(PAGE) {
+            let query = self.tx.query_with_lists(HEADS).bind(self.store);
+            heads.extend(query.bind_ids(Some(ids)).all::<HeadRow>().await?);
+        }
+        Ok(heads)
+    }
+
+    async fn versions(&mut self, seqs: &[i64]) -> Result<HashMap<i64, Version>, IndexError> {
+        let text = AT.replace("COLUMNS_OF_VERSION", COLUMNS_OF_VERSION);
+        let mut versions = HashMap::with_capacity(seqs.len());
+        for seqs in seqs.chunks(PAGE) {
+            let query = self.tx.query_with_lists(&text).bind(self.store).bind(json!(seqs).to_string());
+            let found: Vec<Version> = query.all().await?;
+            versions.extend(found.into_iter().map(|version| (version.seq, version)));
+        }
+        Ok(versions)
+    }
+
+    /// What is at the paths that come back.
+    async fn places(
+        &mut self,
+        memories: &[UndoneMemory],
+    ) -> Result<(HashMap<MemoryPath, MemoryId>, HashMap<DirPath, u64>), IndexError> {
+        let (mut paths, mut directories) = (HashSet::new(), HashSet::new());
+        for memory in memories {
+            let Some(path) = memory.moves_to() else {
+                continue;
+            };
+            paths.extend(path.ancestor_files().map(str::to_owned));
+            paths.insert(path.as_str().to_owned());
+            directories.insert(path.as_dir().as_str().to_owned());
+        }
+        let (paths, directories) = (Vec::from_iter(paths), Vec::from_iter(directories));
+        let (mut occupied, mut with_files) = (HashMap::new(), HashMap::new());
+        for paths in paths.chunks(PAGE) {
+            let query = self.tx.query_with_lists(OCCUPIED).bind(self.store).bind(json!(paths).to_string());
+            occupied.extend(query.all::<(MemoryPath, MemoryId)>().await?);
+        }
+        for paths in directories.chunks(PAGE) {
+            let query = self.tx.query_with_lists(DIRECTORIES).bind(self.store).bind(json!(paths).to_string());
+            with_files.extend(query.all::<(DirPath, u64)>().await?);
+        }
+        Ok((occupied, with_files))
+    }
+}
+
+impl PastState {
+    fn of(version: Version) -> Self {
+        if version.operation == Operation::Deleted {
+            return Self::Nothing;
+        }
+        if version.path.is_none() || version.content.is_none() {
+            return Self::Gone;
+        }
+        Self::Version(Box::new(version))
+    }
+}
+
+impl UndoneMemory {
+    /// The path that comes back, unless the memory has it.
+    pub fn moves_to(&self) -> Option<&MemoryPath> {
+        let PastState::Version(version) = &self.then else {
+            return None;
+        };
+        let path = version.path.as_ref()?;
+        self.live.as_ref().is_none_or(|head| head.path != *path).then_some(path)
+    }
+}

@@ -1,0 +1,206 @@
+//! Large undos: a plan that is fixed when it is recorded, in parts of one commit each.
+
+use std::collections::BTreeMap;
+
+use keepsake_core::{Actor, MemoryUndoId, ObjectKind, Refused, StoreId, TenantId, Timestamp};
+use sqlx::types::Json;
+
+use crate::calls::{CallObject, earlier_object, record_call};
+use crate::database::{Database, FromRow, Role, Row, from_row, selects};
+use crate::model::Idempotency;
+use crate::stores::lock_live_store;
+use crate::{ChangeError, IndexError};
+
+const HAS_OPEN: &str = "SELECT EXISTS (SELECT 1 FROM memory_undo \
+    WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NULL)";
+
+const INSERT: &str = "INSERT INTO memory_undo (tenant_id, store_id, undo_id, actor_type, actor_id, created_at, lease_until) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+
+const INSERT_PART: &str = "INSERT INTO memory_undo_part (tenant_id, store_id, undo_id, part, is_done, counts, steps) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+
+selects! {
+    "undo_id, actor_type, actor_id, created_at, ended_at, error FROM memory_undo WHERE tenant_id = $1 AND store_id = $2";
+    const FIND = "AND undo_id = $3 AND EXISTS (SELECT 1 FROM store s \
+        WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL)";
+}
+
+const PARTS: &str = "SELECT part, is_done, counts FROM memory_undo_part \
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 ORDER BY part";
+
+const STEPS: &str = "SELECT steps FROM memory_undo_part \
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND part = $4";
+
+const FINISH_PART: &str = "UPDATE memory_undo_part SET is_done = true, counts = $5, steps = $6 \
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND part = $4 AND NOT is_done";
+
+const HOLD: &str = "UPDATE memory_undo SET lease_until = $4 \
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until <= $5";
+
+const END: &str = "UPDATE memory_undo SET ended_at = $4, error = $5 \
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL";
+
+/// Undos that no worker holds, oldest first.
+const OPEN: &str = "SELECT tenant_id, store_id, undo_id FROM memory_undo \
+    WHERE ended_at IS NULL AND lease_until <= $1 ORDER BY created_at LIMIT $2 + 0";
+
+/// One commit of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UndoPart {
+    /// Whether nothing is left to do.
+    pub is_done: bool,
+    /// The number of memories by what becomes of them.
+    pub counts: BTreeMap<String, u64>,
+    /// The steps, as JSON without paths and contents.
+    pub steps: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct NewUndo {
+    pub undo_id: MemoryUndoId,
+    pub store_id: StoreId,
+    pub actor: Option<Actor>,
+    pub created_at: Timestamp,
+    /// Until when the replica that records it carries it out.
+    pub lease_until: Timestamp,
+    pub parts: Vec<UndoPart>,
+}
+
+/// An undo in several commits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredUndo {
+    pub undo_id: MemoryUndoId,
+    pub actor: Option<Actor>,
+    pub created_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+    /// Why it was broken off.
+    pub error: Option<String>,
+}
+
+/// How far one commit of a plan is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UndoPartState {
+    pub part: i64,
+    pub is_done: bool,
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// The key of an undo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UndoKey {
+    pub tenant_id: TenantId,
+    pub store_id: StoreId,
+    pub undo_id: MemoryUndoId,
+}
+
+#[derive(Debug, Clone)]
+pub struct UndoJobs(pub(crate) Database);
+
+from_row! {
+    UndoPartState { part, is_done, counts }
+    UndoKey { tenant_id, store_id, undo_id }
+}
+
+impl FromRow for StoredUndo {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            undo_id: row.get("undo_id")?,
+            actor: row.actor(["actor_type", "actor_id"])?,
+            created_at: row.get("created_at")?,
+            ended_at: row.get("ended_at")?,
+            error: row.get("error")?,
+        })
+    }
+}
+
+impl UndoJobs {
+    /// Records an undo with its plan; returns the id of the undo that this call recorded, or the
+    /// same call earlier. `None`: another undo of the store is under way.
+    pub async fn create(
+        &self,
+        tenant_id: TenantId,
+        undo: &NewUndo,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<Option<MemoryUndoId>, ChangeError> {
+        let store = (tenant_id, undo.store_id);
+        let mut tx = self.0.write("create_undo", Role::Tenant(tenant_id)).await?;
+        let found = lock_live_store(&mut tx, tenant_id, undo.store_id).await?;
+        let found = found.ok_or(ChangeError::NotFound(ObjectKind::Store))?;
+        if let Some(earlier) = earlier_object(&mut tx, tenant_id, idempotency).await? {
+            return Ok(Some(earlier));
+        }
+        if found.is_archived {
+            return Err(Refused::Archived.into());
+        }
+        if tx.query(HAS_OPEN).bind(store).scalar::<bool>().await? {
+            return Ok(None);
+        }
+        let (kind, id) = undo.actor.as_ref().map(|actor| (actor.kind(), actor.id())).unzip();
+        let query = tx.query(INSERT).bind(store).bind((undo.undo_id, kind, id));
+        query.bind((undo.created_at, undo.lease_until)).execute().await?;
+        for (number, part) in (0_i64..).zip(&undo.parts) {
+            let query = tx.query(INSERT_PART).bind(store).bind((undo.undo_id, number, part.is_done));
+            query.bind((Json(&part.counts), &part.steps)).execute().await?;
+        }
+        let made = CallObject {
+            object_id: undo.undo_id.uuid(),
+            store_id: Some(undo.store_id),
+            version_seq: None,
+            is_kept: false,
+        };
+        record_call(&mut tx, tenant_id, made, idempotency, undo.created_at).await?;
+        tx.commit().await?;
+        Ok(Some(undo.undo_id))
+    }
+
+    /// An undo with the states of its parts.
+    pub async fn find(&self, key: UndoKey) -> Result<Option<(StoredUndo, Vec<UndoPartState>)>, IndexError> {
+        let mut tx = self.0.read("memory_undo", Role::Tenant(key.tenant_id)).await?;
+        let values = (key.tenant_id, key.store_id, key.undo_id);
+        let Some(undo) = tx.query(FIND).bind(values).optional().await? else {
+            return Ok(None);
+        };
+        let parts = tx.query(PARTS).bind(values).all().await?;
+        tx.commit().await?;
+        Ok(Some((undo, parts)))
+    }
+
+    /// The steps of a part, as JSON.
+    pub async fn steps(&self, key: UndoKey, part: i64) -> Result<Option<String>, IndexError> {
+        let values = (key.tenant_id, key.store_id, key.undo_id, part);
+        let steps: Option<(String,)> =
+            self.0.optional("undo_steps", Role::Tenant(key.tenant_id), STEPS, values).await?;
+        Ok(steps.map(|(steps,)| steps))
+    }
+
+    /// Records what became of a part. Does nothing if it is recorded already.
+    pub async fn finish_part(&self, key: UndoKey, part: i64, done: &UndoPart) -> Result<(), IndexError> {
+        let mut tx = self.0.write("finish_undo_part", Role::Tenant(key.tenant_id)).await?;
+        let query = tx.query(FINISH_PART).bind((key.tenant_id, key.store_id, key.undo_id, part));
+        query.bind((Json(&done.counts), &done.steps)).execute().await?;
+        tx.commit().await
+    }
+
+    /// Holds an undo until `until`, unless another worker holds it at `now`.
+    pub async fn hold(&self, key: UndoKey, now: Timestamp, until: Timestamp) -> Result<bool, IndexError> {
+        let mut tx = self.0.write("hold_undo", Role::Tenant(key.tenant_id)).await?;
+        let query = tx.query(HOLD).bind((key.tenant_id, key.store_id, key.undo_id, until, now));
+        let held = query.execute().await?;
+        tx.commit().await?;
+        Ok(held > 0)
+    }
+
+    /// Ends an undo. With `error`, it was broken off.
+    pub async fn end(&self, key: UndoKey, now: Timestamp, error: Option<&str>) -> Result<(), IndexError> {
+        let mut tx = self.0.write("end_undo", Role::Tenant(key.tenant_id)).await?;
+        let query = tx.query(END).bind((key.tenant_id, key.store_id, key.undo_id, now, error));
+        query.execute().await?;
+        tx.commit().await
+    }
+
+    /// Undos of all tenants that no worker holds, oldest first.
+    pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<UndoKey>, IndexError> {
+        self.0.all("open_undos", Role::Job(None), OPEN, (now, limit)).await
+    }
+}

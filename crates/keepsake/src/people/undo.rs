@@ -1,0 +1,224 @@
+//! `keepsake undo` and `keepsake store restore`
+
+use std::time::Duration;
+
+use clap::Args;
+use keepsake_config::Failure;
+use keepsake_core::{SessionId, Timestamp};
+use keepsake_engine::{Clock, SystemClock};
+use serde_json::{Value, json};
+
+use super::connection::Connection;
+use super::{agent_path, api_path, confirm, text_of};
+use crate::cli::{ConnectionArgs, StoreArgs, given, parse_period};
+use crate::output::{Text, actor_name, notice};
+
+const NOT_UNDONE: &str = "nothing is known to be taken back";
+/// How often a large undo is asked whether it is done.
+const POLLED_EACH: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake undo --session sesn_…               what an agent changed in a session
+  keepsake undo --key apikey_… --since 2h      what a program changed in the last two hours
+  keepsake undo --session sesn_… --under plans --dry-run")]
+pub(crate) struct UndoArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Changes of this session
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionId>,
+    /// Changes with this API key: apikey_…
+    #[arg(long, value_name = "ID", conflicts_with = "session")]
+    key: Option<String>,
+    /// Changes of this person
+    #[arg(long, value_name = "ID", conflicts_with_all = ["session", "key"])]
+    user: Option<String>,
+    /// Changes of this workload
+    #[arg(long, value_name = "ID", conflicts_with_all = ["session", "key", "user"])]
+    service_account: Option<String>,
+    /// Changes since a time or a date, or in the last 2h, 3d or 1w
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    since: Option<Timestamp>,
+    /// Changes until a time or a date, or before the last 2h, 3d or 1w
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    until: Option<Timestamp>,
+    /// Changes after the one with this sequence number
+    #[arg(long, value_name = "N")]
+    after_seq: Option<u64>,
+    /// Changes of memories in this folder, as agents see it
+    #[arg(long, value_name = "FOLDER")]
+    under: Option<String>,
+    /// Takes back what others changed afterwards, too
+    #[arg(long)]
+    overwrite: bool,
+    #[command(flatten)]
+    sure: SureArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake store restore notes --at 2026-11-20
+  keepsake store restore notes --at 2h --under plans --dry-run")]
+pub(crate) struct RestoreStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The memory store: its id or its name
+    #[arg(value_name = "STORE")]
+    store: String,
+    /// As it was at a time or a date, or 2h, 3d or 1w ago
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, required_unless_present = "at_seq")]
+    at: Option<Timestamp>,
+    /// As it was after the change with this sequence number
+    #[arg(long, value_name = "N", conflicts_with = "at")]
+    at_seq: Option<u64>,
+    /// Only memories in this folder, as agents see it
+    #[arg(long, value_name = "FOLDER")]
+    under: Option<String>,
+    #[command(flatten)]
+    sure: SureArgs,
+}
+
+#[derive(Debug, Args)]
+struct SureArgs {
+    /// Shows what would become of each memory, and changes nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Does not ask for confirmation
+    #[arg(short, long, conflicts_with = "dry_run")]
+    yes: bool,
+}
+
+pub(crate) async fn run(args: UndoArgs) -> Result<(), Failure> {
+    let body = given(json!({
+        "session_id": args.session.map(|id| id.to_string()),
+        "api_key_id": args.key,
+        "user_id": args.user,
+        "service_account_id": args.service_account,
+        "created_at": period(args.since, args.until),
+        "path_prefix": args.under.as_deref().map(folder).transpose()?,
+        "after_seq": args.after_seq,
+        "overwrite": args.overwrite.then_some(true),
+    }));
+    if body.as_object().is_none_or(|body| body.keys().all(|field| field == "overwrite")) {
+        return Err(Failure::usage(
+            "nothing says what to take back: --session, --key, --user, --service-account, --since, --until, \
+             --after-seq or --under",
+        ));
+    }
+    let connection = Connection::of_store(&args.store).await?;
+    carry_out(&connection, "undo", body, &args.sure).await
+}
+
+pub(super) async fn restore(args: RestoreStoreArgs) -> Result<(), Failure> {
+    let body = given(json!({
+        "at": args.at.map(Timestamp::to_rfc3339),
+        "at_seq": args.at_seq,
+        "path_prefix": args.under.as_deref().map(folder).transpose()?,
+    }));
+    let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
+    carry_out(&connection, "restore", body, &args.sure).await
+}
+
+/// Shows the plan, asks, and makes it.
+async fn carry_out(
+    connection: &Connection,
+    action: &str,
+    body: Value,
+    sure: &SureArgs,
+) -> Result<(), Failure> {
+    if sure.dry_run || !sure.yes {
+        let mut dry = body.clone();
+        dry["dry_run"] = true.into();
+        let plan = connection.post(NOT_UNDONE, &[action], dry).await?;
+        if sure.dry_run && !connection.printer.is_table() {
+            return connection.printer.done(&plan, String::new);
+        }
+        let made = made(&plan);
+        if sure.dry_run || connection.printer.is_table() {
+            show(connection, &plan)?;
+        }
+        if sure.dry_run || made == 0 {
+            return Ok(());
+        }
+        confirm(&format!("Change {made} memories?"), false)?;
+    }
+    let mut done = connection.post(NOT_UNDONE, &[action], body).await?;
+    while text_of(&done, "status") == "in_progress" {
+        notice(&format!("{} is under way: {} memories are left", text_of(&done, "id"), done["left"]));
+        tokio::time::sleep(POLLED_EACH).await;
+        let id = text_of(&done, "id").to_owned();
+        done = connection.get("the undo cannot be read", &["undo", &id], &[]).await?;
+    }
+    if let Some(error) = done["error"].as_str() {
+        notice(&format!("the undo was broken off: {error}"));
+    }
+    connection.printer.done(&done, || format!("{}\n", in_words(&done)))
+}
+
+fn show(connection: &Connection, plan: &Value) -> Result<(), Failure> {
+    let mut items = plan["data"].as_array().cloned().unwrap_or_default();
+    for item in &mut items {
+        let path = item["path"].as_str().map_or_else(|| "(redacted)".to_owned(), agent_path);
+        item["path"] = path.into();
+        if item["changed_by"].is_null() {
+            item["by"] = "-".into();
+        } else {
+            item["by"] = actor_name(&item["changed_by"]["created_by"]).into();
+        }
+    }
+    let columns = [
+        ("BECOMES", "/action", Text),
+        ("WHY", "/reason", Text),
+        ("CHANGED BY", "/by", Text),
+        ("PATH", "/path", Text),
+    ];
+    connection.printer.items(&items, &columns, "there is nothing to take back")?;
+    match plan["not_shown"].as_u64() {
+        None | Some(0) => {}
+        Some(more) => notice(&format!("{more} more memories are not shown")),
+    }
+    if !items.is_empty() {
+        notice(&in_words(plan));
+    }
+    Ok(())
+}
+
+const ACTIONS: [&str; 4] = ["restored", "deleted", "recreated", "renamed"];
+
+fn made(undo: &Value) -> u64 {
+    ACTIONS.iter().filter_map(|action| undo["counts"][action].as_u64()).sum()
+}
+
+/// `restored 2, deleted 1, skipped 1`
+fn in_words(undo: &Value) -> String {
+    let counted = ACTIONS.iter().chain(&["skipped"]).filter_map(|action| {
+        let count = undo["counts"][action].as_u64().filter(|count| *count > 0)?;
+        Some(format!("{action} {count}"))
+    });
+    let words = counted.collect::<Vec<_>>().join(", ");
+    if words.is_empty() { "there is nothing to take back".to_owned() } else { words }
+}
+
+fn period(since: Option<Timestamp>, until: Option<Timestamp>) -> Option<Value> {
+    let (since, until) = (since.map(Timestamp::to_rfc3339), until.map(Timestamp::to_rfc3339));
+    (since.is_some() || until.is_some()).then(|| given(json!({ "gte": since, "lte": until })))
+}
+
+/// A folder as agents see it, as the API names it.
+fn folder(path: &str) -> Result<String, Failure> {
+    let path = api_path(path)?;
+    Ok(if path == "/" { path } else { format!("{path}/") })
+}
+
+/// A time in RFC 3339, a date, which begins in UTC, or a period before now.
+fn parse_moment(text: &str) -> Result<Timestamp, String> {
+    let at = Timestamp::parse(text).or_else(|| Timestamp::parse(&format!("{text}T00:00:00Z")));
+    match at {
+        Some(at) => Ok(at),
+        None => match parse_period(text) {
+            Ok(period) if !period.is_zero() => Ok(SystemClock.now().minus(period)),
+            _ => Err("a time is a date, a time in RFC 3339, or a period before now, such as 2h".to_owned()),
+        },
+    }
+}

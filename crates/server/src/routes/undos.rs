@@ -1,0 +1,71 @@
+//! `/v1/memory_stores/{memory_store_id}/undo` and `…/restore`
+
+use axum::extract::State;
+use keepsake_core::{MemoryUndoId, StoreId};
+use keepsake_engine::{Engine, MemoryUndo, StoreRestoration, UndoRequest};
+
+use crate::answer::Json;
+use crate::auth::Caller;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::path::Path;
+use crate::query::QueryParams;
+
+/// Take back changes
+///
+/// For each memory whose last changes are selected, its state before the first of them comes back:
+/// content, path and existence. A memory that was changed afterwards is skipped, unless `overwrite`
+/// is true. Up to 500 memories and 8 MiB of content are one commit. More are made in several
+/// commits, after the answer, which has an `id`.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/undo",
+    operation_id = "memory_stores.undo",
+    request_body = UndoRequest,
+    responses((status = 200, description = "What becomes of each memory.", body = MemoryUndo)),
+)]
+pub(crate) async fn create(
+    State(engine): State<Engine>,
+    Path(store_id): Path<StoreId>,
+    JsonBody(principal, request, idempotency): JsonBody<UndoRequest>,
+) -> Result<Json<MemoryUndo>, ApiError> {
+    let request = UndoRequest { idempotency, ..request };
+    Ok(Json(engine.undos.undo(&principal, store_id, request).await?))
+}
+
+/// Retrieve an undo
+///
+/// How far an undo in several commits is. It is kept for 7 days after its end.
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/undo/{undo_id}",
+    operation_id = "memory_stores.retrieve_undo",
+    responses((status = 200, description = "The undo.", body = MemoryUndo)),
+)]
+pub(crate) async fn retrieve(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Path((store_id, undo_id)): Path<(StoreId, MemoryUndoId)>,
+    _: QueryParams<()>,
+) -> Result<Json<MemoryUndo>, ApiError> {
+    Ok(Json(engine.undos.get(&principal, store_id, undo_id).await?))
+}
+
+/// Restore a memory store
+///
+/// Makes the store as it was at a time or after a change, like an undo of all changes since.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/restore",
+    operation_id = "memory_stores.restore",
+    request_body = StoreRestoration,
+    responses((status = 200, description = "What becomes of each memory.", body = MemoryUndo)),
+)]
+pub(crate) async fn restore(
+    State(engine): State<Engine>,
+    Path(store_id): Path<StoreId>,
+    JsonBody(principal, request, idempotency): JsonBody<StoreRestoration>,
+) -> Result<Json<MemoryUndo>, ApiError> {
+    let request = StoreRestoration { idempotency, ..request };
+    Ok(Json(engine.undos.restore(&principal, store_id, request).await?))
+}
