@@ -2,7 +2,7 @@
 
 use askama::Template;
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{MemoryId, StoreId};
+use keepsake_core::{Actor, MemoryId, StoreId};
 use keepsake_engine::{MemoryDeletion, PageRequest, ShownVersion, VersionQuery, View};
 use keepsake_index::{Operation, Scope, Store};
 
@@ -15,7 +15,7 @@ use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{self, Markup, path};
+use crate::text::markup::{self, Markup, encoded, path};
 
 const PER_PAGE: u64 = 50;
 
@@ -66,8 +66,14 @@ fn query_of(memory_id: Option<MemoryId>, fields: &Fields) -> Result<VersionQuery
     })
 }
 
+/// Before the subject of a workload's token, as pages show it.
+const WORKLOAD: &str = "service ";
+
 /// An id tells the kind of an actor; another text is the subject of a token.
-fn actor_of(text: &str) -> (ActorKind, String) {
+pub(super) fn actor_of(text: &str) -> (ActorKind, String) {
+    if let Some(subject) = text.strip_prefix(WORKLOAD) {
+        return (ActorKind::ServiceAccount, subject.to_owned());
+    }
     let kind = if text.starts_with("apikey_") {
         ActorKind::ApiKey
     } else if text.starts_with("sesn_") {
@@ -76,6 +82,15 @@ fn actor_of(text: &str) -> (ActorKind, String) {
         ActorKind::User
     };
     (kind, text.to_owned())
+}
+
+/// The text that [`actor_of`] reads.
+pub(super) fn actor_in_form(actor: Option<&Actor>) -> String {
+    match actor {
+        Some(Actor::ServiceAccount(subject)) => format!("{WORKLOAD}{subject}"),
+        Some(actor) => actor.id(),
+        None => String::new(),
+    }
 }
 
 async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) -> PageResult {
@@ -135,4 +150,11 @@ async fn deletion_of(caller: &Caller, newest: &ShownVersion) -> Result<Option<Me
 
 fn is_filtered(fields: &Fields) -> bool {
     ["operation", "actor", "from", "to"].iter().any(|name| fields.is_on(name))
+}
+
+/// The page that plans to take back the changes that the filter shows.
+fn undo_href(store: &Store, query: &Fields) -> String {
+    let chosen = ["actor", "from", "to"].into_iter().filter_map(|name| Some((name, query.filled(name)?)));
+    let chosen: Vec<_> = chosen.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    format!("/console/stores/{}/undo?{}", store.store_id, chosen.join("&"))
 }

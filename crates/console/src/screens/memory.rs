@@ -7,6 +7,7 @@ use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, words}
 use keepsake_engine::{EngineError, ShownMemory, ShownVersion, View};
 use keepsake_index::Store;
 
+use super::past::{self, Then, today};
 use super::{OfMemory, history};
 use super::tree::{Crumb, crumbs};
 use super::undo::undo_of;
@@ -122,8 +123,11 @@ impl DoubledPrefix {
     }
 }
 
-/// `GET /console/stores/{id}/memories/{id}`; of a deleted memory, the history
+/// `GET /console/stores/{id}/memories/{id}`, or `?at=` for the past; of a deleted memory, the history
 pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
+    if let Some(then) = Then::of(&caller)? {
+        return past::memory(caller, store_id, memory_id, then).await;
+    }
     let found = match CurrentMemory::inspect(&caller, store_id, memory_id).await {
         Err(Refusal::Engine(EngineError::NotFound(ObjectKind::Memory))) => {
             return history::of_deleted(caller, store_id, memory_id).await;
@@ -168,7 +172,7 @@ pub(super) fn shown_expiry(at: Option<Timestamp>) -> String {
 }
 
 /// Whether a memory is shown as Markdown. Most memories are, whatever their names.
-fn is_markdown(path: &str) -> bool {
+pub(super) fn is_markdown(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     match name.rsplit_once('.') {
         None => true,

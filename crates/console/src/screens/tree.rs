@@ -6,6 +6,7 @@ use keepsake_engine::{MemoryQuery, PageRequest, ShownItem, View};
 use keepsake_index::Store;
 
 use super::memory::href_of;
+use super::past::{self, Then, today};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
 use crate::path::Path;
@@ -48,11 +49,14 @@ struct TreePage {
     may_write: bool,
 }
 
-/// `GET /console/stores/{id}?path=`
+/// `GET /console/stores/{id}?path=`, or `?path=&at=` for the past
 pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let principal = &caller.principal;
     let directory = caller.query.filled("path").unwrap_or("/").to_owned();
     let store = caller.engine.stores.get(principal, store_id).await?;
+    if let Some(then) = Then::of(&caller)? {
+        return past::tree(caller, store, directory, then).await;
+    }
     if !directory.ends_with('/') {
         return file_at(&caller, store_id, directory).await;
     }
