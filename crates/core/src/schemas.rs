@@ -260,8 +260,8 @@ object_types! {
     DeletedMemoryType = "memory_deleted";
     MemoryVersionType = "memory_version";
     MemoryDeletionType = "memory_deletion";
-    MemoryDifferenceType = "memory_difference";
     MemoryUndoType = "memory_undo";
+    MemoryDifferenceType = "memory_difference";
     ToolResultType = "tool_result";
     SessionType = "session";
     SessionTokenType = "session_token";

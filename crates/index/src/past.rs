@@ -347,6 +347,7 @@ async fn point_of(tx: &mut Tx, store: (TenantId, StoreId), moment: Moment) -> Re
     let seq = match moment {
         Moment::Seq(seq) if seq > row.seq => return Err(PointError::NotYet { newest_seq: row.seq }),
         Moment::Seq(seq) => seq,
+        Moment::Oldest => row.past_seq,
         Moment::Newest => row.seq,
         Moment::Time(at) => {
             let after = Timestamp::from_micros(at.as_micros().saturating_add(1));

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use clap::Args;
 use keepsake_archive::plan::OnConflict;
 
-use crate::cli::{StoreArgs, choice};
+use crate::cli::{MomentArgs, StoreArgs, choice};
 
 pub(crate) use export::run as export;
 pub(crate) use import::run as import;
@@ -30,6 +30,7 @@ pub(crate) use import::run as import;
 #[command(after_help = "Examples:
   keepsake export notes.tar.zst
   keepsake export backup/notes --versions --store notes
+  keepsake export last-week.tar.zst --at 2026-11-20
 
 The archive is complete when it has its name. Until then it is the folder TARGET.partial; after
 an export that was stopped, the same command begins again.")]
@@ -40,8 +41,10 @@ pub(crate) struct ExportArgs {
     #[arg(value_name = "TARGET")]
     target: PathBuf,
     /// Includes the history: all versions with their content
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["at", "at_seq"])]
     versions: bool,
+    #[command(flatten)]
+    moment: MomentArgs,
 }
 
 /// The choices of `--on-conflict`.

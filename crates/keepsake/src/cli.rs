@@ -85,6 +85,28 @@ pub(crate) struct StoreArgs {
     pub(crate) store: Option<String>,
 }
 
+/// A moment of the past.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct MomentArgs {
+    /// As the store was at this time, in RFC 3339 format: 2026-11-20 or 2026-11-20T09:00:00Z
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+    /// As the store was after the change with this sequence number
+    #[arg(long, value_name = "N", conflicts_with = "at")]
+    at_seq: Option<String>,
+}
+
+impl MomentArgs {
+    pub(crate) fn is_past(&self) -> bool {
+        self.at.is_some() || self.at_seq.is_some()
+    }
+
+    /// The parameters of the API.
+    pub(crate) fn query(&self) -> [(&'static str, Option<&str>); 2] {
+        [("at", self.at.as_deref()), ("at_seq", self.at_seq.as_deref())]
+    }
+}
+
 /// The format of a command's output.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OutputArgs {

@@ -87,8 +87,8 @@ pub struct MemoryDifference {
 
 #[derive(Debug, Clone, Default)]
 pub struct DiffQuery {
-    /// The earlier point, or that of the first store; by default the newest point of the first
-    /// store, if there is another store.
+    /// The earlier point, or that of the first store; by default the oldest one that can be shown
+    /// or, if there is another store, the newest one.
     pub from: Option<NamedMoment>,
     /// The later point, or that of the other store; by default the newest one.
     pub to: Option<NamedMoment>,
@@ -267,16 +267,12 @@ impl Past {
         store_id: StoreId,
         query: &DiffQuery,
     ) -> Result<Page<MemoryDifference>, EngineError> {
-        let invalid = |field, rule: &str| EngineError::Invalid { field, rule: rule.to_owned() };
-        let from = query.from.unwrap_or(NamedMoment::newest("from"));
-        let to = query.to.unwrap_or(NamedMoment::newest("to"));
+        let first = if query.other_store_id.is_some() { Moment::Newest } else { Moment::Oldest };
+        let from = query.from.unwrap_or(NamedMoment::default_of("from", first));
+        let to = query.to.unwrap_or(NamedMoment::default_of("to", Moment::Newest));
         let moments = [self.allow(principal, store_id, from)?, to.checked(self.context.now())?];
-        match query.other_store_id {
-            Some(other) => principal.require_store(other)?,
-            None if query.from.is_none() => {
-                return Err(invalid("from_seq", "must be given, or `from`, or `other_store_id`"));
-            }
-            None => {}
+        if let Some(other) = query.other_store_id {
+            principal.require_store(other)?;
         }
         let tenant_id = principal.tenant_id;
         let limit = query.page.limit(false)?;
@@ -296,7 +292,9 @@ impl Past {
                 .await?
         } else {
             if first.seq > second.seq {
-                return Err(invalid(from.field, "must not be after the later point"));
+                let field = if query.from.is_some() { from.field } else { to.field };
+                let rule = "makes the earlier point come after the later one".to_owned();
+                return Err(EngineError::Invalid { field, rule });
             }
             self.changed(comparison, [from.field, to.field], key, limit as usize + 1).await?
         };

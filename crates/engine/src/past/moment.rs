@@ -32,9 +32,9 @@ impl NamedMoment {
         }
     }
 
-    /// The newest point, for an error about it in the name of `field`.
-    pub(super) const fn newest(field: &'static str) -> Self {
-        Self { field, moment: Moment::Newest }
+    /// The moment that is meant without the parameter `field`.
+    pub(super) const fn default_of(field: &'static str, moment: Moment) -> Self {
+        Self { field, moment }
     }
 
     /// The moment in the identity of a query.
@@ -42,7 +42,8 @@ impl NamedMoment {
         match self.moment {
             Moment::Time(at) => format!("at {}", at.as_micros()),
             Moment::Seq(seq) => seq.to_string(),
-            Moment::Newest => String::new(),
+            Moment::Oldest => "oldest".to_owned(),
+            Moment::Newest => "newest".to_owned(),
         }
     }
 

@@ -13,12 +13,14 @@ mod expiry;
 mod exports;
 mod imports;
 mod jobs;
+mod past;
 mod removals;
 mod search;
 mod sensitive;
 mod sessions;
 mod tenants;
 mod test_engine;
+mod undos;
 mod upkeep;
 mod writes;
 

@@ -13,6 +13,8 @@ pub enum Moment {
     Seq(i64),
     /// After the last version that was created at or before this time.
     Time(Timestamp),
+    /// The oldest point that can be shown.
+    Oldest,
     /// After the newest version.
     Newest,
 }

@@ -19,6 +19,7 @@ use super::ExportArgs;
 use super::folder::Folder;
 use super::progress::Progress;
 use super::unpacked::{Contents, UnpackedArchive, is_packed};
+use crate::cli::MomentArgs;
 use crate::data_dir::unusable;
 use crate::open_folder::{Access, FolderEntry, OpenFolder, read_at_most};
 use crate::output::{notice, printable};
@@ -37,7 +38,7 @@ const MAX_MARKER_BYTES: u64 = 1 << 10;
 /// Writes a memory store into an archive. Fails also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open(&args.store).await?.for_backup();
-    let manifest = write_to(&connection, &args.target, args.versions).await?;
+    let manifest = write_to(&connection, &args.target, args.versions, &args.moment).await?;
     let counts = manifest.counts;
     let kind = if is_packed(&args.target) { "" } else { "the folder " };
     connection.printer.done(&json!(manifest), || {
@@ -64,14 +65,16 @@ async fn write_to(
     connection: &StoreConnection,
     target: &Path,
     has_versions: bool,
+    moment: &MomentArgs,
 ) -> Result<Manifest, Failure> {
-    let total = memory_count(connection).await?;
+    // Nobody knows how many memories there were.
+    let total = if moment.is_past() { 0 } else { memory_count(connection).await? };
     let partial = PartialExport::make(target, &connection.store_id, Access::ByUmask)?;
     let folder = Folder::open(&partial.path, Access::ByUmask)?;
     let (owned_target, store_id) = (target.to_owned(), connection.store_id.clone());
     let require = move |manifest: &Manifest| require_asked_for(manifest, &store_id, has_versions);
     let write = move |received| write(received, folder, &owned_target, total, require);
-    let received = receive(connection, has_versions, write).await;
+    let received = receive(connection, has_versions, moment, write).await;
     if received.is_err() {
         // Nothing of it can be used.
         let _ = partial.remove();
@@ -111,10 +114,12 @@ pub(super) async fn memory_count(connection: &StoreConnection) -> Result<u64, Fa
 pub(super) async fn receive<T: Send + 'static>(
     connection: &StoreConnection,
     has_versions: bool,
+    moment: &MomentArgs,
     write: impl FnOnce(ReceivedArchive) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let path = connection.path(&["export"]);
-    let query = [("versions", has_versions.then_some("true"))];
+    let [at, at_seq] = moment.query();
+    let query = [("versions", has_versions.then_some("true")), at, at_seq];
     let download = connection.client.download(&path, &query).await;
     let mut download = download.map_err(failure_of("the memory store cannot be exported"))?;
     let (sender, parts) = mpsc::channel(MAX_PARTS_WAITING);

@@ -21,6 +21,7 @@ use super::progress::Progress;
 use super::spooled::Spooled;
 use super::unpacked::is_packed;
 use super::{FromArgs, export};
+use crate::cli::MomentArgs;
 use crate::open_folder::Access;
 use crate::output::Printer;
 use crate::people::{StoreConnection, find_store};
@@ -143,7 +144,7 @@ impl Source {
             export::require_asked_for(&manifest, &store_id, true).map_err(damaged)?;
             Ok(packed)
         };
-        let packed = export::receive(&other, true, read).await.map_err(of_server)?;
+        let packed = export::receive(&other, true, &MomentArgs::default(), read).await.map_err(of_server)?;
         let found = verified(&packed, url, prefix)?;
         Ok((Self::Packed(packed), found))
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::connection::Connection;
-use super::memories::{PathArgs, get};
+use super::memories::{PathArgs, REDACTED, deleted_at, find, get, missing};
 use super::{agent_path, api_path, confirm, failure_of, text_of};
 use crate::cli::StoreArgs;
 use crate::output::{Actor, Bytes, Stream, Text, Time, actor_name, printable};
@@ -22,7 +22,7 @@ const NOT_LISTED: &str = "the versions cannot be listed";
 pub(crate) struct LogArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// The memory, as agents see it; without it, the whole store
+    /// The memory, as agents see it, also of a deleted one; without it, the whole store
     #[arg(value_name = "PATH")]
     path: Option<String>,
     /// The memory's id, also of a deleted one: mem_…
@@ -50,12 +50,15 @@ pub(crate) struct DiffArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake memory restore notes.md        brings a deleted memory back
+  keepsake memory restore memver_…        writes this version of a memory back")]
 pub(crate) struct RestoreArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// The version: memver_…
-    #[arg(value_name = "VERSION")]
-    version: VersionId,
+    /// The version: memver_…; or the path of a deleted memory, as agents see it
+    #[arg(value_name = "VERSION|PATH")]
+    version: String,
 }
 
 #[derive(Debug, Args)]
@@ -74,7 +77,7 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     let path = args.path.as_deref().map(api_path).transpose()?;
     let connection = Connection::of_store(&args.store).await?;
     let memory_id = match path {
-        Some(path) => Some(text_of(&get(&connection, &path, "basic").await?, "id").to_owned()),
+        Some(path) => Some(memory_at(&connection, &path).await?),
         None => args.memory,
     };
     let query = [("memory_id", memory_id.as_deref())];
@@ -84,7 +87,7 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
             if let Some(path) = version["path"].as_str() {
                 version["path"] = agent_path(path).into();
             } else {
-                version["path"] = "(redacted)".into();
+                version["path"] = REDACTED.into();
             }
         }
     }
@@ -97,6 +100,17 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
         ("PATH", "/path", Text),
     ];
     connection.printer.items(&versions, &columns, "there are no versions")
+}
+
+/// The id of the memory at a path or, if there is none, of the one that was deleted there last.
+async fn memory_at(connection: &Connection, path: &str) -> Result<String, Failure> {
+    if let Some(memory) = find(connection, path, "basic").await? {
+        return Ok(text_of(&memory, "id").to_owned());
+    }
+    match deleted_at(connection, path).await?.as_slice() {
+        [deleted, ..] => Ok(text_of(deleted, "memory_id").to_owned()),
+        [] => Err(missing(path)),
+    }
 }
 
 pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
@@ -205,9 +219,28 @@ pub(super) fn unified_diff(stream: Stream, older: TitledText<'_>, newer: TitledT
     text
 }
 
+/// The id of the version to restore: the given one, or the last one of the memory that was deleted
+/// at a path.
+async fn restorable(connection: &Connection, given: String) -> Result<String, Failure> {
+    if given.parse::<VersionId>().is_ok() {
+        return Ok(given);
+    }
+    let path = api_path(&given)?;
+    if find(connection, &path, "basic").await?.is_some() {
+        return Err(Failure::conflict(format!(
+            "{} exists: give one of its versions, which `keepsake memory log` lists",
+            agent_path(&path)
+        )));
+    }
+    match deleted_at(connection, &path).await?.as_slice() {
+        [deleted, ..] => Ok(text_of(deleted, "memory_version_id").to_owned()),
+        [] => Err(missing(&path)),
+    }
+}
+
 pub(super) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
     let connection = Connection::of_store(&args.store).await?;
-    let version = args.version.to_string();
+    let version = restorable(&connection, args.version).await?;
     let (failed, path) = (format!("{version} was not restored"), ["memory_versions", &version, "restore"]);
     let restored = connection.post(failed, &path, json!({})).await?;
     connection

@@ -1,5 +1,6 @@
 //! `keepsake memory …`
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,13 +20,16 @@ use super::connection::Connection;
 use super::history::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
 use super::search::SearchArgs;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
-use crate::cli::{StoreArgs, parse_period};
+use crate::cli::{MomentArgs, StoreArgs, parse_period};
 use crate::open_folder::read_at_most;
-use crate::output::{Bytes, Flag, Text, Time, notice, print_styled, printable};
+use crate::output::{Actor, Bytes, Flag, Text, Time, notice, print_styled, printable};
 use crate::signals::EndSignals;
 
 /// The value of `expires_at` for no time.
 const NEVER: &str = "never";
+
+/// Shown for a path that was removed by a redaction.
+pub(super) const REDACTED: &str = "(redacted)";
 
 /// A path, as the agents see it.
 const PATH_HELP: &str = "The path, as agents see it: /memories/notes.md, or notes.md";
@@ -65,7 +69,9 @@ pub(crate) enum MemoryCommand {
 #[command(after_help = "Examples:
   keepsake memory ls
   keepsake memory ls -R projects
-  keepsake memory ls -R -o jsonl | jq -r .path")]
+  keepsake memory ls -R -o jsonl | jq -r .path
+  keepsake memory ls --at 2026-11-20          what was there at the start of that day, in UTC
+  keepsake memory ls --deleted                what can be restored")]
 pub(crate) struct LsArgs {
     #[command(flatten)]
     store: StoreArgs,
@@ -75,6 +81,11 @@ pub(crate) struct LsArgs {
     /// Shows everything below it, as a tree
     #[arg(short = 'R', long)]
     recursive: bool,
+    #[command(flatten)]
+    moment: MomentArgs,
+    /// Shows what was deleted and can be restored, the last deleted first
+    #[arg(long, conflicts_with_all = ["recursive", "at", "at_seq"])]
+    deleted: bool,
 }
 
 #[derive(Debug, Args)]
@@ -84,6 +95,8 @@ pub(crate) struct CatArgs {
     /// The paths, as agents see them
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<String>,
+    #[command(flatten)]
+    moment: MomentArgs,
 }
 
 /// A memory.
@@ -207,7 +220,18 @@ pub(super) struct ExpectedContent {
 /// Finds the live memory at a path of the API. With the view `full`, a missing or damaged
 /// content is a failure, so that callers do not take it for an empty content.
 pub(super) async fn find(connection: &Connection, path: &str, view: &str) -> Result<Option<Value>, Failure> {
-    let query = [("path", Some(path)), ("view", Some(view))];
+    find_at(connection, path, view, &MomentArgs::default()).await
+}
+
+/// As [`find`], at a moment of the past.
+async fn find_at(
+    connection: &Connection,
+    path: &str,
+    view: &str,
+    moment: &MomentArgs,
+) -> Result<Option<Value>, Failure> {
+    let [at, at_seq] = moment.query();
+    let query = [("path", Some(path)), ("view", Some(view)), at, at_seq];
     let failed = format!("{} cannot be read", agent_path(path));
     let found = connection.get(&failed, &["memories"], &query).await?;
     let memory = found["data"].as_array().and_then(|found| found.first()).cloned();
@@ -222,14 +246,42 @@ pub(super) async fn get(connection: &Connection, path: &str, view: &str) -> Resu
     find(connection, path, view).await?.ok_or_else(|| missing(path))
 }
 
-fn missing(path: &str) -> Failure {
+/// As [`get`], at a moment of the past.
+async fn get_at(
+    connection: &Connection,
+    path: &str,
+    view: &str,
+    moment: &MomentArgs,
+) -> Result<Value, Failure> {
+    find_at(connection, path, view, moment).await?.ok_or_else(|| {
+        if moment.is_past() {
+            return Failure::not_found(format!("{}: there was no such memory then", agent_path(path)));
+        }
+        missing(path)
+    })
+}
+
+pub(super) fn missing(path: &str) -> Failure {
     let text = format!("{}: there is no such memory", agent_path(path));
     Failure::not_found(text)
 }
 
-async fn below(connection: &Connection, directory: &str, depth: &str) -> Result<Vec<Value>, Failure> {
+/// The memories that were at a path when they were deleted and can be restored, the last deleted
+/// first.
+pub(super) async fn deleted_at(connection: &Connection, path: &str) -> Result<Vec<Value>, Failure> {
+    let failed = format!("{} cannot be read", agent_path(path));
+    connection.list(failed, &["memories", "deleted"], &[("path", Some(path))], 1).await
+}
+
+async fn below(
+    connection: &Connection,
+    directory: &str,
+    depth: &str,
+    moment: &MomentArgs,
+) -> Result<Vec<Value>, Failure> {
     let prefix = if directory == "/" { "/".to_owned() } else { format!("{directory}/") };
-    let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some(depth))];
+    let [at, at_seq] = moment.query();
+    let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some(depth)), at, at_seq];
     let failed = format!("{} cannot be listed", agent_path(directory));
     connection.list(failed, &["memories"], &query, usize::MAX).await
 }
@@ -237,9 +289,13 @@ async fn below(connection: &Connection, directory: &str, depth: &str) -> Result<
 async fn list(args: LsArgs) -> Result<(), Failure> {
     let path = api_path(&args.path)?;
     let connection = Connection::of_store(&args.store).await?;
-    let mut items = below(&connection, &path, if args.recursive { "0" } else { "1" }).await?;
+    if args.deleted {
+        return list_deleted(&connection, &path).await;
+    }
+    let depth = if args.recursive { "0" } else { "1" };
+    let mut items = below(&connection, &path, depth, &args.moment).await?;
     if items.is_empty() && path != "/" {
-        items.push(get(&connection, &path, "basic").await?);
+        items.push(get_at(&connection, &path, "basic", &args.moment).await?);
     }
     if args.recursive && connection.printer.is_table() && !items.is_empty() {
         return print_styled(&tree(&path, &items, |time| connection.printer.relative(time)));
@@ -247,17 +303,48 @@ async fn list(args: LsArgs) -> Result<(), Failure> {
     // A table shows paths as agents see them; JSON has the paths of the API.
     if connection.printer.is_table() {
         for item in &mut items {
-            item["path"] = agent_path(text_of(item, "path")).into();
+            item["path"] = match text_of(item, "path") {
+                "" => REDACTED.into(),
+                path => agent_path(path).into(),
+            };
         }
     }
-    let columns = [
+    let [size, updated, expires, pinned, path] = [
         ("SIZE", "/content_size_bytes", Bytes),
         ("UPDATED", "/updated_at", Time),
         ("EXPIRES", "/expires_at", Time),
         ("PINNED", "/pinned", Flag),
         ("PATH", "/path", Text),
     ];
+    if args.moment.is_past() {
+        return connection.printer.items(&items, &[size, updated, path], "the memory store was empty");
+    }
+    let columns = [size, updated, expires, pinned, path];
     connection.printer.items(&items, &columns, "the memory store is empty")
+}
+
+/// Lists what was deleted at a path or below it.
+async fn list_deleted(connection: &Connection, path: &str) -> Result<(), Failure> {
+    let failed = "the deleted memories cannot be listed";
+    let mut items = connection.list(failed, &["memories", "deleted"], &[], usize::MAX).await?;
+    let directory = format!("{}/", path.trim_end_matches('/'));
+    items.retain(|item| {
+        let deleted = text_of(item, "path");
+        deleted == path || deleted.starts_with(&directory)
+    });
+    if connection.printer.is_table() {
+        for item in &mut items {
+            item["path"] = agent_path(text_of(item, "path")).into();
+        }
+    }
+    let columns = [
+        ("DELETED", "/deleted_at", Time),
+        ("BY", "/deleted_by", Actor),
+        ("RESTORABLE UNTIL", "/restorable_until", Time),
+        ("SIZE", "/content_size_bytes", Bytes),
+        ("PATH", "/path", Text),
+    ];
+    connection.printer.items(&items, &columns, "nothing was deleted that can be restored")
 }
 
 /// A directory of a tree: names with a directory or a memory's line.
@@ -273,6 +360,7 @@ fn tree(directory: &str, items: &[Value], relative: impl Fn(&str) -> String) -> 
     let mut root = Directory::default();
     for item in items {
         let path = text_of(item, "path");
+        let path = if path.is_empty() { REDACTED } else { path };
         let below = path.strip_prefix(directory).unwrap_or(path).trim_start_matches('/');
         let about = format!(
             "{}, {}",
@@ -325,7 +413,7 @@ async fn cat(args: CatArgs) -> Result<(), Failure> {
     let connection = Connection::of_store(&args.store).await?;
     let mut failed: Option<Failure> = None;
     for path in paths {
-        match get(&connection, &path, "full").await {
+        match get_at(&connection, &path, "full", &args.moment).await {
             Ok(memory) => connection.printer.done(&memory, || text_of(&memory, "content").to_owned())?,
             // The other memories may exist.
             Err(failure) if matches!(failure.class(), FailureClass::NotFound | FailureClass::Failed) => {
@@ -450,7 +538,7 @@ async fn rename_directory(
     to: &str,
     failed: &str,
 ) -> Result<(), Failure> {
-    if below(connection, from, "1").await?.is_empty() {
+    if below(connection, from, "1", &MomentArgs::default()).await?.is_empty() {
         return Err(missing(from));
     }
     let agent_path_of = |path: &str| format!("{AGENT_ROOT}{path}");
@@ -472,7 +560,7 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
             memories.push(memory);
             continue;
         }
-        let found = below(&connection, path, "0").await?;
+        let found = below(&connection, path, "0", &MomentArgs::default()).await?;
         if found.is_empty() {
             return Err(missing(path));
         }
@@ -492,9 +580,18 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
         let shown = agent_path(text_of(memory, "path"));
         let (failed, path) = (format!("{shown} was not deleted"), ["memories", text_of(memory, "id")]);
         let deleted = connection.delete(failed, &path, &expected).await?;
-        connection.printer.done(&deleted, || format!("deleted {shown}\n"))?;
+        let undo = shell_word(&shown);
+        connection
+            .printer
+            .done(&deleted, || format!("deleted {shown}; undo: keepsake memory restore {undo}\n"))?;
     }
     Ok(())
+}
+
+/// A printable text as one word of a shell.
+fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+    if text.chars().all(is_plain) { text.into() } else { format!("'{}'", text.replace('\'', "'\\''")).into() }
 }
 
 /// Changes fields of the memory at a path.

@@ -8,9 +8,10 @@ use keepsake_core::TenantId;
 use keepsake_core::policy::SensitiveDataPolicy;
 use serde_json::{Map, Value, json};
 
-use super::connection::Connection;
+use super::connection::{Connection, find_store};
+use super::memories::REDACTED;
 use super::undo::{RestoreStoreArgs, restore};
-use super::{confirm, text_of};
+use super::{agent_path, confirm, text_of};
 use crate::cli::{ConnectionArgs, choice, given, parse_period};
 use crate::operator;
 use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, print, printable};
@@ -57,6 +58,8 @@ pub(crate) enum StoreCommand {
     Usage(ShowStoreArgs),
     /// Makes a memory store as it was at a time
     Restore(RestoreStoreArgs),
+    /// Shows what changed since a moment of the past, or what differs from another store
+    Diff(DiffStoreArgs),
 }
 
 #[derive(Debug, Args)]
@@ -102,6 +105,35 @@ pub(crate) struct ShowStoreArgs {
     /// The memory store: its id or its name [default: the context's]
     #[arg(value_name = "STORE", env = "KEEPSAKE_STORE", hide_env = true)]
     store: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake store diff notes --from 2026-11-20
+  keepsake store diff notes --from-seq 120 --to-seq 150
+  keepsake store diff notes --other notes-copy")]
+pub(crate) struct DiffStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The memory store: its id or its name [default: the context's]
+    #[arg(value_name = "STORE", env = "KEEPSAKE_STORE", hide_env = true)]
+    store: Option<String>,
+    /// The earlier moment: 2026-11-20 or 2026-11-20T09:00:00Z [default: the oldest that can be
+    /// shown; with --other, now]
+    #[arg(long, value_name = "TIME")]
+    from: Option<String>,
+    /// The earlier moment, after the change with this sequence number
+    #[arg(long, value_name = "N", conflicts_with = "from")]
+    from_seq: Option<String>,
+    /// The later moment, or that of the other store [default: now]
+    #[arg(long, value_name = "TIME")]
+    to: Option<String>,
+    /// The later moment, or that of the other store, after the change with this sequence number
+    #[arg(long, value_name = "N", conflicts_with = "to")]
+    to_seq: Option<String>,
+    /// Another store, whose memories are compared by their paths: its id or its name
+    #[arg(long, value_name = "STORE")]
+    other: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -164,6 +196,7 @@ pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
         StoreCommand::Delete(args) => delete(args).await,
         StoreCommand::Usage(args) => usage(args).await,
         StoreCommand::Restore(args) => restore(args).await,
+        StoreCommand::Diff(args) => diff(args).await,
     }
 }
 
@@ -251,6 +284,43 @@ async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
     ];
     print("\n")?;
     connection.printer.items(next, &columns, "")
+}
+
+async fn diff(args: DiffStoreArgs) -> Result<(), Failure> {
+    let connection = Connection::of_store_named(&args.connection, args.store.as_deref()).await?;
+    let other = match &args.other {
+        Some(other) => Some(find_store(&connection.client, other).await?),
+        None => None,
+    };
+    let query = [
+        ("from", args.from.as_deref()),
+        ("from_seq", args.from_seq.as_deref()),
+        ("to", args.to.as_deref()),
+        ("to_seq", args.to_seq.as_deref()),
+        ("other_store_id", other.as_deref()),
+    ];
+    let failed = "the memory store cannot be compared";
+    let mut differences = connection.list(failed, &["diff"], &query, usize::MAX).await?;
+    if connection.printer.is_table() {
+        for difference in &mut differences {
+            for field in ["path", "previous_path"] {
+                if let Some(path) = difference[field].as_str() {
+                    difference[field] = agent_path(path).into();
+                }
+            }
+            if difference["path"].is_null() {
+                difference["path"] = REDACTED.into();
+            }
+        }
+    }
+    let columns = [
+        ("CHANGE", "/change", Text),
+        ("+LINES", "/added_lines", Count),
+        ("-LINES", "/removed_lines", Count),
+        ("PATH", "/path", Text),
+        ("BEFORE", "/previous_path", Text),
+    ];
+    connection.printer.items(&differences, &columns, "there are no differences")
 }
 
 /// The body of a request that creates or updates a store.

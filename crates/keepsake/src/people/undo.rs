@@ -211,10 +211,9 @@ fn folder(path: &str) -> Result<String, Failure> {
     Ok(if path == "/" { path } else { format!("{path}/") })
 }
 
-/// A time in RFC 3339, a date, which begins in UTC, or a period before now.
+/// A time, a date, which means its midnight in UTC, or a period before now.
 fn parse_moment(text: &str) -> Result<Timestamp, String> {
-    let at = Timestamp::parse(text).or_else(|| Timestamp::parse(&format!("{text}T00:00:00Z")));
-    match at {
+    match Timestamp::parse(text) {
         Some(at) => Ok(at),
         None => match parse_period(text) {
             Ok(period) if !period.is_zero() => Ok(SystemClock.now().minus(period)),

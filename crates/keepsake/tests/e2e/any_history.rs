@@ -1,8 +1,9 @@
 //! Random histories over the tool and the API together, from two clients, with
 //! calls sent again under their idempotency keys: after every step the store, its
-//! search and its history equal a model in memory.
+//! search and its history equal a model in memory. At the end, so does every point of the past.
 
 mod model;
+mod past;
 mod requests;
 
 use std::collections::BTreeMap;
@@ -409,6 +410,7 @@ fn any_history_is_that_of_the_model(pair: Pair) {
             for (step, client, key) in steps {
                 history.step(step, client, key.map(|key| format!("key {key}"))).await;
             }
+            history.check_past().await;
         });
         Ok(())
     });

@@ -14,15 +14,15 @@ use crate::query::{QueryParams, query_params};
 query_params! {
     /// The states that a comparison compares.
     CompareMemoryStore {
-        /// The earlier point of the store, as a time not in the future; this or `from_seq` is
-        /// needed, unless there is `other_store_id`.
+        /// The earlier point of the store, as a time not in the future; by default the oldest
+        /// point that can be shown or, with `other_store_id`, now.
         from: Option<Timestamp> = instant("from"),
-        /// The earlier point of the store, as a sequence number.
+        /// The earlier point of the store, as a sequence number. Not with `from`.
         #[param(minimum = 0)]
         from_seq: Option<u64> = number("from_seq", "0 to the newest sequence number"),
         /// The later point, or that of the other store, as a time; by default now.
         to: Option<Timestamp> = instant("to"),
-        /// The later point, or that of the other store, as a sequence number.
+        /// The later point, or that of the other store, as a sequence number. Not with `to`.
         #[param(minimum = 0)]
         to_seq: Option<u64> = number("to_seq", "0 to the newest sequence number"),
         /// Another store, whose memories are compared by their paths.

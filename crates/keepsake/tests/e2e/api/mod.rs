@@ -22,6 +22,7 @@ mod session_rights;
 mod sessions;
 mod stores;
 pub(crate) mod support;
+mod undo;
 mod usage;
 mod versions;
 
@@ -170,6 +171,11 @@ area! {
         versions::filters_work_alone_and_combined_in_a_history_with_gaps,
         versions::list_is_in_the_order_of_commits,
         versions::deleted_memories_are_listed_until_they_are_restored_or_redacted,
+        undo::undo_of_any_changes_equals_a_model,
+        undo::paths_are_swapped_in_one_commit,
+        undo::undo_asks_for_scopes_and_filters_and_is_made_once,
+        undo::what_a_session_changed_is_taken_back,
+        undo::large_undo_is_made_in_parts,
         redaction::redaction_removes_content_and_keeps_who_did_what,
         redaction::content_is_redacted_when_it_is_no_longer_live,
         redaction::path_of_a_deleted_memory_is_redacted_too,

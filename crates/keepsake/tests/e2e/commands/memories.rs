@@ -28,8 +28,62 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     person.ends("memory rm done/plan.md", 2, "--yes").await;
     person.ends("memory rm done --yes", 2, "").await;
     let deleted = person.ok("memory rm done --recursive --yes").await;
-    assert_eq!(deleted, "deleted /memories/done/plan.md\n");
+    let told = "deleted /memories/done/plan.md; undo: keepsake memory restore /memories/done/plan.md\n";
+    assert_eq!(deleted, told);
     person.ends("memory cat done/plan.md", 3, "").await;
+    let listed = person.ok("memory ls --deleted").await;
+    assert!(listed.contains("apikey_") && listed.trim_end().ends_with("/memories/done/plan.md"), "{listed}");
+    let log = person.ok("memory log done/plan.md -o jsonl").await;
+    assert!(log.starts_with('{') && log.lines().count() == 5, "{log}");
+    person.ends("memory restore a.md", 4, "/memories/a.md exists").await;
+    person.ends("memory restore nothing.md", 3, "there is no such memory").await;
+    person.ok("memory restore done/plan.md").await;
+    assert_eq!(person.ok("memory cat done/plan.md").await, "two\n");
+    assert_eq!(person.ok("memory ls --deleted done -o jsonl").await, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn past_of_a_store_is_shown_exported_and_compared() {
+    let person = Person::new().await;
+    person.put("a.md", "one\n").await;
+    person.put("b/c.md", "two\n").await;
+    person.put("a.md", "one\nmore\n").await;
+    person.ok("memory mv b/c.md d.md").await;
+    assert_eq!(person.ok("memory cat a.md --at-seq 2").await, "one\n");
+    let paths = async |line: &str| {
+        let listed = person.json(&format!("memory ls -o json {line}")).await;
+        let paths = listed["data"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap().to_owned());
+        paths.collect::<Vec<_>>()
+    };
+    assert_eq!(paths("--at-seq 1").await, ["/a.md"]);
+    assert_eq!(paths("--at-seq 3").await, ["/a.md", "/b/"]);
+    assert_eq!(paths("b -R --at-seq 3").await, ["/b/c.md"]);
+    assert_eq!(paths("--at 2020-01-01").await, [""; 0]);
+    person.ends("memory cat a.md --at 2020-01-01", 3, "there was no such memory then").await;
+    person.ends("memory ls --at 2999-01-01", 2, "`at` must not be in the future").await;
+    person.ends("memory ls --at-seq 9", 2, "`at_seq` must be at most 4").await;
+
+    let compared = person.ok("store diff --from-seq 2").await;
+    let lines: Vec<Vec<_>> = compared.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[1..3], [
+        vec!["changed", "1", "0", "/memories/a.md"],
+        vec!["renamed", "0", "0", "/memories/d.md", "/memories/b/c.md"],
+    ]);
+    person.ok("store create other").await;
+    person.line_with("memory put a.md --store other", &[], "one\n").await.ok();
+    let compared = person.ok("store diff --other other").await;
+    let lines: Vec<Vec<_>> = compared.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[1..3], [
+        vec!["changed", "0", "1", "/memories/a.md"],
+        vec!["removed", "0", "1", "/memories/d.md"],
+    ]);
+
+    let folder = person.path("then");
+    person.ends(&format!("export {folder} --versions --at-seq 2"), 2, "--versions").await;
+    person.ok(&format!("export {folder} --at-seq 2")).await;
+    assert_eq!(std::fs::read_to_string(format!("{folder}/memories/a.md")).unwrap(), "one\n");
+    assert_eq!(std::fs::read_to_string(format!("{folder}/memories/b/c.md")).unwrap(), "two\n");
+    assert!(!std::path::Path::new(&format!("{folder}/memories/d.md")).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -87,6 +87,11 @@ pub(super) const CASES: &[(&str, Bodies)] = &[
     ("memory_stores.update_by_patch", STORE_UPDATES),
     ("memory_stores.archive", EMPTY),
     ("memory_stores.import", &[r#"{"position": 0, "versions": []}"#]),
+    (
+        "memory_stores.undo",
+        &[r#"{"session_id": "{session}"}"#, r#"{"api_key_id": "{api_key}", "path_prefix": "{directory}", "dry_run": true}"#],
+    ),
+    ("memory_stores.restore", &[r#"{"at": "2999-01-01"}"#, r#"{"at_seq": 1, "dry_run": true}"#]),
     ("memories.create", &[r#"{"path": "/made", "content": "x"}"#]),
     ("memories.batch", BATCHES),
     ("memories.update", MEMORY_UPDATES),
@@ -123,10 +128,14 @@ pub(super) fn bodies(operation_id: &str) -> Bodies {
     case.map(|(_, bodies)| *bodies).unwrap_or_default()
 }
 
-/// Whether a parameter of a query goes with a body of JSON. Those of an archive do not;
-/// `api::imports` sends them.
-pub(super) fn goes_with_json(operation_id: &str, parameter: &str) -> bool {
-    operation_id != "memory_stores.import" || !["on_conflict", "prefix", "dry_run"].contains(&parameter)
+/// Whether a parameter of a query goes with the other values. Those of an archive do not go with a
+/// body of JSON, and `api::imports` sends them; no memory of the fixture was there in 2020.
+pub(super) fn is_sent(operation_id: &str, parameter: &str) -> bool {
+    match operation_id {
+        "memory_stores.import" => !["on_conflict", "prefix", "dry_run"].contains(&parameter),
+        "memories.retrieve" => parameter != "at",
+        _ => true,
+    }
 }
 
 /// What a parameter of a path, a query or a header stands for: a kind of id in braces, which
@@ -134,10 +143,12 @@ pub(super) fn goes_with_json(operation_id: &str, parameter: &str) -> bool {
 pub(super) fn meaning(parameter: &str) -> &'static str {
     match parameter {
         "memory_store_id" | "memory_store_ids[]" | "object_id" => "{store}",
+        "other_store_id" => "{spare}",
         "memory_id" => "{memory}",
         "memory_version_id" => "{version}",
         "api_key_id" | "actor_id" => "{api_key}",
         "erasure_id" => "{erasure}",
+        "undo_id" => "{undo}",
         "session_id" => "{session}",
         "resource_id" => "{resource}",
         "expected_content_sha256" => "{hash}",
@@ -148,8 +159,10 @@ pub(super) fn meaning(parameter: &str) -> &'static str {
         "service_account_id" => "ci",
         "agent_id" => "agent_1",
         "deployment_id" => "depl_1",
-        "agent_version" | "after" => "0",
-        "created_at[gt]" | "created_at[gte]" => "2020-01-01",
+        "agent_version" | "after" | "from_seq" | "to_seq" => "0",
+        // The fixture's stores have as many versions.
+        "at_seq" => "7",
+        "created_at[gt]" | "created_at[gte]" | "at" | "from" | "to" => "2020-01-01",
         "created_at[lt]" | "created_at[lte]" => "2999-01-01",
         "statuses[]" => "idle",
         "event_deltas[]" => "agent.message",

@@ -46,7 +46,7 @@ pub(super) fn operations(document: &Value) -> Vec<Operation> {
                 (name, meaning)
             };
             let id = operation["operationId"].as_str().unwrap().to_owned();
-            let query = names("query").into_iter().filter(|name| cases::goes_with_json(&id, name)).map(meant);
+            let query = names("query").into_iter().filter(|name| cases::is_sent(&id, name)).map(meant);
             operations.push(Operation {
                 id: id.clone(),
                 method: method.to_uppercase().parse().unwrap(),

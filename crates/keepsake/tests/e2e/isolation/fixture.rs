@@ -21,7 +21,7 @@ pub(super) const NEVER: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 /// that of a memory's content, `path` a memory as the tool knows it, `api_path` and `directory`
 /// the same in the API, and `page` leads on in the list that is asked for.
 const KINDS: &str =
-    "api_key api_path directory erasure hash memory page path resource session spare store version";
+    "api_key api_path directory erasure hash memory page path resource session spare store undo version";
 
 pub(super) fn kinds_in(request: &str) -> Vec<&'static str> {
     KINDS.split(' ').filter(|kind| request.contains(&format!("{{{kind}}}"))).collect()
@@ -45,6 +45,7 @@ impl Ids {
             ("session", id("sesn")),
             ("resource", id("sesrsc")),
             ("spare", id("memstore")),
+            ("undo", id("memundo")),
             ("mounted_path", "/memories/nora/nora/one".to_owned()),
             ("hash", ContentHash::of(b"nobody's").to_string()),
             ("path", "/memories/nora/one".to_owned()),
@@ -120,6 +121,7 @@ impl Ids {
         // Erases a path without memories, so that nothing is removed.
         let erased = json!({"memory_store_id": store, "path_prefix": "/none/"});
         let erasure = made(client, ERASURES, &erased).await;
+        let undo = undo_in(client, label, store).await;
         let id = |object: &Value| text(&object["id"]).to_owned();
         Self(BTreeMap::from([
             ("store", store.to_owned()),
@@ -130,6 +132,7 @@ impl Ids {
             ("session", id(&session)),
             ("resource", id(resource)),
             ("spare", store.to_owned()),
+            ("undo", undo),
             ("mounted_path", format!("{mounted}/{label}/one")),
             ("hash", text(&edited["content_sha256"]).to_owned()),
             ("path", format!("/memories/{label}/one")),
@@ -137,6 +140,26 @@ impl Ids {
             ("directory", format!("/{label}/")),
         ]))
     }
+}
+
+/// An undo of so many memories that it has an id. The memories are erased afterwards.
+async fn undo_in(client: &Client, label: &str, store: &str) -> String {
+    let (path, many) = (format!("{STORES}/{store}"), format!("/{label}/many/"));
+    for part in 0..2 {
+        let create = |n| json!({"type": "create", "path": format!("{many}{part}/{n}"), "content": ""});
+        let operations: Vec<_> = (0..251).map(create).collect();
+        let batch = format!("{path}/memories/batch?memories=false");
+        made(client, &batch, &json!({"operations": operations})).await;
+    }
+    let mut undo = made(client, &format!("{path}/undo"), &json!({"path_prefix": many})).await;
+    let progress = format!("{path}/undo/{}", text(&undo["id"]));
+    while undo["status"] == "in_progress" {
+        tokio::task::yield_now().await;
+        undo = ok(&client.get(&progress).await);
+    }
+    let erased = json!({"memory_store_id": store, "path_prefix": many});
+    client.receipt(&made(client, ERASURES, &erased).await).await;
+    text(&undo["id"]).to_owned()
 }
 
 /// A session with one store, and two calls in it.

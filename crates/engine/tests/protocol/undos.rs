@@ -1,0 +1,84 @@
+//! An undo in several commits: its plan is fixed when it begins, and it survives its worker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use keepsake_core::MemoryUndoId;
+use keepsake_engine::jobs::ContinueUndos;
+use keepsake_engine::{
+    MemoryBatch, MemoryOperation, MemoryUndo, UndoCounts, UndoRequest, UndoSkipReason, UndoStatus,
+};
+use serde_json::json;
+
+use crate::test_engine::{MINUTE, TestEngine};
+
+crate::with_object_store! {
+    interrupted_undo_ends_as_planned,
+}
+
+const MEMORIES: usize = 600;
+
+async fn write_all(setup: &TestEngine, content: &str) {
+    for half in [0..MEMORIES / 2, MEMORIES / 2..MEMORIES] {
+        let operations = half.map(|n| MemoryOperation::Upsert {
+            path: format!("/p/{n:03}"),
+            content: format!("{content} {n}"),
+            pinned: None,
+            expires_at: None,
+            precondition: None,
+        });
+        let batch = MemoryBatch { operations: operations.collect(), is_atomic: true, idempotency: None };
+        setup.engine.memories.batch(&setup.principal, setup.store_id, batch).await.unwrap();
+    }
+}
+
+async fn found(setup: &TestEngine, undo_id: MemoryUndoId) -> MemoryUndo {
+    setup.engine.undos.get(&setup.principal, setup.store_id, undo_id).await.unwrap()
+}
+
+async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
+    write_all(&setup, "first").await;
+    write_all(&setup, "second").await;
+    // The worker hangs while it reads for its second commit, and dies there.
+    let reads = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reads);
+    setup.blobs.before_get(move |_| {
+        let hangs = count.fetch_add(1, Ordering::SeqCst) >= 500;
+        async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        }
+    });
+    let request = UndoRequest { after_seq: Some(MEMORIES as u64), ..UndoRequest::default() };
+    let begun = setup.engine.undos.undo(&setup.principal, setup.store_id, request.clone()).await.unwrap();
+    let undo_id = begun.id.unwrap();
+    assert_eq!((begun.status, begun.left), (Some(UndoStatus::InProgress), 600));
+    while reads.load(Ordering::SeqCst) < 501 {
+        tokio::task::yield_now().await;
+    }
+    setup.blobs.clear_hooks();
+    let second = setup.engine.undos.undo(&setup.principal, setup.store_id, request).await;
+    assert!(second.unwrap_err().to_string().contains("under way"));
+    let replica = setup.elsewhere();
+    replica.call(json!({"command": "str_replace", "path": "/memories/p/550", "old_str": "second", "new_str": "third"})).await;
+    assert_eq!(replica.run_in_slot(ContinueUndos).await, json!({"continued": 0, "failed": 0}), "it is another's");
+    assert_eq!(found(&setup, undo_id).await.left, 100);
+    setup.clock.advance(3 * MINUTE);
+    assert_eq!(replica.run_in_slot(ContinueUndos).await, json!({"continued": 1, "failed": 0}));
+    let done = found(&setup, undo_id).await;
+    let counts = UndoCounts { restored: 599, skipped: 1, ..UndoCounts::default() };
+    assert_eq!((done.status, done.left, done.counts), (Some(UndoStatus::Done), 0, counts));
+    assert_eq!(setup.operations().await.len(), 20, "a page");
+    for (n, content) in [(0, "first 0"), (499, "first 499"), (500, "first 500"), (550, "third 550"), (599, "first 599")] {
+        let path = format!("/memories/p/{n:03}");
+        let shown = replica.call(json!({"command": "view", "path": path})).await;
+        assert!(shown.contains(content), "{shown}");
+    }
+    // Each memory was changed once.
+    let seq = setup.index.undos.versions(setup.principal.tenant_id, setup.store_id, &[1800, 1801]).await.unwrap();
+    assert_eq!(seq.keys().copied().collect::<Vec<_>>(), [1800]);
+    let skipped = done.data.iter().find(|memory| memory.reason.is_some());
+    assert!(skipped.is_none_or(|memory| memory.reason == Some(UndoSkipReason::ChangedLater)));
+}

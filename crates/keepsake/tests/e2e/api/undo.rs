@@ -1,0 +1,428 @@
+//! Undo, and stores that go back to a point. Random histories are compared with a model.
+
+use std::collections::BTreeMap;
+
+use keepsake_testkit::Seed;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::Config;
+use serde_json::{Value, json};
+
+use super::support::{
+    Place, STORES, Store, delete, invalid, new_session, not_found, ok, post_with, refused, shows, strings, text,
+};
+use crate::support::Client;
+
+/// Few names, so that memories are in each other's way; one is a file here and a directory there.
+const PATHS: [&str; 7] = ["/a", "/b", "/c", "/a/x", "/a/y", "/b/x", "/c/x/z"];
+const ROUNDS: usize = 6;
+const STEPS: usize = 14;
+
+/// Path and content of a memory by its id.
+type Tree = BTreeMap<String, (String, String)>;
+
+/// A version: who made it, and the memory after it.
+#[derive(Debug, Clone)]
+struct Change {
+    seq: usize,
+    by: usize,
+    after: Option<(String, String)>,
+}
+
+/// The changes of each memory, oldest first.
+#[derive(Debug, Default)]
+struct Model {
+    memories: BTreeMap<String, Vec<Change>>,
+    seq: usize,
+}
+
+impl Model {
+    fn add(&mut self, id: &str, by: usize, after: Option<(String, String)>) {
+        self.seq += 1;
+        let change = Change { seq: self.seq, by, after };
+        self.memories.entry(id.to_owned()).or_default().push(change);
+    }
+
+    fn tree(&self) -> Tree {
+        self.tree_at(self.seq)
+    }
+
+    fn tree_at(&self, seq: usize) -> Tree {
+        let then = |changes: &[Change]| changes.iter().rfind(|change| change.seq <= seq)?.after.clone();
+        self.memories.iter().filter_map(|(id, changes)| Some((id.clone(), then(changes)?))).collect()
+    }
+
+    /// What each memory with selected changes goes back to; `Err`: it was changed later.
+    fn selected(
+        &self,
+        is_selected: impl Fn(&Change, Option<&Change>) -> bool,
+        overwrite: bool,
+    ) -> BTreeMap<String, Result<Option<(String, String)>, ()>> {
+        let mut found = BTreeMap::new();
+        for (id, changes) in &self.memories {
+            let selected = |place: usize| is_selected(&changes[place], place.checked_sub(1).map(|it| &changes[it]));
+            let Some(mut first) = (0..changes.len()).rfind(|place| selected(*place)) else {
+                continue;
+            };
+            if first + 1 < changes.len() && !overwrite {
+                found.insert(id.clone(), Err(()));
+                continue;
+            }
+            while first > 0 && selected(first - 1) {
+                first -= 1;
+            }
+            let then = first.checked_sub(1).and_then(|before| changes[before].after.clone());
+            found.insert(id.clone(), Ok(then));
+        }
+        found
+    }
+}
+
+async fn tree_of(store: &Store) -> Tree {
+    let listed = store.client.all(&format!("{}?limit=100&view=full", store.memories())).await;
+    let entry = |memory: &Value| {
+        let state = (text(&memory["path"]).to_owned(), text(&memory["content"]).to_owned());
+        (text(&memory["id"]).to_owned(), state)
+    };
+    listed.iter().map(entry).collect()
+}
+
+fn excludes(one: &str, other: &str) -> bool {
+    one == other || one.starts_with(&format!("{other}/")) || other.starts_with(&format!("{one}/"))
+}
+
+/// One author makes one random change, if nothing is in its way.
+async fn step(store: &Store, model: &mut Model, by: usize, mut dice: impl FnMut(usize) -> usize) {
+    let tree = model.tree();
+    let path = PATHS[dice(PATHS.len())];
+    let content = format!("{}\n", dice(4));
+    let ids: Vec<_> = tree.keys().cloned().collect();
+    let kind = if ids.is_empty() { 0 } else { dice(6) };
+    if kind == 0 {
+        let made = store.try_create(path, &content).await;
+        if made.status == 200 {
+            model.add(text(&made.json()["id"]), by, Some((path.to_owned(), content)));
+        }
+        return;
+    }
+    let id = &ids[dice(ids.len())];
+    let memory = json!({"id": id});
+    let (old_path, old_content) = &tree[id];
+    match kind {
+        1 => {
+            store.delete(&memory).await;
+            model.add(id, by, None);
+        }
+        2 | 3 if old_path != path => {
+            if store.try_update(&memory, &json!({"path": path})).await.status == 200 {
+                model.add(id, by, Some((path.to_owned(), old_content.clone())));
+            }
+        }
+        _ if *old_content != content => {
+            store.update(&memory, &json!({"content": content})).await;
+            model.add(id, by, Some((old_path.clone(), content)));
+        }
+        _ => {}
+    }
+}
+
+/// Checks the answer to an undo, and that the store is as it says; returns the changes made.
+fn check(
+    model: &mut Model,
+    wanted: &BTreeMap<String, Result<Option<(String, String)>, ()>>,
+    answer: &Value,
+    by: usize,
+) {
+    let before = model.tree();
+    let items = answer["data"].as_array().unwrap();
+    let of = |id: &str| items.iter().find(|item| item["memory_id"] == id);
+    let skipped = |item: &Value, reason: &str| item["action"] == "skipped" && item["reason"] == reason;
+    let mut listed = 0;
+    let (mut blocked, mut made) = (Vec::new(), Vec::new());
+    for (id, then) in wanted {
+        let now = before.get(id);
+        let Ok(then) = then else {
+            let item = of(id).unwrap_or_else(|| panic!("{id} is not listed: {answer}"));
+            assert!(skipped(item, "changed_later"), "{item}");
+            assert_eq!(item["changed_by"]["memory_version_id"], item["from_version_id"], "{item}");
+            listed += 1;
+            continue;
+        };
+        if then.as_ref() == now {
+            assert!(of(id).is_none(), "{id} is as before: {answer}");
+            continue;
+        }
+        let item = of(id).unwrap_or_else(|| panic!("{id} is not listed: {answer}"));
+        listed += 1;
+        if skipped(item, "path_taken") {
+            blocked.push((id.clone(), then.clone().unwrap().0));
+            continue;
+        }
+        let action = match (now, then) {
+            (_, None) => "deleted",
+            (None, Some(_)) => "recreated",
+            (Some(now), Some(then)) if now.1 == then.1 => "renamed",
+            _ => "restored",
+        };
+        assert_eq!(item["action"], action, "{item}");
+        assert_eq!(item["path"], then.as_ref().or(now).unwrap().0.as_str(), "{item}");
+        made.push((text(&item["memory_id"]).to_owned(), then.clone()));
+    }
+    assert_eq!(items.len(), listed, "{answer}");
+    for (id, then) in made {
+        model.add(&id, by, then);
+    }
+    let after = model.tree();
+    for (id, path) in &blocked {
+        let in_the_way = after.iter().any(|(other, (at, _))| other != id && excludes(at, path));
+        let also_blocked = blocked.iter().any(|(other, at)| other != id && excludes(at, path));
+        assert!(in_the_way || also_blocked, "nothing is in the way of {id} to {path}: {answer}");
+    }
+}
+
+async fn key_of(client: &Client, store: &Store) -> String {
+    let probe = store.seen_by(client).create("/probe", "x").await;
+    let version = ok(&store.client.get(&store.version(&probe["memory_version_id"])).await);
+    store.delete(&probe).await;
+    text(&version["created_by"]["api_key_id"]).to_owned()
+}
+
+async fn undo(store: &Store, body: &Value) -> Value {
+    ok(&store.client.post(&format!("{}/undo", store.path), body).await)
+}
+
+pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
+    let seed = Seed::new();
+    let mut runner = seed.runner(Config::default());
+    let numbers = prop::collection::vec(any::<u32>(), 4000).new_tree(&mut runner).unwrap().current();
+    let mut numbers = numbers.into_iter();
+    let mut dice = |sides: usize| numbers.next().unwrap() as usize % sides;
+    let store = place.new_store("undone").await;
+    let third = place.key(&["memory:read", "memory:write"], None).await;
+    let authors = [&place.client, &place.second, &third];
+    let mut keys = Vec::new();
+    for author in authors {
+        keys.push(key_of(author, &store).await);
+    }
+    let mut model = Model { seq: store.version_count().await, ..Model::default() };
+    for round in 0..ROUNDS {
+        let begin = model.seq;
+        for _ in 0..STEPS {
+            let by = 1 + dice(2);
+            step(&store.seen_by(authors[by]), &mut model, by, &mut dice).await;
+        }
+        let (by, after) = (1 + dice(2), begin + dice(STEPS));
+        let (overwrite, below) = (dice(2) == 1, [None, Some("/a/"), Some("/b/")][dice(3)]);
+        let body = json!({
+            "api_key_id": keys[by], "after_seq": after, "overwrite": overwrite, "path_prefix": below,
+        });
+        let is_below = |change: Option<&Change>| {
+            let path = change.and_then(|change| change.after.as_ref()).map(|(path, _)| path.as_str());
+            below.is_none_or(|below| path.is_some_and(|path| path.starts_with(below)))
+        };
+        let wanted = model.selected(
+            |change, before| {
+                change.by == by
+                    && change.seq > after
+                    && (is_below(Some(change)) || is_below(before))
+            },
+            overwrite,
+        );
+        let mut dry = body.clone();
+        dry["dry_run"] = true.into();
+        let planned = undo(&store, &dry).await;
+        assert_eq!(tree_of(&store).await, model.tree());
+        let (before, begun) = (model.tree(), model.seq);
+        let done = undo(&store, &body).await;
+        assert_eq!(done["data"], planned["data"], "round {round}: {body}");
+        check(&mut model, &wanted, &done, 0);
+        assert_eq!(tree_of(&store).await, model.tree(), "round {round}: {body} {done}");
+        assert_eq!(store.version_count().await, model.seq);
+
+        // An undo is undone like any change.
+        let again = undo(&store, &json!({"api_key_id": keys[0], "after_seq": begun})).await;
+        let wanted = model.selected(|change, _| change.by == 0 && change.seq > begun, false);
+        check(&mut model, &wanted, &again, 0);
+        assert_eq!(model.tree(), before, "round {round}: {again}");
+        assert_eq!(tree_of(&store).await, before);
+
+        let at = begin.max(2) + dice(STEPS);
+        let at = at.min(model.seq);
+        let restored = ok(&store.client.post(&format!("{}/restore", store.path), &json!({"at_seq": at})).await);
+        let wanted = model.selected(|change, _| change.seq > at, false);
+        let expected = model.tree_at(at);
+        check(&mut model, &wanted, &restored, 0);
+        assert_eq!(tree_of(&store).await, expected, "round {round}: {restored}");
+    }
+}
+
+/// A directory and a file, and two memories, change places in one commit.
+pub(super) async fn paths_are_swapped_in_one_commit(place: Place) {
+    let store = place.new_store("swapped").await;
+    let [one, two, file] = [("/one", "1"), ("/two", "2"), ("/place", "file")].map(|(path, content)| {
+        let store = store.clone();
+        async move { store.create(path, content).await }
+    });
+    let (one, two, file) = (one.await, two.await, file.await);
+    let mut below = Vec::new();
+    for n in 0..3 {
+        below.push(store.create(&format!("/dir/{n}"), "below").await);
+    }
+    let (before, begin) = (tree_of(&store).await, store.version_count().await);
+    for (memory, path) in [(&one, "/x"), (&two, "/one"), (&one, "/two"), (&file, "/y")] {
+        store.update(memory, &json!({"path": path})).await;
+    }
+    for (n, memory) in below.iter().enumerate() {
+        store.update(memory, &json!({"path": format!("/place/{n}")})).await;
+    }
+    store.update(&file, &json!({"path": "/dir"})).await;
+    let swapped = tree_of(&store).await;
+    let done = undo(&store, &json!({"after_seq": begin})).await;
+    shows(&done["counts"], &json!({"renamed": 6, "skipped": 0}));
+    assert_eq!(tree_of(&store).await, before);
+    assert_eq!(store.paths().await, ["/dir/0", "/dir/1", "/dir/2", "/one", "/place", "/two"]);
+    let times: Vec<_> = store.history().await[..6].iter().map(|version| version["created_at"].clone()).collect();
+    assert!(times.iter().all(|time| *time == times[0]), "one commit: {times:?}");
+    let first = &store.history().await[0];
+    let undone = ok(&store.client.get(&store.version(&first["undoes"])).await);
+    assert_eq!(undone["memory_id"], first["memory_id"]);
+    ok(&store.client.post(&format!("{}/restore", store.path), &json!({"at_seq": begin + 8})).await);
+    assert_eq!(tree_of(&store).await, swapped);
+}
+
+pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Place) {
+    let store = place.new_store("guarded").await;
+    let path = format!("{}/undo", store.path);
+    let memory = store.create("/a", "one").await;
+    let other = store.seen_by(&place.second);
+    other.update(&memory, &json!({"content": "two"})).await;
+    let own = place.key(&["memory:read", "memory:write"], None).await;
+    let own_key = key_of(&own, &store).await;
+    let second_key = key_of(&place.second, &store).await;
+
+    invalid(&store.client.post(&path, &json!({})).await, "`session_id`");
+    invalid(&store.client.post(&path, &json!({"overwrite": true})).await, "`session_id`");
+    let both = json!({"api_key_id": own_key, "user_id": "ada"});
+    invalid(&store.client.post(&path, &both).await, "`user_id`");
+    invalid(&store.client.post(&path, &json!({"created_at": {"gte": "soon"}})).await, "`created_at.gte`");
+    invalid(&store.client.post(&path, &json!({"path_prefix": "/a"})).await, "`path_prefix`");
+    let restore = format!("{}/restore", store.path);
+    invalid(&store.client.post(&restore, &json!({})).await, "`at`");
+    invalid(&store.client.post(&restore, &json!({"at": "2026-01-01T00:00:00Z", "at_seq": 1})).await, "`at`");
+
+    // Without `stores:admin`, only what the caller changed.
+    for body in [
+        json!({"api_key_id": second_key}),
+        json!({"after_seq": 0}),
+        json!({"api_key_id": own_key, "overwrite": true}),
+    ] {
+        refused(&own.post(&path, &body).await, 403, "permission_error");
+    }
+    refused(&own.post(&restore, &json!({"at_seq": 0})).await, 403, "permission_error");
+    ok(&own.post(&path, &json!({"api_key_id": own_key})).await);
+    for client in [&place.reader, &place.writer, &place.admin] {
+        refused(&client.post(&path, &json!({"api_key_id": own_key})).await, 403, "permission_error");
+    }
+    not_found(&place.stranger.post(&path, &json!({"after_seq": 0})).await);
+    not_found(&store.client.get(&format!("{path}/memundo_00000000000000000000000001")).await);
+
+    // The first author's change was followed by another.
+    let first_key = key_of(&place.client, &store).await;
+    let skipped = undo(&store, &json!({"api_key_id": first_key})).await;
+    shows(&skipped["data"][0], &json!({"action": "skipped", "reason": "changed_later", "path": "/a"}));
+    assert_eq!(skipped["data"][0]["changed_by"]["created_by"]["api_key_id"], second_key.as_str());
+
+    let body = json!({"api_key_id": second_key});
+    let made = ok(&post_with(&store.client, &path, &body, ("idempotency-key", "k")).await);
+    shows(&made["data"][0], &json!({"action": "restored", "to_version_id": memory["memory_version_id"]}));
+    let count = store.version_count().await;
+    assert_eq!(ok(&post_with(&store.client, &path, &body, ("idempotency-key", "k")).await), made);
+    assert_eq!(store.version_count().await, count);
+
+    // What is gone does not come back.
+    let head = store.basic(&memory).await;
+    store.update(&memory, &json!({"content": "three"})).await;
+    store.redact(&memory["memory_version_id"]).await;
+    store.redact(&head["memory_version_id"]).await;
+    let gone = undo(&store, &json!({"after_seq": count})).await;
+    shows(&gone["data"][0], &json!({"action": "skipped", "reason": "content_gone", "to_version_id": null}));
+
+    ok(&store.client.post(&format!("{}/archive", store.path), &json!({})).await);
+    invalid(&store.client.post(&path, &json!({"after_seq": 0})).await, "archived");
+}
+
+pub(super) async fn what_a_session_changed_is_taken_back(place: Place) {
+    let store = place.new_store("agents").await;
+    let kept = store.create("/kept.md", "one\n").await;
+    let resources = json!([{"type": "memory_store", "memory_store_id": store.id}]);
+    let session = new_session(
+        &place.client,
+        &json!({"agent": "a", "environment_id": "e", "resources": resources}),
+    )
+    .await;
+    let agent = place.client.with_key(text(&session["token"]));
+    let call = format!("{}/tool_calls", store.path);
+    for input in [
+        json!({"command": "create", "path": "/memories/made.md", "file_text": "x"}),
+        json!({"command": "str_replace", "path": "/memories/kept.md", "old_str": "one", "new_str": "two"}),
+        json!({"command": "rename", "old_path": "/memories/kept.md", "new_path": "/memories/moved.md"}),
+    ] {
+        let answer = ok(&agent.post(&call, &input).await);
+        assert_ne!(answer["is_error"], true, "{answer}");
+    }
+    let body = json!({"session_id": session["id"]});
+    refused(&agent.post(&format!("{}/undo", store.path), &body).await, 403, "permission_error");
+    let done = undo(&store, &body).await;
+    assert_eq!(strings(done["data"].as_array().unwrap(), "action"), ["restored", "deleted"]);
+    assert_eq!(store.paths().await, ["/kept.md"]);
+    assert_eq!(store.read(&kept).await["content"], "one\n");
+}
+
+/// More than 500 memories are several commits, and their paths may depend on each other.
+pub(super) async fn large_undo_is_made_in_parts(place: Place) {
+    let store = place.new_store("large").await;
+    let batch = format!("{}/batch?memories=false", store.memories());
+    let mut created = Vec::new();
+    for part in 0..3 {
+        let operations: Vec<_> = (0..250)
+            .map(|n| json!({"type": "create", "path": format!("/old/{part}/{n}"), "content": "x"}))
+            .collect();
+        let made = ok(&store.client.post(&batch, &json!({"operations": operations})).await);
+        created.extend(made["data"].as_array().unwrap().clone());
+    }
+    let [one, two] = [store.create("/one", "1").await, store.create("/two", "2").await];
+    let (before, begin) = (tree_of(&store).await, store.version_count().await);
+    for (memory, path) in [(&one, "/x"), (&two, "/one"), (&one, "/two")] {
+        store.update(memory, &json!({"path": path})).await;
+    }
+    for part in created.chunks(250) {
+        let operations: Vec<_> = part
+            .iter()
+            .enumerate()
+            .map(|(n, memory)| {
+                json!({"type": "update", "memory_id": memory["memory_id"], "path": format!("/new/{n}/{}", text(&memory["memory_id"]))})
+            })
+            .collect();
+        ok(&store.client.post(&batch, &json!({"operations": operations})).await);
+    }
+    // A file is where a directory comes back, and a memory is changed again by somebody else.
+    let in_the_way = store.create("/old", "file").await;
+    let moved = ok(&store.client.post(&format!("{}/undo", store.path), &json!({"after_seq": begin, "dry_run": true})).await);
+    shows(&moved, &json!({"left": 753, "not_shown": 253}));
+    let body = json!({"after_seq": begin});
+    let mut done = undo(&store, &body).await;
+    assert!(text(&done["id"]).starts_with("memundo_"), "{done}");
+    let progress = format!("{}/undo/{}", store.path, text(&done["id"]));
+    while done["status"] == "in_progress" {
+        tokio::task::yield_now().await;
+        done = ok(&store.client.get(&progress).await);
+    }
+    shows(&done, &json!({"status": "done", "left": 0, "not_shown": 253}));
+    shows(&done["counts"], &json!({"renamed": 752, "deleted": 1, "skipped": 0}));
+    assert_eq!(tree_of(&store).await, before);
+    not_found(&delete(&store.client, &store.memory(&in_the_way)).await);
+    not_found(&place.stranger.get(&progress).await);
+    let elsewhere = place.new_store("elsewhere").await;
+    let id = text(&done["id"]);
+    not_found(&store.client.get(&format!("{STORES}/{}/undo/{id}", elsewhere.id)).await);
+}
