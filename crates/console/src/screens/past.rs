@@ -1,7 +1,5 @@
 //! A store and its memories as they were. The pages have no forms that change anything.
 
-use std::time::Duration;
-
 use askama::Template;
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, words};
 use keepsake_engine::{EngineError, MemoryQuery, NamedMoment, ShownPastItem, ShownPastMemory, View};
@@ -78,7 +76,6 @@ impl Then {
 /// The line that says that a page shows the past.
 struct Banner {
     then: Then,
-    store: Store,
     /// The page without the moment.
     now_href: String,
     may_restore: bool,
@@ -86,14 +83,9 @@ struct Banner {
 
 impl Banner {
     fn new(caller: &Caller, store: &Store, then: Then, now_href: String) -> Self {
-        let may_restore = may_restore(caller, store);
-        Self { then, store: store.clone(), now_href, may_restore }
+        let may_restore = caller.may_write(store) && caller.may(Scope::StoresAdmin);
+        Self { then, now_href, may_restore }
     }
-}
-
-/// Whether the caller may make the store as it was.
-pub(super) fn may_restore(caller: &Caller, store: &Store) -> bool {
-    caller.may_write(store) && caller.may(Scope::StoresAdmin) && caller.may(Scope::MemoryRead)
 }
 
 #[derive(Template)]
