@@ -13,7 +13,7 @@ use keepsake_index::{Scope, Store};
 use super::OfVersion;
 use super::history::{actor_in_form, actor_of};
 use super::memory::href_of;
-use super::past::moment_in_words;
+use super::past::{moment_in_words, today};
 use super::version::last_version;
 use crate::frame::{Done, Frame, Undo};
 use crate::page::{PageResult, Refusal, done, done_as, page, see_other};
@@ -225,9 +225,10 @@ pub(super) async fn undo(Path(store_id): Path<StoreId>, form: Form) -> PageResul
 struct RestorePage {
     frame: Frame,
     store: Store,
-    when: String,
-    below: String,
-    plan: Plan,
+    /// The point in words. `None`: none is chosen yet.
+    when: Option<String>,
+    query: Fields,
+    plan: Option<Plan>,
     confirmation: Confirmation,
 }
 
@@ -245,16 +246,22 @@ fn restoration_of(caller: &Caller, fields: &Fields) -> Result<StoreRestoration, 
 pub(super) async fn preview_restoration(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let (engine, principal) = (&caller.engine, &caller.principal);
     let store = engine.stores.get(principal, store_id).await?;
-    let request = StoreRestoration { dry_run: Some(true), ..restoration_of(&caller, &caller.query)? };
-    let undo = engine.undos.restore(principal, store_id, request).await?;
+    let when = moment_in_words(&caller.query, [POINT[0], POINT[1]]);
     let frame = caller.frame(format!("Restore {}", store.name));
+    let plan = if when.is_some() {
+        let request = StoreRestoration { dry_run: Some(true), ..restoration_of(&caller, &caller.query)? };
+        let undo = engine.undos.restore(principal, store_id, request).await?;
+        Some(Plan::of(store_id, &undo, &People::look_up(&caller).await, &frame))
+    } else {
+        None
+    };
     page(&RestorePage {
-        plan: Plan::of(store_id, &undo, &People::look_up(&caller).await, &frame),
         frame,
-        when: moment_in_words(&caller.query, [POINT[0], POINT[1]]).unwrap_or_default(),
-        below: caller.query.text("path_prefix").to_owned(),
+        when,
+        plan,
         confirmation: Confirmation::new(&caller, store_id, "restore", &POINT).await?,
         store,
+        query: caller.query,
     })
 }
 
@@ -283,6 +290,10 @@ struct UndonePage {
 /// Shows what was done, or leads to the page of an undo that goes on.
 async fn show_outcome(form: &Form, store_id: StoreId, undo: &MemoryUndo) -> PageResult {
     let before_seq = form.fields.number("before_seq")?.unwrap_or_default();
+    if undo.id.is_none() && undo.data.is_empty() {
+        let rule = "there is nothing to take back: no memory has such changes, or each is as it was before them";
+        return Err(Refusal::Invalid(rule.to_owned()));
+    }
     if let Some(undo_id) = undo.id {
         let href = format!("/console/stores/{store_id}/undo/{undo_id}?before_seq={before_seq}");
         return Ok(see_other(&href));
