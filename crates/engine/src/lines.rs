@@ -8,7 +8,7 @@ use similar::{DiffTag, TextDiff};
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The lines that differ between two texts.
-#[allow(missing_debug_implementations)]
+#[derive(Debug)]
 pub struct LineDiff<'t> {
     pub added: usize,
     pub removed: usize,
