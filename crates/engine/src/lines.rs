@@ -8,7 +8,6 @@ use similar::{DiffTag, TextDiff};
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The lines that differ between two texts.
-#[derive(Debug)]
 pub struct LineDiff<'t> {
     pub added: usize,
     pub removed: usize,

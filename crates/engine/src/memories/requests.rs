@@ -134,7 +134,7 @@ pub(crate) fn parse_directory(field: &'static str, text: &str) -> Result<DirPath
 
 impl MemoryQuery {
     /// The path of the only memory to list.
-    pub(super) fn path(&self) -> Result<Option<MemoryPath>, EngineError> {
+    pub(crate) fn path(&self) -> Result<Option<MemoryPath>, EngineError> {
         let has_others = self.path_prefix.is_some() || self.depth.is_some() || self.page.page.is_some();
         match &self.path {
             Some(_) if has_others => Err(EngineError::Invalid {
@@ -145,11 +145,11 @@ impl MemoryQuery {
         }
     }
 
-    pub(super) fn below(&self) -> Result<DirPath, EngineError> {
+    pub(crate) fn below(&self) -> Result<DirPath, EngineError> {
         self.path_prefix.as_deref().map_or(Ok(DirPath::root()), parse_prefix)
     }
 
-    pub(super) fn depth(&self) -> Result<Depth, EngineError> {
+    pub(crate) fn depth(&self) -> Result<Depth, EngineError> {
         match self.depth {
             None | Some(0) => Ok(Depth::All),
             Some(1) => Ok(Depth::Children),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use keepsake_core::schemas::MemoryDifferenceType;
 use keepsake_core::{BlobKey, ContentHash, MemoryId, MemoryPath, StoreId, TenantId, VersionId};
-use keepsake_index::{Moment, Operation, PastChange, PastMemory, Point, Scope, StoredContent, Version};
+use keepsake_index::{Moment, Operation, PastChange, PastMemory, Point, StoredContent, Version};
 use serde::Serialize;
 use utoipa::ToSchema;
 

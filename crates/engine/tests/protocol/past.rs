@@ -83,7 +83,7 @@ async fn scanned(setup: &TestEngine, seq: i64) -> Vec<(MemoryPath, ContentHash)>
         found.extend(versions.map(|version| (version.path.unwrap(), version.content.unwrap().sha256)));
         next = batch.next;
         if next.is_none() {
-            found.sort();
+            found.sort_by(|(one, _), (other, _)| one.cmp(other));
             return found;
         }
     }
