@@ -282,6 +282,7 @@ CREATE TABLE store (
     past_seq bigint NOT NULL DEFAULT 0,
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
+    forked_from jsonb,
     archived_at bigint,
     deleted_at bigint
 ) WITH (fillfactor = 50);
@@ -351,6 +352,23 @@ CREATE INDEX version_actor ON version (tenant_id, store_id, actor_id, seq);
 CREATE INDEX version_op ON version (tenant_id, store_id, op, seq) WHERE op <> 'modified';
 CREATE INDEX version_shared_blob ON version (tenant_id, store_id, blob_id) WHERE blob_id <> version_id;
 ALTER TABLE version ADD PRIMARY KEY (tenant_id, store_id, seq);
+
+-- Copies of stores that are under way, by the new store. `seq` is the point of the source, and
+-- `after_path` the path of the last memory that was copied. A worker holds the copy until `lease_until`.
+CREATE TABLE store_fork (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    source_id uuid NOT NULL,
+    seq bigint NOT NULL,
+    actor_type text COLLATE "C",
+    actor_id text COLLATE "C",
+    created_at bigint NOT NULL,
+    lease_until bigint NOT NULL,
+    after_path text COLLATE "C",
+    skipped bigint NOT NULL,
+    PRIMARY KEY (tenant_id, store_id)
+);
+CREATE INDEX store_fork_created ON store_fork (created_at);
 
 -- Undos of many memories. `memory_undo_part` has the steps of one commit each, as JSON without
 -- paths and contents; they are fixed when the undo is recorded, and replaced by what became of them.
@@ -570,7 +588,7 @@ DECLARE
     wanted text;
 BEGIN
     FOREACH wanted IN ARRAY ARRAY['tenant', 'tenant_counter', 'api_key', 'audit', 'idempotency', 'erasure', 'store',
-        'memory', 'version', 'memory_undo', 'memory_undo_part', 'directory', 'memory_access', 'search_doc', 'content',
+        'memory', 'version', 'store_fork', 'memory_undo', 'memory_undo_part', 'directory', 'memory_access', 'search_doc', 'content',
         'blob_deletion', 'session', 'session_resource', 'session_event'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', wanted);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', wanted);

@@ -223,6 +223,7 @@ CREATE TABLE store (
     past_seq INTEGER NOT NULL DEFAULT 0,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
+    forked_from TEXT,
     archived_at INTEGER,
     deleted_at INTEGER,
     PRIMARY KEY (tenant_id, store_id)
@@ -287,6 +288,21 @@ CREATE INDEX version_memory ON version (tenant_id, store_id, memory_id, seq);
 CREATE INDEX version_actor ON version (tenant_id, store_id, actor_id, seq);
 CREATE INDEX version_op ON version (tenant_id, store_id, op, seq) WHERE op <> 'modified';
 CREATE INDEX version_shared_blob ON version (tenant_id, store_id, blob_id) WHERE blob_id <> version_id;
+
+CREATE TABLE store_fork (
+    tenant_id BLOB NOT NULL,
+    store_id BLOB NOT NULL,
+    source_id BLOB NOT NULL,
+    seq INTEGER NOT NULL,
+    actor_type TEXT,
+    actor_id TEXT,
+    created_at INTEGER NOT NULL,
+    lease_until INTEGER NOT NULL,
+    after_path TEXT,
+    skipped INTEGER NOT NULL,
+    PRIMARY KEY (tenant_id, store_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX store_fork_created ON store_fork (created_at);
 
 CREATE TABLE memory_undo (
     tenant_id BLOB NOT NULL,

@@ -13,6 +13,7 @@
 mod drain;
 mod eraser;
 mod erasures;
+mod forks;
 mod index;
 mod lease;
 mod manual;
@@ -48,6 +49,7 @@ pub use drain::DrainDeletions;
 pub(crate) use drain::ORPHAN_CONDEMNED_FOR;
 pub(crate) use eraser::begin_erasure;
 pub use erasures::Erase;
+pub use forks::ContinueForks;
 pub use index::IndexMemories;
 pub use lease::{Lease, RunRequest};
 pub use manual::{JobState, ManualJobs};
@@ -98,6 +100,7 @@ pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
         Arc::new(PurgeStores),
         Arc::new(Erase),
         Arc::new(ContinueUndos),
+        Arc::new(ContinueForks),
         Arc::new(DeleteTenants),
         Arc::new(SweepBlobs::default()),
         Arc::new(ReconcileUsage),

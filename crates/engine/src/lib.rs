@@ -26,6 +26,7 @@ mod erasures;
 mod error;
 mod exports;
 mod fair;
+mod forks;
 mod health;
 mod idempotency;
 mod imports;
@@ -132,7 +133,7 @@ pub use shares::{FairShares, Share};
 pub use sign_ins::{
     Audience, IssuerPage, IssuerSignInError, PendingSignIn, PersonSignIn, SIGN_IN_LIFE, SignIns,
 };
-pub use stores::{StoreDraft, StoreEdit, Stores};
+pub use stores::{StoreDraft, StoreEdit, StoreFork, Stores};
 pub use tenants::{NewTenant, Tenants};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall, Tools, is_tool};
@@ -200,9 +201,10 @@ pub const LAST_WRITES: Duration = Duration::from_secs(2);
 /// Console pages that are made at the same time. Most of them wait for the database.
 const PAGES_PER_CORE: usize = 8;
 
-/// Undos in several commits that this replica carries out at the same time, and for one tenant.
-const UNDOS_AT_ONCE: usize = 2;
-const UNDOS_PER_TENANT: usize = 1;
+/// Undos in several commits and copies of stores that this replica carries out at the same time, and
+/// for one tenant.
+const LONG_WORK_AT_ONCE: usize = 2;
+const LONG_WORK_PER_TENANT: usize = 1;
 
 /// Declares the services. Each begins with the shared state.
 macro_rules! services {
@@ -321,7 +323,7 @@ impl Engine {
                 Arc::clone(&activity),
             ),
             erasure_queue: ErasureQueue::default(),
-            undo_slots: FairSlots::new(UNDOS_AT_ONCE, UNDOS_PER_TENANT),
+            long_work: FairSlots::new(LONG_WORK_AT_ONCE, LONG_WORK_PER_TENANT),
             pages: FairSlots::new(PAGES_AT_ONCE, PAGES_PER_TENANT),
             issuers: options.issuers,
             search_cache_bytes: options.search_cache_bytes,

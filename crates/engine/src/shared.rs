@@ -32,8 +32,8 @@ pub struct Shared {
     pub(crate) issuers: Arc<Issuers>,
     pub(crate) replica: Replica,
     pub(crate) erasure_queue: ErasureQueue,
-    /// Slots for undos in several commits.
-    pub(crate) undo_slots: FairSlots,
+    /// Slots for undos in several commits, and for copies of stores.
+    pub(crate) long_work: FairSlots,
     /// Slots for building pages of sessions and of contents, which may be large.
     pub(crate) pages: FairSlots,
     pub(crate) search_cache_bytes: u64,

@@ -5,14 +5,19 @@ mod draft;
 use std::sync::Arc;
 
 use keepsake_core::{ObjectKind, StoreId, TenantId};
-use keepsake_index::{AuditedAction, Idempotency, Scope, Store, StoreFilter, StoreListing};
+use keepsake_index::{
+    AuditedAction, Idempotency, Moment, Scope, Store, StoreFilter, StoreListing, StoreOrigin,
+    StoreOriginStatus,
+};
 
 use crate::cursor::Query;
+use crate::forks::begin_fork;
+use crate::past::refusal;
 use crate::shared::service;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 pub(crate) use draft::{MAX_UNUSED_SECS, check_metadata, invalid, metadata_patch};
-pub use draft::{StoreDraft, StoreEdit};
+pub use draft::{StoreDraft, StoreEdit, StoreFork};
 
 service!(pub Stores);
 
@@ -33,10 +38,35 @@ impl Stores {
         let audited = self.context.audited_by(&principal);
         self.context
             .run_to_end(async move {
-                let store = draft.store(&stores.context)?;
-                stores.add(&principal, &store, idempotency.as_ref(), &audited).await
+                let fork_of = draft.fork_of.clone();
+                let mut store = draft.store(&stores.context)?;
+                if let Some(fork) = fork_of {
+                    store.forked_from = Some(stores.origin(&principal, &fork).await?);
+                }
+                let made = stores.add(&principal, &store, idempotency.as_ref(), &audited).await?;
+                if made.store_id == store.store_id && made.forked_from.is_some() {
+                    begin_fork(&stores.shared, principal.tenant_id, made.store_id);
+                }
+                Ok(made)
             })
             .await
+    }
+
+    /// The point of another store that a new store gets the content of.
+    async fn origin(&self, principal: &Principal, fork: &StoreFork) -> Result<StoreOrigin, EngineError> {
+        let source_id = fork.memory_store_id;
+        principal.require_in(Scope::MemoryRead, source_id)?;
+        let seq = fork.at_seq.map(|seq| Moment::Seq(i64::try_from(seq).unwrap_or(i64::MAX)));
+        let moment = seq.unwrap_or(Moment::Newest);
+        let point = self.context.index.past.point(principal.tenant_id, source_id, moment).await;
+        let point = point.map_err(refusal("fork_of.at_seq"))?;
+        Ok(StoreOrigin {
+            memory_store_id: source_id,
+            seq: point.seq,
+            status: StoreOriginStatus::Copying,
+            skipped: 0,
+            error: None,
+        })
     }
 
     /// Returns the store that this call created, or an earlier identical call.

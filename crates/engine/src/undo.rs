@@ -18,13 +18,14 @@ use std::sync::Arc;
 use keepsake_core::schemas::MemoryUndoType;
 use keepsake_core::{MemoryUndoId, ObjectKind, StoreId, TenantId, VersionId};
 use keepsake_index::{
-    Idempotency, NewUndo, PlannedUndo, Scope, StoredUndo, UndoKey, UndoPart, UndoPartState, Version,
+    Idempotency, NewUndo, PlannedUndo, Scope, StoredUndo, UndoKey, UndoPart, UndoPartState, UndoSelection, Version,
 };
 
 use self::change::{Source, UndoChange};
 use self::parts::{PartLimits, split};
 use self::plan::{PlannedStep, UndoStep};
 use self::request::is_own;
+use crate::past::refusal;
 use crate::shared::service;
 use crate::work::charge;
 use crate::write::{Write, WriteResult};
@@ -86,7 +87,16 @@ impl Undos {
     ) -> Result<MemoryUndo, EngineError> {
         require(principal, store_id)?;
         principal.require(Scope::StoresAdmin)?;
-        let selection = request.selection()?;
+        let at = request.moment()?;
+        let moment = at.checked(self.context.now())?;
+        let point = self.context.index.past.point(principal.tenant_id, store_id, moment).await;
+        let point = point.map_err(refusal(at.field))?;
+        let selection = UndoSelection {
+            after_seq: point.seq,
+            below: request.below()?,
+            takes_whole_memories: true,
+            ..UndoSelection::default()
+        };
         let source = Source::Selection(selection);
         let wanted = Wanted { store_id, source, idempotency: request.idempotency };
         self.answer(principal, wanted, request.dry_run.unwrap_or_default()).await

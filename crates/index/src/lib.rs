@@ -7,7 +7,7 @@
 //! Only the operator and the jobs use the parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`], [`AccessTimes`],
 //! [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`], [`Retention`] and
-//! [`SearchTerms::unindexed`], [`UndoJobs::open`], and the methods of [`StoreDeletions`] and
+//! [`SearchTerms::unindexed`], [`UndoJobs::open`], [`Forks::open`], and the methods of [`StoreDeletions`] and
 //! [`Erasures`] that the jobs call.
 
 mod access_times;
@@ -21,6 +21,7 @@ mod database;
 mod directories;
 mod error;
 mod expiry;
+mod forks;
 mod grants;
 mod imports;
 mod job_runs;
@@ -64,6 +65,7 @@ pub use expiry::{
     AccessFlush, DueMemory, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf,
     SESSION_KEEPS_FOR, UnusedMemories,
 };
+pub use forks::{Forks, OpenFork};
 pub use grants::Grants;
 pub use imports::{HistoryPart, ImportOutcome, Imports};
 pub use job_runs::{FAILED_RUN_RESTS, JobRuns};
@@ -117,6 +119,7 @@ pub struct Index {
     pub contents: Contents,
     pub credentials: Credentials,
     pub erasures: Erasures,
+    pub forks: Forks,
     pub grants: Grants,
     pub imports: Imports,
     pub job_runs: JobRuns,
@@ -165,6 +168,7 @@ impl Index {
             contents: Contents(database.clone()),
             credentials: Credentials(database.clone()),
             erasures: Erasures(database.clone()),
+            forks: Forks(database.clone()),
             grants: Grants(database.clone()),
             imports: Imports(database.clone()),
             job_runs: JobRuns(database.clone()),

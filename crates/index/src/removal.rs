@@ -125,7 +125,8 @@ type Table = (&'static str, &'static str, &'static str);
 
 /// The tables with rows of stores, with the order of an index within a store. The
 /// versions come first; they are the last references to the blobs.
-const STORE_TABLES: [Table; 9] = [
+const STORE_TABLES: [Table; 10] = [
+    ("store_fork", "store_id", "store_id"),
     ("memory_undo_part", "store_id, undo_id, part", "undo_id, part"),
     ("memory_undo", "store_id, undo_id", "undo_id"),
     ("version", "store_id, seq", "seq"),

@@ -2,6 +2,8 @@
 
 mod change;
 
+use std::time::Duration;
+
 use keepsake_core::{DirPath, ObjectKind, Quota, Refused, StoreId, TenantId, Timestamp};
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -12,7 +14,10 @@ use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
 use crate::model::{
     AuditAction, AuditObject, AuditedAction, Idempotency, Store, StoreChange, StoreListing, StoreState,
 };
-use crate::{ChangeError, IndexError, audit};
+use crate::{ChangeError, IndexError, audit, forks};
+
+/// How long the replica that makes a store holds the copy of its content.
+const FORK_HELD_FOR: Duration = Duration::from_mins(2);
 
 /// A tenant's number of stores; no row for a tenant that is being deleted.
 const COUNT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 AND status <> 'deleting'";
@@ -20,9 +25,9 @@ const COUNT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 AND sta
 const COUNT_ONE_MORE: &str = "UPDATE tenant SET store_count = store_count + 1 WHERE tenant_id = $1";
 
 const INSERT: &str = "INSERT INTO store (tenant_id, store_id, name, description, metadata, policy, \
-    expires_unused_after, period_set_at, created_at, updated_at, seq, last_version_at, purge_epoch, memory_count, \
-    live_bytes, granted_bytes, version_count, version_bytes, retention_seq) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
+    expires_unused_after, period_set_at, created_at, updated_at, forked_from, seq, last_version_at, purge_epoch, \
+    memory_count, live_bytes, granted_bytes, version_count, version_bytes, retention_seq) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
 
 /// A store always has its root directory.
 const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, \
@@ -30,7 +35,7 @@ const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, par
 
 selects! {
     "store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes, created_at, \
-        updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, period_set_at \
+        updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, period_set_at, forked_from \
         FROM store WHERE tenant_id = $1 AND deleted_at IS NULL AND";
     pub(crate) const FIND = "store_id = $2";
     /// Stores after a time of creation and an id, newest first.
@@ -60,7 +65,7 @@ pub struct Stores(pub(crate) Database);
 from_row! {
     Store {
         store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes,
-        created_at, updated_at, last_version_at, archived_at
+        created_at, updated_at, last_version_at, archived_at, forked_from
         .. r#type
     }
     StoredStore { period_set_at; store }
@@ -93,6 +98,10 @@ impl Stores {
             return Err(Refused::over(Quota::StoresPerTenant, count, stores_limit).into());
         }
         insert(&mut tx, tenant_id, store).await?;
+        if let Some(origin) = &store.forked_from {
+            let times = (at, at.plus(FORK_HELD_FOR));
+            forks::begin(&mut tx, (tenant_id, store_id), origin, audited.by.actor(), times).await?;
+        }
         record_call(&mut tx, tenant_id, CallObject::store(store_id), idempotency, at).await?;
         let (action, object) = (AuditAction::StoreCreated, AuditObject::new(store_id.uuid()));
         audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
@@ -236,6 +245,7 @@ async fn insert(tx: &mut Tx, tenant_id: TenantId, store: &Store) -> Result<(), I
         .bind(store.expires_unused_after)
         .bind(period_set_at)
         .bind(store.created_at)
+        .bind(store.forked_from.as_ref().map(Json))
         .execute()
         .await?;
     let query = tx.query(INSERT_ROOT).bind((tenant_id, store.store_id));

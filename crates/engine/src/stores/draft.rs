@@ -41,6 +41,18 @@ pub struct StoreDraft {
     #[serde(rename = "sensitive_data_policy")]
     #[schema(value_type = Option<SensitiveDataPolicy>)]
     pub policy: Option<String>,
+    /// The store whose memories are copied into the new one.
+    pub fork_of: Option<StoreFork>,
+}
+
+/// A memory store, and the point of its history that is copied.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ForkedMemoryStore)]
+pub struct StoreFork {
+    pub memory_store_id: StoreId,
+    /// The store after the change with this sequence number; by default, as it is now.
+    pub at_seq: Option<u64>,
 }
 
 /// The body of an update; omitted fields stay unchanged.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::memories::parse_prefix;
+use crate::past::NamedMoment;
 use crate::stores::invalid;
 use crate::{EngineError, Principal};
 
@@ -123,23 +124,14 @@ impl UndoRequest {
 }
 
 impl StoreRestoration {
-    pub(super) fn selection(&self) -> Result<UndoSelection, EngineError> {
-        let (created_from, after_seq) = match (&self.at, self.at_seq) {
-            (Some(at), None) => {
-                let at = parse_time("at", at)?;
-                (Some(Timestamp::from_micros(at.as_micros().saturating_add(1))), 0)
-            }
-            (None, Some(seq)) => (None, seq_of(seq)),
-            (Some(_), Some(_)) => return invalid("at", "must not come with `at_seq`"),
-            (None, None) => return invalid("at", "or `at_seq` is required"),
-        };
-        Ok(UndoSelection {
-            created_from,
-            after_seq,
-            below: self.path_prefix.as_deref().map(parse_prefix).transpose()?,
-            takes_whole_memories: true,
-            ..UndoSelection::default()
-        })
+    pub(super) fn moment(&self) -> Result<NamedMoment, EngineError> {
+        let at = self.at.as_deref().map(|text| parse_time("at", text)).transpose()?;
+        let moment = NamedMoment::parse(("at", at), ("at_seq", self.at_seq))?;
+        moment.map_or_else(|| invalid("at", "or `at_seq` is required"), Ok)
+    }
+
+    pub(super) fn below(&self) -> Result<Option<DirPath>, EngineError> {
+        self.path_prefix.as_deref().map(parse_prefix).transpose()
     }
 }
 

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::TenantId;
 use keepsake_index::{Auditor, Idempotency, PlannedUndo, StoredUndo, UndoKey, UndoPart, UndoPartState};
 
 use super::change::{Source, UndoChange};
@@ -26,7 +25,7 @@ pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey) {
     let writes = shared.context.writes.clone();
     writes.spawn(async move {
         let slot = tokio::select! {
-            slot = shared.undo_slots.take(key.tenant_id) => slot,
+            slot = shared.long_work.take(key.tenant_id) => slot,
             () = shared.stopping.cancelled() => return,
         };
         let made = match slot {

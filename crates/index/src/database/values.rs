@@ -21,7 +21,8 @@ use super::Query;
 use super::packed::{PackedColumn, PackedRow, Unpack};
 use crate::IndexError;
 use crate::model::{
-    Auditor, DeletionReason, DeletionState, Operation, RunReason, RunStatus, Scope, TenantStatus,
+    Auditor, DeletionReason, DeletionState, Operation, RunReason, RunStatus, Scope, StoreOrigin,
+    TenantStatus,
 };
 use crate::numbers::{signed, unsigned};
 
@@ -226,6 +227,7 @@ macro_rules! json_columns {
 json_columns!(
     BTreeMap<String, u64>,
     LimitOverrides,
+    StoreOrigin,
     Vec<Scope>,
     Vec<StoreId>,
     Vec<String>,

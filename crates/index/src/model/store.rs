@@ -128,9 +128,44 @@ pub struct Store {
     /// How sensitive data in written content is handled.
     #[serde(rename = "sensitive_data_policy")]
     pub policy: SensitiveDataPolicy,
+    /// Only there if the store was made with the content of another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub forked_from: Option<StoreOrigin>,
     /// When a memory of the store last changed; `None`: never.
     #[serde(skip)]
     pub last_version_at: Option<Timestamp>,
+}
+
+/// The memory store whose content another one got, and how far it is copied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MemoryStoreOrigin)]
+pub struct StoreOrigin {
+    pub memory_store_id: StoreId,
+    /// The point of its history.
+    pub seq: i64,
+    pub status: StoreOriginStatus,
+    /// Memories that were not copied: their content is lost or refused, or their path was taken.
+    pub skipped: u64,
+    /// Why the copy was broken off; only there if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub error: Option<String>,
+}
+
+keepsake_core::named_enum! {
+    /// How far a store is copied.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum StoreOriginStatus {
+        Copying = "copying",
+        Done = "done",
+        Failed = "failed",
+    }
+}
+
+keepsake_core::shown_by_name! {
+    StoreOriginStatus as "MemoryStoreOriginStatus" => "How far a memory store is copied.";
 }
 
 impl Store {
@@ -149,6 +184,7 @@ impl Store {
             live_bytes: 0,
             expires_unused_after: None,
             policy: SensitiveDataPolicy::Off,
+            forked_from: None,
             last_version_at: None,
         }
     }

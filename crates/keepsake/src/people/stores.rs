@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::connection::{Connection, find_store};
 use super::memories::REDACTED;
-use super::undo::{RestoreStoreArgs, restore};
+use super::undo::{ForkStoreArgs, RestoreStoreArgs, fork, restore};
 use super::{agent_path, confirm, text_of};
 use crate::cli::{ConnectionArgs, choice, given, parse_period};
 use crate::operator;
@@ -58,6 +58,8 @@ pub(crate) enum StoreCommand {
     Usage(ShowStoreArgs),
     /// Makes a memory store as it was at a time
     Restore(RestoreStoreArgs),
+    /// Makes a memory store with the content of another one
+    Fork(ForkStoreArgs),
     /// Shows what changed since a moment of the past, or what differs from another store
     Diff(DiffStoreArgs),
 }
@@ -196,6 +198,7 @@ pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
         StoreCommand::Delete(args) => delete(args).await,
         StoreCommand::Usage(args) => usage(args).await,
         StoreCommand::Restore(args) => restore(args).await,
+        StoreCommand::Fork(args) => fork(args).await,
         StoreCommand::Diff(args) => diff(args).await,
     }
 }

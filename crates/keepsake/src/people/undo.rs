@@ -1,4 +1,4 @@
-//! `keepsake undo` and `keepsake store restore`
+//! `keepsake undo`, `keepsake store restore` and `keepsake store fork`
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 use super::{agent_path, api_path, confirm, text_of};
 use crate::cli::{ConnectionArgs, StoreArgs, given, parse_period};
-use crate::output::{Text, actor_name, notice};
+use crate::output::{Text, actor_name, notice, printable};
 
 const NOT_UNDONE: &str = "nothing is known to be taken back";
 /// How often a large undo is asked whether it is done.
@@ -80,6 +80,23 @@ pub(crate) struct RestoreStoreArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:
+  keepsake store fork notes 'notes, for a try'")]
+pub(crate) struct ForkStoreArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The memory store whose memories are copied: its id or its name
+    #[arg(value_name = "STORE")]
+    store: String,
+    /// The name of the new memory store, 1 to 255 characters
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// As it was after the change with this sequence number
+    #[arg(long, value_name = "N")]
+    at_seq: Option<u64>,
+}
+
+#[derive(Debug, Args)]
 struct SureArgs {
     /// Shows what would become of each memory, and changes nothing
     #[arg(short = 'n', long)]
@@ -118,6 +135,30 @@ pub(super) async fn restore(args: RestoreStoreArgs) -> Result<(), Failure> {
     }));
     let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
     carry_out(&connection, "restore", body, &args.sure).await
+}
+
+/// Waits until the copy has ended.
+pub(super) async fn fork(args: ForkStoreArgs) -> Result<(), Failure> {
+    let mut connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
+    let source = connection.store_id.take();
+    let fork_of = given(json!({ "memory_store_id": source, "at_seq": args.at_seq }));
+    let body = json!({ "name": args.name, "fork_of": fork_of });
+    let mut made = connection.post("the memory store was not made", &["memory_stores"], body).await?;
+    connection.store_id = Some(text_of(&made, "id").to_owned());
+    while made["forked_from"]["status"] == "copying" {
+        notice(&format!("{} memories are copied", made["memory_count"]));
+        tokio::time::sleep(POLLED_EACH).await;
+        made = connection.get("the memory store cannot be read", &[], &[]).await?;
+    }
+    let origin = &made["forked_from"];
+    if let Some(error) = origin["error"].as_str() {
+        notice(&format!("the copy was broken off: {error}"));
+    }
+    if let Some(skipped @ 1..) = origin["skipped"].as_u64() {
+        notice(&format!("{skipped} memories were not copied"));
+    }
+    let name = printable(text_of(&made, "name"));
+    connection.printer.done(&made, || format!("made the memory store {name} ({})\n", text_of(&made, "id")))
 }
 
 /// Shows the plan, asks, and makes it.

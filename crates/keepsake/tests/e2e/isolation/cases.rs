@@ -82,7 +82,10 @@ const MESSAGES_IN_SESSION: Bodies = &[
 
 /// The request bodies of each operation that has one, by the operation's id.
 pub(super) const CASES: &[(&str, Bodies)] = &[
-    ("memory_stores.create", &[r#"{"name": "made"}"#]),
+    (
+        "memory_stores.create",
+        &[r#"{"name": "made"}"#, r#"{"name": "made", "fork_of": {"memory_store_id": "{store}"}}"#],
+    ),
     ("memory_stores.update", STORE_UPDATES),
     ("memory_stores.update_by_patch", STORE_UPDATES),
     ("memory_stores.archive", EMPTY),
@@ -91,7 +94,7 @@ pub(super) const CASES: &[(&str, Bodies)] = &[
         "memory_stores.undo",
         &[r#"{"session_id": "{session}"}"#, r#"{"api_key_id": "{api_key}", "path_prefix": "{directory}", "dry_run": true}"#],
     ),
-    ("memory_stores.restore", &[r#"{"at": "2999-01-01"}"#, r#"{"at_seq": 1, "dry_run": true}"#]),
+    ("memory_stores.restore", &[r#"{"at_seq": 1, "path_prefix": "{directory}", "dry_run": true}"#]),
     ("memories.create", &[r#"{"path": "/made", "content": "x"}"#]),
     ("memories.batch", BATCHES),
     ("memories.update", MEMORY_UPDATES),

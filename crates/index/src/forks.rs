@@ -1,0 +1,133 @@
+//! Stores with the content of another one, while it is copied.
+
+use keepsake_core::{Actor, StoreId, TenantId, Timestamp};
+use sqlx::types::Json;
+
+use crate::IndexError;
+use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::model::StoreOrigin;
+
+const INSERT: &str = "INSERT INTO store_fork (tenant_id, store_id, source_id, seq, actor_type, actor_id, created_at, \
+    lease_until, skipped) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)";
+
+const FIND: &str = "SELECT source_id, seq, actor_type, actor_id, created_at, after_path, skipped FROM store_fork \
+    WHERE tenant_id = $1 AND store_id = $2";
+
+const ADVANCE: &str = "UPDATE store_fork SET after_path = $3, skipped = $4, lease_until = $5 \
+    WHERE tenant_id = $1 AND store_id = $2";
+
+const HOLD: &str =
+    "UPDATE store_fork SET lease_until = $3 WHERE tenant_id = $1 AND store_id = $2 AND lease_until <= $4";
+
+const DELETE: &str = "DELETE FROM store_fork WHERE tenant_id = $1 AND store_id = $2";
+
+const SET_ORIGIN: &str = "UPDATE store SET forked_from = $3 WHERE tenant_id = $1 AND store_id = $2";
+
+/// Copies that no worker holds, oldest first.
+const OPEN: &str = "SELECT tenant_id, store_id FROM store_fork WHERE lease_until <= $1 ORDER BY created_at LIMIT $2 + 0";
+
+/// A copy that is under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenFork {
+    pub source_id: StoreId,
+    /// The point of the source.
+    pub seq: i64,
+    pub actor: Option<Actor>,
+    pub created_at: Timestamp,
+    /// The path of the last memory that was copied.
+    pub after: Option<String>,
+    /// Memories that could not be copied.
+    pub skipped: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Forks(pub(crate) Database);
+
+struct Place {
+    tenant_id: TenantId,
+    store_id: StoreId,
+}
+
+from_row!(Place { tenant_id, store_id });
+
+impl FromRow for OpenFork {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            source_id: row.get("source_id")?,
+            seq: row.get("seq")?,
+            actor: row.actor(["actor_type", "actor_id"])?,
+            created_at: row.get("created_at")?,
+            after: row.get("after_path")?,
+            skipped: row.get("skipped")?,
+        })
+    }
+}
+
+/// Records that a new store is to get the content of another one.
+pub(crate) async fn begin(
+    tx: &mut Tx,
+    store: (TenantId, StoreId),
+    origin: &StoreOrigin,
+    by: Option<&Actor>,
+    (now, lease_until): (Timestamp, Timestamp),
+) -> Result<(), IndexError> {
+    let query = tx.query(INSERT).bind(store).bind((origin.memory_store_id, origin.seq));
+    let query = query.bind((by.map(Actor::kind), by.map(Actor::id)));
+    query.bind((now, lease_until)).execute().await?;
+    Ok(())
+}
+
+impl Forks {
+    pub async fn find(&self, tenant_id: TenantId, store_id: StoreId) -> Result<Option<OpenFork>, IndexError> {
+        self.0.optional("fork", Role::Tenant(tenant_id), FIND, (tenant_id, store_id)).await
+    }
+
+    /// Records up to which path memories were copied.
+    pub async fn advance(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        after: &str,
+        skipped: u64,
+        lease_until: Timestamp,
+    ) -> Result<(), IndexError> {
+        let mut tx = self.0.write("advance_fork", Role::Tenant(tenant_id)).await?;
+        let query = tx.query(ADVANCE).bind((tenant_id, store_id, after, skipped, lease_until));
+        query.execute().await?;
+        tx.commit().await
+    }
+
+    /// Holds a copy until `until`, unless another worker holds it at `now`.
+    pub async fn hold(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<bool, IndexError> {
+        let mut tx = self.0.write("hold_fork", Role::Tenant(tenant_id)).await?;
+        let held = tx.query(HOLD).bind((tenant_id, store_id, until, now)).execute().await?;
+        tx.commit().await?;
+        Ok(held > 0)
+    }
+
+    /// Ends a copy; `origin` is what the store shows of it from now on.
+    pub async fn end(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        origin: &StoreOrigin,
+    ) -> Result<(), IndexError> {
+        let mut tx = self.0.write("end_fork", Role::Tenant(tenant_id)).await?;
+        if tx.query(DELETE).bind((tenant_id, store_id)).execute().await? > 0 {
+            tx.query(SET_ORIGIN).bind((tenant_id, store_id, Json(origin))).execute().await?;
+        }
+        tx.commit().await
+    }
+
+    /// Copies of all tenants that no worker holds, oldest first.
+    pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
+        let places: Vec<Place> = self.0.all("open_forks", Role::Job(None), OPEN, (now, limit)).await?;
+        Ok(places.into_iter().map(|place| (place.tenant_id, place.store_id)).collect())
+    }
+}
