@@ -119,6 +119,7 @@ export function screensOf({ store, memory, deleted, undo, versions, session, key
     'undo-choose': `${store.href}/undo`,
     undo: `${store.href}/undo?after_seq=0&overwrite=1`,
     'undo-progress': `${store.href}/undo/${undo.id}`,
+    fork: `${store.href}/fork?at_seq=1`,
     restore: `${store.href}/restore?at_seq=1`,
     compare: `${store.href}/compare?from=${from}&to=${to}`,
     'compare-split': `${store.href}/compare?from=${from}&to=${to}&view=split`,

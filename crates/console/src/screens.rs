@@ -6,6 +6,7 @@ mod deletions;
 mod differences;
 mod edit;
 mod erasures;
+mod fork;
 mod history;
 mod import;
 mod keys;
@@ -121,6 +122,7 @@ pub fn tenant_pages() -> Pages {
         .get(&format!("{STORE}/history"), history::of_store)
         .get(&format!("{STORE}/deleted"), deletions::of_store)
         .get(&format!("{STORE}/diff"), differences::of_store)
+        .get(&format!("{STORE}/fork"), fork::show)
         .get(&format!("{STORE}/undo"), undo::choose)
         .post(&format!("{STORE}/undo"), undo::undo)
         .get(&format!("{STORE}/undo/{{undo_id}}"), undo::progress)

@@ -6,6 +6,7 @@ use keepsake_engine::{EngineError, MemoryQuery, NamedMoment, ShownPastItem, Show
 use keepsake_index::{Scope, Store};
 
 use super::memory::{href_of, is_markdown};
+use super::stores::may_create_stores;
 use super::tree::{Crumb, crumbs};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
@@ -79,12 +80,13 @@ struct Banner {
     /// The page without the moment.
     now_href: String,
     may_restore: bool,
+    may_fork: bool,
 }
 
 impl Banner {
     fn new(caller: &Caller, store: &Store, then: Then, now_href: String) -> Self {
         let may_restore = caller.may_write(store) && caller.may(Scope::StoresAdmin);
-        Self { then, now_href, may_restore }
+        Self { then, now_href, may_restore, may_fork: may_create_stores(caller) }
     }
 }
 

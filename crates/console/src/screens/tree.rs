@@ -3,7 +3,7 @@
 use askama::Template;
 use keepsake_core::{MemoryId, StoreId, words};
 use keepsake_engine::{MemoryQuery, PageRequest, ShownItem, View};
-use keepsake_index::Store;
+use keepsake_index::{Store, StoreOriginStatus};
 
 use super::memory::href_of;
 use super::past::{self, Then, today};

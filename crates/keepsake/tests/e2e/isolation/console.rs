@@ -17,6 +17,8 @@ use crate::support::{Client, Deployment, Pair};
 const REQUESTS: &[&str] = &[
     "GET /console/stores",
     "GET /console/stores?archived=1",
+    "POST /console/stores?name=taken&fork_of={store}",
+    "GET /console/stores/{store}/fork?at_seq=7",
     "GET /console/stores?name=of",
     "GET /console/stores/{store}",
     "GET /console/stores/{store}?path={directory}",
