@@ -57,7 +57,7 @@ export function callTool(session, input) {
 }
 
 /**
- * A store, a memory with two versions, a session with calls, a key and an erasure.
+ * A store, a memory with two versions, one that was deleted, a session with calls, a key and an erasure.
  * `texts` are used wherever somebody may write a text.
  */
 export async function makeObjects(texts = {}) {
@@ -74,7 +74,16 @@ export async function makeObjects(texts = {}) {
   const memory = await makeMemory(store, path, old);
   await edit(memory, { content });
   await makeMemory(store, '/people/ada.md', 'Ada leads the release team.\n');
+  const deleted = await makeMemory(store, path.replace(/[^/]*$/, 'old.md'), old);
+  await api('DELETE', `/v1/memory_stores/${store.id}/memories/${deleted.id}`);
   const versions = await versionsOf(memory);
+  // So many memories that the undo goes on after the answer.
+  for (const part of [0, 1]) {
+    const create = (n) => ({ type: 'create', path: `/undone/${part}/${n}`, content: '' });
+    const operations = Array.from({ length: 251 }, (_, n) => create(n));
+    await api('POST', `/v1/memory_stores/${store.id}/memories/batch?memories=false`, { operations });
+  }
+  const undo = await api('POST', `/v1/memory_stores/${store.id}/undo`, { path_prefix: '/undone/' });
   const session = await makeSession(store, { title, metadata });
   await callTool(session, { command: 'view', path: '/memories' });
   const file = `${session.resources[0].mount_path}/todo.md`;
@@ -82,11 +91,11 @@ export async function makeObjects(texts = {}) {
   const key = await api('POST', '/v1/api_keys', { name: `Key of ${name}`.slice(0, 255), scopes: ['memory:read'] });
   const erased = await makeStore();
   const erasure = await api('POST', '/v1/erasures', { memory_store_id: erased.id });
-  return { store, memory, versions, session, key, erasure };
+  return { store, memory, deleted, undo, versions, session, key, erasure };
 }
 
 /** Every screen that shows these objects: its name and its path. */
-export function screensOf({ store, memory, versions, session, key, erasure }) {
+export function screensOf({ store, memory, deleted, undo, versions, session, key, erasure }) {
   const directory = encodeURIComponent(memory.path.replace(/[^/]*$/, ''));
   const [to, from] = versions;
   const version = `${store.href}/versions/${from}`;
@@ -101,6 +110,17 @@ export function screensOf({ store, memory, versions, session, key, erasure }) {
     new: `${store.href}/new`,
     history: `${memory.href}/history`,
     'store-history': `${store.href}/history`,
+    'recently-deleted': `${store.href}/deleted`,
+    'deleted-memory': deleted.href,
+    past: `${store.href}?at_seq=2`,
+    'past-memory': `${memory.href}?at_seq=1`,
+    'past-memory-raw': `${memory.href}?at_seq=1&raw=1`,
+    differences: `${store.href}/diff?from_seq=1`,
+    'undo-choose': `${store.href}/undo`,
+    undo: `${store.href}/undo?after_seq=0&overwrite=1`,
+    'undo-progress': `${store.href}/undo/${undo.id}`,
+    fork: `${store.href}/fork?at_seq=1`,
+    restore: `${store.href}/restore?at_seq=1`,
     compare: `${store.href}/compare?from=${from}&to=${to}`,
     'compare-split': `${store.href}/compare?from=${from}&to=${to}&view=split`,
     version,

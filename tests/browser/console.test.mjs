@@ -118,11 +118,18 @@ test('a memory is created, edited, renamed, pinned, deleted and restored', async
     await says(page, 'The memory was pinned.');
     await page.getByText('never, it is pinned').waitFor();
 
-    await follow(page, 'Delete');
-    await press(page, 'Delete the memory');
-    await says(page, 'The memory was deleted.');
-    await page.getByText('The memory is deleted. Restore one of its versions').waitFor();
-    await page.getByRole('row', { name: /modified/ }).first().getByRole('button', { name: 'Restore' }).click();
+    for (const isLast of [false, true]) {
+      await follow(page, 'Delete');
+      await press(page, 'Delete the memory');
+      await says(page, 'The memory was deleted.');
+      if (isLast) break;
+      await press(page, 'Undo');
+      await says(page, 'The change was taken back.');
+    }
+    await follow(page, 'Recently deleted');
+    await follow(page, '/archive/first.md');
+    await page.getByText('It can be restored until').waitFor();
+    await press(page, 'Restore the memory');
     await says(page, 'The version was restored');
     await page.goto(memory);
     assert.equal(await page.locator('article.markdown strong').textContent(), 'Wednesdays');
@@ -174,6 +181,39 @@ test('two versions are compared, and the older one is restored', async () => {
     await says(page, 'The version was restored');
     await page.goto(memory.href);
     assert.match(await shown(page), /The sky is blue\./);
+  });
+});
+
+test('the store of a past day leads back to now', async () => {
+  const store = await makeStore();
+  await makeMemory(store, '/fact.md', 'The sky is blue.\n');
+  await signedIn(browser, {}, async (page) => {
+    await page.goto(store.href);
+    await page.getByLabel('As it was at the end of').fill('2026-01-31');
+    await press(page, 'Look at the past');
+    await page.getByText('This is the past.').waitFor();
+    await page.getByRole('heading', { name: 'Nothing was here' }).waitFor();
+    await follow(page, 'What changed since');
+    await page.getByRole('row', { name: /added .*fact\.md/ }).waitFor();
+    await page.goBack();
+    await follow(page, 'Back to now');
+    await page.getByRole('link', { name: 'fact.md' }).waitFor();
+  });
+});
+
+test('what a session wrote is taken back after its plan was shown', async () => {
+  const store = await makeStore();
+  const session = await makeSession(store);
+  const file = `${session.resources[0].mount_path}/wrong.md`;
+  await callTool(session, { command: 'create', path: file, file_text: 'wrong\n' });
+  await signedIn(browser, {}, async (page) => {
+    await page.goto(session.href);
+    await follow(page, 'Undo…');
+    await page.getByRole('row', { name: /deleted .*wrong\.md/ }).waitFor();
+    await press(page, 'Undo in 1 memory');
+    await says(page, '1 memory was changed.');
+    await page.goto(store.href);
+    await page.getByRole('heading', { name: 'The store is empty' }).waitFor();
   });
 });
 

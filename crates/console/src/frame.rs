@@ -52,7 +52,7 @@ macro_rules! done {
         }
 
         impl Done {
-            const fn message(self) -> &'static str {
+            pub(crate) const fn message(self) -> &'static str {
                 match self { $(Self::$action => $message,)+ }
             }
         }
@@ -65,14 +65,14 @@ done! {
     StoreArchived = "store_archived": "The store was archived. Its memories can be read and deleted.";
     StoreDeleted = "store_deleted": "The store was deleted.";
     MemoryCreated = "memory_created": "The memory was created.";
-    MemorySaved = "memory_saved":
-        "The memory was saved as a new version. Its history can bring back the one before.";
+    MemorySaved = "memory_saved": "The memory was saved as a new version.";
     MemoryUnchanged = "memory_unchanged": "Nothing was changed, so no version was written.";
     MemoryMoved = "memory_moved": "The memory was renamed.";
-    MemoryDeleted = "memory_deleted": "The memory was deleted. Its history can restore it.";
+    MemoryDeleted = "memory_deleted": "The memory was deleted.";
     MemoryPinned = "memory_pinned": "The memory was pinned. It never expires.";
     MemoryUnpinned = "memory_unpinned": "The memory is no longer pinned.";
     ExpirySet = "expiry_set": "The expiry was saved.";
+    ChangeUndone = "change_undone": "The change was taken back.";
     VersionRestored = "version_restored": "The version was restored as a new version.";
     VersionRedacted = "version_redacted":
         "The content and the path of the version were removed for good.";
@@ -84,6 +84,13 @@ done! {
     TenantResumed = "tenant_resumed": "The tenant is served again.";
 }
 
+/// The form that takes a finished action back.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    pub(crate) action: String,
+    pub(crate) fields: Vec<(&'static str, &'static str)>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) title: String,
@@ -93,7 +100,9 @@ pub(crate) struct Frame {
     /// Token of the forms; empty: the person is not signed in.
     pub(crate) token: String,
     pub(crate) who: Markup,
-    pub(crate) done: Option<&'static str>,
+    pub(crate) done: Option<Done>,
+    /// Takes the finished action back.
+    pub(crate) undo: Option<Undo>,
     pub(crate) is_operator: bool,
     pub(crate) style: &'static str,
     pub(crate) script: &'static str,
@@ -111,6 +120,7 @@ impl Frame {
             token: String::new(),
             who: Markup::default(),
             done: None,
+            undo: None,
             is_operator: false,
             style: &ASSETS.style,
             script: &ASSETS.script,
@@ -127,7 +137,7 @@ impl Frame {
             path: path.to_owned(),
             token: caller.token.clone(),
             who: caller.principal.shown(),
-            done: caller.query.get("done").and_then(Done::parse).map(Done::message),
+            done: caller.query.get("done").and_then(Done::parse),
             is_operator: P::AUDIENCE == Audience::Operator,
             now: caller.engine.now(),
             ..Self::bare(title)

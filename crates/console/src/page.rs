@@ -5,6 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use keepsake_core::VersionId;
 use keepsake_engine::EngineError;
 
 use crate::frame::{Done, Frame};
@@ -105,6 +106,11 @@ pub(crate) fn done(path: &str, done: Done) -> PageResult {
     let location = HeaderValue::try_from(format!("{path}{separator}done={}", done.name()));
     let location = location.map_err(|_| Refusal::Internal)?;
     Ok(secured((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()))
+}
+
+/// The same, with the version that the action made: the page offers to take it back.
+pub(crate) fn done_as(path: &str, action: Done, version_id: VersionId) -> PageResult {
+    done(&format!("{path}?undo={version_id}"), action)
 }
 
 /// A file to save; no browser shows its content as a page.

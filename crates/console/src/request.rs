@@ -233,7 +233,7 @@ impl Fields {
 
     /// The query with these fields and another `page`.
     pub(crate) fn with_page(&self, next: &str) -> String {
-        let others = self.0.iter().filter(|(name, _)| name != "page" && name != "done");
+        let others = self.0.iter().filter(|(name, _)| !["page", "done", "undo"].contains(&name.as_str()));
         let mut query = String::from("?");
         for (name, value) in others {
             let _ = write!(query, "{}={}&", encoded(name), encoded(value));

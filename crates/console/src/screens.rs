@@ -2,18 +2,23 @@
 
 mod audit;
 mod compare;
+mod deletions;
+mod differences;
 mod edit;
 mod erasures;
+mod fork;
 mod history;
 mod import;
 mod keys;
 mod memory;
+mod past;
 mod search;
 mod sessions;
 mod settings;
 mod stores;
 mod transfer;
 mod tree;
+mod undo;
 pub(crate) mod usage;
 mod version;
 
@@ -115,6 +120,14 @@ pub fn tenant_pages() -> Pages {
         .get(&format!("{STORE}/new"), edit::new)
         .post(&format!("{STORE}/new"), edit::create)
         .get(&format!("{STORE}/history"), history::of_store)
+        .get(&format!("{STORE}/deleted"), deletions::of_store)
+        .get(&format!("{STORE}/diff"), differences::of_store)
+        .get(&format!("{STORE}/fork"), fork::show)
+        .get(&format!("{STORE}/undo"), undo::choose)
+        .post(&format!("{STORE}/undo"), undo::undo)
+        .get(&format!("{STORE}/undo/{{undo_id}}"), undo::progress)
+        .get(&format!("{STORE}/restore"), undo::preview_restoration)
+        .post(&format!("{STORE}/restore"), undo::restore)
         .get(&format!("{STORE}/compare"), compare::show)
         .get(&format!("{STORE}/usage"), usage::of_store)
         .get(MEMORY, memory::show)
@@ -128,6 +141,7 @@ pub fn tenant_pages() -> Pages {
         .get(&format!("{MEMORY}/history"), history::of_memory)
         .get(VERSION, version::show)
         .post(&format!("{VERSION}/restore"), version::restore)
+        .post(&format!("{VERSION}/undo"), undo::undo_version)
         .get(&format!("{VERSION}/redact"), version::preview)
         .post(&format!("{VERSION}/redact"), version::redact)
         .get("/console/sessions", sessions::list)

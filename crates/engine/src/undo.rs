@@ -16,9 +16,9 @@ mod work;
 use std::sync::Arc;
 
 use keepsake_core::schemas::MemoryUndoType;
-use keepsake_core::{MemoryUndoId, ObjectKind, StoreId, TenantId};
+use keepsake_core::{MemoryUndoId, ObjectKind, StoreId, TenantId, VersionId};
 use keepsake_index::{
-    Idempotency, NewUndo, Scope, StoredUndo, UndoKey, UndoPart, UndoPartState, UndoSelection,
+    Idempotency, NewUndo, PlannedUndo, Scope, StoredUndo, UndoKey, UndoPart, UndoPartState, UndoSelection, Version,
 };
 
 use self::change::{Source, UndoChange};
@@ -50,7 +50,7 @@ service!(pub Undos);
 /// An undo as it was requested.
 struct Wanted {
     store_id: StoreId,
-    selection: UndoSelection,
+    source: Source,
     idempotency: Option<Idempotency>,
 }
 
@@ -72,7 +72,8 @@ impl Undos {
         if !is_own(principal, &selection) {
             principal.require(Scope::StoresAdmin)?;
         }
-        let wanted = Wanted { store_id, selection, idempotency: request.idempotency };
+        let source = Source::Selection(selection);
+        let wanted = Wanted { store_id, source, idempotency: request.idempotency };
         self.answer(principal, wanted, request.dry_run.unwrap_or_default()).await
     }
 
@@ -96,8 +97,28 @@ impl Undos {
             takes_whole_memories: true,
             ..UndoSelection::default()
         };
-        let wanted = Wanted { store_id, selection, idempotency: request.idempotency };
+        let source = Source::Selection(selection);
+        let wanted = Wanted { store_id, source, idempotency: request.idempotency };
         self.answer(principal, wanted, request.dry_run.unwrap_or_default()).await
+    }
+
+    /// Takes back one change. The memory is skipped if another change followed.
+    #[tracing::instrument(name = "engine.undo_version", level = "debug", skip_all)]
+    pub async fn undo_version(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        version_id: VersionId,
+    ) -> Result<MemoryUndo, EngineError> {
+        require(principal, store_id)?;
+        let (_, version) = self.context.find_version(principal.tenant_id, store_id, version_id).await?;
+        if version.created_by.as_ref() != principal.actor() {
+            principal.require(Scope::StoresAdmin)?;
+        }
+        let Version { memory_id, prev_seq: to, .. } = version;
+        let planned = PlannedUndo { memory_id, from: version_id, undoes: version_id, to };
+        let source = Source::Plan(vec![planned]);
+        self.answer(principal, Wanted { store_id, source, idempotency: None }, false).await
     }
 
     /// How far an undo in several commits is.
@@ -125,7 +146,7 @@ impl Undos {
         if is_dry {
             let _slot = self.pages.take(principal.tenant_id).await?;
             let write = self.writer.write(principal, wanted.store_id, None);
-            let change = UndoChange::new(Source::Selection(wanted.selection), &write, false);
+            let change = UndoChange::new(wanted.source, &write, false);
             let found = change.found(&write).await?;
             charge(BYTES_PER_MEMORY * found.memories.len())?;
             let computed = self.context.computations.run(principal.tenant_id, move || {
@@ -138,7 +159,7 @@ impl Undos {
     }
 
     async fn carry_out(&self, principal: &Principal, wanted: Wanted) -> Result<MemoryUndo, EngineError> {
-        let Wanted { store_id, selection, idempotency } = wanted;
+        let Wanted { store_id, source, idempotency } = wanted;
         let _slot = self.pages.take(principal.tenant_id).await?;
         let write = self.writer.write(principal, store_id, idempotency);
         if let Some(earlier) = write.earlier_record().await? {
@@ -149,7 +170,6 @@ impl Undos {
                 _ => self.replayed(&write).await,
             };
         }
-        let source = Source::Selection(selection);
         let change = UndoChange::new(source, &write, idempotency.is_some());
         let found = change.found(&write).await?;
         charge(BYTES_PER_MEMORY * found.memories.len())?;

@@ -6,16 +6,15 @@
 use askama::Template;
 use axum::http::StatusCode;
 use keepsake_core::tool::line_end;
-use keepsake_core::{ContentHash, MemoryId, MemoryPath, ObjectKind, Refused, StoreId, words};
-use keepsake_engine::{
-    EngineError, ExpiresAt, MemoryEdit, NewMemory, PageRequest, Precondition, VersionQuery, View,
-};
-use keepsake_index::Store;
+use keepsake_core::{MemoryId, MemoryPath, ObjectKind, Refused, StoreId, words};
+use keepsake_engine::{EngineError, ExpiresAt, MemoryEdit, NewMemory, Precondition, View};
+use keepsake_index::{Operation, Store};
 
 use super::OfMemory;
-use super::memory::{CurrentMemory, href_of, shown_expiry};
+use super::memory::{CurrentMemory, changed, href_of, shown_expiry};
+use super::version::last_version;
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page, page_with};
+use crate::page::{PageResult, Refusal, done, done_as, page, page_with};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Form};
@@ -147,7 +146,10 @@ pub(super) async fn create(Path(store_id): Path<StoreId>, form: Form) -> PageRes
         ..NewMemory::default()
     };
     match form.engine.memories.create(&form.principal, store_id, new).await {
-        Ok(shown) => done(&href_of(store_id, shown.memory.head.memory_id), Done::MemoryCreated),
+        Ok(shown) => {
+            let head = shown.memory.head;
+            done_as(&href_of(store_id, head.memory_id), Done::MemoryCreated, head.version_id)
+        }
         Err(error) => {
             let problem = problem_of(error)?;
             let store = form.engine.stores.get(&form.principal, store_id).await?;
@@ -167,7 +169,7 @@ pub(super) async fn edit(caller: Caller, Path((store_id, memory_id)): OfMemory) 
 
 /// `POST /console/stores/{id}/memories/{id}/edit`
 pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
-    let base = form.fields.hash("base_sha256")?;
+    let (base, began) = (form.fields.hash("base_sha256")?, form.engine.now());
     // If the memory cannot be read, the text is saved all the same.
     let found = CurrentMemory::inspect(&form, store_id, memory_id).await.ok();
     let was_lost = found.as_ref().is_some_and(|found| found.lost().is_some());
@@ -178,11 +180,7 @@ pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> P
         ..MemoryEdit::default()
     };
     match form.engine.memories.update(&form.principal, store_id, memory_id, edit).await {
-        Ok(_) => {
-            let is_same = !was_lost && ContentHash::of(content.as_bytes()) == base;
-            let done_is = if is_same { Done::MemoryUnchanged } else { Done::MemorySaved };
-            done(&href_of(store_id, memory_id), done_is)
-        }
+        Ok(saved) => changed(store_id, &saved, began, Done::MemorySaved),
         Err(EngineError::PreconditionFailed { .. }) => conflict(&form, store_id, memory_id, &content).await,
         Err(EngineError::NotFound(ObjectKind::Memory)) => deleted(&form, store_id, memory_id, &content).await,
         Err(error) => {
@@ -219,18 +217,11 @@ async fn conflict(caller: &Caller, store_id: StoreId, memory_id: MemoryId, mine:
 
 /// Offers the text of a memory that was deleted meanwhile as a new memory.
 async fn deleted(form: &Form, store_id: StoreId, memory_id: MemoryId, content: &str) -> PageResult {
-    let (engine, principal) = (&form.engine, &form.principal);
-    let store = engine.stores.get(principal, store_id).await?;
-    let last = VersionQuery {
-        memory_id: Some(memory_id),
-        page: PageRequest { limit: Some(1), page: None },
-        ..VersionQuery::default()
-    };
+    let store = form.engine.stores.get(&form.principal, store_id).await?;
     // Without the memory's history, the person types the path.
-    let last = engine.versions.list(principal, store_id, &last, View::Basic).await.ok();
-    let last = last.as_ref().and_then(|page| page.items.first());
-    let path = last.and_then(|shown| shown.version.path.as_ref()).map_or("", MemoryPath::as_str);
-    let mut again = EditPage::new(form, store, path, content);
+    let last = last_version(form, store_id, memory_id).await.ok().flatten();
+    let path = last.and_then(|shown| shown.version.path);
+    let mut again = EditPage::new(form, store, path.as_ref().map_or("", MemoryPath::as_str), content);
     again.newlines = newlines_sent(form);
     again.problem =
         Some("The memory was deleted meanwhile. Your text is kept: save it as a new memory.".to_owned());
@@ -239,10 +230,10 @@ async fn deleted(form: &Form, store_id: StoreId, memory_id: MemoryId, content: &
 
 /// `POST /console/stores/{id}/memories/{id}/rename`
 pub(super) async fn rename(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
-    let path = Some(form.fields.text("path").trim().to_owned());
+    let (path, began) = (Some(form.fields.text("path").trim().to_owned()), form.engine.now());
     let edit = MemoryEdit { path, ..MemoryEdit::default() };
-    form.engine.memories.update(&form.principal, store_id, memory_id, edit).await?;
-    done(&href_of(store_id, memory_id), Done::MemoryMoved)
+    let moved = form.engine.memories.update(&form.principal, store_id, memory_id, edit).await?;
+    changed(store_id, &moved, began, Done::MemoryMoved)
 }
 
 /// `POST /console/stores/{id}/memories/{id}/expiry`: pins, unpins, or sets the time
@@ -295,5 +286,10 @@ pub(super) async fn confirm_delete(caller: Caller, Path((store_id, memory_id)): 
 pub(super) async fn delete(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let expected = form.fields.hash("sha256")?;
     form.engine.memories.delete(&form.principal, store_id, memory_id, Some(expected)).await?;
-    done(&format!("{}/history", href_of(store_id, memory_id)), Done::MemoryDeleted)
+    // Without the scope to read, nothing is offered.
+    let last = last_version(&form, store_id, memory_id).await.ok().flatten();
+    match last.filter(|last| last.version.operation == Operation::Deleted) {
+        Some(last) => done_as(&href_of(store_id, memory_id), Done::MemoryDeleted, last.version.version_id),
+        None => done(&format!("/console/stores/{store_id}"), Done::MemoryDeleted),
+    }
 }

@@ -2,19 +2,20 @@
 
 use askama::Template;
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{MemoryId, StoreId};
-use keepsake_engine::{VersionQuery, View};
+use keepsake_core::{Actor, MemoryId, StoreId};
+use keepsake_engine::{MemoryDeletion, PageRequest, ShownVersion, VersionQuery, View};
 use keepsake_index::{Operation, Scope, Store};
 
 use super::OfMemory;
 use super::memory::href_of;
+use super::undo::undo_of;
 use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{self, Markup, path};
+use crate::text::markup::{self, Markup, encoded, path};
 
 const PER_PAGE: u64 = 50;
 
@@ -24,8 +25,13 @@ struct HistoryPage {
     frame: Frame,
     store: Store,
     heading: Markup,
+    /// The address of the history, which the page of a deleted memory shows too.
+    href: String,
     memory_href: Option<String>,
     is_live: bool,
+    /// How the memory was deleted, if it can be restored.
+    deletion: Option<MemoryDeletion>,
+    people: People,
     entries: Vec<VersionRow>,
     may_write: bool,
     pager: Pager,
@@ -43,6 +49,11 @@ pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMem
     show(caller, store_id, Some(memory_id)).await
 }
 
+/// The page of a memory that was deleted.
+pub(super) async fn of_deleted(caller: Caller, store_id: StoreId, memory_id: MemoryId) -> PageResult {
+    show(caller, store_id, Some(memory_id)).await
+}
+
 fn query_of(memory_id: Option<MemoryId>, fields: &Fields) -> Result<VersionQuery, Refusal> {
     Ok(VersionQuery {
         memory_id,
@@ -55,8 +66,14 @@ fn query_of(memory_id: Option<MemoryId>, fields: &Fields) -> Result<VersionQuery
     })
 }
 
+/// Before the subject of a workload's token, as pages show it.
+const WORKLOAD: &str = "service ";
+
 /// An id tells the kind of an actor; another text is the subject of a token.
-fn actor_of(text: &str) -> (ActorKind, String) {
+pub(super) fn actor_of(text: &str) -> (ActorKind, String) {
+    if let Some(subject) = text.strip_prefix(WORKLOAD) {
+        return (ActorKind::ServiceAccount, subject.to_owned());
+    }
     let kind = if text.starts_with("apikey_") {
         ActorKind::ApiKey
     } else if text.starts_with("sesn_") {
@@ -65,6 +82,15 @@ fn actor_of(text: &str) -> (ActorKind, String) {
         ActorKind::User
     };
     (kind, text.to_owned())
+}
+
+/// The text that [`actor_of`] reads.
+pub(super) fn actor_in_form(actor: Option<&Actor>) -> String {
+    match actor {
+        Some(Actor::ServiceAccount(subject)) => format!("{WORKLOAD}{subject}"),
+        Some(actor) => actor.id(),
+        None => String::new(),
+    }
 }
 
 async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) -> PageResult {
@@ -78,6 +104,10 @@ async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) ->
     let people = People::look_up(&caller).await;
     let newest = found.items.first();
     let is_live = newest.is_some_and(|newest| newest.version.operation != Operation::Deleted);
+    let deletion = match newest {
+        Some(newest) if memory_id.is_some() && !is_live => deletion_of(&caller, newest).await?,
+        _ => None,
+    };
     let named = found.items.iter().find_map(|shown| shown.version.path.as_ref());
     let heading = match (memory_id, named) {
         (None, _) => Markup::text("History of the store"),
@@ -85,14 +115,20 @@ async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) ->
         (Some(_), None) => Markup::text("a redacted memory"),
     };
     let title = named.filter(|_| memory_id.is_some()).map_or(store.name.as_str(), |named| named.as_str());
-    let frame = caller.frame(format!("History of {title}"));
+    let mut frame = caller.frame(format!("History of {title}"));
+    frame.undo = newest.and_then(|newest| undo_of(&caller, &store, newest));
+    let memory_href = memory_id.map(|memory_id| href_of(store_id, memory_id));
+    let above = memory_href.clone().unwrap_or_else(|| format!("/console/stores/{store_id}"));
     page(&HistoryPage {
         entries: found.items.iter().map(|shown| VersionRow::of(shown, &people, &frame)).collect(),
         frame,
         may_write: caller.may_write(&store) && caller.may(Scope::MemoryRead),
-        memory_href: memory_id.map(|memory_id| href_of(store_id, memory_id)),
+        href: format!("{above}/history"),
+        memory_href,
         heading,
         is_live,
+        deletion,
+        people,
         store,
         pager: fields.pager(found.next),
         is_filtered: is_filtered(fields),
@@ -100,6 +136,25 @@ async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) ->
     })
 }
 
+/// The deletion that a version records, if it was the memory's last change and can be undone.
+async fn deletion_of(caller: &Caller, newest: &ShownVersion) -> Result<Option<MemoryDeletion>, Refusal> {
+    // Of a memory without a path, the versions can be restored one by one.
+    let Some(path) = &newest.version.path else {
+        return Ok(None);
+    };
+    let asked = PageRequest { limit: Some(PER_PAGE), page: None };
+    let versions = &caller.engine.versions;
+    let found = versions.deletions(&caller.principal, newest.store_id, Some(path.as_str()), &asked).await?;
+    Ok(found.items.into_iter().find(|deletion| deletion.deletion_version_id == newest.version.version_id))
+}
+
 fn is_filtered(fields: &Fields) -> bool {
     ["operation", "actor", "from", "to"].iter().any(|name| fields.is_on(name))
+}
+
+/// The page that plans to take back the changes that the filter shows.
+fn undo_href(store: &Store, query: &Fields) -> String {
+    let chosen = ["actor", "from", "to"].into_iter().filter_map(|name| Some((name, query.filled(name)?)));
+    let chosen: Vec<_> = chosen.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    format!("/console/stores/{}/undo?{}", store.store_id, chosen.join("&"))
 }

@@ -11,6 +11,7 @@ use keepsake_core::id::StoreKind;
 use keepsake_engine::{Engine, EngineError, ImportOptions, MAX_ARCHIVE_BYTES, StoreDraft};
 use keepsake_index::{Scope, Store};
 
+use super::undo::{newest_seq, own_changes_href};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page_with};
 use crate::request::{Form, Upload};
@@ -45,6 +46,8 @@ struct ImportedPage {
     lacking: usize,
     /// Why memories of the exported store are not in the archive.
     left_out: Vec<String>,
+    /// The page that plans to take the import back.
+    undo_href: String,
 }
 
 enum ImportTarget {
@@ -82,6 +85,7 @@ pub(super) async fn import(
         ImportTarget::There(store) => *store,
         ImportTarget::New(draft) => engine.stores.create(principal, draft, form.call()?).await?,
     };
+    let newest_seq = newest_seq(&form, store.store_id).await?;
     let options = ImportOptions { on_conflict, is_dry_run: false, deadline: upload.deadline };
     let credential = credential_of(&headers);
     let authenticate = || engine.auth.authenticate(credential);
@@ -93,6 +97,7 @@ pub(super) async fn import(
     page_with(
         status,
         &ImportedPage {
+            undo_href: own_changes_href(&form, store.store_id, newest_seq),
             frame: form.caller.frame(title),
             store,
             file: upload.file_name,

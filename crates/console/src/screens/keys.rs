@@ -10,6 +10,7 @@ use keepsake_engine::KeyDraft;
 use keepsake_index::{ApiKey, Scope, Store};
 
 use super::stores::{days, stores_to_choose};
+use super::undo;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
@@ -133,14 +134,25 @@ struct KeyPage {
     key: ApiKey,
     own: Option<ApiKeyId>,
     may_see_audit: bool,
+    /// Stores with the pages that plan to take back what was changed with the key.
+    undo_hrefs: Vec<(Store, String)>,
 }
 
 /// `GET /console/keys/{id}`
 pub(super) async fn show(caller: Caller, Path(api_key_id): Path<ApiKeyId>) -> PageResult {
     let key = caller.engine.keys.get(&caller.principal, api_key_id).await?;
+    let may_read = caller.may(Scope::MemoryRead);
+    let stores = if may_read { stores_to_choose(&caller, false).await? } else { Vec::new() };
+    let is_of_key = |store: &Store| key.store_ids.as_ref().is_none_or(|ids| ids.contains(&store.store_id));
+    let stores = stores.into_iter().filter(is_of_key);
+    let author = Actor::ApiKey(api_key_id);
+    let undo_hrefs = stores
+        .filter_map(|store| undo::href_for(&caller, store.store_id, &author).map(|href| (store, href)))
+        .collect();
     page(&KeyPage {
         frame: caller.frame(format!("API key {}", key.name)),
         key,
+        undo_hrefs,
         own: own_key(&caller),
         may_see_audit: caller.may(Scope::TenantAdmin),
     })

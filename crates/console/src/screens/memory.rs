@@ -3,14 +3,16 @@
 use askama::Template;
 use axum::response::Response;
 use keepsake_core::tool::{ToolPath, tool_display};
-use keepsake_core::{MemoryId, MemoryPath, StoreId, Timestamp, words};
-use keepsake_engine::{ShownMemory, ShownVersion, View};
+use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, words};
+use keepsake_engine::{EngineError, ShownMemory, ShownVersion, View};
 use keepsake_index::Store;
 
-use super::OfMemory;
+use super::past::{self, Then, today};
+use super::{OfMemory, history};
 use super::tree::{Crumb, crumbs};
-use crate::frame::Frame;
-use crate::page::{PageResult, Refusal, download, page};
+use super::undo::undo_of;
+use crate::frame::{Done, Frame, Undo};
+use crate::page::{PageResult, Refusal, done, done_as, download, page};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::Caller;
@@ -80,6 +82,17 @@ pub(super) fn href_of(store_id: StoreId, memory_id: MemoryId) -> String {
     format!("/console/stores/{store_id}/memories/{memory_id}")
 }
 
+/// Leads to a memory after a change that began at a time. A change without a difference makes no
+/// version.
+pub(super) fn changed(store_id: StoreId, memory: &ShownMemory, began: Timestamp, action: Done) -> PageResult {
+    let head = &memory.memory.head;
+    let href = href_of(store_id, head.memory_id);
+    if memory.memory.updated_at < began {
+        return done(&href, Done::MemoryUnchanged);
+    }
+    done_as(&href, action, head.version_id)
+}
+
 #[derive(Template)]
 #[template(path = "memory.html")]
 struct MemoryPage {
@@ -110,9 +123,17 @@ impl DoubledPrefix {
     }
 }
 
-/// `GET /console/stores/{id}/memories/{id}`
+/// `GET /console/stores/{id}/memories/{id}`, or `?at=` for the past; of a deleted memory, the history
 pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
-    let found = CurrentMemory::inspect(&caller, store_id, memory_id).await?;
+    if let Some(then) = Then::of(&caller)? {
+        return past::memory(caller, store_id, memory_id, then).await;
+    }
+    let found = match CurrentMemory::inspect(&caller, store_id, memory_id).await {
+        Err(Refusal::Engine(EngineError::NotFound(ObjectKind::Memory))) => {
+            return history::of_deleted(caller, store_id, memory_id).await;
+        }
+        found => found?,
+    };
     let people = People::look_up(&caller).await;
     let is_plain = !is_markdown(found.path());
     let wants_raw = caller.query.is_on("raw") || caller.query.is_on("line");
@@ -125,8 +146,15 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     };
     let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
+    let mut frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
+    let undo_of_pin = |action| Undo { action: format!("{}/expiry", found.href()), fields: vec![("action", action)] };
+    frame.undo = match frame.done {
+        Some(Done::MemoryPinned) => Some(undo_of_pin("unpin")),
+        Some(Done::MemoryUnpinned) => Some(undo_of_pin("pin")),
+        _ => undo_of(&caller, &found.store, &found.version),
+    };
     page(&MemoryPage {
-        frame: caller.frame(format!("{} in {}", found.path(), found.store.name)),
+        frame,
         crumbs: crumbs(&found.store, directory),
         doubled: DoubledPrefix::of(&found.shown.memory.head.path),
         people,
@@ -144,7 +172,7 @@ pub(super) fn shown_expiry(at: Option<Timestamp>) -> String {
 }
 
 /// Whether a memory is shown as Markdown. Most memories are, whatever their names.
-fn is_markdown(path: &str) -> bool {
+pub(super) fn is_markdown(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     match name.rsplit_once('.') {
         None => true,

@@ -2,10 +2,11 @@
 
 use askama::Template;
 use keepsake_core::id::StoreKind;
-use keepsake_core::{EventId, SessionId, Timestamp};
-use keepsake_index::{Access, EventFilter, Scope, Session, SessionEvent, SessionFilter};
+use keepsake_core::{Actor, EventId, SessionId, Timestamp};
+use keepsake_index::{Access, Attachment, EventFilter, Scope, Session, SessionEvent, SessionFilter};
 use serde_json::Value;
 
+use super::undo;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, done, page, rendered};
 use crate::path::Path;
@@ -143,6 +144,8 @@ fn described(value: &Value) -> String {
 struct SessionPage {
     frame: Frame,
     session: Session,
+    /// The attached stores, each with the page that plans to take back what the session wrote.
+    attached: Vec<(Attachment, Option<String>)>,
     calls: Vec<Call>,
     /// The stream of the session sends the calls after this one. `None`: no call follows the calls
     /// of the page.
@@ -170,8 +173,17 @@ pub(super) async fn show(caller: Caller, Path(session_id): Path<SessionId>) -> P
     let newest = if newest_first { calls.first() } else { calls.last() };
     // Without a call, the stream begins at the session's creation, whose time is in its id.
     let after = newest.map_or_else(|| EventId::from_uuid(session_id.uuid()), |call| call.id);
+    let author = Actor::Session(session_id);
+    let attached = session.attachments.iter().cloned();
     page(&SessionPage {
         frame,
+        attached: attached
+            .map(|store| {
+                let may_have_written = store.access == Access::ReadWrite;
+                let undo_href = undo::href_for(&caller, store.store_id, &author).filter(|_| may_have_written);
+                (store, undo_href)
+            })
+            .collect(),
         reads: calls.len() - writes,
         writes,
         calls,

@@ -5,7 +5,7 @@ use keepsake_core::{StoreId, words};
 use keepsake_engine::StoreEdit;
 use keepsake_index::{Scope, Store};
 
-use super::stores::days;
+use super::stores::{days, may_create_stores};
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
@@ -19,6 +19,7 @@ struct SettingsPage {
     store: Store,
     may_rename: bool,
     may_administer: bool,
+    may_fork: bool,
 }
 
 /// `GET /console/stores/{id}/settings`
@@ -28,6 +29,7 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
         frame: caller.frame(format!("Settings of {}", store.name)),
         may_rename: caller.may(Scope::MemoryWrite) && store.archived_at.is_none(),
         may_administer: caller.may(Scope::StoresAdmin),
+        may_fork: may_create_stores(&caller),
         store,
     })
 }

@@ -1,8 +1,9 @@
 //! Stores: listed, found by name, created.
 
 use askama::Template;
+use keepsake_core::id::StoreKind;
 use keepsake_core::words;
-use keepsake_engine::{PageRequest, StoreDraft};
+use keepsake_engine::{PageRequest, StoreDraft, StoreFork};
 use keepsake_index::{Scope, Store, StoreFilter};
 
 use crate::frame::{Done, Frame};
@@ -84,7 +85,10 @@ fn is_called(store: &Store, wanted: &str) -> bool {
 /// `POST /console/stores`
 pub(super) async fn create(form: Form) -> PageResult {
     let fields = &form.fields;
+    let at_seq = fields.number("at_seq")?;
+    let fork_of = fields.id::<StoreKind>("fork_of")?;
     let draft = StoreDraft {
+        fork_of: fork_of.map(|memory_store_id| StoreFork { memory_store_id, at_seq }),
         name: fields.text("name").trim().to_owned(),
         description: line_ends::typed(fields.text("description").trim()),
         policy: fields.filled("policy").map(str::to_owned),

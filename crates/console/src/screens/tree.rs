@@ -1,11 +1,12 @@
 //! The tree of a store: one directory, a page at a time.
 
 use askama::Template;
-use keepsake_core::{StoreId, words};
-use keepsake_engine::{MemoryQuery, ShownItem, View};
-use keepsake_index::Store;
+use keepsake_core::{MemoryId, StoreId, words};
+use keepsake_engine::{MemoryQuery, PageRequest, ShownItem, View};
+use keepsake_index::{Store, StoreOriginStatus};
 
 use super::memory::href_of;
+use super::past::{self, Then, today};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
 use crate::path::Path;
@@ -48,11 +49,14 @@ struct TreePage {
     may_write: bool,
 }
 
-/// `GET /console/stores/{id}?path=`
+/// `GET /console/stores/{id}?path=`, or `?path=&at=` for the past
 pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let principal = &caller.principal;
     let directory = caller.query.filled("path").unwrap_or("/").to_owned();
     let store = caller.engine.stores.get(principal, store_id).await?;
+    if let Some(then) = Then::of(&caller)? {
+        return past::tree(caller, store, directory, then).await;
+    }
     if !directory.ends_with('/') {
         return file_at(&caller, store_id, directory).await;
     }
@@ -74,12 +78,21 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
     })
 }
 
-/// Redirects to the memory at a path.
+/// Redirects to the memory at a path, or to the last memory that was deleted there.
 async fn file_at(caller: &Caller, store_id: StoreId, path: String) -> PageResult {
-    let query = MemoryQuery { path: Some(path), ..MemoryQuery::default() };
+    let query = MemoryQuery { path: Some(path.clone()), ..MemoryQuery::default() };
     let found = caller.engine.memories.list(&caller.principal, store_id, &query, View::Basic).await?;
-    match found.items.first() {
-        Some(ShownItem::Memory(shown)) => Ok(see_other(&href_of(store_id, shown.memory.head.memory_id))),
-        _ => Err(Refusal::NotFound("there is no memory at this path")),
-    }
+    let memory_id = match found.items.first() {
+        Some(ShownItem::Memory(shown)) => Some(shown.memory.head.memory_id),
+        _ => last_deleted(caller, store_id, &path).await?,
+    };
+    let memory_id = memory_id.ok_or(Refusal::NotFound("there is no memory at this path"))?;
+    Ok(see_other(&href_of(store_id, memory_id)))
+}
+
+async fn last_deleted(caller: &Caller, store_id: StoreId, path: &str) -> Result<Option<MemoryId>, Refusal> {
+    let versions = &caller.engine.versions;
+    let last = PageRequest { limit: Some(1), page: None };
+    let found = versions.deletions(&caller.principal, store_id, Some(path), &last).await?;
+    Ok(found.items.first().map(|deletion| deletion.memory_id))
 }

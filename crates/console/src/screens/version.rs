@@ -1,12 +1,12 @@
 //! One version: its text, its restoration, its redaction.
 
 use askama::Template;
-use keepsake_core::{MemoryPath, ObjectKind, words};
-use keepsake_engine::{EngineError, Restoration, ShownVersion, View};
+use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, words};
+use keepsake_engine::{EngineError, PageRequest, Restoration, ShownVersion, VersionQuery, View};
 use keepsake_index::{Operation, Scope, Store};
 
 use super::OfVersion;
-use super::memory::href_of;
+use super::memory::{changed, href_of};
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
@@ -98,8 +98,24 @@ pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion
 /// `POST /console/stores/{id}/versions/{id}/restore`
 pub(super) async fn restore(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {
     let (memories, restoration) = (&form.engine.memories, Restoration::default());
+    let began = form.engine.now();
     let restored = memories.restore(&form.principal, store_id, version_id, restoration).await?;
-    done(&href_of(store_id, restored.memory.head.memory_id), Done::VersionRestored)
+    changed(store_id, &restored, began, Done::VersionRestored)
+}
+
+/// The last version of a memory, without its content.
+pub(super) async fn last_version(
+    caller: &Caller,
+    store_id: StoreId,
+    memory_id: MemoryId,
+) -> Result<Option<ShownVersion>, EngineError> {
+    let last = VersionQuery {
+        memory_id: Some(memory_id),
+        page: PageRequest { limit: Some(1), page: None },
+        ..VersionQuery::default()
+    };
+    let found = caller.engine.versions.list(&caller.principal, store_id, &last, View::Basic).await?;
+    Ok(found.items.into_iter().next())
 }
 
 #[derive(Template)]

@@ -23,12 +23,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Lines of a text, each of which differs from those of another text.
 const LINES: usize = 25_600;
 /// Pages that no query makes more costly. A new page is added here or gets queries.
-const PLAIN_PAGES: [&str; 23] = [
+const PLAIN_PAGES: [&str; 26] = [
     "",
     "/stores",
     "{store}/settings",
     "{store}/new",
     "{store}/history",
+    "{store}/deleted",
+    "{store}/fork",
+    "{store}/undo/{undo_id}",
     "{store}/usage",
     "{store}{memory}/file",
     "{store}{memory}/edit",
@@ -49,13 +52,16 @@ const PLAIN_PAGES: [&str; 23] = [
     "/transfer",
 ];
 /// Forms that would end the attack, so they are sent with too many fields.
-const REFUSED_FORMS: [&str; 11] = [
+const REFUSED_FORMS: [&str; 14] = [
     "/stores",
     "/sign-out",
     "{store}/archive",
     "{store}/delete",
     "{store}{memory}/delete",
+    "{store}/undo",
+    "{store}/restore",
     "{store}/versions/{memory_version_id}/restore",
+    "{store}/versions/{memory_version_id}/undo",
     "{store}/versions/{memory_version_id}/redact",
     "/sessions/{session_id}/end",
     "/keys",
@@ -115,6 +121,14 @@ impl Console {
             insist(client, "/v1/memory_stores", &new).await;
             insist(client, &format!("{session}/tool_calls"), &call).await;
         }
+        for part in 0..2 {
+            let operation =
+                |n| json!({"type": "create", "path": format!("/undone/{part}/{n}"), "content": "<b>&".repeat(200)});
+            let operations: Vec<_> = (0..251).map(operation).collect();
+            insist(client, &format!("{store}/memories/batch"), &json!({"operations": operations})).await;
+        }
+        // Of so many memories that it has an id.
+        let undo = ok(&client.post(&format!("{store}/undo"), &json!({"path_prefix": "/undone/"})).await);
         let erasure = json!({"memory_store_id": tenant.store_id, "path_prefix": "/none/"});
         let erasure = ok(&client.post("/v1/erasures", &erasure).await);
         let keys = ok(&client.get("/v1/api_keys").await);
@@ -124,6 +138,7 @@ impl Console {
             ("{memory_store_id}", tenant.store_id.to_string()),
             ("{memory_id}", memory_ids[0].clone()),
             ("{memory_version_id}", to.clone()),
+            ("{undo_id}", id_of(&undo)),
             ("{session_id}", session.trim_start_matches("/v1/sessions/").to_owned()),
             ("{api_key_id}", id_of(&keys["data"][0])),
             ("{erasure_id}", id_of(&erasure)),
@@ -162,9 +177,15 @@ impl Console {
     fn queries(&self, route: &str) -> Vec<String> {
         let compare = &self.compare;
         match name_of(route).as_str() {
-            "{store}" => vec![String::new(), format!("?path={}", encoded(&format!("{DIRECTORY}/")))],
+            "{store}" => {
+                let directory = format!("?path={}", encoded(&format!("{DIRECTORY}/")));
+                vec![String::new(), format!("{directory}&at_seq=0"), "?at_seq=100".to_owned(), directory]
+            }
+            "{store}/diff" => vec!["?from_seq=0".to_owned()],
+            "{store}/undo" => vec!["?after_seq=0&overwrite=1".to_owned()],
+            "{store}/restore" => vec!["?at_seq=0".to_owned()],
             "{store}/compare" => vec![format!("?{compare}"), format!("?{compare}&view=inline")],
-            "{store}{memory}" => vec![String::new(), "?raw=1".to_owned()],
+            "{store}{memory}" => vec![String::new(), "?raw=1".to_owned(), "?at_seq=100".to_owned()],
             "/search" => vec![format!("?q={}", encoded(&"b ".repeat(500))), "?q=b&prefix=%2Fd".to_owned()],
             "/erasures/preview" => vec![format!("?store={}&prefix=%2F", self.store)],
             "/audit/export" => vec!["?format=csv".to_owned()],

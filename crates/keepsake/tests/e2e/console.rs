@@ -5,6 +5,7 @@ mod actions;
 mod archives;
 pub(crate) mod browser;
 mod defences;
+mod history;
 mod issuer;
 mod live;
 mod pages;

@@ -17,6 +17,8 @@ use crate::support::{Client, Deployment, Pair};
 const REQUESTS: &[&str] = &[
     "GET /console/stores",
     "GET /console/stores?archived=1",
+    "POST /console/stores?name=taken&fork_of={store}",
+    "GET /console/stores/{store}/fork?at_seq=7",
     "GET /console/stores?name=of",
     "GET /console/stores/{store}",
     "GET /console/stores/{store}?path={directory}",
@@ -31,10 +33,21 @@ const REQUESTS: &[&str] = &[
     "GET /console/stores/{store}/history",
     "GET /console/stores/{store}/history?actor={api_key}",
     "GET /console/stores/{store}/history?actor={session}",
+    "GET /console/stores/{store}?at_seq=7",
+    "GET /console/stores/{store}?at_seq=7&path={api_path}",
+    "GET /console/stores/{store}/diff?from_seq=7",
+    "GET /console/stores/{store}/undo?path_prefix={directory}",
+    "GET /console/stores/{store}/undo?actor={api_key}&overwrite=1",
+    "GET /console/stores/{store}/undo?actor={session}",
+    "POST /console/stores/{store}/undo?actor={api_key}",
+    "POST /console/stores/{store}/undo?path_prefix={directory}",
+    "GET /console/stores/{store}/restore?at_seq=7",
+    "POST /console/stores/{store}/restore?at_seq=7",
     "GET /console/stores/{store}/compare?to={version}",
     "GET /console/stores/{store}/compare?from={version}&to={version}",
     "GET /console/stores/{store}/memories/{memory}",
     "GET /console/stores/{store}/memories/{memory}?raw=1",
+    "GET /console/stores/{store}/memories/{memory}?at_seq=7",
     "POST /console/stores/{store}/memories/{memory}/edit?content=taken&base_sha256={hash}",
     "POST /console/stores/{store}/memories/{memory}/rename?path=/taken.md",
     "POST /console/stores/{store}/memories/{memory}/expiry?action=pin",
@@ -98,7 +111,7 @@ async fn console_shows_nothing_of_others() {
     for request in requests().into_iter().filter(is_tried) {
         let answer = send(&mut person, &request, &theirs, "").await;
         // The path of a memory leads to its page.
-        let leads = request == "GET /console" || request.ends_with("?path={api_path}");
+        let leads = request == "GET /console" || request.ends_with("path={api_path}");
         let is_good = answer.status == 200 || leads && answer.status == 303;
         assert!(is_good, "{request}: {} {}", answer.status, answer.text);
     }

@@ -1,0 +1,56 @@
+//! A new store with the memories of another one, as they are or were.
+
+use askama::Template;
+use keepsake_core::StoreId;
+use keepsake_engine::{PageRequest, VersionQuery, View};
+use keepsake_index::Store;
+
+use super::past::moment_in_words;
+use super::stores::may_create_stores;
+use crate::frame::Frame;
+use crate::page::{PageResult, Refusal, page};
+use crate::path::Path;
+use crate::request::Caller;
+use crate::text::markup;
+
+#[derive(Template)]
+#[template(path = "fork.html")]
+struct ForkPage {
+    frame: Frame,
+    store: Store,
+    /// The point in words. `None`: the store as it is now.
+    when: Option<String>,
+    /// The point. `None`: the newest one.
+    at_seq: Option<u64>,
+    may_create: bool,
+    /// Makes the creation idempotent.
+    once: String,
+}
+
+/// `GET /console/stores/{id}/fork`, or `?at=` for a point of the past
+pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
+    let store = caller.engine.stores.get(&caller.principal, store_id).await?;
+    page(&ForkPage {
+        frame: caller.frame(format!("Fork {}", store.name)),
+        when: moment_in_words(&caller.query, ["at", "at_seq"]),
+        at_seq: point_of(&caller, store_id).await?,
+        may_create: may_create_stores(&caller),
+        once: caller.engine.new_uuid().to_string(),
+        store,
+    })
+}
+
+/// The last change of the chosen day, or the chosen change.
+async fn point_of(caller: &Caller, store_id: StoreId) -> Result<Option<u64>, Refusal> {
+    let Some(until) = caller.query.until("at")? else {
+        return caller.query.number("at_seq");
+    };
+    let last = VersionQuery {
+        created_to: Some(until),
+        page: PageRequest { limit: Some(1), page: None },
+        ..VersionQuery::default()
+    };
+    let found = caller.engine.versions.list(&caller.principal, store_id, &last, View::Basic).await?;
+    let seq = found.items.first().map_or(0, |last| last.version.seq);
+    Ok(u64::try_from(seq).ok())
+}

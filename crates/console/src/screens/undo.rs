@@ -1,0 +1,371 @@
+//! Changes taken back: chosen, shown as a plan, confirmed. Nothing is taken back before the plan
+//! was shown, except for the one change that a message offers to take back.
+
+use askama::Template;
+use keepsake_core::actor::ActorKind;
+use keepsake_core::{Actor, MemoryUndoId, StoreId, Timestamp, words};
+use keepsake_engine::{
+    CreatedAt, MemoryUndo, PageRequest, ShownVersion, StoreRestoration, UndoAction, UndoRequest,
+    UndoSkipReason, UndoStatus, UndoneMemory, VersionQuery, View,
+};
+use keepsake_index::{Scope, Store};
+
+use super::OfVersion;
+use super::history::{actor_in_form, actor_of};
+use super::memory::href_of;
+use super::past::{moment_in_words, today};
+use super::version::last_version;
+use crate::frame::{Done, Frame, Undo};
+use crate::page::{PageResult, Refusal, done, done_as, page, see_other};
+use crate::path::Path;
+use crate::people::People;
+use crate::request::{Caller, Fields, Form};
+use crate::text::markup::{self, Markup, encoded, path};
+
+/// Memories that a page shows.
+const MAX_ROWS: usize = 50;
+/// The fields that choose changes.
+const FIELDS: [&str; 6] = ["actor", "from", "to", "path_prefix", "after_seq", "overwrite"];
+/// The fields that choose the point to which a store goes back.
+const POINT: [&str; 3] = ["at", "at_seq", "path_prefix"];
+
+/// What becomes of a memory.
+struct Row {
+    action: &'static str,
+    badge: &'static str,
+    path: Markup,
+    memory_href: String,
+    /// A comparison, or the version with the content.
+    details: Option<(String, &'static str)>,
+    why: Option<String>,
+    /// Who changed it afterwards, and when.
+    later: Option<(Markup, Markup)>,
+}
+
+impl Row {
+    fn of(store_id: StoreId, undone: &UndoneMemory, people: &People, frame: &Frame) -> Self {
+        let (from, to) = (undone.from_version_id, undone.to_version_id);
+        let version = |id| format!("/console/stores/{store_id}/versions/{id}");
+        let (badge, details) = match (undone.action, to) {
+            (UndoAction::Restored | UndoAction::Renamed, Some(to)) => (
+                "modified",
+                Some((format!("/console/stores/{store_id}/compare?from={from}&to={to}"), "Changes")),
+            ),
+            (UndoAction::Recreated, Some(to)) => ("created", Some((version(to), "View"))),
+            (UndoAction::Deleted, _) => ("deleted", Some((version(from), "View"))),
+            _ => ("", None),
+        };
+        let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
+        Self {
+            action: undone.action.name(),
+            badge,
+            path: undone.path.as_ref().map_or_else(redacted, |named| path(named.as_str())),
+            memory_href: href_of(store_id, undone.memory_id),
+            details,
+            why: undone.reason.map(|reason| why(reason).to_owned()),
+            later: undone.changed_by.as_ref().map(|later| {
+                (people.show(later.created_by.as_ref()), frame.time(later.created_at))
+            }),
+        }
+    }
+}
+
+const fn why(reason: UndoSkipReason) -> &'static str {
+    match reason {
+        UndoSkipReason::ChangedLater => "it was changed afterwards",
+        UndoSkipReason::ContentGone => "its earlier content was redacted or is not kept",
+        UndoSkipReason::PathTaken => "another memory is at its earlier path, at a parent of it, or below it",
+        UndoSkipReason::SensitiveData => "the store does not accept the secrets in its earlier content",
+        UndoSkipReason::TooLarge => "its earlier content is over the limit",
+    }
+}
+
+/// The memories of an undo, and their number by what becomes of them.
+struct Plan {
+    rows: Vec<Row>,
+    counts: Vec<(&'static str, String)>,
+    /// Memories that change.
+    made: u64,
+    not_shown: u64,
+}
+
+impl Plan {
+    fn of(store_id: StoreId, undo: &MemoryUndo, people: &People, frame: &Frame) -> Self {
+        let counts = undo.counts;
+        let changed = [
+            ("Restored", counts.restored),
+            ("Deleted", counts.deleted),
+            ("Recreated", counts.recreated),
+            ("Renamed", counts.renamed),
+        ];
+        let all = changed.iter().copied().chain([("Skipped", counts.skipped)]);
+        let rows = undo.data.iter().take(MAX_ROWS);
+        let rows: Vec<_> = rows.map(|undone| Row::of(store_id, undone, people, frame)).collect();
+        let not_shown = undo.not_shown + (undo.data.len() - rows.len()) as u64;
+        Self {
+            rows,
+            counts: all.filter(|(_, number)| *number > 0).map(|(name, number)| (name, words::count(number))).collect(),
+            made: changed.iter().map(|(_, number)| number).sum(),
+            not_shown,
+        }
+    }
+}
+
+/// The form that carries a plan out.
+struct Confirmation {
+    action: String,
+    /// The fields that chose the changes.
+    fields: Vec<(&'static str, String)>,
+    once: String,
+    /// The newest change before the undo.
+    before_seq: u64,
+}
+
+impl Confirmation {
+    async fn new(
+        caller: &Caller,
+        store_id: StoreId,
+        action: &str,
+        names: &[&'static str],
+    ) -> Result<Self, Refusal> {
+        let chosen = names.iter().filter_map(|name| Some((*name, caller.query.filled(name)?.to_owned())));
+        Ok(Self {
+            action: format!("/console/stores/{store_id}/{action}"),
+            fields: chosen.collect(),
+            once: caller.engine.new_uuid().to_string(),
+            before_seq: newest_seq(caller, store_id).await?,
+        })
+    }
+}
+
+/// The sequence number of a store's newest version; 0: it has none.
+pub(super) async fn newest_seq(caller: &Caller, store_id: StoreId) -> Result<u64, Refusal> {
+    let newest = VersionQuery { page: PageRequest { limit: Some(1), page: None }, ..VersionQuery::default() };
+    let found = caller.engine.versions.list(&caller.principal, store_id, &newest, View::Basic).await?;
+    let seq = found.items.first().map_or(0, |newest| newest.version.seq);
+    Ok(u64::try_from(seq).unwrap_or_default())
+}
+
+/// The changes that the fields choose. `None`: they choose none.
+fn request_of(fields: &Fields) -> Result<Option<UndoRequest>, Refusal> {
+    let time = |at: Option<Timestamp>| at.map(Timestamp::to_rfc3339);
+    let created_at = CreatedAt { gte: time(fields.time("from")?), lte: time(fields.until("to")?) };
+    let mut request = UndoRequest {
+        created_at: Some(created_at).filter(|range| *range != CreatedAt::default()),
+        path_prefix: fields.filled("path_prefix").map(str::to_owned),
+        after_seq: fields.number("after_seq")?,
+        ..UndoRequest::default()
+    };
+    let Some((kind, id)) = fields.filled("actor").map(actor_of) else {
+        let is_chosen = request != UndoRequest::default();
+        request.overwrite = Some(fields.is_on("overwrite"));
+        return Ok(is_chosen.then_some(request));
+    };
+    match kind {
+        ActorKind::ApiKey => request.api_key_id = fields.id("actor")?,
+        ActorKind::Session => request.session_id = fields.id("actor")?,
+        ActorKind::User => request.user_id = Some(id),
+        ActorKind::ServiceAccount => request.service_account_id = Some(id),
+    }
+    request.overwrite = Some(fields.is_on("overwrite"));
+    Ok(Some(request))
+}
+
+#[derive(Template)]
+#[template(path = "undo.html")]
+struct UndoPage {
+    frame: Frame,
+    store: Store,
+    query: Fields,
+    may_write: bool,
+    may_undo_others: bool,
+    /// The caller as the form names an author.
+    own: String,
+    plan: Option<Plan>,
+    confirmation: Confirmation,
+}
+
+/// `GET /console/stores/{id}/undo`: the plan
+pub(super) async fn choose(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
+    let (engine, principal) = (&caller.engine, &caller.principal);
+    let store = engine.stores.get(principal, store_id).await?;
+    let may_write = caller.may_write(&store) && caller.may(Scope::MemoryRead);
+    let frame = caller.frame(format!("Undo changes of {}", store.name));
+    let plan = match request_of(&caller.query)? {
+        Some(request) if may_write => {
+            let request = UndoRequest { dry_run: Some(true), ..request };
+            let undo = engine.undos.undo(principal, store_id, request).await?;
+            Some(Plan::of(store_id, &undo, &People::look_up(&caller).await, &frame))
+        }
+        _ => None,
+    };
+    page(&UndoPage {
+        frame,
+        may_write,
+        may_undo_others: caller.may(Scope::StoresAdmin),
+        own: actor_in_form(principal.actor()),
+        plan,
+        confirmation: Confirmation::new(&caller, store_id, "undo", &FIELDS).await?,
+        store,
+        query: caller.query,
+    })
+}
+
+/// `POST /console/stores/{id}/undo`
+pub(super) async fn undo(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
+    let request = request_of(&form.fields)?;
+    let request = request.ok_or_else(|| Refusal::Invalid("`actor` or another filter must be given".to_owned()))?;
+    let request = UndoRequest { idempotency: form.call()?, ..request };
+    let undo = form.engine.undos.undo(&form.principal, store_id, request).await?;
+    show_outcome(&form, store_id, &undo).await
+}
+
+#[derive(Template)]
+#[template(path = "restore.html")]
+struct RestorePage {
+    frame: Frame,
+    store: Store,
+    /// The point in words. `None`: none is chosen yet.
+    when: Option<String>,
+    query: Fields,
+    plan: Option<Plan>,
+    confirmation: Confirmation,
+}
+
+fn restoration_of(caller: &Caller, fields: &Fields) -> Result<StoreRestoration, Refusal> {
+    let at = fields.until("at")?.map(|at| at.min(caller.engine.now()));
+    Ok(StoreRestoration {
+        at: at.map(Timestamp::to_rfc3339),
+        at_seq: fields.number("at_seq")?,
+        path_prefix: fields.filled("path_prefix").map(str::to_owned),
+        ..StoreRestoration::default()
+    })
+}
+
+/// `GET /console/stores/{id}/restore?at=`: the plan
+pub(super) async fn preview_restoration(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
+    let (engine, principal) = (&caller.engine, &caller.principal);
+    let store = engine.stores.get(principal, store_id).await?;
+    let when = moment_in_words(&caller.query, [POINT[0], POINT[1]]);
+    let frame = caller.frame(format!("Restore {}", store.name));
+    let plan = if when.is_some() {
+        let request = StoreRestoration { dry_run: Some(true), ..restoration_of(&caller, &caller.query)? };
+        let undo = engine.undos.restore(principal, store_id, request).await?;
+        Some(Plan::of(store_id, &undo, &People::look_up(&caller).await, &frame))
+    } else {
+        None
+    };
+    page(&RestorePage {
+        frame,
+        when,
+        plan,
+        confirmation: Confirmation::new(&caller, store_id, "restore", &POINT).await?,
+        store,
+        query: caller.query,
+    })
+}
+
+/// `POST /console/stores/{id}/restore`
+pub(super) async fn restore(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
+    let request = restoration_of(&form, &form.fields)?;
+    let request = StoreRestoration { idempotency: form.call()?, ..request };
+    let undo = form.engine.undos.restore(&form.principal, store_id, request).await?;
+    show_outcome(&form, store_id, &undo).await
+}
+
+#[derive(Template)]
+#[template(path = "undone.html")]
+struct UndonePage {
+    frame: Frame,
+    store: Store,
+    plan: Plan,
+    /// Of an undo in several commits.
+    status: Option<UndoStatus>,
+    error: Option<String>,
+    left: u64,
+    /// The page that takes this undo back.
+    undo_href: String,
+}
+
+/// Shows what was done, or leads to the page of an undo that goes on.
+async fn show_outcome(form: &Form, store_id: StoreId, undo: &MemoryUndo) -> PageResult {
+    let before_seq = form.fields.number("before_seq")?.unwrap_or_default();
+    if undo.id.is_none() && undo.data.is_empty() {
+        let rule = "there is nothing to take back: no memory has such changes, or each is as it was before them";
+        return Err(Refusal::Invalid(rule.to_owned()));
+    }
+    if let Some(undo_id) = undo.id {
+        let href = format!("/console/stores/{store_id}/undo/{undo_id}?before_seq={before_seq}");
+        return Ok(see_other(&href));
+    }
+    show_undone(form, store_id, undo, before_seq).await
+}
+
+/// `GET /console/stores/{id}/undo/{id}`
+pub(super) async fn progress(
+    caller: Caller,
+    Path((store_id, undo_id)): Path<(StoreId, MemoryUndoId)>,
+) -> PageResult {
+    let undo = caller.engine.undos.get(&caller.principal, store_id, undo_id).await?;
+    let before_seq = caller.query.number("before_seq")?.unwrap_or_default();
+    show_undone(&caller, store_id, &undo, before_seq).await
+}
+
+async fn show_undone(caller: &Caller, store_id: StoreId, undo: &MemoryUndo, before_seq: u64) -> PageResult {
+    let store = caller.engine.stores.get(&caller.principal, store_id).await?;
+    let frame = caller.frame(format!("Undo in {}", store.name));
+    page(&UndonePage {
+        plan: Plan::of(store_id, undo, &People::look_up(caller).await, &frame),
+        status: undo.status,
+        error: undo.error.clone(),
+        left: undo.left,
+        undo_href: own_changes_href(caller, store_id, before_seq),
+        frame,
+        store,
+    })
+}
+
+/// The page that takes back what the caller changed after a version.
+pub(super) fn own_changes_href(caller: &Caller, store_id: StoreId, after_seq: u64) -> String {
+    let own = encoded(&actor_in_form(caller.principal.actor()));
+    format!("/console/stores/{store_id}/undo?actor={own}&after_seq={after_seq}")
+}
+
+/// The page that plans to take back the changes of an actor. `None`: the caller may not.
+pub(super) fn href_for(caller: &Caller, store_id: StoreId, actor: &Actor) -> Option<String> {
+    let is_own = caller.principal.actor() == Some(actor);
+    let may = caller.principal.require_writable(store_id).is_ok()
+        && caller.may(Scope::MemoryRead)
+        && (is_own || caller.may(Scope::StoresAdmin));
+    let actor = encoded(&actor_in_form(Some(actor)));
+    may.then(|| format!("/console/stores/{store_id}/undo?actor={actor}"))
+}
+
+/// `POST /console/stores/{id}/versions/{id}/undo`: takes back one change
+pub(super) async fn undo_version(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {
+    let undo = form.engine.undos.undo_version(&form.principal, store_id, version_id).await?;
+    let Some(undone) = undo.data.first() else {
+        return done(&format!("/console/stores/{store_id}"), Done::MemoryUnchanged);
+    };
+    if let Some(reason) = undone.reason {
+        let rule = format!("the change cannot be taken back: {}", why(reason));
+        return Err(Refusal::Invalid(rule));
+    }
+    let href = href_of(store_id, undone.memory_id);
+    match last_version(&form, store_id, undone.memory_id).await? {
+        Some(last) => done_as(&href, Done::ChangeUndone, last.version.version_id),
+        None => done(&href, Done::ChangeUndone),
+    }
+}
+
+/// The form beside the message about a change that the caller has just made: it takes the change
+/// back. `last` is the memory's last version.
+pub(super) fn undo_of(caller: &Caller, store: &Store, last: &ShownVersion) -> Option<Undo> {
+    let version = &last.version;
+    let is_named = caller.query.is_on("done") && caller.query.text("undo") == version.version_id.to_string();
+    // An address may come from somebody else.
+    let is_own = version.created_by.is_some() && version.created_by.as_ref() == caller.principal.actor();
+    let may = caller.may_write(store) && caller.may(Scope::MemoryRead);
+    let href = format!("/console/stores/{}/versions/{}/undo", last.store_id, version.version_id);
+    (is_named && is_own && may).then(|| Undo { action: href, fields: Vec::new() })
+}

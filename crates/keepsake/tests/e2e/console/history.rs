@@ -1,0 +1,211 @@
+//! What was deleted, what was, and what is taken back.
+
+use serde_json::{Value, json};
+
+use super::browser::{Browser, Page, console_on};
+use crate::api::support::{Store, text};
+use crate::support::Pair;
+
+/// The address of the form beside a message.
+fn undo_in(page: &Page) -> String {
+    let (_, message) = page.text.split_once("role=\"status\"").unwrap();
+    let (form, _) = message.split_once(">Undo<").unwrap_or_else(|| panic!("no Undo: {}", page.text));
+    form.rsplit_once("action=\"").unwrap().1.split_once('"').unwrap().0.to_owned()
+}
+
+async fn undone(browser: &mut Browser, page: &Page) -> Page {
+    let page = browser.act(page, &undo_in(page), &[]).await;
+    page.has("The change was taken back.");
+    page
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_memories_are_found_by_list_link_and_path_and_restored() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let store = Store::of(&server.client(&tenant), &tenant);
+    let base = format!("/console/stores/{}", store.id);
+    for number in 0..101 {
+        store.delete(&store.create(&format!("/{number}.md"), "x").await).await;
+    }
+    let memory = store.create("/fact.md", "a fact\n").await;
+    let page = format!("{base}/memories/{}", text(&memory["id"]));
+    store.delete(&memory).await;
+
+    let newest = browser.open(&format!("{base}/deleted")).await;
+    newest.has(&page);
+    assert!(newest.text.find("fact.md").unwrap() < newest.text.find("100.md").unwrap());
+    newest.lacks("/</span>0.md");
+    let (_, next) = newest.text.split_once("rel=\"next\" href=\"").unwrap();
+    let next = next.split_once('"').unwrap().0;
+    browser.open(&format!("{base}/deleted{next}")).await.has("/</span>0.md");
+    browser.open(&format!("{base}/history?operation=deleted")).await.has(&format!("{base}/deleted"));
+    assert_eq!(browser.get(&format!("{base}?path=%2Ffact.md")).await.answered(303).location(), page);
+
+    // The first of its versions that can be restored is the last one with a content.
+    let shown = browser.open(&page).await;
+    shown.has("It can be restored until");
+    let restore = format!("{base}/versions/{}/restore", text(&memory["memory_version_id"]));
+    shown.has(&format!("action=\"{restore}\""));
+    browser.act(&shown, &restore, &[]).await.has("a fact");
+    browser.open(&format!("{base}/deleted")).await.lacks("fact.md");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn message_about_a_change_offers_to_take_back_this_change() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let client = server.client(&tenant);
+    let store = Store::of(&client, &tenant);
+    let base = format!("/console/stores/{}", store.id);
+    let memory = store.create("/fact.md", "old\n").await;
+    let page = format!("{base}/memories/{}", text(&memory["id"]));
+
+    let form = browser.open(&format!("{page}/edit")).await;
+    let hash = form.field("base_sha256");
+    let edit = [("content", "new\n"), ("base_sha256", hash.as_str())];
+    let saved = browser.act(&form, &format!("{page}/edit"), &edit).await;
+    let back = undone(&mut browser, &saved).await;
+    assert_eq!(store.read(&memory).await["content"], "old\n");
+    // An undo can be undone, too.
+    let again = undone(&mut browser, &back).await;
+    assert_eq!(store.read(&memory).await["content"], "new\n");
+    // A form that is sent late takes back nothing else.
+    browser.submit(&again, &undo_in(&saved), &[]).await.answered(400).has("it was changed afterwards");
+
+    let moved = browser.act(&again, &format!("{page}/rename"), &[("path", "/moved.md")]).await;
+    undone(&mut browser, &moved).await;
+    let hash = text(&store.read(&memory).await["content_sha256"]).to_owned();
+    let deleted = browser.act(&again, &format!("{page}/delete"), &[("sha256", hash.as_str())]).await;
+    deleted.has("The memory was deleted.");
+    let kept = undone(&mut browser, &deleted).await;
+    assert_eq!(store.read(&memory).await["path"], "/fact.md");
+    let made = [("path", "/made.md"), ("content", "x"), ("once", "1")];
+    let made = browser.act(&kept, &format!("{base}/new"), &made).await;
+    undone(&mut browser, &made).await.has("deleted the memory");
+    let pinned = browser.act(&kept, &format!("{page}/expiry"), &[("action", "pin")]).await;
+    browser.act(&pinned, &undo_in(&pinned), &[("action", "unpin")]).await;
+    assert_eq!(store.read(&memory).await["pinned"], false);
+
+    // A change without a difference has nothing to take back, nor does an address offer what another
+    // author wrote.
+    let same = browser.act(&kept, &format!("{page}/rename"), &[("path", "/fact.md")]).await;
+    same.has("Nothing was changed");
+    same.lacks(">Undo<");
+    let (other, _) = client.new_key(&["memory:read", "memory:write"]).await;
+    let theirs = store.seen_by(&client.with_key(&other)).update(&memory, &json!({"content": "theirs"})).await;
+    let version = text(&theirs["memory_version_id"]);
+    browser.open(&format!("{page}?undo={version}&done=memory_saved")).await.lacks(">Undo<");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let client = server.client(&tenant);
+    let store = Store::of(&client, &tenant);
+    let base = format!("/console/stores/{}", store.id);
+    let mine = store.create("/mine.md", "mine\n").await;
+    let (key, key_path) = client.new_key(&["memory:read", "memory:write"]).await;
+    let key_id = key_path.rsplit('/').next().unwrap();
+    let agent = store.seen_by(&client.with_key(&key));
+    let wrong = agent.create("/wrong.md", "wrong\n").await;
+    agent.update(&mine, &json!({"content": "poisoned\n"})).await;
+    let mixed = agent.create("/mixed.md", "theirs\n").await;
+    store.update(&mixed, &json!({"content": "mine now\n"})).await;
+
+    let undo = format!("{base}/undo");
+    let plan = format!("{undo}?actor={key_id}");
+    browser.open(&format!("/console/keys/{key_id}")).await.has(&plan);
+    browser.open(&format!("{base}/history?actor={key_id}")).await.has(&plan);
+    browser.open(&undo).await.has("Choose at least one filter");
+    let shown = browser.open(&plan).await;
+    for part in [">restored<", ">deleted<", ">skipped<", "it was changed afterwards, by", "Undo in 2 memories"] {
+        shown.has(part);
+    }
+    assert_eq!(store.read(&mine).await["content"], "poisoned\n");
+
+    let (once, before) = (shown.field("once"), shown.field("before_seq"));
+    let chosen = [("actor", key_id), ("once", once.as_str()), ("before_seq", before.as_str())];
+    let done = browser.submit(&shown, &undo, &chosen).await.answered(200);
+    done.has("2 memories were changed.");
+    assert_eq!(store.read(&mine).await["content"], "mine\n");
+    assert_eq!(client.get(&store.memory(&wrong)).await.status, 404);
+    assert_eq!(store.read(&mixed).await["content"], "mine now\n");
+    // Sent twice, it acts once.
+    browser.submit(&shown, &undo, &chosen).await.answered(200).has("2 memories were changed.");
+
+    // The undo is taken back in the same way.
+    let (_, href) = done.text.split_once("class=\"button\" href=\"").unwrap();
+    let href = href.split_once('"').unwrap().0.replace("&#38;", "&");
+    let shown = browser.open(&href).await;
+    let own = shown.field("actor");
+    let back = [("actor", own.as_str()), ("after_seq", before.as_str())];
+    browser.submit(&shown, &undo, &back).await.answered(200).has("2 memories were changed.");
+    assert_eq!(store.read(&mine).await["content"], "poisoned\n");
+
+    // Without the scope, a person takes back only what is their own.
+    let mut other = Browser::signed_in(&server.url(), &key).await;
+    other.get(&format!("{undo}?actor={own}")).await.answered(403).has("stores:admin");
+    let shown = other.open(&plan).await;
+    shown.has("stores:admin");
+    let (reader, _) = client.new_key(&["memory:read"]).await;
+    let mut reader = Browser::signed_in(&server.url(), &reader).await;
+    reader.open(&plan).await.has("memory:write");
+    reader.open(&format!("{base}/history")).await.lacks(&undo);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn past_of_a_store_is_shown_compared_and_restored() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let client = server.client(&tenant);
+    let store = Store::of(&client, &tenant);
+    let base = format!("/console/stores/{}", store.id);
+    let memory = store.create("/notes/fact.md", "**old**\n").await;
+    let gone = store.create("/notes/gone.md", "gone\n").await;
+    store.update(&memory, &json!({"content": "**new**\n"})).await;
+    store.delete(&gone).await;
+    let page = format!("{base}/memories/{}", text(&memory["id"]));
+
+    let list = browser.open(&format!("{base}?path=%2Fnotes%2F&at_seq=2")).await;
+    let then = browser.open(&format!("{page}?at_seq=2")).await;
+    list.has("gone.md");
+    then.has("<strong>old</strong>");
+    for shown in [&list, &then] {
+        shown.has("This is the past.");
+        // The only form with a change is that of the sign-out.
+        assert_eq!(shown.text.matches("method=\"post\"").count(), 1, "{}", shown.text);
+    }
+    then.lacks("/edit");
+    let raw = browser.open(&format!("{page}?at_seq=2&raw=1")).await;
+    raw.has("**old**");
+    browser.open(&format!("{page}?at_seq=4")).await.has("<strong>new</strong>");
+    let today = text(&memory["created_at"])[..10].to_owned();
+    browser.open(&format!("{page}?at={today}")).await.has("<strong>new</strong>");
+    browser.get(&format!("{page}?at_seq=0")).await.answered(404);
+    browser.get(&format!("{base}?at_seq=9")).await.answered(400).has("`at_seq` must be at most 4");
+    let leads = browser.get(&format!("{base}?path=%2Fnotes%2Fgone.md&at_seq=2")).await.answered(303);
+    assert_eq!(leads.location(), format!("{base}/memories/{}?at_seq=2", text(&gone["id"])));
+
+    let differences = browser.open(&format!("{base}/diff?from_seq=2")).await;
+    for part in [">changed<", ">removed<", "+1</span>", "−1</span>"] {
+        differences.has(part);
+    }
+    let (_, compare) = differences.text.split_once("/compare?").unwrap();
+    let compare = compare.split_once('"').unwrap().0.replace("&#38;", "&");
+    browser.open(&format!("{base}/compare?{compare}")).await.has("old");
+    browser.open(&format!("{base}/diff")).await.lacks(">changed<");
+
+    let fork = browser.open(&format!("{base}/fork?at={today}")).await;
+    assert_eq!(fork.field("at_seq"), "4");
+    let new = [("name", "Fork"), ("fork_of", store.id.as_str()), ("at_seq", "2"), ("once", "1")];
+    browser.act(&fork, "/console/stores", &new).await.has("after change 2");
+
+    let restore = format!("{base}/restore");
+    let plan = browser.open(&format!("{restore}?at_seq=2")).await;
+    plan.has("Restore 2 memories");
+    let once = plan.field("once");
+    let point = [("at_seq", "2"), ("once", once.as_str()), ("before_seq", "4")];
+    browser.submit(&plan, &restore, &point).await.answered(200).has("2 memories were changed.");
+    let all: Vec<Value> = client.all(&format!("{}?view=full", store.memories())).await;
+    let contents: Vec<_> = all.iter().map(|memory| text(&memory["content"])).collect();
+    assert_eq!(contents, ["**old**\n", "gone\n"]);
+    browser.submit(&plan, &restore, &[("at_seq", "2")]).await.answered(400).has("there is nothing to take back");
+}
