@@ -260,6 +260,7 @@ object_types! {
     DeletedMemoryType = "memory_deleted";
     MemoryVersionType = "memory_version";
     MemoryDeletionType = "memory_deletion";
+    MemoryReaderType = "memory_reader";
     ToolResultType = "tool_result";
     SessionType = "session";
     SessionTokenType = "session_token";

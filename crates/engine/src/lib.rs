@@ -37,6 +37,8 @@ mod memories;
 mod mounts;
 mod principal;
 mod prompts;
+mod read_log;
+mod readers;
 mod replica;
 mod runner;
 mod search;
@@ -113,6 +115,7 @@ pub use memories::{
 pub use mounts::{Mount, Mounts};
 pub use principal::Principal;
 pub use prompts::{PromptOptions, Prompts, system_prompt};
+pub use readers::{ReaderList, ReaderQuery, Readers};
 pub use replica::Replica;
 pub use runner::Runner;
 pub use search::{Search, SearchHit, SearchQuery};
@@ -235,6 +238,7 @@ services! {
     attachments: Attachments,
     events: SessionEvents,
     usage: Usage,
+    readers: Readers,
     keys: ApiKeys,
     audit: Audit,
     erasures: Erasures,

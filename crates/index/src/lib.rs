@@ -6,7 +6,8 @@
 //! Every method of the request path takes the tenant first and sees only that tenant.
 //! Only the operator and the jobs use the parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`], [`AccessTimes`],
-//! [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`], [`Retention`] and
+//! [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`], [`Retention`],
+//! [`ReadRetention`], [`MemoryReads::flush`], [`MemoryReads::note_gap`] and
 //! [`SearchTerms::unindexed`], and the methods of [`StoreDeletions`] and [`Erasures`]
 //! that the jobs call.
 
@@ -31,6 +32,7 @@ pub mod migrations;
 mod model;
 mod numbers;
 pub mod postgres;
+mod reads;
 mod redeemed_codes;
 mod removal;
 mod replicas;
@@ -69,12 +71,13 @@ pub use memories::Memories;
 pub use migrations::MigrationReport;
 pub use model::*;
 pub use postgres::PostgresIndex;
+pub use reads::MemoryReads;
 pub use redeemed_codes::RedeemedCodes;
 pub use removal::{
     Backups, BlobDeletions, ErasedBlobs, ErasedCounts, Erasure, ErasureListing, ErasureState, ErasureStep,
-    Erasures, History, MAX_OPEN_ERASURES, NewErasure, OutdatedPart, PurgedBatch, Redactions, Retention,
-    RowsErased, Selector, SelectorKind, StepName, StoreDeletions, TenantDeletions, VersionBatch,
-    VersionBatchResult,
+    Erasures, History, MAX_OPEN_ERASURES, NewErasure, OutdatedPart, PurgedBatch, ReadRetention,
+    RecordingTenant, Redactions, Retention, RowsErased, Selector, SelectorKind, StepName, StoreDeletions,
+    TenantDeletions, VersionBatch, VersionBatchResult,
 };
 pub use replicas::{FORGOTTEN_AFTER, LIVES_FOR, Replicas};
 pub use search::{
@@ -112,6 +115,8 @@ pub struct Index {
     pub imports: Imports,
     pub job_runs: JobRuns,
     pub memories: Memories,
+    pub read_retention: ReadRetention,
+    pub reads: MemoryReads,
     pub redeemed_codes: RedeemedCodes,
     pub redactions: Redactions,
     pub replicas: Replicas,
@@ -157,6 +162,8 @@ impl Index {
             imports: Imports(database.clone()),
             job_runs: JobRuns(database.clone()),
             memories: Memories::new(database.clone()),
+            read_retention: ReadRetention(database.clone()),
+            reads: MemoryReads(database.clone()),
             redeemed_codes: RedeemedCodes(database.clone()),
             redactions: Redactions(database.clone()),
             replicas: Replicas(database.clone()),

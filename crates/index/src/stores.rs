@@ -21,8 +21,8 @@ const COUNT_ONE_MORE: &str = "UPDATE tenant SET store_count = store_count + 1 WH
 
 const INSERT: &str = "INSERT INTO store (tenant_id, store_id, name, description, metadata, policy, \
     expires_unused_after, period_set_at, created_at, updated_at, seq, last_version_at, purge_epoch, memory_count, \
-    live_bytes, granted_bytes, version_count, version_bytes, retention_seq) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
+    live_bytes, granted_bytes, version_count, version_bytes, retention_seq, reads_from) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, 0, 0, 0, 0, 0, 0, 0, 0, 0, $10)";
 
 /// A store always has its root directory.
 const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, \
@@ -30,8 +30,8 @@ const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, par
 
 selects! {
     "store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes, created_at, \
-        updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, period_set_at \
-        FROM store WHERE tenant_id = $1 AND deleted_at IS NULL AND";
+        updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, period_set_at, \
+        reads_from, reads_from IS NOT NULL AS records_reads FROM store WHERE tenant_id = $1 AND deleted_at IS NULL AND";
     pub(crate) const FIND = "store_id = $2";
     /// Stores after a time of creation and an id, newest first.
     pub(crate) const LIST = "created_at >= $2 AND created_at <= $3 AND (created_at, store_id) < ($4, $5) \
@@ -46,7 +46,8 @@ pub(crate) const WITH_FILES: &str = "SELECT s.store_id, EXISTS (SELECT 1 FROM di
     ORDER BY s.store_id LIMIT $4 + 0";
 
 const UPDATE: &str = "UPDATE store SET name = $3, description = $4, metadata = $5, policy = $6, \
-    expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10 \
+    expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10, \
+    reads_from = $11 \
     WHERE tenant_id = $1 AND store_id = $2";
 
 const LOCK: &str = "SELECT FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE";
@@ -60,10 +61,10 @@ pub struct Stores(pub(crate) Database);
 from_row! {
     Store {
         store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes,
-        created_at, updated_at, last_version_at, archived_at
+        created_at, updated_at, last_version_at, archived_at, records_reads
         .. r#type
     }
-    StoredStore { period_set_at; store }
+    StoredStore { period_set_at, reads_from; store }
 }
 
 impl Stores {
@@ -143,7 +144,7 @@ impl Stores {
         Ok(stores)
     }
 
-    /// Changes a store's name, description, metadata, policy and period of expiry.
+    /// Changes a store's name, description, metadata and settings.
     ///
     /// `updated_at` changes with the name, description or metadata. A change that the same
     /// call made earlier is not made again.
@@ -236,6 +237,7 @@ async fn insert(tx: &mut Tx, tenant_id: TenantId, store: &Store) -> Result<(), I
         .bind(store.expires_unused_after)
         .bind(period_set_at)
         .bind(store.created_at)
+        .bind(store.records_reads.then_some(store.created_at))
         .execute()
         .await?;
     let query = tx.query(INSERT_ROOT).bind((tenant_id, store.store_id));
@@ -253,7 +255,7 @@ async fn replace(
     if before == after {
         return Ok(());
     }
-    let StoredStore { store, period_set_at } = after;
+    let StoredStore { store, period_set_at, reads_from } = after;
     tx.query(UPDATE)
         .bind(tenant_id)
         .bind(store.store_id)
@@ -265,6 +267,7 @@ async fn replace(
         .bind(*period_set_at)
         .bind(store.updated_at)
         .bind(store.archived_at)
+        .bind(*reads_from)
         .execute()
         .await?;
     Ok(())

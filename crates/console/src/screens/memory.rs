@@ -5,9 +5,10 @@ use axum::response::Response;
 use keepsake_core::tool::{ToolPath, tool_display};
 use keepsake_core::{MemoryId, MemoryPath, StoreId, Timestamp, words};
 use keepsake_engine::{ShownMemory, ShownVersion, View};
-use keepsake_index::Store;
+use keepsake_index::{ReadVersions, Store};
 
 use super::OfMemory;
+use super::readers::seen_by;
 use super::tree::{Crumb, crumbs};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, download, page};
@@ -88,6 +89,8 @@ struct MemoryPage {
     crumbs: Vec<Crumb>,
     doubled: Option<DoubledPrefix>,
     people: People,
+    /// Who has seen the memory.
+    seen_by: Markup,
     /// `None`: the lines are shown.
     rendered: Option<Markup>,
     lines: Lines,
@@ -125,8 +128,10 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     };
     let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
+    let frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
     page(&MemoryPage {
-        frame: caller.frame(format!("{} in {}", found.path(), found.store.name)),
+        seen_by: seen_by(&caller, store_id, ReadVersions::Memory(memory_id), &frame).await?,
+        frame,
         crumbs: crumbs(&found.store, directory),
         doubled: DoubledPrefix::of(&found.shown.memory.head.path),
         people,

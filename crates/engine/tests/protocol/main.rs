@@ -13,6 +13,7 @@ mod expiry;
 mod exports;
 mod imports;
 mod jobs;
+mod readers;
 mod removals;
 mod search;
 mod sensitive;

@@ -94,6 +94,7 @@ pub struct StoreChange {
     pub policy: Option<SensitiveDataPolicy>,
     /// Seconds after which an unread memory expires; `Some(None)`: never.
     pub expires_unused_after: Option<Option<u64>>,
+    pub records_reads: Option<bool>,
     pub now: Timestamp,
 }
 
@@ -128,6 +129,8 @@ pub struct Store {
     /// How sensitive data in written content is handled.
     #[serde(rename = "sensitive_data_policy")]
     pub policy: SensitiveDataPolicy,
+    /// Whether the server records who was shown which version.
+    pub records_reads: bool,
     /// When a memory of the store last changed; `None`: never.
     #[serde(skip)]
     pub last_version_at: Option<Timestamp>,
@@ -149,6 +152,7 @@ impl Store {
             live_bytes: 0,
             expires_unused_after: None,
             policy: SensitiveDataPolicy::Off,
+            records_reads: true,
             last_version_at: None,
         }
     }

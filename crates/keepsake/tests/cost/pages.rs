@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Lines of a text, each of which differs from those of another text.
 const LINES: usize = 25_600;
 /// Pages that no query makes more costly. A new page is added here or gets queries.
-const PLAIN_PAGES: [&str; 23] = [
+const PLAIN_PAGES: [&str; 26] = [
     "",
     "/stores",
     "{store}/settings",
@@ -34,11 +34,14 @@ const PLAIN_PAGES: [&str; 23] = [
     "{store}{memory}/edit",
     "{store}{memory}/delete",
     "{store}{memory}/history",
+    "{store}{memory}/readers",
     "{store}/versions/{memory_version_id}",
     "{store}/versions/{memory_version_id}/redact",
+    "{store}/versions/{memory_version_id}/readers",
     "/sessions",
     "/sessions/{session_id}",
     "/sessions/{session_id}/events",
+    "/sessions/{session_id}/reads",
     "{store}/archive",
     "/usage",
     "/keys",

@@ -16,6 +16,7 @@ mod prompts;
 mod queries;
 mod quotas;
 mod races;
+mod readers;
 mod redaction;
 mod replicas;
 mod session_rights;
@@ -170,6 +171,8 @@ area! {
         versions::filters_work_alone_and_combined_in_a_history_with_gaps,
         versions::list_is_in_the_order_of_commits,
         versions::deleted_memories_are_listed_until_they_are_restored_or_redacted,
+        readers::readers_are_listed_by_version_session_and_surface,
+        readers::readers_are_recorded_where_the_store_says_so_and_go_with_their_version,
         redaction::redaction_removes_content_and_keeps_who_did_what,
         redaction::content_is_redacted_when_it_is_no_longer_live,
         redaction::path_of_a_deleted_memory_is_redacted_too,

@@ -14,7 +14,7 @@ const UNKNOWN_KEY: &str = "ks_live_unknown";
 
 /// All commands for people with their arguments, in an order in which each one works. The names
 /// are those of the manual pages; `{name}` stands for a value.
-pub(super) const COMMANDS: [(&str, &str); 34] = [
+pub(super) const COMMANDS: [(&str, &str); 35] = [
     ("login", "{url} --name work-{place}"),
     ("context-list", ""),
     ("context-use", "{context}"),
@@ -38,6 +38,7 @@ pub(super) const COMMANDS: [(&str, &str); 34] = [
     ("memory-search", "text"),
     ("memory-log", "a.md"),
     ("memory-diff", "a.md"),
+    ("memory-readers", "a.md"),
     ("memory-restore", "{restored}"),
     ("memory-redact", "{redacted} --yes"),
     ("export", "{folder}/archive-{place}"),
