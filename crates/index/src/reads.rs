@@ -45,7 +45,8 @@ const COMPLETE_FROM: &str = "SELECT reads_from FROM tenant_counter WHERE tenant_
 selects! {
     "r.store_id, r.memory_id, r.version_id, r.session_id, r.actor_type, r.actor_id, r.surface, r.first_read_at, \
         r.last_read_at, r.read_count, (SELECT v.path FROM version v WHERE v.tenant_id = r.tenant_id \
-            AND v.store_id = r.store_id AND v.version_id = r.version_id) AS path \
+            AND v.store_id = r.store_id AND v.version_id BETWEEN r.version_id AND r.version_id \
+            ORDER BY v.version_id LIMIT 1) AS path \
         FROM memory_read r WHERE r.tenant_id = $1 AND";
     pub(crate) const OF_STORE = "r.store_id = $2 \
         AND (r.memory_id, r.version_id, r.session_id, r.actor_type, r.actor_id, r.surface) < ($3, $4, $5, $6, $7, $8) \
@@ -219,12 +220,13 @@ fn to_json(reads: &RecordedReads) -> Value {
 
 /// Every replica writes the rows in the same order, so that two flushes cannot
 /// deadlock. Versions, stores and memories are looked up by their keys, whatever the
-/// planner's statistics say.
+/// planner's statistics say: only the index of version ids has a range of them in order.
 fn write(rows: &str) -> String {
     format!(
         "WITH r AS MATERIALIZED ( \
             SELECT n.*, (SELECT v.memory_id FROM version v WHERE v.tenant_id = n.tenant_id \
-                AND v.store_id = n.store_id AND v.version_id = n.version_id AND v.redacted_at IS NULL) AS memory_id \
+                AND v.store_id = n.store_id AND v.version_id BETWEEN n.version_id AND n.version_id \
+                AND v.redacted_at IS NULL ORDER BY v.version_id LIMIT 1) AS memory_id \
             FROM ({rows}) n) \
         INSERT INTO memory_read AS a (tenant_id, store_id, memory_id, version_id, session_id, actor_type, actor_id, \
             surface, first_read_at, last_read_at, read_count) \
@@ -264,7 +266,7 @@ mod tests {
             "memory_read_session (tenant_id=? AND session_id=? AND (first_read_at,version_id)<(?,?))";
         let of_memory =
             "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=? AND version_id>? AND version_id<?)";
-        let of_version = "version_id (tenant_id=? AND store_id=? AND version_id=?)";
+        let of_version = "version_id (tenant_id=? AND store_id=? AND version_id>? AND version_id<?)";
         for (statement, part) in
             [(OF_SESSION, of_session), (COUNTS, of_memory), (&write(ROWS[1]), of_version)]
         {

@@ -59,13 +59,17 @@ async fn readers_are_ranges_of_their_key() {
         (
             "OF_SESSION",
             of_session,
-            ["using memory_read_session", "(session_id = $2) AND (ROW(first_read_at, version_id, "],
+            [
+                "using memory_read_session",
+                "(session_id = $2) AND (ROW(first_read_at, version_id) <= ROW($3, $4))",
+            ],
         ),
     ] {
         let plan = plan(&index, &place, &selected_readers(name), types).await;
         for part in parts {
             assert!(plan.contains(part), "{name}: {part} is not in\n{plan}");
         }
+        assert!(plan.contains("Index Scan using version_id on version v"), "{name}\n{plan}");
         assert!(!plan.contains("Seq Scan") && !plan.contains("Hash"), "{name}\n{plan}");
         assert!(name == "OF_SESSION" || !plan.contains("Sort"), "{name}\n{plan}");
     }
