@@ -169,13 +169,15 @@ CREATE TABLE tenant (
 -- after all its other rows, so that two transactions cannot deadlock.
 -- `sessions` and `session_bytes` count the sessions that are not deleted;
 -- triggers keep them. `audit_entries` counts the audit entries that the tenant's
--- credentials caused on `audit_day` (days since 1970).
+-- credentials caused on `audit_day` (days since 1970). `reads_from`: `memory_read`
+-- may lack reads of before this time.
 CREATE TABLE tenant_counter (
     tenant_id uuid PRIMARY KEY,
     sessions bigint NOT NULL,
     session_bytes bigint NOT NULL,
     audit_day bigint NOT NULL,
-    audit_entries bigint NOT NULL
+    audit_entries bigint NOT NULL,
+    reads_from bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 CREATE TABLE api_key (
@@ -259,6 +261,7 @@ CREATE INDEX erasure_open_of_tenant ON erasure (tenant_id) WHERE ended_at IS NUL
 -- skips the store until a memory can be due. `imported_seq` is the `seq` of the
 -- last version that an import of a history wrote. The past of the store can be shown
 -- after each version from `past_seq` on; retention has removed versions that were current before.
+-- `reads_from`: since when it is recorded who was shown versions; null: it is not.
 CREATE TABLE store (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -280,6 +283,7 @@ CREATE TABLE store (
     retention_seq bigint NOT NULL,
     imported_seq bigint NOT NULL DEFAULT 0,
     past_seq bigint NOT NULL DEFAULT 0,
+    reads_from bigint DEFAULT 0,
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
     forked_from jsonb,
@@ -430,6 +434,27 @@ CREATE TABLE memory_access (
 CREATE INDEX memory_access_active ON memory_access (tenant_id, store_id, active_at);
 ALTER TABLE memory_access ADD PRIMARY KEY (tenant_id, store_id, memory_id);
 
+-- Who was shown which version, where, how often, and when for the first and the last
+-- time; written late, together with the access times. `session_id` is the nil UUID
+-- outside of a session. Rows are never without their version.
+CREATE TABLE memory_read (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    memory_id uuid NOT NULL,
+    version_id uuid NOT NULL,
+    session_id uuid NOT NULL,
+    actor_type text COLLATE "C" NOT NULL,
+    actor_id text COLLATE "C" NOT NULL,
+    surface text COLLATE "C" NOT NULL,
+    first_read_at bigint NOT NULL,
+    last_read_at bigint NOT NULL,
+    read_count bigint NOT NULL
+) WITH (fillfactor = 80);
+CREATE INDEX memory_read_session ON memory_read (tenant_id, session_id, first_read_at, version_id);
+CREATE INDEX memory_read_age ON memory_read (tenant_id, last_read_at);
+ALTER TABLE memory_read ADD PRIMARY KEY
+    (tenant_id, store_id, memory_id, version_id, session_id, actor_type, actor_id, surface);
+
 -- The search terms of each memory, written by the commit of its content. They
 -- are the terms of the content `blob_id`; if the memory has another content by
 -- now, they are outdated and made again. Rows have about 2 KB and are dense:
@@ -561,8 +586,8 @@ DO $$
 DECLARE
     wanted text;
 BEGIN
-    FOREACH wanted IN ARRAY ARRAY['memory', 'version', 'directory', 'memory_access', 'search_doc', 'content',
-        'blob_deletion']
+    FOREACH wanted IN ARRAY ARRAY['memory', 'version', 'directory', 'memory_access', 'memory_read', 'search_doc',
+        'content', 'blob_deletion']
     LOOP
         EXECUTE format('ALTER TABLE %I ALTER COLUMN tenant_id SET (n_distinct = 1),
             ALTER COLUMN store_id SET (n_distinct = 1)', wanted);
@@ -588,8 +613,8 @@ DECLARE
     wanted text;
 BEGIN
     FOREACH wanted IN ARRAY ARRAY['tenant', 'tenant_counter', 'api_key', 'audit', 'idempotency', 'erasure', 'store',
-        'memory', 'version', 'store_fork', 'memory_undo', 'memory_undo_part', 'directory', 'memory_access', 'search_doc', 'content',
-        'blob_deletion', 'session', 'session_resource', 'session_event'] LOOP
+        'memory', 'version', 'store_fork', 'memory_undo', 'memory_undo_part', 'directory', 'memory_access', 'memory_read',
+        'search_doc', 'content', 'blob_deletion', 'session', 'session_resource', 'session_event'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', wanted);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', wanted);
         EXECUTE format('CREATE POLICY tenant_only ON %I TO keepsake_app

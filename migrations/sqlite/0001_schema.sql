@@ -118,7 +118,8 @@ CREATE TABLE tenant_counter (
     sessions INTEGER NOT NULL,
     session_bytes INTEGER NOT NULL,
     audit_day INTEGER NOT NULL,
-    audit_entries INTEGER NOT NULL
+    audit_entries INTEGER NOT NULL,
+    reads_from INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE api_key (
@@ -221,6 +222,7 @@ CREATE TABLE store (
     retention_seq INTEGER NOT NULL,
     imported_seq INTEGER NOT NULL DEFAULT 0,
     past_seq INTEGER NOT NULL DEFAULT 0,
+    reads_from INTEGER DEFAULT 0,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     forked_from TEXT,
@@ -355,6 +357,23 @@ CREATE TABLE memory_access (
     PRIMARY KEY (tenant_id, store_id, memory_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX memory_access_active ON memory_access (tenant_id, store_id, active_at);
+
+CREATE TABLE memory_read (
+    tenant_id BLOB NOT NULL,
+    store_id BLOB NOT NULL,
+    memory_id BLOB NOT NULL,
+    version_id BLOB NOT NULL,
+    session_id BLOB NOT NULL,
+    actor_type TEXT NOT NULL,
+    actor_id TEXT NOT NULL,
+    surface TEXT NOT NULL,
+    first_read_at INTEGER NOT NULL,
+    last_read_at INTEGER NOT NULL,
+    read_count INTEGER NOT NULL,
+    PRIMARY KEY (tenant_id, store_id, memory_id, version_id, session_id, actor_type, actor_id, surface)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX memory_read_session ON memory_read (tenant_id, session_id, first_read_at, version_id);
+CREATE INDEX memory_read_age ON memory_read (tenant_id, last_read_at);
 
 -- Terms and contents are in tables with rowids, where up to 4 KB of a row are on the page of
 -- its key. Of a row without a rowid, SQLite moves what exceeds a kilobyte to a page of its own.

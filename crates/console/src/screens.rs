@@ -12,6 +12,7 @@ mod import;
 mod keys;
 mod memory;
 mod past;
+mod readers;
 mod search;
 mod sessions;
 mod settings;
@@ -139,13 +140,16 @@ pub fn tenant_pages() -> Pages {
         .get(&format!("{MEMORY}/delete"), edit::confirm_delete)
         .post(&format!("{MEMORY}/delete"), edit::delete)
         .get(&format!("{MEMORY}/history"), history::of_memory)
+        .get(&format!("{MEMORY}/readers"), readers::of_memory)
         .get(VERSION, version::show)
+        .get(&format!("{VERSION}/readers"), readers::of_version)
         .post(&format!("{VERSION}/restore"), version::restore)
         .post(&format!("{VERSION}/undo"), undo::undo_version)
         .get(&format!("{VERSION}/redact"), version::preview)
         .post(&format!("{VERSION}/redact"), version::redact)
         .get("/console/sessions", sessions::list)
         .get("/console/sessions/{session_id}", sessions::show)
+        .get("/console/sessions/{session_id}/reads", readers::of_session)
         .post("/console/sessions/{session_id}/end", sessions::end)
         .get("/console/usage", usage::of_tenant)
         .get("/console/keys", keys::list)

@@ -262,6 +262,7 @@ object_types! {
     MemoryDeletionType = "memory_deletion";
     MemoryUndoType = "memory_undo";
     MemoryDifferenceType = "memory_difference";
+    MemoryReaderType = "memory_reader";
     ToolResultType = "tool_result";
     SessionType = "session";
     SessionTokenType = "session_token";

@@ -1,18 +1,19 @@
-//! When memories were last read. Reads in the last tenth of a memory's unused period are
-//! written at once.
+//! When memories were last read, and who was shown which version. Reads in the last tenth
+//! of a memory's unused period are written at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use keepsake_core::{Actor, MemoryId, ObjectKind, StoreId, TenantId, Timestamp};
-use keepsake_index::{IndexError, LIVES_FOR, MemoryPlace, MemoryTarget};
+use keepsake_core::{Actor, MemoryId, ObjectKind, StoreId, Surface, TenantId, Timestamp, VersionId};
+use keepsake_index::{Head, IndexError, LIVES_FOR, MemoryPlace, MemoryTarget, VersionReader};
 use keepsake_telemetry::Metrics;
 use parking_lot::Mutex;
 
 use crate::activity::Activity;
 use crate::context::Context;
+use crate::read_log::ReadLog;
 use crate::use_log::UseLog;
 use crate::{Clock, EngineError, Principal};
 
@@ -20,8 +21,8 @@ use crate::{Clock, EngineError, Principal};
 /// than the interval between two flushes.
 pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Noted memories above which a flush starts early, so that the log stays
-/// small.
+/// Noted memories, or versions and their readers, above which a flush starts early, so
+/// that the log stays small.
 const EARLY_FLUSH_ROWS: usize = 20_000;
 
 /// How long the engine remembers that a store has no unused period. A new
@@ -33,6 +34,7 @@ const WITHOUT_PERIOD: usize = 10_000;
 #[derive(Debug)]
 struct Log {
     reads: UseLog<MemoryPlace, Actor>,
+    readers: ReadLog,
     /// Held during a flush. A second flush that finds an empty log must not
     /// report reads as written while the first flush still writes them.
     flushing: tokio::sync::Mutex<()>,
@@ -52,6 +54,7 @@ impl Log {
     fn new(now: Timestamp) -> Self {
         Self {
             reads: UseLog::default(),
+            readers: ReadLog::default(),
             flushing: tokio::sync::Mutex::default(),
             flushed_through: AtomicI64::new(now.as_micros()),
             written_at: Mutex::new(Instant::now()),
@@ -108,6 +111,14 @@ impl Log {
     }
 }
 
+/// The version of a memory that was shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShownVersionId {
+    pub(crate) store_id: StoreId,
+    pub(crate) memory_id: MemoryId,
+    pub(crate) version_id: VersionId,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct AccessTimes {
     context: Arc<Context>,
@@ -141,18 +152,51 @@ impl AccessTimes {
         self.log.earliest()
     }
 
-    pub(crate) fn note_read(&self, principal: &Principal, store_id: StoreId, memory_id: MemoryId) {
-        self.note_reads(principal, [(store_id, memory_id)]);
+    /// Notes that the content of a memory was shown.
+    pub(crate) fn note_read(&self, principal: &Principal, store_id: StoreId, head: &Head) {
+        let Head { memory_id, version_id, .. } = *head;
+        self.note_shown(principal, principal.surface, &[ShownVersionId { store_id, memory_id, version_id }]);
     }
 
-    /// Notes that memories were shown, unless a backup or a person looked.
-    pub(crate) fn note_reads(
+    /// Notes that parts of memories were shown as the hits of a search.
+    pub(crate) fn note_hits(&self, principal: &Principal, shown: &[ShownVersionId]) {
+        let is_of_agent = principal.surface.is_of_agents();
+        let surface = if is_of_agent { Surface::Search } else { principal.surface };
+        self.note_shown(principal, surface, shown);
+    }
+
+    /// It is a use of the memories, unless a backup or a person looked.
+    fn note_shown(&self, principal: &Principal, surface: Surface, shown: &[ShownVersionId]) {
+        if surface.is_of_agents() {
+            self.note_uses(principal, shown.iter().map(|shown| (shown.store_id, shown.memory_id)));
+        }
+        self.record(principal, surface, shown.iter().map(|shown| (shown.store_id, shown.version_id)));
+    }
+
+    /// Records who was shown a version that need not be the current one of its memory, which
+    /// is no use of the memory.
+    pub(crate) fn record_version(&self, principal: &Principal, store_id: StoreId, version_id: VersionId) {
+        self.record(principal, principal.surface, [(store_id, version_id)]);
+    }
+
+    fn record(
         &self,
         principal: &Principal,
-        read: impl IntoIterator<Item = (StoreId, MemoryId)>,
+        surface: Surface,
+        shown: impl IntoIterator<Item = (StoreId, VersionId)>,
     ) {
-        if principal.purpose.is_none() {
-            self.note_uses(principal, read);
+        let Some(actor) = principal.actor().filter(|_| principal.limits.read_retention_secs > 0) else {
+            return;
+        };
+        let session_id = principal.called_in.or_else(|| principal.session_id());
+        let reader = VersionReader { actor: actor.clone(), session_id, surface };
+        let time = || self.context.now().max(self.log.earliest());
+        let noted = self.log.readers.note(principal.tenant_id, &reader, shown, time);
+        if noted.dropped > 0 {
+            self.context.metrics.reads_dropped(noted.dropped);
+        }
+        if noted.entries >= EARLY_FLUSH_ROWS {
+            self.flush_soon();
         }
     }
 
@@ -238,6 +282,27 @@ impl AccessTimes {
         });
     }
 
+    /// Writes who was shown which version. What the index refuses is dropped, so that the rest
+    /// is written.
+    async fn write_readers(&self) -> Result<(), IndexError> {
+        let (index, mut reads) = (&self.context.index.reads, self.log.readers.take());
+        while let Some(batch) = reads.batch() {
+            match index.flush(batch).await {
+                Ok(()) => reads.note_written(),
+                Err(error) if error.is_passing() => return Err(error),
+                Err(error) => {
+                    tracing::error!(error = %error, "engine.write_readers: reads were refused, and are dropped");
+                    self.context.metrics.reads_dropped(reads.drop_batch());
+                }
+            }
+        }
+        while let Some((tenant_id, at)) = reads.dropped() {
+            index.note_gap(tenant_id, at.plus(Duration::from_micros(1))).await?;
+            reads.note_drop_written();
+        }
+        Ok(())
+    }
+
     /// Writes the noted reads, then advances the time up to which all reads are written.
     pub(crate) async fn write(&self) -> Result<usize, IndexError> {
         let log = &self.log;
@@ -250,6 +315,7 @@ impl AccessTimes {
                 self.context.index.access_times.flush(batch).await?;
                 reads.note_written();
             }
+            self.write_readers().await?;
             // The use of a session counts as a read of the memories in its
             // stores.
             self.activity.write_use().await?;

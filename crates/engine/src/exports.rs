@@ -25,12 +25,13 @@ use keepsake_archive::format::{
     without_content, write_lines,
 };
 use keepsake_archive::packed::Writer;
-use keepsake_core::{ContentHash, StoreId, Timestamp, VersionId};
+use keepsake_core::{ContentHash, Purpose, StoreId, Timestamp, VersionId};
 use keepsake_index::{Scope, Version};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tracing::Instrument;
 
+use crate::access::AccessTimes;
 use crate::compute::cores;
 use crate::content::ContentLoss;
 use crate::fair::FairSlots;
@@ -133,6 +134,8 @@ impl Exports {
                 purge_epoch: last.purge_epoch,
             },
             exported_at: self.context.now(),
+            access: self.access.clone(),
+            reader: principal.reading_for(Purpose::Backup),
             form,
             packing: ArchivePacker::new(computations, slots, tenant_id, writer, sender.clone()),
         };
@@ -158,6 +161,9 @@ impl Exports {
 /// An archive while it is sent.
 struct ArchiveSender {
     history: History,
+    access: AccessTimes,
+    /// Whoever gets the archive.
+    reader: Principal,
     form: ExportForm,
     exported_at: Timestamp,
     packing: ArchivePacker,
@@ -173,6 +179,7 @@ impl ArchiveSender {
         let mut blobs = HashSet::new();
         for memory in &memories {
             if memory.is_blob && blobs.contains(&memory.sha256) {
+                self.record(memory.version_id);
                 continue;
             }
             let modified_at = u64::try_from(memory.updated_at.as_micros() / 1_000_000).unwrap_or_default();
@@ -181,8 +188,12 @@ impl ArchiveSender {
                     left_out.memories.insert(memory.memory_id);
                     left_out.add(reason);
                 }
-                None if memory.is_blob => drop(blobs.insert(memory.sha256)),
-                None => {}
+                None => {
+                    self.record(memory.version_id);
+                    if memory.is_blob {
+                        blobs.insert(memory.sha256);
+                    }
+                }
             }
         }
         let keep = move || {
@@ -205,6 +216,8 @@ impl ArchiveSender {
                 if let Some(reason) = self.send_content(blob_file(hash), 0, version_id, hash).await? {
                     left_out.contents.insert(sha256);
                     left_out.add(reason);
+                } else {
+                    self.record(version_id);
                 }
             }
         }
@@ -234,6 +247,11 @@ impl ArchiveSender {
         };
         self.packing.pack(add).await?;
         self.packing.finish().await
+    }
+
+    /// Records that the archive has the content of a version.
+    fn record(&self, version_id: VersionId) {
+        self.access.record_version(&self.reader, self.history.store_id, version_id);
     }
 
     /// Sends a content, or returns why it is missing.

@@ -18,6 +18,7 @@ mod index;
 mod lease;
 mod manual;
 mod prune;
+mod reads;
 mod reconcile;
 mod removal;
 mod schedule;
@@ -54,6 +55,7 @@ pub use index::IndexMemories;
 pub use lease::{Lease, RunRequest};
 pub use manual::{JobState, ManualJobs};
 pub use prune::Prune;
+pub use reads::PruneReads;
 pub use reconcile::ReconcileUsage;
 use schedule::next_run_at;
 pub use stores::PurgeStores;
@@ -105,6 +107,7 @@ pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
         Arc::new(SweepBlobs::default()),
         Arc::new(ReconcileUsage),
         Arc::new(Prune::default()),
+        Arc::new(PruneReads),
         Arc::new(ExpireUnused),
         Arc::new(ExpireVersions),
         Arc::new(IndexMemories),

@@ -40,6 +40,8 @@ mod mounts;
 mod past;
 mod principal;
 mod prompts;
+mod read_log;
+mod readers;
 mod replica;
 mod runner;
 mod search;
@@ -121,6 +123,7 @@ pub use past::{
 };
 pub use principal::Principal;
 pub use prompts::{PromptOptions, Prompts, system_prompt};
+pub use readers::{ReaderList, ReaderQuery, Readers};
 pub use replica::Replica;
 pub use runner::Runner;
 pub use search::{Search, SearchHit, SearchQuery};
@@ -253,6 +256,7 @@ services! {
     attachments: Attachments,
     events: SessionEvents,
     usage: Usage,
+    readers: Readers,
     keys: ApiKeys,
     audit: Audit,
     erasures: Erasures,

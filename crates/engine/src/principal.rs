@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{Actor, Limits, ObjectKind, Purpose, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, Limits, ObjectKind, Purpose, SessionId, StoreId, Surface, TenantId, Timestamp};
 use keepsake_index::{Auditor, Scope};
 
 use crate::mounts::LiveSession;
@@ -24,8 +24,10 @@ pub struct Principal {
     pub(crate) expires_at: Option<Timestamp>,
     /// The session whose token the credential is, with its attached stores.
     pub(crate) session: Option<Arc<LiveSession>>,
-    /// `None`: an agent reads, or a program on its behalf.
-    pub(crate) purpose: Option<Purpose>,
+    /// Where the request shows what it reads.
+    pub(crate) surface: Surface,
+    /// The session of the call, if the credential is no token of it.
+    pub(crate) called_in: Option<SessionId>,
 }
 
 impl Principal {
@@ -39,14 +41,31 @@ impl Principal {
             store_ids: None,
             expires_at: None,
             session: None,
-            purpose: None,
+            surface: Surface::Api,
+            called_in: None,
         }
     }
 
     /// The same caller, for one request whose reads are no uses by an agent.
     #[must_use]
     pub fn reading_for(&self, purpose: Purpose) -> Self {
-        Self { purpose: Some(purpose), ..self.clone() }
+        Self { surface: purpose.into(), ..self.clone() }
+    }
+
+    /// The same caller, for a request of an MCP client.
+    #[must_use]
+    pub fn over_mcp(&self) -> Self {
+        Self { surface: self.surface_unless_named(Surface::Mcp), ..self.clone() }
+    }
+
+    /// The same caller, for one call of a tool.
+    pub(crate) fn calling_tool(&self, session_id: Option<SessionId>) -> Self {
+        Self { surface: self.surface_unless_named(Surface::Tool), called_in: session_id, ..self.clone() }
+    }
+
+    /// `surface`, unless the request named another one.
+    fn surface_unless_named(&self, surface: Surface) -> Surface {
+        if self.surface == Surface::Api { surface } else { self.surface }
     }
 
     /// `None` for the operator, who reads and changes no memories.

@@ -28,6 +28,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::access::ShownVersionId;
 use crate::compute::off_the_runtime;
 use crate::content::ContentLoss;
 use crate::cursor::{Place, Query as Identity};
@@ -88,6 +89,8 @@ struct Candidate {
     memory_id: MemoryId,
     path: MemoryPath,
     score: f64,
+    /// The memory's current version.
+    version_id: VersionId,
     blob_id: VersionId,
     sha256: ContentHash,
     updated_at: Timestamp,
@@ -452,9 +455,14 @@ impl Search {
             read.into_iter().map(show).collect::<Vec<_>>()
         };
         let shown = self.context.computations.run(principal.tenant_id, show_all).await?;
-        let ids_of = |candidate: &Candidate| (candidate.store_id, candidate.memory_id);
+        let read_of = |candidate: &Candidate| ShownVersionId {
+            store_id: candidate.store_id,
+            memory_id: candidate.memory_id,
+            version_id: candidate.version_id,
+        };
         let were_read = shown.iter().filter(|(.., is_read)| *is_read);
-        self.access.note_reads(principal, were_read.map(|(candidate, ..)| ids_of(candidate)));
+        let were_read: Vec<_> = were_read.map(|(candidate, ..)| read_of(candidate)).collect();
+        self.access.note_hits(principal, &were_read);
         let mut hits = Vec::with_capacity(shown.len());
         for (candidate, Snippet { line, text }, _) in shown {
             hits.push(SearchHit {

@@ -123,7 +123,7 @@ impl Stores {
 
     /// Changes a store's name, description, metadata and settings.
     ///
-    /// The sensitive-data policy, the expiry period and the metadata also need
+    /// The sensitive-data policy, the expiry period, the recording of reads and the metadata also need
     /// the scope `stores:admin`; erasures select stores by metadata. The answer
     /// shows the store, so a credential without that scope needs `memory:read`.
     #[tracing::instrument(name = "engine.update_store", level = "debug", skip_all)]
@@ -135,7 +135,9 @@ impl Stores {
         idempotency: Option<Idempotency>,
     ) -> Result<Store, EngineError> {
         principal.require(Scope::MemoryWrite)?;
-        if edit.policy.is_some() || edit.expires_unused_after.is_some() || !edit.metadata.is_empty() {
+        let is_of_settings =
+            edit.policy.is_some() || edit.expires_unused_after.is_some() || edit.records_reads.is_some();
+        if is_of_settings || !edit.metadata.is_empty() {
             principal.require(Scope::StoresAdmin)?;
         }
         if principal.require(Scope::StoresAdmin).is_err() {

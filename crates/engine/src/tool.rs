@@ -199,6 +199,7 @@ impl Tools {
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
         let mounts = mounts.into();
+        let principal = &Arc::new(principal.calling_tool(mounts.session_id()));
         let event = event_of_call(&self.shared.context, principal, &mounts, name, &call.input);
         let is_in_session = mounts.session_id().is_some();
         let tool_use_id = call.tool_use_id.clone();
@@ -331,7 +332,7 @@ impl Tools {
         let (contents, tenant_id) = (&self.shared.contents, principal.tenant_id);
         let (found, text) = contents.at_path(tenant_id, store_id, path.memory(), 0).await?;
         if let Target::Memory(head) = found.target {
-            self.shared.access.note_read(principal, store_id, head.memory_id);
+            self.shared.access.note_read(&principal.calling_tool(mounts.session_id()), store_id, &head);
         }
         Ok(text)
     }

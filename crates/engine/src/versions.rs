@@ -204,6 +204,9 @@ impl Versions {
                 // Redacted since the look-up.
                 version = self.context.find_version(tenant_id, store_id, version.version_id).await?.1;
             }
+            if content.is_some() {
+                self.access.record_version(principal, store_id, version.version_id);
+            }
         }
         Ok(ShownVersion { store_id, version, content, lost: None })
     }

@@ -19,7 +19,7 @@ use crate::search::MemoryPlace;
 /// row `FOR UPDATE`. A later removal therefore sees and deletes a row that was
 /// written under this lock. Commits take another lock and do not wait. Several stores
 /// are always locked in the same order.
-const LOCK_STORES: &str = "SELECT FROM store s WHERE (s.tenant_id, s.store_id) IN ( \
+pub(crate) const LOCK_STORES: &str = "SELECT FROM store s WHERE (s.tenant_id, s.store_id) IN ( \
         SELECT r.tenant_id, r.store_id FROM jsonb_to_recordset($1::jsonb) AS r(tenant_id uuid, store_id uuid)) \
     AND s.deleted_at IS NULL ORDER BY s.tenant_id, s.store_id FOR KEY SHARE";
 

@@ -6,9 +6,10 @@
 //! Every method of the request path takes the tenant first and sees only that tenant.
 //! Only the operator and the jobs use the parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`], [`AccessTimes`],
-//! [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`], [`Retention`] and
-//! [`SearchTerms::unindexed`], [`UndoJobs::open`], [`Forks::open`], and the methods of [`StoreDeletions`] and
-//! [`Erasures`] that the jobs call.
+//! [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`], [`Retention`],
+//! [`ReadRetention`], [`MemoryReads::flush`], [`MemoryReads::note_gap`], [`SearchTerms::unindexed`],
+//! [`UndoJobs::open`] and [`Forks::open`], and the methods of [`StoreDeletions`] and [`Erasures`]
+//! that the jobs call.
 
 mod access_times;
 mod audit;
@@ -33,6 +34,7 @@ mod model;
 mod numbers;
 mod past;
 pub mod postgres;
+mod reads;
 mod redeemed_codes;
 mod removal;
 mod replicas;
@@ -75,12 +77,13 @@ pub use migrations::MigrationReport;
 pub use model::*;
 pub use past::{Past, PointError};
 pub use postgres::PostgresIndex;
+pub use reads::MemoryReads;
 pub use redeemed_codes::RedeemedCodes;
 pub use removal::{
     Backups, BlobDeletions, ErasedBlobs, ErasedCounts, Erasure, ErasureListing, ErasureState, ErasureStep,
-    Erasures, History, MAX_OPEN_ERASURES, NewErasure, OutdatedPart, PurgedBatch, Redactions, Retention,
-    RowsErased, Selector, SelectorKind, StepName, StoreDeletions, TenantDeletions, VersionBatch,
-    VersionBatchResult,
+    Erasures, History, MAX_OPEN_ERASURES, NewErasure, OutdatedPart, PurgedBatch, ReadRetention,
+    RecordingTenant, Redactions, Retention, RowsErased, Selector, SelectorKind, StepName, StoreDeletions,
+    TenantDeletions, VersionBatch, VersionBatchResult,
 };
 pub use replicas::{FORGOTTEN_AFTER, LIVES_FOR, Replicas};
 pub use search::{
@@ -125,6 +128,8 @@ pub struct Index {
     pub job_runs: JobRuns,
     pub memories: Memories,
     pub past: Past,
+    pub read_retention: ReadRetention,
+    pub reads: MemoryReads,
     pub redeemed_codes: RedeemedCodes,
     pub redactions: Redactions,
     pub replicas: Replicas,
@@ -174,6 +179,8 @@ impl Index {
             job_runs: JobRuns(database.clone()),
             memories: Memories::new(database.clone()),
             past: Past(database.clone()),
+            read_retention: ReadRetention(database.clone()),
+            reads: MemoryReads(database.clone()),
             redeemed_codes: RedeemedCodes(database.clone()),
             redactions: Redactions(database.clone()),
             replicas: Replicas(database.clone()),

@@ -18,6 +18,7 @@
 
 mod erasures;
 mod queue;
+mod reads;
 mod redactions;
 mod retention;
 mod stores;
@@ -43,6 +44,7 @@ pub use erasures::{
     MAX_OPEN_ERASURES, NewErasure, RowsErased, Selector, SelectorKind, StepName,
 };
 pub use queue::BlobDeletions;
+pub use reads::{ReadRetention, RecordingTenant};
 pub use redactions::Redactions;
 pub(crate) use redactions::redact_imported;
 pub use retention::{History, OutdatedPart, Retention, VersionBatch, VersionBatchResult};
@@ -125,13 +127,18 @@ type Table = (&'static str, &'static str, &'static str);
 
 /// The tables with rows of stores, with the order of an index within a store. The
 /// versions come first; they are the last references to the blobs.
-const STORE_TABLES: [Table; 10] = [
+const STORE_TABLES: [Table; 11] = [
     ("store_fork", "store_id", "store_id"),
     ("memory_undo_part", "store_id, undo_id, part", "undo_id, part"),
     ("memory_undo", "store_id, undo_id", "undo_id"),
     ("version", "store_id, seq", "seq"),
     ("memory", "store_id, memory_id", "memory_id"),
     ("memory_access", "store_id, memory_id", "memory_id"),
+    (
+        "memory_read",
+        "store_id, memory_id, version_id, session_id, actor_type, actor_id, surface",
+        "memory_id",
+    ),
     ("search_doc", "store_id, memory_id", "memory_id"),
     ("directory", "store_id, path", "path"),
     ("session_resource", "session_id, resource_id", "session_created_at, session_id"),

@@ -17,6 +17,10 @@ const RETIRE: &str = "DELETE FROM replica WHERE id = $1";
 
 const HEARTBEATS: &str = "SELECT id, heartbeat_at FROM replica";
 
+/// How far the other replicas with a heartbeat since `$1` have written their reads.
+const OTHERS_FLUSHED_THROUGH: &str =
+    "SELECT min(access_flushed_through) AS through FROM replica WHERE heartbeat_at > $1 AND id <> $2";
+
 /// A heartbeat after `$2` was sent by a clock that was ahead.
 const COUNT_GATEWAYS: &str = "SELECT count(*) FROM replica WHERE role IN ('all', 'gateway') AND heartbeat_at > $1 AND heartbeat_at <= $2";
 
@@ -56,6 +60,18 @@ impl Replicas {
         let rows: Vec<(Uuid, Timestamp)> =
             self.0.all("heartbeats", Role::Shared(None), HEARTBEATS, ()).await?;
         Ok(rows.into_iter().collect())
+    }
+
+    /// The time through which every other replica has written its reads; `None`: there is no
+    /// other. A replica that sends no heartbeat for [`FORGOTTEN_AFTER`] does not count.
+    pub async fn others_flushed_through(
+        &self,
+        replica: Uuid,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, IndexError> {
+        let values = (now.minus(FORGOTTEN_AFTER), replica);
+        let role = Role::Shared(None);
+        self.0.scalar("others_flushed_through", role, OTHERS_FLUSHED_THROUGH, values).await
     }
 
     /// How many replicas that serve requests had a heartbeat within [`LIVES_FOR`].

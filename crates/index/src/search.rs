@@ -17,7 +17,7 @@ use crate::stores::lock_live_store;
 /// The position of a store and, unless `is_whole`, the memories that changed since
 /// `$3`, and those in `$7`.
 const CHANGES: [&str; 2] = [
-    "SELECT seq, purge_epoch, version_id, is_whole, memory_id, path, blob_id, sha256, updated_at, terms \
+    "SELECT seq, purge_epoch, version_id, is_whole, memory_id, path, head_id, blob_id, sha256, updated_at, terms \
     FROM search_changes($1, $2, $3, $4, $5, $6, $7)",
     "WITH place AS MATERIALIZED (SELECT s.seq, s.purge_epoch, \
             (SELECT v.version_id FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq = s.seq) \
@@ -26,9 +26,10 @@ const CHANGES: [&str; 2] = [
                 SELECT v.version_id FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq = $3) \
                 AS is_whole \
         FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) \
-    SELECT seq, purge_epoch, version_id, is_whole, NULL AS memory_id, NULL AS path, NULL AS blob_id, \
+    SELECT seq, purge_epoch, version_id, is_whole, NULL AS memory_id, NULL AS path, NULL AS head_id, NULL AS blob_id, \
         NULL AS sha256, NULL AS updated_at, NULL AS terms FROM place \
-    UNION ALL SELECT NULL, NULL, NULL, NULL, c.memory_id, m.path, m.blob_id, m.sha256, m.updated_at, d.terms \
+    UNION ALL SELECT NULL, NULL, NULL, NULL, c.memory_id, m.path, m.version_id, m.blob_id, m.sha256, m.updated_at, \
+        d.terms \
     FROM (SELECT v.memory_id FROM place CROSS JOIN version v \
             ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq > $3 WHERE NOT place.is_whole \
         UNION SELECT unhex(u.value) FROM place CROSS JOIN json_each($7) u WHERE NOT place.is_whole) c \
@@ -44,12 +45,12 @@ const CHANGES: [&str; 2] = [
 /// statistics say. It is not a database function, because a function would collect
 /// all rows, some on disk, before it returned the first one.
 const WHOLE: [&str; 2] = [
-    "SELECT m.memory_id, m.path, m.blob_id, m.sha256, m.updated_at, d.terms FROM memory m \
+    "SELECT m.memory_id, m.path, m.version_id AS head_id, m.blob_id, m.sha256, m.updated_at, d.terms FROM memory m \
     LEFT JOIN LATERAL (SELECT d.terms FROM search_doc d \
         WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.memory_id = m.memory_id AND d.blob_id = m.blob_id \
             AND d.analyser = $3 LIMIT 1) d ON true \
     WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL",
-    "SELECT m.memory_id, m.path, m.blob_id, m.sha256, m.updated_at, d.terms FROM memory m \
+    "SELECT m.memory_id, m.path, m.version_id AS head_id, m.blob_id, m.sha256, m.updated_at, d.terms FROM memory m \
     LEFT JOIN search_doc d ON d.tenant_id = $1 AND d.store_id = $2 AND d.memory_id = m.memory_id \
         AND d.blob_id = m.blob_id AND d.analyser = $3 \
     WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL",
@@ -132,6 +133,8 @@ pub struct SearchChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchHead {
     pub path: MemoryPath,
+    /// The current version.
+    pub version_id: VersionId,
     /// The blob that holds its content.
     pub blob_id: VersionId,
     pub sha256: ContentHash,
@@ -184,7 +187,7 @@ struct UnindexedRow {
 
 from_row! {
     SearchPlace { seq, purge_epoch, version_id }
-    SearchHead { path, blob_id, sha256, updated_at, terms }
+    SearchHead { path, version_id = "head_id", blob_id, sha256, updated_at, terms }
 }
 
 impl FromRow for SearchChange {

@@ -25,9 +25,9 @@ const COUNT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 AND sta
 const COUNT_ONE_MORE: &str = "UPDATE tenant SET store_count = store_count + 1 WHERE tenant_id = $1";
 
 const INSERT: &str = "INSERT INTO store (tenant_id, store_id, name, description, metadata, policy, \
-    expires_unused_after, period_set_at, created_at, updated_at, forked_from, seq, last_version_at, purge_epoch, \
-    memory_count, live_bytes, granted_bytes, version_count, version_bytes, retention_seq) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
+    expires_unused_after, period_set_at, created_at, updated_at, forked_from, reads_from, seq, last_version_at, \
+    purge_epoch, memory_count, live_bytes, granted_bytes, version_count, version_bytes, retention_seq) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
 
 /// A store always has its root directory.
 const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, \
@@ -35,8 +35,8 @@ const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, par
 
 selects! {
     "store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes, created_at, \
-        updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, period_set_at, forked_from \
-        FROM store WHERE tenant_id = $1 AND deleted_at IS NULL AND";
+        updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, period_set_at, forked_from, \
+        reads_from, reads_from IS NOT NULL AS records_reads FROM store WHERE tenant_id = $1 AND deleted_at IS NULL AND";
     pub(crate) const FIND = "store_id = $2";
     /// Stores after a time of creation and an id, newest first.
     pub(crate) const LIST = "created_at >= $2 AND created_at <= $3 AND (created_at, store_id) < ($4, $5) \
@@ -51,7 +51,8 @@ pub(crate) const WITH_FILES: &str = "SELECT s.store_id, EXISTS (SELECT 1 FROM di
     ORDER BY s.store_id LIMIT $4 + 0";
 
 const UPDATE: &str = "UPDATE store SET name = $3, description = $4, metadata = $5, policy = $6, \
-    expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10 \
+    expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10, \
+    reads_from = $11 \
     WHERE tenant_id = $1 AND store_id = $2";
 
 const LOCK: &str = "SELECT FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE";
@@ -65,10 +66,10 @@ pub struct Stores(pub(crate) Database);
 from_row! {
     Store {
         store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes,
-        created_at, updated_at, last_version_at, archived_at, forked_from
+        created_at, updated_at, last_version_at, archived_at, forked_from, records_reads
         .. r#type
     }
-    StoredStore { period_set_at; store }
+    StoredStore { period_set_at, reads_from; store }
 }
 
 impl Stores {
@@ -152,7 +153,7 @@ impl Stores {
         Ok(stores)
     }
 
-    /// Changes a store's name, description, metadata, policy and period of expiry.
+    /// Changes a store's name, description, metadata and settings.
     ///
     /// `updated_at` changes with the name, description or metadata. A change that the same
     /// call made earlier is not made again.
@@ -246,6 +247,7 @@ async fn insert(tx: &mut Tx, tenant_id: TenantId, store: &Store) -> Result<(), I
         .bind(period_set_at)
         .bind(store.created_at)
         .bind(store.forked_from.as_ref().map(Json))
+        .bind(store.records_reads.then_some(store.created_at))
         .execute()
         .await?;
     let query = tx.query(INSERT_ROOT).bind((tenant_id, store.store_id));
@@ -263,7 +265,7 @@ async fn replace(
     if before == after {
         return Ok(());
     }
-    let StoredStore { store, period_set_at } = after;
+    let StoredStore { store, period_set_at, reads_from } = after;
     tx.query(UPDATE)
         .bind(tenant_id)
         .bind(store.store_id)
@@ -275,6 +277,7 @@ async fn replace(
         .bind(*period_set_at)
         .bind(store.updated_at)
         .bind(store.archived_at)
+        .bind(*reads_from)
         .execute()
         .await?;
     Ok(())

@@ -105,7 +105,7 @@ async fn serve(
         Runner::start(engine, true).await.map_err(Failure::of("the scheduled jobs cannot be started"))?;
     tracing::info!(folder = %folder.display(), store.id = %store.store_id, "keepsake serves an MCP client");
     let access = Access {
-        principal,
+        principal: std::sync::Arc::new(principal.over_mcp()),
         mounts: store.store_id.into(),
         slugs: [slug_of(&store.name, &[])].into(),
         held: None,

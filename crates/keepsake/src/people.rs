@@ -5,6 +5,7 @@ mod connection;
 mod editor;
 mod history;
 pub(crate) mod memories;
+mod readers;
 mod search;
 pub(crate) mod sessions;
 pub(crate) mod stores;

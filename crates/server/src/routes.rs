@@ -15,6 +15,7 @@ mod mcp;
 mod memories;
 pub(crate) mod memory_stores;
 pub(crate) mod memory_versions;
+mod readers;
 mod reference;
 mod search;
 pub(crate) mod sessions;
@@ -59,6 +60,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_versions::retrieve))
         .routes(routes!(memory_versions::redact))
         .routes(routes!(memory_versions::restore))
+        .routes(routes!(readers::of_store))
         .routes(routes!(changes::list))
         .routes(routes!(changes::stream))
         .routes(routes!(tool_calls::call))
@@ -68,6 +70,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(sessions::archive))
         .routes(routes!(sessions::token))
         .routes(routes!(sessions::call_tool))
+        .routes(routes!(readers::of_session))
         .routes(routes!(sessions::events::list))
         .routes(routes!(sessions::events::stream))
         .routes(routes!(sessions::resources::add, sessions::resources::list))

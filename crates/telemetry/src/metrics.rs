@@ -320,6 +320,11 @@ impl Metrics {
         self.0.rate_refusals.add(1, &labels([("kind", kind.name())]));
     }
 
+    /// Counts reads of memories whose readers were not recorded.
+    pub fn reads_dropped(&self, reads: u64) {
+        self.0.dropped_reads.add(reads, &[]);
+    }
+
     /// Creates the series of a job that this process may run.
     pub fn job_scheduled(&self, job: &'static str) {
         for outcome in ["succeeded", "failed"] {

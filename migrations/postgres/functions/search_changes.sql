@@ -16,7 +16,7 @@ CREATE FUNCTION search_changes(
 )
 RETURNS TABLE (
     seq bigint, purge_epoch bigint, version_id uuid, is_whole boolean,
-    memory_id uuid, path text, blob_id uuid, sha256 bytea, updated_at bigint, terms bytea
+    memory_id uuid, path text, head_id uuid, blob_id uuid, sha256 bytea, updated_at bigint, terms bytea
 )
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -44,11 +44,12 @@ BEGIN
         RETURN QUERY
             SELECT NULL::bigint, NULL::bigint, NULL::uuid, NULL::boolean,
                    c.memory_id, CASE WHEN m.deleted_at IS NULL THEN m.path END,
-                   m.blob_id, m.sha256, m.updated_at, d.terms
+                   m.version_id, m.blob_id, m.sha256, m.updated_at, d.terms
               FROM (SELECT v.memory_id FROM version v
                      WHERE v.tenant_id = p_tenant AND v.store_id = p_store AND v.seq > p_since
                     UNION SELECT unnest(p_unindexed)) c
-              LEFT JOIN LATERAL (SELECT m.path, m.blob_id, m.sha256, m.updated_at, m.memory_id, m.deleted_at
+              LEFT JOIN LATERAL (SELECT m.path, m.version_id, m.blob_id, m.sha256, m.updated_at, m.memory_id,
+                                        m.deleted_at
                                    FROM memory m
                                   WHERE m.tenant_id = p_tenant AND m.store_id = p_store
                                         AND m.memory_id = c.memory_id

@@ -37,6 +37,8 @@ pub(super) const LIMITS: LimitOverrides = LimitOverrides {
     version_retention_secs: None,
     version_age_secs: None,
     versions_per_memory: None,
+    read_retention_secs: None,
+    recorded_reads_per_tenant: None,
     expires_unused_after: None,
     period_set_at: None,
     sessions_per_tenant: None,

@@ -204,6 +204,7 @@ pub(super) async fn show(caller: Caller, Path(erasure_id): Path<ErasureId>) -> P
         ("Versions", removed.versions),
         ("Search documents", removed.search_documents),
         ("Access times", removed.access_times),
+        ("Records of readers", removed.memory_readers),
         ("Attachments to sessions", removed.session_resources),
         ("Events of sessions", removed.session_events),
         ("Idempotency records", removed.idempotency_records),

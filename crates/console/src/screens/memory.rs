@@ -5,9 +5,10 @@ use axum::response::Response;
 use keepsake_core::tool::{ToolPath, tool_display};
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, words};
 use keepsake_engine::{EngineError, ShownMemory, ShownVersion, View};
-use keepsake_index::Store;
+use keepsake_index::{ReadVersions, Store};
 
 use super::past::{self, Then, today};
+use super::readers::seen_by;
 use super::{OfMemory, history};
 use super::tree::{Crumb, crumbs};
 use super::undo::undo_of;
@@ -101,6 +102,8 @@ struct MemoryPage {
     crumbs: Vec<Crumb>,
     doubled: Option<DoubledPrefix>,
     people: People,
+    /// Who has seen the memory.
+    seen_by: Markup,
     /// `None`: the lines are shown.
     rendered: Option<Markup>,
     lines: Lines,
@@ -154,6 +157,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         _ => undo_of(&caller, &found.store, &found.version),
     };
     page(&MemoryPage {
+        seen_by: seen_by(&caller, store_id, ReadVersions::Memory(memory_id), &frame).await?,
         frame,
         crumbs: crumbs(&found.store, directory),
         doubled: DoubledPrefix::of(&found.shown.memory.head.path),

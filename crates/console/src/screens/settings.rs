@@ -62,6 +62,10 @@ pub(super) async fn save(Path(store_id): Path<StoreId>, form: Form) -> PageResul
         } else {
             None
         },
+        records_reads: fields
+            .filled("records_reads")
+            .map(|answer| answer == "yes")
+            .filter(|_| may_administer),
         ..StoreEdit::default()
     };
     form.engine.stores.update(&form.principal, store_id, edit, None).await?;

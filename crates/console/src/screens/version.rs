@@ -3,10 +3,11 @@
 use askama::Template;
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, words};
 use keepsake_engine::{EngineError, PageRequest, Restoration, ShownVersion, VersionQuery, View};
-use keepsake_index::{Operation, Scope, Store};
+use keepsake_index::{Operation, ReadVersions, Scope, Store};
 
 use super::OfVersion;
 use super::memory::{changed, href_of};
+use super::readers::seen_by;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
@@ -62,6 +63,8 @@ struct VersionPage {
     shown: ShownVersion,
     version: VersionRow,
     people: People,
+    /// Who has seen the version.
+    seen_by: Markup,
     lines: Lines,
     /// Page of the memory, if the memory has this version's content now.
     live_href: Option<String>,
@@ -80,7 +83,9 @@ pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion
     let people = People::look_up(&caller).await;
     let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
     let (frame, version) = (caller.frame("Version"), &shown.version);
+    let versions = ReadVersions::Version(version.memory_id, version_id);
     page(&VersionPage {
+        seen_by: seen_by(&caller, store_id, versions, &frame).await?,
         version: VersionRow::of(&shown, &people, &frame),
         frame,
         people,

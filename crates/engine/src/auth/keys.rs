@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::api_key::ApiKeySecret;
-use keepsake_core::{Actor, Timestamp};
+use keepsake_core::{Actor, Surface, Timestamp};
 use keepsake_index::{Auditor, Credential, TenantStatus};
 use keepsake_telemetry::Cache as Looked;
 use moka::future::Cache;
@@ -157,7 +157,8 @@ impl KeyAuth {
             store_ids: credential.store_ids,
             expires_at: credential.expires_at,
             session: None,
-            purpose: None,
+            surface: Surface::Api,
+            called_in: None,
         }))
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{Actor, ApiKeyId, ContentHash, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, ContentHash, StoreId, Surface, TenantId, Timestamp};
 use keepsake_index::{ApiKey, Auditor, Scope, Tenant, TenantName, TenantStatus};
 use keepsake_telemetry::Cache as Looked;
 use keepsake_tokens::{MAX_TOKEN_BYTES, TokenError, UnverifiedToken};
@@ -112,7 +112,8 @@ impl TokenAuth {
             store_ids: grant.store_ids,
             expires_at: Some(token.expires_at),
             session,
-            purpose: None,
+            surface: Surface::Api,
+            called_in: None,
         }))
     }
 

@@ -163,7 +163,7 @@ impl Reader {
             let content =
                 contents.of_head(tenant_id, store_id, store.purge_epoch, &shown.memory.head).await?;
             if content.is_some() {
-                self.access.note_read(principal, store_id, memory_id);
+                self.access.note_read(principal, store_id, &shown.memory.head);
                 return Ok(Some(ShownMemory { content, ..shown }));
             }
             let found = self.context.find_memory(tenant_id, store_id, memory_id).await?;

@@ -25,7 +25,7 @@ const UNINDEXED_AT_ONCE: usize = 256;
 const FEW_MEMORIES: usize = 64;
 const SOON_MADE: Duration = Duration::from_millis(150);
 /// Bytes of a memory in this cache besides its postings.
-const HEAD_BYTES: usize = 160;
+const HEAD_BYTES: usize = 176;
 
 #[derive(Default)]
 pub(super) struct SearchedStore {
@@ -62,6 +62,7 @@ struct State {
 }
 
 struct KnownHead {
+    version_id: VersionId,
     blob_id: VersionId,
     sha256: ContentHash,
     updated_at: Timestamp,
@@ -217,6 +218,7 @@ impl SearchedStore {
                     memory_id: found.memory,
                     path: found.path,
                     score: found.score,
+                    version_id: known.version_id,
                     blob_id: known.blob_id,
                     sha256: known.sha256,
                     updated_at: known.updated_at,
@@ -280,7 +282,9 @@ impl State {
         let known = self.heads.get(&memory_id);
         head.terms.is_none()
             && self.unindexed.contains(&memory_id)
-            && known.is_some_and(|known| known.blob_id == head.blob_id && known.updated_at == head.updated_at)
+            && known.is_some_and(|known| {
+                known.version_id == head.version_id && known.updated_at == head.updated_at
+            })
             && self.postings.path_of(memory_id) == Some(&head.path)
     }
 
@@ -294,14 +298,14 @@ impl State {
             self.heads.remove(&memory_id);
             return;
         };
-        let SearchHead { path, blob_id, sha256, updated_at, terms } = head;
+        let SearchHead { path, version_id, blob_id, sha256, updated_at, terms } = head;
         if terms.is_none() {
             self.unindexed.insert(memory_id);
         }
         if self.postings.set(memory_id, path, terms).is_err() {
             log_damaged(memory_id);
         }
-        self.heads.insert(memory_id, KnownHead { blob_id, sha256, updated_at });
+        self.heads.insert(memory_id, KnownHead { version_id, blob_id, sha256, updated_at });
     }
 
     fn adopt(&mut self, built: BuiltPostings) {

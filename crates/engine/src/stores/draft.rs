@@ -41,6 +41,8 @@ pub struct StoreDraft {
     #[serde(rename = "sensitive_data_policy")]
     #[schema(value_type = Option<SensitiveDataPolicy>)]
     pub policy: Option<String>,
+    /// Whether the server records who was shown which version; `true` if unset.
+    pub records_reads: Option<bool>,
     /// The store whose memories are copied into the new one.
     pub fork_of: Option<StoreFork>,
 }
@@ -78,6 +80,8 @@ pub struct StoreEdit {
     #[serde(rename = "sensitive_data_policy")]
     #[schema(value_type = Option<SensitiveDataPolicy>)]
     pub policy: Option<String>,
+    /// Whether the server records who was shown which version.
+    pub records_reads: Option<bool>,
 }
 
 pub(crate) fn invalid<T>(field: &'static str, rule: impl Into<String>) -> Result<T, EngineError> {
@@ -174,6 +178,7 @@ impl StoreDraft {
             metadata: self.metadata,
             policy: policy.unwrap_or_default(),
             expires_unused_after: parse_period(self.expires_unused_after.unwrap_or_default())?,
+            records_reads: self.records_reads.unwrap_or(true),
             ..Store::new(StoreId::from_uuid(context.ids.uuid(now)), self.name, now)
         })
     }
@@ -195,6 +200,7 @@ impl StoreEdit {
             metadata: metadata_patch(self.metadata)?,
             policy: self.policy.as_deref().map(parse_policy).transpose()?,
             expires_unused_after: self.expires_unused_after.map(parse_period).transpose()?,
+            records_reads: self.records_reads,
             now,
         })
     }

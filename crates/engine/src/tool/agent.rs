@@ -82,7 +82,7 @@ impl ToolCommand for AgentCall {
                     .into());
                 };
                 let part = read(&path, &text, offset, limit, principal.limits.max_view_chars)?;
-                tools.shared.access.note_read(principal, store_id, head.memory_id);
+                tools.shared.access.note_read(principal, store_id, head);
                 Ok(AgentResult::Read(part).into())
             }
             Self::Write { .. } | Self::Edit { .. } | Self::Append { .. } | Self::Delete { .. } => {

@@ -185,7 +185,7 @@ async fn view(
     match found {
         (Target::Memory(head), Some(text)) => {
             let shown = view_file(path, &text, *view_range, *offset, max_chars)?;
-            shared.access.note_read(principal, store_id, head.memory_id);
+            shared.access.note_read(principal, store_id, &head);
             Ok(shown)
         }
         (Target::Directory(directory), _) => Ok(show_directory(path, &directory, max_chars)),

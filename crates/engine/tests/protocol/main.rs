@@ -14,6 +14,7 @@ mod exports;
 mod imports;
 mod jobs;
 mod past;
+mod readers;
 mod removals;
 mod search;
 mod sensitive;

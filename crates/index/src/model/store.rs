@@ -94,6 +94,7 @@ pub struct StoreChange {
     pub policy: Option<SensitiveDataPolicy>,
     /// Seconds after which an unread memory expires; `Some(None)`: never.
     pub expires_unused_after: Option<Option<u64>>,
+    pub records_reads: Option<bool>,
     pub now: Timestamp,
 }
 
@@ -132,6 +133,8 @@ pub struct Store {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub forked_from: Option<StoreOrigin>,
+    /// Whether the server records who was shown which version.
+    pub records_reads: bool,
     /// When a memory of the store last changed; `None`: never.
     #[serde(skip)]
     pub last_version_at: Option<Timestamp>,
@@ -185,6 +188,7 @@ impl Store {
             expires_unused_after: None,
             policy: SensitiveDataPolicy::Off,
             forked_from: None,
+            records_reads: true,
             last_version_at: None,
         }
     }

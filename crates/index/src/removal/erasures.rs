@@ -144,6 +144,8 @@ pub struct ErasedCounts {
     pub search_documents: u64,
     /// Records of when and by whom memories were last read.
     pub access_times: u64,
+    /// Records of who was shown versions.
+    pub memory_readers: u64,
     /// Attachments of the stores to sessions.
     pub session_resources: u64,
     /// Session events that refer to erased data.
@@ -160,6 +162,7 @@ impl ErasedCounts {
             + self.versions
             + self.search_documents
             + self.access_times
+            + self.memory_readers
             + self.session_resources
             + self.session_events
             + self.idempotency_records

@@ -2,6 +2,7 @@
 
 use keepsake_core::{MemoryId, ObjectKind, Refused, StoreId, TenantId};
 
+use super::reads::forget_readers;
 use super::{ContentRow, Queue, Removal, VersionSelection, begin_removal};
 use crate::database::{Database, Role, RowLock, Tx, selects};
 use crate::model::{AuditAction, AuditObject, AuditedAction, DeletionReason, Redaction, RedactionOutcome};
@@ -34,7 +35,8 @@ impl Redactions {
     ///
     /// The same transaction, under the store's lock, queues the version's blob, unless
     /// another version still references it. A version whose blob holds a live memory's
-    /// content is refused. Idempotent. Redacting the version that deleted a memory also
+    /// content is refused. Idempotent. The records of who was shown the version are removed
+    /// afterwards. Redacting the version that deleted a memory also
     /// clears the memory's path.
     pub async fn redact(
         &self,
@@ -45,16 +47,24 @@ impl Redactions {
         let mut tx = self.0.write("redact", Role::Tenant(tenant_id)).await?;
         begin_removal(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, store_id);
-        if removal.lock_live(RowLock::NoKeyUpdate).await?.is_none() {
+        if removal.lock_live(RowLock::Update).await?.is_none() {
             return Err(ChangeError::NotFound(ObjectKind::Store));
         }
         let query = removal.query(VERSION).bind(redaction.version_id);
-        let version = query.optional().await?;
+        let version: Option<ContentRow> = query.optional().await?;
+        let seq = version.as_ref().map(|version| version.seq);
         let outcome = removal.redact_version(version, audited).await?;
         if let RedactionOutcome::Redacted { .. } = outcome {
             let object = AuditObject::in_store(redaction.version_id.uuid(), store_id);
             audit::record(&mut tx, tenant_id, audited, AuditAction::VersionRedacted, object).await?;
             tx.commit().await?;
+        } else {
+            drop(tx);
+        }
+        // From now on no further ones are written. An earlier redaction may have been
+        // interrupted here.
+        if let Some(seq) = seq {
+            forget_readers(&self.0, (tenant_id, store_id), seq).await?;
         }
         Ok(outcome)
     }

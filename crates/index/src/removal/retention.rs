@@ -163,6 +163,14 @@ pub struct VersionBatchResult {
     pub is_done: bool,
 }
 
+impl VersionBatch {
+    /// The result of a batch that removed no version: the versions have more records of their
+    /// readers than one transaction removes.
+    fn again(&self) -> VersionBatchResult {
+        VersionBatchResult { next: self.after, ..VersionBatchResult::default() }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Retention(pub(crate) Database);
 
@@ -270,6 +278,10 @@ async fn remove_deleted(
     let first_left =
         current.iter().filter(|(memory_id, _)| !ended.contains(*memory_id)).map(|(_, seq)| *seq).min();
     let through = deletions.last().map_or(batch.after, |last| last.seq);
+    let places: Vec<_> = places.into_iter().map(|(seq, _)| seq).collect();
+    if !batch.dry_run && !removal.forget_readers_at(&places).await? {
+        return Ok(batch.again());
+    }
     let mut taken = VersionBatchResult {
         versions: places.len() as u64,
         memories: ended.len() as u64,
@@ -278,7 +290,6 @@ async fn remove_deleted(
         ..VersionBatchResult::default()
     };
     if !batch.dry_run {
-        let places: Vec<_> = places.into_iter().map(|(seq, _)| seq).collect();
         taken.blobs = remove_at(removal, batch, &places).await?;
         let ended: Vec<_> = ended.into_iter().collect();
         if !ended.is_empty() {
@@ -309,6 +320,9 @@ async fn remove_superseded(
     };
     let outdated = past.iter().filter(is_outdated);
     let places: Vec<_> = outdated.map(|version| version.seq).collect();
+    if !batch.dry_run && !removal.forget_readers_at(&places).await? {
+        return Ok(batch.again());
+    }
     let mut taken = VersionBatchResult {
         versions: places.len() as u64,
         next: past.last().map_or(batch.after, |last| last.seq),

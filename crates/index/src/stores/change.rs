@@ -11,6 +11,8 @@ pub(super) struct StoredStore {
     pub(super) store: Store,
     /// When a new or shorter period of expiry was set.
     pub(super) period_set_at: Option<Timestamp>,
+    /// Since when it is recorded who was shown versions; `None`: it is not.
+    pub(super) reads_from: Option<Timestamp>,
 }
 
 impl StoredStore {
@@ -30,6 +32,10 @@ impl StoredStore {
         if let Some(policy) = change.policy {
             store.policy = policy;
         }
+        if let Some(records_reads) = change.records_reads.filter(|records| *records != store.records_reads) {
+            store.records_reads = records_reads;
+            row.reads_from = records_reads.then_some(change.now);
+        }
         if let Some(period) = change.expires_unused_after {
             let before = store.expires_unused_after;
             store.expires_unused_after = period;
@@ -48,7 +54,9 @@ impl StoredStore {
 
     /// The audit action of the change from another row; `None`: the rows are equal.
     pub(super) fn change_since(&self, before: &Self) -> Option<AuditAction> {
-        let policy = |row: &Self| (row.store.policy, row.store.expires_unused_after, row.period_set_at);
+        let policy = |row: &Self| {
+            (row.store.policy, row.store.expires_unused_after, row.period_set_at, row.reads_from)
+        };
         if self == before {
             None
         } else if policy(self) == policy(before) {

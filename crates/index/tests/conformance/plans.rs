@@ -38,6 +38,43 @@ fn statement(name: &str) -> String {
     PostgresIndex::text_of(&text.replace("\\\n", " "))
 }
 
+/// A statement of `selects!` in the source of readers.
+fn selected_readers(name: &str) -> String {
+    let source = include_str!("../../src/reads.rs");
+    let text = |begin: &str| source.split(begin).nth(1).unwrap().split('"').next().unwrap();
+    let (columns, rest) = (text("selects! {\n    \""), text(&format!("const {name} = \"")));
+    PostgresIndex::text_of(&format!("SELECT {columns} {rest}").replace("\\\n", " "))
+}
+
+#[tokio::test]
+async fn readers_are_ranges_of_their_key() {
+    let (place, index, _database) = Place::on_postgres().await;
+    let of_key = "Index Scan Backward using memory_read_pkey";
+    let ids = "uuid, uuid, uuid, uuid, uuid, text, text, text, bigint";
+    let of_session = "uuid, uuid, bigint, uuid, text, text, text, uuid[], bigint";
+    for (name, types, parts) in [
+        ("OF_STORE", ids, [of_key, "(ROW(memory_id, version_id, session_id, "]),
+        ("OF_MEMORY", ids, [of_key, "(memory_id = $3) AND (ROW(version_id, session_id, "]),
+        ("OF_VERSION", ids, [of_key, "(version_id = $4) AND (ROW(session_id, "]),
+        (
+            "OF_SESSION",
+            of_session,
+            [
+                "using memory_read_session",
+                "(session_id = $2) AND (ROW(first_read_at, version_id) <= ROW($3, $4))",
+            ],
+        ),
+    ] {
+        let plan = plan(&index, &place, &selected_readers(name), types).await;
+        for part in parts {
+            assert!(plan.contains(part), "{name}: {part} is not in\n{plan}");
+        }
+        assert!(plan.contains("Index Scan using version_id on version v"), "{name}\n{plan}");
+        assert!(!plan.contains("Seq Scan") && !plan.contains("Hash"), "{name}\n{plan}");
+        assert!(name == "OF_SESSION" || !plan.contains("Sort"), "{name}\n{plan}");
+    }
+}
+
 /// The query between two texts of a function, with its variables by their numbers.
 async fn query_of(place: &Place, function: &str, [begin, end]: [&str; 2], variables: &[&str]) -> String {
     let source = format!("SELECT prosrc FROM pg_proc WHERE proname = '{function}'");

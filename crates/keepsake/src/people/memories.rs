@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::history::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
+use super::readers::{self, ReadersArgs};
 use super::search::SearchArgs;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
 use crate::cli::{MomentArgs, StoreArgs, parse_period};
@@ -63,6 +64,8 @@ pub(crate) enum MemoryCommand {
     Restore(RestoreArgs),
     /// Removes the content and the path of a version, permanently
     Redact(RedactArgs),
+    /// Lists who was shown a memory or a version
+    Readers(ReadersArgs),
 }
 
 #[derive(Debug, Args)]
@@ -208,6 +211,7 @@ pub(crate) async fn run(command: MemoryCommand) -> Result<(), Failure> {
         MemoryCommand::Diff(args) => history::diff(args).await,
         MemoryCommand::Restore(args) => history::restore(args).await,
         MemoryCommand::Redact(args) => history::redact(args).await,
+        MemoryCommand::Readers(args) => readers::list(args).await,
     }
 }
 

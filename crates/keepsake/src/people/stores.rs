@@ -24,7 +24,7 @@ const COLUMNS: [Column; 5] = [
     ("CREATED", "/created_at", Time),
 ];
 
-const FIELDS: [Column; 11] = [
+const FIELDS: [Column; 12] = [
     ("id", "/id", Text),
     ("name", "/name", Text),
     ("description", "/description", Text),
@@ -33,6 +33,7 @@ const FIELDS: [Column; 11] = [
     ("size", "/content_bytes", Bytes),
     ("expires unused after", "/expires_unused_after", Period),
     ("sensitive data", "/sensitive_data_policy", Text),
+    ("records reads", "/records_reads", Text),
     ("created", "/created_at", Time),
     ("updated", "/updated_at", Time),
     ("archived", "/archived_at", Time),
@@ -94,7 +95,7 @@ pub(crate) struct CreateStoreArgs {
 #[command(next_help_heading = "Operator")]
 pub(crate) struct OperatorStoreArgs {
     /// Creates the store in the configured database, for this tenant: wrkspc_…
-    #[arg(long, value_name = "ID", conflicts_with_all = ["description", "metadata", "expires_unused_after", "sensitive_data"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["description", "metadata", "expires_unused_after", "sensitive_data", "records_reads"])]
     tenant: Option<TenantId>,
     #[command(flatten)]
     sources: SourceArgs,
@@ -174,6 +175,9 @@ pub(crate) struct StoreFields {
     /// What happens to secrets and personal data in new content
     #[arg(long, value_name = "POLICY", value_parser = choice(SensitiveDataPolicy::parse, SENSITIVE_DATA))]
     sensitive_data: Option<SensitiveDataPolicy>,
+    /// Whether the server records who was shown which version: true or false
+    #[arg(long, value_name = "BOOL")]
+    records_reads: Option<bool>,
 }
 
 #[derive(Debug, Args)]
@@ -337,6 +341,7 @@ fn body_of(name: Option<&str>, fields: StoreFields, remove_metadata: &[String]) 
         "metadata": (!metadata.is_empty()).then_some(metadata),
         "expires_unused_after": fields.expires_unused_after.map(|period| period.as_secs()),
         "sensitive_data_policy": fields.sensitive_data.map(SensitiveDataPolicy::name),
+        "records_reads": fields.records_reads,
     }))
 }
 

@@ -95,6 +95,7 @@ async fn answer(
     Holder(held): Holder,
     ReceivedRequest { principal, head, bytes, .. }: ReceivedRequest,
 ) -> Result<Response, ApiError> {
+    let principal = Arc::new(principal.over_mcp());
     let access = Access { principal, mounts, slugs, held: Some(held) };
     let mut response = service.answer(access, head, &bytes).await.map(Body::new);
     let status = response.status();

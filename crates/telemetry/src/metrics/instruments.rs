@@ -44,6 +44,8 @@ instruments! {
     conflicts: Counter<u64> = counter("keepsake.conflicts", "Changes answered with a conflict");
     quota_refusals: Counter<u64> = counter("keepsake.quota_refusals", "Changes refused by a quota");
     rate_refusals: Counter<u64> = counter("keepsake.rate_refusals", "Requests that were not admitted");
+    dropped_reads: Counter<u64> =
+        counter("keepsake.dropped_reads", "Reads of memories that are missing in the record of readers");
     job_runs: Counter<u64> = counter("keepsake.job.runs", "Finished runs of scheduled jobs");
     job_durations: Histogram<f64> =
         job_seconds("keepsake.job.run.duration", "Duration of scheduled job runs");

@@ -213,6 +213,7 @@ impl Step {
         removed.versions += purged.of("version");
         removed.memories += purged.of("memory");
         removed.access_times += purged.of("memory_access");
+        removed.memory_readers += purged.of("memory_read");
         removed.search_documents += purged.of("search_doc");
         removed.session_resources += purged.of("session_resource");
         removed.session_events += purged.of("session_event");
@@ -316,6 +317,12 @@ impl Step {
             return Ok(());
         }
         let (memories, limit) = (self.progress.pending.clone(), i64::from(self.limit));
+        // The memories are deleted, so no further records of their readers are written.
+        let (readers, is_last) = removal.forget_readers_of(&memories).await?;
+        self.receipt.removed.memory_readers += readers;
+        if !is_last {
+            return Ok(());
+        }
         // Events come first, because the versions are the only record of the memories'
         // other paths.
         let query = removal.query_with_lists(DELETE_EVENTS_OF);

@@ -16,6 +16,7 @@ mod prompts;
 mod queries;
 mod quotas;
 mod races;
+mod readers;
 mod redaction;
 mod replicas;
 mod session_rights;
@@ -177,6 +178,8 @@ area! {
         undo::what_a_session_changed_is_taken_back,
         undo::large_undo_is_made_in_parts,
         undo::fork_gets_the_memories_of_a_point,
+        readers::readers_are_listed_by_version_session_and_surface,
+        readers::readers_are_recorded_where_the_store_says_so_and_go_with_their_version,
         redaction::redaction_removes_content_and_keeps_who_did_what,
         redaction::content_is_redacted_when_it_is_no_longer_live,
         redaction::path_of_a_deleted_memory_is_redacted_too,

@@ -14,7 +14,7 @@ const UNKNOWN_KEY: &str = "ks_live_unknown";
 
 /// All commands for people with their arguments, in an order in which each one works. The names
 /// are those of the manual pages; `{name}` stands for a value.
-pub(super) const COMMANDS: [(&str, &str); 38] = [
+pub(super) const COMMANDS: [(&str, &str); 39] = [
     ("login", "{url} --name work-{place}"),
     ("context-list", ""),
     ("context-use", "{context}"),
@@ -41,6 +41,7 @@ pub(super) const COMMANDS: [(&str, &str); 38] = [
     ("memory-search", "text"),
     ("memory-log", "a.md"),
     ("memory-diff", "a.md"),
+    ("memory-readers", "a.md"),
     ("memory-restore", "{restored}"),
     ("memory-redact", "{redacted} --yes"),
     ("undo", "--under nothing-{place} --dry-run"),

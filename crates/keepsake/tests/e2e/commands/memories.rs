@@ -100,6 +100,19 @@ async fn reads_by_people_and_copies_postpone_no_expiry() {
         let listed = person.json("memory ls -o json").await;
         assert_eq!(listed["data"][0]["last_accessed_at"], Value::Null, "{line}: {listed}");
     }
+    let readers = person.json("memory readers a.md -o json").await;
+    let readers = readers["data"].as_array().unwrap();
+    let mut surfaces: Vec<_> = readers.iter().map(|reader| reader["surface"].as_str().unwrap()).collect();
+    surfaces.sort_unstable();
+    assert_eq!(surfaces, ["backup", "person"]);
+    let version = readers[0]["memory_version_id"].as_str().unwrap();
+    let table = person.line(&format!("memory readers {version}")).await;
+    assert!(table.stdout.lines().count() == 3 && table.stdout.contains("/memories/a.md"), "{}", table.stdout);
+    assert!(table.stderr.contains("complete from "), "{}", table.stderr);
+    person.ends("memory readers b.md", 3, "").await;
+    person.ok("store update notes --records-reads false").await;
+    let table = person.line("memory readers a.md").await;
+    assert!(table.stderr.contains("records no reads"), "{}", table.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -118,6 +118,11 @@ impl Ids {
         let session = session_on(client, label, store).await;
         let resource = &session["resources"][0];
         let mounted = text(&resource["mount_path"]).replace("/mnt/memory/", "/memories/");
+        // Two memories that were read, for a second page of readers.
+        for name in ["one", "two"] {
+            let session = format!("{SESSIONS}/{}", text(&session["id"]));
+            view_in(client, &session, &format!("{mounted}/{label}/{name}")).await;
+        }
         // Erases a path without memories, so that nothing is removed.
         let erased = json!({"memory_store_id": store, "path_prefix": "/none/"});
         let erasure = made(client, ERASURES, &erased).await;

@@ -1,0 +1,142 @@
+//! Who was shown a memory or a version, and what a session was shown.
+
+use askama::Template;
+use keepsake_core::{SessionId, StoreId, Surface, words};
+use keepsake_engine::{PageRequest, ReaderList, ReaderQuery};
+use keepsake_index::{MemoryReader, ReadVersions};
+
+use super::memory::href_of;
+use super::{OfMemory, OfVersion};
+use crate::frame::Frame;
+use crate::page::{PageResult, Refusal, page};
+use crate::path::Path;
+use crate::people::People;
+use crate::request::{Caller, Pager};
+use crate::text::markup::{self, Markup, id_link, path};
+
+const PER_PAGE: u64 = 50;
+
+/// Where a version was shown, in words.
+const fn place(surface: Surface) -> &'static str {
+    match surface {
+        Surface::Tool => "by a tool",
+        Surface::Search => "in a search hit",
+        Surface::Api => "by the API",
+        Surface::Mcp => "by MCP",
+        Surface::Console => "in the console",
+        Surface::Backup => "in a backup",
+        Surface::Person => "to a person",
+    }
+}
+
+/// Who has seen a memory or a version, in one line.
+pub(super) async fn seen_by(
+    caller: &Caller,
+    store_id: StoreId,
+    versions: ReadVersions,
+    frame: &Frame,
+) -> Result<Markup, Refusal> {
+    let counts = caller.engine.readers.counts(&caller.principal, store_id, versions).await?;
+    let Some(since) = counts.since else {
+        return Ok(Markup::text("nobody, as far as it is recorded"));
+    };
+    let named = [(counts.sessions, "session"), (counts.others, "other reader")];
+    let named = named.into_iter().filter(|(number, _)| *number > 0);
+    let named: Vec<_> = named.map(|(number, name)| words::counted(number, name)).collect();
+    let least = if counts.are_least { "at least " } else { "" };
+    let named = Markup::text(&named.join(" and "));
+    Ok(Markup::trusted(format!("{least}{named} since {}", frame.time(since))))
+}
+
+/// A reader as the table shows it.
+struct ReaderRow {
+    by: Markup,
+    session: Option<Markup>,
+    /// The history of the store, of what the reader wrote.
+    written_href: String,
+    place: &'static str,
+    memory_href: String,
+    path: Markup,
+    version: Markup,
+    times: String,
+    first: Markup,
+    last: Markup,
+}
+
+impl ReaderRow {
+    fn of(reader: &MemoryReader, people: &People, frame: &Frame) -> Self {
+        let (store_id, version_id) = (reader.store_id, reader.version_id);
+        let version_href = format!("/console/stores/{store_id}/versions/{version_id}");
+        let session = |session_id: SessionId| id_link(session_id, &format!("/console/sessions/{session_id}"));
+        let written =
+            |actor: String| format!("/console/stores/{store_id}/history?actor={}", markup::encoded(&actor));
+        let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
+        Self {
+            by: people.show(Some(&reader.actor)),
+            session: reader.session_id.map(session),
+            written_href: written(reader.session_id.map_or_else(|| reader.actor.id(), |id| id.to_string())),
+            place: place(reader.surface),
+            memory_href: href_of(store_id, reader.memory_id),
+            path: reader.path.as_ref().map_or_else(redacted, |at| path(at.as_str())),
+            version: id_link(version_id, &version_href),
+            times: words::count(reader.count),
+            first: frame.time(reader.first_read_at),
+            last: frame.time(reader.last_read_at),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "readers.html")]
+struct ReadersPage {
+    frame: Frame,
+    heading: &'static str,
+    /// The page of the object whose readers these are.
+    back_href: String,
+    is_recorded: bool,
+    complete_from: Markup,
+    complete_through: Markup,
+    readers: Vec<ReaderRow>,
+    pager: Pager,
+}
+
+async fn show(caller: Caller, heading: &'static str, back_href: String, found: ReaderList) -> PageResult {
+    let people = People::look_up(&caller).await;
+    let frame = caller.frame(heading);
+    page(&ReadersPage {
+        heading,
+        back_href,
+        is_recorded: found.complete_from.is_some(),
+        complete_from: frame.time_or(found.complete_from, "never"),
+        complete_through: frame.time(found.complete_through),
+        readers: found.page.items.iter().map(|reader| ReaderRow::of(reader, &people, &frame)).collect(),
+        pager: caller.query.pager(found.page.next),
+        frame,
+    })
+}
+
+/// `GET /console/stores/{id}/memories/{id}/readers`
+pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
+    let query = ReaderQuery { memory_id: Some(memory_id), page: asked(&caller), ..ReaderQuery::default() };
+    let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
+    show(caller, "Who has seen the memory", href_of(store_id, memory_id), found).await
+}
+
+/// `GET /console/stores/{id}/versions/{id}/readers`
+pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
+    let query = ReaderQuery { version_id: Some(version_id), page: asked(&caller), ..ReaderQuery::default() };
+    let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
+    let back_href = format!("/console/stores/{store_id}/versions/{version_id}");
+    show(caller, "Who has seen the version", back_href, found).await
+}
+
+/// `GET /console/sessions/{id}/reads`
+pub(super) async fn of_session(caller: Caller, Path(session_id): Path<SessionId>) -> PageResult {
+    let page = asked(&caller);
+    let found = caller.engine.readers.of_session(&caller.principal, session_id, &page).await?;
+    show(caller, "What the session was shown", format!("/console/sessions/{session_id}"), found).await
+}
+
+fn asked(caller: &Caller) -> PageRequest {
+    caller.query.page(PER_PAGE)
+}

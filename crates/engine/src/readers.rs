@@ -1,0 +1,177 @@
+//! Who was shown which version.
+//!
+//! Replicas note reads in memory and write them with the access times, so an answer says
+//! through which time it is complete.
+
+use keepsake_core::{MemoryId, MemoryPath, ObjectKind, SessionId, StoreId, Timestamp, VersionId};
+use keepsake_index::{
+    MemoryReader, MemoryTarget, ReadVersions, ReaderCounts, ReaderPage, ReaderPlace, Scope, Target,
+};
+
+use crate::cursor::{Place, Query};
+use crate::shared::service;
+use crate::{EngineError, Page, PageRequest, Principal, Sessions};
+
+/// Readers that are counted; more are not.
+const MAX_COUNTED: u32 = 1_000;
+
+/// Which readers are listed. Several conditions must all be true.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReaderQuery {
+    pub memory_id: Option<MemoryId>,
+    pub version_id: Option<VersionId>,
+    /// The path of a memory.
+    pub path: Option<String>,
+    pub page: PageRequest,
+}
+
+/// A page of readers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReaderList {
+    pub page: Page<MemoryReader>,
+    /// Every read since then is included, except of what was removed since; `None`: reads are
+    /// not recorded.
+    pub complete_from: Option<Timestamp>,
+    /// Every read before this time is included.
+    pub complete_through: Timestamp,
+}
+
+impl Place for ReaderPlace {
+    fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+}
+
+service!(pub Readers(shared) { sessions: Sessions = Sessions::new(shared) });
+
+impl Readers {
+    /// Lists who was shown versions of a store: of the newest memory and version first, and of
+    /// a version those in the newest session first. A path must be that of a live memory.
+    #[tracing::instrument(name = "engine.readers", level = "debug", skip_all)]
+    pub async fn of_store(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        query: &ReaderQuery,
+    ) -> Result<ReaderList, EngineError> {
+        principal.require_in(Scope::MemoryRead, store_id)?;
+        principal.require_no_session()?;
+        let path = query.path.as_deref().map(MemoryPath::parse_normalised).transpose();
+        let path = path.map_err(|rule| EngineError::Invalid { field: "path", rule: rule.to_string() })?;
+        let limit = query.page.limit(false)?;
+        let tenant_id = principal.tenant_id;
+        let Some(versions) = self.versions(principal, store_id, query, path.as_ref()).await? else {
+            return Err(EngineError::NotFound(ObjectKind::Version));
+        };
+        let identity = Query::filtered("readers", tenant_id, &(store_id, versions))?;
+        let after: Option<ReaderPlace> = self.context.cursors.after(identity, &query.page).await?;
+        let complete_through = self.write_reads(principal).await?;
+        let reads = &self.context.index.reads;
+        // One more item shows whether there is another page.
+        let found = reads.of_store(tenant_id, store_id, versions, after.as_ref(), limit + 1).await?;
+        let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
+        self.list(principal, identity, found, limit, complete_through).await
+    }
+
+    /// Lists the versions that a session was shown, the last one first, in stores that the
+    /// credential may see.
+    #[tracing::instrument(name = "engine.session_reads", level = "debug", skip_all)]
+    pub async fn of_session(
+        &self,
+        principal: &Principal,
+        session_id: SessionId,
+        page: &PageRequest,
+    ) -> Result<ReaderList, EngineError> {
+        principal.require_no_session()?;
+        let session = self.sessions.get(principal, session_id).await?;
+        let limit = page.limit(false)?;
+        let tenant_id = principal.tenant_id;
+        let identity = Query::filtered("session_reads", tenant_id, &session_id)?;
+        let after: Option<ReaderPlace> = self.context.cursors.after(identity, page).await?;
+        let complete_through = self.write_reads(principal).await?;
+        let only = principal.granted_store_ids();
+        let reads = &self.context.index.reads;
+        let mut found = reads.of_session(tenant_id, session_id, only, after.as_ref(), limit + 1).await?;
+        found.recorded_from = found.recorded_from.max(Some(session.created_at));
+        self.list(principal, identity, found, limit, complete_through).await
+    }
+
+    /// Counts the readers of a memory, or of one version of it: at most 1,000, as far as
+    /// their reads are written.
+    #[tracing::instrument(name = "engine.reader_counts", level = "debug", skip_all)]
+    pub async fn counts(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        versions: ReadVersions,
+    ) -> Result<ReaderCounts, EngineError> {
+        principal.require_in(Scope::MemoryRead, store_id)?;
+        principal.require_no_session()?;
+        let reads = &self.context.index.reads;
+        Ok(reads.counts(principal.tenant_id, store_id, versions, MAX_COUNTED).await?)
+    }
+
+    /// The versions of a query; `None`: no version fulfils all its conditions.
+    async fn versions(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        query: &ReaderQuery,
+        path: Option<&MemoryPath>,
+    ) -> Result<Option<ReadVersions>, EngineError> {
+        let (context, tenant_id) = (&self.context, principal.tenant_id);
+        let mut memory_id = query.memory_id;
+        if let Some(path) = path {
+            let Target::Memory(head) = context.look_up(tenant_id, store_id, Some(path)).await?.target else {
+                return Err(EngineError::NotFound(ObjectKind::Memory));
+            };
+            if memory_id.is_some_and(|memory_id| memory_id != head.memory_id) {
+                return Ok(None);
+            }
+            memory_id = Some(head.memory_id);
+        }
+        if let Some(version_id) = query.version_id {
+            let (_, version) = context.find_version(tenant_id, store_id, version_id).await?;
+            let is_of_memory = memory_id.is_none_or(|memory_id| memory_id == version.memory_id);
+            return Ok(is_of_memory.then_some(ReadVersions::Version(version.memory_id, version_id)));
+        }
+        let Some(memory_id) = memory_id else {
+            return Ok(Some(ReadVersions::Store));
+        };
+        if context.find_memory(tenant_id, store_id, memory_id).await?.target == MemoryTarget::Missing {
+            return Err(EngineError::NotFound(ObjectKind::Memory));
+        }
+        Ok(Some(ReadVersions::Memory(memory_id)))
+    }
+
+    /// Writes the reads of this replica, and returns the time before which those of every
+    /// replica are written.
+    async fn write_reads(&self, principal: &Principal) -> Result<Timestamp, EngineError> {
+        let _slot = self.pages.take(principal.tenant_id).await?;
+        if let Err(error) = self.access.write().await {
+            tracing::debug!(error = %error, "engine.flush_access failed; the answer lacks the last reads");
+        }
+        let (context, own) = (&self.context, self.access.flushed_through());
+        let of_others = context.index.replicas.others_flushed_through(context.replica, context.now()).await?;
+        Ok(of_others.map_or(own, |others| others.min(own)))
+    }
+
+    async fn list(
+        &self,
+        principal: &Principal,
+        identity: Query,
+        found: ReaderPage,
+        limit: u32,
+        complete_through: Timestamp,
+    ) -> Result<ReaderList, EngineError> {
+        let records = principal.limits.read_retention_secs > 0;
+        let place = |reader: &MemoryReader| ReaderPlace::from(reader);
+        let page = self.context.cursors.page(identity, found.readers, limit, place).await?;
+        let complete_from = found.recorded_from.filter(|_| records);
+        Ok(ReaderList { page, complete_from, complete_through })
+    }
+}

@@ -1,0 +1,147 @@
+//! Who was shown which version: replicas that write late, retention, and removals.
+
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{Actor, Surface};
+use keepsake_engine::jobs::{ExpireVersions, PruneReads};
+use keepsake_engine::{PageRequest, ReaderList, ReaderQuery, ShownMemory, View};
+use keepsake_index::{ReadSpan, ReadVersions, RecordedReads, VersionReader};
+use serde_json::json;
+
+use crate::erasures::{below, erase};
+use crate::test_engine::{DAY, MINUTE, SECOND, TestEngine, edit_of};
+
+crate::on_both_databases! {
+    answer_is_complete_through_the_last_flush_of_each_replica,
+    old_and_surplus_records_are_removed,
+    removed_versions_leave_no_record_of_their_readers,
+}
+
+async fn readers(setup: &TestEngine) -> ReaderList {
+    let page = PageRequest { limit: Some(100), page: None };
+    let query = ReaderQuery { page, ..ReaderQuery::default() };
+    setup.engine.readers.of_store(&setup.principal, setup.store_id, &query).await.unwrap()
+}
+
+async fn answer_is_complete_through_the_last_flush_of_each_replica(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "a").await;
+    let other = setup.elsewhere();
+    other.engine.replica.flush().await.unwrap();
+    let flushed_at = setup.now();
+    setup.clock.advance(5 * SECOND);
+    let read_at = setup.now();
+    other.read(&memory, View::Full).await;
+    setup.clock.advance(5 * SECOND);
+    setup.read(&memory, View::Full).await;
+    let list = readers(&setup).await;
+    assert_eq!(list.page.items[0].count, 1);
+    assert_eq!(list.complete_through, flushed_at);
+
+    other.engine.replica.flush().await.unwrap();
+    let list = readers(&setup).await;
+    assert_eq!((list.page.items.len(), list.complete_through), (1, setup.now()));
+    let reader = &list.page.items[0];
+    assert_eq!((reader.count, reader.first_read_at, reader.last_read_at), (2, read_at, setup.now()));
+
+    // What a replica noted before it died is lost.
+    other.read(&memory, View::Full).await;
+    let died_at = setup.now();
+    setup.clock.advance(9 * MINUTE);
+    assert_eq!(readers(&setup).await.complete_through, died_at);
+    setup.clock.advance(MINUTE);
+    let list = readers(&setup).await;
+    assert_eq!((list.page.items[0].count, list.complete_through), (2, setup.now()));
+
+    // Another replica had to drop reads.
+    let tenant_id = setup.principal.tenant_id;
+    assert!(list.complete_from.is_some_and(|from| from < read_at));
+    for before in [setup.now(), read_at] {
+        setup.index.reads.note_gap(tenant_id, before).await.unwrap();
+    }
+    assert_eq!(readers(&setup).await.complete_from, Some(setup.now()));
+}
+
+async fn old_and_surplus_records_are_removed(setup: TestEngine) {
+    let limits = LimitOverrides {
+        read_retention_secs: Some(10 * DAY.as_secs()),
+        recorded_reads_per_tenant: Some(3),
+        ..LimitOverrides::default()
+    };
+    let unlimited = setup.make("/other.txt", "x").await;
+    setup.read(&unlimited, View::Full).await;
+    readers(&setup).await;
+    let tenant = setup.of_tenant_with(limits).await;
+    let mut times = Vec::new();
+    for number in 0..5 {
+        let memory = tenant.make(&format!("/{number}.txt"), "x").await;
+        setup.clock.advance(DAY);
+        times.push(setup.now());
+        tenant.read(&memory, View::Full).await;
+    }
+    let kept = async || {
+        let mut times: Vec<_> =
+            readers(&tenant).await.page.items.iter().map(|reader| reader.last_read_at).collect();
+        times.sort_unstable();
+        times
+    };
+    assert_eq!(kept().await, times);
+    assert_eq!(tenant.dry_run(PruneReads).await, json!({"would_remove": 2, "failed": 0}));
+    assert_eq!(tenant.run(PruneReads).await, json!({"removed": 2, "failed": 0}));
+    assert_eq!(kept().await, times[2..]);
+    let complete_from = readers(&tenant).await.complete_from.unwrap();
+    assert!(times[1] < complete_from && complete_from <= times[2], "{complete_from:?}");
+
+    setup.clock.advance(8 * DAY);
+    assert_eq!(tenant.run(PruneReads).await["removed"], 1);
+    assert_eq!(kept().await, times[3..]);
+    assert_eq!(readers(&setup).await.page.items.len(), 1, "that of another tenant");
+}
+
+/// Has more people read a version than one transaction removes.
+async fn seen_by_many(setup: &TestEngine, memory: &ShownMemory) {
+    const READERS: usize = 1_200;
+    let at = setup.now();
+    let reads = |number: usize| RecordedReads {
+        tenant_id: setup.principal.tenant_id,
+        store_id: setup.store_id,
+        version_id: memory.memory.head.version_id,
+        reader: VersionReader {
+            actor: Actor::User(format!("person {number}")),
+            session_id: None,
+            surface: Surface::Person,
+        },
+        span: ReadSpan { first_at: at, last_at: at, count: 1 },
+    };
+    let reads: Vec<_> = (0..READERS).map(reads).collect();
+    setup.index.reads.flush(&reads).await.unwrap();
+}
+
+async fn removed_versions_leave_no_record_of_their_readers(setup: TestEngine) {
+    let limits = LimitOverrides { version_retention_secs: Some(DAY.as_secs()), ..LimitOverrides::default() };
+    let setup = setup.of_tenant_with(limits).await;
+    let recorded = async || {
+        let (reads, tenant_id) = (&setup.index.reads, setup.principal.tenant_id);
+        let page = reads.of_store(tenant_id, setup.store_id, ReadVersions::Store, None, 10_000).await;
+        page.unwrap().unwrap().readers.len()
+    };
+    let redacted = setup.make("/redacted.txt", "x").await;
+    setup.update(&redacted, edit_of(Some("y"), None, None)).await.unwrap();
+    let expired = setup.make("/expired.txt", "x").await;
+    let erased = setup.make("/p/erased.txt", "x").await;
+    let all = [&redacted, &expired, &erased];
+    for (memory, left) in all.into_iter().zip([1_200, 2_400, 3_600]) {
+        seen_by_many(&setup, memory).await;
+        assert_eq!(recorded().await, left);
+    }
+    setup.redact(&redacted).await;
+    assert_eq!(recorded().await, 2_400);
+    setup.delete(&expired).await;
+    setup.clock.advance(2 * DAY);
+    assert_eq!(setup.run(ExpireVersions).await["memories"], 1);
+    assert_eq!(recorded().await, 1_200);
+    assert_eq!(erase(&setup, below(&setup, "/p/")).await.removed.memory_readers, 1_200);
+    // A replica that writes its reads only now records none of what is gone.
+    for memory in all {
+        seen_by_many(&setup, memory).await;
+    }
+    assert_eq!(recorded().await, 0);
+}

@@ -1,0 +1,66 @@
+//! `keepsake memory readers`
+
+use clap::Args;
+use keepsake_config::Failure;
+use keepsake_core::VersionId;
+
+use super::connection::Connection;
+use super::{agent_path, api_path};
+use crate::cli::StoreArgs;
+use crate::output::{Actor, Column, Count, Text, Time, notice};
+
+const COLUMNS: [Column; 8] = [
+    ("READER", "/actor", Actor),
+    ("SESSION", "/session_id", Text),
+    ("WHERE", "/surface", Text),
+    ("TIMES", "/count", Count),
+    ("FIRST", "/first_read_at", Time),
+    ("LAST", "/last_read_at", Time),
+    ("VERSION", "/memory_version_id", Text),
+    ("PATH", "/path", Text),
+];
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake memory readers notes.md             readers of every version of the memory
+  keepsake memory readers memver_…             readers of one version")]
+pub(crate) struct ReadersArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The memory, as agents see it, or a version: memver_…
+    #[arg(value_name = "PATH|VERSION")]
+    memory: String,
+    /// Number of readers, 1 to 100
+    #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u8).range(1..=100))]
+    limit: u8,
+    /// Continues a list
+    #[arg(long, value_name = "PAGE")]
+    page: Option<String>,
+}
+
+pub(super) async fn list(args: ReadersArgs) -> Result<(), Failure> {
+    let version = args.memory.parse::<VersionId>().ok().map(|version| version.to_string());
+    let path = if version.is_none() { Some(api_path(&args.memory)?) } else { None };
+    let connection = Connection::of_store(&args.store).await?;
+    let limit = args.limit.to_string();
+    let query = [
+        ("memory_version_id", version.as_deref()),
+        ("path", path.as_deref()),
+        ("limit", Some(limit.as_str())),
+        ("page", args.page.as_deref()),
+    ];
+    let mut readers = connection.get("the readers cannot be listed", &["readers"], &query).await?;
+    if !connection.printer.is_table() {
+        return connection.printer.page(&readers, &COLUMNS, "");
+    }
+    for reader in readers["data"].as_array_mut().into_iter().flatten() {
+        reader["path"] = reader["path"].as_str().map_or_else(|| "(redacted)".to_owned(), agent_path).into();
+    }
+    connection.printer.page(&readers, &COLUMNS, "nobody was shown it")?;
+    let through = readers["complete_through"].as_str().unwrap_or_default();
+    match readers["complete_from"].as_str() {
+        Some(from) => notice(&format!("complete from {from} through {through}")),
+        None => notice("the memory store records no reads"),
+    }
+    Ok(())
+}

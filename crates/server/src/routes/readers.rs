@@ -1,0 +1,100 @@
+//! `/v1/memory_stores/{memory_store_id}/readers` and `/v1/sessions/{session_id}/reads`: who was
+//! shown which version
+
+use axum::extract::State;
+use keepsake_core::{MemoryId, MemoryPath, SessionId, StoreId, Timestamp, VersionId};
+use keepsake_engine::{Engine, ReaderList, ReaderQuery};
+use keepsake_index::MemoryReader;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::list::ListPage;
+use crate::answer::Json;
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
+
+/// A page of readers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MemoryReaderList {
+    data: Vec<MemoryReader>,
+    /// Send it as `page` to get the next page; null: this is the last page.
+    #[schema(required)]
+    next_page: Option<String>,
+    /// Reads since then are not missing, except of what was removed; null: reads are not
+    /// recorded.
+    #[schema(required)]
+    complete_from: Option<Timestamp>,
+    /// Reads before this time are not missing.
+    complete_through: Timestamp,
+}
+
+impl From<ReaderList> for MemoryReaderList {
+    fn from(list: ReaderList) -> Self {
+        Self {
+            data: list.page.items,
+            next_page: list.page.next,
+            complete_from: list.complete_from,
+            complete_through: list.complete_through,
+        }
+    }
+}
+
+query_params! {
+    /// Filters of a listing of readers; several must all be true.
+    ListReaders {
+        /// Only readers of this version.
+        memory_version_id: Option<VersionId> = id("memory_version_id"),
+        /// Only readers of versions of this memory.
+        memory_id: Option<MemoryId> = id("memory_id"),
+        /// Only readers of versions of the memory at this path.
+        #[param(value_type = Option<MemoryPath>)]
+        path: Option<String> = text("path"),
+    }
+}
+
+/// List readers
+///
+/// Who was shown which version of the store's memories, where, and how often: of the newest
+/// memory and version first.
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/readers",
+    operation_id = "memory_readers.list",
+    params(ListReaders, ListPage),
+    responses((status = 200, description = "A page of readers.", body = MemoryReaderList)),
+)]
+pub(crate) async fn of_store(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Path(store_id): Path<StoreId>,
+    QueryParams((params, page)): QueryParams<(ListReaders, ListPage)>,
+) -> Result<Json<MemoryReaderList>, ApiError> {
+    let query = ReaderQuery {
+        memory_id: params.memory_id,
+        version_id: params.memory_version_id,
+        path: params.path,
+        page: page.into(),
+    };
+    Ok(Json(engine.readers.of_store(&principal, store_id, &query).await?.into()))
+}
+
+/// List what a session was shown
+///
+/// The versions that the session was shown, the last one first.
+#[utoipa::path(
+    get,
+    path = "/sessions/{session_id}/reads",
+    operation_id = "sessions.reads.list",
+    params(ListPage),
+    responses((status = 200, description = "A page of versions with their reader.", body = MemoryReaderList)),
+)]
+pub(crate) async fn of_session(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Path(session_id): Path<SessionId>,
+    QueryParams(page): QueryParams<ListPage>,
+) -> Result<Json<MemoryReaderList>, ApiError> {
+    Ok(Json(engine.readers.of_session(&principal, session_id, &page.into()).await?.into()))
+}
