@@ -7,6 +7,7 @@ mod history;
 pub(crate) mod memories;
 mod search;
 pub(crate) mod sessions;
+pub(crate) mod store_tests;
 pub(crate) mod stores;
 
 use keepsake_config::Failure;

@@ -18,6 +18,7 @@ mod reference;
 mod search;
 pub(crate) mod sessions;
 pub(crate) mod sign_in;
+mod store_tests;
 mod tool_calls;
 mod tools;
 mod usage;
@@ -42,6 +43,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_stores::archive))
         .routes(routes!(exports::export))
         .routes(routes!(imports::import))
+        .routes(routes!(store_tests::run))
         .routes(routes!(usage::retrieve))
         .routes(routes!(memories::create, memories::list))
         .routes(routes!(memories::batch::carry_out))

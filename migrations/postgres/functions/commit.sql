@@ -85,8 +85,10 @@ BEGIN
     END IF;
 
     -- History was removed since the read, so content of older versions may be gone;
-    -- or the policy changed, and the new content was checked against the old policy.
-    IF (p_commit ->> 'purge_epoch')::bigint <> v_store.purge_epoch OR p_commit ->> 'policy' <> v_store.policy THEN
+    -- or the policy changed, and the new content was checked against the old policy; or the
+    -- outcome was tested on another state of the store.
+    IF (p_commit ->> 'purge_epoch')::bigint <> v_store.purge_epoch OR p_commit ->> 'policy' <> v_store.policy
+       OR (p_commit ->> 'seq')::bigint <> v_store.seq THEN
         RETURN '{"outcome": "stale"}';
     END IF;
     -- Compare-and-set: no head has changed since it was read.

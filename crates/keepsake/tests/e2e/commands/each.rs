@@ -14,7 +14,7 @@ const UNKNOWN_KEY: &str = "ks_live_unknown";
 
 /// All commands for people with their arguments, in an order in which each one works. The names
 /// are those of the manual pages; `{name}` stands for a value.
-pub(super) const COMMANDS: [(&str, &str); 34] = [
+pub(super) const COMMANDS: [(&str, &str); 35] = [
     ("login", "{url} --name work-{place}"),
     ("context-list", ""),
     ("context-use", "{context}"),
@@ -40,6 +40,7 @@ pub(super) const COMMANDS: [(&str, &str); 34] = [
     ("memory-diff", "a.md"),
     ("memory-restore", "{restored}"),
     ("memory-redact", "{redacted} --yes"),
+    ("test", "--file {folder}/tests.yaml"),
     ("export", "{folder}/archive-{place}"),
     ("import", "{folder}/notes"),
     ("session-list", ""),
@@ -80,6 +81,7 @@ impl Person {
             fs::create_dir(self.path(folder)).unwrap();
         }
         fs::write(self.path("notes/imported.md"), "text").unwrap();
+        fs::write(self.path("tests.yaml"), "tests:\n- max_files: 500\n").unwrap();
         let session = self.session("read_only").await;
         let id = session["id"].as_str().unwrap();
         view_in(&self.server.client(&self.tenant), &format!("/v1/sessions/{id}"), "/memories").await;

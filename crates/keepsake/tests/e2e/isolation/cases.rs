@@ -87,6 +87,10 @@ pub(super) const CASES: &[(&str, Bodies)] = &[
     ("memory_stores.update_by_patch", STORE_UPDATES),
     ("memory_stores.archive", EMPTY),
     ("memory_stores.import", &[r#"{"position": 0, "versions": []}"#]),
+    (
+        "memory_stores.test",
+        &[r#"{"tests": "tests:\n- search: first second\n  finds: /none\n- max_files: 1\n"}"#],
+    ),
     ("memories.create", &[r#"{"path": "/made", "content": "x"}"#]),
     ("memories.batch", BATCHES),
     ("memories.update", MEMORY_UPDATES),
