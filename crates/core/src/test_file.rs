@@ -20,7 +20,7 @@ const MAX_QUERY_CHARS: usize = 1_000;
 /// Collections in collections; a file has a list of mappings in a mapping.
 const MAX_NESTING: usize = 4;
 
-/// What a store is tested for.
+/// The tests of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TestFile {
     /// Whether changes of many memories are refused if a test is broken afterwards.

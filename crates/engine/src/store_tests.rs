@@ -53,7 +53,7 @@ pub(crate) struct StoredTests {
 }
 
 impl StoreTests {
-    /// Tests the store as it is: by `tests`, a file of tests, or by the one that the store has.
+    /// Tests the store as it is, by the file of tests `tests` or by the file that the store has.
     #[tracing::instrument(name = "engine.test_store", level = "debug", skip_all)]
     pub async fn run(
         &self,

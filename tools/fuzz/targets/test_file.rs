@@ -1,5 +1,5 @@
-//! Files of tests: every text is a file or is refused with a line that it has, and a file says the same when it is
-//! written anew.
+//! Files of tests: every text is a file or is refused with a line that it has, and a file in another form has the
+//! same tests.
 
 #![no_main]
 

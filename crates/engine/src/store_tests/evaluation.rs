@@ -1,4 +1,4 @@
-//! Evaluates tests on the memories of a store, or on those that a change leaves.
+//! Evaluates tests on the memories of a store, or on the memories that a change leaves.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

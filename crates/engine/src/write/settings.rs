@@ -10,7 +10,7 @@ use super::{Decision, ProposedChange, Write};
 use crate::EngineError;
 use crate::test_file::parse_tests;
 
-/// What a caller learns of a content that it may not read.
+/// The reason that a caller gets who may not read the content.
 const NO_TESTS: &str = "the content of the memory is no file of tests";
 
 impl Write<'_> {

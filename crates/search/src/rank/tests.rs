@@ -303,7 +303,7 @@ proptest! {
         build(&mut index);
         prop_assert_eq!(read, hits(&index), "{}", query);
 
-        // Queries that are asked together find what each of them finds alone.
+        // Queries that are asked together find the same as each query by itself.
         let parts = query.split_whitespace().chain([query.as_str()]);
         let parts: Vec<_> = parts.map(|part| Query::parse(part).unwrap()).collect();
         let alone = parts.iter().map(|part| index.search(part, None, 100, |_, _| true).found);
