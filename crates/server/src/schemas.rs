@@ -62,9 +62,9 @@ fn error_object() -> ObjectBuilder {
         .property("conflicting_path", text("With `memory_path_conflict_error`: the path of that memory."))
         .property(
             "tests",
-            ArrayBuilder::new().items(Ref::from_schema_name("MemoryStoreTestResult")).description(Some(
-                "With `memory_store_test_error`: the tests that would not hold afterwards, at most 20; none if the \
-                 credential lacks the scope `memory:read`.",
+            ArrayBuilder::new().items(ObjectBuilder::new().schema_type(Type::Object)).description(Some(
+                "With `memory_store_test_error`: the tests that would not hold afterwards, at most 20, each as in \
+                 the answer to a test of the memory store; none if the credential lacks the scope `memory:read`.",
             )),
         )
         .property("path", text("With `content_missing` or `content_damaged`: the path of the content."))
