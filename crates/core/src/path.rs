@@ -23,6 +23,10 @@ const MAX_PATH_BYTES: usize = 1024;
 const MAX_SEGMENTS: usize = 20;
 /// The first segment that is reserved for the sync marker of clients.
 const RESERVED_SEGMENT: &str = ".anthropic-memory-store";
+/// The first segment of the settings of a store.
+const SETTINGS_SEGMENT: &str = ".keepsake";
+/// The file of the store's tests.
+pub const TESTS_PATH: &str = "/.keepsake/tests.yaml";
 /// Maximum characters of a caller's text that a message repeats.
 const MAX_ECHO_CHARS: usize = 200;
 
@@ -112,6 +116,12 @@ impl MemoryPath {
         self.0.match_indices('/').skip(1).map(|(position, _)| &self.0[..position])
     }
 
+    /// Whether this is a setting of the store: agents and search do not see it, and only administrators of
+    /// the store change it.
+    pub fn is_setting(&self) -> bool {
+        self.0.split('/').nth(1) == Some(SETTINGS_SEGMENT)
+    }
+
     /// Whether the memory is in `directory`, at any depth.
     pub fn is_below(&self, directory: &DirPath) -> bool {
         self.0.starts_with(&directory.0)
@@ -157,6 +167,11 @@ impl DirPath {
 
     pub fn is_root(&self) -> bool {
         self.0 == "/"
+    }
+
+    /// As [`MemoryPath::is_setting`], for all memories below.
+    pub fn is_of_settings(&self) -> bool {
+        self.0.split('/').nth(1) == Some(SETTINGS_SEGMENT)
     }
 
     pub fn as_str(&self) -> &str {

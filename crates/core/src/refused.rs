@@ -6,9 +6,10 @@ use serde::Deserialize;
 
 use crate::content::ContentError;
 use crate::id::MemoryId;
-use crate::path::MemoryPath;
+use crate::path::{MemoryPath, TESTS_PATH};
 use crate::policy::SensitiveDataPolicy;
 use crate::sensitive::{Finding, FindingList};
+use crate::test_file::TestFileError;
 
 /// Why a change is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, thiserror::Error)]
@@ -53,6 +54,15 @@ pub enum Refused {
         FindingList(.findings)
     )]
     Sensitive { policy: SensitiveDataPolicy, findings: Vec<Finding> },
+    /// A setting of the store, which the caller may not change.
+    #[serde(skip)]
+    #[error(
+        "`{path}` is a setting of the memory store: only a credential with the scope `stores:admin` changes it"
+    )]
+    Setting { path: String },
+    #[serde(skip)]
+    #[error("`content` of {TESTS_PATH} is refused: {0}")]
+    Tests(TestFileError),
     /// The contents of some changes are refused, each with the change's index.
     #[serde(skip)]
     #[error("the contents of {} changes are refused", .0.len())]
@@ -124,6 +134,7 @@ crate::named_enum! {
         Version = "memory version",
         Undo = "undo",
         Erasure = "erasure",
+        Tests = "file of tests `/.keepsake/tests.yaml`",
         Job = "job",
     }
 }

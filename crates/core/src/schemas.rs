@@ -257,6 +257,8 @@ object_types! {
     MemoryBatchType = "memory_batch";
     MemoryBatchResultType = "memory_batch_result";
     MemorySearchHitType = "memory_search_hit";
+    MemoryStoreTestType = "memory_store_test";
+    MemoryStoreTestResultType = "memory_store_test_result";
     DeletedMemoryType = "memory_deleted";
     MemoryVersionType = "memory_version";
     MemoryDeletionType = "memory_deletion";

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::cursor::Query;
 use crate::jobs::begin_erasure;
-use crate::memories::parse_prefix;
+use crate::request_paths::parse_prefix;
 use crate::shared::service;
 use crate::stores::{check_metadata, invalid};
 use crate::{EngineError, Page, PageRequest, Principal};

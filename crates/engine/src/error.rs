@@ -8,6 +8,8 @@ use keepsake_core::{ContentHash, MemoryId, ObjectKind, Refused, VersionId};
 use keepsake_index::{ChangeError, IndexError, Scope};
 use keepsake_tokens::{TokenError, VaultError};
 
+use crate::test_report::BrokenTests;
+
 /// Why an operation was not carried out.
 ///
 /// Errors that a model can correct are answers:
@@ -63,6 +65,9 @@ pub enum EngineError {
     OverMemory,
     #[error("the tenant has too many open streams on this server: close one")]
     TooManyStreams,
+    /// A change of many memories after which tests of the store do not hold.
+    #[error("{0}")]
+    BrokenTests(Box<BrokenTests>),
     /// An operation of an atomic batch is refused, so the whole batch is.
     #[error("{refusal}")]
     OfOperation {
@@ -131,12 +136,14 @@ impl EngineError {
             | Self::NotFound(_)
             | Self::PreconditionFailed { .. }
             | Self::Conflict(_)
+            | Self::BrokenTests(_)
             | Self::TooManyStreams => Fault::Caller,
             Self::Refused(refused) => match refused {
-                Refused::Content(_) | Refused::Sensitive { .. } => Fault::Parameter,
+                Refused::Content(_) | Refused::Sensitive { .. } | Refused::Tests(_) => Fault::Parameter,
                 Refused::Contended => Fault::Server,
                 Refused::Contents(_) => Fault::Bug,
                 Refused::Archived
+                | Refused::Setting { .. }
                 | Refused::PathTaken { .. }
                 | Refused::PathIsDirectory { .. }
                 | Refused::ParentIsFile { .. }

@@ -28,15 +28,15 @@ use tokio::time::Instant;
 
 use crate::compute::cores;
 use crate::fair::{FairSlot, FairSlots};
-use crate::memories::parse_directory;
+use crate::request_paths::parse_directory;
 use crate::shared::service;
 use crate::work::{RequestShares, held};
 use crate::{
     BatchStatus, EngineError, Memories, MemoryBatch, MemoryOperation, MemoryQuery, PageRequest, Precondition,
-    Principal, ShownItem, Stores, View,
+    Principal, ShownItem, StoreTests, Stores, View,
 };
 
-use contents::{Batch, read_batches, unpack_limit};
+use contents::{Batch, PlannedMemories, read_batches, unpack_limit};
 
 /// Maximum size of a packed archive.
 pub const MAX_ARCHIVE_BYTES: u64 = 16 << 20;
@@ -50,8 +50,9 @@ const BATCHES_IN_MEMORY: u64 = 4;
 /// Time that an import leaves for its answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 
-service!(pub Imports(shared) {
-    memories: Memories = Memories::new(shared),
+service!(pub Imports(shared, tests: &StoreTests) {
+    memories: Memories = Memories::new(shared, tests),
+    tests: StoreTests = tests.clone(),
     stores: Stores = Stores::new(shared),
     /// One for each tenant.
     slots: Arc<FairSlots> = Arc::new(FairSlots::new(cores().max(2), 1)),
@@ -160,6 +161,10 @@ impl Imports {
         held.memory.set(held_bytes);
         let is_refused = options.on_conflict == OnConflict::Fail && report.conflicts().next().is_some();
         let mut stopped = None;
+        if !is_refused {
+            self.require_tests(&principal, store_id, &file, &steps, &held).await?;
+            held.memory.set(held_bytes);
+        }
         if is_refused {
             report = report.only_refusals();
         } else if options.is_dry_run {
@@ -185,6 +190,37 @@ impl Imports {
             stopped = writing.run(receiver, reader).await?;
         }
         Ok(ArchiveImport { report, is_refused, stopped, versions: versions.len(), left_out })
+    }
+
+    /// Refuses the whole import if a test of the store would not hold after it. The archive is read once more for
+    /// that.
+    async fn require_tests(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        file: &Bytes,
+        steps: &[ImportStep],
+        held: &Arc<RequestShares>,
+    ) -> Result<(), EngineError> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let Some(tests) = self.tests.gate(principal, store_id).await? else {
+            return Ok(());
+        };
+        let (file, planned, held) = (file.clone(), PlannedMemories::of(steps), Arc::clone(held));
+        let (of_store, max_bytes) = (tests.file.clone(), principal.limits.bytes_per_memory);
+        let read = move || {
+            let allow = |bytes| held.memory.try_grow(bytes);
+            planned.read(&file, max_bytes, &of_store, allow)
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        let read = read.map_err(|_| EngineError::Internal("an archive was not read for the tests"))?;
+        let changes = match read {
+            Ok(changes) => changes.ok_or(EngineError::OverMemory)?,
+            Err(damage) => return Err(EngineError::DamagedArchive(damage)),
+        };
+        self.tests.require(principal, store_id, &tests, changes).await.map(drop)
     }
 
     /// Lists the memories of a store.
@@ -320,6 +356,7 @@ where
             operations: writes.iter().map(operation).collect(),
             is_atomic: false,
             idempotency: None,
+            is_tested: true,
         };
         let results = self.memories.batch(&principal, self.store_id, batch).await;
         self.held.memory.set(self.held_bytes);

@@ -43,6 +43,7 @@ mod prompts;
 mod read_log;
 mod readers;
 mod replica;
+mod request_paths;
 mod runner;
 mod search;
 mod secrets;
@@ -50,8 +51,11 @@ mod sessions;
 mod shared;
 mod shares;
 mod sign_ins;
+mod store_tests;
 mod stores;
 mod tenants;
+mod test_file;
+mod test_report;
 mod tokens;
 mod tool;
 mod undo;
@@ -136,8 +140,10 @@ pub use shares::{FairShares, Share};
 pub use sign_ins::{
     Audience, IssuerPage, IssuerSignInError, PendingSignIn, PersonSignIn, SIGN_IN_LIFE, SignIns,
 };
+pub use store_tests::StoreTests;
 pub use stores::{StoreDraft, StoreEdit, StoreFork, Stores};
 pub use tenants::{NewTenant, Tenants};
+pub use test_report::{BrokenTests, TestHit, TestReport, TestResult};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall, Tools, is_tool};
 pub use undo::{
@@ -215,6 +221,9 @@ macro_rules! services {
         #[derive(Debug)]
         pub struct Services {
             $(pub $name: $service,)+
+            pub memories: Memories,
+            pub imports: Imports,
+            pub store_tests: StoreTests,
             pub search: Search,
             pub tools: Tools,
             pub tokens: Tokens,
@@ -228,7 +237,11 @@ macro_rules! services {
         impl Services {
             fn new(shared: Arc<Shared>) -> Self {
                 let (search, cores) = (Search::new(&shared), cores());
+                let store_tests = StoreTests::new(&shared, &search);
                 Self {
+                    memories: Memories::new(&shared, &store_tests),
+                    imports: Imports::new(&shared, &store_tests),
+                    store_tests,
                     $($name: $service::new(&shared),)+
                     tools: Tools::new(&shared, search.clone()),
                     search,
@@ -244,10 +257,8 @@ macro_rules! services {
 }
 
 services! {
-    memories: Memories,
     past: Past,
     exports: Exports,
-    imports: Imports,
     stores: Stores,
     versions: Versions,
     changes: Changes,

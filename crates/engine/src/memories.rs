@@ -17,7 +17,9 @@ use keepsake_index::{
 };
 
 use crate::cursor::Query;
+use crate::request_paths::parse_path;
 use crate::shared::service;
+use crate::store_tests::StoreTests;
 use crate::write::Change;
 use crate::{EngineError, Page, Principal};
 
@@ -33,12 +35,14 @@ pub use keepsake_core::{CreatePrecondition, Precondition};
 pub use reader::{ShownItem, ShownMemory, View};
 pub use receipt::MemoryReceipt;
 pub use requests::{MemoryEdit, MemoryQuery, NewMemory, Restoration};
-pub(crate) use requests::{parse_directory, parse_path, parse_prefix};
 
 /// Maximum bytes of content of one page; a single memory may exceed it.
 const PAGE_CONTENT_BYTES: u64 = 1 << 20;
 
-service!(pub Memories(shared) { reader: Reader = Reader::new(shared) });
+service!(pub Memories(shared, tests: &StoreTests) {
+    reader: Reader = Reader::new(shared),
+    tests: StoreTests = tests.clone(),
+});
 
 impl Memories {
     /// With the content, this counts as access.

@@ -126,8 +126,8 @@ impl Prompts {
                 below: DirPath::root(),
                 depth: Depth::All,
                 after: None,
-                // One more file shows that the index is incomplete.
-                limit: u32::try_from(MAX_FILES - files + 1).unwrap_or(u32::MAX),
+                // One more file shows that the index is incomplete; another one may be the store's tests.
+                limit: u32::try_from(MAX_FILES - files + 2).unwrap_or(u32::MAX),
             };
             let memories = &self.context.index.memories;
             let listed = memories.list(principal.tenant_id, *store_id, &listing).await?;
@@ -135,6 +135,9 @@ impl Prompts {
                 let MemoryItem::Memory { memory, first_line } = item else {
                     continue;
                 };
+                if memory.head.path.is_setting() {
+                    continue;
+                }
                 let directory = slug.map(|slug| format!("/{slug}")).unwrap_or_default();
                 let path = memory.head.path.as_str();
                 let line = format!("\n/memories{directory}{path}: {}", QuotedText(&first_line));

@@ -11,10 +11,11 @@
 mod cache;
 mod indexer;
 mod lru;
+mod outcome;
 mod store;
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -32,12 +33,14 @@ use crate::access::ShownVersionId;
 use crate::compute::off_the_runtime;
 use crate::content::ContentLoss;
 use crate::cursor::{Place, Query as Identity};
-use crate::memories::parse_prefix;
+use crate::fair::FairSlot;
+use crate::request_paths::parse_prefix;
 use crate::shared::service;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 use cache::Cache;
 pub(crate) use indexer::add_terms;
+pub(crate) use outcome::{OutcomeChange, StoreOutcome};
 use store::SearchedStore;
 
 const DEFAULT_LIMIT: u64 = 10;
@@ -386,16 +389,10 @@ impl Search {
     ) -> Result<StoreHits, EngineError> {
         let tenant_id = principal.tenant_id;
         let (store, load) = self.cache.searched_store(tenant_id, store_id).await?;
-        // Held until the work ends, even if the client disconnects. A search
-        // that loaded the store keeps using the slot of the load: a load that
-        // waited for one of its tenant's search slots would block the loads of
-        // other tenants.
-        let slot = if let Some(load) = load {
-            load
-        } else {
+        if load.is_none() {
             store.wait_for_postings().await;
-            self.context.computations.slots.take(tenant_id).await?
-        };
+        }
+        let slot = self.slot(tenant_id, load).await?;
         let (found, has_postings) = {
             let store = Arc::clone(&store);
             off_the_runtime(move || {
@@ -413,6 +410,36 @@ impl Search {
             store: Arc::downgrade(&store),
         });
         Ok(StoreHits { found: found?, to_make })
+    }
+
+    /// A slot for work on a store. It is held until the work ends, even if the client disconnects. A search that
+    /// loaded the store keeps using the slot of the load: a load that waited for one of its tenant's search slots
+    /// would block the loads of other tenants.
+    async fn slot(&self, tenant_id: TenantId, load: Option<FairSlot>) -> Result<FairSlot, EngineError> {
+        match load {
+            Some(load) => Ok(load),
+            None => self.context.computations.slots.take(tenant_id).await,
+        }
+    }
+
+    /// Calls `work`, off the runtime, with the memories of a store as they are after changes that are not
+    /// committed. The outcome can name the blobs of the memories at `paths`.
+    pub(crate) async fn with_outcome<T: Send + 'static>(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        changes: Vec<OutcomeChange>,
+        paths: HashSet<MemoryPath>,
+        work: impl FnOnce(StoreOutcome) -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let (store, load) = self.cache.searched_store(tenant_id, store_id).await?;
+        let slot = self.slot(tenant_id, load).await?;
+        off_the_runtime(move || {
+            let done = work(store.outcome(changes, &paths));
+            drop(slot);
+            done
+        })
+        .await
     }
 
     /// Reads the contents of hits and builds the hits that still exist.

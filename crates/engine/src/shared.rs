@@ -47,12 +47,13 @@ pub struct Shared {
 /// Declares a service: the shared state, and what only this service needs.
 ///
 /// `service!(pub Versions)` needs nothing more. `service!(pub Usage(shared) { stores: Stores =
-/// Stores::new(shared) })` has a field of its own, which is made from the shared state.
+/// Stores::new(shared) })` has a field of its own, which is made from the shared state. With `(shared, search:
+/// &Search)`, it is made from another service, too.
 macro_rules! service {
     ($vis:vis $name:ident) => {
         $crate::shared::service!($vis $name(shared) {});
     };
-    ($vis:vis $name:ident($shared:ident) { $($(#[$doc:meta])* $of_field:vis $field:ident: $of:ty = $value:expr),* $(,)? }) => {
+    ($vis:vis $name:ident($shared:ident $(, $given:ident: $given_as:ty)*) { $($(#[$doc:meta])* $of_field:vis $field:ident: $of:ty = $value:expr),* $(,)? }) => {
         #[derive(Debug, Clone)]
         $vis struct $name {
             shared: ::std::sync::Arc<$crate::shared::Shared>,
@@ -60,7 +61,7 @@ macro_rules! service {
         }
 
         impl $name {
-            pub(crate) fn new($shared: &::std::sync::Arc<$crate::shared::Shared>) -> Self {
+            pub(crate) fn new($shared: &::std::sync::Arc<$crate::shared::Shared> $(, $given: $given_as)*) -> Self {
                 Self { $($field: $value,)* shared: ::std::sync::Arc::clone($shared) }
             }
         }

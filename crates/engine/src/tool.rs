@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use keepsake_core::schemas::ToolResultType;
 use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, WrittenVersion};
 use keepsake_core::tool::{Command, Edit, ToolError, ToolInput, ToolPath};
-use keepsake_core::{ObjectKind, StoreId};
+use keepsake_core::{MemoryPath, ObjectKind, StoreId};
 use keepsake_index::{Idempotency, Scope, Target};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -137,6 +137,9 @@ trait ToolCommand: ToolInput + Serialize + Send + Sync + 'static {
     /// Refuses a call that no mount of its path allows.
     fn refusal_of_mount(&self) -> Option<ToolError>;
 
+    /// The answer to a read of a path where nothing is.
+    fn not_found(&self) -> ToolError;
+
     /// Carries out a call on `/memories` of a session, the root of the mounts.
     fn on_mounts(
         self,
@@ -172,6 +175,20 @@ trait ToolCommand: ToolInput + Serialize + Send + Sync + 'static {
         edit: Option<&Edit>,
         made: Option<WrittenVersion>,
     ) -> Result<ToolAnswer, Stop>;
+}
+
+/// Whether the path is of the store's settings, which only administrators of the store see.
+fn is_hidden(principal: &Principal, path: &ToolPath) -> bool {
+    path.memory().is_some_and(MemoryPath::is_setting) && principal.require(Scope::StoresAdmin).is_err()
+}
+
+fn refusal_of_setting(principal: &Principal, command: &impl ToolCommand) -> Option<ToolError> {
+    let path = [command.path(), command.destination()].into_iter().find(|path| is_hidden(principal, path))?;
+    Some(if command.is_change() {
+        ToolError::Setting { path: path.display().to_owned() }
+    } else {
+        command.not_found()
+    })
 }
 
 #[derive(Debug)]
@@ -290,6 +307,9 @@ impl Tools {
             return Ok(ToolError::ReadOnly { path: command.path().display().to_owned() }.into());
         }
         principal.require_for(command.is_change(), command.shows_content())?;
+        if let Some(refusal) = refusal_of_setting(principal, &command) {
+            return Ok(refusal.into());
+        }
         let outcome = if command.is_change() {
             change(&self.shared, principal, &mounts, store_id, tool, call, command).await?
         } else {
@@ -329,6 +349,9 @@ impl Tools {
         let Some(Mount { store_id, .. }) = mounts.store_of(path) else {
             return Ok(None);
         };
+        if is_hidden(principal, path) {
+            return Ok(None);
+        }
         let (contents, tenant_id) = (&self.shared.contents, principal.tenant_id);
         let (found, text) = contents.at_path(tenant_id, store_id, path.memory(), 0).await?;
         if let Target::Memory(head) = found.target {

@@ -6,7 +6,8 @@
 //!
 //! 1. It locks the memory's path, reads, and decides. Preconditions are part of the
 //!    decision: each read checks them again, so a retry cannot bypass them.
-//! 2. It applies the store's sensitive-data policy and the limits to new content.
+//! 2. It applies the store's sensitive-data policy and the limits to new content, and asks the
+//!    change whether its outcome may be committed.
 //! 3. It puts new content under a new key, then commits ([`commit`]).
 //! 4. A commit that lost a race claims the memory and starts over from a fresh read,
 //!    a bounded number of times.
@@ -20,6 +21,7 @@ mod locks;
 mod policy;
 mod reads;
 mod rows;
+mod settings;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ use keepsake_core::{
 };
 use keepsake_index::{
     ChangeError, CommitChange, EarlierCall, Expiry, ExpiryChange, Guard, Head, Idempotency, KeptMemory,
-    Memory, Pin, PinOutcome, StoreState, StoredContent,
+    Memory, Pin, PinOutcome, SearchRow, StoreState, StoredContent,
 };
 
 use crate::content::Contents;
@@ -39,7 +41,8 @@ use crate::{EngineError, Principal};
 
 use claims::ClaimWait;
 pub(crate) use import::{ImportRefusal, PastPart, PastRedaction, PastVersion};
-use locks::{PathLock, PathLocks};
+pub(crate) use locks::PathLock;
+use locks::PathLocks;
 pub(crate) use reads::{Obstacle, PathRead, Reads, VersionRead};
 pub(crate) use rows::search_row;
 use rows::search_rows;
@@ -49,6 +52,9 @@ const MAX_ATTEMPTS: u32 = 8;
 /// Maximum number of memories that a change of many memories claims after a lost race. Other
 /// changes rarely touch more of its memories at the same time.
 const MAX_CLAIMS: usize = 16;
+
+/// The name of a lock that is no path: of changes whose outcome is checked.
+const CHECKED: &str = "checked";
 
 /// A change of one store's memories, as a surface decides it.
 pub(crate) trait Change: Sync {
@@ -67,6 +73,16 @@ pub(crate) trait Change: Sync {
     /// A pure function.
     fn decide(&self, read: &Self::Read) -> Result<Decision, Self::Error>;
 
+    /// Checks the outcome of the change before it is committed. `rows` has the search terms of each new content.
+    fn admit(
+        &self,
+        _: &Write<'_>,
+        _: &Proposal,
+        _rows: &[Option<SearchRow>],
+    ) -> impl Future<Output = Result<Admission, EngineError>> + Send {
+        std::future::ready(Ok(Admission::default()))
+    }
+
     /// The error for a refusal, or the decision to carry out instead.
     fn refused(
         &self,
@@ -74,6 +90,15 @@ pub(crate) trait Change: Sync {
         read: &Self::Read,
         refusal: Refused,
     ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
+}
+
+/// The permission to commit a change whose outcome was checked.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    /// The last version of the store when the outcome was checked; `None`: any state will do.
+    pub(crate) seq: Option<i64>,
+    /// Keeps other checked changes of the store waiting until the commit.
+    pub(crate) turn: Option<PathLock>,
 }
 
 #[derive(Debug, Clone)]
@@ -143,7 +168,7 @@ pub(crate) enum NewContent {
 
 impl NewContent {
     /// `None`: the change brings no content.
-    fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Edited(edit) => Some(&edit.content),
             Self::Exact(content) => Some(content.as_str()),
@@ -352,10 +377,10 @@ impl Write<'_> {
                 Decision::Commit(_) => versions_of(&decision),
                 Decision::Pin(..) | Decision::Nothing | Decision::ReadAgain => Vec::new(),
             };
-            let mut attempt = self.carry_out(decision).await?;
+            let mut attempt = self.carry_out(change, decision).await?;
             if let Err(Miss::Refused(refusal)) = attempt {
                 let decision = change.refused(self, &read, refusal).await?;
-                attempt = self.carry_out(decision).await?;
+                attempt = self.carry_out(change, decision).await?;
             }
             if let Ok(outcome) = attempt {
                 return Ok((outcome, read));
@@ -435,9 +460,17 @@ impl Write<'_> {
         self.writer.locks.lock(place, since).await
     }
 
-    async fn carry_out(&self, decision: Decision) -> Result<Attempt, EngineError> {
+    /// Waits until no other change of the store whose outcome is checked is under way in this process.
+    pub(crate) async fn turn(&self) -> PathLock {
+        self.lock(CHECKED, 0).await
+    }
+
+    async fn carry_out<C: Change>(&self, change: &C, decision: Decision) -> Result<Attempt, EngineError> {
+        if let Some(refusal) = self.refusal_of_setting(&decision) {
+            return Ok(Err(Miss::Refused(refusal)));
+        }
         match self.or_anew(decision).await? {
-            Decision::Commit(proposal) => self.commit(proposal).await,
+            Decision::Commit(proposal) => self.commit(change, proposal).await,
             Decision::Pin(memory, expiry, anew) => self.pin(memory, expiry, anew.is_some()).await,
             Decision::Nothing => Ok(Ok(WriteResult::Nothing)),
             Decision::ReadAgain => Ok(Err(Miss::Stale)),

@@ -43,6 +43,9 @@ pub struct Commit {
     /// Refuses the commit if history was removed since this epoch was read. Needed for
     /// changes that refer to the content of a version other than a head.
     pub purge_epoch: Option<i64>,
+    /// Refuses the commit if the store has another last version now. Needed for a change whose outcome was
+    /// tested.
+    pub seq: Option<i64>,
     /// Refuses the commit if the store now has another policy. Needed for content with
     /// sensitive data, which was checked under this policy.
     pub policy: Option<SensitiveDataPolicy>,

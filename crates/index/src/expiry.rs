@@ -206,6 +206,7 @@ impl Expiration {
             idempotency: None,
             guard: None,
             purge_epoch: None,
+            seq: None,
             policy: None,
             changes: changes.collect(),
             kept: Vec::new(),

@@ -31,7 +31,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use keepsake_config::{Failure, SourceArgs};
 
 use operator::{blobs, check, jobs, keys, tenants, token_keys, verify};
-use people::{access, memories, sessions, stores, undo};
+use people::{access, memories, sessions, store_tests, stores, undo};
 
 /// Memory for agents, hosted by you.
 #[derive(Debug, Parser)]
@@ -78,6 +78,8 @@ enum Command {
     Audit(sessions::AuditLogArgs),
     /// Shows the size of all memory stores
     Usage(sessions::UsageArgs),
+    /// Makes the tests of a memory store
+    Test(store_tests::TestArgs),
     /// Keeps a folder and a memory store equal, in both directions
     Sync(sync::SyncArgs),
     /// Serves requests and runs the scheduled jobs
@@ -144,6 +146,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Session(command) => sessions::run(command).await,
         Command::Audit(args) => sessions::show_audit(args).await,
         Command::Usage(args) => sessions::show_usage(args).await,
+        Command::Test(args) => store_tests::run(args).await,
         Command::Sync(args) => sync::run(args).await,
         Command::Serve(args) => serve::run(args).await,
         Command::Mcp(args) => mcp::run(args).await,
@@ -188,6 +191,7 @@ mod tests {
             "tenant list --server http://h --config c",
             "tenant update wrkspc_00000000000000000000000001 --external-id x --no-external-id",
             "tenant update wrkspc_00000000000000000000000001 --default-limit bytes_per_memroy",
+            "test -o xml",
             "sync d --watch --dry-run",
             "undo --session sesn_00000000000000000000000001 --key apikey_00000000000000000000000001",
             "undo --since yesterday",

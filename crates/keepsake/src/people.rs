@@ -8,6 +8,7 @@ pub(crate) mod memories;
 mod readers;
 mod search;
 pub(crate) mod sessions;
+pub(crate) mod store_tests;
 pub(crate) mod stores;
 pub(crate) mod undo;
 

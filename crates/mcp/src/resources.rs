@@ -129,6 +129,9 @@ fn resource(slug: &str, item: &ShownItem) -> Option<Resource> {
     };
     let head = &memory.memory.head;
     let path = &head.path;
+    if path.is_setting() {
+        return None;
+    }
     let resource = Resource::new(uri_of(slug, path), tool_display(Some(slug), path))
         .with_title(path.name())
         .with_mime_type(mime_type(path.name()))

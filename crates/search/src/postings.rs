@@ -108,6 +108,29 @@ impl Postings {
         }
     }
 
+    /// A copy of the rows, which can be changed without this index. It has no postings; the contents of the
+    /// rows are shared.
+    #[must_use]
+    pub fn copied_rows(&self) -> Self {
+        let mut copy = Self::within(self.room);
+        for slot in self.slots.iter().filter(|slot| slot.is_live) {
+            // Without postings, nothing is read, and no damage found.
+            let _ = copy.add(slot.clone());
+        }
+        copy
+    }
+
+    /// The memories and their paths, unordered.
+    pub fn memories(&self) -> impl Iterator<Item = (MemoryId, &MemoryPath)> {
+        self.slots.iter().filter(|slot| slot.is_live).map(|slot| (slot.memory, &*slot.path))
+    }
+
+    /// The row of a memory's content; `None` if it has none.
+    pub fn row_of(&self, memory: MemoryId) -> Option<Arc<[u8]>> {
+        let slot = &self.slots[*self.by_memory.get(&memory)? as usize];
+        (!slot.content.is_empty()).then(|| Arc::clone(&slot.content))
+    }
+
     pub const fn len(&self) -> usize {
         self.live
     }

@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
-use crate::postings::{Budget, Field, Postings, SearchedPostings, TermFilter};
+use crate::postings::{Budget, Dictionary, Field, Postings, SearchedPostings, TermFilter};
 use crate::query::{Atom, Query, RankedTerm, Sequence, folded_path};
 use crate::snippet::Marker;
 use crate::stems::Language;
@@ -91,6 +91,17 @@ impl Postings {
         self.search_within(&Budget::of(MAX_READS), query, directory, limit, accept)
     }
 
+    /// The best `limit` hits of each query. The rows are read once for all queries, which together may need
+    /// the work of one.
+    pub fn search_each(&self, queries: &[Query], limit: usize) -> Vec<Results> {
+        let (budget, mut read) = (Budget::of(MAX_READS), None);
+        let Some(terms) = self.terms_for(queries, &mut read) else {
+            return queries.iter().map(|_| Results::too_broad()).collect();
+        };
+        let index = SearchedPostings { store: self, terms, budget: &budget };
+        queries.iter().map(|query| self.search_in(index, query, None, limit, |_, _| true)).collect()
+    }
+
     fn search_within(
         &self,
         budget: &Budget,
@@ -99,17 +110,34 @@ impl Postings {
         limit: usize,
         accept: impl Fn(f64, &MemoryPath) -> bool,
     ) -> Results {
-        let narrowed;
-        let terms = if let Some(all) = self.all() {
-            all
-        } else {
-            let Some(read) = self.read(&TermFilter::of(query, self.len())) else {
-                return Results::too_broad();
-            };
-            narrowed = read;
-            &narrowed
+        let mut read = None;
+        let Some(terms) = self.terms_for([query], &mut read) else {
+            return Results::too_broad();
         };
-        let index = SearchedPostings { store: self, terms, budget };
+        self.search_in(SearchedPostings { store: self, terms, budget }, query, directory, limit, accept)
+    }
+
+    /// The terms that the queries need: those of all postings if they are built, else read from the rows.
+    fn terms_for<'a, 'q>(
+        &'a self,
+        queries: impl IntoIterator<Item = &'q Query>,
+        read: &'a mut Option<Dictionary>,
+    ) -> Option<&'a Dictionary> {
+        if let Some(all) = self.all() {
+            return Some(all);
+        }
+        *read = Some(self.read(&TermFilter::of(queries, self.len()))?);
+        read.as_ref()
+    }
+
+    fn search_in(
+        &self,
+        index: SearchedPostings<'_>,
+        query: &Query,
+        directory: Option<&DirPath>,
+        limit: usize,
+        accept: impl Fn(f64, &MemoryPath) -> bool,
+    ) -> Results {
         let mut scores = Scores::of(index);
         let mut resolved: Vec<ResolvedTerm<'_>> =
             query.ranked.iter().map(|one| index.resolve(one, query.languages)).collect();
@@ -124,7 +152,7 @@ impl Postings {
         self.sort(&mut found);
         nearness::add(index, &resolved, &mut found);
         self.sort(&mut found);
-        if budget.is_spent() {
+        if index.budget.is_spent() {
             return Results::too_broad();
         }
         let count = found.len();

@@ -4,7 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use keepsake_blobs::BlobError;
 use keepsake_core::{MemoryId, Refused, VersionId};
-use keepsake_engine::EngineError;
+use keepsake_engine::{EngineError, TestResult};
 use keepsake_index::IndexError;
 use keepsake_telemetry::Conflict;
 use keepsake_tokens::TokenError;
@@ -27,7 +27,7 @@ pub(crate) struct ApiError {
     retry: Retry,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Details {
     /// For a failed precondition.
@@ -38,6 +38,9 @@ pub(crate) enum Details {
         conflicting_memory_id: String,
         conflicting_path: String,
     },
+    /// The tests that do not hold after a change of many memories, at most 20; none if the credential lacks the
+    /// scope `memory:read`.
+    Tests { tests: Vec<TestResult> },
     /// The content of a version is missing or damaged.
     Content { path: String, memory_version_id: VersionId },
 }
@@ -79,6 +82,7 @@ keepsake_core::named_enum! {
         PathConflict = "memory_path_conflict_error",
         ContentMissing = "content_missing",
         ContentDamaged = "content_damaged",
+        TestsBroken = "memory_store_test_error",
         Conflict = "conflict_error",
         RateLimit = "rate_limit_error",
         Overloaded = "overloaded_error",
@@ -259,6 +263,7 @@ impl ApiError {
         match self.kind {
             ErrorKind::PreconditionFailed => Some(Conflict::Precondition),
             ErrorKind::PathConflict => Some(Conflict::Path),
+            ErrorKind::TestsBroken => Some(Conflict::State),
             ErrorKind::Conflict if self.retry == Retry::Never => Some(Conflict::State),
             ErrorKind::Conflict => Some(Conflict::Contended),
             _ => None,
@@ -316,6 +321,10 @@ impl From<&EngineError> for ApiError {
                 Self::content_lost(ErrorKind::ContentDamaged, error, path, *version_id)
             }
             EngineError::Conflict(_) => Self::state_conflict(error.to_string()),
+            EngineError::BrokenTests(broken) => {
+                let details = Details::Tests { tests: broken.shown.clone() };
+                Self::conflict(ErrorKind::TestsBroken, error.to_string(), details)
+            }
             EngineError::OverMemory => Self::over_memory(),
             EngineError::TooManyStreams => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).retried_after(30)
@@ -343,7 +352,9 @@ impl ApiError {
             | Refused::SessionArchived
             | Refused::KeyReused
             | Refused::Content(_)
+            | Refused::Tests(_)
             | Refused::Sensitive { .. } => Self::invalid_request(message),
+            Refused::Setting { .. } => Self::permission_denied(message),
             Refused::KeyEnded => Self::unauthenticated(message),
             Refused::PathTaken { path, memory_id }
             | Refused::PathIsDirectory { path, memory_id }

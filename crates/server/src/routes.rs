@@ -20,6 +20,7 @@ mod reference;
 mod search;
 pub(crate) mod sessions;
 pub(crate) mod sign_in;
+mod store_tests;
 mod tool_calls;
 mod tools;
 mod undos;
@@ -48,6 +49,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(undos::create))
         .routes(routes!(undos::retrieve))
         .routes(routes!(undos::restore))
+        .routes(routes!(store_tests::run))
         .routes(routes!(usage::retrieve))
         .routes(routes!(differences::list))
         .routes(routes!(memories::create, memories::list))

@@ -1,6 +1,6 @@
 //! Schemas of ids, times and texts in bodies and paths: those of the domain, and those of this server.
 
-use utoipa::openapi::schema::AnyOfBuilder;
+use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder};
 use utoipa::openapi::{KnownFormat, ObjectBuilder, Ref, SchemaFormat, Type};
 
 pub(crate) use keepsake_core::schemas::*;
@@ -60,6 +60,13 @@ fn error_object() -> ObjectBuilder {
             text("With `memory_path_conflict_error`: the memory at the path; empty if it no longer exists."),
         )
         .property("conflicting_path", text("With `memory_path_conflict_error`: the path of that memory."))
+        .property(
+            "tests",
+            ArrayBuilder::new().items(ObjectBuilder::new().schema_type(Type::Object)).description(Some(
+                "With `memory_store_test_error`: the tests that would not hold afterwards, at most 20, each as in \
+                 the answer to a test of the memory store; none if the credential lacks the scope `memory:read`.",
+            )),
+        )
         .property("path", text("With `content_missing` or `content_damaged`: the path of the content."))
         .property(
             "memory_version_id",

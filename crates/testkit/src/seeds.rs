@@ -36,6 +36,7 @@ targets! {
     path: "../../../tools/fuzz/targets/path.rs",
     scanner: "../../../tools/fuzz/targets/scanner.rs",
     search: "../../../tools/fuzz/targets/search.rs",
+    test_file: "../../../tools/fuzz/targets/test_file.rs",
     tool_input: "../../../tools/fuzz/targets/tool_input.rs",
 }
 

@@ -26,6 +26,7 @@ $$;
 CREATE TYPE commit_document AS (
     now bigint, actor_type text, actor_id text, replica uuid, memory_limit bigint, byte_limit bigint, scope text,
     request text, since bigint, results text, guard_directory text, guard_files bigint, purge_epoch bigint, policy text,
+    seq bigint,
     adds boolean, count_delta bigint, byte_delta bigint, version_bytes bigint, directories_may_go boolean, taken jsonb,
     ancestors jsonb, makes_room jsonb, replaced jsonb, directories jsonb, changes jsonb, kept jsonb
 );
@@ -109,8 +110,10 @@ BEGIN
     END IF;
 
     -- History was removed since the read, so content of older versions may be gone;
-    -- or the policy changed, and the new content was checked against the old policy.
-    IF v_commit.purge_epoch <> v_store.purge_epoch OR v_commit.policy <> v_store.policy THEN
+    -- or the policy changed, and the new content was checked against the old policy; or the
+    -- outcome was tested on another state of the store.
+    IF v_commit.purge_epoch <> v_store.purge_epoch OR v_commit.policy <> v_store.policy
+       OR v_commit.seq <> v_store.seq THEN
         RETURN '{"outcome": "stale"}';
     END IF;
     -- Compare-and-set: no head has changed since it was read.

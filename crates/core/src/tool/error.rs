@@ -5,7 +5,7 @@ use std::fmt;
 use crate::content::ContentHash;
 use crate::mended_json::NOT_UNICODE;
 use crate::path::{Echo, PathError, ToolPathError, WholeUpTo, comma_separated};
-use crate::{OverLimit, Quota};
+use crate::{OverLimit, Quota, TestFileError};
 
 /// A message repeats an `old_str` of at most this many characters whole.
 const MAX_OLD_STR_CHARS: usize = 8_000;
@@ -229,6 +229,12 @@ pub enum ToolError {
         /// The kinds and lines of the findings, without the secrets.
         found: String,
     },
+    #[error(
+        "Error: {path} is a setting of the memory store, which only its administrators change. Nothing was changed."
+    )]
+    Setting { path: String },
+    #[error("Error: {path} is refused: {error}. Nothing was changed.")]
+    Tests { path: String, error: TestFileError },
     #[error("Error: {}", over_limit(.0))]
     OverLimit(OverLimit),
     #[error("Error: The memory store is archived and read-only. Nothing was changed.")]

@@ -2,17 +2,25 @@
 
 use std::collections::HashMap;
 use std::io::Read;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use keepsake_archive::Damage;
 use keepsake_archive::packed::{UnpackLimit, read_files};
 use keepsake_archive::plan::{ContentOrigin, ImportStep, is_full_batch};
+use keepsake_core::{MemoryId, MemoryPath, TestFile};
+use keepsake_search::TermRow;
 use tokio::sync::mpsc;
+
+use crate::store_tests::{ChangedContent, ChangedMemory};
 
 /// Maximum size of an unpacked archive as a multiple of its packed size, within these bounds.
 const UNPACKED_RATIO: u64 = 50;
 const MIN_UNPACKED_BYTES: u64 = 16 << 20;
 const MAX_UNPACKED_BYTES: u64 = 256 << 20;
+
+/// Bytes of a planned change in memory, besides its path and its content.
+const CHANGE_BYTES: usize = 512;
 
 /// Contents of the archive on their way to the store.
 #[derive(Default)]
@@ -71,6 +79,60 @@ pub(super) fn read_batches(
         Ok(())
     })?;
     send(batch)
+}
+
+/// The memories that an import will write, by the name of the file with their content. A memory that is there
+/// has its id.
+pub(super) struct PlannedMemories(HashMap<String, Vec<(MemoryPath, Option<MemoryId>)>>);
+
+impl PlannedMemories {
+    pub(super) fn of(steps: &[ImportStep]) -> Self {
+        let mut planned: HashMap<_, Vec<_>> = HashMap::new();
+        for step in steps {
+            if let ContentOrigin::File(name) = &step.item.origin {
+                let memory_id = step.replaces.as_ref().and_then(|existing| existing.id.parse().ok());
+                planned.entry(name.clone()).or_default().push((step.item.path.clone(), memory_id));
+            }
+        }
+        Self(planned)
+    }
+
+    /// Reads what the import changes, as the tests of the store need it. `allow` is asked before bytes are kept;
+    /// `None`: it refused.
+    pub(super) fn read(
+        mut self,
+        file: &Bytes,
+        max_bytes: u64,
+        tests: &TestFile,
+        allow: impl Fn(u64) -> bool,
+    ) -> Result<Option<Vec<ChangedMemory>>, Damage> {
+        let (mut changes, mut is_allowed) = (Vec::new(), true);
+        read_files::<Damage>(&file[..], unpack_limit(file), |name, size, content| {
+            let Some(memories) = self.0.remove(name).filter(|_| is_allowed) else {
+                return Ok(());
+            };
+            // A content that no memory can have is not imported.
+            let Ok(text) = read_text(size, max_bytes, content) else {
+                return Ok(());
+            };
+            let terms: Arc<[u8]> = TermRow::of(&text).into_bytes().into();
+            for (path, memory_id) in memories {
+                let text = tests.reads(&path).then(|| Arc::from(text.as_str()));
+                let kept_bytes = CHANGE_BYTES
+                    + path.as_str().len()
+                    + text.as_ref().map_or(0, |text: &Arc<str>| text.len());
+                is_allowed &= allow((terms.len() + kept_bytes) as u64);
+                changes.push(ChangedMemory {
+                    memory_id,
+                    before: memory_id.map(|_| path.clone()),
+                    after: Some(path),
+                    content: Some(ChangedContent { terms: Arc::clone(&terms), text }),
+                });
+            }
+            Ok(())
+        })?;
+        Ok(is_allowed.then_some(changes))
+    }
 }
 
 /// Reads the text of a file, or returns why a memory cannot have it.

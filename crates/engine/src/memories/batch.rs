@@ -14,14 +14,15 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{ObjectKind, Refused, StoreId};
-use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, KeptMemory, MemoryTarget};
+use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, KeptMemory, MemoryTarget, SearchRow};
 use parking_lot::Mutex;
 
 use super::Memories;
 use super::decisions::{Creation, CreationRead, MemoryUpdate};
 use super::receipt::{SentFields, conceal_refusal};
 use super::requests::OnExistingMemory;
-use crate::write::{Change, Decision, Origin, Proposal, ProposedChange, Write};
+use crate::store_tests::StoreTests;
+use crate::write::{Admission, Change, Decision, Origin, Proposal, ProposedChange, Write};
 use crate::{EngineError, Principal};
 
 use over_limit::over_limit;
@@ -35,6 +36,8 @@ pub use results::{BatchStatus, OperationResult};
 const READS_AT_ONCE: usize = 10;
 
 struct Batch {
+    /// Tests the outcome; `None`: it was tested before.
+    tests: Option<StoreTests>,
     operations: Vec<ParsedOperation>,
     is_atomic: bool,
     is_recorded: bool,
@@ -77,6 +80,7 @@ impl Memories {
         let operations = parse(principal, batch.operations, self.context.now())?;
         require_apart(&operations)?;
         let batch = Batch {
+            tests: (!batch.is_tested).then(|| self.tests.clone()),
             operations,
             is_atomic: batch.is_atomic,
             is_recorded: idempotency.is_some(),
@@ -175,7 +179,10 @@ impl Batch {
         match decided {
             Err(error) if is_refusal(&error) => Ok(Err(operation.refusal(write.principal, error))),
             Err(error) => Err(error),
-            Ok(decision) => Ok(Ok(decision)),
+            Ok(decision) => Ok(match write.refusal_of_setting(&decision) {
+                Some(refusal) => Err(operation.refusal(write.principal, refusal.into())),
+                None => Ok(decision),
+            }),
         }
     }
 }
@@ -255,6 +262,18 @@ impl Change for Batch {
         }))
     }
 
+    async fn admit(
+        &self,
+        write: &Write<'_>,
+        proposal: &Proposal,
+        rows: &[Option<SearchRow>],
+    ) -> Result<Admission, EngineError> {
+        match &self.tests {
+            Some(tests) => tests.admit(write, proposal, rows).await,
+            None => Ok(Admission::default()),
+        }
+    }
+
     /// Leaves out the operations that the refusal names; the next read shows any other
     /// refusal.
     async fn refused(
@@ -275,7 +294,7 @@ impl Change for Batch {
                 }
                 return self.decide(read);
             }
-            Refused::Content(_) | Refused::Sensitive { .. } => {
+            Refused::Content(_) | Refused::Sensitive { .. } | Refused::Tests(_) => {
                 self.refuse(write, committed.first(), refusal)?;
                 return self.decide(read);
             }

@@ -72,7 +72,7 @@ impl Change for Creation {
                 current_sha256: None,
             }),
             None => {
-                check_expiry(&self.expiry, self.now)?;
+                check_expiry(&self.expiry, &self.path, self.now)?;
                 let content = NewContent::Exact(self.content.clone());
                 let created = ProposedChange::store(Origin::New, self.path.clone(), content);
                 Ok(Decision::change(read.store, ProposedChange { expiry: self.expiry, ..created }))
@@ -146,7 +146,7 @@ impl Update {
         if store.is_archived && !self.is_deletion {
             return Err(Refused::Archived.into());
         }
-        check_expiry(&self.expiry, self.now)?;
+        check_expiry(&self.expiry, self.path.as_ref().unwrap_or(&head.path), self.now)?;
         let is_at_path = self.path.as_ref().is_none_or(|path| *path == head.path);
         let keeps_content = self.content.as_ref().is_none_or(|content| content.hash() == head.content.sha256);
         // A retry of an applied update finds every requested value in place.

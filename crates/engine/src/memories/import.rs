@@ -9,7 +9,8 @@ use uuid::Builder;
 
 use super::Memories;
 use super::decisions::with_conflicting_memory;
-use super::requests::{parse_content, parse_path};
+use super::requests::parse_content;
+use crate::request_paths::parse_path;
 use crate::write::{ImportRefusal, PastPart, PastRedaction, PastVersion};
 use crate::{EngineError, Principal};
 

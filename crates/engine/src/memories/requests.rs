@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::decisions::Update;
 use super::{CreatePrecondition, Precondition, View};
+use crate::request_paths::{parse_path, parse_prefix};
 use crate::{EngineError, PageRequest, Principal};
 
 /// The year 9999. Later times cannot be shown in every offset.
@@ -115,23 +116,6 @@ pub struct MemoryQuery {
     pub page: PageRequest,
 }
 
-/// A directory path that begins and ends with `/`.
-pub(crate) fn parse_prefix(prefix: &str) -> Result<DirPath, EngineError> {
-    parse_directory("path_prefix", prefix)
-}
-
-pub(crate) fn parse_directory(field: &'static str, text: &str) -> Result<DirPath, EngineError> {
-    let invalid = |rule: String| EngineError::Invalid { field, rule };
-    if text == "/" {
-        return Ok(DirPath::root());
-    }
-    let Some(path) = text.strip_suffix('/') else {
-        return Err(invalid("must end with `/`".to_owned()));
-    };
-    let path = MemoryPath::parse_normalised(path).map_err(|rule| invalid(rule.to_string()))?;
-    Ok(path.as_dir())
-}
-
 impl MemoryQuery {
     /// The path of the only memory to list.
     pub(crate) fn path(&self) -> Result<Option<MemoryPath>, EngineError> {
@@ -209,10 +193,21 @@ pub(super) fn parse_expiry(
     Ok(ExpiryChange { is_pinned, expires_at: expires_at? })
 }
 
-/// Checks an expiry time that a request sets at `now`.
-pub(super) fn check_expiry(change: &ExpiryChange, now: Timestamp) -> Result<(), EngineError> {
+/// Checks the pin and the expiry time that a request sets at `now` for the memory at a path.
+pub(super) fn check_expiry(
+    change: &ExpiryChange,
+    path: &MemoryPath,
+    now: Timestamp,
+) -> Result<(), EngineError> {
     let invalid = |rule: &str| EngineError::Invalid { field: "expires_at", rule: rule.to_owned() };
+    if path.is_setting() && change.is_pinned == Some(false) {
+        let rule = format!("must not be false for `{path}`: a setting of the memory store is always pinned");
+        return Err(EngineError::Invalid { field: "pinned", rule });
+    }
     match (change.expires_at, change.is_pinned) {
+        (Some(ExpiresAt::Time(_)), _) if path.is_setting() => {
+            Err(invalid("cannot be set for a setting of the memory store, which never expires"))
+        }
         (Some(ExpiresAt::Time(at)), _) if at <= now => Err(invalid("must be in the future")),
         (Some(ExpiresAt::Time(at)), _) if at >= LATEST => Err(invalid("must be before the year 9999")),
         (Some(ExpiresAt::Time(_)), Some(true)) => {
@@ -220,11 +215,6 @@ pub(super) fn check_expiry(change: &ExpiryChange, now: Timestamp) -> Result<(), 
         }
         _ => Ok(()),
     }
-}
-
-pub(crate) fn parse_path(path: &str) -> Result<MemoryPath, EngineError> {
-    MemoryPath::parse_normalised(path)
-        .map_err(|rule| EngineError::Invalid { field: "path", rule: rule.to_string() })
 }
 
 pub(super) fn parse_content(principal: &Principal, text: String) -> Result<Content, EngineError> {

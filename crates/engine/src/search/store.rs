@@ -4,7 +4,7 @@
 //! from concurrent searches are applied in the order of the store, so that an
 //! index never goes back to an older state.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use keepsake_search::{ANALYSER, BuiltPostings, Postings};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 
+use super::outcome::{OutcomeChange, StoreOutcome};
 use super::{Candidate, HitPosition, ParsedSearch};
 use crate::EngineError;
 use crate::compute::off_the_runtime;
@@ -184,6 +185,32 @@ impl SearchedStore {
         self.state.read().unindexed(place)
     }
 
+    /// The memories after changes that are not committed.
+    pub(super) fn outcome(&self, changes: Vec<OutcomeChange>, paths: &HashSet<MemoryPath>) -> StoreOutcome {
+        let state = self.state.read();
+        let (mut rows, place) = (state.postings.copied_rows(), state.place);
+        let changed = changes.iter().map(|change| change.memory_id);
+        let at_paths =
+            rows.memories().filter(|(_, path)| paths.contains(path)).map(|(memory_id, _)| memory_id);
+        let blob_of = |memory_id| {
+            let known = state.heads.get(&memory_id)?;
+            Some((memory_id, (known.blob_id, known.sha256)))
+        };
+        let blobs: HashMap<_, _> = changed.chain(at_paths).filter_map(blob_of).collect();
+        drop(state);
+        for OutcomeChange { memory_id, after } in changes {
+            match after.filter(|(path, _)| !path.is_setting()) {
+                None => rows.remove(memory_id),
+                Some((path, terms)) => {
+                    let terms = terms.or_else(|| rows.row_of(memory_id));
+                    // Damage is reported when the index of the store is built.
+                    let _ = rows.set(memory_id, path, terms);
+                }
+            }
+        }
+        StoreOutcome { place, rows, blobs }
+    }
+
     /// The best hits, in the order of all hits of a search. A query that is too broad for
     /// the store is refused.
     pub(super) fn search(
@@ -289,6 +316,8 @@ impl State {
     }
 
     fn apply(&mut self, SearchChange { memory_id, head }: SearchChange) {
+        // Settings of the store are not searched.
+        let head = head.filter(|head| !head.path.is_setting());
         if head.as_ref().is_some_and(|head| self.is_known_unindexed(memory_id, head)) {
             return;
         }

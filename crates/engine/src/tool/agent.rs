@@ -26,6 +26,10 @@ impl ToolCommand for AgentCall {
         }
     }
 
+    fn not_found(&self) -> ToolError {
+        self.missing()
+    }
+
     async fn on_mounts(
         self,
         tools: &Tools,
@@ -229,12 +233,13 @@ async fn list(
     if items.is_empty() && is_first && path.memory().is_some() {
         return Err(why_nothing_is_below(tools, principal, store_id, path).await?.into());
     }
-    let mut entries: Vec<ListingEntry> = items.iter().map(|item| entry(path, item)).collect();
+    let entries: Vec<ListingEntry> = items.iter().map(|item| entry(path, item)).collect();
     let fitting = fitting_entries(&entries, principal.limits.max_view_chars);
     let limit = limit.min(u32::try_from(fitting).unwrap_or(u32::MAX));
     let place = |item: &MemoryItem| item.path().to_owned();
     let Page { items, next } = cursors.page(query, items, limit, place).await?;
-    entries.truncate(items.len());
+    let listed = entries.into_iter().zip(&items).filter(|(_, item)| !is_setting(item));
+    let entries = listed.map(|(entry, _)| entry).collect();
     Ok(AgentResult::List(Listing { path: path.display().to_owned(), entries, next_page: next }).into())
 }
 
@@ -266,6 +271,14 @@ fn is_directory(path: &ToolPath) -> ToolError {
 
 fn missing(path: &ToolPath) -> ToolError {
     ToolError::NotFoundEdit { path: path.display().to_owned() }
+}
+
+/// Whether the item is a setting of the store, which lists for agents leave out.
+fn is_setting(item: &MemoryItem) -> bool {
+    match item {
+        MemoryItem::Memory { memory, .. } => memory.head.path.is_setting(),
+        MemoryItem::Prefix(directory) => directory.is_of_settings(),
+    }
 }
 
 fn entry(path: &ToolPath, item: &MemoryItem) -> ListingEntry {

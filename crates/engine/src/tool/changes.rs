@@ -111,6 +111,8 @@ impl<C: ToolCommand> Change for C {
                 None => return Ok(Decision::ReadAgain),
             },
             Refused::Archived => ToolError::Archived,
+            Refused::Setting { .. } => ToolError::Setting { path: path() },
+            Refused::Tests(error) => ToolError::Tests { path: path(), error },
             Refused::ParentIsFile { path, .. } => {
                 below_file(self.destination(), &MemoryPath::from_trusted(path))
             }

@@ -44,6 +44,10 @@ impl ToolCommand for Command {
         }
     }
 
+    fn not_found(&self) -> ToolError {
+        ToolError::NotFoundView { path: self.path().display().to_owned() }
+    }
+
     async fn on_mounts(
         self,
         tools: &Tools,

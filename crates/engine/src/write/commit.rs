@@ -28,8 +28,8 @@ use keepsake_index::{
 use keepsake_telemetry::Retried;
 
 use super::{
-    Attempt, Miss, NewContent, Origin, Proposal, ProposedChange, Write, WriteResult, WrittenChanges,
-    search_rows,
+    Admission, Attempt, Change, Miss, NewContent, Origin, Proposal, ProposedChange, Write, WriteResult,
+    WrittenChanges, search_rows, settings,
 };
 use crate::EngineError;
 use crate::context::Context;
@@ -52,7 +52,11 @@ pub(super) type NewBlob = (BlobKey, Content);
 
 impl Write<'_> {
     /// Applies policy and limits to a proposal and commits it.
-    pub(super) async fn commit(&self, mut proposal: Proposal) -> Result<Attempt, EngineError> {
+    pub(super) async fn commit<C: Change>(
+        &self,
+        change: &C,
+        mut proposal: Proposal,
+    ) -> Result<Attempt, EngineError> {
         // A second check, in case the caller omitted it.
         self.principal.require_writable(self.store_id)?;
         let is_archived = proposal.store.is_some_and(|store| store.is_archived);
@@ -72,7 +76,9 @@ impl Write<'_> {
         let (computations, tenant_id) = (&self.context().computations, self.principal.tenant_id);
         let contents = proposal.changes.iter().map(|change| change.content.clone()).collect();
         let rows = search_rows(computations, tenant_id, contents).await?;
-        let mut commit = self.commit_of(&proposal);
+        // The turn is held until the commit.
+        let Admission { seq, turn: _turn } = change.admit(self, &proposal, &rows).await?;
+        let mut commit = Commit { seq, ..self.commit_of(&proposal) };
         let mut blobs = self.prepare_all(&mut commit, &proposal, &rows)?;
         self.put_blobs(&blobs).await?;
         let (mut tries, mut grants) = (0, 0);
@@ -143,6 +149,7 @@ impl Write<'_> {
             idempotency: self.idempotency,
             guard: proposal.guard.clone(),
             purge_epoch: proposal.store.filter(|_| restores).map(|store| store.purge_epoch),
+            seq: None,
             policy: proposal.policy,
             changes: Vec::new(),
             kept: proposal.kept.clone(),
@@ -198,7 +205,7 @@ impl Write<'_> {
             content,
             new: new.filter(|_| context.has_content_in_index).cloned(),
             first_line,
-            expiry: wanted.expiry,
+            expiry: settings::expiry_of(path, wanted.expiry),
             search: row.cloned(),
         };
         let (before, after) = (before.cloned(), wanted.path.as_ref().zip(stored).map(after));

@@ -65,7 +65,7 @@ impl PathLocks {
 
 /// Releases the lock on drop.
 #[derive(Debug)]
-pub(super) struct PathLock {
+pub(crate) struct PathLock {
     /// Whether another change may have held the path since the caller read it.
     pub(super) was_changed: bool,
     guard: Option<OwnedMutexGuard<()>>,

@@ -27,6 +27,8 @@ impl Write<'_> {
         let is_batch = proposal.changes.len() > 1;
         for (place, change) in proposal.changes.iter_mut().enumerate() {
             let Some(after) = change.content.text() else {
+                let refusal = self.refusal_of_tests(proposal.store, change).await?;
+                refused.extend(refusal.map(|refusal| (place, refusal)));
                 continue;
             };
             let mut edit = match &change.content {
@@ -57,6 +59,10 @@ impl Write<'_> {
                         continue;
                     }
                 }
+            }
+            if let Some(refusal) = self.refusal_of_tests(proposal.store, change).await? {
+                refused.push((place, refusal));
+                continue;
             }
             proposal.edit = edit;
             if is_batch {

@@ -166,6 +166,7 @@ pub(crate) async fn move_head(setup: &TestEngine) {
         idempotency: None,
         guard: None,
         purge_epoch: None,
+        seq: None,
         policy: None,
         changes: vec![change],
         kept: Vec::new(),
@@ -266,7 +267,7 @@ async fn batch_that_lost_a_race_is_retried(setup: TestEngine) {
         precondition: Some(Precondition::ContentSha256(ContentHash::of(b"one"))),
     };
     let operations = vec![ours, creation("/b", "ours"), creation("/c", "ours")];
-    let batch = MemoryBatch { operations, is_atomic: false, idempotency: None };
+    let batch = MemoryBatch { operations, is_atomic: false, idempotency: None, is_tested: false };
     let results = setup.engine.memories.batch(&setup.principal, setup.store_id, batch).await;
     let outcomes = results.unwrap().into_iter().map(|result| result.outcome);
     let [ours, taken, made] = <[_; 3]>::try_from(outcomes.collect::<Vec<_>>()).unwrap();
@@ -283,7 +284,7 @@ async fn refused_batch_leaves_no_blobs(setup: TestEngine) {
     let limits = LimitOverrides { memories_per_store: Some(1), ..LimitOverrides::default() };
     let tenant = setup.of_tenant_with(limits).await;
     let operations = (0..40).map(|number| creation(&format!("/{number}"), "x")).collect();
-    let batch = MemoryBatch { operations, is_atomic: true, idempotency: None };
+    let batch = MemoryBatch { operations, is_atomic: true, idempotency: None, is_tested: false };
     let refused = setup.engine.memories.batch(&tenant.principal, tenant.store_id, batch).await;
     assert!(matches!(refused, Err(EngineError::OfOperation { operation: 1, .. })), "{refused:?}");
     assert_eq!(setup.blobs_there().await, []);

@@ -40,6 +40,7 @@ impl CommitDocument {
             "guard_directory": guard.as_ref().map(|guard| guard.directory.as_str()),
             "guard_files": guard.as_ref().map(|guard| guard.files),
             "purge_epoch": commit.purge_epoch,
+            "seq": commit.seq,
             "policy": commit.policy.map(SensitiveDataPolicy::name),
             // Whether the commit does more than delete memories.
             "adds": commit.adds(),

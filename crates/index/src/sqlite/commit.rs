@@ -327,7 +327,8 @@ async fn decide(
     }
     let history_was_removed = commit.purge_epoch.is_some_and(|read| read != gate.purge_epoch);
     let policy_was_changed = commit.policy.is_some_and(|read| read != gate.policy);
-    if history_was_removed || policy_was_changed || gate.head_moved || gate.directory_moved {
+    let is_later = commit.seq.is_some_and(|read| read != gate.seq);
+    if history_was_removed || policy_was_changed || is_later || gate.head_moved || gate.directory_moved {
         return Ok(Some(CommitOutcome::Stale));
     }
     if let Some(path) = gate.taken_path.clone() {

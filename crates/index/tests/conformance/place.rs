@@ -214,6 +214,7 @@ impl Place {
             idempotency: None,
             guard: None,
             purge_epoch: None,
+            seq: None,
             policy: None,
             changes,
             kept: Vec::new(),

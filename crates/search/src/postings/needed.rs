@@ -57,21 +57,34 @@ impl Bits {
 }
 
 impl TermFilter {
-    /// The terms that a query needs in a store with this number of memories.
-    pub(crate) fn of(query: &Query, memories: usize) -> Self {
+    /// The terms that some queries need in a store with this number of memories.
+    pub(crate) fn of<'a>(queries: impl IntoIterator<Item = &'a Query>, memories: usize) -> Self {
         let mut needed = Self::default();
         let mut is_kept = Vec::new();
+        for query in queries {
+            needed.query(query, memories, &mut is_kept);
+        }
+        needed.skippable.sort_unstable_by_key(|(letter, _)| *letter);
+        needed.skippable.dedup_by_key(|(letter, _)| *letter);
+        needed.skippable.retain(|(letter, _)| !is_kept.contains(letter));
+        merge(&mut needed.ranges);
+        merge(&mut needed.pairs);
+        needed
+    }
+
+    /// Letters that the query needs, however frequent they are, are added to `is_kept`.
+    fn query(&mut self, query: &Query, memories: usize, is_kept: &mut Vec<u16>) {
         for one in &query.ranked {
-            needed.atom(&one.atom);
+            self.atom(&one.atom);
             match (&one.atom, one.is_shown) {
                 (Atom::Character(letter), true) => is_kept.extend(narrow(*letter)),
                 (Atom::Character(letter), false) => {
                     let skippable = narrow(*letter).map(|letter| (letter, Cell::new(memories)));
-                    needed.skippable.extend(skippable);
+                    self.skippable.extend(skippable);
                 }
                 (Atom::Term(word), _) if one.has_forms => {
                     for language in query.languages {
-                        needed.forms(word, *language);
+                        self.forms(word, *language);
                     }
                 }
                 _ => {}
@@ -79,16 +92,12 @@ impl TermFilter {
         }
         for Sequence(atoms) in query.phrases.iter().chain(&query.excluded) {
             for (atom, _) in atoms {
-                needed.atom(atom);
+                self.atom(atom);
                 if let Atom::Character(letter) = atom {
                     is_kept.extend(narrow(*letter));
                 }
             }
         }
-        needed.skippable.retain(|(letter, _)| !is_kept.contains(letter));
-        merge(&mut needed.ranges);
-        merge(&mut needed.pairs);
-        needed
     }
 
     fn atom(&mut self, atom: &Atom) {

@@ -303,6 +303,13 @@ proptest! {
         build(&mut index);
         prop_assert_eq!(read, hits(&index), "{}", query);
 
+        // Queries that are asked together find the same as each query by itself.
+        let parts = query.split_whitespace().chain([query.as_str()]);
+        let parts: Vec<_> = parts.map(|part| Query::parse(part).unwrap()).collect();
+        let alone = parts.iter().map(|part| index.search(part, None, 100, |_, _| true).found);
+        let together = index.copied_rows().search_each(&parts, 100).into_iter().map(|results| results.found);
+        prop_assert_eq!(together.collect::<Vec<_>>(), alone.collect::<Vec<_>>(), "{}", query);
+
         // Removes the first memory and adds it again.
         let mut others = Postings::default();
         for (number, text) in (0..).zip(&texts).skip(1) {

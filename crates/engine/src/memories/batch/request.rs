@@ -16,8 +16,9 @@ use utoipa::ToSchema;
 
 use super::{Creation, MemoryUpdate, Operation, SentFields, together};
 use crate::memories::decisions::Update;
-use crate::memories::requests::{OnExistingMemory, parse_content, parse_path, parse_update};
+use crate::memories::requests::{OnExistingMemory, parse_content, parse_update};
 use crate::memories::{CreatePrecondition, Precondition};
+use crate::request_paths::parse_path;
 use crate::{EngineError, Principal};
 
 pub const MAX_OPERATIONS: usize = 500;
@@ -39,6 +40,9 @@ pub struct MemoryBatch {
     pub operations: Vec<MemoryOperation>,
     #[serde(skip)]
     pub idempotency: Option<Idempotency>,
+    /// Whether the tests of the store were made already, for all batches of an import.
+    #[serde(skip)]
+    pub is_tested: bool,
 }
 
 /// One operation of a batch.

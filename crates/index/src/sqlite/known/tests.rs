@@ -88,6 +88,7 @@ fn put(before: Option<Head>, path: &str) -> Changes {
         idempotency: None,
         guard: None,
         purge_epoch: None,
+        seq: None,
         policy: None,
         changes: vec![change],
         kept: Vec::new(),

@@ -99,6 +99,7 @@ pub(super) async fn each_route_asks_for_its_scope(place: Place) {
         (READ, "POST", &calls, block("memory_read", &json!({"path": "/memories/a"}))),
         (READ, "POST", &calls, block("memory_list", &json!({}))),
         (READ, "POST", &calls, block("memory_search", &json!({"query": "one"}))),
+        (READ, "POST", &format!("{}/test", store.path), json!({"tests": "tests: []"})),
         (WRITE, "POST", &memories, json!({"path": "/new", "content": "x"})),
         (WRITE, "POST", &calls, create),
         (WRITE, "POST", &calls, block("memory_write", &json!({"path": "/memories/w", "content": "x"}))),

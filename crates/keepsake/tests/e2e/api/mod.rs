@@ -21,6 +21,7 @@ mod redaction;
 mod replicas;
 mod session_rights;
 mod sessions;
+mod store_tests;
 mod stores;
 pub(crate) mod support;
 mod undo;
@@ -127,6 +128,17 @@ area! {
         batches::atomic_batch_fails_with_its_first_refused_operation,
         batches::body_of_a_batch_may_have_eight_mebibytes,
         batches::batch_with_a_key_is_made_once,
+    ]
+}
+
+area! {
+    store_tests_behave_on_postgres_and_s3 on PostgresS3,
+    store_tests_behave_on_sqlite on Sqlite: [
+        store_tests::tests_are_made_on_the_memories_as_they_are,
+        store_tests::gate_refuses_a_change_of_many_memories_as_a_whole,
+        store_tests::archive_is_tested_as_a_whole,
+        store_tests::tests_are_changed_by_administrators_and_hidden_from_agents,
+        store_tests::batches_at_once_keep_the_tests,
     ]
 }
 

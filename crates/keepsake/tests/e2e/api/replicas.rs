@@ -9,6 +9,7 @@ use super::races::{
     answered_edits_are_seen_through, one_update_meets_its_precondition_through,
     racing_changes_keep_every_count_through,
 };
+use super::store_tests::batches_at_once_keep_the_tests_through;
 use super::support::{
     SESSIONS, STORES, Store, delete, invalid, new_session, not_found, ok, page_of, refused, secret, strings,
     text,
@@ -34,6 +35,7 @@ async fn replicas_answer_as_one() {
     answered_edits_are_seen_through(&stores).await;
     racing_changes_keep_every_count_through(&stores).await;
     cursor_leads_on_elsewhere(&stores).await;
+    batches_at_once_keep_the_tests_through(&made("tested").await).await;
 }
 
 async fn cursor_leads_on_elsewhere([ours, theirs]: &[Store; 2]) {

@@ -14,7 +14,7 @@ const UNKNOWN_KEY: &str = "ks_live_unknown";
 
 /// All commands for people with their arguments, in an order in which each one works. The names
 /// are those of the manual pages; `{name}` stands for a value.
-pub(super) const COMMANDS: [(&str, &str); 39] = [
+pub(super) const COMMANDS: [(&str, &str); 40] = [
     ("login", "{url} --name work-{place}"),
     ("context-list", ""),
     ("context-use", "{context}"),
@@ -45,6 +45,7 @@ pub(super) const COMMANDS: [(&str, &str); 39] = [
     ("memory-restore", "{restored}"),
     ("memory-redact", "{redacted} --yes"),
     ("undo", "--under nothing-{place} --dry-run"),
+    ("test", "--file {folder}/tests.yaml"),
     ("export", "{folder}/archive-{place}"),
     ("import", "{folder}/notes"),
     ("session-list", ""),
@@ -85,6 +86,7 @@ impl Person {
             fs::create_dir(self.path(folder)).unwrap();
         }
         fs::write(self.path("notes/imported.md"), "text").unwrap();
+        fs::write(self.path("tests.yaml"), "tests:\n- max_files: 500\n").unwrap();
         let session = self.session("read_only").await;
         let id = session["id"].as_str().unwrap();
         view_in(&self.server.client(&self.tenant), &format!("/v1/sessions/{id}"), "/memories").await;

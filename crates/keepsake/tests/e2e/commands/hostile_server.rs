@@ -28,6 +28,7 @@ impl Victim {
         let home = TempDir::new().unwrap();
         fs::create_dir(home.path().join("notes")).unwrap();
         fs::write(home.path().join("notes/imported.md"), "text").unwrap();
+        fs::write(home.path().join("tests.yaml"), "tests:\n- max_files: 500\n").unwrap();
         Self { home, server: HostileServer::start(hostility).await }
     }
 

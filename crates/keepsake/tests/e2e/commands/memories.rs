@@ -179,3 +179,36 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     assert_eq!(person.ok("store restore notes --at-seq 1 --yes").await, "deleted 1\n");
     person.ends("memory cat b.md", 3, "").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn store_is_tested_and_an_import_refused_by_its_tests() {
+    let person = Person::new().await;
+    assert_eq!(person.put("policy/refunds.md", "The refund limit is 200 EUR.\n").await.lines().count(), 1);
+    person.ends("test", 3, "/.keepsake/tests.yaml").await;
+    let tests =
+        "gate: true\ntests:\n- search: refund\n  finds: /policy/refunds.md\n  within: 1\n- max_files: 2\n";
+    person.line_with("memory put .keepsake/tests.yaml", &[], tests).await.ok();
+    let passed = person.ok("test").await;
+    assert_eq!(
+        passed,
+        "passed  line 3: search refund finds /policy/refunds.md within 1\npassed  line 6: at most 2 memories\n"
+    );
+    person.put("refund.md", "refund").await;
+    let run = person.line("test -o junit").await;
+    run.ends(1, "1 of 2 tests did not hold");
+    let broken = person.line("test").await;
+    let stdout = &broken.stdout;
+    assert!(
+        stdout.contains("broken  line 3")
+            && stdout.contains("it is hit 2")
+            && stdout.contains("1. /refund.md"),
+        "{stdout}"
+    );
+
+    std::fs::create_dir(person.path("more")).unwrap();
+    std::fs::write(person.path("more/b.md"), "x").unwrap();
+    let import = format!("import {}", person.path("more"));
+    person.ends(&import, 4, "2 of 2 tests in /.keepsake/tests.yaml would not hold afterwards. Line 3").await;
+    let report: Value = serde_json::from_str(&person.line("test -o json").await.stdout).unwrap();
+    assert_eq!(report["data"][1]["passed"], true);
+}

@@ -1,0 +1,250 @@
+//! Evaluates tests on the memories of a store, or on the memories that a change leaves.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use keepsake_core::schemas::MemoryStoreTestResultType;
+use keepsake_core::test_file::{Area, Expectation, MAX_WITHIN, StoreTest};
+use keepsake_core::{BlobKey, ContentHash, MemoryId, MemoryPath, StoreId, VersionId};
+use keepsake_search::{Query, RankedMemory, Results};
+use uuid::Uuid;
+
+use super::ChangedMemory;
+use crate::content::ContentLoss;
+use crate::search::{OutcomeChange, StoreOutcome};
+use crate::shared::Shared;
+use crate::test_report::{TestHit, TestResult};
+use crate::{EngineError, Principal, Search};
+
+/// Hits that a result has.
+const MAX_HITS: usize = 10;
+/// Hits that a message names.
+const NAMED_HITS: usize = 3;
+const READS_AT_ONCE: usize = 10;
+
+pub(super) struct Evaluation<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) search: &'a Search,
+    pub(super) principal: &'a Principal,
+    pub(super) store_id: StoreId,
+}
+
+/// What the tests ask of the memories.
+struct Seen {
+    seq: Option<i64>,
+    purge_epoch: i64,
+    count: usize,
+    /// The memories at the paths of tests, with the blob and the hash of a content that no change brings.
+    at_paths: HashMap<MemoryPath, (MemoryId, Option<(VersionId, ContentHash)>)>,
+    /// The results of the searches, in the order of their tests.
+    searches: Vec<Results>,
+}
+
+/// A content that a test reads.
+enum FoundContent {
+    Missing,
+    Lost(ContentLoss),
+    Text(Arc<str>),
+}
+
+impl Evaluation<'_> {
+    /// The results in the order of the tests, and the last version of the store that was tested.
+    pub(super) async fn run(
+        &self,
+        tests: &[StoreTest],
+        changes: Vec<ChangedMemory>,
+    ) -> Result<(Vec<TestResult>, Option<i64>), EngineError> {
+        let (tenant_id, tests) = (self.principal.tenant_id, tests.to_vec());
+        let paths: HashSet<_> = tests.iter().filter_map(path_of).cloned().collect();
+        let (asked, asked_paths) = (tests.clone(), paths.clone());
+        let seen = self
+            .search
+            .with_outcome(tenant_id, self.store_id, outcome_changes(&changes), paths, move |outcome| {
+                Seen::of(&outcome, &asked, &asked_paths)
+            })
+            .await?;
+        let contents = self.contents(&tests, &changes, &seen).await?;
+        let seq = seen.seq;
+        let conclude = move || {
+            let mut searches = seen.searches.iter();
+            let results = tests.into_iter().map(|test| {
+                let StoreTest { line, expected } = test;
+                let searched =
+                    matches!(expected, Expectation::Search { .. }).then(|| searches.next()).flatten();
+                let found = searched.map_or(&[][..], |results| &results.found);
+                let message = match &expected {
+                    Expectation::Search { finds, within, .. } => {
+                        let is_there = seen.at_paths.contains_key(finds);
+                        let is_too_broad = searched.is_none_or(|results| results.is_too_broad);
+                        why_not_found(found, finds, *within, is_there, is_too_broad)
+                    }
+                    Expectation::Contains { path, contains } => {
+                        why_not_contained(contents.get(path), contains)
+                    }
+                    Expectation::Unchanged { unchanged } => why_not_unchanged(&changes, unchanged),
+                    Expectation::MaxFiles { max_files } => {
+                        let is_over = seen.count as u64 > *max_files;
+                        is_over.then(|| format!("the memory store has {} memories", seen.count))
+                    }
+                };
+                let hits = found.iter().take(MAX_HITS);
+                let hits = hits.map(|hit| TestHit { path: hit.path.clone(), score: hit.score });
+                TestResult {
+                    r#type: MemoryStoreTestResultType,
+                    line,
+                    test: expected,
+                    passed: message.is_none(),
+                    message,
+                    hits: hits.collect(),
+                }
+            });
+            results.collect::<Vec<_>>()
+        };
+        let results = self.shared.context.computations.run(tenant_id, conclude).await?;
+        Ok((results, seq))
+    }
+
+    /// The contents that tests read, by their paths.
+    async fn contents(
+        &self,
+        tests: &[StoreTest],
+        changes: &[ChangedMemory],
+        seen: &Seen,
+    ) -> Result<HashMap<MemoryPath, FoundContent>, EngineError> {
+        let mut contents = HashMap::new();
+        for change in changes {
+            let text = change.content.as_ref().and_then(|content| content.text.clone());
+            if let (Some(path), Some(text)) = (&change.after, text) {
+                contents.insert(path.clone(), FoundContent::Text(text));
+            }
+        }
+        let is_read = |test: &StoreTest| matches!(test.expected, Expectation::Contains { .. });
+        let paths: HashSet<_> = tests.iter().filter(|test| is_read(test)).filter_map(path_of).collect();
+        let to_read = paths.into_iter().filter(|path| !contents.contains_key(*path));
+        let to_read: Vec<_> = to_read.map(|path| self.content(path, seen).boxed()).collect();
+        let read: Vec<_> = stream::iter(to_read).buffer_unordered(READS_AT_ONCE).try_collect().await?;
+        contents.extend(read);
+        Ok(contents)
+    }
+
+    async fn content(
+        &self,
+        path: &MemoryPath,
+        seen: &Seen,
+    ) -> Result<(MemoryPath, FoundContent), EngineError> {
+        let content = match seen.at_paths.get(path) {
+            Some((memory_id, Some((blob_id, sha256)))) => {
+                let (tenant_id, store_id) = (self.principal.tenant_id, self.store_id);
+                let key = BlobKey { tenant_id, store_id, blob_id: *blob_id };
+                let contents = &self.shared.contents;
+                contents.searched(key, seen.purge_epoch, (*memory_id, path), *sha256).await
+            }
+            Some((_, None)) | None => Ok(None),
+        };
+        let found = match content {
+            Ok(Some(text)) => FoundContent::Text(text),
+            // Changed meanwhile: no change is committed on this state.
+            Ok(None) => FoundContent::Missing,
+            Err(error) => FoundContent::Lost(ContentLoss::of(error)?),
+        };
+        Ok((path.clone(), found))
+    }
+}
+
+impl Seen {
+    fn of(outcome: &StoreOutcome, tests: &[StoreTest], paths: &HashSet<MemoryPath>) -> Self {
+        let queries = tests.iter().filter_map(|test| match &test.expected {
+            // The file's own limit is that of queries.
+            Expectation::Search { search, .. } => Some(Query::parse(search).unwrap_or_default()),
+            _ => None,
+        });
+        let at_paths = outcome.memories().filter(|(_, path)| paths.contains(path));
+        Self {
+            seq: outcome.place.map(|place| place.seq),
+            purge_epoch: outcome.place.map(|place| place.purge_epoch).unwrap_or_default(),
+            count: outcome.count(),
+            at_paths: at_paths
+                .map(|(memory_id, path)| (path.clone(), (memory_id, outcome.blob_of(memory_id))))
+                .collect(),
+            searches: outcome.search(&queries.collect::<Vec<_>>(), MAX_WITHIN),
+        }
+    }
+}
+
+/// The memory that a test is about.
+const fn path_of(test: &StoreTest) -> Option<&MemoryPath> {
+    match &test.expected {
+        Expectation::Search { finds: path, .. } | Expectation::Contains { path, .. } => Some(path),
+        Expectation::Unchanged { .. } | Expectation::MaxFiles { .. } => None,
+    }
+}
+
+fn outcome_changes(changes: &[ChangedMemory]) -> Vec<OutcomeChange> {
+    let changes = changes.iter().zip(0..).map(|(change, number)| OutcomeChange {
+        // No memory has such an id: it has no time.
+        memory_id: change.memory_id.unwrap_or_else(|| MemoryId::from_uuid(Uuid::from_u128(number))),
+        after: change.after.clone().map(|path| {
+            let terms = change.content.as_ref().map(|content| Arc::clone(&content.terms));
+            (path, terms)
+        }),
+    });
+    changes.collect()
+}
+
+fn why_not_found(
+    found: &[RankedMemory],
+    finds: &MemoryPath,
+    within: usize,
+    is_there: bool,
+    is_too_broad: bool,
+) -> Option<String> {
+    if is_too_broad {
+        return Some("the searches of the tests are too broad: ask for fewer or rarer words".to_owned());
+    }
+    let place = found.iter().position(|hit| hit.path == *finds);
+    if place.is_some_and(|place| place < within) {
+        return None;
+    }
+    let why = match place {
+        Some(place) => format!("it is hit {}", place + 1),
+        None if is_there => format!("it is not among the first {MAX_WITHIN} hits"),
+        None => "there is no such memory".to_owned(),
+    };
+    let first: Vec<_> = found.iter().take(NAMED_HITS).map(|hit| format!("`{}`", hit.path)).collect();
+    Some(if first.is_empty() {
+        format!("{why}, and the search has no hits")
+    } else {
+        format!("{why}, the first hits are {}", first.join(", "))
+    })
+}
+
+fn why_not_contained(content: Option<&FoundContent>, text: &str) -> Option<String> {
+    let why = match content {
+        Some(FoundContent::Text(content)) if content.contains(text) => return None,
+        Some(FoundContent::Text(_)) => "the memory does not have the text",
+        Some(FoundContent::Lost(ContentLoss::Missing)) => {
+            "the content of the memory is missing in the content store"
+        }
+        Some(FoundContent::Lost(ContentLoss::Damaged)) => {
+            "the content of the memory is damaged in the content store"
+        }
+        Some(FoundContent::Missing) | None => "there is no such memory",
+    };
+    Some(why.to_owned())
+}
+
+fn why_not_unchanged(changes: &[ChangedMemory], area: &Area) -> Option<String> {
+    let touched = changes.iter().filter_map(|change| {
+        let mut paths = change.before.iter().chain(&change.after);
+        paths.find(|path| area.has(path) && !path.is_setting())
+    });
+    let mut touched: Vec<_> = touched.collect();
+    touched.sort_unstable();
+    let first = touched.first()?;
+    Some(match touched.len() {
+        1 => format!("the change touches `{first}`"),
+        count => format!("the change touches `{first}` and {} more", count - 1),
+    })
+}

@@ -1,0 +1,40 @@
+//! `/v1/memory_stores/{memory_store_id}/test`
+
+use axum::extract::State;
+use keepsake_core::StoreId;
+use keepsake_engine::{Engine, TestReport};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::answer::Json;
+use crate::body::OptionalBody;
+use crate::error::ApiError;
+use crate::path::Path;
+
+/// The tests to make.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TestMemoryStore {
+    /// A file of tests to use instead of the store's own.
+    #[schema(max_length = 65536, examples("tests:\n- max_files: 500\n"))]
+    tests: Option<String>,
+}
+
+/// Test a memory store
+///
+/// Makes the tests in `/.keepsake/tests.yaml` on the memories as they are now. Changes nothing, and counts as no
+/// read of a memory.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/test",
+    operation_id = "memory_stores.test",
+    request_body = Option<TestMemoryStore>,
+    responses((status = 200, description = "What became of each test.", body = TestReport)),
+)]
+pub(crate) async fn run(
+    State(engine): State<Engine>,
+    Path(store_id): Path<StoreId>,
+    OptionalBody(principal, body, _): OptionalBody<TestMemoryStore>,
+) -> Result<Json<TestReport>, ApiError> {
+    Ok(Json(engine.store_tests.run(&principal, store_id, body.tests).await?))
+}
