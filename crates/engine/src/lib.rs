@@ -223,6 +223,7 @@ macro_rules! services {
             $(pub $name: $service,)+
             pub memories: Memories,
             pub imports: Imports,
+            pub undos: Undos,
             pub store_tests: StoreTests,
             pub search: Search,
             pub tools: Tools,
@@ -241,6 +242,7 @@ macro_rules! services {
                 Self {
                     memories: Memories::new(&shared, &store_tests),
                     imports: Imports::new(&shared, &store_tests),
+                    undos: Undos::new(&shared, &store_tests),
                     store_tests,
                     $($name: $service::new(&shared),)+
                     tools: Tools::new(&shared, search.clone()),
@@ -271,7 +273,6 @@ services! {
     keys: ApiKeys,
     audit: Audit,
     erasures: Erasures,
-    undos: Undos,
     auth: Auth,
     sign_ins: SignIns,
     calls: IdempotentCalls,

@@ -16,7 +16,7 @@ mod work;
 use std::sync::Arc;
 
 use keepsake_core::schemas::MemoryUndoType;
-use keepsake_core::{MemoryUndoId, ObjectKind, StoreId, TenantId, VersionId};
+use keepsake_core::{MemoryUndoId, ObjectKind, Refused, StoreId, TenantId, VersionId};
 use keepsake_index::{
     Idempotency, NewUndo, PlannedUndo, Scope, StoredUndo, UndoKey, UndoPart, UndoPartState, UndoSelection, Version,
 };
@@ -27,6 +27,7 @@ use self::plan::{PlannedStep, UndoStep};
 use self::request::is_own;
 use crate::past::refusal;
 use crate::shared::service;
+use crate::store_tests::StoreTests;
 use crate::work::charge;
 use crate::write::{Write, WriteResult};
 use crate::{EngineError, Principal};
@@ -45,7 +46,7 @@ const MAX_SHOWN: usize = 500;
 /// Memory charged for each memory of a plan.
 const BYTES_PER_MEMORY: usize = 1 << 10;
 
-service!(pub Undos);
+service!(pub Undos(shared, tests: &StoreTests) { tests: StoreTests = tests.clone() });
 
 /// An undo as it was requested.
 struct Wanted {
@@ -170,7 +171,7 @@ impl Undos {
                 _ => self.replayed(&write).await,
             };
         }
-        let change = UndoChange::new(source, &write, idempotency.is_some());
+        let change = UndoChange::new(source, &write, idempotency.is_some()).gated_by(&self.tests);
         let found = change.found(&write).await?;
         charge(BYTES_PER_MEMORY * found.memories.len())?;
         let planned = self.context.computations.run(principal.tenant_id, move || {
@@ -178,11 +179,22 @@ impl Undos {
             let is_small = plan.iter().filter(|step| step.is_made()).count() <= MAX_CHANGES
                 && plan.iter().map(PlannedStep::bytes).sum::<u64>() <= MAX_BYTES;
             let parts = if is_small { Ok(Vec::new()) } else { parts_of(&plan) };
+            let setting = plan.iter().find_map(PlannedStep::setting).cloned();
             drop(plan);
-            (change, is_small, parts)
+            (change, is_small, setting, parts)
         });
-        let (change, is_small, parts) = planned.await?;
+        let (change, is_small, setting, parts) = planned.await?;
         if !is_small {
+            if let Some(path) = setting.filter(|_| principal.require(Scope::StoresAdmin).is_err()) {
+                return Err(Refused::Setting { path: path.as_str().to_owned() }.into());
+            }
+            // Its commits are made one after the other, so the outcome cannot be tested first.
+            if self.tests.gate(principal, store_id).await?.is_some() {
+                return Err(EngineError::Conflict(
+                    "the tests of the memory store are a gate, which only takes an undo of at most 500 memories \
+                     and 8 MiB of content: select fewer changes",
+                ));
+            }
             return self.record(principal, store_id, parts?, idempotency.as_ref()).await;
         }
         let steps = match write.run_once(&change).await? {

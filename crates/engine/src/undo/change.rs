@@ -6,14 +6,15 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryId, ObjectKind, Refused};
-use keepsake_index::{PlannedUndo, UndoRead, UndoReadError, UndoSelection, UndoSource, Version};
+use keepsake_index::{PlannedUndo, SearchRow, UndoRead, UndoReadError, UndoSelection, UndoSource, Version};
 use parking_lot::Mutex;
 
 use super::plan::{PlannedStep, Refusals, UndoAction, UndoSkipReason, UndoStep, plan};
 use crate::EngineError;
 use crate::content::ContentLoss;
+use crate::store_tests::StoreTests;
 use crate::stores::invalid;
-use crate::write::{Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write};
+use crate::write::{Admission, Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write};
 
 /// Contents that are read concurrently.
 const READS_AT_ONCE: usize = 10;
@@ -27,6 +28,8 @@ pub(super) enum Source {
 pub(super) struct UndoChange {
     pub(super) source: Source,
     pub(super) bytes_per_memory: u64,
+    /// The store's tests, which may refuse the outcome; `None`: they do not apply.
+    tests: Option<StoreTests>,
     /// Whether the call's record has the steps.
     pub(super) is_recorded: bool,
     /// Memories that a read or a commit showed to be impossible to restore.
@@ -42,7 +45,12 @@ pub(super) struct UndoState {
 impl UndoChange {
     pub(super) fn new(source: Source, write: &Write<'_>, is_recorded: bool) -> Self {
         let bytes_per_memory = write.principal.limits.bytes_per_memory;
-        Self { source, bytes_per_memory, is_recorded, refusals: Mutex::default() }
+        Self { source, bytes_per_memory, tests: None, is_recorded, refusals: Mutex::default() }
+    }
+
+    /// The change is refused if a test of a gate does not hold afterwards.
+    pub(super) fn gated_by(self, tests: &StoreTests) -> Self {
+        Self { tests: Some(tests.clone()), ..self }
     }
 
     /// Reads the store without contents.
@@ -140,6 +148,18 @@ impl Change for UndoChange {
             results: results.map_err(|_| EngineError::Internal("steps are no JSON"))?,
             ..Proposal::default()
         }))
+    }
+
+    async fn admit(
+        &self,
+        write: &Write<'_>,
+        proposal: &Proposal,
+        rows: &[Option<SearchRow>],
+    ) -> Result<Admission, EngineError> {
+        match &self.tests {
+            Some(tests) => tests.admit(write, proposal, rows).await,
+            None => Ok(Admission::default()),
+        }
     }
 
     /// Skips the memories whose contents are refused; the next read shows any other obstacle.

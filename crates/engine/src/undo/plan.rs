@@ -106,6 +106,13 @@ impl<'a> PlannedStep<'a> {
         content.filter(|_| self.brings_content()).map_or(0, |content| content.size_bytes)
     }
 
+    /// A setting of the store that the step changes.
+    pub(super) fn setting(&self) -> Option<&'a MemoryPath> {
+        let before = self.memory.live.as_ref().map(|head| &head.path);
+        let paths = before.into_iter().chain(self.path());
+        paths.filter(|path| self.is_made() && path.is_setting()).next()
+    }
+
     /// The path after the step, or else the memory's last path.
     fn path(&self) -> Option<&'a MemoryPath> {
         let then = self.version().filter(|_| self.is_made()).and_then(|version| version.path.as_ref());

@@ -6,8 +6,8 @@ use keepsake_index::{Idempotency, UndoSelection};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::memories::parse_prefix;
 use crate::past::NamedMoment;
+use crate::request_paths::parse_prefix;
 use crate::stores::invalid;
 use crate::{EngineError, Principal};
 

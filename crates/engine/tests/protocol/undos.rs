@@ -31,7 +31,7 @@ async fn write_all(setup: &TestEngine, content: &str) {
             expires_at: None,
             precondition: None,
         });
-        let batch = MemoryBatch { operations: operations.collect(), is_atomic: true, idempotency: None };
+        let batch = MemoryBatch { operations: operations.collect(), is_atomic: true, is_tested: false, idempotency: None };
         setup.engine.memories.batch(&setup.principal, setup.store_id, batch).await.unwrap();
     }
 }

@@ -95,6 +95,7 @@ pub(super) const CASES: &[(&str, Bodies)] = &[
         &[r#"{"session_id": "{session}"}"#, r#"{"api_key_id": "{api_key}", "path_prefix": "{directory}", "dry_run": true}"#],
     ),
     ("memory_stores.restore", &[r#"{"at_seq": 1, "path_prefix": "{directory}", "dry_run": true}"#]),
+    (
         "memory_stores.test",
         &[r#"{"tests": "tests:\n- search: first second\n  finds: /none\n- max_files: 1\n"}"#],
     ),
