@@ -43,7 +43,7 @@ async fn deleted_memories_are_found_by_list_link_and_path_and_restored() {
 
     // The first of its versions that can be restored is the last one with a content.
     let shown = browser.open(&page).await;
-    shown.has("It can be restored until");
+    shown.has("until then it can be restored");
     let restore = format!("{base}/versions/{}/restore", text(&memory["memory_version_id"]));
     shown.has(&format!("action=\"{restore}\""));
     browser.act(&shown, &restore, &[]).await.has("a fact");
