@@ -92,6 +92,13 @@ def objects(operation):
         key["id"],
         erasure["id"],
     ]
+    if operation == "memory_stores.retrieve_undo":
+        # Only an undo of more than 500 memories has an id.
+        for part in range(2):
+            create = {"type": "create", "content": ""}
+            operations = [{**create, "path": f"/many/{part}/{number}"} for number in range(251)]
+            call("POST", f"{memories}/batch?memories=false", {"operations": operations})
+        ids.append(call("POST", f"/v1/memory_stores/{store}/undo", {"path_prefix": "/many/"})["id"])
     environment = {
         "KEEPSAKE_URL": URL,
         "KEEPSAKE_API_KEY": KEY,

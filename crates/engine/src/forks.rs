@@ -2,7 +2,7 @@
 //!
 //! The new store is there at once, and filled in the background. Each batch is one commit with an
 //! idempotency record, and the path of the last memory is recorded, so that a copy that was
-//! interrupted goes on. Blobs are copied: two stores share none.
+//! interrupted is continued. Blobs are copied: two stores share none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const BATCH: u32 = 100;
 const BATCH_BYTES: u64 = 4 << 20;
 const READS_AT_ONCE: usize = 10;
 
-/// Begins a copy in the background. The job `fork` goes on with it if this replica cannot.
+/// Begins a copy in the background. The job `fork` continues the copy if this replica cannot.
 pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store_id: StoreId) {
     let shared = Arc::clone(shared);
     let writes = shared.context.writes.clone();
@@ -49,7 +49,7 @@ pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store_id: St
     });
 }
 
-/// Goes on with a copy that no worker holds; `false`: the process shuts down.
+/// Continues a copy that no worker holds; `false`: the process shuts down.
 pub(crate) async fn continue_fork(
     shared: &Shared,
     (tenant_id, store_id): (TenantId, StoreId),

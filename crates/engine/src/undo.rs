@@ -2,8 +2,8 @@
 //!
 //! For each memory whose last changes are in the set, its state before the first of them comes
 //! back, as a new version by the caller. A memory that was changed afterwards is skipped, unless the
-//! request says otherwise. What becomes of the memories is planned (`plan`) from one snapshot, and
-//! made by one commit (`change`). A larger plan is recorded in parts (`parts`), which `work` makes
+//! request says otherwise. A plan (`plan`), made from one snapshot, says what becomes of each memory;
+//! one commit carries it out (`change`). A larger plan is recorded in parts (`parts`), which `work` makes
 //! one after the other.
 
 mod answer;
@@ -304,7 +304,9 @@ impl Undos {
         let seqs: Vec<_> =
             steps.iter().flat_map(|step| [Some(step.from_seq), step.to_seq]).flatten().collect();
         let versions = self.context.index.undos.versions(tenant_id, store_id, &seqs).await?;
-        Ok(steps.iter().map(|step| UndoneMemory::of(step, &versions)).collect())
+        let mut shown: Vec<_> = steps.iter().map(|step| UndoneMemory::of(step, &versions)).collect();
+        shown.sort_by(|one, other| (&one.path, one.memory_id).cmp(&(&other.path, other.memory_id)));
+        Ok(shown)
     }
 }
 

@@ -249,8 +249,8 @@ impl CommitPlan {
         plan
     }
 
-    /// Of the paths that must be free, leaves out those that the commit itself leaves. The heads are
-    /// compared with those that were read, so a memory is at the path that it leaves.
+    /// Leaves out paths that the commit itself leaves: these need not be free before. The commit
+    /// compares the heads with the heads that were read, so each memory is at the path that it leaves.
     fn reuse_paths(&mut self, changes: &[CommitChange]) {
         let left: BTreeMap<&str, MemoryId> = changes
             .iter()

@@ -191,8 +191,8 @@ BEGIN
                expires_at = nullif(coalesce(v_change.expires, m.expires_at), 0)
          WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = v_change.memory;
     END LOOP;
-    -- The index of paths holds no two memories of a path at any time, so those that leave a path
-    -- which another one takes go out of it first. The update below puts them back.
+    -- The index of paths holds no two memories of a path at any time. So memories that leave a
+    -- path which another one takes go out of the index first; the update below puts them back.
     IF p_commit ->> 'makes_room' IS NOT NULL THEN
         FOR v_path IN SELECT jsonb_array_elements_text(p_commit -> 'makes_room') LOOP
             UPDATE memory m SET deleted_at = v_at

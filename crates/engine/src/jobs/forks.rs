@@ -1,4 +1,4 @@
-//! `fork`: goes on with copies of stores.
+//! `fork`: continues copies of stores.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::shared::Shared;
 
 const FORKS: u32 = 10;
 
-/// Goes on, every minute, with copies of stores that the receiving replica did not end.
+/// Continues, every minute, copies of stores that the receiving replica did not end.
 #[derive(Debug, Clone, Copy)]
 pub struct ContinueForks;
 

@@ -1,4 +1,4 @@
-//! `undo`: goes on with undos in several commits.
+//! `undo`: continues undos in several commits.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::undo::carry_out_undo;
 
 const UNDOS: u32 = 10;
 
-/// Goes on, every minute, with undos that the receiving replica did not end.
+/// Continues, every minute, undos that the receiving replica did not end.
 #[derive(Debug, Clone, Copy)]
 pub struct ContinueUndos;
 

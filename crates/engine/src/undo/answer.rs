@@ -17,7 +17,7 @@ keepsake_core::named_enum! {
     pub enum UndoStatus {
         InProgress = "in_progress",
         Done = "done",
-        /// It was broken off; what is done stays.
+        /// It was broken off. Commits that were made stay.
         Failed = "failed",
     }
 }
@@ -88,7 +88,7 @@ pub struct UndoneMemory {
     pub changed_by: Option<LaterChange>,
 }
 
-/// A change that followed those that an undo takes back.
+/// A change that followed the changes that an undo takes back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LaterChange {
     pub memory_version_id: VersionId,
@@ -127,7 +127,7 @@ impl UndoCounts {
 }
 
 impl UndoneMemory {
-    /// `versions` are those that the step names, by sequence number, as far as they still exist.
+    /// `versions` are the versions that the step names, by sequence number, as far as they still exist.
     pub(super) fn of(step: &UndoStep, versions: &HashMap<i64, Version>) -> Self {
         let from = versions.get(&step.from_seq);
         let to = step.to_seq.and_then(|seq| versions.get(&seq));

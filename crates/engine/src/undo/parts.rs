@@ -1,5 +1,5 @@
-//! Splits a large plan into commits. A memory takes a path only after those that leave it have
-//! left, or in the same commit.
+//! Splits a large plan into commits. A memory takes a path only after the memories
+//! there have left, or in the same commit.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -68,7 +68,7 @@ impl OpenPart {
     }
 }
 
-/// The steps, each after those that it waits for.
+/// The steps, each after the steps that it waits for.
 struct Order {
     /// How many steps each step waits for, by its place.
     waits: HashMap<usize, usize>,

@@ -1,7 +1,7 @@
 //! The plan of an undo: what becomes of each memory. Pure.
 //!
 //! A memory that cannot get back its path is skipped and stays where it is, which may keep
-//! other memories from theirs; of two that had the same path, the one that had it last gets it.
+//! other memories from their paths. Of two memories that had the same path, the last one gets it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -130,7 +130,7 @@ impl<'a> PlannedStep<'a> {
 pub(super) fn plan<'a>(read: &'a UndoRead, refusals: &Refusals, bytes_per_memory: u64) -> Vec<PlannedStep<'a>> {
     let wanted = read.memories.iter().filter_map(|memory| wanted(memory, refusals, bytes_per_memory));
     let mut steps: Vec<_> = wanted.collect();
-    for place in Places::of(read, &steps).without_room() {
+    for place in PathMoves::of(read, &steps).without_room() {
         steps[place] = steps[place].without_room();
     }
     steps.sort_by(|one, other| {
@@ -173,7 +173,7 @@ fn wanted<'a>(
 }
 
 /// The paths that memories leave and take, by the places of their steps.
-struct Places<'a> {
+struct PathMoves<'a> {
     read: &'a UndoRead,
     steps: Vec<Mover<'a>>,
     /// The memories that leave their paths.
@@ -196,7 +196,7 @@ struct Mover<'a> {
     takes: Option<&'a MemoryPath>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> PathMoves<'a> {
     fn of(read: &'a UndoRead, steps: &[PlannedStep<'a>]) -> Self {
         let movers = steps.iter().map(|step| {
             let memory = step.memory;
@@ -244,8 +244,8 @@ impl<'a> Places<'a> {
         self.without_room
     }
 
-    /// Skips those of the steps whose paths are held by memories that stay, and then those that
-    /// the skipped ones keep from their paths.
+    /// Skips each of the steps whose path is held by a memory that stays, and then the steps whose
+    /// paths the skipped memories hold.
     fn settle(&mut self, mut places: Vec<usize>) {
         while let Some(place) = places.pop() {
             let path = self.steps[place].takes.filter(|_| !self.without_room.contains(&place));

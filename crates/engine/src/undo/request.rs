@@ -13,7 +13,7 @@ use crate::{EngineError, Principal};
 
 const NAME_CHARS: usize = 255;
 
-/// The changes to take back: those that all given filters select. At least one filter is required.
+/// The changes to take back: the changes that all given filters select. At least one is required.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = UndoChanges)]

@@ -19,7 +19,7 @@ use crate::{EngineError, Principal};
 /// How long a worker holds an undo after its last part.
 pub(crate) const HELD_FOR: Duration = Duration::from_mins(2);
 
-/// Begins an undo in the background. The job `undo` goes on with it if this replica cannot.
+/// Begins an undo in the background. The job `undo` continues the undo if this replica cannot.
 pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey) {
     let shared = Arc::clone(shared);
     let writes = shared.context.writes.clone();
@@ -38,7 +38,7 @@ pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey) {
     });
 }
 
-/// Goes on with an undo that no worker holds; `false`: the process shuts down.
+/// Continues an undo that no worker holds; `false`: the process shuts down.
 pub(crate) async fn carry_out_undo(shared: &Shared, key: UndoKey) -> Result<bool, EngineError> {
     let (jobs, now) = (&shared.context.index.undo_jobs, shared.context.now());
     if !jobs.hold(key, now, now.plus(HELD_FOR)).await? {

@@ -1,19 +1,23 @@
-//! An undo in several commits: its plan is fixed when it begins, and it survives its worker.
+//! An undo in several commits: its plan is fixed when it begins, and it survives its worker. So does
+//! the copy of a store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keepsake_core::MemoryUndoId;
-use keepsake_engine::jobs::ContinueUndos;
+use keepsake_engine::jobs::{ContinueForks, ContinueUndos};
 use keepsake_engine::{
-    MemoryBatch, MemoryOperation, MemoryUndo, UndoCounts, UndoRequest, UndoSkipReason, UndoStatus,
+    MemoryBatch, MemoryOperation, MemoryUndo, StoreDraft, StoreFork, UndoCounts, UndoRequest, UndoSkipReason,
+    UndoStatus,
 };
+use keepsake_index::{StoreOrigin, StoreOriginStatus};
 use serde_json::json;
 
 use crate::test_engine::{MINUTE, TestEngine};
 
 crate::with_object_store! {
     interrupted_undo_ends_as_planned,
+    interrupted_copy_of_a_store_is_continued,
 }
 
 const MEMORIES: usize = 600;
@@ -81,4 +85,42 @@ async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
     assert_eq!(seq.keys().copied().collect::<Vec<_>>(), [1800]);
     let skipped = done.data.iter().find(|memory| memory.reason.is_some());
     assert!(skipped.is_none_or(|memory| memory.reason == Some(UndoSkipReason::ChangedLater)));
+}
+
+async fn interrupted_copy_of_a_store_is_continued(setup: TestEngine) {
+    write_all(&setup, "first").await;
+    // The worker hangs while it stores contents of its second commit, and dies there.
+    let puts = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&puts);
+    setup.blobs.before_put(move |_| {
+        let hangs = count.fetch_add(1, Ordering::SeqCst) >= 150;
+        async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        }
+    });
+    let fork_of = Some(StoreFork { memory_store_id: setup.store_id, at_seq: None });
+    let draft = StoreDraft { name: "fork".to_owned(), fork_of, ..StoreDraft::default() };
+    let made = setup.engine.stores.create(&setup.principal, draft, None).await.unwrap();
+    while puts.load(Ordering::SeqCst) < 151 {
+        tokio::task::yield_now().await;
+    }
+    setup.blobs.clear_hooks();
+    let replica = setup.elsewhere();
+    assert_eq!(replica.run_in_slot(ContinueForks).await, json!({"continued": 0, "failed": 0}), "it is another's");
+    setup.clock.advance(3 * MINUTE);
+    assert_eq!(replica.run_in_slot(ContinueForks).await, json!({"continued": 1, "failed": 0}));
+    let fork = replica.engine.stores.get(&setup.principal, made.store_id).await.unwrap();
+    let origin = StoreOrigin {
+        memory_store_id: setup.store_id,
+        seq: 600,
+        status: StoreOriginStatus::Done,
+        skipped: 0,
+        error: None,
+    };
+    assert_eq!((fork.memory_count, fork.forked_from), (600, Some(origin)));
+    let versions = setup.index.undos.versions(setup.principal.tenant_id, made.store_id, &[600, 601]).await.unwrap();
+    assert_eq!(versions.len(), 1, "each memory was written once");
 }

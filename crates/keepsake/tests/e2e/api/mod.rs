@@ -176,6 +176,7 @@ area! {
         undo::undo_asks_for_scopes_and_filters_and_is_made_once,
         undo::what_a_session_changed_is_taken_back,
         undo::large_undo_is_made_in_parts,
+        undo::fork_gets_the_memories_of_a_point,
         redaction::redaction_removes_content_and_keeps_who_did_what,
         redaction::content_is_redacted_when_it_is_no_longer_live,
         redaction::path_of_a_deleted_memory_is_redacted_too,

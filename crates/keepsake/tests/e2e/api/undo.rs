@@ -52,7 +52,7 @@ impl Model {
         self.memories.iter().filter_map(|(id, changes)| Some((id.clone(), then(changes)?))).collect()
     }
 
-    /// What each memory with selected changes goes back to; `Err`: it was changed later.
+    /// The state that comes back of each memory with selected changes; `Err`: it was changed later.
     fn selected(
         &self,
         is_selected: impl Fn(&Change, Option<&Change>) -> bool,
@@ -339,7 +339,7 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
     assert_eq!(ok(&post_with(&store.client, &path, &body, ("idempotency-key", "k")).await), made);
     assert_eq!(store.version_count().await, count);
 
-    // What is gone does not come back.
+    // A redacted content does not come back.
     let head = store.basic(&memory).await;
     store.update(&memory, &json!({"content": "three"})).await;
     store.redact(&memory["memory_version_id"]).await;
@@ -405,7 +405,7 @@ pub(super) async fn large_undo_is_made_in_parts(place: Place) {
             .collect();
         ok(&store.client.post(&batch, &json!({"operations": operations})).await);
     }
-    // A file is where a directory comes back, and a memory is changed again by somebody else.
+    // A file is where a directory comes back.
     let in_the_way = store.create("/old", "file").await;
     let moved = ok(&store.client.post(&format!("{}/undo", store.path), &json!({"after_seq": begin, "dry_run": true})).await);
     shows(&moved, &json!({"left": 753, "not_shown": 253}));
@@ -425,4 +425,42 @@ pub(super) async fn large_undo_is_made_in_parts(place: Place) {
     let elsewhere = place.new_store("elsewhere").await;
     let id = text(&done["id"]);
     not_found(&store.client.get(&format!("{STORES}/{}/undo/{id}", elsewhere.id)).await);
+}
+
+pub(super) async fn fork_gets_the_memories_of_a_point(place: Place) {
+    let store = place.new_store("source").await;
+    for n in 0..120 {
+        store.create(&format!("/{n}"), &format!("content {n}")).await;
+    }
+    let texts = async |store: &Store| {
+        let mut texts: Vec<_> = tree_of(store).await.into_values().collect();
+        texts.sort();
+        texts
+    };
+    let expected = texts(&store).await;
+    assert_eq!(store.upsert("/0", "later").await.status, 200);
+    store.create("/later", "x").await;
+    let new = json!({"name": "fork", "fork_of": {"memory_store_id": store.id, "at_seq": 120}});
+    for client in [&place.reader, &place.admin, &place.bound] {
+        refused(&client.post(STORES, &new).await, 403, "permission_error");
+    }
+    not_found(&place.stranger.post(STORES, &new).await);
+    let ahead = json!({"name": "fork", "fork_of": {"memory_store_id": store.id, "at_seq": 500}});
+    invalid(&place.client.post(STORES, &ahead).await, "`fork_of.at_seq`");
+
+    let made = ok(&place.client.post(STORES, &new).await);
+    let fork = Store::new(&place.client, text(&made["id"]));
+    let mut origin = made["forked_from"].clone();
+    while origin["status"] == "copying" {
+        tokio::task::yield_now().await;
+        origin = fork.object().await["forked_from"].clone();
+    }
+    assert_eq!(origin, json!({"memory_store_id": store.id, "seq": 120, "status": "done", "skipped": 0}));
+    assert_eq!(texts(&fork).await, expected);
+    assert!(store.object().await["forked_from"].is_null());
+    // The stores share no content.
+    let erased = ok(&place.client.post("/v1/erasures", &json!({"memory_store_id": store.id})).await);
+    place.client.receipt(&erased).await;
+    not_found(&place.client.get(&store.path).await);
+    assert_eq!(texts(&fork).await, expected);
 }

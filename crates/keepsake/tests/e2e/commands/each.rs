@@ -14,7 +14,7 @@ const UNKNOWN_KEY: &str = "ks_live_unknown";
 
 /// All commands for people with their arguments, in an order in which each one works. The names
 /// are those of the manual pages; `{name}` stands for a value.
-pub(super) const COMMANDS: [(&str, &str); 35] = [
+pub(super) const COMMANDS: [(&str, &str); 38] = [
     ("login", "{url} --name work-{place}"),
     ("context-list", ""),
     ("context-use", "{context}"),
@@ -26,6 +26,8 @@ pub(super) const COMMANDS: [(&str, &str); 35] = [
     ("store-update", "{store} --description changed"),
     ("store-usage", "{store}"),
     ("store-diff", "{store}"),
+    ("store-restore", "{store} --at-seq 0 --dry-run"),
+    ("store-fork", "{store} forked-{place}"),
     ("store-archive", "{store} --yes"),
     ("store-delete", "{store} --yes"),
     ("memory-put", "put-{place}.md"),
@@ -41,6 +43,7 @@ pub(super) const COMMANDS: [(&str, &str); 35] = [
     ("memory-diff", "a.md"),
     ("memory-restore", "{restored}"),
     ("memory-redact", "{redacted} --yes"),
+    ("undo", "--under nothing-{place} --dry-run"),
     ("export", "{folder}/archive-{place}"),
     ("import", "{folder}/notes"),
     ("session-list", ""),

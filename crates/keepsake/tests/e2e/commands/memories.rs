@@ -144,3 +144,25 @@ async fn expiry_time_and_pin_of_a_memory_are_set_and_removed() {
         assert_eq!(memory["pinned"], is_pinned);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
+    let person = Person::new().await;
+    person.put("a.md", "one\n").await;
+    person.put("b.md", "two\n").await;
+    person.put("a.md", "three\n").await;
+    person.ok("memory rm b.md --yes").await;
+    person.ends("undo", 2, "nothing says what to take back").await;
+    person.ends("undo --after-seq 2", 2, "--yes").await;
+    let plan = person.ok("undo --after-seq 2 --dry-run").await;
+    assert!(plan.contains("restored") && plan.contains("recreated") && plan.contains("/memories/b.md"), "{plan}");
+    assert_eq!(person.ok("undo --after-seq 2 --under c --yes").await, "there is nothing to take back\n");
+    assert_eq!(person.ok("undo --since 1h --after-seq 2 --yes").await, "restored 1, recreated 1\n");
+    assert_eq!(person.ok("memory cat a.md").await, "one\n");
+    assert_eq!(person.ok("memory cat b.md").await, "two\n");
+    let forked = person.json("store fork notes copy --at-seq 3 -o json").await;
+    assert_eq!(forked["forked_from"]["status"], "done", "{forked}");
+    assert_eq!(person.ok("memory cat a.md --store copy").await, "three\n");
+    assert_eq!(person.ok("store restore notes --at-seq 1 --yes").await, "deleted 1\n");
+    person.ends("memory cat b.md", 3, "").await;
+}
