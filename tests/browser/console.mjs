@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 
-import { api, required, withPage } from './support.mjs';
+import { api, required, send, withPage } from './support.mjs';
 
 /** Signs in with a key as a person does, and opens a page. */
 export async function signIn(page, path = '/console', key = required('KEEPSAKE_API_KEY')) {
@@ -51,9 +51,10 @@ export async function makeSession(store, more = {}) {
   return { ...session, href: `/console/sessions/${session.id}` };
 }
 
+/** Calls a tool as the agent of a session. */
 export function callTool(session, input) {
   const call = { type: 'tool_use', id: `toolu_${randomUUID()}`, name: 'memory', input };
-  return api('POST', `/v1/sessions/${session.id}/tool_calls`, call);
+  return send('POST', `/v1/sessions/${session.id}/tool_calls`, call, { authorization: `Bearer ${session.token}` });
 }
 
 /**
@@ -78,12 +79,13 @@ export async function makeObjects(texts = {}) {
   await api('DELETE', `/v1/memory_stores/${store.id}/memories/${deleted.id}`);
   const versions = await versionsOf(memory);
   // So many memories that the undo goes on after the answer.
+  const undone = await makeStore();
   for (const part of [0, 1]) {
-    const create = (n) => ({ type: 'create', path: `/undone/${part}/${n}`, content: '' });
+    const create = (n) => ({ type: 'create', path: `/${part}/${n}`, content: '' });
     const operations = Array.from({ length: 251 }, (_, n) => create(n));
-    await api('POST', `/v1/memory_stores/${store.id}/memories/batch?memories=false`, { operations });
+    await api('POST', `/v1/memory_stores/${undone.id}/memories/batch?memories=false`, { operations });
   }
-  const undo = await api('POST', `/v1/memory_stores/${store.id}/undo`, { path_prefix: '/undone/' });
+  const undo = await api('POST', `/v1/memory_stores/${undone.id}/undo`, { path_prefix: '/' });
   const session = await makeSession(store, { title, metadata });
   await callTool(session, { command: 'view', path: '/memories' });
   const file = `${session.resources[0].mount_path}/todo.md`;
@@ -91,11 +93,11 @@ export async function makeObjects(texts = {}) {
   const key = await api('POST', '/v1/api_keys', { name: `Key of ${name}`.slice(0, 255), scopes: ['memory:read'] });
   const erased = await makeStore();
   const erasure = await api('POST', '/v1/erasures', { memory_store_id: erased.id });
-  return { store, memory, deleted, undo, versions, session, key, erasure };
+  return { store, memory, deleted, undone: `${undone.href}/undo/${undo.id}`, versions, session, key, erasure };
 }
 
 /** Every screen that shows these objects: its name and its path. */
-export function screensOf({ store, memory, deleted, undo, versions, session, key, erasure }) {
+export function screensOf({ store, memory, deleted, undone, versions, session, key, erasure }) {
   const directory = encodeURIComponent(memory.path.replace(/[^/]*$/, ''));
   const [to, from] = versions;
   const version = `${store.href}/versions/${from}`;
@@ -120,7 +122,7 @@ export function screensOf({ store, memory, deleted, undo, versions, session, key
     differences: `${store.href}/diff?from_seq=1`,
     'undo-choose': `${store.href}/undo`,
     undo: `${store.href}/undo?after_seq=0&overwrite=1`,
-    'undo-progress': `${store.href}/undo/${undo.id}`,
+    'undo-progress': undone,
     fork: `${store.href}/fork?at_seq=1`,
     restore: `${store.href}/restore?at_seq=1`,
     compare: `${store.href}/compare?from=${from}&to=${to}`,

@@ -128,7 +128,7 @@ test('a memory is created, edited, renamed, pinned, deleted and restored', async
     }
     await follow(page, 'Recently deleted');
     await follow(page, '/archive/first.md');
-    await page.getByText('It can be restored until').waitFor();
+    await page.getByText('until then it can be restored').waitFor();
     await press(page, 'Restore the memory');
     await says(page, 'The version was restored');
     await page.goto(memory);

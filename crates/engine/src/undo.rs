@@ -18,7 +18,8 @@ use std::sync::Arc;
 use keepsake_core::schemas::MemoryUndoType;
 use keepsake_core::{MemoryUndoId, ObjectKind, Refused, StoreId, TenantId, VersionId};
 use keepsake_index::{
-    Idempotency, NewUndo, PlannedUndo, Scope, StoredUndo, UndoKey, UndoPart, UndoPartState, UndoSelection, Version,
+    Idempotency, NewUndo, PlannedUndo, Scope, StoredUndo, UndoKey, UndoPart, UndoPartState, UndoSelection,
+    Version,
 };
 
 use self::change::{Source, UndoChange};

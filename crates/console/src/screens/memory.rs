@@ -9,9 +9,9 @@ use keepsake_index::{ReadVersions, Store};
 
 use super::past::{self, Then, today};
 use super::readers::seen_by;
-use super::{OfMemory, history};
 use super::tree::{Crumb, crumbs};
 use super::undo::undo_of;
+use super::{OfMemory, history};
 use crate::frame::{Done, Frame, Undo};
 use crate::page::{PageResult, Refusal, done, done_as, download, page};
 use crate::path::Path;
@@ -150,7 +150,8 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
-    let undo_of_pin = |action| Undo { action: format!("{}/expiry", found.href()), fields: vec![("action", action)] };
+    let undo_of_pin =
+        |action| Undo { action: format!("{}/expiry", found.href()), fields: vec![("action", action)] };
     frame.undo = match frame.done {
         Some(Done::MemoryPinned) => Some(undo_of_pin("unpin")),
         Some(Done::MemoryUnpinned) => Some(undo_of_pin("pin")),

@@ -36,7 +36,7 @@ pub(super) fn moment_in_words(fields: &Fields, [day, seq]: [&str; 2]) -> Option<
     let change = fields.filled(seq).map(|seq| format!("after change {seq}"));
     change.or_else(|| {
         let at = fields.filled(day)?;
-        Some(if at.len() == DAY.len() { format!("at the end of {at}") } else { format!("at {at}") })
+        Some(if at.len() == DAY.len() { format!("at the end of {at} (UTC)") } else { format!("at {at}") })
     })
 }
 

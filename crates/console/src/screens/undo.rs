@@ -63,9 +63,10 @@ impl Row {
             memory_href: href_of(store_id, undone.memory_id),
             details,
             why: undone.reason.map(|reason| why(reason).to_owned()),
-            later: undone.changed_by.as_ref().map(|later| {
-                (people.show(later.created_by.as_ref()), frame.time(later.created_at))
-            }),
+            later: undone
+                .changed_by
+                .as_ref()
+                .map(|later| (people.show(later.created_by.as_ref()), frame.time(later.created_at))),
         }
     }
 }
@@ -104,7 +105,10 @@ impl Plan {
         let not_shown = undo.not_shown + (undo.data.len() - rows.len()) as u64;
         Self {
             rows,
-            counts: all.filter(|(_, number)| *number > 0).map(|(name, number)| (name, words::count(number))).collect(),
+            counts: all
+                .filter(|(_, number)| *number > 0)
+                .map(|(name, number)| (name, words::count(number)))
+                .collect(),
             made: changed.iter().map(|(_, number)| number).sum(),
             not_shown,
         }
@@ -214,7 +218,8 @@ pub(super) async fn choose(caller: Caller, Path(store_id): Path<StoreId>) -> Pag
 /// `POST /console/stores/{id}/undo`
 pub(super) async fn undo(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let request = request_of(&form.fields)?;
-    let request = request.ok_or_else(|| Refusal::Invalid("`actor` or another filter must be given".to_owned()))?;
+    let request =
+        request.ok_or_else(|| Refusal::Invalid("`actor` or another filter must be given".to_owned()))?;
     let request = UndoRequest { idempotency: form.call()?, ..request };
     let undo = form.engine.undos.undo(&form.principal, store_id, request).await?;
     show_outcome(&form, store_id, &undo).await
@@ -291,7 +296,8 @@ struct UndonePage {
 async fn show_outcome(form: &Form, store_id: StoreId, undo: &MemoryUndo) -> PageResult {
     let before_seq = form.fields.number("before_seq")?.unwrap_or_default();
     if undo.id.is_none() && undo.data.is_empty() {
-        let rule = "there is nothing to take back: no memory has such changes, or each is as it was before them";
+        let rule =
+            "there is nothing to take back: no memory has such changes, or each is as it was before them";
         return Err(Refusal::Invalid(rule.to_owned()));
     }
     if let Some(undo_id) = undo.id {

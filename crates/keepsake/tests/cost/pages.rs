@@ -125,8 +125,7 @@ impl Console {
             insist(client, &format!("{session}/tool_calls"), &call).await;
         }
         for part in 0..2 {
-            let operation =
-                |n| json!({"type": "create", "path": format!("/undone/{part}/{n}"), "content": "<b>&".repeat(200)});
+            let operation = |n| json!({"type": "create", "path": format!("/undone/{part}/{n}"), "content": "<b>&".repeat(200)});
             let operations: Vec<_> = (0..251).map(operation).collect();
             insist(client, &format!("{store}/memories/batch"), &json!({"operations": operations})).await;
         }

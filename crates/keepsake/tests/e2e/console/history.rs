@@ -43,7 +43,7 @@ async fn deleted_memories_are_found_by_list_link_and_path_and_restored() {
 
     // The first of its versions that can be restored is the last one with a content.
     let shown = browser.open(&page).await;
-    shown.has("It can be restored until");
+    shown.has("until then it can be restored");
     let restore = format!("{base}/versions/{}/restore", text(&memory["memory_version_id"]));
     shown.has(&format!("action=\"{restore}\""));
     browser.act(&shown, &restore, &[]).await.has("a fact");
@@ -117,7 +117,9 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     browser.open(&format!("{base}/history?actor={key_id}")).await.has(&plan);
     browser.open(&undo).await.has("Choose at least one filter");
     let shown = browser.open(&plan).await;
-    for part in [">restored<", ">deleted<", ">skipped<", "it was changed afterwards, by", "Undo in 2 memories"] {
+    for part in
+        [">restored<", ">deleted<", ">skipped<", "it was changed afterwards, by", "Undo in 2 memories"]
+    {
         shown.has(part);
     }
     assert_eq!(store.read(&mine).await["content"], "poisoned\n");
@@ -207,5 +209,9 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
     let all: Vec<Value> = client.all(&format!("{}?view=full", store.memories())).await;
     let contents: Vec<_> = all.iter().map(|memory| text(&memory["content"])).collect();
     assert_eq!(contents, ["**old**\n", "gone\n"]);
-    browser.submit(&plan, &restore, &[("at_seq", "2")]).await.answered(400).has("there is nothing to take back");
+    browser
+        .submit(&plan, &restore, &[("at_seq", "2")])
+        .await
+        .answered(400)
+        .has("there is nothing to take back");
 }
