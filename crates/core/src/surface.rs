@@ -1,9 +1,9 @@
-//! Where a version was shown.
+//! The places where versions are shown.
 
 use crate::Purpose;
 
 crate::named_enum! {
-    /// Where a version was shown to a reader.
+    /// The place where a version was shown to a reader.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Surface {
         /// A call of the memory tool or of an agent tool.

@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 
 /// Entries of all tenants, of about 200 bytes each.
 const MAX_ENTRIES: usize = 100_000;
-/// The entries that one tenant may use alone. The others are divided equally.
+/// Entries that any tenant may use. The rest is divided equally among the tenants.
 const SHARED_ENTRIES: usize = MAX_ENTRIES / 2;
-/// As many may come together when a flush fails: those that it took, and new ones.
+/// Entries of all tenants after a failed flush: its own, and those noted meanwhile.
 const MAX_ENTRIES_AFTER_FAILURE: usize = 2 * MAX_ENTRIES;
 /// Entries written in one transaction.
 const BATCH_ROWS: usize = 500;

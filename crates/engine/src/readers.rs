@@ -29,8 +29,8 @@ pub struct ReaderQuery {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReaderList {
     pub page: Page<MemoryReader>,
-    /// Every read since then is included, except of what was removed since; `None`: reads are
-    /// not recorded.
+    /// Every read since this time is included, unless its version was removed; `None`: reads
+    /// are not recorded.
     pub complete_from: Option<Timestamp>,
     /// Every read before this time is included.
     pub complete_through: Timestamp,

@@ -111,7 +111,7 @@ impl FromRow for MemoryReader {
 }
 
 impl MemoryReads {
-    /// Adds reads to those that are written.
+    /// Adds reads to the rows of their readers.
     pub async fn flush(&self, reads: &[RecordedReads]) -> Result<(), IndexError> {
         let rows: Value = reads.iter().map(to_json).collect();
         let rows = rows.to_string();

@@ -16,7 +16,7 @@ use crate::text::markup::{self, Markup, id_link, path};
 
 const PER_PAGE: u64 = 50;
 
-/// Where a version was shown, in words.
+/// The place where a version was shown, in words.
 const fn place(surface: Surface) -> &'static str {
     match surface {
         Surface::Tool => "by a tool",

@@ -22,11 +22,11 @@ pub(crate) struct MemoryReaderList {
     /// Send it as `page` to get the next page; null: this is the last page.
     #[schema(required)]
     next_page: Option<String>,
-    /// Reads since then are not missing, except of what was removed; null: reads are not
+    /// No read since this time is missing, unless its version was removed; null: reads are not
     /// recorded.
     #[schema(required)]
     complete_from: Option<Timestamp>,
-    /// Reads before this time are not missing.
+    /// No read before this time is missing.
     complete_through: Timestamp,
 }
 
