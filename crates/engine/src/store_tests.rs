@@ -63,16 +63,13 @@ impl StoreTests {
     ) -> Result<TestReport, EngineError> {
         principal.require_in(Scope::MemoryRead, store_id)?;
         principal.require_no_session()?;
-        let file = match tests {
-            Some(text) => {
-                let computations = &self.context.computations;
-                let parsed = parse_tests(computations, principal.tenant_id, text.into()).await?;
-                parsed.map_err(|error| EngineError::Invalid { field: "tests", rule: error.to_string() })?
-            }
-            None => {
-                let stored = self.stored(principal, store_id).await?;
-                stored.ok_or(EngineError::NotFound(ObjectKind::Tests))?.file
-            }
+        let file = if let Some(text) = tests {
+            let computations = &self.context.computations;
+            let parsed = parse_tests(computations, principal.tenant_id, text.into()).await?;
+            parsed.map_err(|error| EngineError::Invalid { field: "tests", rule: error.to_string() })?
+        } else {
+            let stored = self.stored(principal, store_id).await?;
+            stored.ok_or(EngineError::NotFound(ObjectKind::Tests))?.file
         };
         let evaluation = Evaluation { shared: &self.shared, search: &self.search, principal, store_id };
         let (results, _) = evaluation.run(&file.tests, Vec::new()).await?;

@@ -189,14 +189,14 @@ impl SearchedStore {
     pub(super) fn outcome(&self, changes: Vec<OutcomeChange>, paths: &HashSet<MemoryPath>) -> StoreOutcome {
         let state = self.state.read();
         let (mut rows, place) = (state.postings.copied_rows(), state.place);
-        let changed = changes.iter().map(|change| change.memory_id);
+        let ids = changes.iter().map(|change| change.memory_id);
         let at_paths =
             rows.memories().filter(|(_, path)| paths.contains(path)).map(|(memory_id, _)| memory_id);
         let blob_of = |memory_id| {
             let known = state.heads.get(&memory_id)?;
             Some((memory_id, (known.blob_id, known.sha256)))
         };
-        let blobs: HashMap<_, _> = changed.chain(at_paths).filter_map(blob_of).collect();
+        let blobs: HashMap<_, _> = ids.chain(at_paths).filter_map(blob_of).collect();
         drop(state);
         for OutcomeChange { memory_id, after } in changes {
             match after.filter(|(path, _)| !path.is_setting()) {

@@ -68,11 +68,11 @@ impl Evaluation<'_> {
         let contents = self.contents(&tests, &changes, &seen).await?;
         let seq = seen.seq;
         let conclude = move || {
-            let mut searches = seen.searches.iter();
-            let results = tests.into_iter().map(|test| {
+            let mut results = seen.searches.iter();
+            let concluded = tests.into_iter().map(|test| {
                 let StoreTest { line, expected } = test;
                 let searched =
-                    matches!(expected, Expectation::Search { .. }).then(|| searches.next()).flatten();
+                    matches!(expected, Expectation::Search { .. }).then(|| results.next()).flatten();
                 let found = searched.map_or(&[][..], |results| &results.found);
                 let message = match &expected {
                     Expectation::Search { finds, within, .. } => {
@@ -100,7 +100,7 @@ impl Evaluation<'_> {
                     hits: hits.collect(),
                 }
             });
-            results.collect::<Vec<_>>()
+            concluded.collect::<Vec<_>>()
         };
         let results = self.shared.context.computations.run(tenant_id, conclude).await?;
         Ok((results, seq))
