@@ -14,7 +14,7 @@ const UNKNOWN_KEY: &str = "ks_live_unknown";
 
 /// All commands for people with their arguments, in an order in which each one works. The names
 /// are those of the manual pages; `{name}` stands for a value.
-pub(super) const COMMANDS: [(&str, &str); 34] = [
+pub(super) const COMMANDS: [(&str, &str); 35] = [
     ("login", "{url} --name work-{place}"),
     ("context-list", ""),
     ("context-use", "{context}"),
@@ -25,6 +25,7 @@ pub(super) const COMMANDS: [(&str, &str); 34] = [
     ("store-get", "{store}"),
     ("store-update", "{store} --description changed"),
     ("store-usage", "{store}"),
+    ("copy", "--from {url}#{store} --to {url}#copied-{place}"),
     ("store-archive", "{store} --yes"),
     ("store-delete", "{store} --yes"),
     ("memory-put", "put-{place}.md"),
