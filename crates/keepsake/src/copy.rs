@@ -54,6 +54,7 @@ A server is a URL, or the name of a context. Each has its own key: in a file, in
 KEEPSAKE_FROM_API_KEY and KEEPSAKE_TO_API_KEY, or in the context.
 Without #STORE, all memory stores are copied to those of the same names, which are created if
 they are missing. What was stopped is continued by the same command.")]
+#[expect(clippy::struct_excessive_bools, reason = "the flags of the command")]
 pub(crate) struct CopyArgs {
     /// The server that is read, and its memory store: an id or a name
     #[arg(long, value_name = "URL[#STORE]")]
@@ -101,13 +102,13 @@ pub(crate) async fn run(args: CopyArgs) -> Result<(), Failure> {
         receipt::print(copies.iter().map(|copy| &copy.receipt), &printer, true, true)?;
         return receipt::result(copies.iter().map(|copy| &copy.receipt));
     }
-    let copied = or_end(&ending, async {
+    let first_rounds = or_end(&ending, async {
         for copy in &mut copies {
             copy.begin().await?;
         }
         Ok(())
     });
-    let mut done = copied.await;
+    let mut done = first_rounds.await;
     if args.follow && done.is_ok() {
         done = follow_all(&mut copies, args.every.max(MIN_INTERVAL), &ending).await;
     }
@@ -146,7 +147,7 @@ async fn open(args: &CopyArgs, printer: &Printer) -> Result<Vec<StoreCopy>, Fail
         )));
     }
     let pairs =
-        server::pairs(from.stores().await?, to.stores().await?, from.store.as_deref(), to.store.as_deref())?;
+        server::pairs(from.stores().await?, &to.stores().await?, from.store.as_deref(), to.store.as_deref())?;
     let options =
         Options { on_conflict: args.on_conflict, deletes: args.delete, copies_history: args.versions };
     let mut copies = Vec::new();

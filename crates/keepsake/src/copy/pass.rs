@@ -129,17 +129,16 @@ impl StoreCopy {
 
     /// Creates the store if it is missing, copies the history if that is asked for, and copies the memories.
     pub(super) async fn begin(&mut self) -> Result<(), Failure> {
-        let target = match self.target.take() {
-            Some(target) => target,
-            None => {
-                let made = self.to.create_store(&self.pair.from, &self.pair.to_name).await?;
-                self.receipt.created(&made.id);
-                let made = StoreListing::new(&self.to, made.id);
-                if made.is_keepsake {
-                    self.limits = Limits::read(&made).await?;
-                }
-                made
+        let target = if let Some(target) = self.target.take() {
+            target
+        } else {
+            let made = self.to.create_store(&self.pair.from, &self.pair.to_name).await?;
+            self.receipt.created(&made.id);
+            let made = StoreListing::new(&self.to, made.id);
+            if made.is_keepsake {
+                self.limits = Limits::read(&made).await?;
             }
+            made
         };
         if self.options.copies_history {
             let (client, store_id) = (target.client.clone(), target.store_id.clone());
@@ -283,14 +282,15 @@ impl StoreCopy {
         };
         target.forget();
         let there = target_memories(target.refresh().await?);
+        let mut verified = 0;
         for (path, copied) in &self.base {
             match there.get(path) {
-                Some(memory) if memory.sha256 == copied.sha256 => self.receipt.verified += 1,
+                Some(memory) if memory.sha256 == copied.sha256 => verified += 1,
                 Some(_) => self.receipt.differs(path, "has other content than was copied"),
                 None => self.receipt.differs(path, "was copied, and is missing"),
             }
         }
-        self.receipt.is_verified = true;
+        self.receipt.verify(verified);
         Ok(())
     }
 }

@@ -35,8 +35,8 @@ pub(super) struct Receipt {
     has_history: bool,
     /// Memories that only the target has, and keeps.
     only_in_target: usize,
-    pub(super) verified: usize,
-    pub(super) is_verified: bool,
+    /// Memories that are as they were copied; `None`: they were not compared.
+    verified: Option<usize>,
     pub(super) not_held: Vec<NotHeld>,
     /// What is not equal, by path: the result and the reason. Of a dry run, the whole plan.
     noted: BTreeMap<String, (&'static str, Option<String>)>,
@@ -56,8 +56,7 @@ impl Receipt {
             unchanged: 0,
             has_history: false,
             only_in_target: 0,
-            verified: 0,
-            is_verified: false,
+            verified: None,
             not_held: Vec::new(),
             noted: BTreeMap::new(),
             has_conflicts: false,
@@ -102,6 +101,10 @@ impl Receipt {
 
     pub(super) fn refuse(&mut self, path: &MemoryPath, reason: String) {
         self.noted.insert(path.as_str().to_owned(), ("refused", Some(reason)));
+    }
+
+    pub(super) fn verify(&mut self, count: usize) {
+        self.verified = Some(count);
     }
 
     /// Notes a memory that is not as it was copied, unless it is known to differ.
@@ -180,7 +183,7 @@ impl Receipt {
             "counts": Value::Object(counts.collect()),
             "only_in_target": self.only_in_target,
             "has_history": self.has_history,
-            "verified": self.is_verified.then_some(self.verified),
+            "verified": self.verified,
             "not_held": self.not_held.iter().map(NotHeld::to_json).collect::<Vec<_>>(),
             "data": self.items().collect::<Vec<_>>(),
         })
@@ -195,11 +198,8 @@ impl Receipt {
         if self.only_in_target > 0 {
             parts.push(format!("{} only in the target", HumanCount(self.only_in_target as u64)));
         }
-        let verified = if self.is_verified {
-            format!("; {} verified", HumanCount(self.verified as u64))
-        } else {
-            String::new()
-        };
+        let verified = self.verified.map(|count| format!("; {} verified", HumanCount(count as u64)));
+        let verified = verified.unwrap_or_default();
         let (would, made) = match (is_dry_run, self.is_created) {
             (true, true) => ("would be: ", ", which would be created"),
             (true, false) => ("would be: ", ""),

@@ -172,7 +172,7 @@ async fn is_keepsake(client: &Client) -> Result<bool, Failure> {
 /// The stores to copy, and where to.
 pub(super) fn pairs(
     from: Vec<StoreObject>,
-    to: Vec<StoreObject>,
+    to: &[StoreObject],
     from_store: Option<&str>,
     to_store: Option<&str>,
 ) -> Result<Vec<StorePair>, Failure> {
@@ -180,7 +180,7 @@ pub(super) fn pairs(
         Some(store) => {
             let missing =
                 || Failure::not_found(format!("--from: no memory store has the id or the name `{store}`"));
-            vec![named(from, store, "--from")?.ok_or_else(missing)?]
+            vec![named(&from, store, "--from")?.ok_or_else(missing)?]
         }
         None if to_store.is_some() => {
             return Err(Failure::usage("--to names a memory store: --from must name one, too"));
@@ -200,8 +200,8 @@ pub(super) fn pairs(
     let mut pairs = Vec::new();
     for from in sources {
         let target = match to_store {
-            Some(store) => named(to.clone(), store, "--to")?,
-            None => named_open(&to, &from.name)?,
+            Some(store) => named(to, store, "--to")?,
+            None => named_open(to, &from.name)?,
         };
         let to_name = match (&target, to_store) {
             (Some(target), _) if target.archived_at.is_some() => {
@@ -220,14 +220,14 @@ pub(super) fn pairs(
 }
 
 /// The store with this id or name; a name that archived stores have, too, is that of the others.
-fn named(stores: Vec<StoreObject>, store: &str, side: &str) -> Result<Option<StoreObject>, Failure> {
+fn named(stores: &[StoreObject], store: &str, side: &str) -> Result<Option<StoreObject>, Failure> {
     if let Some(found) = stores.iter().find(|found| found.id == store) {
         return Ok(Some(found.clone()));
     }
-    if let Some(found) = named_open(&stores, store).map_err(|failure| failure.within(side))? {
+    if let Some(found) = named_open(stores, store).map_err(|failure| failure.within(side))? {
         return Ok(Some(found));
     }
-    Ok(stores.into_iter().find(|found| found.name == store))
+    Ok(stores.iter().find(|found| found.name == store).cloned())
 }
 
 /// The only store of this name that is not archived.
@@ -274,7 +274,7 @@ mod tests {
             (Some("notes"), Some("two"), Err(FailureClass::Usage)),
             (None, Some("notes"), Err(FailureClass::Usage)),
         ] {
-            let found = pairs(from(), to(), from_store, to_store);
+            let found = pairs(from(), &to(), from_store, to_store);
             let found = found.as_deref().map_err(Failure::class).map(|pairs| {
                 let shown = pairs.iter().map(|pair| {
                     (pair.from.id.as_str(), pair.to.as_ref().map(|to| to.id.as_str()), pair.to_name.as_str())
@@ -284,9 +284,9 @@ mod tests {
             assert_eq!(found, expected, "{from_store:?} {to_store:?}");
         }
         let archived =
-            pairs(from(), vec![store("memstore_7", "notes", true)], Some("notes"), Some("memstore_7"));
+            pairs(from(), &[store("memstore_7", "notes", true)], Some("notes"), Some("memstore_7"));
         assert_eq!(archived.unwrap_err().class(), FailureClass::Conflict);
         let twice = vec![store("memstore_1", "a", false), store("memstore_2", "a", true)];
-        assert_eq!(pairs(twice, vec![], None, None).unwrap_err().class(), FailureClass::Usage);
+        assert_eq!(pairs(twice, &[], None, None).unwrap_err().class(), FailureClass::Usage);
     }
 }

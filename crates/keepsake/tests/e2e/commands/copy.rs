@@ -111,9 +111,9 @@ impl Edits {
 async fn follow(is_source_official: bool) {
     let seed = Seed::new();
     let mut servers = Servers::new().await;
-    let upstream = if is_source_official { &servers.from } else { &servers.to };
-    let proxy = OfficialProxy::start(upstream, true, Some(seed.runner(Config::default()))).await;
-    *(if is_source_official { &mut servers.from } else { &mut servers.to }) = proxy.url.clone();
+    let official = if is_source_official { &mut servers.from } else { &mut servers.to };
+    let proxy = OfficialProxy::start(official, true, Some(seed.runner(Config::default()))).await;
+    official.clone_from(&proxy.url);
     // Some names are a file and a directory by turns.
     let count = usize::try_from(number(MEMORIES).unwrap_or(40)).unwrap();
     let name = |number: usize| match number % 7 {
@@ -147,7 +147,7 @@ async fn follow(is_source_official: bool) {
     let expected = contents(&servers.source).await;
     let edited = started.elapsed();
     eventually("both are equal", SOON, async || contents(&servers.target).await == expected).await;
-    let behind = started.elapsed() - edited;
+    let behind = started.elapsed().saturating_sub(edited);
     signal(running.id().unwrap(), "INT").await;
     let mut printed = [String::new(), String::new()];
     running.stdout.take().unwrap().read_to_string(&mut printed[0]).await.unwrap();
