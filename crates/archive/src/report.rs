@@ -45,6 +45,10 @@ impl Outcome {
         }
     }
 
+    pub fn is_refused(&self, of: Class) -> bool {
+        matches!(self, Self::Refused { class, .. } if *class == of)
+    }
+
     /// Why the file was not written.
     pub fn reason(&self) -> Option<&str> {
         match self {
@@ -109,14 +113,16 @@ impl Report {
     }
 
     pub fn refusals(&self, of: Class) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(move |file| match &file.outcome {
-            Outcome::Refused { class, .. } if *class == of => Some(file.path.as_str()),
-            _ => None,
-        })
+        let refused = self.0.iter().filter(move |file| file.outcome.is_refused(of));
+        refused.map(|file| file.path.as_str())
     }
 
     pub fn conflicts(&self) -> impl Iterator<Item = &str> {
         self.refusals(Class::Conflict)
+    }
+
+    pub fn entries(&self) -> &[ReportEntry] {
+        &self.0
     }
 
     /// All files by path.

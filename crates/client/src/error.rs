@@ -186,7 +186,22 @@ impl ClientError {
             Self::Setting { .. } | Self::WrongUrl { .. } => true,
             Self::Unreachable { is_unsent, .. } => *is_unsent,
             Self::Refused(refusal) => refusal.status != StatusCode::GATEWAY_TIMEOUT,
-            Self::Unreadable { .. } => false,
+            // From a proxy in front of the server.
+            Self::Unreadable { status, .. } => *status == StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+
+    /// Whether the status is a 5xx.
+    pub(crate) fn is_server_error(&self) -> bool {
+        self.status().is_some_and(|status| status.is_server_error())
+    }
+
+    /// Whether a change may have been applied, although the call failed.
+    pub fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Self::Setting { .. } | Self::WrongUrl { .. } => false,
+            Self::Unreachable { is_unsent, .. } => !is_unsent,
+            Self::Refused(_) | Self::Unreadable { .. } => self.is_server_error(),
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Every call has a time limit. A call whose outcome is unknown is sent again: a
 //! `POST` with the same `Idempotency-Key`, so that the server applies it once. The
-//! operator's API has no such keys, so its changes are sent again only if they were
-//! certainly not applied.
+//! operator's API and servers of other makers have no such keys, so their changes are sent
+//! again only if they were certainly not applied.
 //!
 //! No answer fills the memory and no list goes on for ever, whatever the server sends.
 //!
@@ -77,7 +77,7 @@ pub struct Client {
 enum Api {
     /// `/v1`, for API keys and tokens.
     Public,
-    /// `/v1` on a server of any maker, for API keys.
+    /// `/v1` on a server of any maker: only what the official SDKs send.
     Compatible,
     /// `/admin/v1`, for the operator's token.
     Operator,
@@ -88,6 +88,8 @@ impl Api {
         let secret = credential.expose_secret().trim();
         let (name, value) = match self {
             Self::Public | Self::Operator => (AUTHORIZATION, format!("Bearer {secret}")),
+            // Every token has a point in it, no key has.
+            Self::Compatible if secret.contains('.') => (AUTHORIZATION, format!("Bearer {secret}")),
             Self::Compatible => (API_KEY, secret.to_owned()),
         };
         let mut value = HeaderValue::from_str(&value)?;
@@ -108,7 +110,9 @@ impl Client {
         Self::of_api(Api::Public, url, "api_key", api_key)
     }
 
-    /// A client of a server of any maker that has the memory stores API.
+    /// A client of a server of any maker that has the memory stores API. It sends no
+    /// `Idempotency-Key`, so that a change is sent again only if it was certainly not applied. A
+    /// reading call that fails with any 5xx is sent again, as the official SDKs do.
     pub fn of_compatible(url: &str, api_key: &SecretString) -> Result<Self, ClientError> {
         Self::of_api(Api::Compatible, url, "api_key", api_key)
     }
@@ -232,7 +236,7 @@ impl Client {
         let mut backoff = Backoff::new();
         loop {
             let mut request = self.request(method.clone(), url.clone());
-            if method == Method::POST && self.api != Api::Operator {
+            if method == Method::POST && self.api == Api::Public {
                 request = request.header(IDEMPOTENCY_KEY, &idempotency_key);
             }
             if let Some(body) = body {
@@ -248,13 +252,18 @@ impl Client {
             // A repeated `DELETE` could report that its object is missing.
             let is_idempotent = match method {
                 Method::GET => true,
-                Method::POST => self.api != Api::Operator,
+                Method::POST => self.api == Api::Public,
                 _ => false,
             };
             if !is_idempotent && !error.is_certainly_not_applied() {
                 return Err(error);
             }
-            backoff.wait_after(error).await?;
+            let is_failed_read = is_idempotent && self.api == Api::Compatible && error.is_server_error();
+            if !is_failed_read {
+                backoff.wait_after(error).await?;
+            } else if !backoff.wait(error.retry_after()).await {
+                return Err(error);
+            }
         }
     }
 

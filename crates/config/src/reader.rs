@@ -16,8 +16,14 @@ pub(crate) const VARIABLE_PREFIX: &str = "KEEPSAKE_";
 /// Variables that the project's tests read; not part of the configuration.
 const TEST_PREFIX: &str = "KEEPSAKE_TEST_";
 /// Variables of the commands that call a server; not part of the configuration.
-const CLIENT_VARIABLES: [&str; 5] =
-    ["KEEPSAKE_URL", "KEEPSAKE_API_KEY", "KEEPSAKE_STORE", "KEEPSAKE_CONTEXT", "KEEPSAKE_FROM_API_KEY"];
+const CLIENT_VARIABLES: [&str; 6] = [
+    "KEEPSAKE_URL",
+    "KEEPSAKE_API_KEY",
+    "KEEPSAKE_STORE",
+    "KEEPSAKE_CONTEXT",
+    "KEEPSAKE_FROM_API_KEY",
+    "KEEPSAKE_TO_API_KEY",
+];
 
 #[derive(Clone)]
 pub(crate) struct ConfigValue {

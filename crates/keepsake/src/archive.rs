@@ -8,13 +8,13 @@
 mod export;
 mod folder;
 mod import;
-mod past;
+pub(crate) mod past;
 mod progress;
 mod report;
-mod source;
-mod spooled;
+pub(crate) mod source;
+pub(crate) mod spooled;
 mod unpacked;
-mod upload;
+pub(crate) mod upload;
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ use keepsake_archive::plan::OnConflict;
 use crate::cli::{MomentArgs, StoreArgs, choice};
 
 pub(crate) use export::run as export;
-pub(crate) use import::run as import;
+pub(crate) use import::{now, run as import};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -48,7 +48,7 @@ pub(crate) struct ExportArgs {
 }
 
 /// The choices of `--on-conflict`.
-const ON_CONFLICT: &[(&str, &str)] = &[
+pub(crate) const ON_CONFLICT: &[(&str, &str)] = &[
     ("skip", "The memory is kept"),
     ("replace", "The memory gets the imported content as a new version"),
     ("fail", "Nothing at all is imported"),

@@ -10,6 +10,7 @@ mod archive;
 mod backends;
 mod cli;
 mod contexts;
+mod copy;
 mod data_dir;
 mod dev;
 mod failures;
@@ -22,6 +23,7 @@ mod output;
 mod people;
 mod serve;
 mod signals;
+mod store_changes;
 mod sync;
 mod whole_store;
 
@@ -71,6 +73,8 @@ enum Command {
     Export(archive::ExportArgs),
     /// Writes an archive, a folder or another store's memories into a memory store
     Import(archive::ImportArgs),
+    /// Copies memories from one server to another
+    Copy(copy::CopyArgs),
     /// Shows sessions and what agents did in them
     #[command(subcommand)]
     Session(sessions::SessionCommand),
@@ -143,6 +147,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Undo(args) => undo::run(args).await,
         Command::Export(args) => archive::export(args).await,
         Command::Import(args) => archive::import(args).await,
+        Command::Copy(args) => Box::pin(copy::run(args)).await,
         Command::Session(command) => sessions::run(command).await,
         Command::Audit(args) => sessions::show_audit(args).await,
         Command::Usage(args) => sessions::show_usage(args).await,
@@ -197,6 +202,9 @@ mod tests {
             "undo --since yesterday",
             "store restore notes",
             "store restore notes --at 2h --at-seq 3",
+            "copy --from http://h",
+            "copy --from http://h --to http://g --follow --dry-run",
+            "copy --from http://h --to http://g --on-conflict merge",
             "blobs move --to file:///blobs",
             "key create --tenant memstore_00000000000000000000000001 --name n",
             &format!("key create {of_tenant} --scope all"),

@@ -19,7 +19,7 @@ use serde_json::Value;
 pub(crate) use crate::failures::failure_of;
 use crate::output::{answer, confirm};
 
-pub(crate) use connection::{StoreConnection, connect, find_store};
+pub(crate) use connection::{StoreConnection, connect, find_store, is_same_server};
 
 /// The path in the API of a path as agents see it. Refuses an absolute path that is not
 /// below `/memories`.

@@ -64,6 +64,17 @@ pub(crate) fn shutdown_token() -> Result<CancellationToken, Failure> {
     lifecycle().map(|lifecycle| lifecycle.draining)
 }
 
+/// Waits for `work`, or for the first signal.
+pub(crate) async fn or_end<T>(
+    ending: &CancellationToken,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        done = work => done,
+        () = ending.cancelled() => Err(Failure::new("interrupted: the next run goes on from here")),
+    }
+}
+
 /// The lifecycle that the first signal ends; the second signal exits immediately.
 ///
 /// SIGTERM comes from an orchestrator: the server drains first, so that load

@@ -34,12 +34,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use keepsake_config::Failure;
-use tokio_util::sync::CancellationToken;
 
 use crate::cli::StoreArgs;
 use crate::data_dir::{FolderLock, make_private_folder, unusable};
 use crate::people::StoreConnection;
-use crate::signals;
+use crate::signals::{self, or_end};
 
 use folder::Folder;
 use gone::GoneFiles;
@@ -121,17 +120,6 @@ pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
         _ => Err(Failure::conflict(format!(
             "files that both sides changed: {conflicts}; both contents {would} kept"
         ))),
-    }
-}
-
-/// Waits for `work`, or for the first signal.
-async fn or_end<T>(
-    ending: &CancellationToken,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    tokio::select! {
-        done = work => done,
-        () = ending.cancelled() => Err(Failure::new("interrupted: the next run goes on from here")),
     }
 }
 

@@ -29,8 +29,31 @@ pub(crate) async fn list<T: DeserializeOwned>(
     store: &[&str],
     id_of: fn(&T) -> String,
 ) -> Result<(BTreeMap<String, T>, Option<String>), Failure> {
-    let mut changes = Changes::begin(client, store).await?;
-    let mut memories = list_once(client, store, id_of).await?;
+    let changes = Changes::begin(client, store).await?;
+    let memories = list_once(client, store, id_of).await?;
+    follow(changes, store, id_of, memories).await
+}
+
+/// Brings memories up to date that were listed at a place among the changes of the store.
+pub(crate) async fn update<T: DeserializeOwned>(
+    client: &Client,
+    store: &[&str],
+    id_of: fn(&T) -> String,
+    memories: BTreeMap<String, T>,
+    place: String,
+) -> Result<(BTreeMap<String, T>, Option<String>), Failure> {
+    let changes = Changes { client, path: [store, &["changes"]].concat(), place: Some(place) };
+    follow(changes, store, id_of, memories).await
+}
+
+/// Reads the memories again that change, until none does.
+async fn follow<T: DeserializeOwned>(
+    mut changes: Changes<'_>,
+    store: &[&str],
+    id_of: fn(&T) -> String,
+    mut memories: BTreeMap<String, T>,
+) -> Result<(BTreeMap<String, T>, Option<String>), Failure> {
+    let client = changes.client;
     let mut was_followed = false;
     for _ in 0..MAX_ROUNDS {
         match changes.next().await? {
@@ -58,7 +81,9 @@ pub(crate) async fn list<T: DeserializeOwned>(
     Err(too_fast())
 }
 
-async fn list_once<T: DeserializeOwned>(
+/// Lists the memories page by page, on a server that may not list changes: a memory that is
+/// moved meanwhile may be missing.
+pub(crate) async fn list_once<T: DeserializeOwned>(
     client: &Client,
     store: &[&str],
     id_of: fn(&T) -> String,

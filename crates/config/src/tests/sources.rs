@@ -71,6 +71,7 @@ fn variables_of_a_kubernetes_service_of_clients_and_of_tests_are_ignored() {
         ("KEEPSAKE_STORE", "notes"),
         ("KEEPSAKE_CONTEXT", "dev"),
         ("KEEPSAKE_FROM_API_KEY", "ks_live_x"),
+        ("KEEPSAKE_TO_API_KEY", "ks_live_x"),
     ];
     settings(MINIMAL, &injected).unwrap();
     for (name, value) in [

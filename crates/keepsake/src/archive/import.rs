@@ -1,7 +1,7 @@
 //! `keepsake import`
 
 use indicatif::HumanCount;
-use keepsake_archive::plan::{Destination, DestinationMemory, OnConflict, decide};
+use keepsake_archive::plan::{Destination, OnConflict, decide};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::{Prefix, SourceListing};
 use keepsake_config::{Failure, FailureClass};
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
 }
 
 /// An expiry time is in the future if it is after this time.
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::from_micros(jiff::Timestamp::now().as_microsecond())
 }
 
@@ -70,11 +70,8 @@ async fn read_destination(connection: &StoreConnection, report: &mut Report) -> 
     let mut destination = Destination::default();
     let listed = ListedMemory::list(&connection.client, &connection.store_id).await?;
     for listed in listed.into_values() {
-        let (is_pinned, expires_at) = (listed.is_pinned(), listed.expires_at());
-        let existing =
-            DestinationMemory { id: listed.id, sha256: listed.content_sha256, is_pinned, expires_at };
         match MemoryPath::parse(&listed.path) {
-            Ok(path) => destination.add(&path, existing),
+            Ok(path) => destination.add(&path, listed.as_destination()),
             Err(error) => {
                 let reason = format!("the memory store lists it, but the path {error}");
                 report.add(listed.path, Outcome::refused(Class::Rule, reason));

@@ -10,7 +10,7 @@ use futures::stream::{StreamExt, TryStreamExt, iter};
 use indicatif::HumanCount;
 use keepsake_archive::format::{VersionLine, blob_file};
 use keepsake_archive::plan::{ContentOrigin, SourceMemory};
-use keepsake_archive::report::{Class, Outcome};
+use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::SourceListing;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::ContentHash;
@@ -50,14 +50,27 @@ enum Content {
     Redacted,
 }
 
-/// Imports a verified archive into a store. Fails if the store has other versions, or if
-/// it is not equal to the archive at the end.
+/// Imports a verified archive into a store, and prints the outcomes. Fails if the store has other
+/// versions, or if it is not equal to the archive at the end.
 pub(super) async fn run(
+    connection: &StoreConnection,
+    source: &Source,
+    found: SourceListing,
+    is_dry_run: bool,
+) -> Result<(), Failure> {
+    let mut outcomes = import_into(connection, source, found, is_dry_run).await?;
+    report::print(&mut outcomes, &connection.printer, is_dry_run)?;
+    report::result(&outcomes)
+}
+
+/// Imports a verified archive into a store. Returns the outcome of each memory, which is a refusal
+/// if the store is not as the archive at the end.
+pub(crate) async fn import_into(
     connection: &StoreConnection,
     source: &Source,
     mut found: SourceListing,
     is_dry_run: bool,
-) -> Result<(), Failure> {
+) -> Result<Report, Failure> {
     if found.versions.is_empty() {
         let text = "the source has no versions: `keepsake export --versions` writes them";
         return Err(Failure::of_class(FailureClass::Usage, text));
@@ -90,8 +103,7 @@ pub(super) async fn run(
         HumanCount(history.len() as u64),
         if is_dry_run { "would be " } else { "" }
     ));
-    report::print(&mut found.report, &connection.printer, is_dry_run)?;
-    report::result(&found.report)
+    Ok(found.report)
 }
 
 /// The versions to send. The deletion of a memory whose other versions were removed is

@@ -1,13 +1,13 @@
 //! What an import reads: an archive, a folder of text files, or another store.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::Read;
 use std::path::Path;
 use std::{fs, io};
 
 use keepsake_archive::format::{BLOBS, MANIFEST, MAX_CONTENT_BYTES, MEMORIES};
-use keepsake_archive::plan::{ContentOrigin, SourceMemory};
+use keepsake_archive::plan::{ContentOrigin, DestinationMemory, SourceMemory};
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Files, Prefix, SourceListing, read_manifest, verify};
 use keepsake_client::Client;
@@ -32,14 +32,14 @@ use crate::whole_store::{self, WRONG_HASH};
 const MAX_KEPT_BYTES: u64 = 64 << 20;
 
 /// A source of memories; read one by one, because not all fit in memory.
-pub(super) enum Source {
+pub(crate) enum Source {
     Folder(SourceFolder),
     Packed(Spooled),
     Store { client: Client, store_id: String },
 }
 
 /// A folder, with the first contents that were read.
-pub(super) struct SourceFolder {
+pub(crate) struct SourceFolder {
     folder: Folder,
     kept: Mutex<Kept>,
 }
@@ -53,12 +53,19 @@ const NOT_TEXT: &str = "is not text";
 
 /// A memory as an API lists or shows it; other servers omit the optional fields.
 #[derive(Deserialize)]
-pub(super) struct ListedMemory {
-    pub(super) id: String,
-    pub(super) path: String,
-    content: Option<String>,
-    pub(super) content_sha256: String,
-    content_size_bytes: u64,
+pub(crate) struct ListedMemory {
+    pub(crate) id: String,
+    pub(crate) path: String,
+    pub(crate) content: Option<String>,
+    /// Empty on a server that computes none.
+    #[serde(default)]
+    pub(crate) content_sha256: String,
+    #[serde(default)]
+    pub(crate) content_size_bytes: u64,
+    #[serde(default)]
+    pub(crate) memory_version_id: Option<String>,
+    #[serde(default)]
+    pub(crate) updated_at: Option<String>,
     #[serde(default)]
     pinned: Option<bool>,
     #[serde(default)]
@@ -69,16 +76,48 @@ impl ListedMemory {
     /// All memories of a store, by id.
     pub(super) async fn list(client: &Client, store_id: &str) -> Result<BTreeMap<String, Self>, Failure> {
         let store = ["memory_stores", store_id];
-        Ok(whole_store::list(client, &store, |listed: &Self| listed.id.clone()).await?.0)
+        Ok(whole_store::list(client, &store, Self::id).await?.0)
     }
 
-    pub(super) fn is_pinned(&self) -> bool {
+    pub(crate) fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    /// The memory as one of a destination.
+    pub(crate) fn as_destination(&self) -> DestinationMemory {
+        DestinationMemory {
+            id: self.id(),
+            sha256: self.content_sha256.clone(),
+            is_pinned: self.is_pinned(),
+            expires_at: self.expires_at(),
+        }
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
         self.pinned.unwrap_or_default()
     }
 
     /// The memory's own expiry time.
-    pub(super) fn expires_at(&self) -> Option<Timestamp> {
+    pub(crate) fn expires_at(&self) -> Option<Timestamp> {
         self.expiry_time.as_deref().and_then(Timestamp::parse)
+    }
+}
+
+/// Why a memory of a source has no content to import.
+#[derive(Debug)]
+pub(crate) enum NoContent {
+    /// The memory was deleted since it was listed.
+    Deleted,
+    /// For this reason, which follows the path.
+    Unusable(String),
+}
+
+impl Display for NoContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deleted => f.write_str("was deleted during the import"),
+            Self::Unusable(reason) => f.write_str(reason),
+        }
     }
 }
 
@@ -132,7 +171,16 @@ impl Source {
         prefix: &Prefix,
     ) -> Result<(Self, SourceListing), Failure> {
         let (client, store_id) = other_store(url, args).await?;
-        let other = StoreConnection { client, printer: printer.clone(), store_id: store_id.clone() };
+        Self::receive_store(url, StoreConnection { client, printer: printer.clone(), store_id }, prefix).await
+    }
+
+    /// As [`Source::receive`], for a store that was found.
+    pub(crate) async fn receive_store(
+        url: &str,
+        other: StoreConnection,
+        prefix: &Prefix,
+    ) -> Result<(Self, SourceListing), Failure> {
+        let store_id = other.store_id.clone();
         let of_server = |failure: Failure| failure.within(url);
         let total = export::memory_count(&other).await.map_err(of_server)?;
         let damaged = |damage| Failure::new(format!("the archive of the server is damaged: {damage}"));
@@ -156,52 +204,39 @@ impl Source {
         prefix: &Prefix,
     ) -> Result<(Self, SourceListing), Failure> {
         let (client, store_id) = other_store(url, args).await?;
-        let mut found = SourceListing::default();
         let listed = ListedMemory::list(&client, &store_id).await;
         let listed = listed.map_err(|failure| failure.within(url))?;
-        let mut listed: Vec<_> = listed.into_values().collect();
-        listed.sort_by(|a, b| a.path.cmp(&b.path));
-        for listed in listed {
-            let sha256 = listed
-                .content_sha256
-                .parse()
-                .map_err(Failure::of(format_args!("{url}: content_sha256 of {}", listed.id)))?;
-            let (is_pinned, expires_at) = (listed.is_pinned(), listed.expires_at());
-            let origin = ContentOrigin::Memory(listed.id);
-            found.place(prefix, &listed.path, |path| SourceMemory {
-                path,
-                sha256,
-                size_bytes: listed.content_size_bytes,
-                is_pinned,
-                expires_at,
-                origin,
-            });
-        }
+        let found = placed(listed.values(), prefix).map_err(|failure| failure.within(url))?;
         Ok((Self::Store { client, store_id }, found))
     }
 
     /// The content of an item. The inner error is the reason why the item can no longer
     /// be imported.
-    pub(super) async fn content(&self, item: &SourceMemory) -> Result<Result<String, String>, Failure> {
+    pub(super) async fn content(&self, item: &SourceMemory) -> Result<Result<String, NoContent>, Failure> {
+        let unusable = |reason: &str| Ok(Err(NoContent::Unusable(reason.to_owned())));
         match (self, &item.origin) {
             (Self::Folder(_) | Self::Packed(_), ContentOrigin::File(name)) => {
-                Ok(self.text(name, item.sha256))
+                Ok(self.text(name, item.sha256).map_err(NoContent::Unusable))
             }
             (Self::Store { client, store_id }, ContentOrigin::Memory(id)) => {
                 let store = ["memory_stores", store_id.as_str()];
                 let memory = match whole_store::read::<ListedMemory>(client, &store, id, "full").await? {
                     whole_store::Read::Memory(memory) => memory,
-                    whole_store::Read::Deleted => return Ok(Err("was deleted during the import".to_owned())),
-                    whole_store::Read::ContentLost(reason) => return Ok(Err(reason)),
+                    whole_store::Read::Deleted => return Ok(Err(NoContent::Deleted)),
+                    whole_store::Read::ContentLost(reason) => return unusable(&reason),
                 };
                 let content = memory.content.unwrap_or_default();
                 // The content may be newer than the listing, but must have the hash that
                 // its own answer states.
-                let is_same = ContentHash::of(content.as_bytes()).to_string() == memory.content_sha256;
-                Ok(is_same.then_some(content).ok_or_else(|| WRONG_HASH.to_owned()))
+                let stated = memory.content_sha256;
+                if stated.is_empty() || ContentHash::of(content.as_bytes()).to_string() == stated {
+                    Ok(Ok(content))
+                } else {
+                    unusable(WRONG_HASH)
+                }
             }
             (Self::Folder(_) | Self::Packed(_), ContentOrigin::Memory(_))
-            | (Self::Store { .. }, ContentOrigin::File(_)) => Ok(Err("is of another source".to_owned())),
+            | (Self::Store { .. }, ContentOrigin::File(_)) => unusable("is of another source"),
         }
     }
 
@@ -262,6 +297,29 @@ impl Files for SourceFolder {
         }
         Ok(files)
     }
+}
+
+/// The memories of another store at their paths in the destination, by path.
+pub(crate) fn placed<'a>(
+    listed: impl Iterator<Item = &'a ListedMemory>,
+    prefix: &Prefix,
+) -> Result<SourceListing, Failure> {
+    let mut listed: Vec<_> = listed.collect();
+    listed.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut found = SourceListing::default();
+    for listed in listed {
+        let sha256 = listed.content_sha256.parse();
+        let sha256 = sha256.map_err(Failure::of(format_args!("content_sha256 of {}", listed.id)))?;
+        found.place(prefix, &listed.path, |path| SourceMemory {
+            path,
+            sha256,
+            size_bytes: listed.content_size_bytes,
+            is_pinned: listed.is_pinned(),
+            expires_at: listed.expires_at(),
+            origin: ContentOrigin::Memory(listed.id.clone()),
+        });
+    }
+    Ok(found)
 }
 
 /// A client of another server, and the id of the store there.

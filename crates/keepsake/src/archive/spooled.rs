@@ -23,7 +23,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// The files of an archive, one after the other. Each was hashed when it was unpacked.
 #[derive(Debug)]
-pub(super) struct Spooled {
+pub(crate) struct Spooled {
     file: File,
     parts: HashMap<String, Part>,
 }
@@ -64,6 +64,24 @@ impl Spooled {
         })?;
         let file = to.into_inner().map_err(|error| failed(error.into_error()))?;
         Ok(Self { file, parts })
+    }
+
+    /// A file without contents, for [`Spooled::add`].
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let file = tempfile::tempfile().map_err(unusable(&std::env::temp_dir()))?;
+        Ok(Self { file, parts: HashMap::new() })
+    }
+
+    /// Adds a file, unless there is one of this name.
+    pub(crate) fn add(&mut self, name: String, sha256: ContentHash, content: &[u8]) -> Result<(), Failure> {
+        if self.parts.contains_key(&name) {
+            return Ok(());
+        }
+        let failed = || Failure::of("the contents cannot be kept in a temporary file");
+        let offset = self.file.metadata().map_err(failed())?.len();
+        self.file.write_all_at(content, offset).map_err(failed())?;
+        self.parts.insert(name, Part { offset, size_bytes: content.len() as u64, sha256 });
+        Ok(())
     }
 
     pub(super) fn open(archive: &Path) -> Result<Self, Failure> {

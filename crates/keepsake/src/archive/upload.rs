@@ -1,24 +1,27 @@
-//! The writes of an import, in batches.
+//! The writes of an import or a copy: in batches, or one by one on a server of another maker.
 
 use std::collections::VecDeque;
 
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
 use keepsake_archive::plan::{ImportStep, SourceMemory, batches};
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_client::ClientError;
+use keepsake_client::{Client, ClientError};
 use keepsake_config::Failure;
+use keepsake_core::ContentHash;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::progress::Progress;
-use super::source::Source;
+use super::source::{NoContent, Source};
 use crate::people::{StoreConnection, failure_of};
 
 /// Batches that are read or sent at the same time.
 const MAX_BATCHES_IN_FLIGHT: usize = 4;
 /// Contents of a batch that are read from another store at the same time.
 const MAX_READS_IN_FLIGHT: usize = 8;
+/// Memories that are written one by one at the same time.
+const MAX_SINGLE_WRITES_IN_FLIGHT: usize = 8;
 /// Types of errors that say that the store has something else at the path.
 const CONFLICTS: [&str; 3] =
     ["conflict_error", "memory_path_conflict_error", "memory_precondition_failed_error"];
@@ -48,33 +51,81 @@ pub(super) async fn run(
     steps: &[ImportStep],
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let mut progress = Progress::new("imported", steps.len() as u64);
-    let mut waiting: VecDeque<&[ImportStep]> = batches(steps).collect();
+    let target = Target { client: &connection.client, store_id: &connection.store_id, takes_batches: true };
+    let (mut progress, mut done) = (Progress::new("imported", steps.len() as u64), 0);
+    let written = write(target, source, steps, |written| {
+        done += 1;
+        progress.add(1);
+        let lost = || Outcome::refused(Class::Rule, NoContent::Deleted.to_string());
+        report.add_step(written.step, written.outcome.unwrap_or_else(lost));
+    });
+    let written = written.await;
+    written.map_err(|failure| {
+        let all = steps.len();
+        failure.within(format!(
+            "the import was stopped after {done} of {all} files, the same command continues it"
+        ))
+    })
+}
+
+/// The store that is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) store_id: &'a str,
+    /// Whether the server is a Keepsake.
+    pub(crate) takes_batches: bool,
+}
+
+impl<'a> Target<'a> {
+    fn path(self, rest: &[&'a str]) -> Vec<&'a str> {
+        [&["memory_stores", self.store_id], rest].concat()
+    }
+}
+
+/// A step that was carried out.
+pub(crate) struct WrittenStep<'a> {
+    pub(crate) step: &'a ImportStep,
+    /// The hash of the content that was sent, which may be newer than that of the plan.
+    pub(crate) sha256: Option<ContentHash>,
+    /// `None`: the memory was deleted in the source, or it is unknown whether the write was applied.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+impl<'a> WrittenStep<'a> {
+    fn refused(step: &'a ImportStep, why: NoContent) -> Self {
+        let outcome = match why {
+            NoContent::Deleted => None,
+            NoContent::Unusable(reason) => Some(Outcome::refused(Class::Rule, reason)),
+        };
+        Self { step, sha256: None, outcome }
+    }
+}
+
+/// Carries out the steps, and passes each one on. Steps before a failure are done.
+pub(crate) async fn write<'a>(
+    target: Target<'a>,
+    source: &'a Source,
+    steps: &'a [ImportStep],
+    mut each: impl FnMut(WrittenStep<'a>),
+) -> Result<(), Failure> {
+    let (mut waiting, max_in_flight): (VecDeque<&[ImportStep]>, _) = if target.takes_batches {
+        (batches(steps).collect(), MAX_BATCHES_IN_FLIGHT)
+    } else {
+        (steps.chunks(1).collect(), MAX_SINGLE_WRITES_IN_FLIGHT)
+    };
     let mut in_flight = FuturesUnordered::new();
-    let mut done = 0;
     loop {
-        while in_flight.len() < MAX_BATCHES_IN_FLIGHT
+        while in_flight.len() < max_in_flight
             && let Some(batch) = waiting.pop_front()
         {
-            in_flight.push(send(connection, source, batch));
+            in_flight.push(send(target, source, batch));
         }
         let Some(sent) = in_flight.next().await else {
             return Ok(());
         };
-        let stopped = |failure: Failure| {
-            let all = steps.len();
-            failure.within(format!(
-                "the import was stopped after {done} of {all} files, the same command continues it"
-            ))
-        };
-        match sent.map_err(stopped)? {
-            SentBatch::Done(outcomes) => {
-                done += outcomes.len();
-                progress.add(outcomes.len() as u64);
-                for (step, outcome) in outcomes {
-                    report.add_step(step, outcome);
-                }
-            }
+        match sent? {
+            SentBatch::Done(written) => written.into_iter().for_each(&mut each),
             SentBatch::TooLarge(batch) => {
                 let (first, second) = batch.split_at(batch.len() / 2);
                 waiting.push_front(second);
@@ -85,40 +136,48 @@ pub(super) async fn run(
 }
 
 enum SentBatch<'a> {
-    Done(Vec<(&'a ImportStep, Outcome)>),
+    Done(Vec<WrittenStep<'a>>),
     /// The server refused the call as a whole; it may accept a part of it.
     TooLarge(&'a [ImportStep]),
 }
 
 async fn send<'a>(
-    connection: &StoreConnection,
+    target: Target<'a>,
     source: &Source,
     steps: &'a [ImportStep],
 ) -> Result<SentBatch<'a>, Failure> {
     let contents = iter(steps).map(|step| source.content(&step.item));
     let contents: Vec<_> = contents.buffered(MAX_READS_IN_FLIGHT).try_collect().await?;
-    let mut outcomes = Vec::with_capacity(steps.len());
+    let mut written = Vec::with_capacity(steps.len());
     let (mut sent, mut operations) = (Vec::new(), Vec::new());
     for (step, content) in steps.iter().zip(contents) {
         match content {
             Ok(content) => {
-                sent.push(step);
+                sent.push((step, Some(ContentHash::of(content.as_bytes()))));
                 operations.push(operation(step, content));
             }
-            Err(reason) => outcomes.push((step, Outcome::refused(Class::Rule, reason))),
+            Err(why) => written.push(WrittenStep::refused(step, why)),
         }
     }
     if sent.is_empty() {
-        return Ok(SentBatch::Done(outcomes));
+        return Ok(SentBatch::Done(written));
+    }
+    if !target.takes_batches {
+        for ((step, sha256), operation) in sent.into_iter().zip(operations) {
+            let outcome = write_one(target, step, operation).await?;
+            written.push(WrittenStep { step, sha256, outcome });
+        }
+        return Ok(SentBatch::Done(written));
     }
     let body = json!({"atomic": false, "operations": operations});
-    let path = connection.path(&["memories", "batch"]);
+    let path = target.path(&["memories", "batch"]);
     let without_memories = [("memories", Some("false"))];
-    match connection.client.send::<Answer>(Method::POST, &path, &without_memories, Some(&body)).await {
+    match target.client.send::<Answer>(Method::POST, &path, &without_memories, Some(&body)).await {
         Ok(answer) if answer.data.len() == sent.len() => {
-            let results = answer.data.into_iter().map(outcome_of);
-            outcomes.extend(sent.into_iter().zip(results));
-            Ok(SentBatch::Done(outcomes))
+            let results = answer.data.into_iter().map(|result| Some(outcome_of(result)));
+            let results = sent.into_iter().zip(results);
+            written.extend(results.map(|((step, sha256), outcome)| WrittenStep { step, sha256, outcome }));
+            Ok(SentBatch::Done(written))
         }
         Ok(answer) => Err(Failure::new(format!(
             "the server answered {} results to {} operations",
@@ -126,14 +185,53 @@ async fn send<'a>(
             sent.len()
         ))),
         Err(error) if is_about_an_operation(&error) => match sent.as_slice() {
-            [step] => {
-                let reason = error.to_string();
-                outcomes.push((step, Outcome::refused(Class::Rule, reason)));
-                Ok(SentBatch::Done(outcomes))
+            [(step, sha256)] => {
+                let outcome = Some(Outcome::refused(Class::Rule, error.to_string()));
+                written.push(WrittenStep { step, sha256: *sha256, outcome });
+                Ok(SentBatch::Done(written))
             }
             _ => Ok(SentBatch::TooLarge(steps)),
         },
         Err(error) => Err(failure_of("a batch was not written")(error)),
+    }
+}
+
+/// Sends an operation of a batch as a separate call, with the fields of the official API. `None`:
+/// it is unknown whether the write was applied.
+async fn write_one(
+    target: Target<'_>,
+    step: &ImportStep,
+    mut operation: Value,
+) -> Result<Option<Outcome>, Failure> {
+    if let Some(fields) = operation.as_object_mut() {
+        fields.retain(|name, _| ["path", "content", "precondition"].contains(&name.as_str()));
+    }
+    let written = match &step.replaces {
+        None => target
+            .client
+            .post::<Value>(&target.path(&["memories"]), &operation)
+            .await
+            .map(|_| Outcome::Created),
+        Some(existing) => {
+            let path = target.path(&["memories", &existing.id]);
+            target.client.post::<Value>(&path, &operation).await.map(|_| Outcome::Replaced)
+        }
+    };
+    match written {
+        Ok(outcome) => Ok(Some(outcome)),
+        Err(error) if error.is_outcome_unknown() => Ok(None),
+        Err(error) => match error.status().map(|status| status.as_u16()) {
+            Some(409) => Ok(Some(Outcome::refused(Class::Conflict, error.to_string()))),
+            // The memory was deleted; for a new memory, it is the store that is missing.
+            Some(404) if step.replaces.is_some() => {
+                Ok(Some(Outcome::refused(Class::Conflict, error.to_string())))
+            }
+            // A quota is 429 without the advice to try again.
+            Some(400 | 413 | 422 | 429) if !error.is_transient() => {
+                Ok(Some(Outcome::refused(Class::Rule, error.to_string())))
+            }
+            _ => Err(failure_of("a memory was not written")(error)),
+        },
     }
 }
 

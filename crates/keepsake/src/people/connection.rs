@@ -170,7 +170,7 @@ fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<
     Ok((url, api_key))
 }
 
-fn is_same_server(one: &str, other: &str) -> bool {
+pub(crate) fn is_same_server(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 

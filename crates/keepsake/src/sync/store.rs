@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use super::plan::KnownMemory;
 use crate::failures::{class_of, failure_of};
-use crate::whole_store;
+use crate::{store_changes, whole_store};
 
 /// Maximum number of changes on a page.
 pub(super) const MAX_CHANGES: i64 = 1_000;
@@ -140,12 +140,7 @@ impl Store {
     /// The stream of the store's changes from now on; `None` if the credential may not
     /// follow them.
     pub(super) async fn changes(&self) -> Result<Option<Events>, Failure> {
-        let mut changes = self.client.events(&self.path(&["changes", "stream"]), &[], None);
-        match changes.open().await {
-            Ok(()) => Ok(Some(changes)),
-            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
-            Err(error) => Err(failure_of("the changes of the store cannot be followed")(error)),
-        }
+        store_changes::stream(&self.client, &self.path(&[])).await
     }
 
     /// The content of a memory that still is what the plan saw.

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_client::Events;
 use keepsake_config::{Failure, FailureClass};
 use notify::event::{Event, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
@@ -14,14 +13,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pass::Sync;
-use super::store::Store;
 use super::{PRIVATE_FOLDER, Stop};
 use crate::output::notice;
+use crate::store_changes::{MAX_UNQUIET, QUIET, StoreChanges};
 
-/// How long the folder must be quiet before a pass.
-const QUIET: Duration = Duration::from_millis(200);
-/// The maximum wait while the folder keeps changing.
-const MAX_UNQUIET: Duration = Duration::from_secs(2);
 /// The interval of passes for a credential that may not follow changes.
 const BLIND_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval of passes without an event: some file systems report no events.
@@ -40,7 +35,7 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
     loop {
         let round = async {
             // Opened before the pass: a change during the pass must cause another one.
-            changes.open(&sync.store).await?;
+            changes.open(sync.store.changes()).await?;
             sync.run().await
         };
         let done = tokio::select! {
@@ -67,7 +62,7 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
             if last_problem.is_empty() {
                 tokio::select! {
                     () = events.quiet_after_change() => {}
-                    () = changes.next() => {}
+                    () = changes.next(BLIND_INTERVAL) => {}
                     () = tokio::time::sleep(SAFETY_INTERVAL) => {}
                     () = sleep_until(next_gone) => {}
                 }
@@ -149,36 +144,6 @@ fn is_change(event: &Event, private: &Path) -> bool {
     let is_read = matches!(event.kind, EventKind::Access(_));
     let is_own = !event.paths.is_empty() && event.paths.iter().all(|path| path.starts_with(private));
     event.need_rescan() || !(is_read || is_own)
-}
-
-/// Changes of the store, as its stream tells them.
-#[derive(Default)]
-struct StoreChanges {
-    stream: Option<Events>,
-}
-
-impl StoreChanges {
-    /// Begins to follow the store, unless it is followed already.
-    async fn open(&mut self, store: &Store) -> Result<(), Failure> {
-        if self.stream.is_none() {
-            self.stream = store.changes().await?;
-        }
-        Ok(())
-    }
-
-    /// Waits for a change, and until the changes pause; a failure is left to the pass.
-    async fn next(&mut self) {
-        let Some(stream) = &mut self.stream else {
-            tokio::time::sleep(BLIND_INTERVAL).await;
-            return;
-        };
-        if stream.next().await.is_err() {
-            self.stream = None;
-            return;
-        }
-        let quiet = async { while let Ok(Ok(_)) = tokio::time::timeout(QUIET, stream.next()).await {} };
-        let _ = tokio::time::timeout(MAX_UNQUIET, quiet).await;
-    }
 }
 
 #[cfg(test)]

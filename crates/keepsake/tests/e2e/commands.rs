@@ -2,6 +2,7 @@
 
 mod archives;
 mod contexts;
+mod copy;
 mod each;
 mod editing;
 mod hostile_server;

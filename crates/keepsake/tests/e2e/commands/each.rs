@@ -14,7 +14,7 @@ const UNKNOWN_KEY: &str = "ks_live_unknown";
 
 /// All commands for people with their arguments, in an order in which each one works. The names
 /// are those of the manual pages; `{name}` stands for a value.
-pub(super) const COMMANDS: [(&str, &str); 40] = [
+pub(super) const COMMANDS: [(&str, &str); 41] = [
     ("login", "{url} --name work-{place}"),
     ("context-list", ""),
     ("context-use", "{context}"),
@@ -28,6 +28,7 @@ pub(super) const COMMANDS: [(&str, &str); 40] = [
     ("store-diff", "{store}"),
     ("store-restore", "{store} --at-seq 0 --dry-run"),
     ("store-fork", "{store} forked-{place}"),
+    ("copy", "--from {url}#{store} --to {url}#copied-{place}"),
     ("store-archive", "{store} --yes"),
     ("store-delete", "{store} --yes"),
     ("memory-put", "put-{place}.md"),

@@ -8,6 +8,7 @@ pub(crate) mod deployment;
 pub(crate) mod history;
 pub(crate) mod holding_proxy;
 pub(crate) mod jobs;
+pub(crate) mod official_proxy;
 pub(crate) mod provision;
 pub(crate) mod script;
 pub(crate) mod secrets;

@@ -1,0 +1,168 @@
+//! `keepsake copy`: copies memories from one server to another, each of any maker.
+//!
+//! # Passes
+//!
+//! A pass lists both stores, compares them by path and hash ([`plan`]), and writes what differs
+//! ([`pass`]). Every write has a precondition, or creates a memory where none is; a write that found
+//! something else, or whose outcome is unknown, is left to the next pass, which looks again. So a
+//! run that was stopped is repeated, and nothing is written twice. What was copied is kept in
+//! memory only: the base, by which a later pass tells changes of the source from changes of the target.
+//!
+//! # Only the official API
+//!
+//! A server gets only the calls, fields and headers that the official SDKs send, until it has
+//! answered one call of Keepsake's own ([`server`]). Then pins and expiry times are copied, writes
+//! are sent in batches, and changes come from the stream of changes.
+
+mod follow;
+mod history;
+mod listing;
+mod not_held;
+mod pass;
+mod plan;
+mod receipt;
+mod server;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use futures::future::join_all;
+use keepsake_archive::plan::OnConflict;
+use keepsake_config::Failure;
+use tokio_util::sync::CancellationToken;
+
+use crate::archive::ON_CONFLICT;
+use crate::cli::{OutputArgs, choice, parse_period};
+use crate::output::{Printer, notice};
+use crate::signals::{self, or_end};
+
+use pass::{Options, StoreCopy};
+use server::Server;
+
+/// The shortest interval of `--every`.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake copy --from https://api.example.com#notes --to https://memory.example.org#notes --dry-run
+  keepsake copy --from old --to new --follow
+  keepsake copy --from old#notes --to new#notes --versions
+
+A server is a URL, or the name of a context. Each has its own key: in a file, in
+KEEPSAKE_FROM_API_KEY and KEEPSAKE_TO_API_KEY, or in the context.
+Without #STORE, all memory stores are copied to those of the same names, which are created if
+they are missing. What was stopped is continued by the same command.")]
+#[expect(clippy::struct_excessive_bools, reason = "the flags of the command")]
+pub(crate) struct CopyArgs {
+    /// The server that is read, and its memory store: an id or a name
+    #[arg(long, value_name = "URL[#STORE]")]
+    from: String,
+    /// The server that is written, and its memory store: an id or a name
+    #[arg(long, value_name = "URL[#STORE]")]
+    to: String,
+    /// A file with an API key of the server that is read, instead of `KEEPSAKE_FROM_API_KEY`
+    #[arg(long, value_name = "FILE")]
+    from_key_file: Option<PathBuf>,
+    /// A file with an API key of the server that is written, instead of `KEEPSAKE_TO_API_KEY`
+    #[arg(long, value_name = "FILE")]
+    to_key_file: Option<PathBuf>,
+    /// The action if a memory of the target has other content
+    #[arg(long, value_name = "ACTION", value_parser = choice(OnConflict::parse, ON_CONFLICT), default_value = "fail")]
+    on_conflict: OnConflict,
+    /// Deletes the memories of the target that the source does not have
+    #[arg(long)]
+    delete: bool,
+    /// Copies the history as well, into an empty memory store of a Keepsake
+    #[arg(long)]
+    versions: bool,
+    /// Goes on until Ctrl-C, and copies every change of the source
+    #[arg(short, long)]
+    follow: bool,
+    /// How often the memories are listed if a server has no stream of changes: 10s, 1m
+    #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "10s")]
+    every: Duration,
+    /// Fails before anything is written if the target cannot hold something
+    #[arg(long)]
+    strict: bool,
+    /// Shows what would be done and changes nothing
+    #[arg(short = 'n', long, conflicts_with = "follow")]
+    dry_run: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Copies once, or until a signal, and prints the receipt.
+pub(crate) async fn run(args: CopyArgs) -> Result<(), Failure> {
+    let ending = signals::shutdown_token()?;
+    let printer = Printer::new(args.output.output);
+    let mut copies = or_end(&ending, Box::pin(open(&args, &printer))).await?;
+    if args.dry_run {
+        receipt::print(copies.iter().map(|copy| &copy.receipt), &printer, true, true)?;
+        return receipt::result(copies.iter().map(|copy| &copy.receipt));
+    }
+    let first_rounds = or_end(&ending, async {
+        for copy in &mut copies {
+            copy.begin().await?;
+        }
+        Ok(())
+    });
+    let mut done = first_rounds.await;
+    if args.follow && done.is_ok() {
+        done = follow_all(&mut copies, args.every.max(MIN_INTERVAL), &ending).await;
+    }
+    for copy in &mut copies {
+        if done.is_ok() {
+            done = copy.verify().await;
+        }
+    }
+    receipt::print(copies.iter().map(|copy| &copy.receipt), &printer, false, done.is_ok())?;
+    done?;
+    receipt::result(copies.iter().map(|copy| &copy.receipt))
+}
+
+/// Follows all stores until a signal. A store that cannot be followed any more does not end the others.
+async fn follow_all(
+    copies: &mut [StoreCopy],
+    every: Duration,
+    ending: &CancellationToken,
+) -> Result<(), Failure> {
+    notice("following: Ctrl-C ends");
+    let following = copies.iter_mut().map(|copy| async move {
+        let followed = follow::run(copy, every, ending).await;
+        followed.inspect_err(|failure| notice(&format!("not followed any more: {failure}")))
+    });
+    join_all(following).await.into_iter().collect()
+}
+
+/// Connects to both servers, finds the stores, and plans their first passes. Nothing is written.
+async fn open(args: &CopyArgs, printer: &Printer) -> Result<Vec<StoreCopy>, Failure> {
+    let from = Server::connect("from", &args.from, args.from_key_file.as_deref()).await?;
+    let to = Arc::new(Server::connect("to", &args.to, args.to_key_file.as_deref()).await?);
+    if args.versions && !to.is_keepsake {
+        return Err(Failure::usage(format!(
+            "--versions: {} is no Keepsake, or a proxy hides that it is one",
+            to.client.url()
+        )));
+    }
+    let pairs =
+        server::pairs(from.stores().await?, &to.stores().await?, from.store.as_deref(), to.store.as_deref())?;
+    let options =
+        Options { on_conflict: args.on_conflict, deletes: args.delete, copies_history: args.versions };
+    let mut copies = Vec::new();
+    for pair in pairs {
+        let is_itself = pair.to.as_ref().is_some_and(|to| to.id == pair.from.id);
+        if is_itself && from.client.url() == to.client.url() {
+            return Err(Failure::usage(format!("{} is both the source and the target", pair.from.id)));
+        }
+        let mut copy = StoreCopy::new(&from, Arc::clone(&to), pair, options, printer.clone());
+        copy.survey().await?;
+        copies.push(copy);
+    }
+    let not_held: usize = copies.iter().map(|copy| copy.receipt.not_held.len()).sum();
+    if args.strict && not_held > 0 {
+        return Err(Failure::new(format!("nothing was written: the target cannot hold {not_held} things")));
+    }
+    Ok(copies)
+}

@@ -1,0 +1,91 @@
+//! The memories of a store, listed once and then brought up to date.
+
+use std::collections::{BTreeMap, HashMap};
+
+use keepsake_client::Client;
+use keepsake_config::Failure;
+use keepsake_core::ContentHash;
+
+use super::server::Server;
+use crate::archive::source::ListedMemory;
+use crate::whole_store::{self, Read};
+
+/// The memories of a store, by id.
+pub(super) type Listed = BTreeMap<String, ListedMemory>;
+
+pub(super) struct StoreListing {
+    pub(super) client: Client,
+    pub(super) store_id: String,
+    pub(super) is_keepsake: bool,
+    /// The memories at a place among the store's changes, if the server lists these.
+    known: Option<(Listed, Option<String>)>,
+    /// The hashes that this program computed, each with the version of the memory that it is of.
+    hashes: HashMap<String, (String, String)>,
+}
+
+impl StoreListing {
+    pub(super) fn new(server: &Server, store_id: String) -> Self {
+        let (client, is_keepsake) = (server.client.clone(), server.is_keepsake);
+        Self { client, store_id, is_keepsake, known: None, hashes: HashMap::new() }
+    }
+
+    /// The path of the store, and what is below it.
+    pub(super) fn path<'a>(&'a self, rest: &[&'a str]) -> Vec<&'a str> {
+        [&["memory_stores", self.store_id.as_str()], rest].concat()
+    }
+
+    /// Makes the next [`StoreListing::refresh`] list all memories.
+    pub(super) fn forget(&mut self) {
+        self.known = None;
+    }
+
+    /// The memories as they are now.
+    pub(super) async fn refresh(&mut self) -> Result<&Listed, Failure> {
+        let known = self.known.take();
+        let path = self.path(&[]);
+        let listed = match known {
+            Some((listed, Some(place))) => {
+                whole_store::update(&self.client, &path, ListedMemory::id, listed, place).await
+            }
+            _ if self.is_keepsake => whole_store::list(&self.client, &path, ListedMemory::id).await,
+            _ => whole_store::list_once(&self.client, &path, ListedMemory::id)
+                .await
+                .map(|listed| (listed, None)),
+        };
+        let (mut listed, place) = listed.map_err(|failure| failure.within(self.client.url()))?;
+        self.add_hashes(&mut listed).await?;
+        Ok(&self.known.insert((listed, place)).0)
+    }
+
+    /// Computes the hashes that the server does not state.
+    async fn add_hashes(&mut self, listed: &mut Listed) -> Result<(), Failure> {
+        let without: Vec<String> =
+            listed.values().filter(|memory| memory.content_sha256.is_empty()).map(ListedMemory::id).collect();
+        for id in without {
+            let Some(memory) = listed.get_mut(&id) else { continue };
+            let version = memory.memory_version_id.as_ref().or(memory.updated_at.as_ref()).cloned();
+            if let (Some(version), Some((known, sha256))) = (&version, self.hashes.get(&id))
+                && version == known
+            {
+                memory.content_sha256.clone_from(sha256);
+                continue;
+            }
+            match whole_store::read::<ListedMemory>(&self.client, &self.path(&[]), &id, "full").await? {
+                Read::Memory(read) => {
+                    let content = read.content.unwrap_or_default();
+                    memory.content_sha256 = ContentHash::of(content.as_bytes()).to_string();
+                    memory.content_size_bytes = content.len() as u64;
+                    let read_version = read.memory_version_id.or(read.updated_at);
+                    if let Some(version) = read_version {
+                        self.hashes.insert(id, (version, memory.content_sha256.clone()));
+                    }
+                }
+                Read::Deleted => drop(listed.remove(&id)),
+                Read::ContentLost(reason) => {
+                    return Err(Failure::new(format!("{}: {reason}", memory.path)));
+                }
+            }
+        }
+        Ok(())
+    }
+}

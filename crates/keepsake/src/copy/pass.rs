@@ -1,0 +1,364 @@
+//! Passes: each looks at both stores, plans, and carries the plan out.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{StreamExt, TryStreamExt, iter};
+use keepsake_archive::plan::OnConflict;
+use keepsake_archive::report::{Class, Outcome};
+use keepsake_archive::verified::{Prefix, SourceListing};
+use keepsake_client::{ClientError, Parameter};
+use keepsake_config::{Failure, FailureClass};
+use keepsake_core::MemoryPath;
+use serde_json::{Value, json};
+
+use super::history;
+use super::listing::{Listed, StoreListing};
+use super::not_held::{self, Limits};
+use super::plan::{self, Base, Deletion, Move, Plan, Rules, TargetMemories, copied_of};
+use super::receipt::Receipt;
+use super::server::{Server, StorePair};
+use crate::archive::now;
+use crate::archive::source::{ListedMemory, Source, placed};
+use crate::archive::upload::{self, Target};
+use crate::failures::{class_of, failure_of};
+use crate::output::Printer;
+use crate::people::{StoreConnection, agent_path};
+use crate::whole_store::{self, Read};
+
+/// Passes of a round: others may change what a pass has just seen, and calls may fail.
+const MAX_PASSES: u32 = 10;
+/// The wait after a pass that left something to the next one; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const MAX_WAIT: Duration = Duration::from_secs(10);
+/// Deletions and moves that are sent at the same time.
+const MAX_IN_FLIGHT: usize = 8;
+/// Written memories that are read one by one; after more, all are listed again.
+const MAX_SINGLE_READS: usize = 100;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    pub(super) on_conflict: OnConflict,
+    pub(super) deletes: bool,
+    pub(super) copies_history: bool,
+}
+
+/// The copy of one store.
+pub(super) struct StoreCopy {
+    pub(super) source: StoreListing,
+    /// `None`: the store is created before the first write.
+    target: Option<StoreListing>,
+    to: Arc<Server>,
+    pair: StorePair,
+    options: Options,
+    limits: Limits,
+    base: Base,
+    /// Writes whose outcome is not known: if the target has one of these contents, it was copied.
+    unsure: Base,
+    /// What the target refused in this round, with the hash and the reason.
+    refused: HashMap<MemoryPath, (String, String)>,
+    pub(super) receipt: Receipt,
+    printer: Printer,
+}
+
+impl StoreCopy {
+    pub(super) fn new(
+        from: &Server,
+        to: Arc<Server>,
+        pair: StorePair,
+        options: Options,
+        printer: Printer,
+    ) -> Self {
+        Self {
+            source: StoreListing::new(from, pair.from.id.clone()),
+            target: pair.to.as_ref().map(|store| StoreListing::new(&to, store.id.clone())),
+            receipt: Receipt::new(&pair),
+            to,
+            pair,
+            options,
+            limits: Limits::default(),
+            base: Base::new(),
+            unsure: Base::new(),
+            refused: HashMap::new(),
+            printer,
+        }
+    }
+
+    /// Plans the first pass, and notes what the target cannot hold. Nothing is written.
+    pub(super) async fn survey(&mut self) -> Result<(), Failure> {
+        if let Some(target) = self.target.as_ref().filter(|target| target.is_keepsake) {
+            self.limits = Limits::read(target).await?;
+        }
+        let plan = self.plan(false).await?;
+        self.receipt.not_held = not_held::of_plan(&plan, &self.limits);
+        if self.source.is_keepsake && !self.to.is_keepsake {
+            self.receipt.not_held.extend(not_held::expiry(self.source.refresh().await?));
+        }
+        self.receipt.not_held.extend(not_held::of_store(&self.pair.from));
+        if !self.options.copies_history {
+            self.receipt.not_held.extend(not_held::history(&self.source).await?);
+        }
+        self.receipt.tell_not_held();
+        self.check_first(&plan)?;
+        self.receipt.survey(plan);
+        Ok(())
+    }
+
+    pub(super) fn is_target_keepsake(&self) -> bool {
+        self.to.is_keepsake
+    }
+
+    /// Refuses what must not begin at all.
+    fn check_first(&self, plan: &Plan) -> Result<(), Failure> {
+        let (name, conflicts) = (&self.pair.to_name, plan.report.conflicts().count());
+        if self.options.on_conflict == OnConflict::Fail && conflicts > 0 {
+            let first = plan.report.conflicts().next().map(agent_path).unwrap_or_default();
+            return Err(Failure::conflict(format!(
+                "nothing was written: {name} has something else at {conflicts} paths, the first is {first}; \
+                 --on-conflict skip or replace copies the rest"
+            )));
+        }
+        if plan.present.is_empty() && !plan.deletions.is_empty() {
+            return Err(Failure::conflict(format!(
+                "nothing was written: the source has no memory, and --delete would empty {name}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Creates the store if it is missing, copies the history if that is asked for, and copies the memories.
+    pub(super) async fn begin(&mut self) -> Result<(), Failure> {
+        let target = if let Some(target) = self.target.take() {
+            target
+        } else {
+            let made = self.to.create_store(&self.pair.from, &self.pair.to_name).await?;
+            self.receipt.created(&made.id);
+            let made = StoreListing::new(&self.to, made.id);
+            if made.is_keepsake {
+                self.limits = Limits::read(&made).await?;
+            }
+            made
+        };
+        if self.options.copies_history {
+            let (client, store_id) = (target.client.clone(), target.store_id.clone());
+            let connection = StoreConnection { client, printer: self.printer.clone(), store_id };
+            let imported = history::copy(&self.source, &connection).await?;
+            self.receipt.add_history(&imported);
+        }
+        self.target = Some(target);
+        self.round().await
+    }
+
+    /// Makes passes until nothing is left to do.
+    pub(super) async fn round(&mut self) -> Result<(), Failure> {
+        self.refused.clear();
+        let mut wait = FIRST_WAIT;
+        for pass in 0..MAX_PASSES {
+            let plan = self.plan(pass == 0).await?;
+            let has_moves = !plan.moves.is_empty();
+            if self.carry_out(plan).await? {
+                return Ok(());
+            }
+            if !has_moves {
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(MAX_WAIT);
+            }
+        }
+        Err(Failure::conflict(format!(
+            "{}: after {MAX_PASSES} passes something is left to do; the same command continues",
+            self.pair.from.name
+        )))
+    }
+
+    async fn plan(&mut self, moves: bool) -> Result<Plan, Failure> {
+        let is_keepsake = self.to.is_keepsake;
+        let listed = self.source.refresh().await?;
+        let mut found = placed(listed.values(), &Prefix::new("/"))?;
+        let target = match &mut self.target {
+            Some(target) => target_memories(target.refresh().await?),
+            None => TargetMemories::new(),
+        };
+        for (path, copied) in std::mem::take(&mut self.unsure) {
+            if target.get(&path).is_some_and(|memory| memory.sha256 == copied.sha256) {
+                self.base.insert(path, copied);
+            }
+        }
+        leave_out(&mut found, &self.limits, &self.refused);
+        if !is_keepsake {
+            for item in &mut found.items {
+                (item.is_pinned, item.expires_at) = (false, None);
+            }
+        }
+        let Options { on_conflict, deletes, .. } = self.options;
+        let plan = plan::plan(found, target, &self.base, Rules { on_conflict, deletes, moves, now: now() });
+        Ok(plan)
+    }
+
+    /// Carries a plan out. Returns `false` if something is left to the next pass.
+    async fn carry_out(&mut self, plan: Plan) -> Result<bool, Failure> {
+        let Some(target) = &self.target else {
+            return Err(Failure::new("the memory store of the target is missing"));
+        };
+        let Plan { moves, deletions, steps, equal, kept, lost, report, .. } = plan;
+        if !moves.is_empty() {
+            for moved in moves {
+                self.unsure.insert(moved.to.clone(), moved.copied.clone());
+                if move_memory(target, &moved).await? {
+                    self.base.remove(&moved.from);
+                    self.receipt.count("moved");
+                }
+            }
+            return Ok(false);
+        }
+        self.receipt.note(kept, report);
+        self.base.extend(equal);
+        let deleting = deletions.iter().map(|deletion| delete(&self.source, target, deletion));
+        let deleted: Vec<bool> = iter(deleting).buffered(MAX_IN_FLIGHT).try_collect().await?;
+        let mut is_done = deleted.iter().all(|is_deleted| *is_deleted);
+        for (deletion, _) in deletions.iter().zip(deleted).filter(|(_, is_deleted)| *is_deleted) {
+            self.base.remove(&deletion.path);
+            self.receipt.count("deleted");
+        }
+        for path in &lost {
+            self.base.remove(path);
+        }
+        let source =
+            Source::Store { client: self.source.client.clone(), store_id: self.source.store_id.clone() };
+        let to =
+            Target { client: &target.client, store_id: &target.store_id, takes_batches: target.is_keepsake };
+        // Those that are not done if the pass is broken off.
+        let planned = steps.iter().map(|step| &step.item);
+        self.unsure.extend(
+            planned.filter_map(|item| Some((item.path.clone(), copied_of(item, item.sha256.to_string())?))),
+        );
+        let (base, unsure) = (&mut self.base, &mut self.unsure);
+        let (refused, receipt) = (&mut self.refused, &mut self.receipt);
+        let written = upload::write(to, &source, &steps, |written| {
+            let item = &written.step.item;
+            let copied = written.sha256.and_then(|sha256| copied_of(item, sha256.to_string()));
+            match written.outcome {
+                None => {
+                    unsure.extend(copied.map(|copied| (item.path.clone(), copied)));
+                    is_done = false;
+                }
+                Some(outcome) => {
+                    unsure.remove(&item.path);
+                    match outcome {
+                        Outcome::Refused { class: Class::Conflict, .. } => is_done = false,
+                        Outcome::Refused { reason, .. } => {
+                            refused.insert(item.path.clone(), (item.sha256.to_string(), reason.clone()));
+                            receipt.refuse(&item.path, reason);
+                        }
+                        done => {
+                            base.extend(copied.map(|copied| (item.path.clone(), copied)));
+                            receipt.count(done.name());
+                        }
+                    }
+                }
+            }
+        });
+        written.await?;
+        if steps.len() + deletions.len() > MAX_SINGLE_READS
+            && let Some(target) = &mut self.target
+        {
+            target.forget();
+        }
+        Ok(is_done)
+    }
+
+    /// Prints what was done since the last call.
+    pub(super) fn tell_step(&mut self) -> Result<(), Failure> {
+        match self.receipt.step() {
+            Some((step, sentence)) => self.printer.step(&step, || sentence),
+            None => Ok(()),
+        }
+    }
+
+    /// Lists the target again, and compares each memory with the content that was read from the source.
+    pub(super) async fn verify(&mut self) -> Result<(), Failure> {
+        let Some(target) = &mut self.target else {
+            return Ok(());
+        };
+        target.forget();
+        let there = target_memories(target.refresh().await?);
+        let mut verified = 0;
+        for (path, copied) in &self.base {
+            match there.get(path) {
+                Some(memory) if memory.sha256 == copied.sha256 => verified += 1,
+                Some(_) => self.receipt.differs(path, "has other content than was copied"),
+                None => self.receipt.differs(path, "was copied, and is missing"),
+            }
+        }
+        self.receipt.verify(verified);
+        Ok(())
+    }
+}
+
+/// Moves what cannot be copied from the items to the report.
+fn leave_out(found: &mut SourceListing, limits: &Limits, refused: &HashMap<MemoryPath, (String, String)>) {
+    let mut paths = HashSet::new();
+    let report = &mut found.report;
+    found.items.retain(|item| {
+        let again = refused.get(&item.path).filter(|(sha256, _)| *sha256 == item.sha256.to_string());
+        let reason = if !paths.insert(item.path.clone()) {
+            Some("another memory has the same path in NFC".to_owned())
+        } else if let Some((_, reason)) = again {
+            Some(reason.clone())
+        } else {
+            limits.refuse(item.size_bytes)
+        };
+        if let Some(reason) = &reason {
+            report.add(item.path.as_str(), Outcome::refused(Class::Rule, reason));
+        }
+        reason.is_none()
+    });
+}
+
+/// The memories of a target at valid paths. Nothing that is copied can be at another path.
+fn target_memories(listed: &Listed) -> TargetMemories {
+    let memories = listed.values();
+    memories
+        .filter_map(|memory| Some((MemoryPath::parse(&memory.path).ok()?, memory.as_destination())))
+        .collect()
+}
+
+/// Moves a memory that still has the content that was copied. Returns `false` if the next pass
+/// has to look.
+async fn move_memory(target: &StoreListing, moved: &Move) -> Result<bool, Failure> {
+    let precondition = json!({"type": "content_sha256", "content_sha256": moved.copied.sha256});
+    let body = json!({"path": moved.to.as_str(), "precondition": precondition});
+    let path = target.path(&["memories", &moved.memory_id]);
+    match target.client.post::<Value>(&path, &body).await {
+        Ok(_) => Ok(true),
+        Err(error) if is_left_to_the_next_pass(&error) => Ok(false),
+        Err(error) => Err(failure_of("a memory was not moved")(error)),
+    }
+}
+
+/// Deletes a memory that still has the content that was compared, after the source has said
+/// that it is not there any more. Returns `false` if the next pass has to look.
+async fn delete(source: &StoreListing, target: &StoreListing, deletion: &Deletion) -> Result<bool, Failure> {
+    if let Some(id) = &deletion.source_id {
+        // A listing is not one moment: the memory may have been moved during it.
+        match whole_store::read::<ListedMemory>(&source.client, &source.path(&[]), id, "basic").await? {
+            Read::Deleted => {}
+            Read::Memory(memory) if memory.path != deletion.path.as_str() => {}
+            Read::Memory(_) | Read::ContentLost(_) => return Ok(false),
+        }
+    }
+    let path = target.path(&["memories", &deletion.memory_id]);
+    let expected: &[Parameter<'_>] = &[("expected_content_sha256", Some(&deletion.sha256))];
+    match target.client.delete::<Value>(&path, expected).await {
+        Ok(_) => Ok(true),
+        Err(error) if class_of(&error) == FailureClass::NotFound => Ok(true),
+        Err(error) if is_left_to_the_next_pass(&error) => Ok(false),
+        Err(error) => Err(failure_of("a memory was not deleted")(error)),
+    }
+}
+
+/// Whether the memory, and not the server, is the cause; or whether the change may have been applied.
+fn is_left_to_the_next_pass(error: &ClientError) -> bool {
+    let is_about_the_memory = matches!(error.status().map(|status| status.as_u16()), Some(400 | 404 | 409));
+    is_about_the_memory || error.is_outcome_unknown()
+}

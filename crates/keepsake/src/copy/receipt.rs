@@ -1,0 +1,253 @@
+//! What a copy did, and what is not equal at its end.
+
+use std::collections::BTreeMap;
+
+use indicatif::HumanCount;
+use keepsake_archive::report::{Outcome, Report};
+use keepsake_config::{Failure, FailureClass};
+use keepsake_core::MemoryPath;
+use serde_json::{Value, json};
+
+use super::not_held::NotHeld;
+use super::plan::Plan;
+use super::server::StorePair;
+use crate::output::{Printer, Text, notice, printable};
+
+/// Lines about what the target cannot hold; the receipt in JSON has all.
+const MAX_TOLD: usize = 50;
+/// What is counted, in the order in which it is told.
+const COUNTS: [&str; 4] = ["created", "replaced", "moved", "deleted"];
+
+/// The receipt of one store.
+#[derive(Debug)]
+pub(super) struct Receipt {
+    from_id: String,
+    from_name: String,
+    to_id: Option<String>,
+    to_name: String,
+    is_created: bool,
+    counts: BTreeMap<&'static str, u64>,
+    /// The counts that were printed.
+    told: BTreeMap<&'static str, u64>,
+    /// Equal on both sides before the first write.
+    unchanged: usize,
+    /// Whether the history was copied.
+    has_history: bool,
+    /// Memories that only the target has, and keeps.
+    only_in_target: usize,
+    /// Memories that are as they were copied; `None`: they were not compared.
+    verified: Option<usize>,
+    pub(super) not_held: Vec<NotHeld>,
+    /// What is not equal, by path: the result and the reason. Of a dry run, the whole plan.
+    noted: BTreeMap<String, (&'static str, Option<String>)>,
+    has_conflicts: bool,
+}
+
+impl Receipt {
+    pub(super) fn new(pair: &StorePair) -> Self {
+        Self {
+            from_id: pair.from.id.clone(),
+            from_name: pair.from.name.clone(),
+            to_id: pair.to.as_ref().map(|store| store.id.clone()),
+            to_name: pair.to_name.clone(),
+            is_created: pair.to.is_none(),
+            counts: BTreeMap::new(),
+            told: BTreeMap::new(),
+            unchanged: 0,
+            has_history: false,
+            only_in_target: 0,
+            verified: None,
+            not_held: Vec::new(),
+            noted: BTreeMap::new(),
+            has_conflicts: false,
+        }
+    }
+
+    pub(super) fn created(&mut self, id: &str) {
+        self.to_id = Some(id.to_owned());
+    }
+
+    pub(super) fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// Notes the plan of the first pass.
+    pub(super) fn survey(&mut self, plan: Plan) {
+        let Plan { deletions, steps, equal, kept, mut report, .. } = plan;
+        self.unchanged = equal.len();
+        self.only_in_target = kept;
+        report.assume(&steps);
+        self.noted.clear();
+        for entry in report.sorted().iter().filter(|entry| entry.outcome != Outcome::Unchanged) {
+            let reason = entry.reason().map(str::to_owned);
+            self.noted.insert(entry.path.clone(), (entry.outcome.name(), reason));
+        }
+        for deletion in deletions {
+            self.noted.insert(deletion.path.as_str().to_owned(), ("deleted", None));
+        }
+    }
+
+    /// Notes what a pass found that cannot be, or is not, copied. What was noted before is outdated.
+    pub(super) fn note(&mut self, kept: usize, mut report: Report) {
+        self.only_in_target = kept;
+        self.has_conflicts = report.conflicts().next().is_some();
+        self.noted.clear();
+        for entry in report.sorted() {
+            if let Some(reason) = entry.reason() {
+                self.noted.insert(entry.path.clone(), (entry.outcome.name(), Some(reason.to_owned())));
+            }
+        }
+    }
+
+    pub(super) fn refuse(&mut self, path: &MemoryPath, reason: String) {
+        self.noted.insert(path.as_str().to_owned(), ("refused", Some(reason)));
+    }
+
+    pub(super) fn verify(&mut self, count: usize) {
+        self.verified = Some(count);
+    }
+
+    /// Notes a memory that is not as it was copied, unless it is known to differ.
+    pub(super) fn differs(&mut self, path: &MemoryPath, reason: &str) {
+        let noted = self.noted.entry(path.as_str().to_owned());
+        noted.or_insert_with(|| ("differs", Some(reason.to_owned())));
+    }
+
+    /// Counts the memories that were created with their history.
+    pub(super) fn add_history(&mut self, imported: &Report) {
+        self.has_history = true;
+        let created = imported.entries().iter().filter(|entry| entry.outcome == Outcome::Created);
+        *self.counts.entry("created").or_default() += created.count() as u64;
+    }
+
+    /// Tells what the target cannot hold.
+    pub(super) fn tell_not_held(&self) {
+        let name = printable(&self.to_name);
+        for thing in self.not_held.iter().take(MAX_TOLD) {
+            let path = thing.path.as_deref().map(|path| format!("{} ", printable(path))).unwrap_or_default();
+            notice(&format!("{name} cannot hold: {path}{}", printable(&thing.reason)));
+        }
+        let rest = self.not_held.len().saturating_sub(MAX_TOLD);
+        if rest > 0 {
+            notice(&format!("{name} cannot hold {} more", HumanCount(rest as u64)));
+        }
+    }
+
+    fn done(&self, what: &'static str) -> u64 {
+        self.counts.get(what).copied().unwrap_or_default()
+    }
+
+    /// What was done since the last call, as an object and as a sentence; `None`: nothing.
+    pub(super) fn step(&mut self) -> Option<(Value, String)> {
+        let told = std::mem::replace(&mut self.told, self.counts.clone());
+        let since = COUNTS.map(|name| (name, self.done(name) - told.get(name).copied().unwrap_or_default()));
+        let since: Vec<_> = since.into_iter().filter(|(_, count)| *count > 0).collect();
+        if since.is_empty() {
+            return None;
+        }
+        let mut step = json!({"type": "memory_copy_step", "memory_store_id": self.from_id});
+        for (name, count) in &since {
+            step[*name] = (*count).into();
+        }
+        let parts: Vec<_> =
+            since.iter().map(|(name, count)| format!("{} {name}", HumanCount(*count))).collect();
+        Some((step, format!("{}: {}\n", printable(&self.from_name), parts.join(", "))))
+    }
+
+    fn number_of(&self, result: &str) -> usize {
+        self.noted.values().filter(|(noted, _)| *noted == result).count()
+    }
+
+    fn items(&self) -> impl Iterator<Item = Value> {
+        self.noted
+            .iter()
+            .map(|(path, (result, reason))| json!({"path": path, "result": result, "reason": reason}))
+    }
+
+    /// The number of memories of each result; of a dry run, those that there would be.
+    fn counted(&self, is_dry_run: bool) -> Vec<(&'static str, u64)> {
+        let done = COUNTS.map(|name| {
+            let noted = self.number_of(name) as u64;
+            (name, if is_dry_run { noted } else { self.done(name) })
+        });
+        let rest = ["skipped", "refused", "differs"].map(|name| (name, self.number_of(name) as u64));
+        done.into_iter().chain([("unchanged", self.unchanged as u64)]).chain(rest).collect()
+    }
+
+    fn to_json(&self, is_dry_run: bool) -> Value {
+        let counts =
+            self.counted(is_dry_run).into_iter().map(|(name, count)| (name.to_owned(), count.into()));
+        json!({
+            "from": {"memory_store_id": self.from_id, "name": self.from_name},
+            "to": {"memory_store_id": self.to_id, "name": self.to_name, "created": self.is_created},
+            "counts": Value::Object(counts.collect()),
+            "only_in_target": self.only_in_target,
+            "has_history": self.has_history,
+            "verified": self.verified,
+            "not_held": self.not_held.iter().map(NotHeld::to_json).collect::<Vec<_>>(),
+            "data": self.items().collect::<Vec<_>>(),
+        })
+    }
+
+    fn sentence(&self, is_dry_run: bool) -> String {
+        let counts = self.counted(is_dry_run).into_iter().filter(|(_, count)| *count > 0);
+        let mut parts: Vec<_> = counts.map(|(name, count)| format!("{} {name}", HumanCount(count))).collect();
+        if parts.is_empty() {
+            parts.push("nothing to do".to_owned());
+        }
+        if self.only_in_target > 0 {
+            parts.push(format!("{} only in the target", HumanCount(self.only_in_target as u64)));
+        }
+        let verified = self.verified.map(|count| format!("; {} verified", HumanCount(count as u64)));
+        let verified = verified.unwrap_or_default();
+        let (would, made) = match (is_dry_run, self.is_created) {
+            (true, true) => ("would be: ", ", which would be created"),
+            (true, false) => ("would be: ", ""),
+            (false, true) if self.to_id.is_some() => ("", ", which was created"),
+            (false, _) => ("", ""),
+        };
+        let (from, to) = (printable(&self.from_name), printable(&self.to_name));
+        format!("{from} to {to}{made}: {would}{}{verified}\n", parts.join(", "))
+    }
+}
+
+/// Prints the receipts: one object in JSON, a table of what is not equal and a sentence for people.
+pub(super) fn print<'a>(
+    receipts: impl Iterator<Item = &'a Receipt>,
+    printer: &Printer,
+    is_dry_run: bool,
+    is_complete: bool,
+) -> Result<(), Failure> {
+    let receipts: Vec<_> = receipts.collect();
+    if printer.is_table() {
+        for receipt in &receipts {
+            let items: Vec<_> = receipt.items().collect();
+            let columns = [("RESULT", "/result", Text), ("PATH", "/path", Text), ("REASON", "/reason", Text)];
+            if !items.is_empty() {
+                printer.items(&items, &columns, "")?;
+            }
+            crate::output::print(&receipt.sentence(is_dry_run))?;
+        }
+        return Ok(());
+    }
+    let stores: Vec<_> = receipts.iter().map(|receipt| receipt.to_json(is_dry_run)).collect();
+    let receipt =
+        json!({"type": "memory_copy", "dry_run": is_dry_run, "complete": is_complete, "stores": stores});
+    printer.done(&receipt, String::new)
+}
+
+/// A failure if something was not copied or is not as it was copied.
+pub(super) fn result<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Result<(), Failure> {
+    let (mut wrong, mut has_conflicts) = (0, false);
+    for receipt in receipts {
+        wrong += receipt.number_of("refused") + receipt.number_of("differs");
+        has_conflicts |= receipt.has_conflicts;
+    }
+    match (wrong, has_conflicts) {
+        (0, _) => Ok(()),
+        (_, true) => {
+            Err(Failure::conflict(format!("{wrong} memories were not copied: the target has something else")))
+        }
+        (_, false) => Err(Failure::of_class(FailureClass::Failed, format!("{wrong} memories are not equal"))),
+    }
+}

@@ -1,0 +1,261 @@
+//! `keepsake copy` between two servers, one of them behind a proxy that has only the official API.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use keepsake_testkit::Seed;
+use proptest::prelude::Rng;
+use proptest::test_runner::{Config, TestRunner};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+
+use super::Person;
+use crate::support::client::{ok, send};
+use crate::support::command::{Run, keepsake_with, start_keepsake, words};
+use crate::support::eventually;
+use crate::support::official_proxy::OfficialProxy;
+use crate::support::server::signal;
+
+/// The number of memories of a random history, instead of 40.
+const MEMORIES: &str = "KEEPSAKE_TEST_COPY_MEMORIES";
+/// The seconds of random edits, instead of some rounds.
+const SECONDS: &str = "KEEPSAKE_TEST_SYNC_SECONDS";
+const ROUNDS: usize = 3;
+const EDITS_PER_ROUND: usize = 20;
+/// How long the copy may be behind on a busy machine.
+const SOON: Duration = Duration::from_mins(3);
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|number| number.parse().unwrap())
+}
+
+/// Two people with a server each; `from` and `to` are what the command gets.
+struct Servers {
+    source: Person,
+    target: Person,
+    from: String,
+    to: String,
+}
+
+impl Servers {
+    async fn new() -> Self {
+        let (source, target) = (Person::new().await, Person::new().await);
+        let (from, to) = (source.server.url(), target.server.url());
+        Self { source, target, from, to }
+    }
+
+    fn variables(&self) -> [(&'static str, &str); 3] {
+        [
+            ("KEEPSAKE_FROM_API_KEY", &self.source.tenant.key),
+            ("KEEPSAKE_TO_API_KEY", &self.target.tenant.key),
+            ("XDG_CONFIG_HOME", self.source.home.path().to_str().unwrap()),
+        ]
+    }
+
+    fn line(&self, more: &str) -> String {
+        format!("copy --from {}#notes --to {}#notes {more}", self.from, self.to)
+    }
+
+    async fn copy(&self, more: &str) -> Run {
+        keepsake_with(&words(&self.line(more)), &self.variables()).await
+    }
+}
+
+/// The contents of a person's store, by path.
+async fn contents(person: &Person) -> BTreeMap<String, String> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let memories = listed(person, "memories?view=full&limit=20").await;
+    memories.iter().map(|memory| (text(&memory["path"]), text(&memory["content"]))).collect()
+}
+
+async fn listed(person: &Person, list: &str) -> Vec<Value> {
+    let client = person.server.client(&person.tenant);
+    client.all(&format!("/v1/memory_stores/{}/{list}", person.tenant.store_id)).await
+}
+
+/// Edits of a store whose memories have some of the paths.
+struct Edits {
+    runner: TestRunner,
+    paths: Vec<String>,
+    made: u64,
+}
+
+impl Edits {
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.runner.rng().next_u32()).unwrap() % end
+    }
+
+    async fn make(&mut self, person: &Person) {
+        let client = person.server.client(&person.tenant);
+        let all = format!("/v1/memory_stores/{}/memories", person.tenant.store_id);
+        let (action, length, count) = (self.below(10), self.below(200), self.paths.len());
+        let [path, other] = [self.below(count), self.below(count)].map(|place| self.paths[place].clone());
+        self.made += 1;
+        let content = format!("{} {}\n", self.made, "é".repeat(length));
+        let found = ok(&client.get(&format!("{all}?path={path}")).await);
+        let answer = match (found["data"][0]["id"].as_str(), action) {
+            (None, _) => client.post(&all, &json!({"path": path, "content": content})).await,
+            (Some(id), 0..5) => client.post(&format!("{all}/{id}"), &json!({"content": content})).await,
+            (Some(id), 5..7) => client.post(&format!("{all}/{id}"), &json!({"path": other})).await,
+            (Some(id), 7) => {
+                client.post(&format!("{all}/{id}"), &json!({"path": other, "content": content})).await
+            }
+            (Some(id), _) => send(client.request(Method::DELETE, &format!("{all}/{id}"))).await,
+        };
+        assert!(matches!(answer.status, 200 | 409), "{path}: {}", answer.text);
+    }
+}
+
+/// Copies and follows during random edits, with the proxy before one of the servers.
+async fn follow(is_source_official: bool) {
+    let seed = Seed::new();
+    let mut servers = Servers::new().await;
+    let official = if is_source_official { &mut servers.from } else { &mut servers.to };
+    let proxy = OfficialProxy::start(official, true, Some(seed.runner(Config::default()))).await;
+    official.clone_from(&proxy.url);
+    // Some names are a file and a directory by turns.
+    let count = usize::try_from(number(MEMORIES).unwrap_or(40)).unwrap();
+    let name = |number: usize| match number % 7 {
+        0 => format!("/d{}", number / 20),
+        1 => format!("/d{}/deep/{number}.md", number / 20),
+        _ => format!("/n/{number}.md"),
+    };
+    let mut edits =
+        Edits { runner: seed.runner(Config::default()), paths: (0..count).map(name).collect(), made: 0 };
+    for _ in 0..count * 2 {
+        edits.make(&servers.source).await;
+    }
+    let started = Instant::now();
+    let line = servers.line("--follow --every 1s -o jsonl");
+    let mut running = start_keepsake(&words(&line), &servers.variables());
+    let is_equal = async || contents(&servers.target).await == contents(&servers.source).await;
+    let seconds = number(SECONDS);
+    for round in 0.. {
+        for _ in 0..EDITS_PER_ROUND {
+            edits.make(&servers.source).await;
+        }
+        match seconds {
+            Some(seconds) if started.elapsed() > Duration::from_secs(seconds) => break,
+            Some(_) => {}
+            None => eventually("both are equal", SOON, is_equal).await,
+        }
+        if seconds.is_none() && round == ROUNDS {
+            break;
+        }
+    }
+    let expected = contents(&servers.source).await;
+    let edited = started.elapsed();
+    eventually("both are equal", SOON, async || contents(&servers.target).await == expected).await;
+    let behind = started.elapsed().saturating_sub(edited);
+    signal(running.id().unwrap(), "INT").await;
+    let mut printed = [String::new(), String::new()];
+    running.stdout.take().unwrap().read_to_string(&mut printed[0]).await.unwrap();
+    running.stderr.take().unwrap().read_to_string(&mut printed[1]).await.unwrap();
+    assert_eq!(running.wait().await.unwrap().code(), Some(0), "{printed:?}");
+    let receipt: Value = serde_json::from_str(printed[0].lines().next_back().unwrap()).unwrap();
+    let store = &receipt["stores"][0];
+    assert_eq!(
+        [&receipt["complete"], &store["verified"], &store["data"]],
+        [&json!(true), &json!(expected.len()), &json!([])],
+        "{printed:?}"
+    );
+    assert_eq!(contents(&servers.target).await, expected);
+    assert_eq!(proxy.refused(), ["GET /v1/tools no such route"]);
+    eprintln!("{} edits, {} memories, {behind:?} behind: {}", edits.made, expected.len(), store["counts"]);
+    // Another run, which remembers nothing, finds nothing to do.
+    servers.copy("").await.ok();
+    assert_eq!(contents(&servers.target).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn store_of_another_makers_server_is_followed_through_the_official_api() {
+    follow(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn store_is_followed_to_another_makers_server_through_the_official_api() {
+    follow(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
+    let mut servers = Servers::new().await;
+    let proxy = OfficialProxy::start(&servers.to, true, None).await;
+    servers.to = proxy.url.clone();
+    for (path, content) in [("a.md", "one\n"), ("b.md", "two\n"), ("b.md", "three\n"), ("c.md", "equal\n")] {
+        servers.source.put(path, content).await;
+    }
+    servers.source.ok("memory pin a.md").await;
+    for (path, content) in [("b.md", "other\n"), ("c.md", "equal\n"), ("d.md", "own\n")] {
+        servers.target.put(path, content).await;
+    }
+    let before = contents(&servers.target).await;
+
+    let refused = servers.copy("").await;
+    refused.ends(4, "something else at 1 paths, the first is /memories/b.md");
+    let strict = servers.copy("--strict --on-conflict skip").await;
+    strict.ends(1, "cannot hold: 1 pin");
+    let planned = servers.copy("--dry-run --on-conflict replace --delete -o json").await.json();
+    let store = &planned["stores"][0];
+    let results: Vec<_> = store["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| format!("{} {}", item["result"], item["path"]))
+        .collect();
+    assert_eq!(results, [r#""created" "/a.md""#, r#""replaced" "/b.md""#, r#""deleted" "/d.md""#]);
+    let kinds: Vec<_> =
+        store["not_held"].as_array().unwrap().iter().map(|thing| thing["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["expiry", "history"]);
+    assert_eq!(contents(&servers.target).await, before);
+
+    let skipped = servers.copy("--on-conflict skip").await.ok();
+    assert!(
+        skipped.ends_with(
+            "notes to notes: 1 created, 1 unchanged, 1 skipped, 1 only in the target; 2 verified\n"
+        ),
+        "{skipped}"
+    );
+    let replaced = servers.copy("--on-conflict replace --delete").await.ok();
+    assert!(
+        replaced.ends_with("notes to notes: 1 replaced, 1 deleted, 2 unchanged; 3 verified\n"),
+        "{replaced}"
+    );
+    assert_eq!(contents(&servers.target).await, contents(&servers.source).await);
+    assert!(
+        proxy.refused().iter().all(|refused| refused == "GET /v1/tools no such route"),
+        "{:?}",
+        proxy.refused()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_of_another_makers_server_without_hashes_is_copied_into_a_new_store() {
+    let mut servers = Servers::new().await;
+    let proxy = OfficialProxy::start(&servers.from, false, None).await;
+    servers.from = proxy.url.clone();
+    for (path, content) in [("a.md", "one\n"), ("a.md", "two\n"), ("b.md", "gone\n"), ("c/d.md", "three\n")] {
+        servers.source.put(path, content).await;
+    }
+    servers.source.ok("memory rm b.md --yes").await;
+    let line = format!("copy --from {}#notes --to {}#copied --versions", servers.from, servers.to);
+    let copied = keepsake_with(&words(&line), &servers.variables()).await.ok();
+    assert!(copied.ends_with("notes to copied, which was created: 2 created; 2 verified\n"), "{copied}");
+    let client = servers.target.server.client(&servers.target.tenant);
+    let stores = client.all("/v1/memory_stores?limit=20").await;
+    let store = stores.iter().find(|store| store["name"] == "copied").unwrap();
+    let made = client
+        .all(&format!("/v1/memory_stores/{}/memory_versions?view=full", store["id"].as_str().unwrap()))
+        .await;
+    let versions = |versions: &[Value]| -> Vec<Value> {
+        let fields = ["operation", "path", "content", "created_at"];
+        versions.iter().map(|version| fields.map(|field| version[field].clone()).into()).collect()
+    };
+    assert_eq!(versions(&made), versions(&listed(&servers.source, "memory_versions?view=full").await));
+    // Without a store in the arguments, all are copied to those of the same names.
+    let all = format!("copy --from {} --to {}", servers.from, servers.to);
+    let copied = keepsake_with(&words(&all), &servers.variables()).await.ok();
+    assert!(copied.ends_with("notes to notes: 2 created; 2 verified\n"), "{copied}");
+    assert_eq!(contents(&servers.target).await, contents(&servers.source).await);
+}
