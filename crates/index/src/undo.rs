@@ -265,7 +265,8 @@ impl Reader<'_> {
             };
             let page = page_of(self.tx, self.store, &listing).await?;
             let page = page.map(|page| page.versions).unwrap_or_default();
-            let is_last = page.len() < PAGE || page.last().is_some_and(|last| last.seq <= selection.after_seq);
+            let is_last =
+                page.len() < PAGE || page.last().is_some_and(|last| last.seq <= selection.after_seq);
             before = page.last().map_or(before, |last| last.seq);
             let page: Vec<_> = page.into_iter().filter(|version| version.seq > selection.after_seq).collect();
             count += page.len();
@@ -319,7 +320,8 @@ impl Reader<'_> {
         let ids: Vec<_> = selected.keys().copied().collect();
         let mut origins = Vec::with_capacity(ids.len());
         for head in self.heads(&ids).await? {
-            let Some(newest) = selected.get(&head.memory_id).and_then(|memory| memory.versions.first()) else {
+            let Some(newest) = selected.get(&head.memory_id).and_then(|memory| memory.versions.first())
+            else {
                 continue;
             };
             let is_changed_later = !overwrites && newest.version_id != head.version_id;
