@@ -61,15 +61,13 @@ async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
         }
     });
     let request = UndoRequest { after_seq: Some(MEMORIES as u64), ..UndoRequest::default() };
-    let begun = setup.engine.undos.undo(&setup.principal, setup.store_id, request.clone()).await.unwrap();
+    let begun = setup.engine.undos.undo(&setup.principal, setup.store_id, request).await.unwrap();
     let undo_id = begun.id.unwrap();
     assert_eq!((begun.status, begun.left), (Some(UndoStatus::InProgress), 600));
     while reads.load(Ordering::SeqCst) < 501 {
         tokio::task::yield_now().await;
     }
     setup.blobs.clear_hooks();
-    let second = setup.engine.undos.undo(&setup.principal, setup.store_id, request).await;
-    assert!(second.unwrap_err().to_string().contains("under way"));
     let replica = setup.elsewhere();
     replica.call(json!({"command": "str_replace", "path": "/memories/p/550", "old_str": "second", "new_str": "third"})).await;
     assert_eq!(
