@@ -134,7 +134,7 @@ struct KeyPage {
     key: ApiKey,
     own: Option<ApiKeyId>,
     may_see_audit: bool,
-    /// Stores with the pages that plan to take back what was changed with the key.
+    /// Stores with the pages that plan to take back the changes of the key.
     undo_hrefs: Vec<(Store, String)>,
 }
 

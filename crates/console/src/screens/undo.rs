@@ -292,7 +292,7 @@ struct UndonePage {
     undo_href: String,
 }
 
-/// Shows what was done, or leads to the page of an undo that goes on.
+/// Shows the changed memories, or leads to the page of an undo that goes on.
 async fn show_outcome(form: &Form, store_id: StoreId, undo: &MemoryUndo) -> PageResult {
     let before_seq = form.fields.number("before_seq")?.unwrap_or_default();
     if undo.id.is_none() && undo.data.is_empty() {
@@ -369,7 +369,7 @@ pub(super) async fn undo_version(Path((store_id, version_id)): OfVersion, form: 
 pub(super) fn undo_of(caller: &Caller, store: &Store, last: &ShownVersion) -> Option<Undo> {
     let version = &last.version;
     let is_named = caller.query.is_on("done") && caller.query.text("undo") == version.version_id.to_string();
-    // An address may come from somebody else.
+    // Another person may have made the address.
     let is_own = version.created_by.is_some() && version.created_by.as_ref() == caller.principal.actor();
     let may = caller.may_write(store) && caller.may(Scope::MemoryRead);
     let href = format!("/console/stores/{}/versions/{}/undo", last.store_id, version.version_id);

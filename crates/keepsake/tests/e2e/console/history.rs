@@ -1,4 +1,4 @@
-//! What was deleted, what was, and what is taken back.
+//! Deleted memories, the past of a store, and undo.
 
 use serde_json::{Value, json};
 
@@ -143,7 +143,7 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     browser.submit(&shown, &undo, &back).await.answered(200).has("2 memories were changed.");
     assert_eq!(store.read(&mine).await["content"], "poisoned\n");
 
-    // Without the scope, a person takes back only what is their own.
+    // Without the scope, a person takes back only their own changes.
     let mut other = Browser::signed_in(&server.url(), &key).await;
     other.get(&format!("{undo}?actor={own}")).await.answered(403).has("stores:admin");
     let shown = other.open(&plan).await;
