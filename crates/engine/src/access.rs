@@ -113,6 +113,7 @@ impl Log {
 
 /// The version of a memory that was shown.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_field_names, reason = "the ids of three objects")]
 pub(crate) struct ShownVersionId {
     pub(crate) store_id: StoreId,
     pub(crate) memory_id: MemoryId,

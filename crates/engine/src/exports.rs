@@ -183,17 +183,16 @@ impl ArchiveSender {
                 continue;
             }
             let modified_at = u64::try_from(memory.updated_at.as_micros() / 1_000_000).unwrap_or_default();
-            match self.send_content(memory.file(), modified_at, memory.version_id, memory.sha256).await? {
-                Some(reason) => {
-                    left_out.memories.insert(memory.memory_id);
-                    left_out.add(reason);
-                }
-                None => {
-                    self.record(memory.version_id);
-                    if memory.is_blob {
-                        blobs.insert(memory.sha256);
-                    }
-                }
+            let lost =
+                self.send_content(memory.file(), modified_at, memory.version_id, memory.sha256).await?;
+            if let Some(reason) = lost {
+                left_out.memories.insert(memory.memory_id);
+                left_out.add(reason);
+                continue;
+            }
+            self.record(memory.version_id);
+            if memory.is_blob {
+                blobs.insert(memory.sha256);
             }
         }
         let keep = move || {

@@ -151,31 +151,29 @@ impl Work<'_> {
         let page = page.map_err(refusal)?;
         let (mut items, mut bytes, mut is_end) = (Vec::new(), 0, page.next.is_none());
         for item in page.items {
-            let PastItem::Memory(PastMemory { path: Some(path), content: Some(content), version_id, .. }) =
-                item
-            else {
+            let PastItem::Memory(PastMemory { path: Some(path), content: Some(stored), .. }) = item else {
                 is_end = true;
                 break;
             };
-            bytes += content.size_bytes;
+            bytes += stored.size_bytes;
             if bytes > BATCH_BYTES && !items.is_empty() {
                 is_end = false;
                 break;
             }
-            items.push((path, content, version_id));
+            items.push((path, stored));
         }
-        let last = items.last().map(|(path, ..)| path.as_str().to_owned());
+        let last = items.last().map(|(path, _)| path.as_str().to_owned());
         let count = items.len();
-        let texts = items.into_iter().map(|(path, content, _)| async move {
+        let texts = items.into_iter().map(|(path, stored)| async move {
             let key =
-                BlobKey { tenant_id: self.tenant_id, store_id: fork.source_id, blob_id: content.blob_id };
-            let text = match self.shared.contents.at(key, epoch_of(page.point), content).await {
+                BlobKey { tenant_id: self.tenant_id, store_id: fork.source_id, blob_id: stored.blob_id };
+            let text = match self.shared.contents.at(key, epoch_of(page.point), stored).await {
                 Err(error) => ContentLoss::of(error).map(|_| None)?,
                 Ok(text) => text,
             };
             let limit = principal.limits.bytes_per_memory;
-            let content = text.and_then(|text| Content::new(text.to_string(), limit).ok());
-            Ok::<_, EngineError>(content.map(|content| (path, content)))
+            let checked = text.and_then(|text| Content::new(text.to_string(), limit).ok());
+            Ok::<_, EngineError>(checked.map(|content| (path, content)))
         });
         let texts: Vec<_> = texts.collect();
         let read: Vec<_> = stream::iter(texts).buffered(READS_AT_ONCE).try_collect().await?;

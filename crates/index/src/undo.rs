@@ -16,7 +16,7 @@ use crate::versions::{COLUMNS_OF_VERSION, page_of};
 pub const MAX_SELECTED_VERSIONS: usize = 50_000;
 
 /// Versions of a page of the selection; also ids and paths of one look-up.
-const PAGE: usize = 1000;
+const PAGE: u16 = 1000;
 
 const STATE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, seq FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
@@ -260,13 +260,13 @@ impl Reader<'_> {
                 created_from: selection.created_from,
                 created_to: selection.created_to,
                 before: Some(before),
-                limit: PAGE as u32,
+                limit: PAGE.into(),
                 ..VersionListing::default()
             };
             let page = page_of(self.tx, self.store, &listing).await?;
             let page = page.map(|page| page.versions).unwrap_or_default();
-            let is_last =
-                page.len() < PAGE || page.last().is_some_and(|last| last.seq <= selection.after_seq);
+            let is_last = page.len() < usize::from(PAGE)
+                || page.last().is_some_and(|last| last.seq <= selection.after_seq);
             before = page.last().map_or(before, |last| last.seq);
             let page: Vec<_> = page.into_iter().filter(|version| version.seq > selection.after_seq).collect();
             count += page.len();
@@ -355,7 +355,7 @@ impl Reader<'_> {
 
     async fn heads(&mut self, ids: &[MemoryId]) -> Result<Vec<HeadRow>, IndexError> {
         let mut heads = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(PAGE) {
+        for ids in ids.chunks(PAGE.into()) {
             let query = self.tx.query_with_lists(HEADS).bind(self.store);
             heads.extend(query.bind_ids(Some(ids)).all::<HeadRow>().await?);
         }
@@ -365,7 +365,7 @@ impl Reader<'_> {
     async fn versions(&mut self, seqs: &[i64]) -> Result<HashMap<i64, Version>, IndexError> {
         let text = AT.replace("COLUMNS_OF_VERSION", COLUMNS_OF_VERSION);
         let mut versions = HashMap::with_capacity(seqs.len());
-        for seqs in seqs.chunks(PAGE) {
+        for seqs in seqs.chunks(PAGE.into()) {
             let query = self.tx.query_with_lists(&text).bind(self.store).bind(json!(seqs).to_string());
             let found: Vec<Version> = query.all().await?;
             versions.extend(found.into_iter().map(|version| (version.seq, version)));
@@ -389,11 +389,11 @@ impl Reader<'_> {
         }
         let (paths, directories) = (Vec::from_iter(paths), Vec::from_iter(directories));
         let (mut occupied, mut with_files) = (HashMap::new(), HashMap::new());
-        for paths in paths.chunks(PAGE) {
+        for paths in paths.chunks(PAGE.into()) {
             let query = self.tx.query_with_lists(OCCUPIED).bind(self.store).bind(json!(paths).to_string());
             occupied.extend(query.all::<(MemoryPath, MemoryId)>().await?);
         }
-        for paths in directories.chunks(PAGE) {
+        for paths in directories.chunks(PAGE.into()) {
             let query = self.tx.query_with_lists(DIRECTORIES).bind(self.store).bind(json!(paths).to_string());
             with_files.extend(query.all::<(DirPath, u64)>().await?);
         }

@@ -168,7 +168,7 @@ impl<'a> Listing<'a> {
                 let Some(version) = existing else {
                     continue;
                 };
-                let (Some(path), Some(content)) = (version.path, version.content) else {
+                let (Some(path), Some(stored)) = (version.path, version.content) else {
                     left_out.add(format!("{} of {memory_id} is redacted", version.version_id));
                     continue;
                 };
@@ -176,8 +176,8 @@ impl<'a> Listing<'a> {
                     path,
                     memory_id,
                     version_id: version.version_id,
-                    sha256: content.sha256,
-                    size_bytes: content.size_bytes,
+                    sha256: stored.sha256,
+                    size_bytes: stored.size_bytes,
                     created_at,
                     updated_at: version.created_at,
                     expires_at: None,

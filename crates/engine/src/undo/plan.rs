@@ -109,8 +109,7 @@ impl<'a> PlannedStep<'a> {
     /// A setting of the store that the step changes.
     pub(super) fn setting(&self) -> Option<&'a MemoryPath> {
         let before = self.memory.live.as_ref().map(|head| &head.path);
-        let paths = before.into_iter().chain(self.path());
-        paths.filter(|path| self.is_made() && path.is_setting()).next()
+        before.into_iter().chain(self.path()).find(|path| self.is_made() && path.is_setting())
     }
 
     /// The path after the step, or else the memory's last path.
