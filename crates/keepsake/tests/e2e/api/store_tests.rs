@@ -221,8 +221,8 @@ async fn cannot_change(place: &Place, store: &Store, file: &Value, by: &Client) 
         json!({"type": "update", "memory_id": file["id"], "pinned": true}),
         json!({"type": "delete", "memory_id": file["id"]}),
     ] {
-        let fine = json!({"type": "upsert", "path": "/fine.md", "content": on_file["type"]});
-        let results = ok(&batch(&seen, json!([fine, on_file])).await)["data"].clone();
+        let other = json!({"type": "upsert", "path": "/fine.md", "content": on_file["type"]});
+        let results = ok(&batch(&seen, json!([other, on_file])).await)["data"].clone();
         assert_eq!(results[1]["status"], "failed", "{results}");
         assert_ne!(results[0]["status"], "failed", "{results}");
     }
