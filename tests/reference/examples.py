@@ -79,6 +79,8 @@ def objects(operation):
     memories = f"/v1/memory_stores/{store}/memories"
     memory = call("POST", memories, {"path": "/first.md", "content": "release day\n"})
     call("POST", f"{memories}/{memory['id']}", {"content": "another day\n"})
+    if operation == "memory_stores.test":
+        call("POST", memories, {"path": "/.keepsake/tests.yaml", "content": "tests:\n- max_files: 10\n"})
     attached = {"type": "memory_store", "memory_store_id": store}
     session = call("POST", "/v1/sessions", {"agent": "a", "environment_id": "e", "resources": [attached]})
     key = call("POST", "/v1/api_keys", {"name": "of an example", "scopes": ["memory:read"]})

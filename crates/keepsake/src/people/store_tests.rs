@@ -53,7 +53,7 @@ enum TestOutput {
     Json,
     /// One JSON object per line
     Jsonl,
-    /// JUnit's XML, for CI systems
+    /// XML for CI systems
     Junit,
 }
 
@@ -98,24 +98,24 @@ pub(crate) async fn run(args: TestArgs) -> Result<(), Failure> {
 
 /// A line for each test; a broken one has its reason and its first hits.
 fn lines(results: &[Value]) -> String {
-    let mut text = String::new();
+    let mut shown = String::new();
     for result in results {
         let (line, test) = (&result["line"], described(&result["test"]));
         // Writing to a string cannot fail.
         let _ = match result["message"].as_str() {
-            None => writeln!(text, "{}  line {line}: {test}", Style::new().green().apply_to("passed")),
+            None => writeln!(shown, "{}  line {line}: {test}", Style::new().green().apply_to("passed")),
             Some(why) => {
                 let status = Style::new().red().bold().apply_to("broken");
-                writeln!(text, "{status}  line {line}: {test}\n        {}", printable(why))
+                writeln!(shown, "{status}  line {line}: {test}\n        {}", printable(why))
             }
         };
         if result["passed"] != true {
             for (number, hit) in hits(result).enumerate().take(SHOWN_HITS) {
-                let _ = writeln!(text, "        {}. {hit}", number + 1);
+                let _ = writeln!(shown, "        {}. {hit}", number + 1);
             }
         }
     }
-    text
+    shown
 }
 
 /// The paths of the hits.
@@ -139,7 +139,7 @@ fn described(test: &Value) -> String {
     }
 }
 
-/// The results as a test suite of JUnit.
+/// The results as a test suite in XML.
 fn junit(report: &Value, results: &[Value]) -> String {
     let name = xml(text_of(report, "memory_store_id"));
     let broken = results.iter().filter(|result| result["passed"] != true).count();
