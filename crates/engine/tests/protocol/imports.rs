@@ -40,7 +40,7 @@ async fn import(
         let options = ImportOptions { on_conflict: OnConflict::Fail, is_dry_run: false, deadline };
         imports.write(verified, setup.store_id, options, authenticate).await
     };
-    let imported = holding(held, work).await.unwrap();
+    let imported = holding(held, Box::pin(work)).await.unwrap();
     let [(_, created), _, (_, unchanged), ..] = imported.report.counts();
     (imported.stopped.unwrap_or_default(), [created, unchanged])
 }
