@@ -52,7 +52,8 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
     assert_eq!(person.ok("memory cat a.md --at-seq 2").await, "one\n");
     let paths = async |line: &str| {
         let listed = person.json(&format!("memory ls -o json {line}")).await;
-        let paths = listed["data"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap().to_owned());
+        let paths =
+            listed["data"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap().to_owned());
         paths.collect::<Vec<_>>()
     };
     assert_eq!(paths("--at-seq 1").await, ["/a.md"]);
@@ -65,18 +66,21 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
 
     let compared = person.ok("store diff --from-seq 2").await;
     let lines: Vec<Vec<_>> = compared.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[1..3], [
-        vec!["changed", "1", "0", "/memories/a.md"],
-        vec!["renamed", "0", "0", "/memories/d.md", "/memories/b/c.md"],
-    ]);
+    assert_eq!(
+        lines[1..3],
+        [
+            vec!["changed", "1", "0", "/memories/a.md", "-"],
+            vec!["renamed", "0", "0", "/memories/d.md", "/memories/b/c.md"],
+        ]
+    );
     person.ok("store create other").await;
     person.line_with("memory put a.md --store other", &[], "one\n").await.ok();
     let compared = person.ok("store diff --other other").await;
     let lines: Vec<Vec<_>> = compared.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[1..3], [
-        vec!["changed", "0", "1", "/memories/a.md"],
-        vec!["removed", "0", "1", "/memories/d.md"],
-    ]);
+    assert_eq!(
+        lines[1..3],
+        [vec!["changed", "0", "1", "/memories/a.md", "-"], vec!["removed", "0", "1", "/memories/d.md", "-"],]
+    );
 
     let folder = person.path("then");
     person.ends(&format!("export {folder} --versions --at-seq 2"), 2, "--versions").await;
