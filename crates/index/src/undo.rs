@@ -150,6 +150,9 @@ impl FromRow for HeadRow {
     }
 }
 
+/// The live memories at paths, and the numbers of files in directories.
+type Holders = (HashMap<MemoryPath, MemoryId>, HashMap<DirPath, u64>);
+
 /// A selected version.
 struct Selected {
     seq: i64,
@@ -265,8 +268,8 @@ impl Reader<'_> {
             };
             let page = page_of(self.tx, self.store, &listing).await?;
             let page = page.map(|page| page.versions).unwrap_or_default();
-            let is_last = page.len() < usize::from(PAGE)
-                || page.last().is_some_and(|last| last.seq <= selection.after_seq);
+            let is_last =
+                page.len() < usize::from(PAGE) || page.last().is_some_and(|last| last.seq <= selection.after_seq);
             before = page.last().map_or(before, |last| last.seq);
             let page: Vec<_> = page.into_iter().filter(|version| version.seq > selection.after_seq).collect();
             count += page.len();
@@ -374,10 +377,7 @@ impl Reader<'_> {
     }
 
     /// What is at the paths that come back.
-    async fn places(
-        &mut self,
-        memories: &[UndoneMemory],
-    ) -> Result<(HashMap<MemoryPath, MemoryId>, HashMap<DirPath, u64>), IndexError> {
+    async fn places(&mut self, memories: &[UndoneMemory]) -> Result<Holders, IndexError> {
         let (mut paths, mut directories) = (HashSet::new(), HashSet::new());
         for memory in memories {
             let Some(path) = memory.moves_to() else {
