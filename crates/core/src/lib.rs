@@ -37,8 +37,8 @@ pub use blob_key::{BlobKey, ObjectVersions};
 pub use causes::causes;
 pub use content::{Content, ContentError, ContentHash};
 pub use id::{
-    ApiKeyId, AuditEntryId, ErasureId, EventId, Id, IdKind, MemoryId, MemoryUndoId, ResourceId, SessionId, StoreId,
-    TenantId, VersionId,
+    ApiKeyId, AuditEntryId, ErasureId, EventId, Id, IdKind, MemoryId, MemoryUndoId, ResourceId, SessionId,
+    StoreId, TenantId, VersionId,
 };
 pub use json_object::{JsonObject, null_as_default, null_or_value, optional_object};
 pub use json_text::{JsonText, duplicate_field};

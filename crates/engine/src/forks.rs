@@ -151,7 +151,8 @@ impl Work<'_> {
         let page = page.map_err(refusal)?;
         let (mut items, mut bytes, mut is_end) = (Vec::new(), 0, page.next.is_none());
         for item in page.items {
-            let PastItem::Memory(PastMemory { path: Some(path), content: Some(content), version_id, .. }) = item
+            let PastItem::Memory(PastMemory { path: Some(path), content: Some(content), version_id, .. }) =
+                item
             else {
                 is_end = true;
                 break;
@@ -166,11 +167,8 @@ impl Work<'_> {
         let last = items.last().map(|(path, ..)| path.as_str().to_owned());
         let count = items.len();
         let texts = items.into_iter().map(|(path, content, _)| async move {
-            let key = BlobKey {
-                tenant_id: self.tenant_id,
-                store_id: fork.source_id,
-                blob_id: content.blob_id,
-            };
+            let key =
+                BlobKey { tenant_id: self.tenant_id, store_id: fork.source_id, blob_id: content.blob_id };
             let text = match self.shared.contents.at(key, epoch_of(page.point), content).await {
                 Err(error) => ContentLoss::of(error).map(|_| None)?,
                 Ok(text) => text,
@@ -193,8 +191,7 @@ impl Work<'_> {
         status: StoreOriginStatus,
         error: Option<String>,
     ) -> Result<(), EngineError> {
-        let origin =
-            StoreOrigin { memory_store_id: fork.source_id, seq: fork.seq, status, skipped, error };
+        let origin = StoreOrigin { memory_store_id: fork.source_id, seq: fork.seq, status, skipped, error };
         Ok(self.shared.context.index.forks.end(self.tenant_id, self.store_id, &origin).await?)
     }
 

@@ -138,8 +138,8 @@ pub use tenants::{NewTenant, Tenants};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall, Tools, is_tool};
 pub use undo::{
-    CreatedAt, LaterChange, MemoryUndo, StoreRestoration, UndoAction, UndoCounts, UndoRequest, UndoSkipReason,
-    UndoStatus, UndoneMemory, Undos,
+    CreatedAt, LaterChange, MemoryUndo, StoreRestoration, UndoAction, UndoCounts, UndoRequest,
+    UndoSkipReason, UndoStatus, UndoneMemory, Undos,
 };
 pub use usage::{MemoryUse, StoreUsageReport, Usage};
 pub use verify::{Problem, Verification, Verifier};

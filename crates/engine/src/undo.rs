@@ -323,8 +323,13 @@ fn require(principal: &Principal, store_id: StoreId) -> Result<(), EngineError> 
 fn parts_of(plan: &[PlannedStep<'_>]) -> Result<Vec<UndoPart>, EngineError> {
     let split = split(plan, PartLimits { steps: MAX_CHANGES, bytes: MAX_BYTES });
     let entangled = split.entangled.iter().map(|place| plan[*place].without_room());
-    let skipped: Vec<_> =
-        plan.iter().filter(|step| !step.is_made()).copied().chain(entangled).map(|step| step.step()).collect();
+    let skipped: Vec<_> = plan
+        .iter()
+        .filter(|step| !step.is_made())
+        .copied()
+        .chain(entangled)
+        .map(|step| step.step())
+        .collect();
     let shown = skipped[..skipped.len().min(MAX_SHOWN)].to_vec();
     let mut of_skipped = work::part_of(&shown, true)?;
     of_skipped.counts.insert(UndoAction::Skipped.name().to_owned(), skipped.len() as u64);

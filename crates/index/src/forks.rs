@@ -24,7 +24,8 @@ const DELETE: &str = "DELETE FROM store_fork WHERE tenant_id = $1 AND store_id =
 const SET_ORIGIN: &str = "UPDATE store SET forked_from = $3 WHERE tenant_id = $1 AND store_id = $2";
 
 /// Copies that no worker holds, oldest first.
-const OPEN: &str = "SELECT tenant_id, store_id FROM store_fork WHERE lease_until <= $1 ORDER BY created_at LIMIT $2 + 0";
+const OPEN: &str =
+    "SELECT tenant_id, store_id FROM store_fork WHERE lease_until <= $1 ORDER BY created_at LIMIT $2 + 0";
 
 /// A copy that is under way.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -265,7 +265,8 @@ impl Reader<'_> {
             };
             let page = page_of(self.tx, self.store, &listing).await?;
             let page = page.map(|page| page.versions).unwrap_or_default();
-            let is_last = page.len() < PAGE || page.last().is_some_and(|last| last.seq <= selection.after_seq);
+            let is_last =
+                page.len() < PAGE || page.last().is_some_and(|last| last.seq <= selection.after_seq);
             before = page.last().map_or(before, |last| last.seq);
             let page: Vec<_> = page.into_iter().filter(|version| version.seq > selection.after_seq).collect();
             count += page.len();
@@ -319,7 +320,8 @@ impl Reader<'_> {
         let ids: Vec<_> = selected.keys().copied().collect();
         let mut origins = Vec::with_capacity(ids.len());
         for head in self.heads(&ids).await? {
-            let Some(newest) = selected.get(&head.memory_id).and_then(|memory| memory.versions.first()) else {
+            let Some(newest) = selected.get(&head.memory_id).and_then(|memory| memory.versions.first())
+            else {
                 continue;
             };
             let is_changed_later = !overwrites && newest.version_id != head.version_id;
@@ -419,5 +421,25 @@ impl UndoneMemory {
         };
         let path = version.path.as_ref()?;
         self.live.as_ref().is_none_or(|head| head.path != *path).then_some(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AT, COLUMNS_OF_VERSION, DIRECTORIES, HEADS, OCCUPIED};
+    use crate::sqlite::plans::steps_of;
+
+    #[tokio::test]
+    async fn rows_are_found_by_their_whole_keys() {
+        let at = AT.replace("COLUMNS_OF_VERSION", COLUMNS_OF_VERSION);
+        for (statement, search) in [
+            (HEADS, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)"),
+            (&at, "PRIMARY KEY (tenant_id=? AND store_id=? AND seq=?)"),
+            (OCCUPIED, "memory_path (tenant_id=? AND store_id=? AND path=?)"),
+            (DIRECTORIES, "PRIMARY KEY (tenant_id=? AND store_id=? AND path=?)"),
+        ] {
+            let steps = steps_of(statement).await;
+            assert!(steps.iter().any(|step| step.contains(search)), "{statement}\n{steps:#?}");
+        }
     }
 }

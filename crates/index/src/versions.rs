@@ -214,7 +214,11 @@ type PageOf = for<'a> fn(&'a mut Tx, (TenantId, StoreId), &'a VersionListing) ->
 type Page<'a> = BoxFuture<'a, Result<Option<VersionPage>, IndexError>>;
 
 /// A page of versions; `None`: the store does not exist.
-pub(crate) fn page_of<'a>(tx: &'a mut Tx, store: (TenantId, StoreId), listing: &'a VersionListing) -> Page<'a> {
+pub(crate) fn page_of<'a>(
+    tx: &'a mut Tx,
+    store: (TenantId, StoreId),
+    listing: &'a VersionListing,
+) -> Page<'a> {
     let page_of: PageOf = tx.choose([page_of_postgres, page_of_sqlite]);
     page_of(tx, store, listing)
 }

@@ -127,7 +127,11 @@ impl<'a> PlannedStep<'a> {
 
 /// What becomes of each memory, in the order of the paths. Leaves out memories that are already
 /// as they were.
-pub(super) fn plan<'a>(read: &'a UndoRead, refusals: &Refusals, bytes_per_memory: u64) -> Vec<PlannedStep<'a>> {
+pub(super) fn plan<'a>(
+    read: &'a UndoRead,
+    refusals: &Refusals,
+    bytes_per_memory: u64,
+) -> Vec<PlannedStep<'a>> {
     let wanted = read.memories.iter().filter_map(|memory| wanted(memory, refusals, bytes_per_memory));
     let mut steps: Vec<_> = wanted.collect();
     for place in PathMoves::of(read, &steps).without_room() {
@@ -306,6 +310,7 @@ fn parents(path: &str) -> impl Iterator<Item = &str> {
 /// The entries of the paths below a path.
 fn below<'m, V>(map: &'m BTreeMap<&str, V>, path: &str) -> impl Iterator<Item = (&'m str, &'m V)> {
     let directory = format!("{path}/");
-    let from = map.range::<str, _>((std::ops::Bound::Included(directory.as_str()), std::ops::Bound::Unbounded));
+    let from =
+        map.range::<str, _>((std::ops::Bound::Included(directory.as_str()), std::ops::Bound::Unbounded));
     from.map(|(path, value)| (*path, value)).take_while(move |(path, _)| path.starts_with(&directory))
 }

@@ -83,7 +83,8 @@ impl UndoRequest {
             takes_whole_memories: false,
             overwrites: self.overwrite.unwrap_or_default(),
         };
-        let is_unlimited = UndoSelection { overwrites: false, ..selection.clone() } == UndoSelection::default();
+        let is_unlimited =
+            UndoSelection { overwrites: false, ..selection.clone() } == UndoSelection::default();
         if is_unlimited && self.after_seq.is_none() {
             return invalid(
                 "session_id",
@@ -146,7 +147,10 @@ pub(super) fn is_own(principal: &Principal, selection: &UndoSelection) -> bool {
 fn check_name(field: &'static str, name: &str) -> Result<(), EngineError> {
     let chars = name.chars().count();
     if !(1..=NAME_CHARS).contains(&chars) || name.chars().any(char::is_control) {
-        return invalid(field, format!("must be 1 to {NAME_CHARS} characters, none of them a control character"));
+        return invalid(
+            field,
+            format!("must be 1 to {NAME_CHARS} characters, none of them a control character"),
+        );
     }
     Ok(())
 }

@@ -117,7 +117,8 @@ impl Work<'_> {
         let planned = steps_of(&text)?;
         let call = self.call(undo, part.part);
         let write = self.shared.writer.write(principal, self.key.store_id, Some(call));
-        let change = UndoChange::new(Source::Plan(planned.iter().map(UndoStep::planned).collect()), &write, true);
+        let change =
+            UndoChange::new(Source::Plan(planned.iter().map(UndoStep::planned).collect()), &write, true);
         let done = match write.run_once(&change).await? {
             (WriteResult::Replayed(_), _) => {
                 let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);

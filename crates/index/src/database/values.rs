@@ -21,8 +21,7 @@ use super::Query;
 use super::packed::{PackedColumn, PackedRow, Unpack};
 use crate::IndexError;
 use crate::model::{
-    Auditor, DeletionReason, DeletionState, Operation, RunReason, RunStatus, Scope, StoreOrigin,
-    TenantStatus,
+    Auditor, DeletionReason, DeletionState, Operation, RunReason, RunStatus, Scope, StoreOrigin, TenantStatus,
 };
 use crate::numbers::{signed, unsigned};
 

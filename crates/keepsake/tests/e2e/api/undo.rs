@@ -9,7 +9,8 @@ use proptest::test_runner::Config;
 use serde_json::{Value, json};
 
 use super::support::{
-    Place, STORES, Store, delete, invalid, new_session, not_found, ok, post_with, refused, shows, strings, text,
+    Place, STORES, Store, delete, invalid, new_session, not_found, ok, post_with, refused, shows, strings,
+    text,
 };
 use crate::support::Client;
 
@@ -60,7 +61,8 @@ impl Model {
     ) -> BTreeMap<String, Result<Option<(String, String)>, ()>> {
         let mut found = BTreeMap::new();
         for (id, changes) in &self.memories {
-            let selected = |place: usize| is_selected(&changes[place], place.checked_sub(1).map(|it| &changes[it]));
+            let selected =
+                |place: usize| is_selected(&changes[place], place.checked_sub(1).map(|it| &changes[it]));
             let Some(mut first) = (0..changes.len()).rfind(|place| selected(*place)) else {
                 continue;
             };
@@ -222,9 +224,7 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
         };
         let wanted = model.selected(
             |change, before| {
-                change.by == by
-                    && change.seq > after
-                    && (is_below(Some(change)) || is_below(before))
+                change.by == by && change.seq > after && (is_below(Some(change)) || is_below(before))
             },
             overwrite,
         );
@@ -248,7 +248,8 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
 
         let at = begin.max(2) + dice(STEPS);
         let at = at.min(model.seq);
-        let restored = ok(&store.client.post(&format!("{}/restore", store.path), &json!({"at_seq": at})).await);
+        let restored =
+            ok(&store.client.post(&format!("{}/restore", store.path), &json!({"at_seq": at})).await);
         let wanted = model.selected(|change, _| change.seq > at, false);
         let expected = model.tree_at(at);
         check(&mut model, &wanted, &restored, 0);
@@ -281,7 +282,8 @@ pub(super) async fn paths_are_swapped_in_one_commit(place: Place) {
     shows(&done["counts"], &json!({"renamed": 6, "skipped": 0}));
     assert_eq!(tree_of(&store).await, before);
     assert_eq!(store.paths().await, ["/dir/0", "/dir/1", "/dir/2", "/one", "/place", "/two"]);
-    let times: Vec<_> = store.history().await[..6].iter().map(|version| version["created_at"].clone()).collect();
+    let times: Vec<_> =
+        store.history().await[..6].iter().map(|version| version["created_at"].clone()).collect();
     assert!(times.iter().all(|time| *time == times[0]), "one commit: {times:?}");
     let first = &store.history().await[0];
     let undone = ok(&store.client.get(&store.version(&first["undoes"])).await);
@@ -355,11 +357,9 @@ pub(super) async fn what_a_session_changed_is_taken_back(place: Place) {
     let store = place.new_store("agents").await;
     let kept = store.create("/kept.md", "one\n").await;
     let resources = json!([{"type": "memory_store", "memory_store_id": store.id}]);
-    let session = new_session(
-        &place.client,
-        &json!({"agent": "a", "environment_id": "e", "resources": resources}),
-    )
-    .await;
+    let session =
+        new_session(&place.client, &json!({"agent": "a", "environment_id": "e", "resources": resources}))
+            .await;
     let agent = place.client.with_key(text(&session["token"]));
     let call = format!("{}/tool_calls", store.path);
     for input in [
@@ -407,7 +407,10 @@ pub(super) async fn large_undo_is_made_in_parts(place: Place) {
     }
     // A file is where a directory comes back.
     let in_the_way = store.create("/old", "file").await;
-    let moved = ok(&store.client.post(&format!("{}/undo", store.path), &json!({"after_seq": begin, "dry_run": true})).await);
+    let moved = ok(&store
+        .client
+        .post(&format!("{}/undo", store.path), &json!({"after_seq": begin, "dry_run": true}))
+        .await);
     shows(&moved, &json!({"left": 753, "not_shown": 253}));
     let body = json!({"after_seq": begin});
     let mut done = undo(&store, &body).await;

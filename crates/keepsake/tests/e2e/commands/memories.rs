@@ -52,7 +52,8 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
     assert_eq!(person.ok("memory cat a.md --at-seq 2").await, "one\n");
     let paths = async |line: &str| {
         let listed = person.json(&format!("memory ls -o json {line}")).await;
-        let paths = listed["data"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap().to_owned());
+        let paths =
+            listed["data"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap().to_owned());
         paths.collect::<Vec<_>>()
     };
     assert_eq!(paths("--at-seq 1").await, ["/a.md"]);
@@ -65,18 +66,21 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
 
     let compared = person.ok("store diff --from-seq 2").await;
     let lines: Vec<Vec<_>> = compared.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[1..3], [
-        vec!["changed", "1", "0", "/memories/a.md"],
-        vec!["renamed", "0", "0", "/memories/d.md", "/memories/b/c.md"],
-    ]);
+    assert_eq!(
+        lines[1..3],
+        [
+            vec!["changed", "1", "0", "/memories/a.md"],
+            vec!["renamed", "0", "0", "/memories/d.md", "/memories/b/c.md"],
+        ]
+    );
     person.ok("store create other").await;
     person.line_with("memory put a.md --store other", &[], "one\n").await.ok();
     let compared = person.ok("store diff --other other").await;
     let lines: Vec<Vec<_>> = compared.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[1..3], [
-        vec!["changed", "0", "1", "/memories/a.md"],
-        vec!["removed", "0", "1", "/memories/d.md"],
-    ]);
+    assert_eq!(
+        lines[1..3],
+        [vec!["changed", "0", "1", "/memories/a.md"], vec!["removed", "0", "1", "/memories/d.md"],]
+    );
 
     let folder = person.path("then");
     person.ends(&format!("export {folder} --versions --at-seq 2"), 2, "--versions").await;
@@ -155,7 +159,10 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     person.ends("undo", 2, "nothing says what to take back").await;
     person.ends("undo --after-seq 2", 2, "--yes").await;
     let plan = person.ok("undo --after-seq 2 --dry-run").await;
-    assert!(plan.contains("restored") && plan.contains("recreated") && plan.contains("/memories/b.md"), "{plan}");
+    assert!(
+        plan.contains("restored") && plan.contains("recreated") && plan.contains("/memories/b.md"),
+        "{plan}"
+    );
     assert_eq!(person.ok("undo --after-seq 2 --under c --yes").await, "there is nothing to take back\n");
     assert_eq!(person.ok("undo --since 1h --after-seq 2 --yes").await, "restored 1, recreated 1\n");
     assert_eq!(person.ok("memory cat a.md").await, "one\n");

@@ -92,7 +92,10 @@ pub(super) const CASES: &[(&str, Bodies)] = &[
     ("memory_stores.import", &[r#"{"position": 0, "versions": []}"#]),
     (
         "memory_stores.undo",
-        &[r#"{"session_id": "{session}"}"#, r#"{"api_key_id": "{api_key}", "path_prefix": "{directory}", "dry_run": true}"#],
+        &[
+            r#"{"session_id": "{session}"}"#,
+            r#"{"api_key_id": "{api_key}", "path_prefix": "{directory}", "dry_run": true}"#,
+        ],
     ),
     ("memory_stores.restore", &[r#"{"at_seq": 1, "path_prefix": "{directory}", "dry_run": true}"#]),
     ("memories.create", &[r#"{"path": "/made", "content": "x"}"#]),

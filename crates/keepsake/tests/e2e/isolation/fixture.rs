@@ -121,7 +121,6 @@ impl Ids {
         // Erases a path without memories, so that nothing is removed.
         let erased = json!({"memory_store_id": store, "path_prefix": "/none/"});
         let erasure = made(client, ERASURES, &erased).await;
-        let undo = undo_in(client, label, store).await;
         let id = |object: &Value| text(&object["id"]).to_owned();
         Self(BTreeMap::from([
             ("store", store.to_owned()),
@@ -132,7 +131,8 @@ impl Ids {
             ("session", id(&session)),
             ("resource", id(resource)),
             ("spare", store.to_owned()),
-            ("undo", undo),
+            // `targets` makes one where it is needed.
+            ("undo", format!("memundo_{NEVER}")),
             ("mounted_path", format!("{mounted}/{label}/one")),
             ("hash", text(&edited["content_sha256"]).to_owned()),
             ("path", format!("/memories/{label}/one")),
@@ -143,7 +143,7 @@ impl Ids {
 }
 
 /// An undo of so many memories that it has an id. The memories are erased afterwards.
-async fn undo_in(client: &Client, label: &str, store: &str) -> String {
+pub(super) async fn undo_in(client: &Client, label: &str, store: &str) -> String {
     let (path, many) = (format!("{STORES}/{store}"), format!("/{label}/many/"));
     for part in 0..2 {
         let create = |n| json!({"type": "create", "path": format!("{many}{part}/{n}"), "content": ""});

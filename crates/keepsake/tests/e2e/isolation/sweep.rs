@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::cases;
 use super::document::Operation;
-use super::fixture::{Ids, kinds_in, remember_secret_of, secrets_of, snapshot, unread};
+use super::fixture::{Ids, kinds_in, remember_secret_of, secrets_of, snapshot, undo_in, unread};
 use crate::api::support::text;
 use crate::support::client::send;
 use crate::support::sessions::view_in;
@@ -29,7 +29,12 @@ pub(super) struct Target {
 pub(super) async fn targets(owner: &Client, label: &str, operations: &[Operation]) -> Vec<Target> {
     let mut targets = Vec::new();
     for operation in operations {
-        targets.push(Target { operation: operation.clone(), ids: Ids::of_new(owner, label).await });
+        let mut ids = Ids::of_new(owner, label).await;
+        if operation.path.contains("{undo}") {
+            let undo = undo_in(owner, label, ids.get("store")).await;
+            ids.set("undo", &undo);
+        }
+        targets.push(Target { operation: operation.clone(), ids });
     }
     // A list has a second page once all are there.
     for Target { operation, ids } in &mut targets {
