@@ -268,8 +268,8 @@ impl Reader<'_> {
             };
             let page = page_of(self.tx, self.store, &listing).await?;
             let page = page.map(|page| page.versions).unwrap_or_default();
-            let is_last =
-                page.len() < usize::from(PAGE) || page.last().is_some_and(|last| last.seq <= selection.after_seq);
+            let is_last = page.len() < usize::from(PAGE)
+                || page.last().is_some_and(|last| last.seq <= selection.after_seq);
             before = page.last().map_or(before, |last| last.seq);
             let page: Vec<_> = page.into_iter().filter(|version| version.seq > selection.after_seq).collect();
             count += page.len();
