@@ -114,8 +114,10 @@ async fn step(store: &Store, model: &mut Model, by: usize, mut dice: impl FnMut(
             model.add(id, by, None);
         }
         2 | 3 if old_path != path => {
-            if store.try_update(&memory, &json!({"path": path})).await.status == 200 {
-                model.add(id, by, Some((path.to_owned(), old_content.clone())));
+            let renamed = store.try_update(&memory, &json!({"path": path})).await;
+            let then = Some((path.to_owned(), old_content.clone()));
+            if renamed.status == 200 {
+                model.add(id, by, then);
             }
         }
         _ if *old_content != content => {
@@ -225,7 +227,7 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
         dry["dry_run"] = true.into();
         let planned = undo(&store, &dry).await;
         assert_eq!(tree_of(&store).await, model.tree());
-        let (before, begun) = (model.tree(), model.seq);
+        let (before, seq) = (model.tree(), model.seq);
         let done = undo(&store, &body).await;
         assert_eq!(done["data"], planned["data"], "round {round}: {body}");
         check(&mut model, &wanted, &done, 0);
@@ -233,8 +235,8 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
         assert_eq!(store.version_count().await, model.seq);
 
         // An undo is undone like any change.
-        let again = undo(&store, &json!({"api_key_id": keys[0], "after_seq": begun})).await;
-        let wanted = model.selected(|change, _| change.by == 0 && change.seq > begun, false);
+        let again = undo(&store, &json!({"api_key_id": keys[0], "after_seq": seq})).await;
+        let wanted = model.selected(|change, _| change.by == 0 && change.seq > seq, false);
         check(&mut model, &wanted, &again, 0);
         assert_eq!(model.tree(), before, "round {round}: {again}");
         assert_eq!(tree_of(&store).await, before);

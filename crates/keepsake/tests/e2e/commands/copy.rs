@@ -170,12 +170,12 @@ async fn follow(is_source_official: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn store_of_another_makers_server_is_followed_through_the_official_api() {
-    follow(true).await;
+    Box::pin(follow(true)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn store_is_followed_to_another_makers_server_through_the_official_api() {
-    follow(false).await;
+    Box::pin(follow(false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
