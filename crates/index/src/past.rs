@@ -123,13 +123,21 @@ struct StoreRow {
 
 /// A version at one of two points, and when its memory was created.
 struct StateRow {
+    /// Whether it is that at the second point.
+    is_after: bool,
     created_at: Timestamp,
     version: Version,
 }
 
 from_row! {
     StoreRow { seq, past_seq, last_version_at; store }
-    StateRow { created_at = "memory_created_at"; version }
+}
+
+impl FromRow for StateRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let is_after = row.get::<i64>("side")? == 1;
+        Ok(Self { is_after, created_at: row.get("memory_created_at")?, version: row.read()? })
+    }
 }
 
 impl FromRow for PastMemory {
@@ -292,7 +300,7 @@ impl Past {
         let rows: Vec<StateRow> = query.all().await?;
         tx.commit().await?;
         let mut changed: BTreeMap<MemoryId, PastChange> = BTreeMap::new();
-        for StateRow { created_at, version } in rows {
+        for StateRow { is_after, created_at, version } in rows {
             let memory_id = version.memory_id;
             let change = changed.entry(memory_id).or_insert(PastChange {
                 memory_id,
@@ -300,11 +308,12 @@ impl Past {
                 before: None,
                 after: None,
             });
-            // One version may be that of both points only if the memory is unchanged.
-            let side = if version.seq <= from { &mut change.before } else { &mut change.after };
+            let side = if is_after { &mut change.after } else { &mut change.before };
             *side = Some(version);
         }
-        Ok(PastChanges { to, changes: changed.into_values().collect(), next })
+        let seq = |version: &Option<Version>| version.as_ref().map(|version| version.seq);
+        let changed = changed.into_values().filter(|change| seq(&change.before) != seq(&change.after));
+        Ok(PastChanges { to, changes: changed.collect(), next })
     }
 }
 
@@ -437,23 +446,24 @@ fn states(last_version: &str, memories: &str, rest: &str) -> String {
         "SELECT v.memory_id, v.version_id, v.seq, v.path, v.blob_id, v.size_bytes, v.sha256, c.created_at, \
             v.created_at AS updated_at, v.redacted_at FROM {memories} c \
         EACH[version v: v.tenant_id = $1 AND v.store_id = $2 \
-            AND v.seq = CASE WHEN c.head_seq <= $3 THEN c.head_seq ELSE {last} END] \
+            AND v.seq = {last}] \
         WHERE v.op <> 'deleted' {rest}"
     )
 }
 
-/// Selects the versions at the points `$3` and `$4` of those memories of a table for which
-/// they differ.
+/// Selects the versions at the points `$3` and `$4` of the memories of a table: `side` is 0 for
+/// the first point, and 1 for the second one.
 fn changes(last_version: &str, memories: &str) -> String {
     let columns: Vec<_> = COLUMNS.split(", ").map(|column| format!("v.{column}")).collect();
     let columns = columns.join(", ");
-    let [before, after] = ["$3", "$4"].map(|until| last_version.replace("{until}", until));
-    format!(
-        "SELECT {columns}, s.created_at AS memory_created_at FROM (SELECT c.created_at, {before} AS before_seq, \
-            CASE WHEN c.head_seq <= $4 THEN c.head_seq ELSE {after} END AS after_seq FROM {memories} c) s \
-        EACH[version v: v.tenant_id = $1 AND v.store_id = $2 AND v.seq IN (s.before_seq, s.after_seq)] \
-        WHERE coalesce(s.before_seq, 0) <> coalesce(s.after_seq, 0)"
-    )
+    let sides = ["$3", "$4"].into_iter().enumerate().map(|(side, until)| {
+        let last = last_version.replace("{until}", until);
+        format!(
+            "SELECT {columns}, c.created_at AS memory_created_at, CAST({side} AS bigint) AS side FROM {memories} c \
+            EACH[version v: v.tenant_id = $1 AND v.store_id = $2 AND v.seq = {last}]"
+        )
+    });
+    sides.collect::<Vec<_>>().join(" UNION ALL ")
 }
 
 fn item_of(memory: PastMemory, below: &DirPath, depth: Depth) -> PastItem {

@@ -154,10 +154,9 @@ impl<'a> Listing<'a> {
         at: NamedMoment,
         left_out: &mut Omissions,
     ) -> Result<(BTreeMap<MemoryId, ListedMemory>, ChangePage), EngineError> {
-        let context = self.context;
-        let past = &context.index.past;
+        let (past, now) = (&self.context.index.past, self.context.now());
         let newest = self.changes(i64::MAX).await?;
-        let moment = at.checked(context.now())?;
+        let moment = at.checked(now)?;
         let point = past.point(self.tenant_id, self.store_id, moment).await.map_err(refusal(at.field))?;
         let range = (None, Moment::Seq(point.seq));
         let mut next = None;
