@@ -1,4 +1,4 @@
-//! What a pass has to do: a pure comparison of both stores with what was copied before.
+//! The plan of a pass: a pure comparison of both stores with the memories that were copied before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! What a copy did, and what is not equal at its end.
+//! The receipt of a copy: its changes, and the memories that are not equal at its end.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::output::{Printer, Text, notice, printable};
 
 /// Lines about what the target cannot hold; the receipt in JSON has all.
 const MAX_TOLD: usize = 50;
-/// What is counted, in the order in which it is told.
+/// Changes that are counted, in the order in which they are printed.
 const COUNTS: [&str; 4] = ["created", "replaced", "moved", "deleted"];
 
 /// The receipt of one store.
