@@ -17,6 +17,7 @@ pub const MAX_SELECTED_VERSIONS: usize = 50_000;
 
 /// Versions of a page of the selection; also ids and paths of one look-up.
 const PAGE: usize = 1000;
+const PAGE_LIMIT: u32 = 1000;
 
 const STATE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, seq FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
@@ -150,6 +151,9 @@ impl FromRow for HeadRow {
     }
 }
 
+/// The live memories at paths, and the numbers of files in directories.
+type Holders = (HashMap<MemoryPath, MemoryId>, HashMap<DirPath, u64>);
+
 /// A selected version.
 struct Selected {
     seq: i64,
@@ -260,7 +264,7 @@ impl Reader<'_> {
                 created_from: selection.created_from,
                 created_to: selection.created_to,
                 before: Some(before),
-                limit: PAGE as u32,
+                limit: PAGE_LIMIT,
                 ..VersionListing::default()
             };
             let page = page_of(self.tx, self.store, &listing).await?;
@@ -374,10 +378,7 @@ impl Reader<'_> {
     }
 
     /// What is at the paths that come back.
-    async fn places(
-        &mut self,
-        memories: &[UndoneMemory],
-    ) -> Result<(HashMap<MemoryPath, MemoryId>, HashMap<DirPath, u64>), IndexError> {
+    async fn places(&mut self, memories: &[UndoneMemory]) -> Result<Holders, IndexError> {
         let (mut paths, mut directories) = (HashSet::new(), HashSet::new());
         for memory in memories {
             let Some(path) = memory.moves_to() else {

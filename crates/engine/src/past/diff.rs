@@ -136,7 +136,10 @@ enum Difference {
     Added(Side),
     Removed(Side),
     /// Another path, another content, or another memory at the same path.
-    Changed { from: Side, to: Side },
+    Changed {
+        from: Side,
+        to: Side,
+    },
 }
 
 impl Difference {
@@ -168,7 +171,9 @@ impl Difference {
             Self::Added(_) => DifferenceKind::Added,
             Self::Removed(_) => DifferenceKind::Removed,
             // The path of a redacted version is not known.
-            Self::Changed { from, to } if from.path != to.path && from.path.is_some() && to.path.is_some() => {
+            Self::Changed { from, to }
+                if from.path != to.path && from.path.is_some() && to.path.is_some() =>
+            {
                 DifferenceKind::Renamed
             }
             Self::Changed { .. } => DifferenceKind::Changed,

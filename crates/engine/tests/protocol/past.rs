@@ -55,7 +55,9 @@ async fn shown_points(setup: &TestEngine, states: &States) -> usize {
             }
             Err(PointError::Removed { oldest_seq, oldest_at }) => {
                 assert!(seq < oldest_seq, "{seq} {oldest_seq}");
-                let names = |rule: &str| rule.contains(&oldest_seq.to_string()) && rule.contains(&oldest_at.to_rfc3339());
+                let names = |rule: &str| {
+                    rule.contains(&oldest_seq.to_string()) && rule.contains(&oldest_at.to_rfc3339())
+                };
                 assert!(
                     matches!(&page, Err(EngineError::Invalid { field: "at_seq", rule }) if names(rule)),
                     "{page:?}"

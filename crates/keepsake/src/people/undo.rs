@@ -215,9 +215,8 @@ fn show(connection: &Connection, plan: &Value) -> Result<(), Failure> {
         ("PATH", "/path", Text),
     ];
     connection.printer.items(&items, &columns, "there is nothing to take back")?;
-    match plan["not_shown"].as_u64() {
-        None | Some(0) => {}
-        Some(more) => notice(&format!("{more} more memories are not shown")),
+    if let Some(more @ 1..) = plan["not_shown"].as_u64() {
+        notice(&format!("{more} more memories are not shown"));
     }
     if !items.is_empty() {
         notice(&in_words(plan));

@@ -58,7 +58,13 @@ impl History {
         let told = format!("{query} of {:?}", self.model.versions);
         let shown = self.all(&format!("memories?view=full&{query}")).await;
         let shown = shown.iter().map(|it| {
-            json!([it["path"], it["id"], it["memory_version_id"], it["content"], it["redacted_at"].is_string()])
+            json!([
+                it["path"],
+                it["id"],
+                it["memory_version_id"],
+                it["content"],
+                it["redacted_at"].is_string()
+            ])
         });
         let expected = state(self, seq).into_iter().map(|(memory, (number, version))| {
             let path = version.path.as_deref().unwrap_or_default();
@@ -78,7 +84,8 @@ impl History {
         let shown = self.all(&query).await;
         let shown: Vec<_> = shown.iter().map(|it| it["path"].as_str().unwrap()).collect();
         let state = state(self, seq);
-        let below = state.values().filter_map(|(_, version)| version.path.as_deref()?.strip_prefix(directory));
+        let below =
+            state.values().filter_map(|(_, version)| version.path.as_deref()?.strip_prefix(directory));
         let children = below.map(|rest| match rest.split_once('/') {
             Some((name, _)) => format!("{directory}{name}/"),
             None => format!("{directory}{rest}"),
@@ -132,7 +139,8 @@ impl History {
         let unchanged = |memory: &usize, (number, _): &(usize, &Version)| {
             after.get(memory).is_some_and(|(other, _)| other == number)
         };
-        let same: Vec<_> = before.iter().filter(|(memory, at)| unchanged(memory, at)).map(|(it, _)| *it).collect();
+        let same: Vec<_> =
+            before.iter().filter(|(memory, at)| unchanged(memory, at)).map(|(it, _)| *it).collect();
         for memory in same {
             before.remove(&memory);
             after.remove(&memory);
@@ -146,7 +154,8 @@ impl History {
         }
         for version in added {
             // Another memory that was removed from the same path.
-            let replaced = before.iter().find(|(_, (_, it))| version.path.is_some() && it.path == version.path);
+            let replaced =
+                before.iter().find(|(_, (_, it))| version.path.is_some() && it.path == version.path);
             let replaced = replaced.map(|(memory, _)| *memory);
             let earlier = replaced.and_then(|memory| before.remove(&memory)).map(|(_, version)| version);
             pairs.push((earlier, Some(version)));
@@ -158,7 +167,8 @@ impl History {
         pairs.retain(|(one, other)| !one.zip(*other).is_some_and(|(one, other)| is_same(one, other)));
         let shown = pairs.into_iter().map(|(one, other)| {
             let path = |version: Option<&Version>| version.and_then(|version| version.path.clone());
-            let hash = |version: Option<&Version>| version.and_then(content_of).map(|content| sha256(content));
+            let hash =
+                |version: Option<&Version>| version.and_then(content_of).map(|content| sha256(content));
             let id = |version: Option<&Version>| version.map(|version| &self.memory_ids[version.memory]);
             let is_renamed = path(one).is_some() && path(other).is_some() && path(one) != path(other);
             let change = match (one, other) {
@@ -172,7 +182,8 @@ impl History {
                 None => Some(0),
                 Some(version) => content_of(version).map(|content| content.lines().count()),
             };
-            let lines = lines(one).zip(lines(other)).map(|(one, other)| other.cast_signed() - one.cast_signed());
+            let lines =
+                lines(one).zip(lines(other)).map(|(one, other)| other.cast_signed() - one.cast_signed());
             let shown = other.or(one).and_then(|version| version.path.clone());
             json!([change, shown, previous, id(one), hash(one), id(other), hash(other), lines])
         });
@@ -189,7 +200,13 @@ fn difference(shown: &Value) -> Value {
     }
     let lines = lines.map(|(added, removed)| added - removed);
     json!([
-        shown["change"], shown["path"], shown["previous_path"], shown["from_memory_id"],
-        shown["from_content_sha256"], shown["to_memory_id"], shown["to_content_sha256"], lines,
+        shown["change"],
+        shown["path"],
+        shown["previous_path"],
+        shown["from_memory_id"],
+        shown["from_content_sha256"],
+        shown["to_memory_id"],
+        shown["to_content_sha256"],
+        lines,
     ])
 }

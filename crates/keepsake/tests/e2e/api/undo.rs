@@ -22,6 +22,9 @@ const STEPS: usize = 14;
 /// Path and content of a memory by its id.
 type Tree = BTreeMap<String, (String, String)>;
 
+/// The state that comes back of each memory with selected changes; `Err`: it was changed later.
+type Wanted = BTreeMap<String, Result<Option<(String, String)>, ()>>;
+
 /// A version: who made it, and the memory after it.
 #[derive(Debug, Clone)]
 struct Change {
@@ -53,12 +56,7 @@ impl Model {
         self.memories.iter().filter_map(|(id, changes)| Some((id.clone(), then(changes)?))).collect()
     }
 
-    /// The state that comes back of each memory with selected changes; `Err`: it was changed later.
-    fn selected(
-        &self,
-        is_selected: impl Fn(&Change, Option<&Change>) -> bool,
-        overwrite: bool,
-    ) -> BTreeMap<String, Result<Option<(String, String)>, ()>> {
+    fn selected(&self, is_selected: impl Fn(&Change, Option<&Change>) -> bool, overwrite: bool) -> Wanted {
         let mut found = BTreeMap::new();
         for (id, changes) in &self.memories {
             let selected =
@@ -129,12 +127,7 @@ async fn step(store: &Store, model: &mut Model, by: usize, mut dice: impl FnMut(
 }
 
 /// Checks the answer to an undo, and that the store is as it says; returns the changes made.
-fn check(
-    model: &mut Model,
-    wanted: &BTreeMap<String, Result<Option<(String, String)>, ()>>,
-    answer: &Value,
-    by: usize,
-) {
+fn check(model: &mut Model, wanted: &Wanted, answer: &Value, by: usize) {
     let before = model.tree();
     let items = answer["data"].as_array().unwrap();
     let of = |id: &str| items.iter().find(|item| item["memory_id"] == id);

@@ -69,7 +69,7 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
     assert_eq!(
         lines[1..3],
         [
-            vec!["changed", "1", "0", "/memories/a.md"],
+            vec!["changed", "1", "0", "/memories/a.md", "-"],
             vec!["renamed", "0", "0", "/memories/d.md", "/memories/b/c.md"],
         ]
     );
@@ -79,7 +79,7 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
     let lines: Vec<Vec<_>> = compared.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
         lines[1..3],
-        [vec!["changed", "0", "1", "/memories/a.md"], vec!["removed", "0", "1", "/memories/d.md"],]
+        [vec!["changed", "0", "1", "/memories/a.md", "-"], vec!["removed", "0", "1", "/memories/d.md", "-"],]
     );
 
     let folder = person.path("then");
