@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Parties;
 use super::cases::meant;
-use super::fixture::{Ids, kinds_in, snapshot, unread};
+use super::fixture::{Ids, kinds_in, snapshot, undo_in, unread};
 use super::sweep::{Secrets, combinations};
 use crate::console::browser::{Browser, Page};
 use crate::support::{Client, Deployment, Pair};
@@ -98,7 +98,9 @@ async fn console_shows_nothing_of_others() {
     let Parties { deployment: _deployment, server, owner, stranger, bound } =
         Parties::of(Deployment::new(Pair::Sqlite).await).await;
     let owning = server.client(&owner);
-    let theirs = Ids::of_new(&owning, "ayla").await;
+    let mut theirs = Ids::of_new(&owning, "ayla").await;
+    let undo = undo_in(&owning, "ayla", theirs.get("store")).await;
+    theirs.set("undo", &undo);
     let strange = server.client(&stranger);
     let strangers = Ids::of_new(&strange, "cleo").await;
     let binding = owning.with_key(&bound);
