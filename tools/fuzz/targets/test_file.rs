@@ -56,9 +56,8 @@ fuzz_target!(|text: &str| {
             }
             let again = written(&file);
             if let Ok(again) = TestFile::parse(&again) {
-                let expected = |file: &TestFile| {
-                    file.tests.iter().map(|test| test.expected.clone()).collect::<Vec<_>>()
-                };
+                let expected =
+                    |file: &TestFile| file.tests.iter().map(|test| test.expected.clone()).collect::<Vec<_>>();
                 assert_eq!((again.is_gate, expected(&again)), (file.is_gate, expected(&file)));
             } else {
                 assert!(again.len() > MAX_TEST_FILE_BYTES, "{again}");
