@@ -262,12 +262,13 @@ pub(super) async fn tests_are_changed_by_administrators_and_hidden_from_agents(p
     let result = place.client.tool(&place.tenant, &call).await;
     assert!(result.is_error && result.content.contains("line 3"), "{result:?}");
 
-    let file = store.create(FILE, TESTS).await;
+    let tests = TESTS.replace("gate: true", "gate: false");
+    let file = store.create(FILE, &tests).await;
     assert_eq!(file["pinned"], true);
     invalid(&store.try_update(&file, &json!({"pinned": false})).await, "`pinned` must not be false");
     let agent = place.key(&["memory:read", "memory:write"], None).await;
     cannot_change(&place, &store, &file, &agent).await;
-    assert_eq!(store.read(&file).await["content_sha256"], sha256(TESTS));
+    assert_eq!(store.read(&file).await["content_sha256"], sha256(&tests));
 
     for call in [
         json!({"command": "view", "path": "/memories"}),
