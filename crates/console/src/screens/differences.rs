@@ -29,7 +29,7 @@ struct Row {
 impl Row {
     fn of(store_id: StoreId, difference: &MemoryDifference) -> Self {
         let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
-        let shown = |named: &Option<MemoryPath>| named.as_ref().map(|named| path(named.as_str()));
+        let shown = |named: Option<&MemoryPath>| named.map(|named| path(named.as_str()));
         let store = format!("/console/stores/{store_id}");
         let (href, link) = match (difference.from_memory_version_id, difference.to_memory_version_id) {
             (Some(from), Some(to)) => (format!("{store}/compare?from={from}&to={to}"), "Changes"),
@@ -38,8 +38,8 @@ impl Row {
         };
         Self {
             change: difference.change.name(),
-            path: shown(&difference.path).unwrap_or_else(redacted),
-            previous_path: shown(&difference.previous_path),
+            path: shown(difference.path.as_ref()).unwrap_or_else(redacted),
+            previous_path: shown(difference.previous_path.as_ref()),
             lines: difference.added_lines.zip(difference.removed_lines),
             href,
             link,
