@@ -104,7 +104,10 @@ pub(crate) async fn run(args: CopyArgs) -> Result<(), Failure> {
     }
     let first_rounds = or_end(&ending, async {
         for copy in &mut copies {
-            copy.begin().await?;
+            copy.prepare().await?;
+            if !args.follow {
+                copy.round().await?;
+            }
         }
         Ok(())
     });

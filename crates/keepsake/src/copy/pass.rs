@@ -127,8 +127,8 @@ impl StoreCopy {
         Ok(())
     }
 
-    /// Creates the store if it is missing, copies the history if that is asked for, and copies the memories.
-    pub(super) async fn begin(&mut self) -> Result<(), Failure> {
+    /// Creates the store if it is missing, and copies the history if that is asked for.
+    pub(super) async fn prepare(&mut self) -> Result<(), Failure> {
         let target = if let Some(target) = self.target.take() {
             target
         } else {
@@ -147,16 +147,17 @@ impl StoreCopy {
             self.receipt.add_history(&imported);
         }
         self.target = Some(target);
-        self.round().await
+        Ok(())
     }
 
     /// Makes passes until nothing is left to do.
     pub(super) async fn round(&mut self) -> Result<(), Failure> {
         self.refused.clear();
-        let mut wait = FIRST_WAIT;
-        for pass in 0..MAX_PASSES {
-            let plan = self.plan(pass == 0).await?;
-            let has_moves = !plan.moves.is_empty();
+        let (mut wait, mut has_moves) = (FIRST_WAIT, false);
+        for _ in 0..MAX_PASSES {
+            // A move that was not made is a deletion and a creation in the next pass.
+            let plan = self.plan(!has_moves).await?;
+            has_moves = !plan.moves.is_empty();
             if self.carry_out(plan).await? {
                 return Ok(());
             }
