@@ -432,7 +432,7 @@ mod tests {
             ("tests:\n- path: /a\n  contains: [b]\n", 3, "`contains` must be one value"),
             ("tests:\n- unchanged: pinned/\n", 2, "`unchanged` must start with `/`"),
             ("tests:\n- max_files: -1\n", 2, "`max_files` must be a whole number"),
-            ("a: &x 1\nb: *x\n", 1, "anchors, aliases and tags"),
+            ("gate: &x true\n", 1, "anchors, aliases and tags"),
             ("gate: !!bool true\n", 1, "anchors, aliases and tags"),
             ("gate: true\n---\ngate: true\n", 2, "only one document"),
             ("gate: true\n tests: [\n", 2, ""),

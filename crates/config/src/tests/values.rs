@@ -32,7 +32,7 @@ fn every_key_is_read_from_a_file() {
     assert_eq!(s3.ca_file.as_deref(), Some(Path::new("/etc/ssl/ca.pem")));
     assert_eq!(settings.engine.cache_bytes, 1_000);
     let limits = serde_json::to_value(settings.engine.limits).unwrap();
-    assert_eq!(limits.as_object().unwrap().values().map(|value| value.as_u64().unwrap()).sum::<u64>(), 120);
+    assert_eq!(limits.as_object().unwrap().values().map(|value| value.as_u64().unwrap()).sum::<u64>(), 153);
     assert_eq!(settings.engine.audit_retention, Duration::from_hours(90 * 24));
     assert_eq!(settings.log.format, LogFormat::Json);
     assert_eq!(settings.log.filter, "keepsake=debug,info");
