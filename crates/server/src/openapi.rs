@@ -25,10 +25,11 @@ const DESCRIPTION: &str = "Self-hosted memory for agents: memory stores, their m
 
 /// Sections in order, with descriptions. An operation is in the section that the first word of its
 /// id names, unless it declares another.
-const TAGS: [(&str, &str); 11] = [
+const TAGS: [(&str, &str); 12] = [
     ("Memory stores", "Collections of memories."),
     ("Memories", "Text files in a store, identified by path."),
     ("Memory versions", "The recorded changes of memories."),
+    ("Memory readers", "Who was shown which version."),
     ("Tools", "The memory tool that models are trained to use, and additional tools."),
     ("Sessions", "Memory stores attached for an agent, and the agent's tool calls."),
     ("MCP", "Tools, memories as resources, and a prompt, over MCP."),

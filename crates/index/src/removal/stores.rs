@@ -133,7 +133,9 @@ mod tests {
     #[tokio::test]
     async fn purge_takes_the_first_rows_of_an_index() {
         let mut statements = vec![QUEUE_BLOBS.to_owned()];
-        statements.extend(STORE_TABLES.map(|(table, key, order)| delete_first(table, key, order, true)));
+        // A store has at most one fork.
+        let tables = STORE_TABLES.into_iter().filter(|(table, ..)| *table != "store_fork");
+        statements.extend(tables.map(|(table, key, order)| delete_first(table, key, order, true)));
         for statement in statements {
             let steps = steps_of(&statement).await;
             let first_rows = steps.iter().filter(|step| reads_whole_store(step));
