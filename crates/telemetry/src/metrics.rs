@@ -174,6 +174,7 @@ impl Metrics {
         start_at_zero(&instruments.blob_bytes, "direction", ["read", "written"]);
         instruments.blob_breaker_open.record(0, &[]);
         instruments.blob_breaker_refusals.add(0, &[]);
+        instruments.dropped_reads.add(0, &[]);
         instruments.requests_in_flight.add(0, &[]);
         metrics
     }

@@ -62,6 +62,7 @@ impl Work<'_> {
     }
 
     /// Makes the parts that are not made yet; `false`: the process shuts down.
+    #[tracing::instrument(name = "engine.make_undo", skip_all, fields(tenant.id = %self.key.tenant_id, undo.id = %self.key.undo_id))]
     async fn run(self) -> Result<bool, EngineError> {
         let context = &self.shared.context;
         let jobs = &context.index.undo_jobs;

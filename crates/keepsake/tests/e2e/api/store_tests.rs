@@ -283,7 +283,7 @@ pub(super) async fn tests_are_changed_by_administrators_and_hidden_from_agents(p
         json!({"command": "view", "path": "/memories/.keepsake/tests.yaml"}),
         json!({"command": "view", "path": "/memories/.keepsake"}),
         block("memory_read", &json!({"path": "/memories/.keepsake/tests.yaml"})),
-        block("memory_list", &json!({"path": "/memories/.keepsake"})),
+        block("memory_list", &json!({"path_prefix": "/memories/.keepsake"})),
     ] {
         let result = agent.tool(&place.tenant, &call).await;
         assert!(result.is_error && result.content.contains("does not exist"), "{call}: {result:?}");
