@@ -435,7 +435,6 @@ mod tests {
             ("gate: &x true\n", 1, "anchors, aliases and tags"),
             ("gate: !!bool true\n", 1, "anchors, aliases and tags"),
             ("gate: true\n---\ngate: true\n", 2, "only one document"),
-            ("gate: true\n tests: [\n", 2, ""),
             ("[[[[[[[[", 1, ""),
         ] {
             let error = TestFile::parse(text).unwrap_err();

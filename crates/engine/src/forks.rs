@@ -33,13 +33,17 @@ const READS_AT_ONCE: usize = 10;
 pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store_id: StoreId) {
     let shared = Arc::clone(shared);
     let writes = shared.context.writes.clone();
+    let began = shared.context.now();
     writes.spawn(async move {
         let slot = tokio::select! {
             slot = shared.long_work.take(tenant_id) => slot,
             () = shared.stopping.cancelled() => return,
         };
         let work = Work { shared: &shared, tenant_id, store_id };
+        // The job holds it if this replica had to wait for long.
+        let is_held = shared.context.now() < began.plus(HELD_FOR / 2);
         let made = match slot {
+            Ok(_) if !is_held => return,
             Ok(_slot) => work.run().await,
             Err(error) => Err(error),
         };

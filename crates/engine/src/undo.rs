@@ -95,6 +95,7 @@ impl Undos {
         let point = point.map_err(refusal(at.field))?;
         let selection = UndoSelection {
             after_seq: point.seq,
+            until_seq: request.until_seq.map(request::seq_of),
             below: request.below()?,
             takes_whole_memories: true,
             ..UndoSelection::default()
@@ -151,10 +152,12 @@ impl Undos {
             let change = UndoChange::new(wanted.source, &write, false);
             let found = change.found(&write).await?;
             charge(BYTES_PER_MEMORY * found.memories.len())?;
+            let seq = u64::try_from(found.seq).ok();
             let computed = self.context.computations.run(principal.tenant_id, move || {
                 change.plan(&found).iter().map(PlannedStep::step).collect::<Vec<_>>()
             });
-            return self.of_steps(principal, wanted.store_id, &computed.await?, true).await;
+            let plan = self.of_steps(principal, wanted.store_id, &computed.await?, true).await?;
+            return Ok(MemoryUndo { seq, ..plan });
         }
         let (undos, owner) = (self.clone(), Arc::clone(principal));
         self.context.run_to_end(async move { undos.carry_out(&owner, wanted).await }).await
@@ -256,6 +259,7 @@ impl Undos {
             id: None,
             status: None,
             error: None,
+            seq: None,
             counts,
             left: if dry_run { counts.made() } else { 0 },
             data: self.shown(principal.tenant_id, store_id, shown).await?,
@@ -301,6 +305,7 @@ impl Undos {
             id: Some(undo.undo_id),
             status: Some(status),
             error: undo.error.clone(),
+            seq: None,
             counts,
             left,
             data: self.shown(key.tenant_id, key.store_id, &steps).await?,

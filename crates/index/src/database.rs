@@ -31,6 +31,7 @@ use values::Bind;
 pub(crate) use values::{Column, FromRow, Row, columns, from_row, json_columns, named_columns, selects};
 
 use crate::model::Auditor;
+use crate::postgres::Snapshot;
 use crate::{IndexError, PostgresIndex, SqliteIndex};
 
 /// The party that a call serves. On Postgres, the role selects the connection pool and
@@ -266,8 +267,11 @@ impl Database {
             (Backend::Postgres(index), Mode::Statement | Mode::Function | Mode::WriteStatement) => {
                 Connection::PostgresStatement(index.acquire_as(role).await?)
             }
-            (Backend::Postgres(index), Mode::Snapshot | Mode::Write) => {
-                Connection::Postgres(index.begin_as(role).await?)
+            (Backend::Postgres(index), Mode::Snapshot) => {
+                Connection::Postgres(index.begin_as(role, Snapshot::OfTransaction).await?)
+            }
+            (Backend::Postgres(index), Mode::Write) => {
+                Connection::Postgres(index.begin_as(role, Snapshot::OfStatement).await?)
             }
             (Backend::Sqlite(index), Mode::Statement) => Connection::SqliteReader(index.reader().await?),
             (Backend::Sqlite(index), Mode::Snapshot | Mode::Function) => {

@@ -13,7 +13,7 @@ use crate::model::{Head, Operation, StoreState, Version, VersionListing};
 use crate::versions::{COLUMNS_OF_VERSION, page_of};
 
 /// Maximum number of versions that a selection reads.
-pub const MAX_SELECTED_VERSIONS: usize = 50_000;
+pub const MAX_SELECTED_VERSIONS: usize = 10_000;
 
 /// Versions of a page of the selection; also ids and paths of one look-up.
 const PAGE: u16 = 1000;
@@ -48,6 +48,9 @@ pub struct UndoSelection {
     pub created_to: Option<Timestamp>,
     /// Only versions after this sequence number.
     pub after_seq: i64,
+    /// Only versions up to this sequence number. A memory with a later one was changed later, also
+    /// if `overwrites` is set.
+    pub until_seq: Option<i64>,
     /// Only changes of memories that were below the directory before or after the change.
     pub below: Option<DirPath>,
     /// Whether each change of a memory is selected if one of them is.
@@ -78,6 +81,8 @@ pub enum UndoSource<'a> {
 #[derive(Debug, Clone)]
 pub struct UndoRead {
     pub store: StoreState,
+    /// The sequence number of the store's last version.
+    pub seq: i64,
     pub memories: Vec<UndoneMemory>,
     /// The live memories at the paths that come back, and at the parents of these.
     pub occupied: HashMap<MemoryPath, MemoryId>,
@@ -218,7 +223,7 @@ impl Reader<'_> {
         };
         let origins = match source {
             UndoSource::Selection(selection) => match self.selected(selection, state.seq).await? {
-                Some(selected) => self.origins(selected, selection.overwrites).await?,
+                Some(selected) => self.origins(selected, selection).await?,
                 None => return Ok(Err(UndoReadError::TooManyVersions)),
             },
             UndoSource::Plan(planned) => self.planned(planned).await?,
@@ -246,7 +251,7 @@ impl Reader<'_> {
             })
             .collect();
         let (occupied, directories) = self.places(&memories).await?;
-        Ok(Ok(UndoRead { store: state.store, memories, occupied, directories }))
+        Ok(Ok(UndoRead { store: state.store, seq: state.seq, memories, occupied, directories }))
     }
 
     /// The selected versions by memory; `None`: there are too many.
@@ -256,7 +261,8 @@ impl Reader<'_> {
         newest: i64,
     ) -> Result<Option<BTreeMap<MemoryId, SelectedMemory>>, IndexError> {
         let mut found = BTreeMap::<MemoryId, SelectedMemory>::new();
-        let (mut before, mut count) = (newest + 1, 0);
+        let newest = selection.until_seq.map_or(newest, |until| until.min(newest));
+        let (mut before, mut count) = (newest.saturating_add(1), 0);
         loop {
             let listing = VersionListing {
                 actor: selection.actor.clone(),
@@ -318,7 +324,7 @@ impl Reader<'_> {
     async fn origins(
         &mut self,
         selected: BTreeMap<MemoryId, SelectedMemory>,
-        overwrites: bool,
+        selection: &UndoSelection,
     ) -> Result<Vec<(HeadRow, Origin)>, IndexError> {
         let ids: Vec<_> = selected.keys().copied().collect();
         let mut origins = Vec::with_capacity(ids.len());
@@ -327,7 +333,9 @@ impl Reader<'_> {
             else {
                 continue;
             };
-            let is_changed_later = !overwrites && newest.version_id != head.version_id;
+            let is_after = selection.until_seq.is_some_and(|until| head.seq > until);
+            let is_changed_later =
+                is_after || (!selection.overwrites && newest.version_id != head.version_id);
             // The selected changes without another one between them.
             let versions = selected[&head.memory_id].versions.iter();
             let mut first = newest;
@@ -383,7 +391,12 @@ impl Reader<'_> {
             let Some(path) = memory.moves_to() else {
                 continue;
             };
-            paths.extend(path.ancestor_files().map(str::to_owned));
+            // The parents of a known parent are known, too.
+            let mut parents: Vec<_> = path.ancestor_files().collect();
+            parents.sort_unstable_by_key(|parent| std::cmp::Reverse(parent.len()));
+            let unknown = parents.into_iter().take_while(|parent| !paths.contains(*parent));
+            let unknown: Vec<_> = unknown.map(str::to_owned).collect();
+            paths.extend(unknown);
             paths.insert(path.as_str().to_owned());
             directories.insert(path.as_dir().as_str().to_owned());
         }

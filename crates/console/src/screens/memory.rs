@@ -150,11 +150,13 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
+    // Another person may have made the address.
+    let (may_write, is_pinned) = (caller.may_write(&found.store), found.shown.memory.is_pinned);
     let undo_of_pin =
         |action| Undo { action: format!("{}/expiry", found.href()), fields: vec![("action", action)] };
     frame.undo = match frame.done {
-        Some(Done::MemoryPinned) => Some(undo_of_pin("unpin")),
-        Some(Done::MemoryUnpinned) => Some(undo_of_pin("pin")),
+        Some(Done::MemoryPinned) => (may_write && is_pinned).then(|| undo_of_pin("unpin")),
+        Some(Done::MemoryUnpinned) => (may_write && !is_pinned).then(|| undo_of_pin("pin")),
         _ => undo_of(&caller, &found.store, &found.version),
     };
     page(&MemoryPage {

@@ -5,6 +5,7 @@ use keepsake_core::{SessionId, StoreId, Surface, words};
 use keepsake_engine::{PageRequest, ReaderList, ReaderQuery};
 use keepsake_index::{MemoryReader, ReadVersions};
 
+use super::history::actor_in_form;
 use super::memory::href_of;
 use super::{OfMemory, OfVersion};
 use crate::frame::Frame;
@@ -74,7 +75,9 @@ impl ReaderRow {
         Self {
             by: people.show(Some(&reader.actor)),
             session: reader.session_id.map(session),
-            written_href: written(reader.session_id.map_or_else(|| reader.actor.id(), |id| id.to_string())),
+            written_href: written(
+                reader.session_id.map_or_else(|| actor_in_form(Some(&reader.actor)), |id| id.to_string()),
+            ),
             place: place(reader.surface),
             memory_href: href_of(store_id, reader.memory_id),
             path: reader.path.as_ref().map_or_else(redacted, |at| path(at.as_str())),

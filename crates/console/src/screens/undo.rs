@@ -195,6 +195,8 @@ pub(super) async fn choose(caller: Caller, Path(store_id): Path<StoreId>) -> Pag
     let store = engine.stores.get(principal, store_id).await?;
     let may_write = caller.may_write(&store) && caller.may(Scope::MemoryRead);
     let frame = caller.frame(format!("Undo changes of {}", store.name));
+    // Read before the plan, so that the confirmation changes nothing that the plan does not show.
+    let confirmation = Confirmation::new(&caller, store_id, "undo", &FIELDS).await?;
     let plan = match request_of(&caller.query)? {
         Some(request) if may_write => {
             let request = UndoRequest { dry_run: Some(true), ..request };
@@ -209,7 +211,7 @@ pub(super) async fn choose(caller: Caller, Path(store_id): Path<StoreId>) -> Pag
         may_undo_others: caller.may(Scope::StoresAdmin),
         own: actor_in_form(principal.actor()),
         plan,
-        confirmation: Confirmation::new(&caller, store_id, "undo", &FIELDS).await?,
+        confirmation,
         store,
         query: caller.query,
     })
@@ -220,7 +222,8 @@ pub(super) async fn undo(Path(store_id): Path<StoreId>, form: Form) -> PageResul
     let request = request_of(&form.fields)?;
     let request =
         request.ok_or_else(|| Refusal::Invalid("`actor` or another filter must be given".to_owned()))?;
-    let request = UndoRequest { idempotency: form.call()?, ..request };
+    let until_seq = form.fields.number("before_seq")?;
+    let request = UndoRequest { until_seq, idempotency: form.call()?, ..request };
     let undo = form.engine.undos.undo(&form.principal, store_id, request).await?;
     show_outcome(&form, store_id, &undo).await
 }
@@ -253,6 +256,7 @@ pub(super) async fn preview_restoration(caller: Caller, Path(store_id): Path<Sto
     let store = engine.stores.get(principal, store_id).await?;
     let when = moment_in_words(&caller.query, [POINT[0], POINT[1]]);
     let frame = caller.frame(format!("Restore {}", store.name));
+    let confirmation = Confirmation::new(&caller, store_id, "restore", &POINT).await?;
     let plan = if when.is_some() {
         let request = StoreRestoration { dry_run: Some(true), ..restoration_of(&caller, &caller.query)? };
         let undo = engine.undos.restore(principal, store_id, request).await?;
@@ -260,20 +264,14 @@ pub(super) async fn preview_restoration(caller: Caller, Path(store_id): Path<Sto
     } else {
         None
     };
-    page(&RestorePage {
-        frame,
-        when,
-        plan,
-        confirmation: Confirmation::new(&caller, store_id, "restore", &POINT).await?,
-        store,
-        query: caller.query,
-    })
+    page(&RestorePage { frame, when, plan, confirmation, store, query: caller.query })
 }
 
 /// `POST /console/stores/{id}/restore`
 pub(super) async fn restore(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let request = restoration_of(&form, &form.fields)?;
-    let request = StoreRestoration { idempotency: form.call()?, ..request };
+    let until_seq = form.fields.number("before_seq")?;
+    let request = StoreRestoration { until_seq, idempotency: form.call()?, ..request };
     let undo = form.engine.undos.restore(&form.principal, store_id, request).await?;
     show_outcome(&form, store_id, &undo).await
 }

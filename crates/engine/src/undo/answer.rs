@@ -44,6 +44,11 @@ pub struct MemoryUndo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub error: Option<String>,
+    /// The newest change of the store that a plan takes into account; only there with `dry_run`. Send it as `until_seq`
+    /// to change nothing that the plan does not show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub seq: Option<u64>,
     pub counts: UndoCounts,
     /// The number of memories whose change is still to be made.
     pub left: u64,

@@ -9,6 +9,7 @@ use keepsake_core::{MemoryId, ObjectKind, Refused};
 use keepsake_index::{PlannedUndo, SearchRow, UndoRead, UndoReadError, UndoSelection, UndoSource, Version};
 use parking_lot::Mutex;
 
+use super::MAX_CHANGES;
 use super::plan::{PlannedStep, Refusals, UndoAction, UndoSkipReason, UndoStep, plan};
 use crate::EngineError;
 use crate::content::ContentLoss;
@@ -138,6 +139,10 @@ impl Change for UndoChange {
         }
         if changes.is_empty() {
             return Ok(Decision::Nothing);
+        }
+        // It was small enough for one commit when it was planned first.
+        if changes.len() > MAX_CHANGES {
+            return Err(Refused::Contended.into());
         }
         let steps: Vec<_> = plan.iter().map(PlannedStep::step).collect();
         let results = self.is_recorded.then(|| serde_json::to_string(&steps)).transpose();

@@ -35,6 +35,9 @@ pub struct UndoRequest {
     pub path_prefix: Option<String>,
     /// Only changes after the one with this sequence number.
     pub after_seq: Option<u64>,
+    /// Only changes up to the one with this sequence number: the `seq` of a plan. A memory that was changed after
+    /// it is skipped, also with `overwrite`.
+    pub until_seq: Option<u64>,
     /// Whether later changes of the memories are taken back, too; false if omitted.
     pub overwrite: Option<bool>,
     /// Whether to answer only the plan, without changing anything; false if omitted.
@@ -66,6 +69,8 @@ pub struct StoreRestoration {
     /// Only memories that were below this directory then or since.
     #[schema(value_type = Option<DirPath>)]
     pub path_prefix: Option<String>,
+    /// The `seq` of a plan: a memory that was changed after this change is skipped.
+    pub until_seq: Option<u64>,
     /// Whether to answer only the plan, without changing anything; false if omitted.
     pub dry_run: Option<bool>,
     #[serde(skip)]
@@ -79,12 +84,13 @@ impl UndoRequest {
             created_from: self.time("created_at.gte", |range| range.gte.as_deref())?,
             created_to: self.time("created_at.lte", |range| range.lte.as_deref())?,
             after_seq: self.after_seq.map_or(0, seq_of),
+            until_seq: self.until_seq.map(seq_of),
             below: self.path_prefix.as_deref().map(parse_prefix).transpose()?,
             takes_whole_memories: false,
             overwrites: self.overwrite.unwrap_or_default(),
         };
-        let is_unlimited =
-            UndoSelection { overwrites: false, ..selection.clone() } == UndoSelection::default();
+        let is_unlimited = UndoSelection { overwrites: false, until_seq: None, ..selection.clone() }
+            == UndoSelection::default();
         if is_unlimited && self.after_seq.is_none() {
             return invalid(
                 "session_id",
@@ -159,6 +165,6 @@ fn parse_time(field: &'static str, text: &str) -> Result<Timestamp, EngineError>
     Timestamp::parse(text).map_or_else(|| invalid(field, "must be a time in RFC 3339 format"), Ok)
 }
 
-fn seq_of(seq: u64) -> i64 {
+pub(super) fn seq_of(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }

@@ -23,12 +23,16 @@ pub(crate) const HELD_FOR: Duration = Duration::from_mins(2);
 pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey) {
     let shared = Arc::clone(shared);
     let writes = shared.context.writes.clone();
+    let began = shared.context.now();
     writes.spawn(async move {
         let slot = tokio::select! {
             slot = shared.long_work.take(key.tenant_id) => slot,
             () = shared.stopping.cancelled() => return,
         };
+        // The job holds it if this replica had to wait for long.
+        let is_held = shared.context.now() < began.plus(HELD_FOR / 2);
         let made = match slot {
+            Ok(_) if !is_held => return,
             Ok(_slot) => Work { shared: &shared, key }.run().await,
             Err(error) => Err(error),
         };

@@ -26,6 +26,7 @@ use crate::error::Failure;
 use crate::{IndexError, MigrationReport, migrations};
 
 use login::Login;
+pub(crate) use pool::Snapshot;
 use pool::{Connection, Pool, PoolOptions, Tx};
 
 #[derive(Clone)]
@@ -143,9 +144,9 @@ impl PostgresIndex {
         }
     }
 
-    pub(crate) async fn begin_as(&self, role: Role) -> Result<Tx, IndexError> {
+    pub(crate) async fn begin_as(&self, role: Role, snapshot: Snapshot) -> Result<Tx, IndexError> {
         let (pool, tenant_id) = self.pool_of(role);
-        Ok(pool.begin(tenant_id).await?)
+        Ok(pool.begin(tenant_id, snapshot).await?)
     }
 
     /// Acquires a connection without a transaction.

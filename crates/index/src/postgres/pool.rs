@@ -106,9 +106,9 @@ impl Pool {
     ///
     /// No other function begins a transaction. This one may be cancelled: a connection
     /// counts as inside a transaction before `BEGIN` is sent.
-    pub(super) async fn begin(&self, tenant_id: Option<TenantId>) -> sqlx::Result<Tx> {
+    pub(super) async fn begin(&self, tenant_id: Option<TenantId>, snapshot: Snapshot) -> sqlx::Result<Tx> {
         let connection = self.acquire().await?;
-        Tx::begin(connection, tenant_id).await
+        Tx::begin(connection, tenant_id, snapshot).await
     }
 
     pub(super) fn state(&self, pool: &'static str) -> PoolState {
@@ -133,13 +133,26 @@ impl Pool {
     }
 }
 
+/// What the statements of a transaction see of others' commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Snapshot {
+    /// Each statement sees what was committed before it.
+    OfStatement,
+    /// All statements see what was committed before the first one.
+    OfTransaction,
+}
+
 /// The statement that begins a transaction; one round trip.
-fn begin_statement(tenant_id: Option<TenantId>) -> AssertSqlSafe<String> {
+fn begin_statement(tenant_id: Option<TenantId>, snapshot: Snapshot) -> AssertSqlSafe<String> {
+    let begin = match snapshot {
+        Snapshot::OfStatement => "BEGIN",
+        Snapshot::OfTransaction => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+    };
     AssertSqlSafe(match tenant_id {
         // An id has no character with a special meaning in SQL.
         Some(tenant_id) => {
-            format!("BEGIN; SELECT set_config('keepsake.tenant', '{}', true)", tenant_id.uuid())
+            format!("{begin}; SELECT set_config('keepsake.tenant', '{}', true)", tenant_id.uuid())
         }
-        None => "BEGIN".to_owned(),
+        None => begin.to_owned(),
     })
 }

@@ -121,6 +121,11 @@ pub(super) fn of_store(store: &StoreObject) -> Vec<NotHeld> {
     told.into_iter().flatten().map(|reason| NotHeld::new("store", reason)).collect()
 }
 
+/// The memories that are settings of the source.
+pub(super) fn settings() -> NotHeld {
+    NotHeld::new("store", "the settings below `/.keepsake/`".to_owned())
+}
+
 /// The history of the source: its earlier versions, and the redactions among them.
 pub(super) async fn history(source: &StoreListing) -> Result<Vec<NotHeld>, Failure> {
     #[derive(Deserialize)]

@@ -95,6 +95,9 @@ impl StoreCopy {
         if self.source.is_keepsake && !self.to.is_keepsake {
             self.receipt.not_held.extend(not_held::expiry(self.source.refresh().await?));
         }
+        if self.source.refresh().await?.values().any(|memory| is_setting(&memory.path)) {
+            self.receipt.not_held.push(not_held::settings());
+        }
         self.receipt.not_held.extend(not_held::of_store(&self.pair.from));
         if !self.options.copies_history {
             self.receipt.not_held.extend(not_held::history(&self.source).await?);
@@ -120,11 +123,16 @@ impl StoreCopy {
             )));
         }
         if plan.present.is_empty() && !plan.deletions.is_empty() {
-            return Err(Failure::conflict(format!(
-                "nothing was written: the source has no memory, and --delete would empty {name}"
-            )));
+            return Err(self.would_empty());
         }
         Ok(())
+    }
+
+    fn would_empty(&self) -> Failure {
+        let name = &self.pair.to_name;
+        Failure::conflict(format!(
+            "nothing was deleted: the source has no memory, and --delete would empty {name}"
+        ))
     }
 
     /// Creates the store if it is missing, and copies the history if that is asked for.
@@ -175,7 +183,8 @@ impl StoreCopy {
     async fn plan(&mut self, moves: bool) -> Result<Plan, Failure> {
         let is_keepsake = self.to.is_keepsake;
         let listed = self.source.refresh().await?;
-        let mut found = placed(listed.values(), &Prefix::new("/"))?;
+        let listed = listed.values().filter(|memory| !is_setting(&memory.path));
+        let mut found = placed(listed, &Prefix::new("/"))?;
         let target = match &mut self.target {
             Some(target) => target_memories(target.refresh().await?),
             None => TargetMemories::new(),
@@ -201,7 +210,7 @@ impl StoreCopy {
         let Some(target) = &self.target else {
             return Err(Failure::new("the memory store of the target is missing"));
         };
-        let Plan { moves, deletions, steps, equal, kept, lost, report, .. } = plan;
+        let Plan { moves, mut deletions, steps, equal, kept, lost, present, report, .. } = plan;
         if !moves.is_empty() {
             for moved in moves {
                 self.unsure.insert(moved.to.clone(), moved.copied.clone());
@@ -212,11 +221,26 @@ impl StoreCopy {
             }
             return Ok(false);
         }
+        let mut is_missed = false;
+        if deletions.iter().any(|deletion| deletion.source_id.is_none()) {
+            if present.is_empty() {
+                return Err(self.would_empty());
+            }
+            // A listing is not one moment: a memory that was moved during it may be in none of its pages.
+            if !self.source.is_keepsake {
+                self.source.forget();
+            }
+            let listed = self.source.refresh().await?.values().filter(|memory| !is_setting(&memory.path));
+            let again: HashSet<_> =
+                listed.filter_map(|memory| MemoryPath::parse(&memory.path).ok()).collect();
+            is_missed = again.iter().any(|path| !present.contains(path));
+            deletions.retain(|deletion| deletion.source_id.is_some() || !again.contains(&deletion.path));
+        }
         self.receipt.note(kept, report);
         self.base.extend(equal);
         let deleting = deletions.iter().map(|deletion| delete(&self.source, target, deletion));
         let deleted: Vec<bool> = iter(deleting).buffered(MAX_IN_FLIGHT).try_collect().await?;
-        let mut is_done = deleted.iter().all(|is_deleted| *is_deleted);
+        let mut is_done = !is_missed && deleted.iter().all(|is_deleted| *is_deleted);
         for (deletion, _) in deletions.iter().zip(deleted).filter(|(_, is_deleted)| *is_deleted) {
             self.base.remove(&deletion.path);
             self.receipt.count("deleted");
@@ -320,8 +344,14 @@ fn leave_out(found: &mut SourceListing, limits: &Limits, refused: &HashMap<Memor
 fn target_memories(listed: &Listed) -> TargetMemories {
     let memories = listed.values();
     memories
+        .filter(|memory| !is_setting(&memory.path))
         .filter_map(|memory| Some((MemoryPath::parse(&memory.path).ok()?, memory.as_destination())))
         .collect()
+}
+
+/// Whether the memory is a setting of its store: these are neither copied nor deleted.
+fn is_setting(path: &str) -> bool {
+    MemoryPath::parse(path).is_ok_and(|path| path.is_setting())
 }
 
 /// Moves a memory that still has the content that was copied. Returns `false` if the next pass

@@ -579,15 +579,20 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
         memories => format!("Delete {} memories?", memories.len()),
     };
     confirm(&question, args.yes)?;
+    // The store that was named is not the one of the printed command by default.
+    let of_store = match (&args.store.store, &connection.store_id) {
+        (Some(_), Some(store_id)) => format!(" --store {store_id}"),
+        _ => String::new(),
+    };
     for memory in &memories {
         let expected = [("expected_content_sha256", memory["content_sha256"].as_str())];
         let shown = agent_path(text_of(memory, "path"));
         let (failed, path) = (format!("{shown} was not deleted"), ["memories", text_of(memory, "id")]);
         let deleted = connection.delete(failed, &path, &expected).await?;
         let undo = shell_word(&shown);
-        connection
-            .printer
-            .done(&deleted, || format!("deleted {shown}; undo: keepsake memory restore {undo}\n"))?;
+        connection.printer.done(&deleted, || {
+            format!("deleted {shown}; undo: keepsake memory restore {undo}{of_store}\n")
+        })?;
     }
     Ok(())
 }

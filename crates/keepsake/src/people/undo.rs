@@ -152,7 +152,8 @@ pub(super) async fn fork(args: ForkStoreArgs) -> Result<(), Failure> {
     }
     let origin = &made["forked_from"];
     if let Some(error) = origin["error"].as_str() {
-        notice(&format!("the copy was broken off: {error}"));
+        connection.printer.done(&made, String::new)?;
+        return Err(Failure::new(format!("the copy was broken off: {error}")));
     }
     if let Some(skipped @ 1..) = origin["skipped"].as_u64() {
         notice(&format!("{skipped} memories were not copied"));
@@ -168,6 +169,7 @@ async fn carry_out(
     body: Value,
     sure: &SureArgs,
 ) -> Result<(), Failure> {
+    let mut body = body;
     if sure.dry_run || !sure.yes {
         let mut dry = body.clone();
         dry["dry_run"] = true.into();
@@ -176,13 +178,21 @@ async fn carry_out(
             return connection.printer.done(&plan, String::new);
         }
         let made = made(&plan);
-        if sure.dry_run || connection.printer.is_table() {
+        if !connection.printer.is_table() && made == 0 {
+            return connection.printer.done(&plan, String::new);
+        }
+        if connection.printer.is_table() {
             show(connection, &plan)?;
         }
         if sure.dry_run || made == 0 {
             return Ok(());
         }
+        if !connection.printer.is_table() {
+            notice(&in_words(&plan));
+        }
         confirm(&format!("Change {made} memories?"), false)?;
+        // Nothing that the plan does not show.
+        body["until_seq"] = plan["seq"].clone();
     }
     let mut done = connection.post(NOT_UNDONE, &[action], body).await?;
     while text_of(&done, "status") == "in_progress" {
@@ -192,7 +202,11 @@ async fn carry_out(
         done = connection.get("the undo cannot be read", &["undo", &id], &[]).await?;
     }
     if let Some(error) = done["error"].as_str() {
-        notice(&format!("the undo was broken off: {error}"));
+        connection.printer.done(&done, String::new)?;
+        return Err(Failure::new(format!(
+            "the undo was broken off, {} memories are left: {error}",
+            done["left"]
+        )));
     }
     connection.printer.done(&done, || format!("{}\n", in_words(&done)))
 }

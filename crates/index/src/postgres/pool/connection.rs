@@ -10,8 +10,8 @@ use keepsake_core::TenantId;
 use sqlx::postgres::{PgConnection, PgDatabaseError, PgSeverity};
 use sqlx::{Connection as _, Executor};
 
-use super::begin_statement;
 use super::manager::{Manager, PostgresSession, Status};
+use super::{Snapshot, begin_statement};
 use crate::error::{Failure, is_connection_lost, no_answer_within};
 
 /// The time limit for cleaning up a connection that was dropped in the middle of a
@@ -171,10 +171,14 @@ fn is_fatal(error: &sqlx::Error) -> bool {
 pub(crate) struct Tx(Connection);
 
 impl Tx {
-    pub(super) async fn begin(mut connection: Connection, tenant_id: Option<TenantId>) -> sqlx::Result<Self> {
+    pub(super) async fn begin(
+        mut connection: Connection,
+        tenant_id: Option<TenantId>,
+        snapshot: Snapshot,
+    ) -> sqlx::Result<Self> {
         let (_, status, _) = connection.parts();
         status.is_in_transaction = true;
-        let begin = sqlx::raw_sql(begin_statement(tenant_id));
+        let begin = sqlx::raw_sql(begin_statement(tenant_id, snapshot));
         connection.run(|raw| raw.execute(begin)).await?;
         Ok(Self(connection))
     }
