@@ -123,7 +123,7 @@ pub(super) fn of_store(store: &StoreObject) -> Vec<NotHeld> {
 
 /// The memories that are settings of the source.
 pub(super) fn settings() -> NotHeld {
-    NotHeld::new("store", "the settings below `/.keepsake/`".to_owned())
+    NotHeld::new("store", "the settings below `/.keepsake/`")
 }
 
 /// The history of the source: its earlier versions, and the redactions among them.
