@@ -57,7 +57,7 @@ pub struct ExportForm {
     pub version: fn(ShownVersion) -> serde_json::Result<Value>,
 }
 
-/// What an archive has.
+/// The content of an archive.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExportExtent {
     /// Whether it has the history, too.

@@ -42,7 +42,7 @@ async fn answer_is_complete_through_the_last_flush_of_each_replica(setup: TestEn
     let reader = &list.page.items[0];
     assert_eq!((reader.count, reader.first_read_at, reader.last_read_at), (2, read_at, setup.now()));
 
-    // What a replica noted before it died is lost.
+    // Reads that a replica noted before it died are lost.
     other.read(&memory, View::Full).await;
     let died_at = setup.now();
     setup.clock.advance(9 * MINUTE);
