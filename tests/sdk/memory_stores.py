@@ -46,6 +46,7 @@ FIELDS = {
     "content_bytes",
     "expires_unused_after",
     "sensitive_data_policy",
+    "records_reads",
 }
 
 

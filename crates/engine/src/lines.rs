@@ -24,8 +24,8 @@ pub struct LineDiff<'t> {
 
 impl<'t> LineDiff<'t> {
     /// Maximum number of lines compared in each text, from the first to the last changed line.
-    /// [`TIMEOUT`] does not cover the work before and after the comparison, which grows faster
-    /// than the number of lines.
+    /// The time limit covers the comparison alone; the work before and after it grows faster than
+    /// the number of lines.
     pub const MAX_LINES: usize = 2_000;
 
     /// Compares two texts, with `context` unchanged lines around the changed range. Takes up to

@@ -98,6 +98,7 @@ export const STORE = {
   content_bytes: 'number',
   expires_unused_after: 'number null',
   sensitive_data_policy: 'string',
+  records_reads: 'boolean',
 };
 
 export const MEMORY = {
