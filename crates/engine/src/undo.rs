@@ -33,6 +33,7 @@ use crate::work::charge;
 use crate::write::{Write, WriteResult};
 use crate::{EngineError, Principal};
 
+use answer::UndoOutcome;
 pub use answer::{LaterChange, MemoryUndo, UndoCounts, UndoStatus, UndoneMemory};
 pub use plan::{UndoAction, UndoSkipReason};
 pub use request::{CreatedAt, StoreRestoration, UndoRequest};
@@ -154,9 +155,9 @@ impl Undos {
             charge(BYTES_PER_MEMORY * found.memories.len())?;
             let seq = u64::try_from(found.seq).ok();
             let computed = self.context.computations.run(principal.tenant_id, move || {
-                change.plan(&found).iter().map(PlannedStep::step).collect::<Vec<_>>()
+                UndoOutcome::of(change.plan(&found).iter().map(PlannedStep::step).collect())
             });
-            let plan = self.of_steps(principal, wanted.store_id, &computed.await?, true).await?;
+            let plan = self.of_outcome(principal, wanted.store_id, &computed.await?, true).await?;
             return Ok(MemoryUndo { seq, ..plan });
         }
         let (undos, owner) = (self.clone(), Arc::clone(principal));
@@ -201,20 +202,20 @@ impl Undos {
             }
             return self.record(principal, store_id, parts?, idempotency.as_ref()).await;
         }
-        let steps = match write.run_once(&change).await? {
+        let outcome = match write.run_once(&change).await? {
             (WriteResult::Replayed(_), _) => return self.replayed(&write).await,
-            (_, Some(read)) => change.steps(&read),
+            (_, Some(read)) => UndoOutcome::of(change.steps(&read)),
             (_, None) => return Err(EngineError::Internal("an undo has no read")),
         };
-        self.of_steps(principal, store_id, &steps, false).await
+        self.of_outcome(principal, store_id, &outcome, false).await
     }
 
     /// The answer to an earlier identical call, from its record.
     async fn replayed(&self, write: &Write<'_>) -> Result<MemoryUndo, EngineError> {
         let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
-        let steps = recorded.and_then(|text| serde_json::from_str::<Vec<UndoStep>>(&text).ok());
-        let steps = steps.ok_or(EngineError::Internal("an undo was recorded without steps"))?;
-        self.of_steps(write.principal, write.store_id, &steps, false).await
+        let recorded = recorded.ok_or(EngineError::Internal("an undo was recorded without its outcome"))?;
+        let outcome = UndoOutcome::parse(&recorded)?;
+        self.of_outcome(write.principal, write.store_id, &outcome, false).await
     }
 
     /// Records an undo in parts and begins it.
@@ -244,15 +245,14 @@ impl Undos {
         self.get(principal, store_id, undo_id).await
     }
 
-    async fn of_steps(
+    async fn of_outcome(
         &self,
         principal: &Principal,
         store_id: StoreId,
-        steps: &[UndoStep],
+        UndoOutcome { counts, steps }: &UndoOutcome,
         dry_run: bool,
     ) -> Result<MemoryUndo, EngineError> {
-        let counts = UndoCounts::of(steps);
-        let shown = &steps[..steps.len().min(MAX_SHOWN)];
+        let counts = *counts;
         Ok(MemoryUndo {
             r#type: MemoryUndoType,
             dry_run,
@@ -262,8 +262,8 @@ impl Undos {
             seq: None,
             counts,
             left: if dry_run { counts.made() } else { 0 },
-            data: self.shown(principal.tenant_id, store_id, shown).await?,
-            not_shown: (steps.len() - shown.len()) as u64,
+            data: self.shown(principal.tenant_id, store_id, steps).await?,
+            not_shown: counts.all().saturating_sub(steps.len() as u64),
         })
     }
 

@@ -41,6 +41,11 @@ impl StoreChanges {
         Ok(())
     }
 
+    /// Whether a stream tells the changes.
+    pub(crate) const fn are_told(&self) -> bool {
+        self.stream.is_some()
+    }
+
     /// Waits for a change, and until the changes pause; without a stream, for some time. A failure
     /// is left to the pass.
     pub(crate) async fn next(&mut self, interval: Duration) {

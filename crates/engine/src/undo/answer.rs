@@ -6,10 +6,12 @@ use keepsake_core::actor::VersionActor;
 use keepsake_core::schemas::MemoryUndoType;
 use keepsake_core::{Actor, MemoryId, MemoryPath, MemoryUndoId, Timestamp, VersionId};
 use keepsake_index::Version;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::MAX_SHOWN;
 use super::plan::{UndoAction, UndoSkipReason, UndoStep};
+use crate::EngineError;
 
 keepsake_core::named_enum! {
     /// How far an undo in several commits is.
@@ -60,7 +62,7 @@ pub struct MemoryUndo {
 }
 
 /// The number of memories by what becomes of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = MemoryUndoCounts)]
 pub struct UndoCounts {
     pub restored: u64,
@@ -128,6 +130,26 @@ impl UndoCounts {
 
     pub(super) const fn all(&self) -> u64 {
         self.made() + self.skipped
+    }
+}
+
+/// What an undo did or would do: the counts of all steps, and the steps that an answer shows. The
+/// record of a call has this, so that its size is bounded.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct UndoOutcome {
+    pub(super) counts: UndoCounts,
+    pub(super) steps: Vec<UndoStep>,
+}
+
+impl UndoOutcome {
+    pub(super) fn of(mut steps: Vec<UndoStep>) -> Self {
+        let counts = UndoCounts::of(&steps);
+        steps.truncate(MAX_SHOWN);
+        Self { counts, steps }
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self, EngineError> {
+        serde_json::from_str(text).map_err(|_| EngineError::Internal("the outcome of an undo is no JSON"))
     }
 }
 

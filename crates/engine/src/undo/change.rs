@@ -10,6 +10,7 @@ use keepsake_index::{PlannedUndo, SearchRow, UndoRead, UndoReadError, UndoSelect
 use parking_lot::Mutex;
 
 use super::MAX_CHANGES;
+use super::answer::UndoOutcome;
 use super::plan::{PlannedStep, Refusals, UndoAction, UndoSkipReason, UndoStep, plan};
 use crate::EngineError;
 use crate::content::ContentLoss;
@@ -31,7 +32,7 @@ pub(super) struct UndoChange {
     pub(super) bytes_per_memory: u64,
     /// The store's tests, which may refuse the outcome; `None`: they do not apply.
     tests: Option<StoreTests>,
-    /// Whether the call's record has the steps.
+    /// Whether the call's record has the outcome.
     pub(super) is_recorded: bool,
     /// Memories that a read or a commit showed to be impossible to restore.
     refusals: Mutex<Refusals>,
@@ -144,13 +145,13 @@ impl Change for UndoChange {
         if changes.len() > MAX_CHANGES {
             return Err(Refused::Contended.into());
         }
-        let steps: Vec<_> = plan.iter().map(PlannedStep::step).collect();
-        let results = self.is_recorded.then(|| serde_json::to_string(&steps)).transpose();
+        let outcome = || UndoOutcome::of(plan.iter().map(PlannedStep::step).collect());
+        let results = self.is_recorded.then(|| serde_json::to_string(&outcome())).transpose();
         Ok(Decision::Commit(Proposal {
             store: Some(read.found.store),
             changes,
             reuses_paths: true,
-            results: results.map_err(|_| EngineError::Internal("steps are no JSON"))?,
+            results: results.map_err(|_| EngineError::Internal("an outcome is no JSON"))?,
             ..Proposal::default()
         }))
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use keepsake_index::{Auditor, Idempotency, PlannedUndo, StoredUndo, UndoKey, UndoPart, UndoPartState};
 
+use super::answer::UndoOutcome;
 use super::change::{Source, UndoChange};
 use super::plan::UndoStep;
 use crate::cursor::digest;
@@ -127,7 +128,11 @@ impl Work<'_> {
         let done = match write.run_once(&change).await? {
             (WriteResult::Replayed(_), _) => {
                 let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
-                recorded.map_or_else(|| Ok(planned.clone()), |text| steps_of(&text))?
+                // A part has no more steps than an outcome keeps.
+                match recorded {
+                    Some(text) => UndoOutcome::parse(&text)?.steps,
+                    None => planned.clone(),
+                }
             }
             (_, Some(read)) => change.steps(&read),
             (_, None) => return Err(EngineError::Internal("an undo has no read")),

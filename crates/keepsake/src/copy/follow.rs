@@ -71,12 +71,14 @@ pub(super) async fn run(
                 backoff = (backoff * 2).min(MAX_BACKOFF);
                 return;
             }
+            let is_told = changes.are_told();
             tokio::select! {
                 () = changes.next(every) => {}
                 () = tokio::time::sleep(SAFETY_INTERVAL.max(every)) => {}
             }
-            // Another server's store is listed for each round.
-            if !copy.is_target_keepsake() {
+            // Another server's store is listed for each round, so a stream starts at most one in
+            // each interval. Without a stream, the interval is over.
+            if is_told && !copy.is_target_keepsake() {
                 tokio::time::sleep(every).await;
             }
         };
