@@ -45,6 +45,8 @@ const MAX_CHANGES: usize = 500;
 const MAX_BYTES: u64 = 8 << 20;
 /// Memories that an answer shows.
 const MAX_SHOWN: usize = 500;
+// So the outcome of one commit has all its steps.
+const _: () = assert!(MAX_CHANGES <= MAX_SHOWN);
 /// Memory charged for each memory of a plan.
 const BYTES_PER_MEMORY: usize = 1 << 10;
 

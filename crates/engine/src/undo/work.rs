@@ -128,10 +128,9 @@ impl Work<'_> {
         let done = match write.run_once(&change).await? {
             (WriteResult::Replayed(_), _) => {
                 let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
-                // A part has no more steps than an outcome keeps.
                 match recorded {
                     Some(text) => UndoOutcome::parse(&text)?.steps,
-                    None => planned.clone(),
+                    None => planned,
                 }
             }
             (_, Some(read)) => change.steps(&read),

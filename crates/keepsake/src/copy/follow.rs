@@ -76,8 +76,8 @@ pub(super) async fn run(
                 () = changes.next(every) => {}
                 () = tokio::time::sleep(SAFETY_INTERVAL.max(every)) => {}
             }
-            // Another server's store is listed for each round, so a stream starts at most one in
-            // each interval. Without a stream, the interval is over.
+            // A round lists the whole store of another server, so a change starts a round only after
+            // the interval. Without a stream, the interval has passed.
             if is_told && !copy.is_target_keepsake() {
                 tokio::time::sleep(every).await;
             }
