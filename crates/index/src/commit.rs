@@ -93,6 +93,27 @@ pub struct CommitChange {
 }
 
 impl Commit {
+    /// A commit of changes by nobody, without limits and conditions.
+    pub fn of(store_id: StoreId, now: Timestamp, replica: Uuid, changes: Vec<CommitChange>) -> Self {
+        Self {
+            store_id,
+            now,
+            actor: None,
+            replica,
+            memory_limit: u64::MAX,
+            byte_limit: u64::MAX,
+            idempotency: None,
+            guard: None,
+            purge_epoch: None,
+            seq: None,
+            policy: None,
+            changes,
+            kept: Vec::new(),
+            results: None,
+            reuses_paths: false,
+        }
+    }
+
     /// Whether the commit does more than delete memories.
     pub(crate) fn adds(&self) -> bool {
         !self.kept.is_empty() || self.changes.iter().any(|change| change.after.is_some())

@@ -196,23 +196,7 @@ impl Expiration {
                 after: None,
             })
         });
-        Commit {
-            store_id: self.store_id,
-            now: self.now,
-            actor: None,
-            replica: self.replica,
-            memory_limit: u64::MAX,
-            byte_limit: u64::MAX,
-            idempotency: None,
-            guard: None,
-            purge_epoch: None,
-            seq: None,
-            policy: None,
-            changes: changes.collect(),
-            kept: Vec::new(),
-            results: None,
-            reuses_paths: false,
-        }
+        Commit::of(self.store_id, self.now, self.replica, changes.collect())
     }
 }
 

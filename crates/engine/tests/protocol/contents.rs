@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{ContentHash, Refused};
 use keepsake_engine::jobs::{DrainDeletions, ExpireVersions, PurgeStores, SweepBlobs};
 use keepsake_engine::{EngineError, MemoryQuery, PageRequest, Precondition, View};
@@ -52,8 +51,7 @@ async fn refused_writes_leave_no_content(setup: TestEngine) {
     let there = setup.blobs_there().await;
     assert_eq!(there, [setup.blob_key(&memory.memory.head)]);
 
-    let limits = LimitOverrides { bytes_per_store: Some(10), ..LimitOverrides::default() };
-    let tenant = setup.of_tenant_with(limits).await;
+    let tenant = setup.of_tenant_with(json!({"bytes_per_store": 10})).await;
     assert!(tenant.try_make(new_memory("/a.txt", "more than ten bytes")).await.is_err());
     // A restored content must fit the limit of today.
     setup.delete(&memory).await;

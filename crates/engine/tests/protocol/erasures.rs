@@ -1,16 +1,12 @@
 //! Erasures: what they race with, and what dies in the middle of them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{ErasureId, ObjectKind};
 use keepsake_engine::jobs::Erase;
 use keepsake_engine::{EngineError, ErasureRequest};
 use keepsake_index::{Erasure, ErasureState};
 use serde_json::json;
 
-use crate::test_engine::{MINUTE, TestEngine, edit_of, fails, once};
+use crate::test_engine::{MINUTE, TestEngine, edit_of, fails, hanging_after, once};
 
 crate::with_object_store! {
     erasure_keeps_running_until_its_blobs_are_removed,
@@ -78,25 +74,12 @@ async fn erasure_keeps_running_until_its_blobs_are_removed(setup: TestEngine) {
 }
 
 async fn interrupted_erasure_is_resumed(setup: TestEngine) {
-    for number in 0..150 {
-        setup.make(&format!("/p/{number}"), "secret").await;
-    }
+    setup.write_all((0..150).map(|n| (format!("/p/{n}"), "secret".to_owned()))).await;
     // The worker hangs at its second batch of blobs, and dies there.
-    let removals = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&removals);
-    setup.blobs.before_delete(move |_| {
-        let hangs = count.fetch_add(1, Ordering::SeqCst) >= 110;
-        async move {
-            if hangs {
-                std::future::pending::<()>().await;
-            }
-            Ok(())
-        }
-    });
+    let (removals, hang) = hanging_after(110);
+    setup.blobs.before_delete(removals);
     let erasure_id = ask(&setup, below(&setup, "/p/")).await;
-    while removals.load(Ordering::SeqCst) < 111 {
-        tokio::task::yield_now().await;
-    }
+    hang.notified().await;
     setup.blobs.clear_hooks();
     let replica = setup.elsewhere();
     assert_eq!(replica.run_in_slot(Erase).await, json!({"done": 0, "failed": 0}), "it is another's");
@@ -160,7 +143,7 @@ async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
     assert_eq!((receipt.removed.blobs, receipt.object_versions.deleted), bucket.either((2, 2), (1, 0)));
     assert_eq!(bucket.objects(&setup).await, 0);
     // If the bucket does not list its versions, the receipt counts at least one.
-    let other = setup.of_tenant_with(LimitOverrides::default()).await;
+    let other = setup.of_tenant_with(json!({})).await;
     setup.blobs.keep_versions(Some(0));
     let receipt = erase(&other, whole_store(&other)).await;
     assert_eq!((receipt.removed.blobs, receipt.object_versions.kept), (0, 1));

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{ObjectKind, Timestamp};
 use keepsake_engine::jobs::{DrainDeletions, ExpireUnused, ExpireVersions};
 use keepsake_engine::{
@@ -13,7 +12,7 @@ use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::access::last_read_at;
@@ -263,8 +262,9 @@ async fn new_or_shorter_period_takes_effect_after_a_day(setup: TestEngine) {
 async fn tenants_period_applies_to_stores_without_one(setup: TestEngine) {
     setup.make("/a.txt", "a").await;
     setup.clock.advance(2 * PERIOD);
-    let limits = json!({"expires_unused_after": PERIOD.as_secs()}).as_object().unwrap().clone();
-    let (tenant_id, change) = (setup.principal.tenant_id, TenantChange { limits, ..TenantChange::default() });
+    let limits = json!({"expires_unused_after": PERIOD.as_secs()});
+    let change = TenantChange { limits: limits.as_object().unwrap().clone(), ..TenantChange::default() };
+    let tenant_id = setup.principal.tenant_id;
     setup.engine.tenants.update(tenant_id, change, Auditor::OperatorCli).await.unwrap();
     setup.clock.advance(10 * SECOND);
     assert_eq!(expire(&setup).await, 0, "it is new");
@@ -281,7 +281,6 @@ async fn tenants_period_applies_to_stores_without_one(setup: TestEngine) {
     setup.clock.advance(SECOND);
     assert_eq!(expire(&setup).await, 1);
     // A tenant that is made with a period shows it from the first memory on.
-    let limits = LimitOverrides { expires_unused_after: Some(PERIOD.as_secs()), ..LimitOverrides::default() };
     let other = setup.of_tenant_with(limits).await;
     setup.clock.advance(2 * DAY);
     assert_eq!(other.make("/a.txt", "a").await.expires_at, Some(setup.now().plus(PERIOD)));
@@ -319,7 +318,7 @@ async fn deleted_memory_is_kept_exactly_for_the_retention(setup: TestEngine) {
 }
 
 async fn old_versions_of_a_live_memory_are_dropped_by_age_or_number(setup: TestEngine) {
-    let with = async |limits: LimitOverrides| {
+    let with = async |limits: Value| {
         let tenant = setup.of_tenant_with(limits).await;
         let made = tenant.make("/a.txt", "0").await;
         for edit in 1..4 {
@@ -335,11 +334,9 @@ async fn old_versions_of_a_live_memory_are_dropped_by_age_or_number(setup: TestE
         contents.collect::<Vec<_>>()
     };
     let dropped = async || setup.run(ExpireVersions).await["versions"].as_u64().unwrap();
-    let a_day = Some(DAY.as_secs());
-    let free = with(LimitOverrides::default()).await;
-    let aged = with(LimitOverrides { version_age_secs: a_day, ..LimitOverrides::default() }).await;
-    let few = LimitOverrides { versions_per_memory: Some(2), ..LimitOverrides::default() };
-    let few = with(LimitOverrides { version_retention_secs: a_day, ..few }).await;
+    let free = with(json!({})).await;
+    let aged = with(json!({"version_age_secs": DAY.as_secs()})).await;
+    let few = with(json!({"versions_per_memory": 2, "version_retention_secs": DAY.as_secs()})).await;
     setup.clock.advance(2 * DAY);
     assert_eq!(dropped().await, 2);
     assert_eq!(kept(&few).await, ["3", "2"]);
@@ -356,11 +353,7 @@ async fn old_versions_of_a_live_memory_are_dropped_by_age_or_number(setup: TestE
 }
 
 async fn shared_blob_outlives_its_first_version(setup: TestEngine) {
-    let limits = LimitOverrides {
-        versions_per_memory: Some(1),
-        version_retention_secs: Some(0),
-        ..LimitOverrides::default()
-    };
+    let limits = json!({"versions_per_memory": 1, "version_retention_secs": 0});
     let tenant = setup.of_tenant_with(limits).await;
     let made = tenant.make("/a.txt", "kept").await;
     tenant.update(&made, edit_of(None, Some("/b.txt"), None)).await.unwrap();

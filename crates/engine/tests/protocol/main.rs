@@ -4,14 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected ends there")]
 
 mod access;
+mod archives;
 mod blob_moves;
 mod contents;
 mod credentials;
 mod damage;
 mod erasures;
 mod expiry;
-mod exports;
-mod imports;
 mod jobs;
 mod past;
 mod readers;

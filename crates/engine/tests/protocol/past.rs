@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{ContentHash, MemoryPath};
 use keepsake_engine::jobs::ExpireVersions;
-use keepsake_engine::{
-    EngineError, MemoryBatch, MemoryQuery, NamedMoment, ShownItem, ShownMemory, ShownPastItem, View,
-};
+use keepsake_engine::{EngineError, MemoryQuery, NamedMoment, ShownItem, ShownMemory, ShownPastItem, View};
 use keepsake_index::{Moment, Operation, PointError};
 use serde_json::json;
 
@@ -92,11 +89,7 @@ async fn scanned(setup: &TestEngine, seq: i64) -> Vec<(MemoryPath, ContentHash)>
 }
 
 async fn point_is_shown_as_it_was_or_refused_with_the_oldest_one(setup: TestEngine) {
-    let limits = LimitOverrides {
-        versions_per_memory: Some(2),
-        version_retention_secs: Some(DAY.as_secs()),
-        ..LimitOverrides::default()
-    };
+    let limits = json!({"versions_per_memory": 2, "version_retention_secs": DAY.as_secs()});
     let setup = setup.of_tenant_with(limits).await;
     let mut states = States::new();
     note(&setup, &mut states).await;
@@ -126,10 +119,7 @@ async fn point_is_shown_as_it_was_or_refused_with_the_oldest_one(setup: TestEngi
     // After many changes, the changed memories are found in another way.
     let shown = shown_points(&setup, &states).await;
     for part in 0..3 {
-        let new = |place| json!({"type": "create", "path": format!("/new/{part}/{place}"), "content": "x"});
-        let operations: Vec<_> = (0..400).map(new).collect();
-        let batch = serde_json::from_value::<MemoryBatch>(json!({"operations": operations})).unwrap();
-        setup.engine.memories.batch(&setup.principal, setup.store_id, batch).await.unwrap();
+        setup.write_all((0..400).map(|n| (format!("/new/{part}/{n}"), "x".to_owned()))).await;
     }
     assert_eq!(shown_points(&setup, &states).await, shown);
     // The deleted memories are removed, and with them the points at which they were there.

@@ -1,6 +1,5 @@
 //! Who was shown which version: replicas that write late, retention, and removals.
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{Actor, Surface};
 use keepsake_engine::jobs::{ExpireVersions, PruneReads};
 use keepsake_engine::{PageRequest, ReaderList, ReaderQuery, ShownMemory, View};
@@ -61,11 +60,7 @@ async fn answer_is_complete_through_the_last_flush_of_each_replica(setup: TestEn
 }
 
 async fn old_and_surplus_records_are_removed(setup: TestEngine) {
-    let limits = LimitOverrides {
-        read_retention_secs: Some(10 * DAY.as_secs()),
-        recorded_reads_per_tenant: Some(3),
-        ..LimitOverrides::default()
-    };
+    let limits = json!({"read_retention_secs": 10 * DAY.as_secs(), "recorded_reads_per_tenant": 3});
     let unlimited = setup.make("/other.txt", "x").await;
     setup.read(&unlimited, View::Full).await;
     readers(&setup).await;
@@ -116,8 +111,7 @@ async fn seen_by_many(setup: &TestEngine, memory: &ShownMemory) {
 }
 
 async fn removed_versions_leave_no_record_of_their_readers(setup: TestEngine) {
-    let limits = LimitOverrides { version_retention_secs: Some(DAY.as_secs()), ..LimitOverrides::default() };
-    let setup = setup.of_tenant_with(limits).await;
+    let setup = setup.of_tenant_with(json!({"version_retention_secs": DAY.as_secs()})).await;
     let recorded = async || {
         let (reads, tenant_id) = (&setup.index.reads, setup.principal.tenant_id);
         let page = reads.of_store(tenant_id, setup.store_id, ReadVersions::Store, None, 10_000).await;

@@ -3,11 +3,11 @@
 use std::future::ready;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, ObjectKind};
 use keepsake_engine::EngineError;
 use keepsake_engine::jobs::{DeleteTenants, PurgeStores};
 use keepsake_index::{Auditor, DeletionState, TenantDeletion, VersionCounts};
+use serde_json::json;
 
 use crate::test_engine::{HOUR, MINUTE, TestEngine, create, fails, key_of, once, unavailable};
 
@@ -47,7 +47,7 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
         setup.make(&format!("/{number}"), "12345").await;
     }
     setup.plant(orphan_key(&setup, 1)).await;
-    let other = setup.of_tenant_with(LimitOverrides::default()).await.principal;
+    let other = setup.of_tenant_with(json!({})).await.principal;
     let tenants = &setup.engine.tenants;
     let usage = setup.engine.usage.of_tenant(&other).await.unwrap();
     delete(&setup).await;

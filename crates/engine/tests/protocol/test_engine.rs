@@ -2,24 +2,25 @@
 
 use std::future::{Ready, ready};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use keepsake_blobs::{BlobError, BlobStore, S3Blobs};
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_engine::jobs::{Job, RunOutcome, RunRequest};
 use keepsake_engine::{
     Clock, Engine, EngineError, EngineOptions, IndexBlobs, KeyDraft, MEMORY_TOOL, ManualClock, MemoryEdit,
-    NewMemory, NewTenant, Precondition, Principal, Restoration, ShownMemory, StoreDraft, StoreEdit,
-    SystemClock, ToolAnswer, ToolCall, VersionQuery, View,
+    NewMemory, NewTenant, OperationResult, Precondition, Principal, Restoration, ShownMemory, StoreDraft,
+    StoreEdit, SystemClock, ToolAnswer, ToolCall, VersionQuery, View,
 };
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Auditor, Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
 use keepsake_testkit::{HookedBlobs, TestDatabase, VersionedPlace, fresh_database, fresh_s3, versioned_s3};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -117,7 +118,7 @@ impl TestEngine {
         let (blobs, backend) = (HookedBlobs::new(blobs), Arc::new(backend));
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
         let engine = engine_on(&index, has_object_store.then_some(&blobs), &clock, |_| {});
-        let (principal, store_id) = new_tenant(&engine, LimitOverrides::default()).await;
+        let (principal, store_id) = new_tenant(&engine, json!({})).await;
         Self { index, blobs, has_object_store, clock, engine, principal, store_id, backend }
     }
 
@@ -188,7 +189,7 @@ impl TestEngine {
     }
 
     /// The same in the store of another tenant, with these limits.
-    pub(crate) async fn of_tenant_with(&self, limits: LimitOverrides) -> Self {
+    pub(crate) async fn of_tenant_with(&self, limits: Value) -> Self {
         let (principal, store_id) = new_tenant(&self.engine, limits).await;
         Self { principal, store_id, ..self.clone() }
     }
@@ -322,6 +323,18 @@ impl TestEngine {
         self.try_make(new_memory(path, content)).await.unwrap()
     }
 
+    pub(crate) async fn try_batch(&self, batch: Value) -> Result<Vec<OperationResult>, EngineError> {
+        let batch = serde_json::from_value(batch).unwrap();
+        self.engine.memories.batch(&self.principal, self.store_id, batch).await
+    }
+
+    /// Writes contents to their paths in one commit.
+    pub(crate) async fn write_all(&self, memories: impl Iterator<Item = (String, String)>) {
+        let upsert = |(path, content)| json!({"type": "upsert", "path": path, "content": content});
+        let operations: Vec<_> = memories.map(upsert).collect();
+        self.try_batch(json!({"operations": operations})).await.unwrap();
+    }
+
     pub(crate) async fn update(
         &self,
         memory: &ShownMemory,
@@ -398,8 +411,8 @@ pub(crate) fn engine_on(
 }
 
 /// A tenant with a store, and a key that may do everything.
-async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> (Arc<Principal>, StoreId) {
-    let limits = json!(limits).as_object().unwrap().clone();
+async fn new_tenant(engine: &Engine, limits: Value) -> (Arc<Principal>, StoreId) {
+    let Value::Object(limits) = limits else { panic!("limits are an object") };
     let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
     let tenant_id = engine.tenants.create(new, Auditor::OperatorCli).await.unwrap().tenant_id;
     let key = new_key(engine, tenant_id, &Scope::ALL, None).await;
@@ -451,6 +464,22 @@ pub(crate) fn once(
             Ok(())
         })
     }
+}
+
+/// A hook whose calls after the first ones do not end, and what is told when one hangs.
+pub(crate) fn hanging_after(
+    first: usize,
+) -> (impl Fn(&BlobKey) -> Hooked + Send + Sync + 'static, Arc<Notify>) {
+    let (begun, hangs) = (AtomicUsize::new(0), Arc::<Notify>::default());
+    let told = Arc::clone(&hangs);
+    let hook = move |_: &BlobKey| -> Hooked {
+        if begun.fetch_add(1, Ordering::SeqCst) < first {
+            return Box::pin(ready(Ok(())));
+        }
+        told.notify_one();
+        Box::pin(std::future::pending())
+    };
+    (hook, hangs)
 }
 
 pub(crate) fn unavailable() -> Result<(), BlobError> {

@@ -1,19 +1,15 @@
 //! An undo in several commits: its plan is fixed when it begins, and it survives its worker. So does
 //! the copy of a store.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use keepsake_core::MemoryUndoId;
 use keepsake_engine::jobs::{ContinueForks, ContinueUndos};
 use keepsake_engine::{
-    MemoryBatch, MemoryOperation, MemoryUndo, StoreDraft, StoreFork, UndoCounts, UndoRequest, UndoSkipReason,
-    UndoStatus,
+    MemoryUndo, StoreDraft, StoreFork, UndoCounts, UndoRequest, UndoSkipReason, UndoStatus,
 };
 use keepsake_index::{StoreOrigin, StoreOriginStatus};
 use serde_json::json;
 
-use crate::test_engine::{MINUTE, TestEngine};
+use crate::test_engine::{MINUTE, TestEngine, hanging_after, view};
 
 crate::with_object_store! {
     interrupted_undo_ends_as_planned,
@@ -24,20 +20,7 @@ const MEMORIES: usize = 600;
 
 async fn write_all(setup: &TestEngine, content: &str) {
     for half in [0..MEMORIES / 2, MEMORIES / 2..MEMORIES] {
-        let operations = half.map(|n| MemoryOperation::Upsert {
-            path: format!("/p/{n:03}"),
-            content: format!("{content} {n}"),
-            pinned: None,
-            expires_at: None,
-            precondition: None,
-        });
-        let batch = MemoryBatch {
-            operations: operations.collect(),
-            is_atomic: true,
-            is_tested: false,
-            idempotency: None,
-        };
-        setup.engine.memories.batch(&setup.principal, setup.store_id, batch).await.unwrap();
+        setup.write_all(half.map(|n| (format!("/p/{n:03}"), format!("{content} {n}")))).await;
     }
 }
 
@@ -49,35 +32,21 @@ async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
     write_all(&setup, "first").await;
     write_all(&setup, "second").await;
     // The worker hangs while it reads for its second commit, and dies there.
-    let reads = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&reads);
-    setup.blobs.before_get(move |_| {
-        let hangs = count.fetch_add(1, Ordering::SeqCst) >= 500;
-        async move {
-            if hangs {
-                std::future::pending::<()>().await;
-            }
-            Ok(())
-        }
-    });
+    let (reads, hang) = hanging_after(500);
+    setup.blobs.before_get(reads);
     let request = UndoRequest { after_seq: Some(MEMORIES as u64), ..UndoRequest::default() };
     let begun = setup.engine.undos.undo(&setup.principal, setup.store_id, request).await.unwrap();
     let undo_id = begun.id.unwrap();
     assert_eq!((begun.status, begun.left), (Some(UndoStatus::InProgress), 600));
-    while reads.load(Ordering::SeqCst) < 501 {
-        tokio::task::yield_now().await;
-    }
+    hang.notified().await;
     setup.blobs.clear_hooks();
     let replica = setup.elsewhere();
     replica.call(json!({"command": "str_replace", "path": "/memories/p/550", "old_str": "second", "new_str": "third"})).await;
-    assert_eq!(
-        replica.run_in_slot(ContinueUndos).await,
-        json!({"continued": 0, "failed": 0}),
-        "it is another's"
-    );
+    let continued = async || replica.run_in_slot(ContinueUndos).await;
+    assert_eq!(continued().await, json!({"continued": 0, "failed": 0}), "it is another's");
     assert_eq!(found(&setup, undo_id).await.left, 100);
     setup.clock.advance(3 * MINUTE);
-    assert_eq!(replica.run_in_slot(ContinueUndos).await, json!({"continued": 1, "failed": 0}));
+    assert_eq!(continued().await, json!({"continued": 1, "failed": 0}));
     let done = found(&setup, undo_id).await;
     let counts = UndoCounts { restored: 599, skipped: 1, ..UndoCounts::default() };
     assert_eq!((done.status, done.left, done.counts), (Some(UndoStatus::Done), 0, counts));
@@ -85,8 +54,7 @@ async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
     for (n, content) in
         [(0, "first 0"), (499, "first 499"), (500, "first 500"), (550, "third 550"), (599, "first 599")]
     {
-        let path = format!("/memories/p/{n:03}");
-        let shown = replica.call(json!({"command": "view", "path": path})).await;
+        let shown = replica.call(view(&format!("/memories/p/{n:03}"))).await;
         assert!(shown.contains(content), "{shown}");
     }
     // Each memory was changed once.
@@ -100,32 +68,18 @@ async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
 async fn interrupted_copy_of_a_store_is_continued(setup: TestEngine) {
     write_all(&setup, "first").await;
     // The worker hangs while it stores contents of its second commit, and dies there.
-    let puts = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&puts);
-    setup.blobs.before_put(move |_| {
-        let hangs = count.fetch_add(1, Ordering::SeqCst) >= 150;
-        async move {
-            if hangs {
-                std::future::pending::<()>().await;
-            }
-            Ok(())
-        }
-    });
+    let (puts, hang) = hanging_after(150);
+    setup.blobs.before_put(puts);
     let fork_of = Some(StoreFork { memory_store_id: setup.store_id, at_seq: None });
     let draft = StoreDraft { name: "fork".to_owned(), fork_of, ..StoreDraft::default() };
     let made = setup.engine.stores.create(&setup.principal, draft, None).await.unwrap();
-    while puts.load(Ordering::SeqCst) < 151 {
-        tokio::task::yield_now().await;
-    }
+    hang.notified().await;
     setup.blobs.clear_hooks();
     let replica = setup.elsewhere();
-    assert_eq!(
-        replica.run_in_slot(ContinueForks).await,
-        json!({"continued": 0, "failed": 0}),
-        "it is another's"
-    );
+    let continued = async || replica.run_in_slot(ContinueForks).await;
+    assert_eq!(continued().await, json!({"continued": 0, "failed": 0}), "it is another's");
     setup.clock.advance(3 * MINUTE);
-    assert_eq!(replica.run_in_slot(ContinueForks).await, json!({"continued": 1, "failed": 0}));
+    assert_eq!(continued().await, json!({"continued": 1, "failed": 0}));
     let fork = replica.engine.stores.get(&setup.principal, made.store_id).await.unwrap();
     let origin = StoreOrigin {
         memory_store_id: setup.store_id,

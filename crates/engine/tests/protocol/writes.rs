@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{BlobKey, Content, ContentHash, MemoryPath, ObjectKind, Timestamp, VersionId};
+use keepsake_core::{BlobKey, Content, ContentHash, ObjectKind, Timestamp, VersionId};
 use keepsake_engine::{
-    BatchStatus, EngineError, FairShares, MemoryBatch, MemoryEdit, MemoryOperation, Precondition,
-    RequestShares, ShownMemory, View, holding,
+    BatchStatus, EngineError, FairShares, MemoryEdit, Precondition, RequestShares, ShownMemory, View, holding,
 };
 use keepsake_index::{
     AuditedAction, Auditor, Commit, CommitChange, CommitOutcome, ExpiryChange, HeadChange, StoredContent,
-    Target,
 };
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -130,14 +128,12 @@ async fn edit_that_keeps_losing_ends_in_a_conflict(setup: TestEngine) {
 /// Commits a new version of `/a.txt` behind the engine's back, as a release without
 /// search does.
 pub(crate) async fn move_head(setup: &TestEngine) {
-    let (index, tenant_id, store_id) = (&setup.index, setup.principal.tenant_id, setup.store_id);
-    let path = MemoryPath::parse("/a.txt").unwrap();
-    let found = index.memories.head(tenant_id, store_id, Some(&path), 0).await.unwrap().unwrap();
-    let Target::Memory(before) = found.target else { panic!("the memory is there") };
+    let (tenant_id, store_id) = (setup.principal.tenant_id, setup.store_id);
+    let before = setup.head("/a.txt").await.expect("the memory is there");
     let content = Content::new(format!("moved after {}\n", before.seq), 1_000).unwrap();
     let version_id = VersionId::from_uuid(Uuid::from_u128(before.version_id.uuid().as_u128() + 1));
     let after = HeadChange {
-        path,
+        path: before.path.clone(),
         content: StoredContent {
             blob_id: version_id,
             size_bytes: content.size_bytes(),
@@ -156,24 +152,8 @@ pub(crate) async fn move_head(setup: &TestEngine) {
         revives: None,
         undoes: None,
     };
-    let commit = Commit {
-        store_id,
-        now: Timestamp::from_micros(0),
-        actor: None,
-        replica: Uuid::nil(),
-        memory_limit: 1_000,
-        byte_limit: 1 << 30,
-        idempotency: None,
-        guard: None,
-        purge_epoch: None,
-        seq: None,
-        policy: None,
-        changes: vec![change],
-        kept: Vec::new(),
-        results: None,
-        reuses_paths: false,
-    };
-    let outcome = index.memories.commit(tenant_id, &commit).await.unwrap();
+    let commit = Commit::of(store_id, Timestamp::from_micros(0), Uuid::nil(), vec![change]);
+    let outcome = setup.index.memories.commit(tenant_id, &commit).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");
     // Content of the index needs its version first.
     let key = BlobKey { tenant_id, store_id, blob_id: version_id };
@@ -241,14 +221,8 @@ async fn no_connection_is_held_across_a_blob_call() {
     assert_eq!(looks.load(Ordering::SeqCst), 5);
 }
 
-fn creation(path: &str, content: &str) -> MemoryOperation {
-    MemoryOperation::Create {
-        path: path.to_owned(),
-        content: content.to_owned(),
-        pinned: None,
-        expires_at: None,
-        precondition: None,
-    }
+fn creation(path: &str, content: &str) -> Value {
+    json!({"type": "create", "path": path, "content": content})
 }
 
 async fn batch_that_lost_a_race_is_retried(setup: TestEngine) {
@@ -258,17 +232,12 @@ async fn batch_that_lost_a_race_is_retried(setup: TestEngine) {
         other.update(&theirs, edit_of(Some("theirs"), None, None)).await.unwrap();
         other.make("/b", "theirs too").await;
     }));
-    let ours = MemoryOperation::Update {
-        memory_id: memory.memory.head.memory_id,
-        content: Some("ours".to_owned()),
-        path: None,
-        pinned: None,
-        expires_at: None,
-        precondition: Some(Precondition::ContentSha256(ContentHash::of(b"one"))),
-    };
-    let operations = vec![ours, creation("/b", "ours"), creation("/c", "ours")];
-    let batch = MemoryBatch { operations, is_atomic: false, idempotency: None, is_tested: false };
-    let results = setup.engine.memories.batch(&setup.principal, setup.store_id, batch).await;
+    let ours = json!({
+        "type": "update", "memory_id": memory.memory.head.memory_id, "content": "ours",
+        "precondition": {"type": "content_sha256", "content_sha256": ContentHash::of(b"one")},
+    });
+    let operations = [ours, creation("/b", "ours"), creation("/c", "ours")];
+    let results = setup.try_batch(json!({"operations": operations, "atomic": false})).await;
     let outcomes = results.unwrap().into_iter().map(|result| result.outcome);
     let [ours, taken, made] = <[_; 3]>::try_from(outcomes.collect::<Vec<_>>()).unwrap();
     let refusal = ours.unwrap_err();
@@ -281,11 +250,9 @@ async fn batch_that_lost_a_race_is_retried(setup: TestEngine) {
 }
 
 async fn refused_batch_leaves_no_blobs(setup: TestEngine) {
-    let limits = LimitOverrides { memories_per_store: Some(1), ..LimitOverrides::default() };
-    let tenant = setup.of_tenant_with(limits).await;
-    let operations = (0..40).map(|number| creation(&format!("/{number}"), "x")).collect();
-    let batch = MemoryBatch { operations, is_atomic: true, idempotency: None, is_tested: false };
-    let refused = setup.engine.memories.batch(&tenant.principal, tenant.store_id, batch).await;
+    let tenant = setup.of_tenant_with(json!({"memories_per_store": 1})).await;
+    let operations: Vec<_> = (0..40).map(|number| creation(&format!("/{number}"), "x")).collect();
+    let refused = tenant.try_batch(json!({"operations": operations})).await;
     assert!(matches!(refused, Err(EngineError::OfOperation { operation: 1, .. })), "{refused:?}");
     assert_eq!(setup.blobs_there().await, []);
     assert_eq!(setup.blobs.calls().put, 40);

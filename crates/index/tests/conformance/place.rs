@@ -91,35 +91,25 @@ pub(crate) fn created(at: &str, size_bytes: u64) -> CommitChange {
     }
 }
 
-fn changed(before: &Head, version_id: VersionId, after: Option<HeadChange>) -> CommitChange {
-    CommitChange {
-        memory_id: before.memory_id,
-        version_id,
-        before: Some(before.clone()),
-        revives: None,
-        undoes: None,
-        after,
-    }
-}
-
 pub(crate) fn edited(before: &Head, size_bytes: u64) -> CommitChange {
-    let version_id = VersionId::from_uuid(next_uuid());
-    changed(before, version_id, Some(fresh_content(version_id, before.path.clone(), size_bytes)))
+    let new = created(before.path.as_str(), size_bytes);
+    CommitChange { memory_id: before.memory_id, before: Some(before.clone()), ..new }
 }
 
 /// Another path for a memory that keeps its content.
 pub(crate) fn renamed(before: &Head, to: &str) -> CommitChange {
-    let version_id = VersionId::from_uuid(next_uuid());
-    let after = HeadChange {
+    let edit = edited(before, before.content.size_bytes);
+    let after = edit.after.map(|after| HeadChange {
+        path: path(to),
         content: before.content,
         first_line: None,
-        ..fresh_content(version_id, path(to), before.content.size_bytes)
-    };
-    changed(before, version_id, Some(after))
+        ..after
+    });
+    CommitChange { after, ..edit }
 }
 
 pub(crate) fn deleted(before: &Head) -> CommitChange {
-    changed(before, VersionId::from_uuid(next_uuid()), None)
+    CommitChange { after: None, ..edited(before, 0) }
 }
 
 /// The outcome of a commit in a store that has no period and of which nothing was ever purged.
@@ -202,25 +192,9 @@ impl Place {
         BlobKey { tenant_id: self.tenant_id, store_id: self.store_id, blob_id }
     }
 
-    /// A commit of `changes` that no limit stops.
+    /// A commit of these changes.
     pub(crate) fn commit_of(&self, changes: Vec<CommitChange>) -> Commit {
-        Commit {
-            store_id: self.store_id,
-            now: NOW,
-            actor: Some(actor()),
-            replica: REPLICA,
-            memory_limit: PLENTY,
-            byte_limit: PLENTY,
-            idempotency: None,
-            guard: None,
-            purge_epoch: None,
-            seq: None,
-            policy: None,
-            changes,
-            kept: Vec::new(),
-            results: None,
-            reuses_paths: false,
-        }
+        Commit { actor: Some(actor()), ..Commit::of(self.store_id, NOW, REPLICA, changes) }
     }
 
     /// Commits, asking for bytes whenever the store needs a grant.

@@ -78,23 +78,8 @@ fn put(before: Option<Head>, path: &str) -> Changes {
         undoes: None,
         after: Some(after),
     };
-    let commit = Commit {
-        store_id: StoreId::from_uuid(Uuid::nil()),
-        now: Timestamp::from_micros(0),
-        actor: None,
-        replica: REPLICA,
-        memory_limit: 0,
-        byte_limit: 0,
-        idempotency: None,
-        guard: None,
-        purge_epoch: None,
-        seq: None,
-        policy: None,
-        changes: vec![change],
-        kept: Vec::new(),
-        results: None,
-        reuses_paths: false,
-    };
+    let store_id = StoreId::from_uuid(Uuid::nil());
+    let commit = Commit::of(store_id, Timestamp::from_micros(0), REPLICA, vec![change]);
     let mut changed = ChangedPlaces::default();
     changed.add(TenantId::from_uuid(Uuid::nil()), &commit, 6, STORE.purge_epoch);
     Changes::Commits(changed)

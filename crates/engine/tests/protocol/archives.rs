@@ -1,20 +1,31 @@
-//! Archives of a store whose history or contents are removed.
+//! Archives of a store whose history or contents are removed, and imports that end early.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use keepsake_archive::Damage;
 use keepsake_archive::packed::{UnpackLimit, read_files};
+use keepsake_archive::plan::OnConflict;
 use keepsake_archive::verified::MAX_MANIFEST_BYTES;
-use keepsake_core::limits::LimitOverrides;
-use keepsake_engine::{EngineError, ExportExtent, ExportForm, MemoryBatch};
+use keepsake_engine::{
+    EngineError, ExportExtent, ExportForm, FairShares, ImportOptions, RequestShares, holding,
+};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use crate::test_engine::{TestEngine, edit_of, once};
 
 crate::on_backend! { sqlite_and_s3, of_redacted_content, redaction_of_a_listed_version_breaks_an_export_off, }
-crate::on_backend! { sqlite, of_lost_content, export_of_many_lost_contents_can_be_read, }
+crate::on_backend! {
+    sqlite,
+    on_sqlite,
+    export_of_many_lost_contents_can_be_read,
+    stopped_import_is_continued_by_the_same_archive,
+}
 
-pub(super) async fn archive_of(setup: &TestEngine, has_versions: bool) -> Result<Vec<u8>, EngineError> {
+async fn archive_of(setup: &TestEngine, has_versions: bool) -> Result<Vec<u8>, EngineError> {
     let form = ExportForm { store: Map::new(), version: |_| Ok(json!({})) };
     let exports = &setup.engine.exports;
     let extent = ExportExtent { has_versions, ..ExportExtent::default() };
@@ -41,7 +52,7 @@ async fn export(setup: &TestEngine, has_versions: bool) -> Result<BTreeMap<Strin
 
 async fn redaction_of_a_listed_version_breaks_an_export_off(setup: TestEngine) {
     for (has_versions, is_listed) in [(false, true), (true, true), (true, false)] {
-        let setup = setup.of_tenant_with(LimitOverrides::default()).await;
+        let setup = setup.of_tenant_with(json!({})).await;
         let secret = setup.make("/a.md", "secret").await;
         setup.make("/b.md", "kept").await;
         let replace = edit_of(Some("public"), None, None);
@@ -70,11 +81,7 @@ async fn redaction_of_a_listed_version_breaks_an_export_off(setup: TestEngine) {
 
 async fn export_of_many_lost_contents_can_be_read(setup: TestEngine) {
     let directories = format!("/{0}/{0}/{0}", "long".repeat(50));
-    let operation =
-        |number| json!({"type": "create", "path": format!("{directories}/{number}"), "content": "x"});
-    let operations: Vec<_> = (0..400).map(operation).collect();
-    let batch = serde_json::from_value::<MemoryBatch>(json!({"operations": operations})).unwrap();
-    setup.engine.memories.batch(&setup.principal, setup.store_id, batch).await.unwrap();
+    setup.write_all((0..400).map(|n| (format!("{directories}/{n}"), "x".to_owned()))).await;
     setup.index.contents.delete_store(setup.principal.tenant_id, setup.store_id).await.unwrap();
     let files = export(&setup.elsewhere(), false).await.unwrap();
     assert!((files["keepsake.json"].len() as u64) < MAX_MANIFEST_BYTES);
@@ -82,4 +89,49 @@ async fn export_of_many_lost_contents_can_be_read(setup: TestEngine) {
     let left_out = manifest["left_out"].as_array().unwrap();
     let further = format!("the contents of {} further memories", 401 - left_out.len());
     assert!(left_out.last().unwrap().as_str().unwrap().starts_with(&further), "{left_out:?}");
+}
+
+/// Imports an archive. The credential is good for a number of authentications. Returns why the import
+/// was stopped, and the numbers of created and unchanged memories.
+async fn import(
+    setup: &TestEngine,
+    archive: &Bytes,
+    authentications: usize,
+    deadline: Option<Instant>,
+) -> (String, [usize; 2]) {
+    let shares = FairShares::new(1 << 30);
+    let share = || shares.take(setup.principal.tenant_id, 1).unwrap();
+    let held = Arc::new(RequestShares { request: share(), memory: share() });
+    let left = Cell::new(authentications);
+    let authenticate = || {
+        let now_left = left.get().checked_sub(1);
+        left.set(now_left.unwrap_or_default());
+        let principal = Arc::clone(&setup.principal);
+        let ended = EngineError::Unauthenticated("the key was revoked");
+        async move { now_left.map(|_| principal).ok_or(ended) }
+    };
+    let work = async {
+        let imports = &setup.engine.imports;
+        let verified = imports.verify(&setup.principal, archive.clone(), "/").await?;
+        let options = ImportOptions { on_conflict: OnConflict::Fail, is_dry_run: false, deadline };
+        imports.write(verified, setup.store_id, options, authenticate).await
+    };
+    let imported = holding(held, Box::pin(work)).await.unwrap();
+    let [(_, created), _, (_, unchanged), ..] = imported.report.counts();
+    (imported.stopped.unwrap_or_default(), [created, unchanged])
+}
+
+async fn stopped_import_is_continued_by_the_same_archive(setup: TestEngine) {
+    setup.write_all((0..500).map(|n| (format!("/{n}.md"), "x".to_owned()))).await;
+    let archive = Bytes::from(archive_of(&setup, false).await.unwrap());
+    let copy = setup.of_tenant_with(json!({})).await;
+
+    // One authentication for the list of the store, and one for each batch of 200.
+    let (stopped, counts) = import(&copy, &archive, 2, None).await;
+    assert!(stopped.contains("after 200 of 500 files: the key was revoked"), "{stopped}");
+    assert_eq!(counts, [200, 0]);
+    let (stopped, counts) = import(&copy, &archive, 10, Some(Instant::now())).await;
+    assert!(stopped.contains("after 200 of 300 files: the time of the request is over"), "{stopped}");
+    assert_eq!(counts, [200, 200]);
+    assert_eq!(import(&copy, &archive, 10, None).await, (String::new(), [100, 400]));
 }
