@@ -1,6 +1,6 @@
 //! What only a store in S3 must do.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use keepsake_blobs::{BlobError, BlobStore, ObjectVersions, S3Blobs};
@@ -9,24 +9,34 @@ use crate::backend::{
     connect, fresh_options, http, key, options_for, server_that_answers, server_that_tells,
 };
 
+const ENABLED: &str = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+
 fn count(requests: &Mutex<Vec<String>>, of: &str) -> usize {
     let requests = requests.lock().unwrap();
     requests.iter().filter(|line| line.contains(of)).count()
 }
 
-#[tokio::test]
-async fn unversioned_bucket_state_is_read_once_in_minutes() {
-    let (endpoint, requests) = server_that_tells(|line| {
-        if line.contains("versioning") {
-            return http(
-                "200 OK",
-                "<VersioningConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>",
-            );
-        }
-        http("204 No Content", "")
+fn denied() -> String {
+    http("403 Forbidden", "<Error><Code>AccessDenied</Code><Message>no</Message></Error>")
+}
+
+/// A store in a bucket that has no objects and deletes any, and the requests to it. It says this of
+/// its versioning and of its versions.
+async fn bucket_that_says(state: String, versions: String) -> (S3Blobs, Arc<Mutex<Vec<String>>>) {
+    let (endpoint, requests) = server_that_tells(move |line| match line {
+        line if line.starts_with("DELETE") => http("204 No Content", ""),
+        line if line.contains("list-type=2") => http("200 OK", "<ListBucketResult/>"),
+        line if line.contains("?versioning") => state.clone(),
+        _ => versions.clone(),
     })
     .await;
-    let store = connect(options_for(&endpoint)).await;
+    (connect(options_for(&endpoint)).await, requests)
+}
+
+#[tokio::test]
+async fn unversioned_bucket_state_is_read_once_in_minutes() {
+    let never = "<VersioningConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>";
+    let (store, requests) = bucket_that_says(http("200 OK", never), denied()).await;
     let replica = store.clone();
     for blob in 1..=3 {
         for store in [&store, &replica] {
@@ -40,16 +50,7 @@ async fn unversioned_bucket_state_is_read_once_in_minutes() {
 
 #[tokio::test]
 async fn forbidden_version_listing_is_reported_and_remembered() {
-    let (endpoint, requests) = server_that_tells(|line| {
-        let denied = "<Error><Code>AccessDenied</Code><Message>no</Message></Error>";
-        match line {
-            line if line.starts_with("DELETE") => http("204 No Content", ""),
-            line if line.contains("list-type=2") => http("200 OK", "<ListBucketResult/>"),
-            _ => http("403 Forbidden", denied),
-        }
-    })
-    .await;
-    let store = connect(options_for(&endpoint)).await;
+    let (store, requests) = bucket_that_says(denied(), denied()).await;
     for blob in 1..=3 {
         let erased = store.erase(&key(1, 1, blob)).await.unwrap();
         assert_eq!(erased, ObjectVersions::Kept);
@@ -82,20 +83,10 @@ async fn erasure_succeeds_whatever_the_server_says_of_versioning() {
             Some(ObjectVersions::Deleted),
         ),
         // Versions that the bucket has and does not list are an error with its cause.
-        (
-            http("200 OK", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"),
-            http("200 OK", "<html/>"),
-            None,
-        ),
+        (http("200 OK", ENABLED), http("200 OK", "<html/>"), None),
     ] {
-        let answer = (state.clone(), versions);
-        let (endpoint, _) = server_that_tells(move |line| match line {
-            line if line.starts_with("DELETE") => http("204 No Content", ""),
-            line if line.contains("?versioning") => answer.0.clone(),
-            _ => answer.1.clone(),
-        })
-        .await;
-        let erased = connect(options_for(&endpoint)).await.erase(&key(1, 1, 1)).await;
+        let (store, _) = bucket_that_says(state.clone(), versions).await;
+        let erased = store.erase(&key(1, 1, 1)).await;
         let why = erased.as_ref().err().map(ToString::to_string).unwrap_or_default();
         assert_eq!(erased.ok(), expected, "{state}: {why}");
         assert!(expected.is_some() || why.contains("html"), "{why}");
@@ -105,30 +96,24 @@ async fn erasure_succeeds_whatever_the_server_says_of_versioning() {
 #[tokio::test]
 async fn locked_versions_are_counted_and_the_others_deleted() {
     let one = key(1, 1, 1);
-    let options = options_for("http://127.0.0.1:1");
+    let mut options = fresh_options();
     let names: Vec<_> = (1..=3).map(|blob| format!("{}/{}", options.prefix, key(1, 1, blob))).collect();
     let held = names[1].clone();
     let version = |name| format!("<Version><Key>{name}</Key><VersionId>v1</VersionId></Version>");
     let listed = names.iter().map(version).collect::<Vec<_>>().concat();
     let (endpoint, requests) = server_that_tells(move |line| match line {
-        line if line.contains("versionId=") && line.contains(&held) => {
-            http("403 Forbidden", "<Error><Code>AccessDenied</Code><Message>it is locked</Message></Error>")
-        }
+        line if line.contains("versionId=") && line.contains(&held) => denied(),
         line if line.starts_with("DELETE") => http("204 No Content", ""),
         line if line.contains("list-type=2") => http("200 OK", "<ListBucketResult/>"),
-        line if line.contains("?versioning") => {
-            http("200 OK", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
-        }
+        line if line.contains("?versioning") => http("200 OK", ENABLED),
         _ => http(
             "200 OK",
             &format!("<ListVersionsResult><IsTruncated>false</IsTruncated>{listed}</ListVersionsResult>"),
         ),
     })
     .await;
-    let mut options = options;
     options.settings.endpoint = Some(endpoint);
-    let erased = connect(options).await.erase_all(one.tenant_id, None, None, 10).await;
-    let erased = erased.unwrap();
+    let erased = connect(options).await.erase_all(one.tenant_id, None, None, 10).await.unwrap();
     assert_eq!((erased.gone, erased.kept, erased.became), (2, 1, ObjectVersions::Kept));
     assert_eq!(count(&requests, "versionId=v1"), 3);
 }

@@ -114,11 +114,8 @@ mod tests {
         drop(second.await);
         drop(elsewhere);
         assert!(locks.0.lock().held.is_empty());
-    }
 
-    #[tokio::test]
-    async fn lock_reports_whether_its_path_was_locked_in_between() {
-        let locks = PathLocks::default();
+        // A lock reports whether its path was locked in between.
         let before = locks.releases();
         drop(locks.lock(place("/a"), before).await);
         assert!(locks.lock(place("/a"), before).await.was_changed);

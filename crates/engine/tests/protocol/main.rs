@@ -11,7 +11,6 @@ mod credentials;
 mod damage;
 mod erasures;
 mod expiry;
-mod jobs;
 mod past;
 mod readers;
 mod removals;

@@ -108,30 +108,18 @@ async fn store_larger_than_the_cache_is_searched(setup: TestEngine) {
     }
 }
 
-/// What is done to one of a few memories.
-#[derive(Debug, Clone)]
-enum Step {
-    Write(usize, String),
-    Move(usize, String),
-    Delete(usize),
-    Search(&'static str),
-}
-
 const WORDS: &str = "deploy deployed server retry_count the went 部署服务 서버를 キャッシュ membaca";
 const QUERIES: &str =
     "deploy|the server went down|部署|\"retry count\" -membaca|서버|dep* キャッシュ|path:a/ baca";
+
+/// What is done with one of a few memories: a number decides it.
+type Step = (u8, usize, String, String, &'static str);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let words = prop::sample::select(WORDS.split(' ').collect::<Vec<_>>());
     let queries = prop::sample::select(QUERIES.split('|').collect::<Vec<_>>());
     let text = prop::collection::vec(words, 1..15).prop_map(|words| words.join(" "));
-    let step = prop_oneof![
-        5 => (0_usize..8, text).prop_map(|(which, text)| Step::Write(which, text)),
-        2 => (0_usize..8, "[a-c]/(deploy|notes|server)").prop_map(|(which, path)| Step::Move(which, path)),
-        1 => (0_usize..8).prop_map(Step::Delete),
-        4 => queries.prop_map(Step::Search),
-    ];
-    prop::collection::vec(step, 40)
+    prop::collection::vec((0_u8..12, 0_usize..8, text, "[a-c]/(deploy|notes|server)", queries), 40)
 }
 
 fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> Vec<(MemoryId, String, f64)> {
@@ -150,33 +138,33 @@ async fn any_history_is_searched_like_a_new_index(setup: TestEngine) {
     let seed = Seed::new();
     let steps = steps().new_tree(&mut seed.runner(Config::default())).unwrap().current();
     let mut memories: BTreeMap<usize, (ShownMemory, String)> = BTreeMap::new();
-    for (number, step) in steps.iter().enumerate() {
-        match step {
-            Step::Write(which, text) => {
-                let shown = match memories.get(which) {
-                    Some((memory, _)) => setup.update(memory, edit_of(Some(text), None, None)).await.unwrap(),
-                    None => setup.make(&format!("/new/{which}.md"), text).await,
-                };
-                memories.insert(*which, (shown, text.clone()));
+    for (number, (kind, which, text, place, query)) in steps.iter().enumerate() {
+        match (*kind, memories.get(which)) {
+            (0..5, Some((memory, _))) => {
+                let edited = setup.update(memory, edit_of(Some(text), None, None)).await.unwrap();
+                memories.insert(*which, (edited, text.clone()));
             }
-            Step::Move(which, place) => {
-                if let Some((memory, _)) = memories.get_mut(which) {
-                    let place = format!("/{place}{which}");
-                    *memory = setup.update(memory, edit_of(None, Some(&place), None)).await.unwrap();
-                }
+            (0..5, None) => {
+                let made = setup.make(&format!("/new/{which}.md"), text).await;
+                memories.insert(*which, (made, text.clone()));
             }
-            Step::Delete(which) => {
-                if let Some((memory, _)) = memories.remove(which) {
-                    setup.delete(&memory).await;
-                }
+            (5..7, Some((memory, text))) => {
+                let to = edit_of(None, Some(&format!("/{place}{which}")), None);
+                let (moved, text) = (setup.update(memory, to).await.unwrap(), text.clone());
+                memories.insert(*which, (moved, text));
             }
-            Step::Search(text) => {
-                let mut query = asked(text);
-                query.page.limit = Some(50);
-                let hits = search(&replicas[number % 2], &query).await.items.into_iter();
-                let found: Vec<_> =
-                    hits.map(|hit| (hit.memory_id, hit.path.to_string(), hit.score)).collect();
-                assert_eq!(found, expected(&memories, text), "{text} after {steps:?}");
+            (7, Some((memory, _))) => {
+                setup.delete(memory).await;
+                memories.remove(which);
+            }
+            (5..8, None) => {}
+            _ => {
+                let mut asked = asked(query);
+                asked.page.limit = Some(50);
+                let hits = search(&replicas[number % 2], &asked).await.items.into_iter();
+                let found = hits.map(|hit| (hit.memory_id, hit.path.to_string(), hit.score));
+                let expected = expected(&memories, query);
+                assert_eq!(found.collect::<Vec<_>>(), expected, "{query} after {steps:?}");
             }
         }
     }

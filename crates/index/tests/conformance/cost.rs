@@ -216,8 +216,11 @@ impl Watched {
         }
         let some_version = place.index.versions.find_at(tenant_id, store_id, 40_000);
         let some_version = self.watch("find a version", 10, some_version).await.unwrap();
-        let memory_id =
-            some_version.as_ref().map_or_else(|| created("/x", 1).memory_id, |version| version.memory_id);
+        let unknown = created("/x", 1);
+        let (memory_id, version_id) = some_version
+            .map_or((unknown.memory_id, unknown.version_id), |version| {
+                (version.memory_id, version.version_id)
+            });
         for (name, listing, shown) in version_lists(memory_id) {
             // Two times are found by halving a hundred thousand.
             let probes = if listing.created_from.is_some() { 80 } else { 0 };
@@ -228,8 +231,6 @@ impl Watched {
         }
         let memory = place.index.memories.find(tenant_id, store_id, memory_id);
         self.watch("find a memory by its id", 10, memory).await.unwrap();
-        let version_id =
-            some_version.map_or_else(|| created("/x", 1).version_id, |version| version.version_id);
         let version = place.index.versions.find(tenant_id, store_id, version_id);
         self.watch("find a version by its id", 10, version).await.unwrap();
         let stores = StoreListing { limit: 20, ..StoreListing::default() };
@@ -297,17 +298,20 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
         counter.fetch_add(1, Ordering::Relaxed);
     };
     index.watch_steps(100, count).await.unwrap();
+    // Since the last time.
+    let assert_steps_to = |name: &str, limit: u64| {
+        let steps = hundreds_of_steps.swap(0, Ordering::Relaxed);
+        println!("{steps}00 steps to {name}");
+        assert!(steps <= limit, "{steps}00 steps to {name}");
+        steps
+    };
     assert_is_complete(&place.directory("/", SHOWN).await);
-    let whole = hundreds_of_steps.swap(0, Ordering::Relaxed);
+    let whole = assert_steps_to("show all entries", SHOWN);
     assert!(whole >= SHOWN / 100, "the count of steps does not work: {whole}");
-    assert!(whole <= SHOWN, "{whole}00 steps to show {SHOWN} entries");
-
     place.directory("/d3", 10).await;
-    let short = hundreds_of_steps.swap(0, Ordering::Relaxed);
-    assert!(short <= 50, "{short}00 steps to show 10 entries");
+    assert_steps_to("show 10 entries", 50);
     place.memory("/d7/f100007").await;
-    let one = hundreds_of_steps.swap(0, Ordering::Relaxed);
-    assert!(one <= 10, "{one}00 steps to find one memory");
+    assert_steps_to("find one memory", 10);
 
     let version = place.index.versions.find_at(place.tenant_id, place.store_id, 40_000).await;
     let version = version.unwrap().unwrap();
@@ -315,19 +319,14 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
     assert_eq!(found.await.unwrap().unwrap().version, Some(version.clone()));
     let memory = place.index.memories.find(place.tenant_id, place.store_id, version.memory_id);
     memory.await.unwrap().unwrap();
-    let three = hundreds_of_steps.swap(0, Ordering::Relaxed);
-    assert!(three <= 10, "{three}00 steps to find two versions and a memory");
+    assert_steps_to("find two versions and a memory", 10);
     for (name, listing, shown) in memory_lists() {
         assert_eq!(place.page(&listing).await.items.len(), shown, "{name}");
-        let steps = hundreds_of_steps.swap(0, Ordering::Relaxed);
-        println!("{steps}00 steps to {name}");
-        assert!(steps <= 2 * shown as u64, "{steps}00 steps to {name}");
+        assert_steps_to(name, 2 * shown as u64);
     }
     for (name, listing, shown) in version_lists(version.memory_id) {
         let page = place.index.versions.list(place.tenant_id, place.store_id, &listing).await;
         assert_eq!(page.unwrap().unwrap().versions.len(), shown, "{name}");
-        let steps = hundreds_of_steps.swap(0, Ordering::Relaxed);
-        println!("{steps}00 steps to {name}");
-        assert!(steps <= 40, "{steps}00 steps to {name}");
+        assert_steps_to(name, 40);
     }
 }

@@ -47,31 +47,48 @@ fn selected_readers(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn readers_are_ranges_of_their_key() {
+async fn readers_and_expiry_read_ranges_of_indexes_in_their_order() {
     let (place, index, _database) = Place::on_postgres().await;
     let of_key = "Index Scan Backward using memory_read_pkey";
     let ids = "uuid, uuid, uuid, uuid, uuid, text, text, text, bigint";
     let of_session = "uuid, uuid, bigint, uuid, text, text, text, uuid[], bigint";
+    let version = "Index Scan using version_id on version v";
+    let of_time = "(session_id = $2) AND (ROW(first_read_at, version_id) <= ROW($3, $4))";
     for (name, types, parts) in [
-        ("OF_STORE", ids, [of_key, "(ROW(memory_id, version_id, session_id, "]),
-        ("OF_MEMORY", ids, [of_key, "(memory_id = $3) AND (ROW(version_id, session_id, "]),
-        ("OF_VERSION", ids, [of_key, "(version_id = $4) AND (ROW(session_id, "]),
+        ("OF_STORE", ids, &[of_key, version, "(ROW(memory_id, version_id, session_id, "][..]),
+        ("OF_MEMORY", ids, &[of_key, version, "(memory_id = $3) AND (ROW(version_id, session_id, "]),
+        ("OF_VERSION", ids, &[of_key, version, "(version_id = $4) AND (ROW(session_id, "]),
+        ("OF_SESSION", of_session, &["using memory_read_session", version, of_time]),
+        ("IDLE_BY_STORE", "uuid, uuid, bigint, bigint", &["store_period", "tenant_pkey"]),
+        ("IDLE_BY_TENANT", "uuid, uuid, bigint, bigint", &["store_pkey"]),
         (
-            "OF_SESSION",
-            of_session,
-            [
-                "using memory_read_session",
-                "(session_id = $2) AND (ROW(first_read_at, version_id) <= ROW($3, $4))",
-            ],
+            "LIVES",
+            "uuid, uuid, uuid, bigint",
+            &["Index Scan using memory_pkey", "(memory_id > $3)", "memory_access_pkey"],
+        ),
+        ("DUE", "uuid, uuid, uuid, bigint, bigint, bigint", &["Index Only Scan using memory_expires"]),
+        ("HISTORIES", "uuid, uuid, bigint", &["store_pkey", "version_op"]),
+        (
+            "DELETIONS",
+            "uuid, uuid, bigint, bigint",
+            &["Index Scan using version_op", "(ROW(op, seq) > ROW('deleted'::text, $3))"],
+        ),
+        (
+            "PAST",
+            "uuid, uuid, bigint, bigint, bigint, bigint, bigint",
+            &["Index Scan using version_pkey", "version_memory", "memory_pkey"],
         ),
     ] {
-        let plan = plan(&index, &place, &selected_readers(name), types).await;
+        let is_of_readers = name.starts_with("OF_");
+        let query = if is_of_readers { selected_readers(name) } else { statement(name) };
+        let plan = plan(&index, &place, &query, types).await;
         for part in parts {
             assert!(plan.contains(part), "{name}: {part} is not in\n{plan}");
         }
-        assert!(plan.contains("Index Scan using version_id on version v"), "{name}\n{plan}");
-        assert!(!plan.contains("Seq Scan") && !plan.contains("Hash"), "{name}\n{plan}");
-        assert!(name == "OF_SESSION" || !plan.contains("Sort"), "{name}\n{plan}");
+        let may_scan_tenants = name == "IDLE_BY_TENANT";
+        assert!(may_scan_tenants || !plan.contains("Seq Scan"), "{name}\n{plan}");
+        assert!(!plan.contains("Hash"), "{name}\n{plan}");
+        assert!(!is_of_readers || name == "OF_SESSION" || !plan.contains("Sort"), "{name}\n{plan}");
     }
 }
 
@@ -118,39 +135,5 @@ async fn lists_are_found_key_by_key() {
         let joins = plan.replace("HashAggregate", "");
         assert!(!joins.contains("Hash") && !plan.contains("Join Filter"), "{plan}");
         assert!(!plan.contains("Seq Scan"), "{plan}");
-    }
-}
-
-#[tokio::test]
-async fn expiry_reads_ranges_of_indexes_in_their_order() {
-    let (place, index, _database) = Place::on_postgres().await;
-    for (name, types, parts) in [
-        ("IDLE_BY_STORE", "uuid, uuid, bigint, bigint", &["store_period", "tenant_pkey"] as &[_]),
-        ("IDLE_BY_TENANT", "uuid, uuid, bigint, bigint", &["store_pkey"]),
-        (
-            "LIVES",
-            "uuid, uuid, uuid, bigint",
-            &["Index Scan using memory_pkey", "(memory_id > $3)", "memory_access_pkey"],
-        ),
-        ("DUE", "uuid, uuid, uuid, bigint, bigint, bigint", &["Index Only Scan using memory_expires"]),
-        ("HISTORIES", "uuid, uuid, bigint", &["store_pkey", "version_op"]),
-        (
-            "DELETIONS",
-            "uuid, uuid, bigint, bigint",
-            &["Index Scan using version_op", "(ROW(op, seq) > ROW('deleted'::text, $3))"],
-        ),
-        (
-            "PAST",
-            "uuid, uuid, bigint, bigint, bigint, bigint, bigint",
-            &["Index Scan using version_pkey", "version_memory", "memory_pkey"],
-        ),
-    ] {
-        let plan = plan(&index, &place, &statement(name), types).await;
-        for part in parts {
-            assert!(plan.contains(part), "{name}: {part} is not in\n{plan}");
-        }
-        let may_scan_tenants = name == "IDLE_BY_TENANT";
-        assert!(may_scan_tenants || !plan.contains("Seq Scan"), "{name}\n{plan}");
-        assert!(!plan.contains("Hash"), "{name}\n{plan}");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures::future::{join_all, poll_immediate};
+use futures::future::{join, join_all, poll_immediate};
 use keepsake_core::{Refused, StoreId};
 use keepsake_index::{Commit, CommitOutcome, MemoryTarget, Target};
 use tokio::time::timeout;
@@ -79,35 +79,29 @@ pub(crate) async fn batched_lookups_see_only_their_tenant(one: Place) {
         }))
     };
     let [my_memory, their_memory] = [&mine, &theirs].map(|head| format!("memory {}", head.memory_id));
-    let rounds = (0..20).map(|_| async {
-        let found: [String; 11] = tokio::join!(
-            at_path(&one, one.store_id, "/same/path", 0),
-            at_path(&other, other.store_id, "/same/path", 0),
-            at_path(&one, one.store_id, "/only/theirs", 0),
-            at_path(&one, nowhere, "/same/path", 0),
-            at_path(&one, other.store_id, "/same/path", 0),
-            at_path(&one, one.store_id, "/same", 10),
-            at_path(&other, other.store_id, "/same", 10),
-            at_path(&one, other.store_id, "/same", 10),
-            by_id(&other, other.store_id, theirs.memory_id),
-            by_id(&one, one.store_id, theirs.memory_id),
-            by_id(&one, other.store_id, theirs.memory_id),
-        )
-        .into();
-        let expected = [
-            my_memory.as_str(),
-            &their_memory,
-            "nothing",
-            "no store",
-            "no store",
-            "directory of 1: /same/path 1",
-            "directory of 1: /same/path 2",
-            "no store",
-            &their_memory,
-            "nothing",
-            "no store",
-        ];
-        assert_eq!(found, expected);
+    let at_paths = [
+        (&one, one.store_id, "/same/path", 0, my_memory.as_str()),
+        (&other, other.store_id, "/same/path", 0, &their_memory),
+        (&one, one.store_id, "/only/theirs", 0, "nothing"),
+        (&one, nowhere, "/same/path", 0, "no store"),
+        (&one, other.store_id, "/same/path", 0, "no store"),
+        (&one, one.store_id, "/same", 10, "directory of 1: /same/path 1"),
+        (&other, other.store_id, "/same", 10, "directory of 1: /same/path 2"),
+        (&one, other.store_id, "/same", 10, "no store"),
+    ];
+    let by_ids = [
+        (&other, other.store_id, their_memory.as_str()),
+        (&one, one.store_id, "nothing"),
+        (&one, other.store_id, "no store"),
+    ];
+    let rounds = (0..20).map(|_| {
+        let at_paths = at_paths.iter().map(async |&(of, store_id, at, max_entries, expected)| {
+            assert_eq!(at_path(of, store_id, at, max_entries).await, expected);
+        });
+        let by_ids = by_ids.iter().map(async |&(of, store_id, expected)| {
+            assert_eq!(by_id(of, store_id, theirs.memory_id).await, expected);
+        });
+        join(join_all(at_paths), join_all(by_ids))
     });
     timeout(FOR_EVER, join_all(rounds)).await.expect("a look-up is never answered");
 }
