@@ -237,6 +237,13 @@ mod tests {
         }
     }
 
+    /// The first events of a tenant.
+    fn push(events: &mut Events, tenant: u128, count: u128, content_bytes: usize) {
+        for number in 0..count {
+            events.push(event(tenant, number, content_bytes));
+        }
+    }
+
     fn numbers(events: &Events, tenant: u128) -> Vec<u128> {
         let tenant = Uuid::from_u128(tenant);
         let noted = events.of_session(TenantId::from_uuid(tenant), SessionId::from_uuid(tenant));
@@ -246,38 +253,25 @@ mod tests {
     #[test]
     fn tenant_with_many_events_evicts_its_own_oldest() {
         let mut events = Events::default();
-        for number in 0..5 {
-            events.push(event(1, number, 0));
-        }
-        for number in 0..100 {
-            events.push(event(2, number, 1 << 20));
-        }
+        push(&mut events, 1, 5, 0);
+        push(&mut events, 2, 100, 1 << 20);
         assert_eq!(numbers(&events, 1), [0, 1, 2, 3, 4]);
         let kept = numbers(&events, 2);
         assert!((30..32).contains(&kept.len()) && kept.last() == Some(&99), "{kept:?}");
         assert!(events.bytes <= MAX_EVENT_BYTES);
         events.forget(TenantId::from_uuid(Uuid::from_u128(2)), None);
         assert_eq!((events.count, events.by_tenant.len()), (5, 1));
-    }
-
-    #[test]
-    fn small_events_of_one_tenant_evict_no_others() {
-        let mut events = Events::default();
-        events.push(event(1, 0, 0));
-        for number in 0..(MAX_EVENTS as u128) {
-            events.push(event(2, number, 0));
-        }
-        assert_eq!(numbers(&events, 1), [0]);
+        // Small events, too.
+        push(&mut events, 2, MAX_EVENTS as u128, 0);
+        assert_eq!(numbers(&events, 1), [0, 1, 2, 3, 4]);
         assert_eq!(events.count, MAX_EVENTS);
     }
 
     #[test]
     fn each_batch_has_events_of_every_tenant() {
         let mut events = Events::default();
-        for number in 0..1_200 {
-            events.push(event(1, number, 0));
-        }
-        events.push(event(2, 0, 0));
+        push(&mut events, 1, 1_200, 0);
+        push(&mut events, 2, 1, 0);
         let mut sizes = Vec::new();
         loop {
             let batch = events.next_batch();

@@ -458,25 +458,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn jobs_that_cannot_join_run_separately_in_order() {
-        let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
-        let jobs = [1, 2, 100, 101, 3, 4];
-        let calls = begin(&batches, 0, &jobs);
-        gate.add_permits(jobs.len());
-        let answers: Vec<_> = join_all(calls).await.into_iter().flatten().collect();
-        assert_eq!(answers, [(1, 1), (2, 1), (100, 1), (101, 1), (3, 2), (4, 2)]);
-        assert_eq!(begun.load(Ordering::SeqCst), 5);
-        assert!(is_empty(&batches));
-    }
-
-    #[tokio::test]
-    async fn failure_is_shared_with_all_waiting_jobs() {
-        let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
-        let calls = begin(&batches, 0, &[99, 2, 3, 4, 5, 6]);
-        gate.add_permits(1);
-        assert_eq!(join_all(calls).await, [Ok((99, 1)); 6]);
-        assert_eq!(begun.load(Ordering::SeqCst), 1);
-        assert!(is_empty(&batches));
+    async fn waiting_jobs_share_the_fate_of_their_batch() {
+        let lost = Err(BatchFailure::Lost);
+        let apart = [(1, 1), (2, 1), (100, 1), (101, 1), (3, 2), (4, 2)].map(Ok);
+        for (jobs, expected, batch_count) in [
+            // Those that cannot join run separately, in order.
+            ([1, 2, 100, 101, 3, 4], apart, 5),
+            // A failure is the answer of all that wait.
+            ([99, 2, 3, 4, 5, 6], [Ok((99, 1)); 6], 1),
+            // A panic loses the answers of its batch, and frees its slot.
+            ([1, 13, 14, 15, 16, 17], [Ok((1, 1)), lost, lost, lost, Ok((16, 2)), Ok((17, 2))], 3),
+        ] {
+            let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
+            let calls = begin(&batches, 0, &jobs);
+            gate.add_permits(batch_count);
+            assert_eq!(join_all(calls).await, expected);
+            assert_eq!(begun.load(Ordering::SeqCst), batch_count);
+            assert!(is_empty(&batches));
+        }
     }
 
     #[test]
@@ -502,17 +501,6 @@ mod tests {
         assert_eq!(join_all(calls).await, [Ok((2, 2))]);
         assert_eq!(last.await, Ok((3, 2)));
         assert_eq!(begun.load(Ordering::SeqCst), 2);
-        assert!(is_empty(&batches));
-    }
-
-    #[tokio::test]
-    async fn panic_of_a_batch_loses_its_answers_and_frees_its_slot() {
-        let (batches, gate, _) = numbers(ONE_AT_A_TIME);
-        let calls = begin(&batches, 0, &[1, 13, 14, 15, 16]);
-        gate.add_permits(3);
-        let answers = join_all(calls).await;
-        let lost = Err(BatchFailure::Lost);
-        assert_eq!(answers, [Ok((1, 1)), lost, lost, lost, Ok((16, 1))]);
         assert!(is_empty(&batches));
     }
 }

@@ -288,26 +288,3 @@ pub(super) fn require_apart(operations: &[ParsedOperation]) -> Result<(), Engine
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn operation_refuses_fields_that_it_does_not_have() {
-        let id = "mem_00000000000000000000000001";
-        for (operation, named) in [
-            (json!({"type": "create", "path": "/a"}), "content"),
-            (json!({"type": "create", "path": "/a", "content": "", "memory_id": id}), "memory_id"),
-            (json!({"type": "delete", "memory_id": id, "content": "x"}), "content"),
-            (json!({"type": "delete", "memory_id": "mem_1"}), "`memory_id`"),
-            (json!({"type": "upsert", "path": "/a", "content": "", "expires_at": "soon"}), "`expires_at`"),
-            (json!({}), "type"),
-        ] {
-            let refused = serde_json::from_value::<MemoryOperation>(operation).unwrap_err();
-            assert!(refused.to_string().contains(named), "{refused}");
-        }
-    }
-}

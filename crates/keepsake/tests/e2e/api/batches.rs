@@ -98,11 +98,18 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
     assert_eq!(store.paths().await, ["/edited", "/made", "/new/c", "/pinned", "/put", "/same"]);
     // Neither the unchanged memory, nor the pin, nor a refusal is a version.
     assert_eq!(store.version_count().await, 5 + 5);
-    for (field, why) in [
-        (r#""content": "x", "content": "x""#, "duplicate field `content`"),
-        (r#""content": "\ud83d""#, "hex escape"),
+    for (operation, why) in [
+        (
+            r#"{"type": "create", "path": "/new", "content": "x", "content": "x"}"#,
+            "duplicate field `content`",
+        ),
+        (r#"{"type": "create", "path": "/new", "content": "\ud83d"}"#, "hex escape"),
+        (r#"{"type": "create", "path": "/new"}"#, "content"),
+        (r#"{"type": "create", "path": "/new", "content": "", "memory_id": "mem_1"}"#, "memory_id"),
+        (r#"{"type": "delete", "memory_id": "mem_00000000000000000000000001", "content": ""}"#, "content"),
+        (r#"{"type": "upsert", "path": "/new", "content": "", "expires_at": "soon"}"#, "`expires_at`"),
+        ("{}", "type"),
     ] {
-        let operation = format!(r#"{{"type": "create", "path": "/twice", {field}}}"#);
         let same = create("/edited", "x");
         let body =
             |is_atomic: bool| format!(r#"{{"atomic": {is_atomic}, "operations": [{same}, {operation}]}}"#);
