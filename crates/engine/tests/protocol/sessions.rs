@@ -3,16 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::schemas::MemoryStoreResourceType;
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::jobs::ExpireUnused;
-use keepsake_engine::{
-    AttachmentDraft, EngineError, PageRequest, PromptOptions, SessionDraft, SessionWithToken, StoreDraft,
-};
+use keepsake_engine::{EngineError, PageRequest, PromptOptions, SessionDraft, SessionWithToken, StoreDraft};
 use keepsake_index::{Access, EventFilter, Scope, SessionEvent};
 use keepsake_testkit::IssuerKey;
 use keepsake_tokens::{IssuerSettings, Issuers, KeySource, Subject, TokenError};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::erasures::{below, erase};
 use crate::expiry::{PERIOD, expire, with_period};
@@ -32,22 +29,12 @@ crate::on_backend! {
 }
 
 fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
-    let attachments = stores.iter().map(|(store_id, access)| AttachmentDraft {
-        r#type: MemoryStoreResourceType,
-        store_id: *store_id,
-        access: Some(*access),
-        instructions: None,
+    let attached = stores.iter().map(|(store_id, access)| {
+        json!({"type": "memory_store", "memory_store_id": store_id, "access": access.name()})
     });
-    SessionDraft {
-        agent: json!("agent_1").into(),
-        environment_id: "env_1".to_owned(),
-        title: None,
-        metadata: Map::new(),
-        vault_ids: Vec::new(),
-        attachments: attachments.collect(),
-        initial_events: Vec::new(),
-        budget: None,
-    }
+    let resources: Vec<_> = attached.collect();
+    let new = json!({"agent": "agent_1", "environment_id": "env_1", "resources": resources});
+    serde_json::from_value(new).unwrap()
 }
 
 impl TestEngine {
