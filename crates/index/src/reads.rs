@@ -250,7 +250,7 @@ fn write(rows: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{COUNTS, OF_MEMORY, OF_SESSION, OF_STORE, OF_VERSION, ROWS, write};
-    use crate::sqlite::plans::{assert_searches, reads_whole_store, steps_of};
+    use crate::sqlite::plans::{assert_searches, assert_steps, reads_whole_store};
 
     #[tokio::test]
     async fn readers_are_ranges_of_a_key_in_its_order() {
@@ -270,8 +270,7 @@ mod tests {
         for (statement, part) in
             [(OF_SESSION, of_session), (COUNTS, of_memory), (&write(ROWS[1]), of_version)]
         {
-            let steps = steps_of(statement).await;
-            assert!(steps.iter().any(|step| step.contains(part)), "{part}: {steps:#?}");
+            let steps = assert_steps(statement, &[part]).await;
             let reads_stores = |step: &String| step.starts_with("SEARCH s ");
             assert!(!steps.iter().any(|step| reads_whole_store(step) && !reads_stores(step)), "{steps:#?}");
         }

@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use keepsake_blobs::{BlobError, BlobStore, ErasedBatch, ListedBlob, ObjectVersions};
-use keepsake_core::{BlobKey, StoreId, TenantId};
+use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
+use uuid::Uuid;
 
 use crate::locked;
 
@@ -44,6 +45,15 @@ struct Hooks {
     after_put: Option<Hook>,
     before_get: Option<Hook>,
     before_delete: Option<Hook>,
+}
+
+/// The key of a small number each for tenant, store and blob.
+pub const fn blob_key(tenant: u128, store: u128, blob: u128) -> BlobKey {
+    BlobKey {
+        tenant_id: TenantId::from_uuid(Uuid::from_u128(tenant)),
+        store_id: StoreId::from_uuid(Uuid::from_u128(store)),
+        blob_id: VersionId::from_uuid(Uuid::from_u128(blob)),
+    }
 }
 
 /// How often each method was called, failed calls included.

@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 
 pub use collector::{CollectedSpan, Collector};
 pub use fault_proxy::FaultProxy;
-pub use hooked::HookedBlobs;
+pub use hooked::{HookedBlobs, blob_key};
 pub use hostile_server::{EndlessPages, HostileServer, Hostility};
 pub use issuer::{IssuerKey, JwksAnswer, JwksServer};
 pub use keepsake_server::{RunningServer, ServerCommand, bare_command};

@@ -3,20 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use keepsake_blobs::{S3Blobs, S3Options};
-use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_testkit::s3::{s3_options, unique_prefix};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use uuid::Uuid;
 
-/// The key of a small number each for tenant, store and blob.
-pub(crate) fn key(tenant: u128, store: u128, blob: u128) -> BlobKey {
-    BlobKey {
-        tenant_id: TenantId::from_uuid(Uuid::from_u128(tenant)),
-        store_id: StoreId::from_uuid(Uuid::from_u128(store)),
-        blob_id: VersionId::from_uuid(Uuid::from_u128(blob)),
-    }
-}
+pub(crate) use keepsake_testkit::blob_key as key;
 
 /// Options of an empty place for blobs.
 pub(crate) fn fresh_options() -> S3Options {

@@ -7,9 +7,10 @@ use keepsake_core::{BlobKey, ObjectKind};
 use keepsake_engine::EngineError;
 use keepsake_engine::jobs::{DeleteTenants, PurgeStores};
 use keepsake_index::{Auditor, DeletionState, TenantDeletion, VersionCounts};
+use keepsake_testkit::blob_key;
 use serde_json::json;
 
-use crate::test_engine::{HOUR, MINUTE, TestEngine, create, fails, key_of, once, unavailable};
+use crate::test_engine::{HOUR, MINUTE, TestEngine, create, fails, once, unavailable};
 
 crate::with_object_store! {
     deletion_leaves_no_row_and_no_blob,
@@ -34,7 +35,7 @@ async fn run(setup: &TestEngine) -> (u64, u64) {
 
 /// A key in a store of the tenant's that was deleted long ago.
 fn orphan_key(setup: &TestEngine, number: u128) -> BlobKey {
-    key_of(setup.principal.tenant_id.uuid().as_u128(), number, number)
+    blob_key(setup.principal.tenant_id.uuid().as_u128(), number, number)
 }
 
 /// Blobs whose versions were all deleted, and blobs without versions; none are kept.
@@ -87,7 +88,7 @@ async fn deletion_leaves_no_object_version_of_deleted_blobs() {
     };
     plant_and_delete(1).await;
     plant_and_delete(2).await;
-    setup.plant(key_of(9, 9, 9)).await;
+    setup.plant(blob_key(9, 9, 9)).await;
     // Each deleted one is a version and a delete marker.
     assert_eq!(bucket.objects(&setup).await, bucket.either(1 + 2 * 2 + 1, 2));
     delete(&setup).await;

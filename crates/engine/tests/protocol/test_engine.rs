@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use keepsake_blobs::{BlobError, BlobStore, S3Blobs};
-use keepsake_core::{BlobKey, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, MemoryPath, StoreId, TenantId, Timestamp};
 use keepsake_engine::jobs::{Job, RunOutcome, RunRequest};
 use keepsake_engine::{
     Clock, Engine, EngineError, EngineOptions, IndexBlobs, KeyDraft, MEMORY_TOOL, ManualClock, MemoryEdit,
@@ -18,11 +18,12 @@ use keepsake_engine::{
 };
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Auditor, Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
-use keepsake_testkit::{HookedBlobs, TestDatabase, VersionedPlace, fresh_database, fresh_s3, versioned_s3};
+use keepsake_testkit::{
+    HookedBlobs, TestDatabase, VersionedPlace, blob_key, fresh_database, fresh_s3, versioned_s3,
+};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_mins(1);
@@ -293,7 +294,7 @@ impl TestEngine {
 
     /// A key of the store that no row names.
     pub(crate) fn orphan_key(&self, blob: u128) -> BlobKey {
-        key_of(self.principal.tenant_id.uuid().as_u128(), self.store_id.uuid().as_u128(), blob)
+        blob_key(self.principal.tenant_id.uuid().as_u128(), self.store_id.uuid().as_u128(), blob)
     }
 
     pub(crate) async fn plant(&self, key: BlobKey) {
@@ -434,14 +435,6 @@ async fn new_key(
     let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.unwrap();
     let made = engine.keys.create(&operator, draft, None).await.unwrap();
     made.secret.unwrap().expose().to_owned()
-}
-
-pub(crate) fn key_of(tenant: u128, store: u128, blob: u128) -> BlobKey {
-    BlobKey {
-        tenant_id: TenantId::from_uuid(Uuid::from_u128(tenant)),
-        store_id: StoreId::from_uuid(Uuid::from_u128(store)),
-        blob_id: VersionId::from_uuid(Uuid::from_u128(blob)),
-    }
 }
 
 pub(crate) fn short_of(whole: Duration, part: Duration) -> Duration {

@@ -23,13 +23,19 @@ pub(crate) fn reads_whole_store(step: &str) -> bool {
     step.starts_with("SEARCH") && step.ends_with("(tenant_id=? AND store_id=?)")
 }
 
-/// Asserts that a statement's plan has these searches, sorts nothing, and does not read all rows
-/// of a store, except the one row in the table `store`.
-pub(crate) async fn assert_searches(statement: &str, searches: &[&str]) {
+/// Asserts that a statement's plan has these searches; returns its steps.
+pub(crate) async fn assert_steps(statement: &str, searches: &[&str]) -> Vec<String> {
     let steps = steps_of(statement).await;
     for search in searches {
         assert!(steps.iter().any(|step| step.contains(search)), "{search}: {statement}\n{steps:#?}");
     }
+    steps
+}
+
+/// Asserts that a statement's plan has these searches, sorts nothing, and does not read all rows
+/// of a store, except the one row in the table `store`.
+pub(crate) async fn assert_searches(statement: &str, searches: &[&str]) {
+    let steps = assert_steps(statement, searches).await;
     let reads_memories = |step: &String| reads_whole_store(step) && !step.starts_with("SEARCH s ");
     let is_wrong = |step: &String| reads_memories(step) || step.contains("TEMP B-TREE");
     assert!(!steps.iter().any(is_wrong), "{statement}\n{steps:#?}");
@@ -46,10 +52,7 @@ async fn rows_are_found_by_their_whole_keys() {
         (FIND_ALL, &["store_id=? AND memory_id=?)", "store_id=? AND path=?)"][..]),
         (DIRECTORIES_AT, &["store_id=? AND path=?)"]),
     ] {
-        let steps = steps_of(statement).await;
-        for key in keys {
-            assert!(steps.iter().any(|step| step.contains(key)), "{key}: {steps:#?}");
-        }
+        let steps = assert_steps(statement, keys).await;
         let reads_memories = |step: &String| reads_whole_store(step) && !step.starts_with("SEARCH s ");
         assert!(!steps.iter().any(reads_memories), "{steps:#?}");
     }
