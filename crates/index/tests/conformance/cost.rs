@@ -8,7 +8,7 @@ use keepsake_core::actor::ActorKind;
 use keepsake_core::{MemoryId, Timestamp};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{
-    Auditor, CommitChange, Depth, Directory, ExpiryChange, MemoryListing, Operation, Pin, PinOutcome,
+    Auditor, CommitChange, Depth, Directory, ExpiryChange, MemoryListing, Operation, PinOutcome,
     PostgresIndex, Redaction, RedactionOutcome, StoreListing, VersionListing,
 };
 
@@ -188,17 +188,10 @@ impl Watched {
         let redacted = place.index.redactions.redact(place.tenant_id, &redaction);
         let redacted = self.watch("redact a version", 100, redacted).await.unwrap();
         assert!(matches!(redacted, RedactionOutcome::Redacted { .. }), "{redacted:?}");
-        let pin = Pin {
-            store_id: place.store_id,
-            memory_id: head.memory_id,
-            expected: place.memory(&at).await.version_id,
-            expiry: ExpiryChange::pinned(true),
-            idempotency: None,
-            now: NOW,
-        };
-        let pinned = place.index.memories.pin(place.tenant_id, &pin);
+        let head = place.memory(&at).await;
+        let pinned = place.pin(&head, ExpiryChange::pinned(true));
         assert_eq!(
-            self.watch("pin a memory", 20, pinned).await.unwrap(),
+            self.watch("pin a memory", 20, pinned).await,
             PinOutcome::Done { is_pinned: true, expires_at: None }
         );
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use keepsake_core::{MemoryId, Timestamp, VersionId};
 use keepsake_index::{
     Expiration, ExpirationCause, ExpiresAt, Expiry, ExpiryChange, Head, IdleStores, LastUse, MemoryTarget,
-    OutdatedPart, PeriodOf, Pin, PinOutcome, StoreChange, VersionBatch, VersionBatchResult,
+    OutdatedPart, PeriodOf, StoreChange, VersionBatch, VersionBatchResult,
 };
 
 use crate::place::{
@@ -49,19 +49,6 @@ async fn lives(place: &Place, memory_id: MemoryId) -> bool {
     matches!(found.unwrap().unwrap().target, MemoryTarget::Live(_))
 }
 
-async fn pin(place: &Place, head: &Head, expiry: ExpiryChange) {
-    let pin = Pin {
-        store_id: place.store_id,
-        memory_id: head.memory_id,
-        expected: head.version_id,
-        expiry,
-        idempotency: None,
-        now: NOW,
-    };
-    let pinned = place.index.memories.pin(place.tenant_id, &pin).await.unwrap();
-    assert!(matches!(pinned, PinOutcome::Done { .. }), "{pinned:?}");
-}
-
 async fn create_all<const N: usize>(place: &Place, paths: [&str; N]) -> [Head; N] {
     let mut heads = Vec::new();
     for path in paths {
@@ -83,7 +70,7 @@ pub(crate) async fn expiry_checks_again_before_it_deletes(place: Place) {
     let mut commit = place.commit_of(vec![edited(&written, 4)]);
     commit.now = just_now;
     place.run(&commit).await;
-    pin(&place, &pinned, ExpiryChange::pinned(true)).await;
+    place.pin(&pinned, ExpiryChange::pinned(true)).await;
     place.change(vec![deleted(&gone)]).await;
 
     assert_eq!(expire(&place, &ids).await, 1);
@@ -119,10 +106,10 @@ async fn due_memories_are_checked_again(place: &Place) {
     let ids = heads.each_ref().map(|head| head.memory_id);
     let [due, later, pinned] = heads;
     let at = |time| ExpiryChange { is_pinned: None, expires_at: Some(ExpiresAt::Time(time)) };
-    pin(place, &due, at(after_seconds(5))).await;
-    pin(place, &pinned, at(after_seconds(5))).await;
-    pin(place, &pinned, ExpiryChange::pinned(true)).await;
-    pin(place, &later, at(late().plus(Duration::from_secs(1)))).await;
+    place.pin(&due, at(after_seconds(5))).await;
+    place.pin(&pinned, at(after_seconds(5))).await;
+    place.pin(&pinned, ExpiryChange::pinned(true)).await;
+    place.pin(&later, at(late().plus(Duration::from_secs(1)))).await;
     let expiration = Expiration { cause: ExpirationCause::Due, ..expiration(place, &ids) };
     assert_eq!(place.index.unused.expire(place.tenant_id, &expiration).await.unwrap(), 1);
     for (head, is_there) in [(&due, false), (&later, true), (&pinned, true)] {

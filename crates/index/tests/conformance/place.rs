@@ -10,8 +10,8 @@ use keepsake_core::{
 };
 use keepsake_index::{
     AuditedAction, Auditor, BlobDeletions, Commit, CommitChange, CommitOutcome, Depth, Directory, Expiry,
-    ExpiryChange, Head, HeadChange, Index, MemoryListing, MemoryPage, PostgresIndex, SqliteIndex, Store,
-    StoredContent, Target, Tenant, TenantStatus,
+    ExpiryChange, Head, HeadChange, Index, MemoryListing, MemoryPage, Pin, PinOutcome, PostgresIndex,
+    SqliteIndex, Store, StoredContent, Target, Tenant, TenantStatus,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -224,6 +224,15 @@ impl Place {
     pub(crate) async fn create(&self, at: &str, size_bytes: u64) -> Head {
         self.change(vec![created(at, size_bytes)]).await;
         self.memory(at).await
+    }
+
+    /// Pins a memory, or says when it expires.
+    pub(crate) async fn pin(&self, head: &Head, expiry: ExpiryChange) -> PinOutcome {
+        let (store_id, memory_id, expected) = (self.store_id, head.memory_id, head.version_id);
+        let pin = Pin { store_id, memory_id, expected, expiry, idempotency: None, now: NOW };
+        let pinned = self.index.memories.pin(self.tenant_id, &pin).await.unwrap();
+        assert!(matches!(pinned, PinOutcome::Done { .. }), "{pinned:?}");
+        pinned
     }
 
     /// The target of a path; `/` is the root.
