@@ -93,7 +93,7 @@ pub struct CommitChange {
 }
 
 impl Commit {
-    /// A commit of changes by nobody, without limits and conditions.
+    /// A commit of changes without an author, limits and conditions.
     pub fn of(store_id: StoreId, now: Timestamp, replica: Uuid, changes: Vec<CommitChange>) -> Self {
         Self {
             store_id,

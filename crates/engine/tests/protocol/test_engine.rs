@@ -459,7 +459,7 @@ pub(crate) fn once(
     }
 }
 
-/// A hook whose calls after the first ones do not end, and what is told when one hangs.
+/// A hook whose calls after the first ones do not end, and what is notified when one hangs.
 pub(crate) fn hanging_after(
     first: usize,
 ) -> (impl Fn(&BlobKey) -> Hooked + Send + Sync + 'static, Arc<Notify>) {
