@@ -63,7 +63,7 @@ impl Person {
     async fn on(pair: Pair) -> Self {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
-        let tenant = provision.tenant(<_>::default()).await;
+        let tenant = provision.tenant().await;
         let reader = provision.key(tenant.id, &[Scope::MemoryRead], None).await;
         provision.close().await;
         Self { home: TempDir::new().unwrap(), server: deployment.start().await, deployment, tenant, reader }

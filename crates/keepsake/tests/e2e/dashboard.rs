@@ -11,8 +11,6 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use uuid::Uuid;
 
-use keepsake_core::limits::LimitOverrides;
-
 use crate::chart::suite;
 use crate::console::browser::encoded;
 use crate::operator::Operator;
@@ -29,8 +27,7 @@ async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
     // One metric exists on SQLite only, and some only with an object store.
     let deployment = Deployment::new(Pair::SqliteS3).await;
     // Each attempt at a query writes a memory.
-    let limits = LimitOverrides { memories_per_store: Some(1 << 20), ..LimitOverrides::default() };
-    let tenant = deployment.tenant_with(limits).await;
+    let tenant = deployment.tenant_with(json!({"memories_per_store": 1 << 20})).await;
     let operator = Operator::new();
     let more = format!("{FREE_RATES}[telemetry]\nmetrics_without_token = true\n");
     let server = deployment.start_with(&ServerConfig { more, ..operator.config }).await;

@@ -1,6 +1,5 @@
 //! A directory of ten thousand files is one call's work.
 
-use keepsake_core::limits::LimitOverrides;
 use serde_json::{Value, json};
 
 use crate::support::history::Database;
@@ -10,15 +9,11 @@ const FILES: u64 = 10_000;
 /// Files among them that have content.
 const REAL_FILES: u64 = 20;
 
-on_pairs! { renamed_and_deleted_in_one_call_each:
-    ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_postgres on PostgresS3,
-    ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_sqlite on Sqlite,
-}
+on_pairs! { ten_thousand_files_are_renamed_and_deleted_in_one_call_each }
 
-async fn renamed_and_deleted_in_one_call_each(pair: Pair) {
+async fn ten_thousand_files_are_renamed_and_deleted_in_one_call_each(pair: Pair) {
     let deployment = Deployment::new(pair).await;
-    let limits = LimitOverrides { memories_per_store: Some(FILES), ..LimitOverrides::default() };
-    let tenant = deployment.tenant_with(limits).await;
+    let tenant = deployment.tenant_with(json!({"memories_per_store": FILES})).await;
     bulk::fill(&deployment, &tenant, FILES - REAL_FILES - 1, 1).await;
     let mut server = deployment.start().await;
     let client = server.client(&tenant);

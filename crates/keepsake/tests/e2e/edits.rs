@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use keepsake_core::limits::LimitOverrides;
 use reqwest::Method;
 use serde_json::json;
 
@@ -40,8 +39,7 @@ async fn write(client: &Client, tenant: &Tenant, writer: usize) -> Edits {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_acknowledged_edit_is_in_the_file_once_and_costs_few_puts() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
-    let limits = LimitOverrides { max_view_chars: Some(1_000_000), ..LimitOverrides::default() };
-    let tenant = deployment.tenant_with(limits).await;
+    let tenant = deployment.tenant_with(json!({"max_view_chars": 1_000_000})).await;
     let operators = [Operator::new(), Operator::new()];
     let [first, second] = operators.each_ref().map(|operator| &operator.config);
     let servers = [deployment.start_with(first).await, deployment.start_with(second).await];

@@ -29,16 +29,9 @@ const KEPT_PATHS: [&str; 3] = ["/people/bob", "/people/other/x", "/z"];
 /// A worker may have to wait for a lease.
 const DONE_WITHIN: Duration = Duration::from_mins(3);
 
-on_pairs! { erased_memories_are_nowhere:
-    erased_memories_are_nowhere_on_postgres_and_s3 on PostgresS3,
-    erased_memories_are_nowhere_on_postgres on Postgres,
-    erased_memories_are_nowhere_on_sqlite on Sqlite,
-}
+on_pairs! { erased_memories_are_nowhere: PostgresS3, Postgres, Sqlite }
 
-on_pairs! { erased_stores_are_nowhere:
-    erased_stores_are_nowhere_on_postgres_and_s3 on PostgresS3,
-    erased_stores_are_nowhere_on_sqlite on Sqlite,
-}
+on_pairs! { erased_stores_are_nowhere }
 
 async fn erase_below(client: &Client, store: &str, prefix: &str) -> Value {
     let below = json!({"memory_store_id": store, "path_prefix": prefix});

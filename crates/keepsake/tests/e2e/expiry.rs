@@ -66,10 +66,8 @@ async fn killed_expiry_is_resumed() {
     // expired by then, and no run waits for its reads.
     let rest = deployment.run_ahead(Duration::from_mins(75), ExpireUnused, RunRequest::SCHEDULED).await;
     assert_eq!(rest["expired"], UNUSED - expired, "{rest}");
-    let database = deployment.database().await;
-    assert_eq!(database.number(DELETED).await, UNUSED, "each expired once");
+    assert_eq!(deployment.number(DELETED).await, UNUSED, "each expired once");
     let live = "SELECT count(*) FROM memory WHERE deleted_at IS NULL";
-    assert_eq!(database.number(live).await, 3);
-    database.close().await;
+    assert_eq!(deployment.number(live).await, 3);
     server.beside("verify").await.ok();
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_engine::jobs::{DeleteTenants, RunRequest};
 use keepsake_testkit::keepsake_server::free_port;
@@ -92,11 +91,7 @@ async fn is_felt(what: &str, client: &Client, status: u16) {
     eventually(what, TAKES_EFFECT_WITHIN, answered).await;
 }
 
-on_pairs! { deleted_tenant_leaves_nothing:
-    deleted_tenant_leaves_nothing_on_postgres_and_s3 on PostgresS3,
-    deleted_tenant_leaves_nothing_on_postgres on Postgres,
-    deleted_tenant_leaves_nothing_on_sqlite on Sqlite,
-}
+on_pairs! { deleted_tenant_leaves_nothing: PostgresS3, Postgres, Sqlite }
 
 async fn deleted_tenant_leaves_nothing(pair: Pair) {
     let deployment = Deployment::new(pair).await;
@@ -270,10 +265,7 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
     }
 }
 
-on_pairs! { racing_requests_make_one_tenant_and_lose_no_change:
-    racing_requests_make_one_tenant_and_lose_no_change_on_postgres on Postgres,
-    racing_requests_make_one_tenant_and_lose_no_change_on_sqlite on Sqlite,
-}
+on_pairs! { racing_requests_make_one_tenant_and_lose_no_change: Postgres, Sqlite }
 
 async fn racing_requests_make_one_tenant_and_lose_no_change(pair: Pair) {
     let deployment = Deployment::new(pair).await;
@@ -310,7 +302,7 @@ async fn racing_requests_make_one_tenant_and_lose_no_change(pair: Pair) {
 async fn keys_are_made_and_revoked_by_their_tenant() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let provision = deployment.provision().await;
-    let tenant = provision.tenant(LimitOverrides::default()).await;
+    let tenant = provision.tenant().await;
     let second = provision.store(tenant.id).await;
     provision.close().await;
     let server = deployment.start().await;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use keepsake_client::Events;
-use keepsake_core::limits::LimitOverrides;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,11 +25,6 @@ const CUT_OFF_WITHIN: Duration = Duration::from_mins(2);
 /// Changes that a reader hears, and kills of its server meanwhile.
 const CHANGES: usize = 1_000;
 const KILLS: usize = 5;
-
-async fn tenant_with(deployment: &Deployment, memories: usize) -> Tenant {
-    let limits = LimitOverrides { memories_per_store: Some(memories as u64), ..LimitOverrides::default() };
-    deployment.tenant_with(limits).await
-}
 
 fn changes_of(tenant: &Tenant) -> String {
     format!("/v1/memory_stores/{}/changes", tenant.store_id)
@@ -183,7 +177,7 @@ async fn reader_is_told_of_a_removal_and_of_another_history() {
 #[tokio::test(flavor = "multi_thread")]
 async fn continued_stream_has_every_change_of_another_replica_once() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = tenant_with(&deployment, CHANGES).await;
+    let tenant = deployment.tenant_with(json!({"memories_per_store": CHANGES})).await;
     let writer = deployment.start().await;
     let mut read_from = deployment.start().await;
     let mut events = changes_after(&read_from, &tenant, None, None);
@@ -283,7 +277,7 @@ async fn calls_of_a_session_are_streamed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn client_that_does_not_read_is_disconnected() {
     let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = tenant_with(&deployment, UNREAD).await;
+    let tenant = deployment.tenant_with(json!({"memories_per_store": UNREAD})).await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
     let folder = ["long".repeat(60).as_str(); 4].join("/");

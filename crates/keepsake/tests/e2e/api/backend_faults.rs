@@ -225,10 +225,7 @@ async fn full_disk_is_507_for_writes_and_reads_continue() {
     subject.recovers().await;
 }
 
-on_pairs! { damaged_or_missing_content_is_never_served:
-    damaged_or_missing_content_is_never_served_on_postgres_and_s3 on PostgresS3,
-    damaged_or_missing_content_is_never_served_on_sqlite on Sqlite,
-}
+on_pairs! { damaged_or_missing_content_is_never_served }
 
 async fn damaged_or_missing_content_is_never_served(pair: Pair) {
     let Subject { deployment, tenant, mut server, store } =

@@ -12,13 +12,10 @@ use super::support::{
 };
 use crate::support::{Answer, Client, Pair, eventually, now_secs};
 
-on_pairs! { limits_are_exact:
-    limits_are_exact_on_postgres_and_s3 on PostgresS3,
-    limits_are_exact_on_sqlite on Sqlite,
-}
+on_pairs! { limits_are_exact }
 
 async fn limits_are_exact(pair: Pair) {
-    let with = |limits: Value, fact: Fact| Fact { limits: serde_json::from_value(limits).unwrap(), ..fact };
+    let with = |limits: Value, fact: Fact| Fact { limits, ..fact };
     let tenant_bytes = json!({"bytes_per_tenant": 100});
     let facts = vec![
         with(json!({"memories_per_store": 3, "bytes_per_store": 100}), fact!(store_holds_so_many_memories)),

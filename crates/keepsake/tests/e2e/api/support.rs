@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use keepsake_blobs::BlobStore;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{ContentHash, Timestamp};
 use keepsake_index::Scope;
 use reqwest::Method;
@@ -45,7 +44,7 @@ pub(crate) struct Place {
 
 pub(crate) struct Fact {
     pub(crate) name: &'static str,
-    pub(crate) limits: LimitOverrides,
+    pub(crate) limits: Value,
     pub(crate) run: fn(Place) -> BoxFuture<'static, ()>,
 }
 
@@ -53,7 +52,7 @@ macro_rules! fact {
     ($fact:path) => {
         $crate::api::support::Fact {
             name: stringify!($fact),
-            limits: keepsake_core::limits::LimitOverrides::default(),
+            limits: serde_json::json!({}),
             run: |place| Box::pin($fact(place)),
         }
     };
@@ -72,10 +71,10 @@ pub(crate) use facts;
 pub(crate) async fn check(pair: Pair, facts: Vec<Fact>) {
     let deployment = Arc::new(Deployment::new(pair).await);
     let provision = deployment.provision().await;
-    let stranger = provision.tenant(LimitOverrides::default()).await;
+    let stranger = provision.tenant().await;
     let mut given = Vec::new();
     for fact in facts {
-        let tenant = provision.tenant(fact.limits.clone()).await;
+        let tenant = provision.tenant_with(fact.limits.clone()).await;
         let keys = keys(&provision, &tenant).await;
         given.push((fact, tenant, keys));
     }
