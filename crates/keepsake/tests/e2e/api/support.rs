@@ -197,6 +197,10 @@ impl Store {
         self.client.post(&self.memories(), &body).await
     }
 
+    pub(crate) async fn batch(&self, body: &Value) -> Answer {
+        self.client.post(&format!("{}/batch", self.memories()), body).await
+    }
+
     /// Makes a memory, or replaces the content of the one that is there.
     pub(crate) async fn upsert(&self, path: &str, content: &str) -> Answer {
         let body = json!({"path": path, "content": content});
@@ -336,6 +340,13 @@ pub(crate) fn invalid(answer: &Answer, named: &str) {
     assert!(message.contains(named), "{named:?} is not in {message:?}");
 }
 
+/// Checks that an answer is 403 and that its message names the missing scope.
+#[track_caller]
+pub(crate) fn denied(answer: &Answer, scope: &str) {
+    let error = refused(answer, 403, "permission_error");
+    assert!(text(&error["message"]).contains(scope), "{error}");
+}
+
 #[track_caller]
 pub(crate) fn not_found(answer: &Answer) {
     refused(answer, 404, "not_found_error");
@@ -361,6 +372,11 @@ pub(crate) fn text(value: &Value) -> &str {
 
 pub(crate) fn sha256(content: &str) -> String {
     ContentHash::of(content.as_bytes()).to_string()
+}
+
+/// A call of a tool, as a model sends it.
+pub(crate) fn block(tool: &str, input: &Value) -> Value {
+    json!({"type": "tool_use", "name": tool, "input": input})
 }
 
 /// A precondition on content.

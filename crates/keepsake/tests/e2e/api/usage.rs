@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use crate::support::client::send;
 
-use super::support::{Place, STORES, Store, delete, invalid, micros, not_found, ok, shows, strings, text};
+use super::support::{
+    Place, STORES, Store, block, delete, invalid, micros, not_found, ok, shows, strings, text,
+};
 
 const DAY_SECS: i64 = 86_400;
 
@@ -63,10 +65,9 @@ pub(super) async fn reading_content_is_access_and_listing_is_not(place: Place) {
         ("memory_read", json!({"path": "/memories/a", "offset": 9}), false),
         ("memory_read", json!({"path": "/memories/a"}), true),
     ] {
-        let block = json!({"type": "tool_use", "name": tool, "input": input});
-        ok(&client.call(&store.id, &block).await);
+        ok(&client.call(&store.id, &block(tool, &input)).await);
         let now = accessed().await;
-        assert_eq!(text(&now) > last.as_str(), is_access, "{block}");
+        assert_eq!(text(&now) > last.as_str(), is_access, "{tool} {input}");
         text(&now).clone_into(&mut last);
     }
     for (purpose, status) in [("backup", 200), ("person", 200), ("console", 400), ("", 400)] {
@@ -76,7 +77,7 @@ pub(super) async fn reading_content_is_access_and_listing_is_not(place: Place) {
         assert_eq!(status == 200, !answer.text.contains("`keepsake-purpose`"), "{}", answer.text);
     }
     assert_eq!(accessed().await, last, "a backup and a person are no agent");
-    let written = json!({"type": "tool_use", "name": "memory_write", "input": {"path": "/memories/a", "content": "one"}});
+    let written = block("memory_write", &json!({"path": "/memories/a", "content": "one"}));
     let request = client.request(Method::POST, &format!("{}/tool_calls", store.path)).json(&written);
     ok(&send(request.header("keepsake-purpose", "person")).await);
     let now = accessed().await;
