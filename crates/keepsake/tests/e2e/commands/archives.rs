@@ -3,6 +3,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use keepsake_testkit::HoldingProxy;
 use serde_json::{Value, json};
 use tokio::process::Child;
 
@@ -10,7 +11,6 @@ use super::{Person, files, words};
 use crate::support::client::ok;
 use crate::support::command::{borrowed, start_keepsake};
 use crate::support::eventually;
-use crate::support::holding_proxy::HoldingProxy;
 
 mod histories;
 mod hostile;
@@ -61,9 +61,8 @@ impl Person {
 
     /// Starts a command through a proxy, and returns it when a request is held.
     async fn run_until_held(&self, line: &str, more: &[(&str, &str)], proxy: &HoldingProxy) -> Child {
-        let url = proxy.url();
         let variables = self.variables();
-        let through = [("KEEPSAKE_URL", url.as_str())];
+        let through = [("KEEPSAKE_URL", proxy.url())];
         let variables = [borrowed(&variables).as_slice(), &through, more].concat();
         let mut child = start_keepsake(&words(line), &variables);
         tokio::select! {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use keepsake_testkit::Seed;
+use keepsake_testkit::{OfficialProxy, Seed};
 use proptest::prelude::Rng;
 use proptest::test_runner::{Config, TestRunner};
 use reqwest::Method;
@@ -14,7 +14,6 @@ use crate::api::support::{Store, strings, text};
 use crate::support::client::{ok, send};
 use crate::support::command::{Run, keepsake_with, start_keepsake, words};
 use crate::support::eventually;
-use crate::support::official_proxy::OfficialProxy;
 use crate::support::server::signal;
 
 /// The number of memories of a random history, instead of 40.
@@ -101,7 +100,7 @@ async fn follow(is_source_official: bool) {
     let mut servers = Servers::new().await;
     let official = if is_source_official { &mut servers.from } else { &mut servers.to };
     let proxy = OfficialProxy::start(official, true, Some(seed.runner(Config::default()))).await;
-    official.clone_from(&proxy.url);
+    proxy.url().clone_into(official);
     // Some names are a file and a directory by turns.
     let count = usize::try_from(number(MEMORIES).unwrap_or(40)).unwrap();
     let name = |number: usize| match number % 7 {
@@ -167,7 +166,7 @@ async fn store_is_followed_to_another_makers_server_through_the_official_api() {
 async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
     let mut servers = Servers::new().await;
     let proxy = OfficialProxy::start(&servers.to, true, None).await;
-    servers.to = proxy.url.clone();
+    proxy.url().clone_into(&mut servers.to);
     for (path, content) in [("a.md", "one\n"), ("b.md", "two\n"), ("b.md", "three\n"), ("c.md", "equal\n")] {
         servers.source.put(path, content).await;
     }
@@ -205,7 +204,7 @@ async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
 async fn history_of_another_makers_server_without_hashes_is_copied_into_a_new_store() {
     let mut servers = Servers::new().await;
     let proxy = OfficialProxy::start(&servers.from, false, None).await;
-    servers.from = proxy.url.clone();
+    proxy.url().clone_into(&mut servers.from);
     for (path, content) in [("a.md", "one\n"), ("a.md", "two\n"), ("b.md", "gone\n"), ("c/d.md", "three\n")] {
         servers.source.put(path, content).await;
     }

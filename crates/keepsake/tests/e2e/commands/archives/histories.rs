@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use keepsake_testkit::HoldingProxy;
 use serde_json::{Value, json};
 
 use super::{COPY, counts, lines};
 use crate::api::support::Store;
 use crate::commands::{Person, files};
 use crate::support::Pair;
-use crate::support::holding_proxy::HoldingProxy;
 
 /// The lines of a file but for ids, which are new in each store, and marks of imported authors.
 fn without_ids(file: &Path) -> Vec<Value> {
