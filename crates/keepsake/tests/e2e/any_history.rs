@@ -436,12 +436,7 @@ fn any_history_is_that_of_the_model_on_sqlite() {
 
 #[test]
 #[ignore = "the pairs above have both databases and both places of content; this one runs at night"]
-fn any_history_is_that_of_the_model_on_postgres() {
+fn any_history_is_that_of_the_model_on_the_other_pairs() {
     any_history_is_that_of_the_model(Pair::Postgres);
-}
-
-#[test]
-#[ignore = "as the one above"]
-fn any_history_is_that_of_the_model_on_sqlite_and_s3() {
     any_history_is_that_of_the_model(Pair::SqliteS3);
 }

@@ -21,9 +21,7 @@ const TEXTS: [(&str, &str); 3] = [("a", "one\n"), ("b", "two\n"), ("c", "three\n
 
 async fn write(server: &Server, tenant: &Tenant, texts: &[(&str, &str)]) {
     for (name, text) in texts {
-        let path = format!("/memories/{name}");
-        let create = json!({"command": "create", "path": path, "file_text": text});
-        server.client(tenant).tool_ok(tenant, &create).await;
+        server.client(tenant).create_file(tenant, &format!("/memories/{name}"), text).await;
     }
 }
 

@@ -61,8 +61,7 @@ async fn queries() -> Vec<String> {
 /// A write, a read, and a request that finds nothing.
 async fn use_it(client: &Client, tenant: &Tenant) {
     let path = format!("/memories/{}", Uuid::new_v4().simple());
-    let create = json!({"command": "create", "path": path, "file_text": "Remember me.\n"});
-    client.tool_ok(tenant, &create).await;
+    client.create_file(tenant, &path, "Remember me.\n").await;
     client.tool_ok(tenant, &json!({"command": "view", "path": path})).await;
     send(client.request(Method::GET, &tool_calls(tenant.store_id))).await;
 }

@@ -17,14 +17,13 @@ async fn ten_thousand_files_are_renamed_and_deleted_in_one_call_each(pair: Pair)
     bulk::fill(&deployment, &tenant, FILES - REAL_FILES - 1, 1).await;
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
-    let create = |path: &str, text: &str| json!({"command": "create", "path": path, "file_text": text});
     for n in 0..REAL_FILES {
         let path = format!("/memories/d0/deep/{}/.hidden/{n}.txt", n % 3);
-        client.tool_ok(&tenant, &create(&path, "0123456789")).await;
+        client.create_file(&tenant, &path, "0123456789").await;
     }
-    client.tool_ok(&tenant, &create("/memories/beside.txt", "12345")).await;
-    let one_more = client.tool(&tenant, &create("/memories/one_more", "")).await;
-    assert!(one_more.is_error, "the store is full");
+    client.create_file(&tenant, "/memories/beside.txt", "12345").await;
+    let one_more = json!({"command": "create", "path": "/memories/one_more", "file_text": ""});
+    assert!(client.tool(&tenant, &one_more).await.is_error, "the store is full");
 
     let moved = json!({"command": "rename", "old_path": "/memories/d0", "new_path": "/memories/a/b/moved"});
     let block = json!({"type": "tool_use", "id": "toolu_move", "name": "memory", "input": moved});
@@ -44,7 +43,7 @@ async fn ten_thousand_files_are_renamed_and_deleted_in_one_call_each(pair: Pair)
     assert_eq!(client.tool_ok(&tenant, &delete).await, "Successfully deleted /memories/a");
     assert_counts(&client, &tenant, 1, 5).await;
     // The path is free.
-    client.tool_ok(&tenant, &create("/memories/a", "")).await;
+    client.create_file(&tenant, "/memories/a", "").await;
     server.end().await;
 
     let database = deployment.database().await;

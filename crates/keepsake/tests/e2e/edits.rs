@@ -44,8 +44,7 @@ async fn every_acknowledged_edit_is_in_the_file_once_and_costs_few_puts() {
     let [first, second] = operators.each_ref().map(|operator| &operator.config);
     let servers = [deployment.start_with(first).await, deployment.start_with(second).await];
     let clients = servers.each_ref().map(|server| server.client(&tenant));
-    let create = json!({"command": "create", "path": FILE, "file_text": ""});
-    clients[0].tool_ok(&tenant, &create).await;
+    clients[0].create_file(&tenant, FILE, "").await;
 
     let writers = (0..WRITERS).map(|writer| write(&clients[writer % 2], &tenant, writer));
     let edits: Edits = join_all(writers).await.into_iter().flatten().collect();

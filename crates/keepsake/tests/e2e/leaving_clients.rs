@@ -41,8 +41,7 @@ async fn disconnecting_clients_affect_no_others(pair: Pair) {
 
     // More at once than there are connections.
     let writes = (0..40).map(async |n| {
-        let input = json!({"command": "create", "path": format!("/memories/after/{n}"), "file_text": "x"});
-        client.tool_ok(&tenant, &input).await;
+        client.create_file(&tenant, &format!("/memories/after/{n}"), "x").await;
     });
     join_all(writes).await;
     let store = ok(&client.get(&format!("/v1/memory_stores/{}", tenant.store_id)).await);

@@ -54,6 +54,12 @@ impl Operator {
         ok(&self.send(Method::GET, path, None).await)
     }
 
+    /// The value of a series of the metrics.
+    pub(crate) async fn metric(&self, series: &str) -> Option<usize> {
+        let metrics = self.send(Method::GET, "/metrics", None).await.text;
+        Some(metrics.lines().find_map(|line| line.strip_prefix(series))?.parse().unwrap())
+    }
+
     async fn post(&self, path: &str, body: &Value) -> Value {
         ok(&self.send(Method::POST, path, Some(body)).await)
     }

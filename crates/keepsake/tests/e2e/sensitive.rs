@@ -154,14 +154,11 @@ impl<'a> Place<'a> {
         let other = format!("/memories/other-{kind}.md");
         let new = format!("\n\n{text}\n");
         let edits = json!([{"old_str": "here\n", "new_str": new}]);
+        let replace = json!({"command": "str_replace", "path": file, "old_str": "here\n", "new_str": new});
         for (tool, input, line) in [
             ("memory", json!({"command": "create", "path": other, "file_text": text}), 1),
             ("memory", json!({"command": "insert", "path": file, "insert_line": 1, "insert_text": text}), 2),
-            (
-                "memory",
-                json!({"command": "str_replace", "path": file, "old_str": "here\n", "new_str": new}),
-                3,
-            ),
+            ("memory", replace, 3),
             ("memory_write", json!({"path": file, "content": format!("\n{text}\nhere\n")}), 2),
             // The line of the text that is appended.
             ("memory_append", json!({"path": file, "content": text}), 1),

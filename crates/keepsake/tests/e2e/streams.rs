@@ -31,8 +31,7 @@ fn changes_of(tenant: &Tenant) -> String {
 }
 
 async fn create(client: &Client, tenant: &Tenant, path: &str) {
-    let input = json!({"command": "create", "path": format!("/memories{path}"), "file_text": "text"});
-    client.tool_ok(tenant, &input).await;
+    client.create_file(tenant, &format!("/memories{path}"), "text").await;
 }
 
 async fn delete(client: &Client, tenant: &Tenant, path: &str) {
