@@ -14,7 +14,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::api::support::{STORES, Store, delete};
+use crate::api::support::{self, STORES, Store, delete};
 use crate::support::client::{ok, send};
 use crate::support::deployment::ServerConfig;
 use crate::support::server::started_with;
@@ -73,12 +73,10 @@ impl Operator {
     }
 }
 
+/// The message of an answer that must be a refusal.
+#[track_caller]
 fn refused(answer: &Answer, status: u16, kind: &str) -> String {
-    assert_eq!(answer.status, status, "{}", answer.text);
-    let body = answer.json();
-    assert_eq!(body["error"]["type"], kind);
-    assert_eq!(body["request_id"], answer.header("request-id"));
-    body["error"]["message"].as_str().unwrap().to_owned()
+    text(&support::refused(answer, status, kind)["message"])
 }
 
 fn text(value: &Value) -> String {

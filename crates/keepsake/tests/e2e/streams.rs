@@ -204,10 +204,11 @@ async fn continued_stream_has_every_change_of_another_replica_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stream_ends_with_its_key() {
+async fn streams_end_with_their_key_and_do_not_count_as_running_requests() {
     let (_deployment, _server, tenant, client) = on_sqlite().await;
+    let path = format!("{}/stream", changes_of(&tenant));
     let (key, key_path) = client.new_key(&["memory:read"]).await;
-    let mut stream = open(&client.with_key(&key), &format!("{}/stream", changes_of(&tenant))).await;
+    let mut stream = open(&client.with_key(&key), &path).await;
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     assert_eq!(stream.headers()["x-accel-buffering"], "no");
     client.revoke(&key_path).await;
@@ -218,12 +219,7 @@ async fn stream_ends_with_its_key() {
     });
     let end = end.await.expect("the stream ends in time");
     assert!(end.contains("event: error"), "{end}");
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn streams_do_not_count_as_running_requests() {
-    let (_deployment, _server, tenant, client) = on_sqlite().await;
-    let path = format!("{}/stream", changes_of(&tenant));
     let mut streams = Vec::new();
     let refused = loop {
         let stream = open(&client, &path).await;

@@ -8,9 +8,9 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
 use serde_json::{Value, json};
 
+use super::sessions::{attached, open};
 use super::support::{
-    Place, STORES, Store, delete, invalid, new_session, not_found, ok, post_with, refused, shows, strings,
-    text,
+    Place, STORES, Store, delete, invalid, not_found, ok, post_with, refused, shows, strings, text,
 };
 use crate::support::Client;
 
@@ -351,10 +351,7 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
 pub(super) async fn what_a_session_changed_is_taken_back(place: Place) {
     let store = place.new_store("agents").await;
     let kept = store.create("/kept.md", "one\n").await;
-    let resources = json!([{"type": "memory_store", "memory_store_id": store.id}]);
-    let new = json!({"agent": "a", "environment_id": "e", "resources": resources});
-    let session = new_session(&place.client, &new).await;
-    let agent = place.client.with_key(text(&session["token"]));
+    let (session, _, agent) = open(&place.client, &[attached(&store, "read_write")]).await;
     let call = format!("{}/tool_calls", store.path);
     for input in [
         json!({"command": "create", "path": "/memories/made.md", "file_text": "x"}),
