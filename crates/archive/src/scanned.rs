@@ -167,24 +167,18 @@ mod tests {
         assert_eq!(found(&packed(&good)).unwrap(), ["/A.md", "/a.md", "/é"]);
         let in_another_order: Vec<_> = good.iter().rev().cloned().collect();
         assert_eq!(found(&packed(&in_another_order)).unwrap().len(), 3);
-        let with = |file: (String, Vec<u8>)| [good.clone(), vec![file]].concat();
+        let with_file = |file: (String, Vec<u8>)| [good.clone(), vec![file]].concat();
+        let with = |name: &str| with_file((name.to_owned(), Vec::new()));
+        let by_system = |what: &str| format!("{what}: the operating system made it; remove it");
+        let (unlisted, foreign) = ("is not in index.jsonl", "is not a file of an archive");
         for (damaged, fault) in [
             (good[..4].to_vec(), "is missing"),
-            (with(("memories/c.md".to_owned(), Vec::new())), "memories/c.md is not in index.jsonl"),
-            (with(good[2].clone()), "memories/A.md is in it twice"),
-            (with(("notes.md".to_owned(), Vec::new())), "notes.md is not a file of an archive"),
-            (
-                with(("memories/.DS_Store".to_owned(), Vec::new())),
-                "is not in index.jsonl: the operating system made it; remove it",
-            ),
-            (
-                with(("memories/@eaDir/c.md@SynoEAStream".to_owned(), Vec::new())),
-                "is not in index.jsonl: the operating system made it; remove it",
-            ),
-            (
-                with(("._index.jsonl".to_owned(), Vec::new())),
-                "is not a file of an archive: the operating system made it; remove it",
-            ),
+            (with("memories/c.md"), "memories/c.md is not in index.jsonl"),
+            (with_file(good[2].clone()), "memories/A.md is in it twice"),
+            (with("notes.md"), "notes.md is not a file of an archive"),
+            (with("memories/.DS_Store"), &by_system(unlisted)),
+            (with("memories/@eaDir/c.md@SynoEAStream"), &by_system(unlisted)),
+            (with("._index.jsonl"), &by_system(foreign)),
         ] {
             let error = found(&packed(&damaged)).unwrap_err();
             assert!(error.contains(fault), "{error}");

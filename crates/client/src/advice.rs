@@ -181,6 +181,8 @@ mod tests {
         let with = |status: &str, body: &str| {
             format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
         };
+        let (page, page_404) = (with("200 OK", "<html>"), with("404 No", "<html>"));
+        let elsewhere = moved("https://u:p@h:1/m/v1/memory_stores?t#f");
         let no_route = r#"{"error":{"type":"not_found_error","message":"no such route"}}"#;
         for (url, answer, reached, instead) in [
             ("https://PORT", with("400 Bad Request", ""), "https://PORT answered without TLS", "http://PORT"),
@@ -192,20 +194,10 @@ mod tests {
             ),
             ("http://PORT/k", with("400 No", "to an HTTPS server"), "as a port with TLS", "https://PORT/k"),
             ("http://PORT/k/v1/", with("404 No", no_route), "no such route; ", "http://PORT/k"),
-            (
-                "http://PORT/admin/v1",
-                with("404 No", "<html>"),
-                "/admin/v1/v1/memory_stores answered",
-                "http://PORT",
-            ),
-            ("http://PORT/console", with("200 OK", "<html>"), "not in the form of this API", "http://PORT"),
+            ("http://PORT/admin/v1", page_404.clone(), "/admin/v1/v1/memory_stores answered", "http://PORT"),
+            ("http://PORT/console", page, "not in the form of this API", "http://PORT"),
             ("http://PORT/k/mcp/memstore_1", with("404 No", no_route), "no such route; ", "http://PORT/k"),
-            (
-                "http://PORT/k",
-                moved("https://u:p@h:1/m/v1/memory_stores?t#f"),
-                "a redirect to https://h:1/",
-                "https://h:1/m",
-            ),
+            ("http://PORT/k", elsewhere, "a redirect to https://h:1/", "https://h:1/m"),
             ("http://PORT", moved("/sign-in?t=1"), "to http://PORT/sign-in,", "the URL of the server itself"),
             ("http://PORT", moved("//["), "a redirect to nowhere", "the URL of the server itself"),
         ] {
@@ -213,7 +205,7 @@ mod tests {
             let is_told = error.contains(reached) && error.ends_with(&format!(": write {instead}"));
             assert!(is_told && !error.contains('?'), "{url}: {error}");
         }
-        let other = error_of("http://PORT", &with("404 No", "<html>")).await;
+        let other = error_of("http://PORT", &page_404).await;
         assert!(other.ends_with("; check that http://PORT is the URL of a server with this API"), "{other}");
     }
 

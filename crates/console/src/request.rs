@@ -391,13 +391,6 @@ mod tests {
     }
 
     #[test]
-    fn forms_need_the_token_of_the_sign_in() {
-        for (form, is_good) in [("token=abc", true), ("token=abd", false), ("token=", false), ("", false)] {
-            assert_eq!(check_token(&Fields::parse(form), "abc").is_ok(), is_good, "{form}");
-        }
-    }
-
-    #[test]
     fn forms_of_other_sites_are_refused() {
         for (lines, is_good, is_sure) in [
             (&[][..], true, false),

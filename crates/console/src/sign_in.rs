@@ -508,15 +508,13 @@ mod tests {
         set_cookie(&mut response, Audience::AtIssuer, "v", false);
         remove_cookie(&mut response, Audience::Tenant);
         let cookies: Vec<_> = response.headers().get_all(header::SET_COOKIE).iter().collect();
-        assert_eq!(
-            cookies,
-            [
-                "__Host-keepsake_console=v; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict; Secure",
-                "keepsake_issuer=v; Path=/console/sign-in; Max-Age=600; HttpOnly; SameSite=Lax",
-                "keepsake_console=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict",
-                "__Host-keepsake_console=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict; Secure",
-            ]
-        );
+        let expected = [
+            "__Host-keepsake_console=v; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict; Secure",
+            "keepsake_issuer=v; Path=/console/sign-in; Max-Age=600; HttpOnly; SameSite=Lax",
+            "keepsake_console=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict",
+            "__Host-keepsake_console=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict; Secure",
+        ];
+        assert_eq!(cookies, expected);
     }
 
     #[test]

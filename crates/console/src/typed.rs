@@ -198,24 +198,17 @@ mod tests {
 
     #[test]
     fn only_typed_texts_are_given_back_and_each_form_has_its_page() {
+        let [edit, redact] =
+            ["memories/m/edit", "versions/v/redact"].map(|of| format!("/console/stores/s/{of}"));
+        let signed_out = "credential=k&typed_action=/console/stores&typed.name=n";
         for (path, body, has_text, page) in [
-            ("/console/stores/s/memories/m/edit", "content=a", true, "/console/stores/s/memories/m/edit"),
+            (edit.as_str(), "content=a", true, edit.as_str()),
             ("/console/stores/s/memories/m/rename", "path=/a", true, "/console/stores/s/memories/m"),
             ("/console/stores/s/memories/m/expiry", "action=pin", false, "/console/stores/s/memories/m"),
-            (
-                "/console/stores/s/versions/v/redact",
-                "confirm=redact",
-                false,
-                "/console/stores/s/versions/v/redact",
-            ),
+            (&redact, "confirm=redact", false, &redact),
             ("/console/erasures", "token=t&store=s&confirm=x", false, "/console/erasures/preview?store=s"),
             ("/console/keys", "name=+&scope=x", false, "/console/keys"),
-            (
-                "/console/sign-in",
-                "credential=k&typed_action=/console/stores&typed.name=n",
-                true,
-                "/console/stores",
-            ),
+            ("/console/sign-in", signed_out, true, "/console/stores"),
         ] {
             let form = RefusedForm::encoded(path, body.as_bytes()).unwrap();
             assert_eq!((form.has_text(), form.page().as_str()), (has_text, page), "{path}");

@@ -209,13 +209,11 @@ mod tests {
         let diff = Diff::of("1\n2\n3\n", "1\n2x\n3\n4\n");
         assert_eq!((diff.added, diff.removed, diff.hunks.len()), (2, 1, 1));
         let rows = &diff.hunks[0].rows;
+        let [first, third] = [1, 3].map(|number| (Some(number), Some(number)));
         let split: Vec<_> = rows.iter().map(numbers).collect();
-        assert_eq!(split, [(Some(1), Some(1)), (Some(2), Some(2)), (Some(3), Some(3)), (None, Some(4))]);
+        assert_eq!(split, [first, (Some(2), Some(2)), third, (None, Some(4))]);
         let inline: Vec<_> = diff.hunks[0].inline().iter().map(numbers).collect();
-        assert_eq!(
-            inline,
-            [(Some(1), Some(1)), (Some(2), None), (None, Some(2)), (Some(3), Some(3)), (None, Some(4))]
-        );
+        assert_eq!(inline, [first, (Some(2), None), (None, Some(2)), third, (None, Some(4))]);
     }
 
     #[test]

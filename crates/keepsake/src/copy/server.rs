@@ -258,13 +258,8 @@ mod tests {
     #[test]
     fn stores_are_paired_by_id_or_name() {
         let from = || vec![store("memstore_1", "notes", false), store("memstore_2", "old", true)];
-        let to = || {
-            vec![
-                store("memstore_7", "notes", false),
-                store("memstore_8", "two", false),
-                store("memstore_9", "two", false),
-            ]
-        };
+        let to = [("memstore_7", "notes"), ("memstore_8", "two"), ("memstore_9", "two")];
+        let to = to.map(|(id, name)| store(id, name, false));
         for (from_store, to_store, expected) in [
             (None, None, Ok(vec![("memstore_1", Some("memstore_7"), "notes"), ("memstore_2", None, "old")])),
             (Some("old"), Some("new"), Ok(vec![("memstore_2", None, "new")])),
@@ -274,7 +269,7 @@ mod tests {
             (Some("notes"), Some("two"), Err(FailureClass::Usage)),
             (None, Some("notes"), Err(FailureClass::Usage)),
         ] {
-            let found = pairs(from(), &to(), from_store, to_store);
+            let found = pairs(from(), &to, from_store, to_store);
             let found = found.as_deref().map_err(Failure::class).map(|pairs| {
                 let shown = pairs.iter().map(|pair| {
                     (pair.from.id.as_str(), pair.to.as_ref().map(|to| to.id.as_str()), pair.to_name.as_str())

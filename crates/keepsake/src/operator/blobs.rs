@@ -160,10 +160,8 @@ mod tests {
     #[test]
     fn unfinished_move_says_what_became_of_the_originals() {
         let refused = unfinished(&MoveReport::default(), &MoveError::Served).to_string();
-        assert!(
-            refused.ends_with("all originals were kept: stop the servers first, or copy with --keep"),
-            "{refused}"
-        );
+        let kept = "all originals were kept: stop the servers first, or copy with --keep";
+        assert!(refused.ends_with(kept), "{refused}");
         let copying = MoveReport { copied: 7, ..MoveReport::default() };
         let failed = MoveError::Failed(EngineError::Internal("a store failed"));
         let text = unfinished(&copying, &failed).to_string();

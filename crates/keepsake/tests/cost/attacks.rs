@@ -104,8 +104,7 @@ pub(super) async fn post_many_values(client: &Client, store_id: StoreId, stop: A
 pub(super) async fn fill_with_escapes(client: &Client, tenant: &Tenant) {
     let text = "\u{1}".repeat(100 << 10);
     for number in 0..20 {
-        let input = json!({"command": "create", "path": format!("/memories/{number}"), "file_text": text});
-        client.tool_ok(tenant, &input).await;
+        client.create_file(tenant, &format!("/memories/{number}"), &text).await;
     }
 }
 

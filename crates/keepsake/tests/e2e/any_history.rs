@@ -9,7 +9,6 @@ mod requests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
@@ -391,7 +390,7 @@ fn any_history_is_that_of_the_model(pair: Pair) {
     let (deployment, mut server, clients) = runtime.block_on(async {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
-        let tenant = provision.tenant(LimitOverrides::default()).await;
+        let tenant = provision.tenant().await;
         let second_key = provision.key(tenant.id, &Scope::ALL, None).await;
         provision.close().await;
         let server = deployment.start().await;
@@ -437,12 +436,7 @@ fn any_history_is_that_of_the_model_on_sqlite() {
 
 #[test]
 #[ignore = "the pairs above have both databases and both places of content; this one runs at night"]
-fn any_history_is_that_of_the_model_on_postgres() {
+fn any_history_is_that_of_the_model_on_the_other_pairs() {
     any_history_is_that_of_the_model(Pair::Postgres);
-}
-
-#[test]
-#[ignore = "as the one above"]
-fn any_history_is_that_of_the_model_on_sqlite_and_s3() {
     any_history_is_that_of_the_model(Pair::SqliteS3);
 }

@@ -8,6 +8,7 @@ mod rendering;
 
 use std::collections::BTreeMap;
 
+use futures::future::join_all;
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -16,19 +17,10 @@ use crate::support::script::{self, CHART_PYTHON};
 use rendering::Chart;
 pub(crate) use rendering::suite;
 
+/// The chart, its alerts and its dashboard, the image and the compose file.
 #[tokio::test(flavor = "multi_thread")]
-async fn chart_is_valid_for_every_set_of_values_and_refuses_wrong_ones() {
-    suite_passes("test_values").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn alerts_and_dashboard_are_well_formed_and_documented() {
-    suite_passes("test_observability").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn image_and_compose_file_are_well_formed() {
-    suite_passes("test_deploy").await;
+async fn suites_of_the_chart_pass() {
+    join_all(["test_values", "test_observability", "test_deploy"].map(suite_passes)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,5 @@
 //! The clients, built and installed as their users do.
 
-use keepsake_core::limits::LimitOverrides;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 
@@ -25,7 +24,7 @@ async fn typescript_suite_passes_and_its_package_is_reproducible_and_typed() {
 
 /// On one pair: the clients do not see which one the server has.
 async fn suite_passes(program: &str, tests: &str) {
-    let (names, limits): (Vec<String>, Vec<LimitOverrides>) =
+    let (names, limits): (Vec<String>, Vec<Value>) =
         conformance::limits().flat_map(|sequence| std::iter::repeat_n(sequence, CONFORMANCE_TESTS)).unzip();
     let (server, tenants) = SdkServer::with_tenants(Pair::Sqlite, limits).await;
     let mut of_sequences = Map::new();

@@ -19,8 +19,9 @@ use keepsake_index::Scope;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::api::support::{Store, text};
 use crate::support::command::{Run, borrowed, keepsake_in_terminal, keepsake_reading, words};
-use crate::support::{Deployment, Pair, Server, Tenant};
+use crate::support::{Client, Deployment, Pair, Server, Tenant};
 
 /// Everything below a folder by its path: files with their content, directories and links without.
 fn everything(folder: impl AsRef<Path>) -> BTreeMap<String, Option<Vec<u8>>> {
@@ -63,10 +64,31 @@ impl Person {
     async fn on(pair: Pair) -> Self {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
-        let tenant = provision.tenant(<_>::default()).await;
+        let tenant = provision.tenant().await;
         let reader = provision.key(tenant.id, &[Scope::MemoryRead], None).await;
         provision.close().await;
         Self { home: TempDir::new().unwrap(), server: deployment.start().await, deployment, tenant, reader }
+    }
+
+    fn client(&self) -> Client {
+        self.server.client(&self.tenant)
+    }
+
+    fn store(&self) -> Store {
+        Store::of(&self.client(), &self.tenant)
+    }
+
+    /// The items of a list below the store.
+    async fn listed(&self, list: &str) -> Vec<Value> {
+        let store = self.store();
+        store.client.all(&format!("{}/{list}&limit=20", store.path)).await
+    }
+
+    /// The contents of the memories by path.
+    async fn texts(&self) -> BTreeMap<String, String> {
+        let memories = self.listed("memories?view=full").await;
+        let of = |memory: &Value| ["path", "content"].map(|field| text(&memory[field]).to_owned());
+        memories.iter().map(of).map(|[path, content]| (path, content)).collect()
     }
 
     fn variables(&self) -> Vec<(&'static str, String)> {
@@ -112,7 +134,7 @@ impl Person {
         let store =
             json!({"type": "memory_store", "memory_store_id": self.tenant.store_id, "access": access});
         let new = json!({"agent": "agent", "environment_id": "env", "resources": [store]});
-        self.server.client(&self.tenant).post("/v1/sessions", &new).await.json()
+        self.client().post("/v1/sessions", &new).await.json()
     }
 
     fn path(&self, name: &str) -> String {

@@ -11,8 +11,6 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use uuid::Uuid;
 
-use keepsake_core::limits::LimitOverrides;
-
 use crate::chart::suite;
 use crate::console::browser::encoded;
 use crate::operator::Operator;
@@ -29,8 +27,7 @@ async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
     // One metric exists on SQLite only, and some only with an object store.
     let deployment = Deployment::new(Pair::SqliteS3).await;
     // Each attempt at a query writes a memory.
-    let limits = LimitOverrides { memories_per_store: Some(1 << 20), ..LimitOverrides::default() };
-    let tenant = deployment.tenant_with(limits).await;
+    let tenant = deployment.tenant_with(json!({"memories_per_store": 1 << 20})).await;
     let operator = Operator::new();
     let more = format!("{FREE_RATES}[telemetry]\nmetrics_without_token = true\n");
     let server = deployment.start_with(&ServerConfig { more, ..operator.config }).await;
@@ -64,8 +61,7 @@ async fn queries() -> Vec<String> {
 /// A write, a read, and a request that finds nothing.
 async fn use_it(client: &Client, tenant: &Tenant) {
     let path = format!("/memories/{}", Uuid::new_v4().simple());
-    let create = json!({"command": "create", "path": path, "file_text": "Remember me.\n"});
-    client.tool_ok(tenant, &create).await;
+    client.create_file(tenant, &path, "Remember me.\n").await;
     client.tool_ok(tenant, &json!({"command": "view", "path": path})).await;
     send(client.request(Method::GET, &tool_calls(tenant.store_id))).await;
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_index::PostgresIndex;
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_testkit::{FaultProxy, OwnedPostgres, StopMode};
@@ -160,7 +159,7 @@ async fn restart_of_the_database_fails_no_read_and_no_probe() {
     PostgresIndex::migrate(&postgres.url()).await.unwrap();
     let index = PostgresIndex::connect(&PostgresOptions::new(postgres.url())).await.unwrap();
     let provision = deployment.provision_on(index.into()).await;
-    let tenant = provision.tenant(LimitOverrides::default()).await;
+    let tenant = provision.tenant().await;
     provision.close().await;
     let command = deployment.command(&ServerConfig::default()).env("KEEPSAKE_INDEX_URL", &postgres.url());
     let mut server = Server::start(command).await;

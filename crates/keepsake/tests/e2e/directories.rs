@@ -1,6 +1,5 @@
 //! A directory of ten thousand files is one call's work.
 
-use keepsake_core::limits::LimitOverrides;
 use serde_json::{Value, json};
 
 use crate::support::history::Database;
@@ -10,26 +9,21 @@ const FILES: u64 = 10_000;
 /// Files among them that have content.
 const REAL_FILES: u64 = 20;
 
-on_pairs! { renamed_and_deleted_in_one_call_each:
-    ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_postgres on PostgresS3,
-    ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_sqlite on Sqlite,
-}
+on_pairs! { ten_thousand_files_are_renamed_and_deleted_in_one_call_each }
 
-async fn renamed_and_deleted_in_one_call_each(pair: Pair) {
+async fn ten_thousand_files_are_renamed_and_deleted_in_one_call_each(pair: Pair) {
     let deployment = Deployment::new(pair).await;
-    let limits = LimitOverrides { memories_per_store: Some(FILES), ..LimitOverrides::default() };
-    let tenant = deployment.tenant_with(limits).await;
+    let tenant = deployment.tenant_with(json!({"memories_per_store": FILES})).await;
     bulk::fill(&deployment, &tenant, FILES - REAL_FILES - 1, 1).await;
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
-    let create = |path: &str, text: &str| json!({"command": "create", "path": path, "file_text": text});
     for n in 0..REAL_FILES {
         let path = format!("/memories/d0/deep/{}/.hidden/{n}.txt", n % 3);
-        client.tool_ok(&tenant, &create(&path, "0123456789")).await;
+        client.create_file(&tenant, &path, "0123456789").await;
     }
-    client.tool_ok(&tenant, &create("/memories/beside.txt", "12345")).await;
-    let one_more = client.tool(&tenant, &create("/memories/one_more", "")).await;
-    assert!(one_more.is_error, "the store is full");
+    client.create_file(&tenant, "/memories/beside.txt", "12345").await;
+    let one_more = json!({"command": "create", "path": "/memories/one_more", "file_text": ""});
+    assert!(client.tool(&tenant, &one_more).await.is_error, "the store is full");
 
     let moved = json!({"command": "rename", "old_path": "/memories/d0", "new_path": "/memories/a/b/moved"});
     let block = json!({"type": "tool_use", "id": "toolu_move", "name": "memory", "input": moved});
@@ -49,7 +43,7 @@ async fn renamed_and_deleted_in_one_call_each(pair: Pair) {
     assert_eq!(client.tool_ok(&tenant, &delete).await, "Successfully deleted /memories/a");
     assert_counts(&client, &tenant, 1, 5).await;
     // The path is free.
-    client.tool_ok(&tenant, &create("/memories/a", "")).await;
+    client.create_file(&tenant, "/memories/a", "").await;
     server.end().await;
 
     let database = deployment.database().await;

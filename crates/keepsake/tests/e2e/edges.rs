@@ -22,7 +22,7 @@ impl Fleet {
         let provision = deployment.provision().await;
         let mut tenants = Vec::new();
         for limits in limits {
-            tenants.push(provision.tenant(serde_json::from_value(limits).unwrap()).await);
+            tenants.push(provision.tenant_with(limits).await);
         }
         provision.close().await;
         let mut servers = vec![deployment.start().await];
@@ -72,10 +72,7 @@ fn memory(store_id: &str, writer: usize, bytes: usize) -> (String, Value) {
     (format!("{STORES}/{store_id}/memories"), body)
 }
 
-on_pairs! { racing_writers_stop_exactly_at_every_limit:
-    racing_writers_stop_exactly_at_every_limit_on_postgres_and_s3 on PostgresS3,
-    racing_writers_stop_exactly_at_every_limit_on_sqlite on Sqlite,
-}
+on_pairs! { racing_writers_stop_exactly_at_every_limit }
 
 async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
     let limits = [

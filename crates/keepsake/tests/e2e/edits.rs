@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use keepsake_core::limits::LimitOverrides;
 use reqwest::Method;
 use serde_json::json;
 
@@ -40,14 +39,12 @@ async fn write(client: &Client, tenant: &Tenant, writer: usize) -> Edits {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_acknowledged_edit_is_in_the_file_once_and_costs_few_puts() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
-    let limits = LimitOverrides { max_view_chars: Some(1_000_000), ..LimitOverrides::default() };
-    let tenant = deployment.tenant_with(limits).await;
+    let tenant = deployment.tenant_with(json!({"max_view_chars": 1_000_000})).await;
     let operators = [Operator::new(), Operator::new()];
     let [first, second] = operators.each_ref().map(|operator| &operator.config);
     let servers = [deployment.start_with(first).await, deployment.start_with(second).await];
     let clients = servers.each_ref().map(|server| server.client(&tenant));
-    let create = json!({"command": "create", "path": FILE, "file_text": ""});
-    clients[0].tool_ok(&tenant, &create).await;
+    clients[0].create_file(&tenant, FILE, "").await;
 
     let writers = (0..WRITERS).map(|writer| write(&clients[writer % 2], &tenant, writer));
     let edits: Edits = join_all(writers).await.into_iter().flatten().collect();

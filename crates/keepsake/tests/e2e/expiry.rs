@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use keepsake_engine::jobs::{ExpireUnused, RunRequest};
-use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::support::command::start_keepsake;
@@ -34,8 +33,7 @@ async fn killed_expiry_is_resumed() {
     let pinned = (0..3).map(|number| format!("/memories/pinned/{number}.txt"));
     stream::iter(unused.chain(pinned))
         .for_each_concurrent(16, async |path| {
-            let input = json!({"command": "create", "path": path, "file_text": "what nobody reads"});
-            client.tool_ok(&tenant, &input).await;
+            client.create_file(&tenant, &path, "what nobody reads").await;
         })
         .await;
     server.end().await;
@@ -66,10 +64,8 @@ async fn killed_expiry_is_resumed() {
     // expired by then, and no run waits for its reads.
     let rest = deployment.run_ahead(Duration::from_mins(75), ExpireUnused, RunRequest::SCHEDULED).await;
     assert_eq!(rest["expired"], UNUSED - expired, "{rest}");
-    let database = deployment.database().await;
-    assert_eq!(database.number(DELETED).await, UNUSED, "each expired once");
+    assert_eq!(deployment.number(DELETED).await, UNUSED, "each expired once");
     let live = "SELECT count(*) FROM memory WHERE deleted_at IS NULL";
-    assert_eq!(database.number(live).await, 3);
-    database.close().await;
+    assert_eq!(deployment.number(live).await, 3);
     server.beside("verify").await.ok();
 }

@@ -14,7 +14,6 @@ mod partitions;
 mod session_token;
 mod sweep;
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
 use reqwest::Method;
 
@@ -24,10 +23,7 @@ use crate::support::{Client, Deployment, Pair, Server, Tenant};
 use fixture::{NEVER, snapshot, unread};
 use sweep::Attacker;
 
-on_pairs! { run:
-    others_objects_are_as_if_they_never_existed_on_postgres_and_s3 on PostgresS3,
-    others_objects_are_as_if_they_never_existed_on_sqlite on Sqlite,
-}
+on_pairs! { others_objects_are_as_if_they_never_existed }
 
 /// Carries out every operation that needs a credential, on objects whose texts have this label.
 pub(crate) async fn carry_out_every_operation(owner: &Client, label: &str) {
@@ -50,15 +46,15 @@ struct Parties {
 impl Parties {
     async fn of(deployment: Deployment) -> Self {
         let provision = deployment.provision().await;
-        let owner = provision.tenant(LimitOverrides::default()).await;
-        let stranger = provision.tenant(LimitOverrides::default()).await;
+        let owner = provision.tenant().await;
+        let stranger = provision.tenant().await;
         let bound = provision.key(owner.id, &Scope::ALL, Some(vec![owner.store_id])).await;
         provision.close().await;
         Self { server: deployment.start().await, deployment, owner, stranger, bound }
     }
 }
 
-async fn run(pair: Pair) {
+async fn others_objects_are_as_if_they_never_existed(pair: Pair) {
     let Parties { deployment, server, owner, stranger, bound } =
         Parties::of(Deployment::new(pair).await).await;
     let owning = server.client(&owner);

@@ -40,11 +40,9 @@ async fn server_is_ready_on_a_newer_schema_and_not_on_an_older_one() {
 
     let deployment = Deployment::new(Pair::Sqlite).await;
     deployment.tenant().await;
-    let database = deployment.database().await;
     let later = "INSERT INTO _sqlx_migrations (version, description, installed_on, success, checksum, execution_time) \
                  VALUES (9999, 'of a later release', '2030-01-01', 1, x'00', 0)";
-    database.execute(later.to_owned()).await;
-    database.close().await;
+    deployment.execute(later).await;
     let server = deployment.start().await;
     assert_eq!(readiness(&Client::new(&server.url(), "")).await, 200);
 }

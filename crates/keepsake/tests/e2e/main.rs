@@ -5,13 +5,26 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test by panicking, as the test does")]
 
-/// Tests of one scenario, each on an index and a place of its content.
+/// Tests of one scenario, each on an index and a place of its content: on these pairs, or on
+/// both main ones. They are in a module with the name of the scenario.
 macro_rules! on_pairs {
-    ($scenario:ident: $($test:ident on $pair:ident,)+) => {
-        $(#[tokio::test(flavor = "multi_thread")]
+    ($scenario:ident) => {
+        on_pairs! { $scenario: PostgresS3, Sqlite }
+    };
+    ($scenario:ident: $($pair:ident),+) => {
+        mod $scenario {
+            $(on_pairs! { @ $scenario $pair })+
+        }
+    };
+    (@ $scenario:ident PostgresS3) => { on_pairs! { @ $scenario PostgresS3 on_postgres_and_s3 } };
+    (@ $scenario:ident Postgres) => { on_pairs! { @ $scenario Postgres on_postgres } };
+    (@ $scenario:ident SqliteS3) => { on_pairs! { @ $scenario SqliteS3 on_sqlite_and_s3 } };
+    (@ $scenario:ident Sqlite) => { on_pairs! { @ $scenario Sqlite on_sqlite } };
+    (@ $scenario:ident $pair:ident $test:ident) => {
+        #[tokio::test(flavor = "multi_thread")]
         async fn $test() {
-            $scenario(crate::support::Pair::$pair).await;
-        })+
+            super::$scenario(crate::support::Pair::$pair).await;
+        }
     };
 }
 

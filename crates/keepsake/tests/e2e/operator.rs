@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_engine::jobs::{DeleteTenants, RunRequest};
 use keepsake_testkit::keepsake_server::free_port;
@@ -15,7 +14,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::api::support::{STORES, Store, delete};
+use crate::api::support::{self, STORES, Store, delete};
 use crate::support::client::{ok, send};
 use crate::support::deployment::ServerConfig;
 use crate::support::server::started_with;
@@ -55,6 +54,12 @@ impl Operator {
         ok(&self.send(Method::GET, path, None).await)
     }
 
+    /// The value of a series of the metrics.
+    pub(crate) async fn metric(&self, series: &str) -> Option<usize> {
+        let metrics = self.send(Method::GET, "/metrics", None).await.text;
+        Some(metrics.lines().find_map(|line| line.strip_prefix(series))?.parse().unwrap())
+    }
+
     async fn post(&self, path: &str, body: &Value) -> Value {
         ok(&self.send(Method::POST, path, Some(body)).await)
     }
@@ -68,12 +73,10 @@ impl Operator {
     }
 }
 
+/// The message of an answer that must be a refusal.
+#[track_caller]
 fn refused(answer: &Answer, status: u16, kind: &str) -> String {
-    assert_eq!(answer.status, status, "{}", answer.text);
-    let body = answer.json();
-    assert_eq!(body["error"]["type"], kind);
-    assert_eq!(body["request_id"], answer.header("request-id"));
-    body["error"]["message"].as_str().unwrap().to_owned()
+    text(&support::refused(answer, status, kind)["message"])
 }
 
 fn text(value: &Value) -> String {
@@ -92,11 +95,7 @@ async fn is_felt(what: &str, client: &Client, status: u16) {
     eventually(what, TAKES_EFFECT_WITHIN, answered).await;
 }
 
-on_pairs! { deleted_tenant_leaves_nothing:
-    deleted_tenant_leaves_nothing_on_postgres_and_s3 on PostgresS3,
-    deleted_tenant_leaves_nothing_on_postgres on Postgres,
-    deleted_tenant_leaves_nothing_on_sqlite on Sqlite,
-}
+on_pairs! { deleted_tenant_leaves_nothing: PostgresS3, Postgres, Sqlite }
 
 async fn deleted_tenant_leaves_nothing(pair: Pair) {
     let deployment = Deployment::new(pair).await;
@@ -270,10 +269,7 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
     }
 }
 
-on_pairs! { racing_requests_make_one_tenant_and_lose_no_change:
-    racing_requests_make_one_tenant_and_lose_no_change_on_postgres on Postgres,
-    racing_requests_make_one_tenant_and_lose_no_change_on_sqlite on Sqlite,
-}
+on_pairs! { racing_requests_make_one_tenant_and_lose_no_change: Postgres, Sqlite }
 
 async fn racing_requests_make_one_tenant_and_lose_no_change(pair: Pair) {
     let deployment = Deployment::new(pair).await;
@@ -310,7 +306,7 @@ async fn racing_requests_make_one_tenant_and_lose_no_change(pair: Pair) {
 async fn keys_are_made_and_revoked_by_their_tenant() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let provision = deployment.provision().await;
-    let tenant = provision.tenant(LimitOverrides::default()).await;
+    let tenant = provision.tenant().await;
     let second = provision.store(tenant.id).await;
     provision.close().await;
     let server = deployment.start().await;

@@ -19,11 +19,7 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 const KILLS_UNDER_LOAD: usize = 3;
 const WRITERS: usize = 8;
 
-on_pairs! { kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs:
-    kills_at_each_step_of_a_write_leave_only_sweepable_blobs_on_postgres_and_s3 on PostgresS3,
-    kills_amid_writes_leave_nothing_to_sweep_on_postgres on Postgres,
-    kills_amid_writes_leave_nothing_to_sweep_on_sqlite on Sqlite,
-}
+on_pairs! { kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs: PostgresS3, Postgres, Sqlite }
 
 async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pair) {
     let (deployment, tenant, mut server, client) = started(pair).await;

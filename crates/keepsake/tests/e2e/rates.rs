@@ -3,21 +3,16 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{Clock, SystemClock};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::support::{STORES, Store};
 use crate::support::deployment::ServerConfig;
 use crate::support::server::started_with;
 use crate::support::{Answer, Client, Deployment, Pair, eventually};
 
-fn rate(requests_per_second: u64, request_burst: u64) -> LimitOverrides {
-    LimitOverrides {
-        requests_per_second: Some(requests_per_second),
-        request_burst: Some(request_burst),
-        ..LimitOverrides::default()
-    }
+fn rate(requests_per_second: u64, request_burst: u64) -> Value {
+    json!({"requests_per_second": requests_per_second, "request_burst": request_burst})
 }
 
 /// Asks at once; answers the refusals.
@@ -65,9 +60,7 @@ async fn gateways_share_a_rate_and_one_that_ended_is_not_counted() {
         "INSERT INTO replica (id, role, heartbeat_at, access_flushed_through) \
          VALUES (gen_random_uuid(), 'gateway', {then}, {then})"
     );
-    let database = deployment.database().await;
-    database.execute(silent).await;
-    database.close().await;
+    deployment.execute(silent).await;
     assert_eq!(live().await, 2);
     // The second one knew of both from its start; half of the burst is its own.
     let refused = ask(&second.client(&tenant), 60).await.len();
@@ -83,8 +76,7 @@ async fn changed_rate_takes_effect_within_five_seconds() {
     let server = deployment.start().await;
     let client = server.client(&tenant);
     assert!(ask(&client, 20).await.is_empty());
-    let none = json!({"requests_per_second": 0, "request_burst": 0});
-    deployment.provision().await.set_limits(tenant.id, &none).await;
+    deployment.provision().await.set_limits(tenant.id, &rate(0, 0)).await;
     let is_refused =
         async || ask(&client, 1).await.iter().any(|refused| refused.header("retry-after") == "30");
     eventually("nothing passes", Duration::from_secs(5), is_refused).await;

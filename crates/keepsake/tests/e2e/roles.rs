@@ -56,10 +56,7 @@ async fn workers_run_every_job_and_gateways_none() {
         keepsake_with(&words(&line), &[("KEEPSAKE_OPERATOR_TOKEN", &of_gateway.token)]).await.ok();
     }
     let series = "keepsake_job_runs_total{job=\"prune\",outcome=\"succeeded\"} ";
-    let is_counted_once = async || {
-        let metrics = of_gateway.send(Method::GET, "/metrics", None).await.text;
-        metrics.lines().find_map(|line| line.strip_prefix(series)) == Some("1")
-    };
+    let is_counted_once = async || of_gateway.metric(series).await == Some(1);
     eventually("one run is counted", Duration::from_secs(10), is_counted_once).await;
 }
 

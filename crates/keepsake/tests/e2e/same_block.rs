@@ -11,10 +11,7 @@ use crate::support::{Client, Pair, Tenant};
 const SENDERS: usize = 8;
 const ROUNDS: usize = 5;
 
-on_pairs! { same_block_sent_at_once_takes_effect_once:
-    same_block_sent_to_two_servers_at_once_takes_effect_once on PostgresS3,
-    same_block_sent_to_a_server_on_sqlite_at_once_takes_effect_once on Sqlite,
-}
+on_pairs! { same_block_sent_at_once_takes_effect_once }
 
 async fn same_block_sent_at_once_takes_effect_once(pair: Pair) {
     let (deployment, tenant, server, client) = started(pair).await;

@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::support::script::{self, NODE_MODULES, PYTHON};
@@ -79,26 +78,22 @@ impl SdkServer {
     /// The same, and a tenant for each of these limits.
     pub(crate) async fn with_tenants(
         pair: Pair,
-        limits: impl IntoIterator<Item = LimitOverrides>,
+        limits: impl IntoIterator<Item = Value>,
     ) -> (Self, Vec<Tenant>) {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
-        let tenant = provision.tenant(LimitOverrides::default()).await;
-        let small = LimitOverrides {
-            memories_per_store: Some(3),
-            bytes_per_store: Some(100),
-            ..LimitOverrides::default()
-        };
+        let tenant = provision.tenant().await;
+        let small = json!({"memories_per_store": 3, "bytes_per_store": 100});
         let writing = [Scope::MemoryRead, Scope::MemoryWrite];
         let other_keys = [
-            ("OTHER", provision.tenant(LimitOverrides::default()).await.key),
-            ("LIMITED", provision.tenant(small).await.key),
+            ("OTHER", provision.tenant().await.key),
+            ("LIMITED", provision.tenant_with(small).await.key),
             ("READER", provision.key(tenant.id, &writing[..1], None).await),
             ("WRITER", provision.key(tenant.id, &writing, None).await),
         ];
         let mut tenants = Vec::new();
         for limits in limits {
-            tenants.push(provision.tenant(limits).await);
+            tenants.push(provision.tenant_with(limits).await);
         }
         provision.close().await;
         let server = Self { server: deployment.start().await, tenant, other_keys, _deployment: deployment };

@@ -27,7 +27,7 @@ async fn writes_are_found_at_once_on_another_replica() {
     for round in 0..20 {
         let path = format!("/memories/{round}.txt");
         let word = format!("walnut{round}");
-        one.tool_ok(&tenant, &json!({"command": "create", "path": path, "file_text": word})).await;
+        one.create_file(&tenant, &path, &word).await;
         assert_eq!(hits(&other, &tenant, &word).await.len(), 1, "{word}");
         other.tool_ok(&tenant, &json!({"command": "delete", "path": path})).await;
         assert_eq!(hits(&one, &tenant, &word).await.len(), 0, "{word}");

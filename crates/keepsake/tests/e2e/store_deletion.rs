@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, VersionId};
 use keepsake_engine::jobs::{DrainDeletions, PurgeStores, RunRequest};
 use serde_json::json;
@@ -25,17 +24,13 @@ const DELETE_SLOWLY: &str = "CREATE FUNCTION delete_slowly() RETURNS trigger LAN
     CREATE TRIGGER delete_slowly BEFORE DELETE ON version FOR EACH ROW EXECUTE FUNCTION delete_slowly()";
 const DELETE_QUICKLY: &str = "DROP FUNCTION delete_slowly CASCADE";
 
-on_pairs! { big_store_is_gone_at_once_and_purged_after_a_kill:
-    big_store_is_gone_at_once_and_purged_after_a_kill_on_postgres_and_s3 on PostgresS3,
-    big_store_is_gone_at_once_and_purged_after_a_kill_on_sqlite on Sqlite,
-}
+on_pairs! { big_store_is_gone_at_once_and_purged_after_a_kill }
 
 async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
     // In an object store, each has an object to remove.
     let memories = if pair.has_s3() { 5_000 } else { 100_000 };
     let deployment = Deployment::new(pair).await;
-    let limits = LimitOverrides { memories_per_store: Some(memories), ..LimitOverrides::default() };
-    let tenant = deployment.tenant_with(limits).await;
+    let tenant = deployment.tenant_with(json!({"memories_per_store": memories})).await;
     bulk::fill(&deployment, &tenant, memories, 10).await;
     let blobs = deployment.blobs().await;
     for number in 1..=BLOBS {
@@ -68,7 +63,7 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
     // A worker dies in the middle; nothing of it but what it committed is left. It works
     // in a slot in which the server did not.
     if pair.has_s3() {
-        execute(&deployment, DELETE_SLOWLY).await;
+        deployment.execute(DELETE_SLOWLY).await;
     }
     let dying = Runtime::new().unwrap();
     let worker = deployment.worker_ahead(Duration::from_mins(2)).await;
@@ -78,7 +73,7 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
     dying.shutdown_background();
     assert!(rows_left(&deployment).await > 0, "it was killed too late to be in the middle");
     if pair.has_s3() {
-        execute(&deployment, DELETE_QUICKLY).await;
+        deployment.execute(DELETE_QUICKLY).await;
     }
 
     // Once its lease has run out, another one goes on where it ended.
@@ -86,12 +81,10 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
     let purged = worker.run(PurgeStores, RunRequest::SCHEDULED).await;
     assert_eq!(purged["stores"], 2, "{purged}");
     assert_eq!(rows_left(&deployment).await, 0);
-    let database = deployment.database().await;
-    let others = database.number("SELECT (SELECT count(*) FROM store) + (SELECT count(*) FROM directory)");
+    let others = deployment.number("SELECT (SELECT count(*) FROM store) + (SELECT count(*) FROM directory)");
     assert_eq!(others.await, 2, "the other store and its root");
     let of_sessions = "SELECT (SELECT count(*) FROM session_event) + (SELECT count(*) FROM session_resource)";
-    assert_eq!(database.number(of_sessions).await, 0);
-    database.close().await;
+    assert_eq!(deployment.number(of_sessions).await, 0);
     worker.clock.advance(Duration::from_mins(2));
     let drained = worker.run(DrainDeletions, RunRequest::SCHEDULED).await;
     assert_eq!(drained["removed"], memories + 1, "{drained}");
@@ -109,17 +102,8 @@ async fn delete_with_a_blob_of_a_redacted_version(client: &Client) {
     ok(&delete(client, &store.path).await);
 }
 
-async fn execute(deployment: &Deployment, statement: &str) {
-    let database = deployment.database().await;
-    database.execute(statement.to_owned()).await;
-    database.close().await;
-}
-
 /// Memories and versions of the only store that has any.
 async fn rows_left(deployment: &Deployment) -> u64 {
-    let database = deployment.database().await;
-    let rows = database.number("SELECT (SELECT count(*) FROM memory) + (SELECT count(*) FROM version)");
-    let rows = u64::try_from(rows.await).unwrap();
-    database.close().await;
-    rows
+    let rows = deployment.number("SELECT (SELECT count(*) FROM memory) + (SELECT count(*) FROM version)");
+    u64::try_from(rows.await).unwrap()
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use keepsake_client::Events;
-use keepsake_core::limits::LimitOverrides;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,18 +26,12 @@ const CUT_OFF_WITHIN: Duration = Duration::from_mins(2);
 const CHANGES: usize = 1_000;
 const KILLS: usize = 5;
 
-async fn tenant_with(deployment: &Deployment, memories: usize) -> Tenant {
-    let limits = LimitOverrides { memories_per_store: Some(memories as u64), ..LimitOverrides::default() };
-    deployment.tenant_with(limits).await
-}
-
 fn changes_of(tenant: &Tenant) -> String {
     format!("/v1/memory_stores/{}/changes", tenant.store_id)
 }
 
 async fn create(client: &Client, tenant: &Tenant, path: &str) {
-    let input = json!({"command": "create", "path": format!("/memories{path}"), "file_text": "text"});
-    client.tool_ok(tenant, &input).await;
+    client.create_file(tenant, &format!("/memories{path}"), "text").await;
 }
 
 async fn delete(client: &Client, tenant: &Tenant, path: &str) {
@@ -183,7 +176,7 @@ async fn reader_is_told_of_a_removal_and_of_another_history() {
 #[tokio::test(flavor = "multi_thread")]
 async fn continued_stream_has_every_change_of_another_replica_once() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = tenant_with(&deployment, CHANGES).await;
+    let tenant = deployment.tenant_with(json!({"memories_per_store": CHANGES})).await;
     let writer = deployment.start().await;
     let mut read_from = deployment.start().await;
     let mut events = changes_after(&read_from, &tenant, None, None);
@@ -211,10 +204,11 @@ async fn continued_stream_has_every_change_of_another_replica_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stream_ends_with_its_key() {
+async fn streams_end_with_their_key_and_do_not_count_as_running_requests() {
     let (_deployment, _server, tenant, client) = on_sqlite().await;
+    let path = format!("{}/stream", changes_of(&tenant));
     let (key, key_path) = client.new_key(&["memory:read"]).await;
-    let mut stream = open(&client.with_key(&key), &format!("{}/stream", changes_of(&tenant))).await;
+    let mut stream = open(&client.with_key(&key), &path).await;
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     assert_eq!(stream.headers()["x-accel-buffering"], "no");
     client.revoke(&key_path).await;
@@ -225,12 +219,7 @@ async fn stream_ends_with_its_key() {
     });
     let end = end.await.expect("the stream ends in time");
     assert!(end.contains("event: error"), "{end}");
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn streams_do_not_count_as_running_requests() {
-    let (_deployment, _server, tenant, client) = on_sqlite().await;
-    let path = format!("{}/stream", changes_of(&tenant));
     let mut streams = Vec::new();
     let refused = loop {
         let stream = open(&client, &path).await;
@@ -283,7 +272,7 @@ async fn calls_of_a_session_are_streamed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn client_that_does_not_read_is_disconnected() {
     let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = tenant_with(&deployment, UNREAD).await;
+    let tenant = deployment.tenant_with(json!({"memories_per_store": UNREAD})).await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
     let folder = ["long".repeat(60).as_str(); 4].join("/");

@@ -126,8 +126,7 @@ fn lines_of_ends(log: &str) -> Vec<Value> {
 async fn prometheus_reads_every_metric() {
     let operator = Operator::new();
     let (_deployment, tenant, _server, client) = started_with(Pair::PostgresS3, &operator.config).await;
-    let create = json!({"command": "create", "path": "/memories/a", "file_text": "four"});
-    client.tool_ok(&tenant, &create).await;
+    client.create_file(&tenant, "/memories/a", "four").await;
     client.tool_ok(&tenant, &json!({"command": "view", "path": "/memories/a"})).await;
     let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
     let in_the_way = json!({"path": "/a", "content": "x"});

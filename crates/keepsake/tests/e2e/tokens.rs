@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use keepsake_core::api_key::ApiKeySecret;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_testkit::{IssuerKey, JwksServer, issuer};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -87,7 +86,7 @@ fn assert_401(answer: &Answer, why: &str) {
 async fn key_is_taken_from_either_header_and_no_other_one_is_good() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let provision = deployment.provision().await;
-    let tenant = provision.tenant(LimitOverrides::default()).await;
+    let tenant = provision.tenant().await;
     let expired = provision.expired_key(tenant.id).await;
     provision.close().await;
     let server = deployment.start().await;
@@ -156,9 +155,7 @@ async fn writes_are_attributed_to_the_tokens_subject() {
 
     // The last use of the key is recorded, although it only read.
     server.end().await;
-    let database = deployment.database().await;
-    let last_used = database.number("SELECT last_used_at FROM api_key").await;
-    database.close().await;
+    let last_used = deployment.number("SELECT last_used_at FROM api_key").await;
     let last_used = u64::try_from(last_used / 1_000_000).unwrap();
     assert!((begun..=now_secs()).contains(&last_used), "{last_used}");
 }
@@ -168,12 +165,11 @@ async fn invalid_token_is_401_with_a_reason() {
     let issuers = Issuers::new().await;
     let deployment = Deployment::new(Pair::Sqlite).await;
     let provision = deployment.provision().await;
-    let tenant = provision.tenant(LimitOverrides::default()).await;
-    let acme = provision.tenant(LimitOverrides::default()).await;
-    let suspended = provision.tenant(LimitOverrides::default()).await;
-    let deleting = provision.tenant(LimitOverrides::default()).await;
+    let tenant = provision.tenant().await;
+    let acme = provision.tenant().await;
+    let suspended = provision.tenant().await;
+    let deleting = provision.tenant().await;
     provision.close().await;
-    let database = deployment.database().await;
     for (of, name, status) in
         [(&acme, "acme", "active"), (&suspended, "suspended", "suspended"), (&deleting, "gone", "deleting")]
     {
@@ -181,9 +177,8 @@ async fn invalid_token_is_401_with_a_reason() {
         let update = format!(
             "UPDATE tenant SET external_id = '{name}', status = '{status}' WHERE tenant_id = x'{tenant_id}'"
         );
-        database.execute(update).await;
+        deployment.execute(update).await;
     }
-    database.close().await;
     let server = deployment.start_with(&issuers.config()).await;
     let client = server.client(&tenant);
     let id = tenant.id.to_string();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::jobs::{Prune, RunRequest};
 use serde_json::{Value, json};
 
@@ -13,15 +12,11 @@ use crate::support::server::started;
 use crate::support::sessions::{open_session, view_in};
 use crate::support::{Deployment, Pair, Server, Tenant};
 
-on_pairs! { ended_sessions_are_pruned_and_make_room:
-    ended_sessions_are_pruned_and_make_room_on_postgres on Postgres,
-    ended_sessions_are_pruned_and_make_room_on_sqlite on Sqlite,
-}
+on_pairs! { ended_sessions_are_pruned_and_make_room: Postgres, Sqlite }
 
 async fn ended_sessions_are_pruned_and_make_room(pair: Pair) {
     let deployment = Deployment::new(pair).await;
-    let limits = LimitOverrides { sessions_per_tenant: Some(2), ..LimitOverrides::default() };
-    let tenant = deployment.tenant_with(limits).await;
+    let tenant = deployment.tenant_with(json!({"sessions_per_tenant": 2})).await;
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
     let make = async || {
@@ -62,12 +57,10 @@ async fn ended_sessions_are_pruned_and_make_room(pair: Pair) {
 
 /// Sessions, their attachments and their events.
 async fn session_rows(deployment: &Deployment) -> [i64; 3] {
-    let database = deployment.database().await;
     let mut rows = [0; 3];
     for (rows, table) in rows.iter_mut().zip(["session", "session_resource", "session_event"]) {
-        *rows = database.number(&format!("SELECT count(*) FROM {table}")).await;
+        *rows = deployment.number(&format!("SELECT count(*) FROM {table}")).await;
     }
-    database.close().await;
     rows
 }
 
@@ -86,17 +79,12 @@ fn of_kind<'a>(problems: &'a [Value], kind: &str) -> &'a Value {
     problem.unwrap_or_else(|| panic!("{kind} is not in {problems:?}"))
 }
 
-on_pairs! { verification_finds_what_is_wrong:
-    verification_finds_what_is_wrong_on_postgres_and_s3 on PostgresS3,
-    verification_finds_what_is_wrong_on_sqlite on Sqlite,
-}
+on_pairs! { verification_finds_what_is_wrong }
 
 async fn verification_finds_what_is_wrong(pair: Pair) {
     let (deployment, tenant, mut server, client) = started(pair).await;
     for name in ["secret-path-a", "secret-path-b", "d/c"] {
-        let path = format!("/memories/{name}.txt");
-        let create = json!({"command": "create", "path": path, "file_text": "content of it"});
-        client.tool_ok(&tenant, &create).await;
+        client.create_file(&tenant, &format!("/memories/{name}.txt"), "content of it").await;
     }
     // A deleted store counts no longer, also while it waits for its purge; then its blobs
     // may be missing.
@@ -119,9 +107,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     }
     let another = if pair.has_s3() { "Content of it" } else { "longer than its row says" };
     blobs.put(&damaged, another.into()).await.unwrap();
-    let database = deployment.database().await;
-    database.execute(DRIFT.to_owned()).await;
-    database.close().await;
+    deployment.execute(DRIFT).await;
 
     let run = server.beside("verify").await;
     run.ends(1, "4 problems were found");
@@ -159,22 +145,18 @@ const DRIFT: &str = "UPDATE store SET memory_count = 7, live_bytes = 38, version
 #[track_caller]
 fn assert_drift_is_told(tenant: &Tenant, problems: &[Value]) {
     let drifted = |recorded: u64, counted: u64| json!({"recorded": recorded, "counted": counted});
-    assert_eq!(
-        *of_kind(problems, "store_count"),
-        json!({
-            "problem": "store_count", "tenant": tenant.id, "memory_store": tenant.store_id,
-            "memory_count": drifted(7, 3), "live_bytes": drifted(38, 39), "version_count": drifted(0, 3),
-            "version_bytes": drifted(44, 39), "wrong_directories": 3, "lost_heads": 1, "overdrawn_bytes": 39,
-            "directories": ["/", "/d/", "/nowhere/"],
-        })
-    );
-    assert_eq!(
-        *of_kind(problems, "tenant_count"),
-        json!({
-            "problem": "tenant_count", "tenant": tenant.id,
-            "store_count": drifted(5, 1), "granted_bytes": drifted(1, 0),
-        })
-    );
+    let of_store = json!({
+        "problem": "store_count", "tenant": tenant.id, "memory_store": tenant.store_id,
+        "memory_count": drifted(7, 3), "live_bytes": drifted(38, 39), "version_count": drifted(0, 3),
+        "version_bytes": drifted(44, 39), "wrong_directories": 3, "lost_heads": 1, "overdrawn_bytes": 39,
+        "directories": ["/", "/d/", "/nowhere/"],
+    });
+    assert_eq!(*of_kind(problems, "store_count"), of_store);
+    let of_tenant = json!({
+        "problem": "tenant_count", "tenant": tenant.id,
+        "store_count": drifted(5, 1), "granted_bytes": drifted(1, 0),
+    });
+    assert_eq!(*of_kind(problems, "tenant_count"), of_tenant);
 }
 
 /// The job corrects the counters; missing blobs stay missing.
@@ -212,9 +194,7 @@ async fn verification_finds_damaged_search_terms_and_names_a_damaged_index() {
     }
     server.end().await;
     server.beside("verify").await.ok();
-    let database = deployment.database().await;
-    database.execute(statements.join("; ")).await;
-    database.close().await;
+    deployment.execute(statements.join("; ")).await;
 
     let found = problems(&server).await;
     assert_eq!(found.len(), 4, "{found:?}");
@@ -226,10 +206,8 @@ async fn verification_finds_damaged_search_terms_and_names_a_damaged_index() {
     assert!(made[..3].iter().all(named), "{found:?}");
     assert!(!made[3..].iter().any(named), "{found:?}");
 
-    let database = deployment.database().await;
     let end = "SELECT rootpage * 4096 FROM sqlite_schema WHERE name = 'version_actor'";
-    let end = usize::try_from(database.number(end).await).unwrap();
-    database.close().await;
+    let end = usize::try_from(deployment.number(end).await).unwrap();
     let file = deployment.sqlite_file();
     let mut bytes = std::fs::read(&file).unwrap();
     // The last bytes of the page are a key.

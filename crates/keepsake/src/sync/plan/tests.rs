@@ -35,77 +35,65 @@ fn synchronise(model: &mut Model) {
     assert!(model.is_equal(), "{model:?}");
 }
 
-#[test]
-fn change_wins_over_deletion() {
-    let mut model = synchronised(&[("/a", "1"), ("/b", "1")]);
-    model.folder.insert(path("/a"), hash("2"));
-    model.store.remove(&path("/a"));
-    model.put(&path("/b"), hash("3"));
-    model.folder.remove(&path("/b"));
-    synchronise(&mut model);
-    assert_eq!(model.folder[&path("/a")], hash("2"));
-    assert_eq!(model.folder[&path("/b")], hash("3"));
-}
-
-#[test]
-fn memory_created_again_is_not_deleted() {
-    let mut model = synchronised(&[("/a", "1"), ("/z", "1")]);
-    model.folder.remove(&path("/a"));
-    model.store.remove(&path("/a"));
-    model.put(&path("/a"), hash("1"));
-    assert!(matches!(model.plan(false).actions.as_slice(), [Action::Download { .. }]));
-}
-
-#[test]
-fn renames_are_followed_on_both_sides() {
-    let mut model = synchronised(&[("/a", "1"), ("/b", "2"), ("/c", "3")]);
-    let (b, c) = (model.base[&path("/b")], model.base[&path("/c")]);
-    model.folder.remove(&path("/a"));
-    model.folder.insert(path("/d/a"), hash("1"));
-    // A chain: c takes the place of b.
-    model.store.remove(&path("/b"));
-    model.store.remove(&path("/c"));
-    model.store.insert(path("/e"), b);
-    model.store.insert(path("/b"), c);
+/// Carries out the plan for these sides, of which words are `path=content`. A memory is that of the
+/// base at its path, or at the path after `@`, if the base has one. Answers the kinds of the actions,
+/// and the memories that both sides have then, in the same form.
+fn carried_out(base: &str, folder: &str, store: &str) -> (String, String) {
+    fn words(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+        text.split_whitespace().map(|word| {
+            let (name, content) = word.split_once('=').unwrap();
+            let (content, of) = content.split_once('@').unwrap_or((content, name));
+            (name, content, of)
+        })
+    }
+    let mut model = synchronised(&words(base).map(|(name, content, _)| (name, content)).collect::<Vec<_>>());
+    let known = model.base.clone();
+    model.folder = words(folder).map(|(name, content, _)| (path(name), hash(content))).collect();
+    model.store.clear();
+    for (name, content, of) in words(store) {
+        model.put(&path(name), hash(content));
+        if let Some(memory) = MemoryPath::parse(of).ok().and_then(|of| known.get(&of)) {
+            model.store.get_mut(&path(name)).unwrap().memory_id = memory.memory_id;
+        }
+    }
     let plan = model.plan(false);
-    let is_move = |action: &Action| matches!(action, Action::MoveLocal { .. } | Action::MoveRemote { .. });
-    assert!(plan.actions.iter().all(is_move), "{:?}", plan.actions);
+    let kind = |action: &Action| format!("{action:?}").split(' ').next().unwrap().to_owned();
+    let kinds: BTreeSet<_> = plan.actions.iter().map(kind).collect();
     model.carry_out(&plan, usize::MAX);
-    assert!(model.is_equal());
+    assert!(model.is_equal(), "{model:?}");
+    let memories = model.store.iter().map(|(name, memory)| {
+        let (_, content, _) =
+            words(folder).chain(words(store)).find(|word| hash(word.1) == memory.hash).unwrap();
+        let of = known.iter().find(|(of, old)| old.memory_id == memory.memory_id && *of != name);
+        format!("{name}={content}{}", of.map_or_else(String::new, |(of, _)| format!("@{of}")))
+    });
+    (kinds.into_iter().collect::<Vec<_>>().join(" "), memories.collect::<Vec<_>>().join(" "))
 }
 
 #[test]
-fn edit_follows_the_rename_of_the_other_side() {
-    let mut model = synchronised(&[("/a", "1")]);
-    let known = model.store.remove(&path("/a")).unwrap();
-    model.store.insert(path("/b"), known);
-    model.folder.insert(path("/a"), hash("2"));
-    synchronise(&mut model);
-    assert_eq!(model.store[&path("/b")].memory_id, known.memory_id);
-    assert_eq!(model.store[&path("/b")].hash, hash("2"));
-}
-
-#[test]
-fn ambiguous_rename_is_a_deletion_and_a_creation() {
-    let mut model = synchronised(&[("/a", "1"), ("/b", "1")]);
-    model.folder.clear();
-    model.folder.insert(path("/c"), hash("1"));
-    let is_move = |action: &Action| matches!(action, Action::MoveRemote { .. });
-    assert!(!model.plan(false).actions.iter().any(is_move));
-    synchronise(&mut model);
-}
-
-#[test]
-fn file_in_the_place_of_a_directory_moves_away() {
-    for (mine, theirs, kept) in
-        [("/a", "/a/b.md", "/a.conflict-T1"), ("/a/b.md", "/a", "/a.conflict-T1/b.md")]
-    {
-        let mut model = Model::default();
-        model.folder.insert(path(mine), hash("mine"));
-        model.put(&path(theirs), hash("theirs"));
-        synchronise(&mut model);
-        assert_eq!(model.folder[&path(kept)], hash("mine"));
-        assert_eq!(model.folder[&path(theirs)], hash("theirs"));
+fn change_wins_over_deletion_and_renames_are_followed() {
+    for (base, folder, store, kinds, left) in [
+        ("/a=1 /b=1", "/a=2", "/b=3", "Create Download", "/a=2 /b=3"),
+        // The memory was created again.
+        ("/a=1 /z=1", "/z=1", "/a=1@new /z=1", "Download", "/a=1 /z=1"),
+        // A chain: c takes the place of b.
+        (
+            "/a=1 /b=2 /c=3",
+            "/d/a=1 /b=2 /c=3",
+            "/a=1 /b=3@/c /e=2@/b",
+            "MoveLocal MoveRemote",
+            "/b=3@/c /d/a=1@/a /e=2@/b",
+        ),
+        // An edit follows the rename of the other side.
+        ("/a=1", "/a=2", "/b=1@/a", "MoveLocal Replace", "/b=2@/a"),
+        // An ambiguous rename is a deletion and a creation.
+        ("/a=1 /b=1", "/c=1", "/a=1 /b=1", "Create DeleteRemote", "/c=1"),
+        // A file in the place of a directory moves away.
+        ("", "/a=1", "/a/b.md=2", "Create Download KeepBoth", "/a.conflict-T1=1 /a/b.md=2"),
+        ("", "/a/b.md=1", "/a=2", "Create Download KeepBoth", "/a=2 /a.conflict-T1/b.md=1"),
+    ] {
+        let expected = (kinds.to_owned(), left.to_owned());
+        assert_eq!(carried_out(base, folder, store), expected, "{base} / {folder} / {store}");
     }
 }
 

@@ -57,14 +57,10 @@ impl History {
     async fn check_list(&self, seq: usize, query: &str) {
         let told = format!("{query} of {:?}", self.model.versions);
         let shown = self.all(&format!("memories?view=full&{query}")).await;
-        let shown = shown.iter().map(|it| {
-            json!([
-                it["path"],
-                it["id"],
-                it["memory_version_id"],
-                it["content"],
-                it["redacted_at"].is_string()
-            ])
+        let fields = ["path", "id", "memory_version_id", "content"];
+        let shown = shown.iter().map(|it| (fields.map(|field| &it[field]), it["redacted_at"].is_string()));
+        let shown = shown.map(|([path, id, version, content], is_redacted)| {
+            json!([path, id, version, content, is_redacted])
         });
         let expected = state(self, seq).into_iter().map(|(memory, (number, version))| {
             let path = version.path.as_deref().unwrap_or_default();
@@ -199,14 +195,7 @@ fn difference(shown: &Value) -> Value {
         assert!(!is_same || added + removed == 0, "{shown}");
     }
     let lines = lines.map(|(added, removed)| added - removed);
-    json!([
-        shown["change"],
-        shown["path"],
-        shown["previous_path"],
-        shown["from_memory_id"],
-        shown["from_content_sha256"],
-        shown["to_memory_id"],
-        shown["to_content_sha256"],
-        lines,
-    ])
+    let fields =
+        "change path previous_path from_memory_id from_content_sha256 to_memory_id to_content_sha256";
+    fields.split(' ').map(|field| shown[field].clone()).chain([json!(lines)]).collect()
 }

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::support::{
-    Place, STORES, Store, delete, holds, not_found, ok, patch, refused, sha256, shows, strings, text,
+    Place, STORES, Store, block, delete, denied, holds, not_found, ok, patch, refused, sha256, shows,
+    strings, text,
 };
 use crate::support::client::{send, tool_calls};
 use crate::support::{Answer, Client};
@@ -58,10 +59,6 @@ pub(super) async fn unknown_ids_answer_like_ids_that_never_existed(place: Place)
     is_no_store(&elsewhere.id).await;
     let view = json!({"command": "view", "path": "/memories"});
     not_found(&client.call(&elsewhere.id, &view).await);
-}
-
-fn block(tool: &str, input: &Value) -> Value {
-    json!({"type": "tool_use", "name": tool, "input": input})
 }
 
 pub(super) async fn each_route_asks_for_its_scope(place: Place) {
@@ -228,7 +225,7 @@ async fn batch_hides_existing_memories(place: &Place, known: &Value) {
         {"type": "update", "memory_id": known["id"], "pinned": true, "precondition": stale},
         {"type": "create", "path": "/made", "content": "mine"},
     ]});
-    let answer = ok(&place.writer.post(&format!("{}/batch", store.memories()), &body).await);
+    let answer = ok(&store.seen_by(&place.writer).batch(&body).await);
     let data = answer["data"].as_array().unwrap();
     assert_eq!(strings(data, "status"), ["updated", "updated", "failed", "failed", "failed", "created"]);
     assert_eq!(data[0]["memory_id"], same["id"]);
@@ -297,8 +294,7 @@ pub(super) async fn metadata_expiry_and_policy_need_the_scope_of_stores(place: P
         json!({"name": "changed", "sensitive_data_policy": "off"}),
     ] {
         for method in ["POST", "PATCH"] {
-            let error = refused(&ask(&both, method, &store.path, &change).await, 403, "permission_error");
-            assert!(text(&error["message"]).contains("stores:admin"), "{error}");
+            denied(&ask(&both, method, &store.path, &change).await, "stores:admin");
         }
     }
     assert_eq!(store.object().await, before);
@@ -306,8 +302,7 @@ pub(super) async fn metadata_expiry_and_policy_need_the_scope_of_stores(place: P
     assert_eq!(store.object().await["name"], "mine");
     // An update that changes nothing shows the store.
     for body in [json!({}), json!({"name": "mine"})] {
-        let error = refused(&patch(&place.writer, &store.path, &body).await, 403, "permission_error");
-        assert!(text(&error["message"]).contains("memory:read"), "{error}");
+        denied(&patch(&place.writer, &store.path, &body).await, "memory:read");
     }
 }
 

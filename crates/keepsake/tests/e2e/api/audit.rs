@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::conventions::{assert_fields, assert_id, assert_time};
+use super::sessions::{attached, open};
 use super::support::{
-    Place, SESSIONS, delete, invalid, new_session, ok, page_of, post_with, refused, secret, strings, text,
+    Place, delete, invalid, new_session, ok, page_of, post_with, refused, secret, strings, text,
 };
 
 const AUDIT: &str = "/v1/audit";
@@ -44,13 +45,10 @@ pub(super) async fn deletion_of_a_store_is_in_the_audit(place: Place) {
 
 pub(super) async fn every_change_of_a_session_is_in_the_audit(place: Place) {
     let store = place.new_store("attached").await;
-    let new = json!({"agent": "agent_1", "environment_id": "env_1"});
-    let session = new_session(&place.client, &new).await;
-    let path = format!("{SESSIONS}/{}", text(&session["id"]));
+    let (session, path, _) = open(&place.client, &[]).await;
     let post = async |path: &str, body: Value| ok(&place.client.post(path, &body).await);
     post(&path, json!({"title": "renamed"})).await;
-    let added = json!({"type": "memory_store", "memory_store_id": store.id});
-    let resource = post(&format!("{path}/resources"), added).await;
+    let resource = post(&format!("{path}/resources"), attached(&store, "read_write")).await;
     let resource = format!("{path}/resources/{}", text(&resource["id"]));
     post(&resource, json!({"access": "read_only"})).await;
     secret(&post(&format!("{path}/token"), json!({})).await, "token");

@@ -3,14 +3,9 @@
 use serde_json::{Value, json};
 
 use super::support::{Place, Store, holds, invalid, ok, post_text, post_with, refused, sha256, shows, text};
-use crate::support::{Answer, Client};
 
 fn batch_of(store: &Store) -> String {
     format!("{}/batch", store.memories())
-}
-
-async fn post(client: &Client, store: &Store, body: &Value) -> Answer {
-    client.post(&batch_of(store), body).await
 }
 
 fn create(path: &str, content: &str) -> Value {
@@ -46,7 +41,7 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
         create("/moved", "x"),
         create("/deleted", "x"),
     ]});
-    let answer = ok(&post(client, &store, &body).await);
+    let answer = ok(&store.batch(&body).await);
     assert_eq!(answer["type"], "memory_batch");
     let expected = [
         ("created", "/made", true),
@@ -81,10 +76,8 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
     assert_eq!(data[1]["error"], conflict);
     assert_eq!(data[3]["memory"]["expires_at"], "2999-12-31T00:00:00.000000Z");
     assert_eq!(data[4]["memory"]["memory_version_id"], same["memory_version_id"]);
-    assert_eq!(
-        (&data[7]["memory_id"], &data[8]["error"]["type"]),
-        (&deleted["id"], &json!("not_found_error"))
-    );
+    assert_eq!(data[7]["memory_id"], deleted["id"]);
+    assert_eq!(data[8]["error"]["type"], "not_found_error");
     // A malformed operation refuses only itself.
     let malformed = json!({
         "type": "invalid_request_error",
@@ -126,11 +119,11 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
 }
 
 pub(super) async fn five_hundred_operations_are_one_commit(place: Place) {
-    let (client, store) = (&place.client, place.store());
+    let store = place.store();
     let text = "four kilobytes of text\n".repeat(180);
     let path = |number: usize| format!("/d{}/e{}/f{number}", number % 10, number % 7);
     let made = async |operations: Vec<Value>, status: &str| {
-        let answer = ok(&post(client, &store, &json!({"operations": operations})).await);
+        let answer = ok(&store.batch(&json!({"operations": operations})).await);
         assert_eq!(statuses(&answer), [status; 500]);
         answer["data"].as_array().unwrap().clone()
     };
@@ -154,7 +147,7 @@ pub(super) async fn five_hundred_operations_are_one_commit(place: Place) {
 }
 
 pub(super) async fn atomic_batch_fails_with_its_first_refused_operation(place: Place) {
-    let (client, store) = (&place.client, place.store());
+    let store = place.store();
     let memory = store.create("/a", "one").await;
     let (failed, conflict) = ("memory_precondition_failed_error", "memory_path_conflict_error");
     let (invalid_request, missing) = ("invalid_request_error", "not_found_error");
@@ -172,17 +165,17 @@ pub(super) async fn atomic_batch_fails_with_its_first_refused_operation(place: P
         (json!({"type": "delete", "memory_id": "mem_1"}), 400, invalid_request),
     ] {
         let body = json!({"operations": [create("/b", "x"), operation]});
-        let error = refused(&post(client, &store, &body).await, status, kind);
+        let error = refused(&store.batch(&body).await, status, kind);
         assert_eq!(error["operation"], 1, "{error}");
     }
     assert_eq!(store.version_count().await, 1);
     assert_eq!(store.read(&memory).await["pinned"], false);
-    operations_on_one_memory_or_path_are_refused(client, &store, &memory).await;
+    operations_on_one_memory_or_path_are_refused(&store, &memory).await;
     // A directory is named by the first memory in it; `-` sorts before `/`.
     store.create("/d-e", "x").await;
     let inside = store.create("/d/x", "x").await;
     let body = json!({"operations": [create("/d", "x")]});
-    let error = refused(&post(client, &store, &body).await, 409, conflict);
+    let error = refused(&store.batch(&body).await, 409, conflict);
     assert_eq!(error["conflicting_memory_id"], inside["id"]);
     for (body, named) in [
         (json!({"operations": []}), "1 to 500"),
@@ -190,11 +183,11 @@ pub(super) async fn atomic_batch_fails_with_its_first_refused_operation(place: P
         (json!({"operations": [create("/b", "")], "atomic": "no"}), "atomic"),
         (json!({"operations": [{"type": "rename"}]}), "`operations` 0"),
     ] {
-        invalid(&post(client, &store, &body).await, named);
+        invalid(&store.batch(&body).await, named);
     }
 }
 
-async fn operations_on_one_memory_or_path_are_refused(client: &Client, store: &Store, memory: &Value) {
+async fn operations_on_one_memory_or_path_are_refused(store: &Store, memory: &Value) {
     let update = json!({"type": "update", "memory_id": memory["id"], "content": "x"});
     let rename = json!({"type": "update", "memory_id": memory["id"], "path": "/b"});
     let delete = json!({"type": "delete", "memory_id": memory["id"]});
@@ -211,7 +204,7 @@ async fn operations_on_one_memory_or_path_are_refused(client: &Client, store: &S
         for is_atomic in [true, false] {
             let body = json!({"atomic": is_atomic, "operations": [create("/other", ""), one, other]});
             let named = format!("`operations` 1 and 2 {why}");
-            invalid(&post(client, store, &body).await, &named);
+            invalid(&store.batch(&body).await, &named);
         }
     }
     assert_eq!(store.version_count().await, 1);
@@ -221,7 +214,7 @@ pub(super) async fn body_of_a_batch_may_have_eight_mebibytes(place: Place) {
     let (client, store) = (&place.client, place.store());
     let content = "x".repeat(100_000);
     let operations: Vec<_> = (0..83).map(|number| create(&format!("/{number}"), &content)).collect();
-    let answer = ok(&post(client, &store, &json!({"operations": operations})).await);
+    let answer = ok(&store.batch(&json!({"operations": operations})).await);
     assert!(statuses(&answer).iter().all(|status| *status == "created"));
     let too_large = format!("{{\"operations\": [], \"x\": \"{}\"}}", "x".repeat(8 << 20));
     let refused_body = post_text(client, &batch_of(&store), too_large).await;

@@ -14,6 +14,7 @@ pub(super) async fn unknown_fields_and_wrong_values_are_refused_by_name(place: P
     let version = store.version(&memory["memory_version_id"]);
     let restore = format!("{version}/restore");
     let more = json!({"type": "content_sha256", "content_sha256": sha256("one"), "sha": "x"});
+    let no_hash = json!({"type": "content_sha256", "content_sha256": ""});
     for (path, body, named) in [
         (&memories, json!({"path": "/b", "content": "x", "view": "full"}), "`view`"),
         (&memories, json!({"path": "/b", "content": "x", "precondition": holds("one")}), "precondition"),
@@ -23,11 +24,7 @@ pub(super) async fn unknown_fields_and_wrong_values_are_refused_by_name(place: P
         (&restore, json!({"path": "/b"}), "`path`"),
         (&restore, json!({"precondition": 5}), "precondition"),
         (&at, json!({"content": "x", "precondition": more}), "`sha`"),
-        (
-            &at,
-            json!({"content": "x", "precondition": {"type": "content_sha256", "content_sha256": ""}}),
-            "precondition",
-        ),
+        (&at, json!({"content": "x", "precondition": no_hash}), "precondition"),
         (&at, json!({"path": ["/b"]}), "path"),
         (&at, json!({"pinned": "yes"}), "pinned"),
     ] {

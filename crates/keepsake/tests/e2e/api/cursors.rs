@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use super::sessions::{attached, attaching};
 use super::support::{Place, STORES, Store, delete, new_session, ok, page_of, strings, text};
 
 pub(super) async fn pages_of_any_size_make_one_list(place: Place) {
@@ -10,11 +11,9 @@ pub(super) async fn pages_of_any_size_make_one_list(place: Place) {
     let (mut memories, mut resources) = (Vec::new(), Vec::new());
     for n in 0..6 {
         memories.push(store.create(&format!("/{n}"), "x").await);
-        let other = place.new_store("one of seven").await;
-        resources.push(json!({"type": "memory_store", "memory_store_id": other.id}));
+        resources.push(attached(&place.new_store("one of seven").await, "read_only"));
     }
-    let session = json!({"agent": "a", "environment_id": "e", "resources": resources});
-    let session = new_session(client, &session).await;
+    let session = new_session(client, &attaching(&resources)).await;
     for list in [
         format!("{}?", store.memories()),
         format!("{}?depth=1&", store.memories()),

@@ -32,16 +32,19 @@ use crate::support::Pair;
 
 /// Makes a test of an area on each pair.
 macro_rules! area {
-    ($($test:ident on $pair:ident),+: $facts:tt) => {
-        $(#[tokio::test(flavor = "multi_thread")]
-        async fn $test() {
-            support::check(Pair::$pair, support::facts!$facts).await;
-        })+
+    ($area:ident: $facts:tt) => {
+        area! { $area on PostgresS3, Sqlite: $facts }
+    };
+    ($area:ident on $($pair:ident),+: $facts:tt) => {
+        async fn $area(pair: Pair) {
+            support::check(pair, support::facts!$facts).await;
+        }
+        on_pairs! { $area: $($pair),+ }
     };
 }
 
 area! {
-    conventions_hold_on_sqlite on Sqlite: [
+    conventions_hold on Sqlite: [
         conventions::every_answer_names_its_request_and_tenant_and_stays_out_of_caches,
         conventions::unknown_routes_and_methods_get_an_error_envelope,
         bodies::unknown_fields_and_wrong_values_are_refused_by_name,
@@ -57,7 +60,7 @@ area! {
 }
 
 area! {
-    access_is_kept_on_sqlite on Sqlite: [
+    access_is_kept on Sqlite: [
         access::each_route_asks_for_its_scope,
         access::write_only_key_sees_nothing_of_existing_memories,
         access::tool_results_hide_existing_content_from_a_write_only_key,
@@ -67,8 +70,7 @@ area! {
 }
 
 area! {
-    audit_tells_who_did_what_on_postgres_and_s3 on PostgresS3,
-    audit_tells_who_did_what_on_sqlite on Sqlite: [
+    audit_tells_who_did_what: [
         audit::deletion_of_a_store_is_in_the_audit,
         audit::every_change_of_a_session_is_in_the_audit,
         audit::keys_redactions_and_erasures_are_in_the_audit,
@@ -78,8 +80,7 @@ area! {
 }
 
 area! {
-    sessions_behave_on_postgres_and_s3 on PostgresS3,
-    sessions_behave_on_sqlite on Sqlite: [
+    sessions_behave: [
         prompts::text_for_models_has_its_options_everywhere,
         prompts::session_is_told_of_each_store_and_users_stay_on_their_line,
         prompts::file_index_shows_the_first_lines_of_200_files,
@@ -101,8 +102,7 @@ area! {
 }
 
 area! {
-    stores_behave_on_postgres_and_s3 on PostgresS3,
-    stores_behave_on_sqlite on Sqlite: [
+    stores_behave: [
         stores::archived_store_can_be_read_deleted_and_redacted_only,
         usage::expiry_time_of_a_memory_is_set_and_removed,
         usage::memories_show_when_they_expire_unused,
@@ -113,16 +113,14 @@ area! {
 }
 
 area! {
-    memories_behave_on_postgres_and_s3 on PostgresS3,
-    memories_behave_on_sqlite on Sqlite: [
+    memories_behave: [
         access::unknown_ids_answer_like_ids_that_never_existed,
         creation::odd_paths_and_contents_are_kept_as_they_are,
     ]
 }
 
 area! {
-    batches_behave_on_postgres_and_s3 on PostgresS3,
-    batches_behave_on_sqlite on Sqlite: [
+    batches_behave: [
         batches::results_come_in_the_order_sent,
         batches::five_hundred_operations_are_one_commit,
         batches::atomic_batch_fails_with_its_first_refused_operation,
@@ -132,8 +130,7 @@ area! {
 }
 
 area! {
-    store_tests_behave_on_postgres_and_s3 on PostgresS3,
-    store_tests_behave_on_sqlite on Sqlite: [
+    store_tests_behave: [
         store_tests::tests_are_made_on_the_memories_as_they_are,
         store_tests::gate_refuses_a_change_of_many_memories_as_a_whole,
         store_tests::archive_is_tested_as_a_whole,
@@ -143,7 +140,7 @@ area! {
 }
 
 area! {
-    archives_are_imported_on_sqlite on Sqlite: [
+    archives_are_imported on Sqlite: [
         imports::archive_is_imported_without_its_history,
         imports::conflict_fails_is_skipped_or_replaced,
         imports::damaged_or_large_archive_changes_nothing,
@@ -152,8 +149,7 @@ area! {
 }
 
 area! {
-    races_have_one_winner_on_postgres_and_s3 on PostgresS3,
-    races_have_one_winner_on_sqlite on Sqlite: [
+    races_have_one_winner: [
         races::one_creation_gets_the_path,
         races::deletion_and_update_leave_one_history,
         races::no_merge_of_metadata_is_lost,
@@ -166,8 +162,7 @@ area! {
 }
 
 area! {
-    lists_behave_on_postgres_and_s3 on PostgresS3,
-    lists_behave_on_sqlite on Sqlite: [
+    lists_behave: [
         listing::directories_are_listed_in_byte_order,
         listing::list_of_a_path_has_the_memory_there_or_nothing,
         queries::every_store_that_the_credential_may_read_is_searched,
@@ -179,8 +174,7 @@ area! {
 }
 
 area! {
-    history_behaves_on_postgres_and_s3 on PostgresS3,
-    history_behaves_on_sqlite on Sqlite: [
+    history_behaves: [
         versions::filters_work_alone_and_combined_in_a_history_with_gaps,
         versions::list_is_in_the_order_of_commits,
         versions::deleted_memories_are_listed_until_they_are_restored_or_redacted,
@@ -200,8 +194,7 @@ area! {
 }
 
 area! {
-    calls_sent_again_are_made_once_on_postgres_and_s3 on PostgresS3,
-    calls_sent_again_are_made_once_on_sqlite on Sqlite: [
+    calls_sent_again_are_made_once: [
         idempotency::store_is_made_and_changed_once,
         idempotency::concurrent_duplicates_are_made_once,
         idempotency::bad_key_and_key_with_another_body_are_400,

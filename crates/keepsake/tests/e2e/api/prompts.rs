@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::sessions::{attached, attaching};
 use super::support::{Place, SESSIONS, STORES, invalid, new_session, not_found, ok, secret, text};
 use crate::support::Client;
 use crate::support::client::send;
@@ -38,10 +39,7 @@ pub(super) async fn text_for_models_has_its_options_everywhere(place: Place) {
     let plain = text_of_tools(client, "").await;
     assert!(of_tools.starts_with(&plain) && !plain.contains("tidy"));
 
-    let new = json!({
-        "agent": "a", "environment_id": "e",
-        "resources": [{"type": "memory_store", "memory_store_id": store.id, "access": "read_only"}],
-    });
+    let new = attaching(&[attached(&store, "read_only")]);
     let session = ok(&client.post(&format!("{SESSIONS}?{OPTIONS}"), &new).await);
     let holder = client.with_key(secret(&session, "token"));
     let of_session = text(&session["system_prompt"]);

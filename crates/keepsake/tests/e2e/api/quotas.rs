@@ -7,18 +7,15 @@ use keepsake_core::Timestamp;
 use serde_json::{Value, json};
 
 use super::support::{
-    Fact, Place, SESSIONS, STORES, Store, check, delete, fact, invalid, ok, path_conflict, post_with,
+    Fact, Place, SESSIONS, STORES, Store, block, check, delete, fact, invalid, ok, path_conflict, post_with,
     refused, secret, text,
 };
 use crate::support::{Answer, Client, Pair, eventually, now_secs};
 
-on_pairs! { limits_are_exact:
-    limits_are_exact_on_postgres_and_s3 on PostgresS3,
-    limits_are_exact_on_sqlite on Sqlite,
-}
+on_pairs! { limits_are_exact }
 
 async fn limits_are_exact(pair: Pair) {
-    let with = |limits: Value, fact: Fact| Fact { limits: serde_json::from_value(limits).unwrap(), ..fact };
+    let with = |limits: Value, fact: Fact| Fact { limits, ..fact };
     let tenant_bytes = json!({"bytes_per_tenant": 100});
     let facts = vec![
         with(json!({"memories_per_store": 3, "bytes_per_store": 100}), fact!(store_holds_so_many_memories)),
@@ -52,8 +49,7 @@ async fn tools_say(place: &Place, tools: &[&str], path: &str, content: &str, sai
             "memory_edit" => json!({"path": path, "edits": edits}),
             _ => json!({"path": path, "content": content}),
         };
-        let block = json!({"type": "tool_use", "name": tool, "input": input});
-        let told = place.client.tool(&place.tenant, &block).await;
+        let told = place.client.tool(&place.tenant, &block(tool, &input)).await;
         assert!(told.is_error && told.content.contains(said), "{}", told.content);
     }
 }
@@ -63,10 +59,8 @@ async fn tools_say(place: &Place, tools: &[&str], path: &str, content: &str, sai
 async fn batch_is_made_but_for(store: &Store, memories: &[(&str, usize, Option<&str>)]) {
     let create = |(path, bytes, _): &(&str, usize, Option<&str>)| json!({"type": "create", "path": path, "content": "x".repeat(*bytes)});
     let operations: Vec<_> = memories.iter().map(create).collect();
-    let batch = async |is_atomic: bool| {
-        let body = json!({"atomic": is_atomic, "operations": operations});
-        store.client.post(&format!("{}/batch", store.memories()), &body).await
-    };
+    let batch =
+        async |is_atomic: bool| store.batch(&json!({"atomic": is_atomic, "operations": operations})).await;
     let error = refused(&batch(true).await, 429, "rate_limit_error");
     let first = memories.iter().position(|(.., why)| why.is_some());
     assert_eq!(error["operation"].as_u64(), first.map(|first| first as u64), "{error}");

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::support::{Place, Store, delete, new_session, ok, path_conflict, refused, shows, strings, text};
+use super::sessions::{attached, open};
+use super::support::{Place, Store, delete, ok, path_conflict, refused, shows, strings, text};
 use crate::support::Answer;
 
 const AT_ONCE: usize = 12;
@@ -139,15 +140,14 @@ pub(super) async fn pin_and_edit_are_both_made(place: Place) {
 }
 
 pub(super) async fn session_gets_no_more_stores_than_it_may_have(place: Place) {
-    let new = json!({"agent": "a", "environment_id": "e", "resources": []});
-    let session = new_session(&place.client, &new).await;
-    let resources = format!("/v1/sessions/{}/resources", text(&session["id"]));
+    let (_, session, _) = open(&place.client, &[]).await;
+    let resources = format!("{session}/resources");
     let mut stores = Vec::new();
     for _ in 0..AT_ONCE {
         stores.push(place.new_store("of one name").await);
     }
     let attaching = stores.iter().map(|store| {
-        let body = json!({"type": "memory_store", "memory_store_id": store.id});
+        let body = attached(store, "read_write");
         let (client, resources) = (&place.client, &resources);
         async move { client.post(resources, &body).await }
     });

@@ -115,12 +115,10 @@ pub(super) async fn path_of_a_deleted_memory_is_redacted_too(place: Place) {
     let listed = place.client.get(&store.versions()).await;
     assert!(!listed.text.contains("secret-name"), "{}", listed.text);
     assert_eq!(store.restore(&history[1]["id"]).await["path"], "/plain");
-    let database = place.deployment.database().await;
     let rows = "SELECT (SELECT count(*) FROM version WHERE path LIKE '%secret-name%') \
                 + (SELECT count(*) FROM memory WHERE path LIKE '%secret-name%' OR name LIKE '%secret-name%') \
                 + (SELECT count(*) FROM directory WHERE path LIKE '%secret-name%')";
-    assert_eq!(database.number(rows).await, 0);
-    database.close().await;
+    assert_eq!(place.deployment.number(rows).await, 0);
 }
 
 pub(super) async fn repeated_edit_shows_nothing_of_a_redacted_version(place: Place) {

@@ -9,6 +9,7 @@ use super::races::{
     answered_edits_are_seen_through, one_update_meets_its_precondition_through,
     racing_changes_keep_every_count_through,
 };
+use super::sessions::{attached, attaching};
 use super::store_tests::batches_at_once_keep_the_tests_through;
 use super::support::{
     SESSIONS, STORES, Store, delete, invalid, new_session, not_found, ok, page_of, refused, secret, strings,
@@ -81,9 +82,8 @@ async fn what_is_removed_is_served_nowhere([ours, theirs]: &[Store; 2]) {
 
 /// A session that was made here, and its token's client there, which has used it.
 async fn session_used_there(here: &Client, there: &Client, tenant: &Tenant) -> (String, Client) {
-    let store = json!({"type": "memory_store", "memory_store_id": tenant.store_id.to_string()});
-    let new = json!({"agent": "a", "environment_id": "e", "resources": [store]});
-    let session = new_session(here, &new).await;
+    let store = attached(&Store::of(here, tenant), "read_write");
+    let session = new_session(here, &attaching(&[store])).await;
     let path = format!("{SESSIONS}/{}", text(&session["id"]));
     let holder = there.with_key(text(&session["token"]));
     ok(&view(&holder, &path).await);

@@ -4,17 +4,11 @@ use serde_json::{Value, json};
 
 use super::sessions::{attached, attaching, call, changes, of_resources, open, view};
 use super::support::{
-    Place, SESSIONS, delete, invalid, not_found, ok, post_with, refused, secret, strings, text,
+    Place, SESSIONS, delete, denied, invalid, not_found, ok, post_with, refused, secret, strings, text,
 };
-use crate::support::{Answer, Client};
+use crate::support::Client;
 
 const READS: [&str; 2] = ["sessions:write", "memory:read"];
-
-#[track_caller]
-fn denied(answer: &Answer, scope: &str) {
-    let error = refused(answer, 403, "permission_error");
-    assert!(text(&error["message"]).contains(scope), "{error}");
-}
 
 fn create(path: &str) -> Value {
     json!({"command": "create", "path": path, "file_text": "x"})

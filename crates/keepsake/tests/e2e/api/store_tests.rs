@@ -4,8 +4,10 @@ use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::support::{Place, Store, delete, invalid, not_found, ok, refused, sha256, strings, text};
-use crate::support::archives::{Files, packed, unpacked};
+use super::imports::{export, import};
+use super::support::{
+    Place, Store, block, delete, invalid, not_found, ok, refused, sha256, shows, strings, text,
+};
 use crate::support::client::send;
 use crate::support::{Answer, Client};
 
@@ -37,21 +39,23 @@ async fn test(store: &Store, body: &Value) -> Answer {
 }
 
 async fn batch(store: &Store, operations: Value) -> Answer {
-    let body = json!({"atomic": false, "operations": operations});
-    store.client.post(&format!("{}/batch", store.memories()), &body).await
+    store.batch(&json!({"atomic": false, "operations": operations})).await
 }
 
 fn create(path: &str, content: &str) -> Value {
     json!({"type": "create", "path": path, "content": content})
 }
 
+/// The refusal of a change that would break tests.
+#[track_caller]
+fn gated(answer: &Answer) -> Value {
+    refused(answer, 409, "memory_store_test_error")
+}
+
 /// The lines of the tests that do not hold.
 fn broken(results: &Value) -> Vec<u64> {
-    let results = results.as_array().unwrap().iter();
-    results
-        .filter(|result| result["passed"] == false)
-        .map(|result| result["line"].as_u64().unwrap())
-        .collect()
+    let broken = results.as_array().unwrap().iter().filter(|result| result["passed"] == false);
+    broken.map(|result| result["line"].as_u64().unwrap()).collect()
 }
 
 pub(super) async fn tests_are_made_on_the_memories_as_they_are(place: Place) {
@@ -62,23 +66,18 @@ pub(super) async fn tests_are_made_on_the_memories_as_they_are(place: Place) {
     let used = store.basic(&refunds).await["last_accessed_at"].clone();
 
     let report = ok(&send(place.client.request(Method::POST, &format!("{}/test", store.path))).await);
-    let [line, limit] =
-        [json!(3), json!({"search": "refund limit", "finds": "/policy/refunds.md", "within": 2})];
-    assert_eq!(
-        (&report["type"], &report["passed"], &report["gate"]),
-        (&json!("memory_store_test"), &json!(true), &json!(true))
-    );
-    assert_eq!((&report["data"][0]["line"], &report["data"][0]["test"]), (&line, &limit));
-    assert_eq!(
-        strings(report["data"][0]["hits"].as_array().unwrap(), "path"),
-        ["/policy/refunds.md", "/notes/a.md"]
-    );
+    shows(&report, &json!({"type": "memory_store_test", "passed": true, "gate": true}));
+    let limit = json!({"search": "refund limit", "finds": "/policy/refunds.md", "within": 2});
+    let first = &report["data"][0];
+    shows(first, &json!({"line": 3, "test": limit}));
+    let hits = strings(first["hits"].as_array().unwrap(), "path");
+    assert_eq!(hits, ["/policy/refunds.md", "/notes/a.md"]);
     assert_eq!(store.basic(&refunds).await["last_accessed_at"], used);
 
     let others = "tests:\n- search: refund\n  finds: /notes/a.md\n- search: zebra\n  finds: /none\n\
         - path: /policy/refunds.md\n  contains: 300 EUR\n- path: /none\n  contains: a\n- unchanged: /\n- max_files: 3\n";
     let report = ok(&test(&store, &json!({"tests": others})).await);
-    assert_eq!((&report["passed"], &report["gate"]), (&json!(false), &json!(false)));
+    shows(&report, &json!({"passed": false, "gate": false}));
     assert_eq!(broken(&report["data"]), [2, 4, 6, 8, 11]);
     let messages = strings(&report["data"].as_array().unwrap()[..4], "message");
     let expected = [
@@ -109,25 +108,18 @@ pub(super) async fn gate_refuses_a_change_of_many_memories_as_a_whole(place: Pla
         (json!(many("x")), &[9]),
         (json!(better), &[3]),
     ] {
-        let error = refused(&batch(&store, operations.clone()).await, 409, "memory_store_test_error");
+        let error = gated(&batch(&store, operations.clone()).await);
         assert_eq!(broken(&error["tests"]), *lines, "{operations}: {error}");
         let message = text(&error["message"]);
-        assert!(
-            message.contains("nothing was changed") && message.contains(&format!("Line {}", lines[0])),
-            "{message}"
-        );
+        let is_told = message.contains("nothing was changed");
+        assert!(is_told && message.contains(&format!("Line {}", lines[0])), "{message}");
         assert_eq!(store.version_count().await, versions, "{operations}");
     }
-    let error = refused(
-        &batch(&store.seen_by(&place.writer), json!([{"type": "delete", "memory_id": id}])).await,
-        409,
-        "memory_store_test_error",
-    );
+    let deletion = json!([{"type": "delete", "memory_id": id}]);
+    let error = gated(&batch(&store.seen_by(&place.writer), deletion).await);
     assert_eq!(error["tests"], json!([]));
-    assert!(
-        !error.to_string().contains("refunds") && text(&error["message"]).contains("lines 3, 6"),
-        "{error}"
-    );
+    assert!(!error.to_string().contains("refunds"), "{error}");
+    assert!(text(&error["message"]).contains("lines 3, 6"), "{error}");
 
     // A change that leaves the tests whole is made, whatever else it does; so is a single edit that breaks one.
     let moved = json!([
@@ -138,16 +130,10 @@ pub(super) async fn gate_refuses_a_change_of_many_memories_as_a_whole(place: Pla
     ok(&batch(&store, moved).await);
     store.update(&refunds, &json!({"content": "none"})).await;
     assert_eq!(broken(&ok(&test(&store, &json!({})).await)["data"]), [6]);
-    refused(&batch(&store, json!([create("/b.md", "x")])).await, 409, "memory_store_test_error");
+    gated(&batch(&store, json!([create("/b.md", "x")])).await);
     let file = store.client.all(&format!("{}?path={FILE}", store.memories())).await;
     store.update(&file[0], &json!({"content": TESTS.replace("gate: true", "gate: false")})).await;
     ok(&batch(&store, json!([create("/b.md", "x")])).await);
-}
-
-async fn import(store: &Store, query: &str, files: &Files) -> Answer {
-    let path = format!("{}/import?{query}", store.path);
-    let request = store.client.request(Method::POST, &path).header("content-type", "application/zstd");
-    send(request.body(packed(files))).await
 }
 
 pub(super) async fn archive_is_tested_as_a_whole(place: Place) {
@@ -156,28 +142,18 @@ pub(super) async fn archive_is_tested_as_a_whole(place: Place) {
     let operations: Vec<_> = (0..250).map(|n| create(&format!("/a/{n}.md"), "refund limit")).collect();
     ok(&batch(&source, json!(operations)).await);
     source.create("/z.md", LIMIT).await;
-    let export = send_bytes(&source).await;
-    let (_, files) = unpacked(&export);
+    let archive = export(&source).await;
     let tests = "gate: true\ntests:\n- path: /z.md\n  contains: 200 EUR\n- max_files: 251\n\
         - search: EUR\n  finds: /z.md\n  within: 1\n";
     store.create(FILE, tests).await;
     for query in ["prefix=/old/", "prefix=/old/&dry_run=true"] {
-        let error = refused(&import(&store, query, &files).await, 409, "memory_store_test_error");
+        let error = gated(&import(&store, query, &archive).await);
         assert_eq!(broken(&error["tests"]), [3, 6], "{error}");
     }
     assert_eq!(store.version_count().await, 1);
-    ok(&import(&store, "", &files).await);
+    ok(&import(&store, "", &archive).await);
     assert_eq!(store.paths().await.len(), 252);
     assert_eq!(broken(&ok(&test(&store, &json!({})).await)["data"]), [0_u64; 0]);
-}
-
-async fn send_bytes(store: &Store) -> Vec<u8> {
-    let answer = store.client.request(Method::GET, &format!("{}/export", store.path)).send().await.unwrap();
-    answer.bytes().await.unwrap().to_vec()
-}
-
-fn block(tool: &str, input: &Value) -> Value {
-    json!({"type": "tool_use", "name": tool, "input": input})
 }
 
 /// Checks that each surface refuses to change the tests, and names path and scope.
@@ -185,6 +161,7 @@ async fn cannot_change(place: &Place, store: &Store, file: &Value, by: &Client) 
     let seen = store.seen_by(by);
     let at = store.memory(file);
     let other = store.create("/other.md", "x").await;
+    let into = json!({"operations": [{"type": "update", "memory_id": other["id"], "path": "/.keepsake/c"}]});
     for (operation, answer) in [
         ("upsert", seen.upsert(FILE, "tests: []").await),
         ("create", seen.try_create("/.keepsake/other", "x").await),
@@ -195,26 +172,16 @@ async fn cannot_change(place: &Place, store: &Store, file: &Value, by: &Client) 
         ("unpin", seen.try_update(file, &json!({"pinned": false})).await),
         ("delete", delete(by, &at).await),
         ("restore", seen.try_restore(&file["memory_version_id"], &json!({})).await),
-        (
-            "atomic",
-            by.post(
-                &format!("{}/batch", store.memories()),
-                &json!({"operations": [
-            {"type": "update", "memory_id": other["id"], "path": "/.keepsake/c"}]}),
-            )
-            .await,
-        ),
+        ("atomic", seen.batch(&into).await),
     ] {
         if operation == "expire" || operation == "unpin" {
             assert!([400, 403].contains(&answer.status), "{operation}: {}", answer.text);
             continue;
         }
         let error = refused(&answer, 403, "permission_error");
-        let message = text(&error["message"]);
-        assert!(
-            message.contains("/.keepsake/") && message.contains("stores:admin"),
-            "{operation}: {message}"
-        );
+        for named in ["/.keepsake/", "stores:admin"] {
+            assert!(text(&error["message"]).contains(named), "{operation}: {error}");
+        }
     }
     // Other operations of a batch are made.
     for on_file in [
@@ -245,19 +212,11 @@ async fn cannot_change(place: &Place, store: &Store, file: &Value, by: &Client) 
 pub(super) async fn tests_are_changed_by_administrators_and_hidden_from_agents(place: Place) {
     let store = place.store();
     let wrong = "gate: true\ntests:\n- search: a\n  within: 3\n";
-    invalid(
-        &store.try_create(FILE, wrong).await,
-        "`content` of /.keepsake/tests.yaml is refused: line 3: a test",
-    );
+    let refusal = "`content` of /.keepsake/tests.yaml is refused: line 3: a test";
+    invalid(&store.try_create(FILE, wrong).await, refusal);
     let other = store.create("/wrong.yaml", wrong).await;
     invalid(&store.try_update(&other, &json!({"path": FILE})).await, "line 3");
-    invalid(
-        &store
-            .client
-            .post(&format!("{}/batch", store.memories()), &json!({"operations": [create(FILE, wrong)]}))
-            .await,
-        "line 3",
-    );
+    invalid(&store.batch(&json!({"operations": [create(FILE, wrong)]})).await, "line 3");
     let call = json!({"command": "create", "path": "/memories/.keepsake/tests.yaml", "file_text": wrong});
     let result = place.client.tool(&place.tenant, &call).await;
     assert!(result.is_error && result.content.contains("line 3"), "{result:?}");
@@ -307,7 +266,7 @@ pub(super) async fn batches_at_once_keep_the_tests_through(stores: &[Store; 2]) 
     let made = answers.iter().filter(|answer| answer.status == 200).count();
     assert_eq!(made, 7, "{:?}", answers.iter().map(|answer| &answer.text).collect::<Vec<_>>());
     for answer in answers.iter().filter(|answer| answer.status != 200) {
-        refused(answer, 409, "memory_store_test_error");
+        gated(answer);
     }
 }
 

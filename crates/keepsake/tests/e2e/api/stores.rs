@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::support::{Place, delete, invalid, ok, patch, text};
+use super::support::{Place, block, delete, invalid, ok, patch, text};
 
 pub(super) async fn archived_store_can_be_read_deleted_and_redacted_only(place: Place) {
     let (client, store) = (&place.client, place.new_store("a").await);
@@ -32,7 +32,7 @@ pub(super) async fn archived_store_can_be_read_deleted_and_redacted_only(place: 
         {"type": "create", "path": "/new", "content": "x"},
         {"type": "delete", "memory_id": edited["id"]},
     ]});
-    let batch = ok(&client.post(&format!("{}/batch", store.memories()), &batch).await);
+    let batch = ok(&store.batch(&batch).await);
     let failed = text(&batch["data"][0]["error"]["message"]);
     assert!(failed.contains("archived"), "{batch}");
     assert_eq!(batch["data"][1]["status"], "deleted");
@@ -45,8 +45,7 @@ pub(super) async fn archived_store_can_be_read_deleted_and_redacted_only(place: 
         ("memory_read", json!({"path": path}), false),
         ("memory_delete", json!({"path": path}), false),
     ] {
-        let block = json!({"type": "tool_use", "name": tool, "input": input});
-        let told = client.call(&store.id, &block).await.tool_result();
+        let told = client.call(&store.id, &block(tool, &input)).await.tool_result();
         assert_eq!(told.is_error, is_refused, "{}", told.content);
         assert_eq!(told.content.contains("archived"), is_refused, "{}", told.content);
     }

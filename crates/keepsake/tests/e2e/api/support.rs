@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use keepsake_blobs::BlobStore;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{ContentHash, Timestamp};
 use keepsake_index::Scope;
 use reqwest::Method;
@@ -45,7 +44,7 @@ pub(crate) struct Place {
 
 pub(crate) struct Fact {
     pub(crate) name: &'static str,
-    pub(crate) limits: LimitOverrides,
+    pub(crate) limits: Value,
     pub(crate) run: fn(Place) -> BoxFuture<'static, ()>,
 }
 
@@ -53,7 +52,7 @@ macro_rules! fact {
     ($fact:path) => {
         $crate::api::support::Fact {
             name: stringify!($fact),
-            limits: keepsake_core::limits::LimitOverrides::default(),
+            limits: serde_json::json!({}),
             run: |place| Box::pin($fact(place)),
         }
     };
@@ -72,10 +71,10 @@ pub(crate) use facts;
 pub(crate) async fn check(pair: Pair, facts: Vec<Fact>) {
     let deployment = Arc::new(Deployment::new(pair).await);
     let provision = deployment.provision().await;
-    let stranger = provision.tenant(LimitOverrides::default()).await;
+    let stranger = provision.tenant().await;
     let mut given = Vec::new();
     for fact in facts {
-        let tenant = provision.tenant(fact.limits.clone()).await;
+        let tenant = provision.tenant_with(fact.limits.clone()).await;
         let keys = keys(&provision, &tenant).await;
         given.push((fact, tenant, keys));
     }
@@ -196,6 +195,10 @@ impl Store {
     pub(crate) async fn try_create(&self, path: &str, content: &str) -> Answer {
         let body = json!({"path": path, "content": content});
         self.client.post(&self.memories(), &body).await
+    }
+
+    pub(crate) async fn batch(&self, body: &Value) -> Answer {
+        self.client.post(&format!("{}/batch", self.memories()), body).await
     }
 
     /// Makes a memory, or replaces the content of the one that is there.
@@ -337,6 +340,13 @@ pub(crate) fn invalid(answer: &Answer, named: &str) {
     assert!(message.contains(named), "{named:?} is not in {message:?}");
 }
 
+/// Checks that an answer is 403 and that its message names the missing scope.
+#[track_caller]
+pub(crate) fn denied(answer: &Answer, scope: &str) {
+    let error = refused(answer, 403, "permission_error");
+    assert!(text(&error["message"]).contains(scope), "{error}");
+}
+
 #[track_caller]
 pub(crate) fn not_found(answer: &Answer) {
     refused(answer, 404, "not_found_error");
@@ -362,6 +372,11 @@ pub(crate) fn text(value: &Value) -> &str {
 
 pub(crate) fn sha256(content: &str) -> String {
     ContentHash::of(content.as_bytes()).to_string()
+}
+
+/// A call of a tool, as a model sends it.
+pub(crate) fn block(tool: &str, input: &Value) -> Value {
+    json!({"type": "tool_use", "name": tool, "input": input})
 }
 
 /// A precondition on content.

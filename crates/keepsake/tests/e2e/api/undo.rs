@@ -8,9 +8,9 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
 use serde_json::{Value, json};
 
+use super::sessions::{attached, open};
 use super::support::{
-    Place, STORES, Store, delete, invalid, new_session, not_found, ok, post_with, refused, shows, strings,
-    text,
+    Place, STORES, Store, delete, invalid, not_found, ok, post_with, refused, shows, strings, text,
 };
 use crate::support::Client;
 
@@ -188,6 +188,10 @@ async fn undo(store: &Store, body: &Value) -> Value {
     ok(&store.client.post(&format!("{}/undo", store.path), body).await)
 }
 
+async fn restore_to(store: &Store, seq: usize) -> Value {
+    ok(&store.client.post(&format!("{}/restore", store.path), &json!({"at_seq": seq})).await)
+}
+
 pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
     let seed = Seed::new();
     let mut runner = seed.runner(Config::default());
@@ -244,8 +248,7 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
         let at = begin.max(2) + dice(STEPS);
         // The model does not know the order of the changes in the commit of an undo.
         let at = at.min(seq);
-        let restored =
-            ok(&store.client.post(&format!("{}/restore", store.path), &json!({"at_seq": at})).await);
+        let restored = restore_to(&store, at).await;
         let wanted = model.selected(|change, _| change.seq > at, false);
         let expected = model.tree_at(at);
         check(&mut model, &wanted, &restored, 0);
@@ -256,11 +259,8 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
 /// A directory and a file, and two memories, change places in one commit.
 pub(super) async fn paths_are_swapped_in_one_commit(place: Place) {
     let store = place.new_store("swapped").await;
-    let [one, two, file] = [("/one", "1"), ("/two", "2"), ("/place", "file")].map(|(path, content)| {
-        let store = store.clone();
-        async move { store.create(path, content).await }
-    });
-    let (one, two, file) = (one.await, two.await, file.await);
+    let [one, two] = [store.create("/one", "1").await, store.create("/two", "2").await];
+    let file = store.create("/place", "file").await;
     let mut below = Vec::new();
     for n in 0..3 {
         below.push(store.create(&format!("/dir/{n}"), "below").await);
@@ -278,13 +278,12 @@ pub(super) async fn paths_are_swapped_in_one_commit(place: Place) {
     shows(&done["counts"], &json!({"renamed": 6, "skipped": 0}));
     assert_eq!(tree_of(&store).await, before);
     assert_eq!(store.paths().await, ["/dir/0", "/dir/1", "/dir/2", "/one", "/place", "/two"]);
-    let times: Vec<_> =
-        store.history().await[..6].iter().map(|version| version["created_at"].clone()).collect();
+    let times = strings(&store.history().await[..6], "created_at");
     assert!(times.iter().all(|time| *time == times[0]), "one commit: {times:?}");
     let first = &store.history().await[0];
     let undone = ok(&store.client.get(&store.version(&first["undoes"])).await);
     assert_eq!(undone["memory_id"], first["memory_id"]);
-    ok(&store.client.post(&format!("{}/restore", store.path), &json!({"at_seq": begin + 8})).await);
+    restore_to(&store, begin + 8).await;
     assert_eq!(tree_of(&store).await, swapped);
 }
 
@@ -345,18 +344,14 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
     let gone = undo(&store, &json!({"after_seq": count})).await;
     shows(&gone["data"][0], &json!({"action": "skipped", "reason": "content_gone", "to_version_id": null}));
 
-    ok(&store.client.post(&format!("{}/archive", store.path), &json!({})).await);
+    store.archive().await;
     invalid(&store.client.post(&path, &json!({"after_seq": 0})).await, "archived");
 }
 
 pub(super) async fn what_a_session_changed_is_taken_back(place: Place) {
     let store = place.new_store("agents").await;
     let kept = store.create("/kept.md", "one\n").await;
-    let resources = json!([{"type": "memory_store", "memory_store_id": store.id}]);
-    let session =
-        new_session(&place.client, &json!({"agent": "a", "environment_id": "e", "resources": resources}))
-            .await;
-    let agent = place.client.with_key(text(&session["token"]));
+    let (session, _, agent) = open(&place.client, &[attached(&store, "read_write")]).await;
     let call = format!("{}/tool_calls", store.path);
     for input in [
         json!({"command": "create", "path": "/memories/made.md", "file_text": "x"}),
@@ -392,21 +387,16 @@ pub(super) async fn large_undo_is_made_in_parts(place: Place) {
         store.update(memory, &json!({"path": path})).await;
     }
     for part in created.chunks(250) {
-        let operations: Vec<_> = part
-            .iter()
-            .enumerate()
-            .map(|(n, memory)| {
-                json!({"type": "update", "memory_id": memory["memory_id"], "path": format!("/new/{n}/{}", text(&memory["memory_id"]))})
-            })
-            .collect();
+        let operation = |(n, memory): (usize, &Value)| {
+            let (id, path) = (&memory["memory_id"], format!("/new/{n}/{}", text(&memory["memory_id"])));
+            json!({"type": "update", "memory_id": id, "path": path})
+        };
+        let operations: Vec<_> = part.iter().enumerate().map(operation).collect();
         ok(&store.client.post(&batch, &json!({"operations": operations})).await);
     }
     // A file is where a directory comes back.
     let in_the_way = store.create("/old", "file").await;
-    let moved = ok(&store
-        .client
-        .post(&format!("{}/undo", store.path), &json!({"after_seq": begin, "dry_run": true}))
-        .await);
+    let moved = undo(&store, &json!({"after_seq": begin, "dry_run": true})).await;
     shows(&moved, &json!({"left": 753, "not_shown": 253}));
     let body = json!({"after_seq": begin});
     let mut done = undo(&store, &body).await;

@@ -34,12 +34,10 @@ async fn login_remembers_the_server_for_later_commands() {
     run("memory ls").await.ok();
     let contexts = run("context list").await.ok();
     assert!(contexts.contains("work") && !contexts.contains("ks_live"), "{contexts}");
-    assert_eq!(
-        run("context env").await.ok(),
-        format!(
-            "export KEEPSAKE_URL='{url}'\nexport KEEPSAKE_API_KEY='{key}'\nexport KEEPSAKE_STORE='notes'\n"
-        )
+    let exports = format!(
+        "export KEEPSAKE_URL='{url}'\nexport KEEPSAKE_API_KEY='{key}'\nexport KEEPSAKE_STORE='notes'\n"
     );
+    assert_eq!(run("context env").await.ok(), exports);
     // The key is not sent to another server.
     let elsewhere = person.in_context("memory ls", &[("KEEPSAKE_URL", "http://127.0.0.1:9")], "").await;
     elsewhere.ends(2, "no API key is known for http://127.0.0.1:9");

@@ -1,9 +1,8 @@
 //! `keepsake copy` between two servers, one of them behind a proxy that has only the official API.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use keepsake_testkit::Seed;
+use keepsake_testkit::{OfficialProxy, Seed};
 use proptest::prelude::Rng;
 use proptest::test_runner::{Config, TestRunner};
 use reqwest::Method;
@@ -11,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
 use super::Person;
+use crate::api::support::{Store, strings, text};
 use crate::support::client::{ok, send};
 use crate::support::command::{Run, keepsake_with, start_keepsake, words};
 use crate::support::eventually;
-use crate::support::official_proxy::OfficialProxy;
 use crate::support::server::signal;
 
 /// The number of memories of a random history, instead of 40.
@@ -62,18 +61,6 @@ impl Servers {
     }
 }
 
-/// The contents of a person's store, by path.
-async fn contents(person: &Person) -> BTreeMap<String, String> {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let memories = listed(person, "memories?view=full&limit=20").await;
-    memories.iter().map(|memory| (text(&memory["path"]), text(&memory["content"]))).collect()
-}
-
-async fn listed(person: &Person, list: &str) -> Vec<Value> {
-    let client = person.server.client(&person.tenant);
-    client.all(&format!("/v1/memory_stores/{}/{list}", person.tenant.store_id)).await
-}
-
 /// Edits of a store whose memories have some of the paths.
 struct Edits {
     runner: TestRunner,
@@ -87,8 +74,8 @@ impl Edits {
     }
 
     async fn make(&mut self, person: &Person) {
-        let client = person.server.client(&person.tenant);
-        let all = format!("/v1/memory_stores/{}/memories", person.tenant.store_id);
+        let store = person.store();
+        let (client, all) = (&store.client, store.memories());
         let (action, length, count) = (self.below(10), self.below(200), self.paths.len());
         let [path, other] = [self.below(count), self.below(count)].map(|place| self.paths[place].clone());
         self.made += 1;
@@ -113,7 +100,7 @@ async fn follow(is_source_official: bool) {
     let mut servers = Servers::new().await;
     let official = if is_source_official { &mut servers.from } else { &mut servers.to };
     let proxy = OfficialProxy::start(official, true, Some(seed.runner(Config::default()))).await;
-    official.clone_from(&proxy.url);
+    proxy.url().clone_into(official);
     // Some names are a file and a directory by turns.
     let count = usize::try_from(number(MEMORIES).unwrap_or(40)).unwrap();
     let name = |number: usize| match number % 7 {
@@ -129,7 +116,7 @@ async fn follow(is_source_official: bool) {
     let started = Instant::now();
     let line = servers.line("--follow --every 1s -o jsonl");
     let mut running = start_keepsake(&words(&line), &servers.variables());
-    let is_equal = async || contents(&servers.target).await == contents(&servers.source).await;
+    let is_equal = async || servers.target.texts().await == servers.source.texts().await;
     let seconds = number(SECONDS);
     for round in 0.. {
         for _ in 0..EDITS_PER_ROUND {
@@ -144,9 +131,9 @@ async fn follow(is_source_official: bool) {
             break;
         }
     }
-    let expected = contents(&servers.source).await;
+    let expected = servers.source.texts().await;
     let edited = started.elapsed();
-    eventually("both are equal", SOON, async || contents(&servers.target).await == expected).await;
+    eventually("both are equal", SOON, async || servers.target.texts().await == expected).await;
     let behind = started.elapsed().saturating_sub(edited);
     signal(running.id().unwrap(), "INT").await;
     let mut printed = [String::new(), String::new()];
@@ -155,17 +142,14 @@ async fn follow(is_source_official: bool) {
     assert_eq!(running.wait().await.unwrap().code(), Some(0), "{printed:?}");
     let receipt: Value = serde_json::from_str(printed[0].lines().next_back().unwrap()).unwrap();
     let store = &receipt["stores"][0];
-    assert_eq!(
-        [&receipt["complete"], &store["verified"], &store["data"]],
-        [&json!(true), &json!(expected.len()), &json!([])],
-        "{printed:?}"
-    );
-    assert_eq!(contents(&servers.target).await, expected);
+    let told = json!([receipt["complete"], store["verified"], store["data"]]);
+    assert_eq!(told, json!([true, expected.len(), []]), "{printed:?}");
+    assert_eq!(servers.target.texts().await, expected);
     assert_eq!(proxy.refused(), ["GET /v1/tools no such route"]);
     eprintln!("{} edits, {} memories, {behind:?} behind: {}", edits.made, expected.len(), store["counts"]);
     // Another run, which remembers nothing, finds nothing to do.
     servers.copy("").await.ok();
-    assert_eq!(contents(&servers.target).await, expected);
+    assert_eq!(servers.target.texts().await, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,7 +166,7 @@ async fn store_is_followed_to_another_makers_server_through_the_official_api() {
 async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
     let mut servers = Servers::new().await;
     let proxy = OfficialProxy::start(&servers.to, true, None).await;
-    servers.to = proxy.url.clone();
+    proxy.url().clone_into(&mut servers.to);
     for (path, content) in [("a.md", "one\n"), ("b.md", "two\n"), ("b.md", "three\n"), ("c.md", "equal\n")] {
         servers.source.put(path, content).await;
     }
@@ -190,7 +174,7 @@ async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
     for (path, content) in [("b.md", "other\n"), ("c.md", "equal\n"), ("d.md", "own\n")] {
         servers.target.put(path, content).await;
     }
-    let before = contents(&servers.target).await;
+    let before = servers.target.texts().await;
 
     let refused = servers.copy("").await;
     refused.ends(4, "something else at 1 paths, the first is /memories/b.md");
@@ -198,43 +182,29 @@ async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
     strict.ends(1, "cannot hold: 1 pin");
     let planned = servers.copy("--dry-run --on-conflict replace --delete -o json").await.json();
     let store = &planned["stores"][0];
-    let results: Vec<_> = store["data"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|item| format!("{} {}", item["result"], item["path"]))
-        .collect();
-    assert_eq!(results, [r#""created" "/a.md""#, r#""replaced" "/b.md""#, r#""deleted" "/d.md""#]);
-    let kinds: Vec<_> =
-        store["not_held"].as_array().unwrap().iter().map(|thing| thing["kind"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["expiry", "history"]);
-    assert_eq!(contents(&servers.target).await, before);
+    let items = store["data"].as_array().unwrap();
+    assert_eq!(strings(items, "result"), ["created", "replaced", "deleted"]);
+    assert_eq!(strings(items, "path"), ["/a.md", "/b.md", "/d.md"]);
+    assert_eq!(strings(store["not_held"].as_array().unwrap(), "kind"), ["expiry", "history"]);
+    assert_eq!(servers.target.texts().await, before);
 
-    let skipped = servers.copy("--on-conflict skip").await.ok();
-    assert!(
-        skipped.ends_with(
-            "notes to notes: 1 created, 1 unchanged, 1 skipped, 1 only in the target; 2 verified\n"
-        ),
-        "{skipped}"
-    );
-    let replaced = servers.copy("--on-conflict replace --delete").await.ok();
-    assert!(
-        replaced.ends_with("notes to notes: 1 replaced, 1 deleted, 2 unchanged; 3 verified\n"),
-        "{replaced}"
-    );
-    assert_eq!(contents(&servers.target).await, contents(&servers.source).await);
-    assert!(
-        proxy.refused().iter().all(|refused| refused == "GET /v1/tools no such route"),
-        "{:?}",
-        proxy.refused()
-    );
+    for (more, told) in [
+        ("--on-conflict skip", "1 created, 1 unchanged, 1 skipped, 1 only in the target; 2 verified\n"),
+        ("--on-conflict replace --delete", "1 replaced, 1 deleted, 2 unchanged; 3 verified\n"),
+    ] {
+        let copied = servers.copy(more).await.ok();
+        assert!(copied.ends_with(&format!("notes to notes: {told}")), "{copied}");
+    }
+    assert_eq!(servers.target.texts().await, servers.source.texts().await);
+    let refused = proxy.refused();
+    assert!(refused.iter().all(|call| call == "GET /v1/tools no such route"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn history_of_another_makers_server_without_hashes_is_copied_into_a_new_store() {
     let mut servers = Servers::new().await;
     let proxy = OfficialProxy::start(&servers.from, false, None).await;
-    servers.from = proxy.url.clone();
+    proxy.url().clone_into(&mut servers.from);
     for (path, content) in [("a.md", "one\n"), ("a.md", "two\n"), ("b.md", "gone\n"), ("c/d.md", "three\n")] {
         servers.source.put(path, content).await;
     }
@@ -242,20 +212,19 @@ async fn history_of_another_makers_server_without_hashes_is_copied_into_a_new_st
     let line = format!("copy --from {}#notes --to {}#copied --versions", servers.from, servers.to);
     let copied = keepsake_with(&words(&line), &servers.variables()).await.ok();
     assert!(copied.ends_with("notes to copied, which was created: 2 created; 2 verified\n"), "{copied}");
-    let client = servers.target.server.client(&servers.target.tenant);
+    let client = servers.target.client();
     let stores = client.all("/v1/memory_stores?limit=20").await;
     let store = stores.iter().find(|store| store["name"] == "copied").unwrap();
-    let made = client
-        .all(&format!("/v1/memory_stores/{}/memory_versions?view=full", store["id"].as_str().unwrap()))
-        .await;
+    let store = Store::new(&client, text(&store["id"]));
+    let made = client.all(&format!("{}?view=full", store.versions())).await;
     let versions = |versions: &[Value]| -> Vec<Value> {
         let fields = ["operation", "path", "content", "created_at"];
         versions.iter().map(|version| fields.map(|field| version[field].clone()).into()).collect()
     };
-    assert_eq!(versions(&made), versions(&listed(&servers.source, "memory_versions?view=full").await));
+    assert_eq!(versions(&made), versions(&servers.source.listed("memory_versions?view=full").await));
     // Without a store in the arguments, all are copied to those of the same names.
     let all = format!("copy --from {} --to {}", servers.from, servers.to);
     let copied = keepsake_with(&words(&all), &servers.variables()).await.ok();
     assert!(copied.ends_with("notes to notes: 2 created; 2 verified\n"), "{copied}");
-    assert_eq!(contents(&servers.target).await, contents(&servers.source).await);
+    assert_eq!(servers.target.texts().await, servers.source.texts().await);
 }

@@ -90,7 +90,7 @@ impl Person {
         fs::write(self.path("tests.yaml"), "tests:\n- max_files: 500\n").unwrap();
         let session = self.session("read_only").await;
         let id = session["id"].as_str().unwrap();
-        view_in(&self.server.client(&self.tenant), &format!("/v1/sessions/{id}"), "/memories").await;
+        view_in(&self.client(), &format!("/v1/sessions/{id}"), "/memories").await;
         id.to_owned()
     }
 

@@ -1,6 +1,7 @@
 use serde_json::Value;
 
-use super::Person;
+use super::{Person, words};
+use crate::api::support::strings;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_written_read_moved_listed_and_deleted() {
@@ -52,9 +53,7 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
     assert_eq!(person.ok("memory cat a.md --at-seq 2").await, "one\n");
     let paths = async |line: &str| {
         let listed = person.json(&format!("memory ls -o json {line}")).await;
-        let paths =
-            listed["data"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap().to_owned());
-        paths.collect::<Vec<_>>()
+        strings(listed["data"].as_array().unwrap(), "path")
     };
     assert_eq!(paths("--at-seq 1").await, ["/a.md"]);
     assert_eq!(paths("--at-seq 3").await, ["/a.md", "/b/"]);
@@ -64,23 +63,16 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
     person.ends("memory ls --at 2999-01-01", 1, "`at` must not be in the future").await;
     person.ends("memory ls --at-seq 9", 1, "`at_seq` must be at most 4").await;
 
-    let compared = person.ok("store diff --from-seq 2").await;
-    let lines: Vec<Vec<_>> = compared.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(
-        lines[1..3],
-        [
-            vec!["changed", "1", "0", "/memories/a.md", "-"],
-            vec!["renamed", "0", "0", "/memories/d.md", "/memories/b/c.md"],
-        ]
-    );
     person.ok("store create other").await;
     person.line_with("memory put a.md --store other", &[], "one\n").await.ok();
-    let compared = person.ok("store diff --other other").await;
-    let lines: Vec<Vec<_>> = compared.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(
-        lines[1..3],
-        [vec!["changed", "0", "1", "/memories/a.md", "-"], vec!["removed", "0", "1", "/memories/d.md", "-"],]
-    );
+    for (more, rows) in [
+        ("--from-seq 2", ["changed 1 0 /memories/a.md -", "renamed 0 0 /memories/d.md /memories/b/c.md"]),
+        ("--other other", ["changed 0 1 /memories/a.md -", "removed 0 1 /memories/d.md -"]),
+    ] {
+        let compared = person.ok(&format!("store diff {more}")).await;
+        let lines: Vec<_> = compared.lines().map(|line| words(line).join(" ")).collect();
+        assert_eq!(lines[1..3], rows);
+    }
 
     let folder = person.path("then");
     person.ends(&format!("export {folder} --versions --at-seq 2"), 2, "--versions").await;
@@ -172,10 +164,9 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     person.ends("undo", 2, "nothing says what to take back").await;
     person.ends("undo --after-seq 2", 2, "--yes").await;
     let plan = person.ok("undo --after-seq 2 --dry-run").await;
-    assert!(
-        plan.contains("restored") && plan.contains("recreated") && plan.contains("/memories/b.md"),
-        "{plan}"
-    );
+    for part in ["restored", "recreated", "/memories/b.md"] {
+        assert!(plan.contains(part), "{plan}");
+    }
     assert_eq!(person.ok("undo --after-seq 2 --under c --yes").await, "there is nothing to take back\n");
     assert_eq!(person.ok("undo --since 1h --after-seq 2 --yes").await, "restored 1, recreated 1\n");
     assert_eq!(person.ok("memory cat a.md").await, "one\n");
@@ -195,22 +186,14 @@ async fn store_is_tested_and_an_import_refused_by_its_tests() {
     let tests =
         "gate: true\ntests:\n- search: refund\n  finds: /policy/refunds.md\n  within: 1\n- max_files: 2\n";
     person.line_with("memory put .keepsake/tests.yaml", &[], tests).await.ok();
-    let passed = person.ok("test").await;
-    assert_eq!(
-        passed,
-        "passed  line 3: search refund finds /policy/refunds.md within 1\npassed  line 6: at most 2 memories\n"
-    );
+    let search = "passed  line 3: search refund finds /policy/refunds.md within 1\n";
+    assert_eq!(person.ok("test").await, format!("{search}passed  line 6: at most 2 memories\n"));
     person.put("refund.md", "refund").await;
-    let run = person.line("test -o junit").await;
-    run.ends(1, "1 of 2 tests did not hold");
-    let broken = person.line("test").await;
-    let stdout = &broken.stdout;
-    assert!(
-        stdout.contains("broken  line 3")
-            && stdout.contains("it is hit 2")
-            && stdout.contains("1. /refund.md"),
-        "{stdout}"
-    );
+    person.ends("test -o junit", 1, "1 of 2 tests did not hold").await;
+    let broken = person.line("test").await.stdout;
+    for part in ["broken  line 3", "it is hit 2", "1. /refund.md"] {
+        assert!(broken.contains(part), "{broken}");
+    }
 
     std::fs::create_dir(person.path("more")).unwrap();
     std::fs::write(person.path("more/b.md"), "x").unwrap();

@@ -47,7 +47,7 @@ async fn usage_is_summed_and_events_of_a_session_are_followed() {
     let id = session["id"].as_str().unwrap();
     let shown = person.ok(&format!("session show {id}")).await;
     assert!(shown.contains("/mnt/memory/notes"), "{shown}");
-    let agent = person.server.client(&person.tenant).with_key(session["token"].as_str().unwrap());
+    let agent = person.client().with_key(session["token"].as_str().unwrap());
     let call = async |path: &str| view_in(&agent, &format!("/v1/sessions/{id}"), path).await;
     call("/memories").await;
     // Following shows the first call, and then each as it happens.

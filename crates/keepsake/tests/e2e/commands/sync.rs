@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::process::Child;
 
 use super::{Person, files};
@@ -72,25 +72,8 @@ impl Workplace {
     }
 
     async fn memories(&self) -> BTreeMap<String, String> {
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let memories = self.listed("full").await;
-        memories
-            .iter()
-            .map(|memory| (text(&memory["path"])[1..].to_owned(), text(&memory["content"])))
-            .collect()
-    }
-
-    async fn listed(&self, view: &str) -> Vec<Value> {
-        self.all_pages(&format!("memories?view={view}")).await
-    }
-
-    async fn all_pages(&self, list: &str) -> Vec<Value> {
-        let store = self.store();
-        store.client.all(&format!("{}/{list}&limit=20", store.path)).await
-    }
-
-    fn store(&self) -> Store {
-        Store::of(&self.person.server.client(&self.person.tenant), &self.person.tenant)
+        let memories = self.person.texts().await.into_iter();
+        memories.map(|(path, content)| (path[1..].to_owned(), content)).collect()
     }
 
     async fn is_equal(&self) -> bool {
@@ -130,7 +113,7 @@ impl Workplace {
     }
 
     async fn erase(&self, below: &str) {
-        let Store { client, id, .. } = self.store();
+        let Store { client, id, .. } = self.person.store();
         let selector = json!({"memory_store_id": id, "path_prefix": below});
         client.receipt(&client.post("/v1/erasures", &selector).await.json()).await;
     }
@@ -323,7 +306,8 @@ async fn erased_memory_is_deleted_in_the_folder_and_never_uploaded_again() {
 
     place.write("a.md", "1, edited");
     place.rm("a.md").await;
-    place.store().redact(&place.store().history().await[1]["id"]).await;
+    let store = place.person.store();
+    store.redact(&store.history().await[1]["id"]).await;
     place.sync("").await.ends(1, "skipped a.md: the content that it was made from was redacted");
     assert!(place.memories().await.is_empty());
     // A person may upload a file all the same. The erasure of all memories empties the folder.

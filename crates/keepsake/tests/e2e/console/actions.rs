@@ -204,11 +204,8 @@ async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
     // The server does not read this form. The browser still has the text, and can send it again.
     browser.cookies.clear();
     let long = "x".repeat(2_200_000);
-    browser
-        .post(&edit, &[("token", &token), ("content", &long)])
-        .await
-        .answered(401)
-        .has("load this page again");
+    let unread = browser.post(&edit, &[("token", &token), ("content", &long)]).await;
+    unread.answered(401).has("load this page again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -107,7 +107,7 @@ async fn export_has_the_memories_that_are_renamed_meanwhile() {
             |number| json!({"type": "create", "path": format!("/z/{number:04}.md"), "content": "kept"});
         let operations: Vec<_> = (first..first + 500).map(create).collect();
         let body = json!({"atomic": true, "operations": operations});
-        let batch = ok(&store.client.post(&format!("{}/batch", store.memories()), &body).await);
+        let batch = ok(&store.batch(&body).await);
         memories.extend(batch["data"].as_array().unwrap().iter().map(|made| made["memory"].clone()));
     }
     let is_saved = AtomicBool::new(false);

@@ -30,7 +30,7 @@ async fn every_form_needs_the_token_of_its_sign_in() {
     let mut other = Browser::signed_in(&server.url(), &tenant.key).await;
     let foreign = other.open("/console/stores").await.field("token");
     for path in pages(&Method::POST, &tenant) {
-        for fields in [&[][..], &[("token", "x")], &[("token", &foreign)]] {
+        for fields in [&[][..], &[("token", "")], &[("token", "x")], &[("token", &foreign)]] {
             let refused = browser.post(&path, fields).await;
             assert_eq!(refused.status, 403, "{path} {fields:?}: {}", refused.text);
         }

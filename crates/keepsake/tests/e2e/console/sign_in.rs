@@ -1,6 +1,5 @@
 //! Signing in.
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
 use reqwest::Method;
 use serde_json::json;
@@ -32,7 +31,7 @@ async fn wrong_credentials_are_reported_and_not_repeated() {
 async fn console_is_limited_to_the_keys_scopes_and_stores() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let provision = deployment.provision().await;
-    let tenant = provision.tenant(LimitOverrides::default()).await;
+    let tenant = provision.tenant().await;
     let other = provision.store(tenant.id).await;
     let reader = provision.key(tenant.id, &[Scope::MemoryRead], Some(vec![tenant.store_id])).await;
     let of_keys = provision.key(tenant.id, &[Scope::KeysAdmin], None).await;

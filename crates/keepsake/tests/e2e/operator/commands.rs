@@ -121,15 +121,11 @@ async fn commands_report_errors_locally_and_over_http() {
     let (url, token) = (sides.operator.url.as_str(), sides.operator.token.as_str());
     let public = sides.server.url();
     // The public listener does not have the operator's routes, and the other way round.
+    let scheme = "it must start with http:// or https://: write http://localhost:8081, or";
     for (url, token, code, cause) in [
         (url, "not-the-token", 5, "token"),
         (&public, token, 3, "(operator.listen)"),
-        (
-            "localhost:8081",
-            token,
-            2,
-            "it must start with http:// or https://: write http://localhost:8081, or",
-        ),
+        ("localhost:8081", token, 2, scheme),
         ("http://127.0.0.1:9", token, 6, "http://127.0.0.1:9 cannot be reached: "),
     ] {
         let token = [("KEEPSAKE_OPERATOR_TOKEN", token)];

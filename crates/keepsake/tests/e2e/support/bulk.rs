@@ -3,8 +3,7 @@
 use keepsake_core::ContentHash;
 use uuid::Uuid;
 
-use super::history::Database;
-use super::{Deployment, Tenant};
+use super::{Deployment, Pair, Tenant};
 
 pub(crate) const FILE_BYTES: u64 = 10;
 
@@ -12,25 +11,24 @@ pub(crate) const FILE_BYTES: u64 = 10;
 /// `/d0/f1000000.md` and so on, with ids that sort by age as real ones do. No
 /// server may have a SQLite index meanwhile.
 pub(crate) async fn fill(deployment: &Deployment, tenant: &Tenant, files: u64, directories: u64) {
-    let database = deployment.database().await;
-    database.execute(statements(&database, tenant, files, directories)).await;
-    database.close().await;
+    deployment.execute(statements(deployment.pair, tenant, files, directories)).await;
 }
 
-fn statements(database: &Database, tenant: &Tenant, files: u64, directories: u64) -> String {
+fn statements(pair: Pair, tenant: &Tenant, files: u64, directories: u64) -> String {
     let hash = ContentHash::of(b"0123456789").to_string();
     let hex = |uuid: Uuid| uuid.simple().to_string();
     let (tenant_id, store_id) = (hex(tenant.id.uuid()), hex(tenant.store_id.uuid()));
-    let (tenant_id, store_id, hash, id, numbers, tidy) = match database {
-        Database::Postgres(_) => (
+    let (tenant_id, store_id, hash, id, numbers, tidy) = if pair.has_postgres() {
+        (
             format!("'{tenant_id}'::uuid"),
             format!("'{store_id}'::uuid"),
             format!("decode('{hash}', 'hex')"),
             "lpad(to_hex(n), 32, '0')::uuid",
             format!("SELECT n FROM generate_series(1, {files}) AS n"),
             "ANALYZE version; ANALYZE memory; ANALYZE directory; ANALYZE store",
-        ),
-        Database::Sqlite(_) => (
+        )
+    } else {
+        (
             format!("x'{tenant_id}'"),
             format!("x'{store_id}'"),
             format!("x'{hash}'"),
@@ -40,7 +38,7 @@ fn statements(database: &Database, tenant: &Tenant, files: u64, directories: u64
                  SELECT n FROM numbers"
             ),
             "SELECT 1",
-        ),
+        )
     };
     let bytes = files * FILE_BYTES;
     format!(
@@ -72,6 +70,6 @@ fn statements(database: &Database, tenant: &Tenant, files: u64, directories: u64
          DROP TABLE filler;
          COMMIT;
          {tidy};",
-        unpinned = if matches!(database, Database::Postgres(_)) { "false" } else { "0" },
+        unpinned = if pair.has_postgres() { "false" } else { "0" },
     )
 }

@@ -134,6 +134,11 @@ impl Client {
         result.content
     }
 
+    /// Makes a file by the tool.
+    pub(crate) async fn create_file(&self, tenant: &Tenant, path: &str, text: &str) {
+        self.tool_ok(tenant, &json!({"command": "create", "path": path, "file_text": text})).await;
+    }
+
     /// The lines that `view` shows of a file, without their numbers.
     pub(crate) async fn lines(&self, tenant: &Tenant, path: &str) -> Vec<String> {
         let shown = self.tool_ok(tenant, &json!({"command": "view", "path": path})).await;

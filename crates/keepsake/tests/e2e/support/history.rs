@@ -37,6 +37,21 @@ impl Deployment {
         }
     }
 
+    /// Executes statements; on SQLite, without a server.
+    pub(crate) async fn execute(&self, statements: impl Into<String>) {
+        let database = self.database().await;
+        database.execute(statements.into()).await;
+        database.close().await;
+    }
+
+    /// The one number that a query of either dialect answers.
+    pub(crate) async fn number(&self, query: &str) -> i64 {
+        let database = self.database().await;
+        let number = database.number(query).await;
+        database.close().await;
+        number
+    }
+
     /// All that the index holds: a dump of the database, or its files.
     pub(crate) async fn index_bytes(&self) -> Vec<u8> {
         if self.pair.has_postgres() {
@@ -71,7 +86,6 @@ impl Database {
         rows.into_iter().map(|(id, blob_id)| Version { id, blob_id }).collect()
     }
 
-    /// The one number that a query of either dialect answers.
     pub(crate) async fn number(&self, query: &str) -> i64 {
         let query = AssertSqlSafe(query.to_owned());
         match self {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, EngineOptions, KeyDraft, ManualClock, NewTenant, Principal, StoreDraft};
 use keepsake_index::{Auditor, Index, Scope, TenantChange};
@@ -38,20 +37,25 @@ impl Deployment {
 
     pub(crate) async fn tenant(&self) -> Tenant {
         // Boxed, because it is large: almost every test waits for it.
-        Box::pin(self.tenant_with(LimitOverrides::default())).await
+        Box::pin(self.tenant_with(json!({}))).await
     }
 
-    pub(crate) async fn tenant_with(&self, limits: LimitOverrides) -> Tenant {
+    pub(crate) async fn tenant_with(&self, limits: Value) -> Tenant {
         let provision = self.provision().await;
-        let tenant = provision.tenant(limits).await;
+        let tenant = provision.tenant_with(limits).await;
         provision.close().await;
         tenant
     }
 }
 
 impl Provision {
-    pub(crate) async fn tenant(&self, limits: LimitOverrides) -> Tenant {
-        let limits = json!(limits).as_object().unwrap().clone();
+    pub(crate) async fn tenant(&self) -> Tenant {
+        self.tenant_with(json!({})).await
+    }
+
+    /// Makes a tenant with the limits that are named.
+    pub(crate) async fn tenant_with(&self, limits: Value) -> Tenant {
+        let limits = serde_json::from_value(limits).unwrap();
         let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
         let id = self.engine.tenants.create(new, Auditor::OperatorCli).await.unwrap().tenant_id;
         Tenant { id, key: self.key(id, &Scope::ALL, None).await, store_id: self.store(id).await }

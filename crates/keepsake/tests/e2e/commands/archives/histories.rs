@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use keepsake_testkit::HoldingProxy;
 use serde_json::{Value, json};
 
 use super::{COPY, counts, lines};
 use crate::api::support::Store;
 use crate::commands::{Person, files};
 use crate::support::Pair;
-use crate::support::holding_proxy::HoldingProxy;
 
 /// The lines of a file but for ids, which are new in each store, and marks of imported authors.
 fn without_ids(file: &Path) -> Vec<Value> {
@@ -140,7 +140,7 @@ async fn killed_import_of_a_history_is_continued() {
 #[tokio::test(flavor = "multi_thread")]
 async fn parts_of_a_history_are_written_once_or_not_at_all() {
     let person = Person::new().await;
-    let client = person.server.client(&person.tenant);
+    let client = person.client();
     let store = Store::make(&client, "past").await;
     let route = format!("{}/import", store.path);
     let import = async |position: u32, versions: Value| {
@@ -185,7 +185,7 @@ async fn parts_of_a_history_are_written_once_or_not_at_all() {
     }
     // Whoever imports a history may claim any author.
     person.put("own.md", "mine").await;
-    let mut victim = Store::of(&client, &person.tenant).history().await[0]["created_by"].clone();
+    let mut victim = person.store().history().await[0]["created_by"].clone();
     let mut claimed = version("mem_4", "/d.md");
     claimed["created_by"] = victim.clone();
     assert_eq!(import(3, json!([claimed])).await.status, 200);

@@ -42,7 +42,7 @@ async fn random_edits_of_both_sides_are_never_lost() {
     let place = Workplace::new().await;
     std::fs::create_dir(&place.folder).unwrap();
     let mut chaos = Chaos {
-        client: place.person.server.client(&place.person.tenant),
+        client: place.person.client(),
         place,
         runner: seed.runner(Config::default()),
         written: BTreeSet::new(),
@@ -135,10 +135,10 @@ impl Chaos {
     }
 
     async fn edit_store(&mut self) {
-        let memories = self.place.listed("basic").await;
+        let memories = self.place.person.listed("memories?view=basic").await;
         let (action, content, name) = (self.below(10), self.content("store"), self.name());
         let which = usize::try_from(self.below(memories.len().max(1) as u64)).unwrap();
-        let all = format!("/v1/memory_stores/{}/memories", self.place.person.tenant.store_id);
+        let all = self.place.person.store().memories();
         let one = memories.get(which).map(|memory| format!("{all}/{}", memory["id"].as_str().unwrap()));
         let path = format!("/{name}");
         let (at, body) = match (action, one) {
@@ -167,11 +167,11 @@ impl Chaos {
             runs.push(self.place.sync("--allow-emptying").await);
         }
         assert_eq!(self.place.files(), self.place.memories().await);
-        let before = (self.file_times(), self.place.listed("basic").await);
+        let before = (self.file_times(), self.place.person.listed("memories?view=basic").await);
         self.place.sync("").await.ok();
-        assert_eq!((self.file_times(), self.place.listed("basic").await), before);
+        assert_eq!((self.file_times(), self.place.person.listed("memories?view=basic").await), before);
         // Every content that the store ever had.
-        let versions = self.place.all_pages("memory_versions?view=full").await;
+        let versions = self.place.person.listed("memory_versions?view=full").await;
         let history: BTreeSet<_> =
             versions.iter().filter_map(|version| version["content"].as_str()).collect();
         for content in self.acknowledged.iter().chain(&self.written) {

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+
+use crate::listen;
 
 /// A running proxy; stops when dropped.
 #[derive(Debug)]
-pub(crate) struct HoldingProxy {
+pub struct HoldingProxy {
     url: String,
     state: Arc<State>,
-    accepting: JoinHandle<()>,
+    _accepting: JoinSet<()>,
 }
 
 #[derive(Debug)]
@@ -31,9 +33,8 @@ struct State {
 
 impl HoldingProxy {
     /// Starts a proxy that lets `passes` requests pass whose first line contains `counted`.
-    pub(crate) async fn start(upstream: &str, counted: &'static str, passes: usize) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+    pub async fn start(upstream: &str, counted: &'static str, passes: usize) -> Self {
+        let (listener, url) = listen().await;
         let state = Arc::new(State {
             upstream: upstream.trim_start_matches("http://").to_owned(),
             counted,
@@ -43,33 +44,28 @@ impl HoldingProxy {
             hold: Semaphore::new(0),
         });
         let shared = Arc::clone(&state);
-        let accepting = tokio::spawn(async move {
+        let mut accepting = JoinSet::new();
+        accepting.spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let state = Arc::clone(&shared);
                 // The client notices a broken connection itself.
                 tokio::spawn(async move { drop(state.pass(client).await) });
             }
         });
-        Self { url, state, accepting }
+        Self { url, state, _accepting: accepting }
     }
 
-    pub(crate) fn url(&self) -> String {
-        self.url.clone()
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
-    pub(crate) async fn held(&self) {
+    pub async fn held(&self) {
         self.state.held.notified().await;
     }
 
     /// Lets the held requests pass, and all others.
-    pub(crate) fn release(&self) {
+    pub fn release(&self) {
         self.state.hold.close();
-    }
-}
-
-impl Drop for HoldingProxy {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }
 
@@ -109,5 +105,5 @@ impl State {
 
 fn content_length(head: &str) -> usize {
     let value = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-    value.map_or(0, |value| value.trim().parse().unwrap())
+    value.map_or(0, |value| value.trim().parse().expect("no length"))
 }
