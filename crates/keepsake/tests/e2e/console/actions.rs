@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::browser::{Browser, store_in_console};
+use super::browser::Browser;
+use super::store_in_console;
 use crate::api::support::{Store, text};
 
 async fn write(store: &Store, path: &str, content: &str) -> (Value, String) {

@@ -7,7 +7,8 @@ use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::browser::{Browser, Page, UPLOAD, store_in_console};
+use super::browser::{Browser, Page, UPLOAD};
+use super::store_in_console;
 use crate::api::support::{Store, text};
 use crate::support::archives::unpacked;
 use crate::support::client::ok;

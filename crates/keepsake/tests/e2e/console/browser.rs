@@ -6,7 +6,6 @@ use reqwest::header::{COOKIE, HeaderMap, HeaderName, HeaderValue, ORIGIN, SET_CO
 use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder};
 
-use crate::api::support::Store;
 use crate::support::client::{plain_http, send};
 use crate::support::server::started;
 use crate::support::{Answer, Deployment, Pair, Server, Tenant};
@@ -188,11 +187,4 @@ pub(crate) async fn console_on(pair: Pair) -> (Deployment, Tenant, Server, Brows
     let (deployment, tenant, server, _) = started(pair).await;
     let browser = Browser::signed_in(&server.url(), &tenant.key).await;
     (deployment, tenant, server, browser)
-}
-
-/// `console_on` SQLite, and the tenant's first store.
-pub(crate) async fn store_in_console() -> (Deployment, Tenant, Server, Store, Browser) {
-    let (deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(&server.client(&tenant), &tenant);
-    (deployment, tenant, server, store, browser)
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::browser::{Browser, Page, store_in_console};
+use super::browser::{Browser, Page};
+use super::store_in_console;
 use crate::api::support::text;
 
 /// The address of the form beside a message.

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 
-use super::browser::store_in_console;
+use super::store_in_console;
 
 const MAX_PAGE_BYTES: usize = 150 * 1024;
 
