@@ -10,3 +10,14 @@ mod issuer;
 mod live;
 mod pages;
 mod sign_in;
+
+use self::browser::{Browser, console_on};
+use crate::api::support::Store;
+use crate::support::{Deployment, Pair, Server, Tenant};
+
+/// `console_on` SQLite, and the tenant's first store.
+async fn store_in_console() -> (Deployment, Tenant, Server, Store, Browser) {
+    let (deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
+    let store = Store::of(&server.client(&tenant), &tenant);
+    (deployment, tenant, server, store, browser)
+}

@@ -49,13 +49,8 @@ async fn queries() -> Vec<String> {
     let mut command = Command::new(script::from_environment(CHART_PYTHON));
     command.arg("-B").arg(suite().join("queries.py"));
     let listed: Value = serde_json::from_str(&script::run(&mut command).await).unwrap();
-    listed
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|query| query["in"] == "dashboard")
-        .map(|query| query["query"].as_str().unwrap().to_owned())
-        .collect()
+    let queries = listed.as_array().unwrap().iter().filter(|query| query["in"] == "dashboard");
+    queries.map(|query| query["query"].as_str().unwrap().to_owned()).collect()
 }
 
 /// A write, a read, and a request that finds nothing.

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
-use crate::api::support::Store;
+use crate::api::support::{Store, new_session, text};
 use crate::support::client::{ok, send};
 use crate::support::command::{keepsake, start_keepsake};
 use crate::support::deployment::ServerConfig;
 use crate::support::script::{self, MCP_NODE_MODULES, MCP_PYTHON};
-use crate::support::{Answer, Client, Deployment, Pair, Server, binary, on_sqlite, repository, secrets};
+use crate::support::{Answer, Client, Deployment, Pair, Server, binary, on_sqlite, repository};
 
 /// How the clients' suites reach a server, and the values that they need.
 struct Place<'a> {
@@ -84,10 +84,8 @@ async fn session(client: &Client, stores: &[(&str, &str)]) -> (String, String) {
     let resource = |(store, access): &(&str, &str)| json!({"type": "memory_store", "memory_store_id": store, "access": access});
     let resources: Vec<_> = stores.iter().map(resource).collect();
     let body = json!({"agent": "agent_1", "environment_id": "env_1", "resources": resources});
-    let made = ok(&client.post("/v1/sessions", &body).await);
-    let token = made["token"].as_str().unwrap().to_owned();
-    secrets::remember(&token, "a session's token");
-    (made["id"].as_str().unwrap().to_owned(), token)
+    let made = new_session(client, &body).await;
+    (text(&made["id"]).to_owned(), text(&made["token"]).to_owned())
 }
 
 async fn ask(client: &Client, token: &str, path: &str, method: &str, params: Value) -> Answer {

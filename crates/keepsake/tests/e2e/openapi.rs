@@ -1,11 +1,11 @@
 //! The server against its own OpenAPI document, with requests made up from it.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::process::Command;
 
-use crate::support::client::ok;
+use crate::api::support::{Store, new_session, strings, text};
 use crate::support::script::{self, SCHEMATHESIS};
-use crate::support::{Client, Server, Tenant, on_sqlite, secrets};
+use crate::support::{Client, Server, Tenant, on_sqlite};
 
 /// The seed of the generated requests; another seed tests others.
 const SEED: &str = "20260722";
@@ -69,36 +69,26 @@ async fn schemathesis(server: &Server, tenant: &Tenant, configuration: &str, arg
 /// A configuration that has most paths made of ids of the tenant's store, of memories
 /// in it that have been edited, and of a session.
 async fn with_ids(client: &Client, tenant: &Tenant) -> String {
-    let store = tenant.store_id.to_string();
+    let store = Store::of(client, tenant);
     let new = json!({"agent": "a", "environment_id": "e",
-        "resources": [{"type": "memory_store", "memory_store_id": store}]});
-    let session = ok(&client.post("/v1/sessions", &new).await);
-    secrets::remember(&text(&session, "token"), "a session's token");
-    let (mut ids_of_memories, mut ids_of_versions) = (Vec::new(), Vec::new());
+        "resources": [{"type": "memory_store", "memory_store_id": store.id}]});
+    let session = new_session(client, &new).await;
+    let (mut memories, mut versions) = (Vec::new(), Vec::new());
     for n in 0..12 {
-        let memories = format!("/v1/memory_stores/{store}/memories");
-        let body = json!({"path": format!("/folder/{n}"), "content": "first\n"});
-        let memory = ok(&client.post(&memories, &body).await);
-        let memory_id = text(&memory, "id");
-        let body = json!({"content": format!("second of {n}\n")});
-        let edited = ok(&client.post(&format!("{memories}/{memory_id}"), &body).await);
-        ids_of_memories.push(memory_id);
-        ids_of_versions.extend([&memory, &edited].map(|memory| text(memory, "memory_version_id")));
+        let memory = store.create(&format!("/folder/{n}"), "first\n").await;
+        let edited = store.update(&memory, &json!({"content": format!("second of {n}\n")})).await;
+        versions.extend([memory.clone(), edited]);
+        memories.push(memory);
     }
-    let resource = text(&session["resources"][0], "id");
     let dictionaries = [
-        ("memory_store_id", vec![store]),
-        ("memory_id", ids_of_memories),
-        ("memory_version_id", ids_of_versions),
-        ("session_id", vec![text(&session, "id")]),
-        ("resource_id", vec![resource]),
+        ("memory_store_id", vec![store.id]),
+        ("memory_id", strings(&memories, "id")),
+        ("memory_version_id", strings(&versions, "memory_version_id")),
+        ("session_id", vec![text(&session["id"]).to_owned()]),
+        ("resource_id", strings(session["resources"].as_array().unwrap(), "id")),
     ];
     let lists = dictionaries.each_ref().map(|(name, ids)| format!("{name} = {{ values = {ids:?} }}\n"));
     let parameters = dictionaries
         .map(|(name, _)| format!("\"path.{name}\" = {{ dictionary = \"{name}\", probability = 0.9 }}\n"));
     format!("[dictionaries]\n{}[parameters]\n{}", lists.concat(), parameters.concat())
-}
-
-fn text(object: &Value, field: &str) -> String {
-    object[field].as_str().unwrap().to_owned()
 }

@@ -83,14 +83,11 @@ pub(super) async fn list_is_in_the_order_of_commits(place: Place) {
     });
     futures::future::join_all(writers).await;
     let database = place.deployment.database().await;
-    let mut committed: Vec<_> = database
-        .versions(place.tenant.store_id)
-        .await
-        .iter()
-        .map(|version| VersionId::from_uuid(version.id).to_string())
-        .collect();
+    let versions = database.versions(place.tenant.store_id).await;
     database.close().await;
-    committed.reverse();
+    let newest_first = versions.iter().rev();
+    let committed: Vec<_> =
+        newest_first.map(|version| VersionId::from_uuid(version.id).to_string()).collect();
     assert_eq!(committed.len(), 72);
     let listed = place.client.all(&format!("{}?limit=7", store.versions())).await;
     assert_eq!(strings(&listed, "id"), committed);

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::browser::{Browser, console_on};
+use super::browser::Browser;
+use super::store_in_console;
 use crate::api::support::{Store, text};
-use crate::support::Pair;
 
 async fn write(store: &Store, path: &str, content: &str) -> (Value, String) {
     let memory = store.create(path, content).await;
@@ -18,8 +18,7 @@ fn page_of(store: &Store) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_with_certain_metadata_are_shown_before_they_are_erased() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let client = server.client(&tenant);
+    let (_deployment, _, _server, Store { client, .. }, mut browser) = store_in_console().await;
     for (name, team) in [("Reds", "red"), ("Blues", "blue")] {
         let new = json!({"name": name, "metadata": {"team": team}});
         assert_eq!(client.post("/v1/memory_stores", &new).await.status, 200);
@@ -40,8 +39,7 @@ async fn stores_with_certain_metadata_are_shown_before_they_are_erased() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_are_created_once_changed_archived_and_deleted() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let client = server.client(&tenant);
+    let (_deployment, _, _server, Store { client, .. }, mut browser) = store_in_console().await;
     let list = browser.open("/console/stores").await;
     let once = list.field("once");
     let form = [("name", "Release notes"), ("expires_days", "7"), ("once", once.as_str())];
@@ -76,8 +74,7 @@ async fn stores_are_created_once_changed_archived_and_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edit_conflict_shows_the_difference_and_loses_nothing() {
-    let (_deployment, tenant, server, mut ada) = console_on(Pair::Sqlite).await;
-    let store = Store::of(&server.client(&tenant), &tenant);
+    let (_deployment, tenant, server, store, mut ada) = store_in_console().await;
     let (memory, page) = write(&store, "/shared.md", "one\ntwo\nthree\n").await;
     let at = format!("{page}/edit");
     let mut bob = Browser::signed_in(&server.url(), &tenant.key).await;
@@ -139,8 +136,7 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(&server.client(&tenant), &tenant);
+    let (_deployment, tenant, _server, store, mut browser) = store_in_console().await;
     let (memory, page) = write(&store, "/a.md", "old\n").await;
     let edit = format!("{page}/edit");
     let form = browser.open(&edit).await;
@@ -210,8 +206,7 @@ async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn version_is_redacted_only_with_the_word_that_confirms_it() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(&server.client(&tenant), &tenant);
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     let (memory, _) = write(&store, "/ada.md", "about Ada\n").await;
     let version = memory["memory_version_id"].as_str().unwrap();
     store.update(&memory, &json!({"content": "about nobody\n"})).await;
@@ -225,8 +220,7 @@ async fn version_is_redacted_only_with_the_word_that_confirms_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_of_a_memory_is_set_and_its_pin_removed() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(&server.client(&tenant), &tenant);
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     let (memory, page) = write(&store, "/a.md", "x").await;
     for (field, pinned) in
         [(("action", "pin"), true), (("action", "unpin"), false), (("expires_at", "2099-01-31T10:00"), false)]

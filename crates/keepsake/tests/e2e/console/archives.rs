@@ -7,12 +7,13 @@ use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::browser::{Browser, Page, UPLOAD, console_on};
+use super::browser::{Browser, Page, UPLOAD};
+use super::store_in_console;
 use crate::api::support::{Store, text};
 use crate::support::archives::unpacked;
 use crate::support::client::ok;
 use crate::support::command::{borrowed, keepsake_with};
-use crate::support::{Pair, Server, Tenant};
+use crate::support::{Server, Tenant};
 
 const MAX_UPLOAD_BYTES: usize = 16 << 20;
 
@@ -82,8 +83,7 @@ async fn fill(store: &Store) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn saved_archive_equals_that_of_the_command() {
-    let (_deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(&server.client(&tenant), &tenant);
+    let (_deployment, tenant, server, store, browser) = store_in_console().await;
     fill(&store).await;
     for (query, more) in [("", &[][..]), ("?versions=true", &["--versions"])] {
         let of_console = unpacked(&saved(&browser, &store, query).await);
@@ -99,8 +99,7 @@ async fn saved_archive_equals_that_of_the_command() {
 #[tokio::test(flavor = "multi_thread")]
 async fn export_has_the_memories_that_are_renamed_meanwhile() {
     const MEMORIES: usize = 2_000;
-    let (_deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(&server.client(&tenant), &tenant);
+    let (_deployment, _, _server, store, browser) = store_in_console().await;
     let mut memories = Vec::new();
     for first in (0..MEMORIES).step_by(500) {
         let create =
@@ -140,8 +139,7 @@ async fn export_has_the_memories_that_are_renamed_meanwhile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn archive_is_imported_once_and_a_damaged_one_changes_nothing() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(&server.client(&tenant), &tenant);
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     fill(&store).await;
     let archive = saved(&browser, &store, "?versions=true").await;
     let form = [("once", "1"), ("store", ""), ("name", "Copy"), ("on_conflict", "fail")];
@@ -182,9 +180,8 @@ async fn archive_is_imported_once_and_a_damaged_one_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_and_malformed_uploads_are_refused() {
-    let (_deployment, tenant, _server, mut browser) = console_on(Pair::Sqlite).await;
-    let store_id = tenant.store_id.to_string();
-    import(&mut browser, &store_id, "fail", &vec![0; MAX_UPLOAD_BYTES]).await.answered(413);
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
+    import(&mut browser, &store.id, "fail", &vec![0; MAX_UPLOAD_BYTES]).await.answered(413);
     let post = |content_type: &str, body: &str| {
         let request = browser.request(Method::POST, UPLOAD).header("content-type", content_type);
         request.body(body.to_owned())

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::browser::{Browser, Page, console_on};
-use crate::api::support::{Store, text};
-use crate::support::Pair;
+use super::browser::{Browser, Page};
+use super::store_in_console;
+use crate::api::support::text;
 
 /// The address of the form beside a message.
 fn undo_in(page: &Page) -> String {
@@ -21,8 +21,7 @@ async fn undone(browser: &mut Browser, page: &Page) -> Page {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_memories_are_found_by_list_link_and_path_and_restored() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(&server.client(&tenant), &tenant);
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     let base = format!("/console/stores/{}", store.id);
     for number in 0..101 {
         store.delete(&store.create(&format!("/{number}.md"), "x").await).await;
@@ -52,9 +51,7 @@ async fn deleted_memories_are_found_by_list_link_and_path_and_restored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn message_about_a_change_offers_to_take_back_this_change() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let client = server.client(&tenant);
-    let store = Store::of(&client, &tenant);
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     let base = format!("/console/stores/{}", store.id);
     let memory = store.create("/fact.md", "old\n").await;
     let page = format!("{base}/memories/{}", text(&memory["id"]));
@@ -90,22 +87,21 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
     let same = browser.act(&kept, &format!("{page}/rename"), &[("path", "/fact.md")]).await;
     same.has("Nothing was changed");
     same.lacks(">Undo<");
-    let (other, _) = client.new_key(&["memory:read", "memory:write"]).await;
-    let theirs = store.seen_by(&client.with_key(&other)).update(&memory, &json!({"content": "theirs"})).await;
+    let (other, _) = store.client.new_key(&["memory:read", "memory:write"]).await;
+    let theirs =
+        store.seen_by(&store.client.with_key(&other)).update(&memory, &json!({"content": "theirs"})).await;
     let version = text(&theirs["memory_version_id"]);
     browser.open(&format!("{page}?undo={version}&done=memory_saved")).await.lacks(">Undo<");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let client = server.client(&tenant);
-    let store = Store::of(&client, &tenant);
+    let (_deployment, _, server, store, mut browser) = store_in_console().await;
     let base = format!("/console/stores/{}", store.id);
     let mine = store.create("/mine.md", "mine\n").await;
-    let (key, key_path) = client.new_key(&["memory:read", "memory:write"]).await;
+    let (key, key_path) = store.client.new_key(&["memory:read", "memory:write"]).await;
     let key_id = key_path.rsplit('/').next().unwrap();
-    let agent = store.seen_by(&client.with_key(&key));
+    let agent = store.seen_by(&store.client.with_key(&key));
     let wrong = agent.create("/wrong.md", "wrong\n").await;
     agent.update(&mine, &json!({"content": "poisoned\n"})).await;
     let mixed = agent.create("/mixed.md", "theirs\n").await;
@@ -129,7 +125,7 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     let done = browser.submit(&shown, &undo, &chosen).await.answered(200);
     done.has("2 memories were changed.");
     assert_eq!(store.read(&mine).await["content"], "mine\n");
-    assert_eq!(client.get(&store.memory(&wrong)).await.status, 404);
+    assert_eq!(store.client.get(&store.memory(&wrong)).await.status, 404);
     assert_eq!(store.read(&mixed).await["content"], "mine now\n");
     // Sent twice, it acts once.
     browser.submit(&shown, &undo, &chosen).await.answered(200).has("2 memories were changed.");
@@ -148,7 +144,7 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     other.get(&format!("{undo}?actor={own}")).await.answered(403).has("stores:admin");
     let shown = other.open(&plan).await;
     shown.has("stores:admin");
-    let (reader, _) = client.new_key(&["memory:read"]).await;
+    let (reader, _) = store.client.new_key(&["memory:read"]).await;
     let mut reader = Browser::signed_in(&server.url(), &reader).await;
     reader.open(&plan).await.has("memory:write");
     reader.open(&format!("{base}/history")).await.lacks(&undo);
@@ -156,9 +152,7 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn past_of_a_store_is_shown_compared_and_restored() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let client = server.client(&tenant);
-    let store = Store::of(&client, &tenant);
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     let base = format!("/console/stores/{}", store.id);
     let memory = store.create("/notes/fact.md", "**old**\n").await;
     let gone = store.create("/notes/gone.md", "gone\n").await;

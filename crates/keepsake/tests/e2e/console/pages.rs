@@ -2,17 +2,15 @@
 
 use reqwest::Method;
 
-use super::browser::console_on;
-use crate::api::support::Store;
-use crate::support::Pair;
+use super::store_in_console;
 
 const MAX_PAGE_BYTES: usize = 150 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_page_shows_the_author_and_does_not_count_as_a_read() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let made = Store::of(&server.client(&tenant), &tenant).create("/fact.md", "# A fact\n").await;
-    let store = format!("/console/stores/{}", tenant.store_id);
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
+    let made = store.create("/fact.md", "# A fact\n").await;
+    let store = format!("/console/stores/{}", store.id);
     let path = format!("{store}/memories/{}", made["id"].as_str().unwrap());
     for _ in 0..2 {
         let page = browser.open(&path).await;
@@ -30,8 +28,7 @@ async fn memory_page_shows_the_author_and_does_not_count_as_a_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_memories_have_parts() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(&server.client(&tenant), &tenant);
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     for (path, content) in [
         ("/lines.md", "<a&b>\n".repeat(17_000)),
         ("/line.md", "\"'<&>".repeat(20_000)),
@@ -50,7 +47,7 @@ async fn large_memories_have_parts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn browsers_are_led_to_the_console_and_errors_are_pages() {
-    let (_deployment, _tenant, _server, mut browser) = console_on(Pair::Sqlite).await;
+    let (_deployment, _, _server, _, mut browser) = store_in_console().await;
     let missing = browser.get("/console/stores/memstore_00000000000000000000000001").await.answered(404);
     missing.has("the memory store was not found");
     missing.has(missing.header("request-id"));

@@ -6,18 +6,18 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::browser::{Browser, console_on};
+use crate::api::support::{new_session, text};
 use crate::dev_mode::dev_command;
 use crate::operator::Operator;
 use crate::support::client::send;
-use crate::support::{Deployment, Pair, secrets};
+use crate::support::{Deployment, Pair};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_credentials_are_reported_and_not_repeated() {
     let (_deployment, tenant, server, _browser) = console_on(Pair::Sqlite).await;
-    let session = json!({"agent": "a", "environment_id": "e"});
-    let session = server.client(&tenant).post("/v1/sessions", &session).await.json();
-    let token = session["token"].as_str().unwrap();
-    secrets::remember(token, "a session's token");
+    let new = json!({"agent": "a", "environment_id": "e"});
+    let session = new_session(&server.client(&tenant), &new).await;
+    let token = text(&session["token"]);
     for wrong in ["nonsense", "ks_live_x", "a.b.c", "", token] {
         let mut browser = Browser::new(&server.url());
         let answer = browser.sign_in(wrong, "").await.answered(401);
