@@ -200,7 +200,7 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
     let once = plan.field("once");
     let point = [("at_seq", "2"), ("once", once.as_str()), ("before_seq", "4")];
     browser.submit(&plan, &restore, &point).await.answered(200).has("2 memories were changed.");
-    let all: Vec<Value> = client.all(&format!("{}?view=full", store.memories())).await;
+    let all: Vec<Value> = store.client.all(&format!("{}?view=full", store.memories())).await;
     let contents: Vec<_> = all.iter().map(|memory| text(&memory["content"])).collect();
     assert_eq!(contents, ["**old**\n", "gone\n"]);
     let again = browser.submit(&plan, &restore, &[("at_seq", "2")]).await;
