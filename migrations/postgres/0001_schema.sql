@@ -153,7 +153,7 @@ CREATE INDEX tenant_deletion_open ON tenant_deletion (requested_at) WHERE ended_
 ---------------------------------------------------------------------------
 
 -- `external_id` is the operator's own id of the tenant: the only unique key
--- that spans tenants.
+-- that spans tenants. `search_mode` applies to stores that have none; null: hybrid.
 CREATE TABLE tenant (
     tenant_id uuid PRIMARY KEY,
     external_id text COLLATE "C" UNIQUE,
@@ -162,6 +162,7 @@ CREATE TABLE tenant (
     limits jsonb NOT NULL,
     store_count bigint NOT NULL,
     granted_bytes bigint NOT NULL,
+    search_mode text COLLATE "C",
     created_at bigint NOT NULL
 );
 
@@ -262,6 +263,7 @@ CREATE INDEX erasure_open_of_tenant ON erasure (tenant_id) WHERE ended_at IS NUL
 -- last version that an import of a history wrote. The past of the store can be shown
 -- after each version from `past_seq` on; retention has removed versions that were current before.
 -- `reads_from`: since when it is recorded who was shown versions; null: it is not.
+-- `search_mode`: null: that of the tenant.
 CREATE TABLE store (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -284,6 +286,7 @@ CREATE TABLE store (
     imported_seq bigint NOT NULL DEFAULT 0,
     past_seq bigint NOT NULL DEFAULT 0,
     reads_from bigint DEFAULT 0,
+    search_mode text COLLATE "C",
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
     forked_from jsonb,
@@ -472,6 +475,39 @@ CREATE TABLE search_doc (
 ) WITH (toast_tuple_target = 8160);
 ALTER TABLE search_doc ALTER COLUMN terms SET STORAGE EXTERNAL;
 
+-- The vectors of each memory for the search by meaning, by the model that made them: one row has
+-- all chunks of the content and path of `version_id`. Written behind the commits; if the memory
+-- has another version by now, they are outdated. `edit` is that of the store when they were
+-- written. The vectors cannot be compressed, and many rows are small: like `search_doc`.
+CREATE TABLE embedding (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    memory_id uuid NOT NULL,
+    model text COLLATE "C" NOT NULL,
+    version_id uuid NOT NULL,
+    edit bigint NOT NULL,
+    chunks bigint NOT NULL,
+    vectors bytea NOT NULL
+) WITH (toast_tuple_target = 8160);
+ALTER TABLE embedding ALTER COLUMN vectors SET STORAGE EXTERNAL;
+CREATE INDEX embedding_edit ON embedding (tenant_id, store_id, model, edit);
+ALTER TABLE embedding ADD PRIMARY KEY (tenant_id, store_id, memory_id, model);
+
+-- Through which version a store is embedded by a model. `edit` grows with each write of vectors.
+-- It begins with the time, so a store whose rows were removed gets a greater one when it is
+-- embedded anew.
+-- `claimed_by` embeds the store until `claimed_until`.
+CREATE TABLE embedded_store (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    model text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    edit bigint NOT NULL,
+    claimed_by uuid,
+    claimed_until bigint,
+    PRIMARY KEY (tenant_id, store_id, model)
+) WITH (fillfactor = 80);
+
 -- Content that is in this database instead of an object store. The commit of a
 -- version inserts its content; the trigger `delete_queued_content` deletes it in
 -- the transaction that queues its blob for deletion.
@@ -587,7 +623,7 @@ DECLARE
     wanted text;
 BEGIN
     FOREACH wanted IN ARRAY ARRAY['memory', 'version', 'directory', 'memory_access', 'memory_read', 'search_doc',
-        'content', 'blob_deletion']
+        'embedding', 'content', 'blob_deletion']
     LOOP
         EXECUTE format('ALTER TABLE %I ALTER COLUMN tenant_id SET (n_distinct = 1),
             ALTER COLUMN store_id SET (n_distinct = 1)', wanted);
@@ -614,7 +650,8 @@ DECLARE
 BEGIN
     FOREACH wanted IN ARRAY ARRAY['tenant', 'tenant_counter', 'api_key', 'audit', 'idempotency', 'erasure', 'store',
         'memory', 'version', 'store_fork', 'memory_undo', 'memory_undo_part', 'directory', 'memory_access', 'memory_read',
-        'search_doc', 'content', 'blob_deletion', 'session', 'session_resource', 'session_event'] LOOP
+        'search_doc', 'embedding', 'embedded_store', 'content', 'blob_deletion', 'session', 'session_resource',
+        'session_event'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', wanted);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', wanted);
         EXECUTE format('CREATE POLICY tenant_only ON %I TO keepsake_app

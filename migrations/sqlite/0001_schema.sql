@@ -110,6 +110,7 @@ CREATE TABLE tenant (
     limits TEXT NOT NULL,
     store_count INTEGER NOT NULL,
     granted_bytes INTEGER NOT NULL,
+    search_mode TEXT,
     created_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
@@ -223,6 +224,7 @@ CREATE TABLE store (
     imported_seq INTEGER NOT NULL DEFAULT 0,
     past_seq INTEGER NOT NULL DEFAULT 0,
     reads_from INTEGER DEFAULT 0,
+    search_mode TEXT,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     forked_from TEXT,
@@ -375,7 +377,7 @@ CREATE TABLE memory_read (
 CREATE INDEX memory_read_session ON memory_read (tenant_id, session_id, first_read_at, version_id);
 CREATE INDEX memory_read_age ON memory_read (tenant_id, last_read_at);
 
--- Terms and contents are in tables with rowids, where up to 4 KB of a row are on the page of
+-- Terms, vectors and contents are in tables with rowids, where up to 4 KB of a row are on the page of
 -- its key. Of a row without a rowid, SQLite moves what exceeds a kilobyte to a page of its own.
 CREATE TABLE search_doc (
     tenant_id BLOB NOT NULL,
@@ -387,6 +389,30 @@ CREATE TABLE search_doc (
     terms BLOB NOT NULL,
     PRIMARY KEY (tenant_id, store_id, memory_id)
 ) STRICT;
+
+CREATE TABLE embedding (
+    tenant_id BLOB NOT NULL,
+    store_id BLOB NOT NULL,
+    memory_id BLOB NOT NULL,
+    model TEXT NOT NULL,
+    version_id BLOB NOT NULL,
+    edit INTEGER NOT NULL,
+    chunks INTEGER NOT NULL,
+    vectors BLOB NOT NULL,
+    PRIMARY KEY (tenant_id, store_id, memory_id, model)
+) STRICT;
+CREATE INDEX embedding_edit ON embedding (tenant_id, store_id, model, edit);
+
+CREATE TABLE embedded_store (
+    tenant_id BLOB NOT NULL,
+    store_id BLOB NOT NULL,
+    model TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    edit INTEGER NOT NULL,
+    claimed_by BLOB,
+    claimed_until INTEGER,
+    PRIMARY KEY (tenant_id, store_id, model)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE content (
     tenant_id BLOB NOT NULL,

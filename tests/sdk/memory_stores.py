@@ -47,6 +47,7 @@ FIELDS = {
     "expires_unused_after",
     "sensitive_data_policy",
     "records_reads",
+    "search_mode",
 }
 
 

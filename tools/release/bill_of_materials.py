@@ -1,9 +1,12 @@
-"""Prints the bill of materials (CycloneDX) of the program: the crates that it is built from."""
+"""Prints the bill of materials (CycloneDX) of a release: the crates that the program is built from, and the model of the
+image. Its argument is a program of this release that runs here."""
 
 import json
 import os
 import re
 import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -42,6 +45,27 @@ def ref(key):
     return "pkg:cargo/{}@{}".format(*key)
 
 
+def model():
+    """The model for search by meaning, as the program describes it: it is in the image, not in the program."""
+    with tempfile.TemporaryDirectory() as folder:
+        status = [sys.argv[1], "model", "status", f"--data-dir={folder}", "--output=json"]
+        known = json.loads(subprocess.run(status, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    package = known["package"]
+    purl = f"pkg:pypi/{package['name']}@{package['version']}"
+    return {
+        "type": "machine-learning-model",
+        "bom-ref": purl,
+        "name": known["name"],
+        "version": known["version"],
+        "description": f"Converted from {package['file']} by `keepsake model install`; in the image",
+        "scope": "optional",
+        "hashes": [{"alg": "SHA-256", "content": package["sha256"]}],
+        "licenses": [{"expression": known["licence"]}],
+        "purl": purl,
+        "externalReferences": [{"type": "vcs", "url": known["source"]}],
+    }
+
+
 linked, built = built_with("normal"), built_with("normal", "build")
 metadata = json.loads(cargo("metadata", "--format-version=1", f"--filter-platform={TARGET}"))
 packages = {package["id"]: package for package in metadata["packages"]}
@@ -71,7 +95,7 @@ print(
                 "component": next(each for each in components if each["name"] == "keepsake"),
                 "properties": [{"name": "cdx:rustc:sbom:target:triple", "value": TARGET}],
             },
-            "components": [each for each in components if each["name"] != "keepsake"],
+            "components": [*(each for each in components if each["name"] != "keepsake"), model()],
             "dependencies": [{"ref": ref(keys[node["id"]]), "dependsOn": depends_on(node)} for node in nodes],
         },
         indent=1,

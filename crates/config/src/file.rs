@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
 
 use crate::reader::{ConfigValue, Reader};
-use crate::sections::{CONSOLE, ISSUERS};
+use crate::sections::{CONSOLE, EMBEDDINGS, ISSUERS};
 
 /// Reads a file into `reader`, or reports why it cannot be read.
 pub(crate) fn read(path: &Path, reader: &mut Reader) {
@@ -37,7 +37,9 @@ fn add_table(prefix: &str, table: &DeTable<'_>, origin: &impl Fn(usize) -> Strin
         let found = ConfigValue { value: to_value(value), origin: origin(key.span().start) };
         reader.file.insert(name.clone(), found);
         match value.get_ref() {
-            DeValue::Table(section) if prefix.is_empty() || is_console(prefix, &name) => {
+            DeValue::Table(section)
+                if prefix.is_empty() || name == EMBEDDINGS || is_console(prefix, &name) =>
+            {
                 add_table(&format!("{name}."), section, origin, reader);
             }
             DeValue::Array(tables) if name == ISSUERS => {

@@ -25,10 +25,10 @@ pub use cli::{Failure, FailureClass, SourceArgs};
 use keepsake_blobs::BlobUrl;
 use reader::Reader;
 pub use sections::{
-    BlobSettings, IndexSettings, IndexUrl, LogFormat, LogSettings, OperatorSettings, Role, ServerSettings,
-    Settings,
+    BlobSettings, IndexSettings, IndexUrl, LogFormat, LogSettings, Meaning, OperatorSettings, Role,
+    SearchSettings, ServerSettings, Settings,
 };
-use sections::{encode_path, index_url};
+use sections::{encode_path, index_url, read_model_path};
 
 /// The index's file in a data folder.
 const INDEX_FILE: &str = "index.db";
@@ -99,6 +99,20 @@ impl MergedConfig {
         reader.require(key, "set it, or index.migrate_url, to the database to migrate");
         let url = reader.url(key, None, index_url);
         complete(&reader, url)
+    }
+
+    /// The folder of the embedded model; the other keys may be missing or wrong. `None` if
+    /// neither it nor an index is configured.
+    pub fn model_path(&self) -> Result<Option<PathBuf>, ConfigError> {
+        let mut reader = self.reader.unread();
+        if !reader.is_set("search.model_path") && !reader.is_set("index.url") {
+            return complete(&reader, Some(None));
+        }
+        // A wrong URL does not matter if the folder is set.
+        let url =
+            if reader.is_set("search.model_path") { None } else { reader.url("index.url", None, index_url) };
+        let folder = read_model_path(&mut reader, url.as_ref());
+        complete(&reader, Some(Some(folder)))
     }
 
     /// TOML of every key that has a value, with its origin as a comment.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use keepsake_blobs::BlobUrl;
 use secrecy::ExposeSecret;
 
-use crate::{ConfigError, IndexUrl, LogFormat, Role, Settings, Sources};
+use crate::{ConfigError, IndexUrl, LogFormat, Meaning, Role, Settings, Sources};
 
 /// A secret that must not show anywhere, by a part that any cut of it has.
 const SECRET: &str = "hunter2";

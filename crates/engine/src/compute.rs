@@ -4,10 +4,15 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use keepsake_core::TenantId;
+use tokio::sync::oneshot;
 
 use crate::EngineError;
 use crate::fair::FairSlots;
 use crate::work::held;
+
+/// Of the priorities of Linux, from -20 to 19.
+#[cfg(target_os = "linux")]
+const LOWEST_PRIORITY: i32 = 19;
 
 /// Runs computations on blocking threads, in slots that tenants share fairly.
 ///
@@ -55,4 +60,29 @@ pub(crate) async fn off_the_runtime<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, EngineError> {
     tokio::task::spawn_blocking(work).await.map_err(|_| EngineError::Internal("a computation panicked"))
+}
+
+/// Runs a background computation on a separate thread of the lowest priority, so that
+/// requests get the processor first. A panic of the computation is an [`EngineError::Internal`].
+///
+/// If the future is dropped, the computation ends all the same.
+pub(crate) async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, EngineError> {
+    let (answer, answered) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("background".to_owned()).spawn(move || {
+        lower_priority();
+        let _ = answer.send(work());
+    });
+    thread.map_err(|_| EngineError::Internal("a thread did not start"))?;
+    answered.await.map_err(|_| EngineError::Internal("a computation panicked"))
+}
+
+/// Gives the current thread the lowest priority. On other systems than Linux, the priority
+/// is that of the whole process, so it stays.
+fn lower_priority() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(LOWEST_PRIORITY) {
+        tracing::debug!(error = %error, "engine.in_background keeps the priority of the process");
+    }
 }

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::compute::Computations;
 use crate::cursor::Cursors;
+use crate::embedding_queue::EmbeddingQueue;
 use crate::secrets::Secrets;
 use crate::work::keep_held;
 use crate::{Clock, EngineError, IdSource, Principal};
@@ -38,6 +39,8 @@ pub(crate) struct Context {
     pub(crate) secrets: Secrets,
     pub(crate) cursors: Cursors,
     pub(crate) computations: Computations,
+    /// Stores whose changes this replica will embed.
+    pub(crate) embedding_queue: Arc<EmbeddingQueue>,
     /// How long a blob is kept after the rows that named it.
     pub(crate) blob_deletion_delay: Duration,
     /// The id of this process in leases and claims.

@@ -11,6 +11,7 @@
 //! Jobs that remove data state what they select; module `removal` has their loop.
 
 mod drain;
+mod embed;
 mod eraser;
 mod erasures;
 mod forks;
@@ -48,6 +49,7 @@ use lease::LEASE;
 
 pub use drain::DrainDeletions;
 pub(crate) use drain::ORPHAN_CONDEMNED_FOR;
+pub use embed::EmbedMemories;
 pub(crate) use eraser::begin_erasure;
 pub use erasures::Erase;
 pub use forks::ContinueForks;
@@ -111,6 +113,7 @@ pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
         Arc::new(ExpireUnused),
         Arc::new(ExpireVersions),
         Arc::new(IndexMemories),
+        Arc::new(EmbedMemories),
         Arc::new(CountTotals),
     ]
 }

@@ -21,6 +21,8 @@ mod compute;
 mod content;
 mod context;
 mod cursor;
+mod embedding;
+mod embedding_queue;
 mod erasure_queue;
 mod erasures;
 mod error;
@@ -74,6 +76,7 @@ use std::time::Duration;
 use keepsake_blobs::{BlobStore, MeasuredBlobs};
 use keepsake_core::sensitive::Scanner;
 use keepsake_core::{Limits, Timestamp};
+use keepsake_embeddings::Embedder;
 use keepsake_index::{Index, IndexError};
 use keepsake_telemetry::Metrics;
 use keepsake_tokens::{Issuers, Vault};
@@ -89,8 +92,10 @@ pub use content::ContentLoss;
 use content::Contents;
 use context::Context;
 use cursor::Cursors;
+use embedding_queue::EmbeddingQueue;
 use erasure_queue::ErasureQueue;
 use jobs::Jobs;
+use search::{ENDPOINT_QUERIES_AT_ONCE, ENDPOINT_QUERIES_PER_TENANT};
 use secrets::Secrets;
 use sessions::{PAGES_AT_ONCE, PAGES_PER_TENANT};
 use use_log::KeyUses;
@@ -103,6 +108,7 @@ pub use changes::{ChangePlace, ChangePlaceError, Changes, FollowedStore, StoreCh
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use compute::Computations;
 pub use cursor::{Page, PageRequest};
+pub use embedding::{EmbeddingError, Embeddings};
 pub use erasures::{ErasureRequest, Erasures};
 pub use error::{EngineError, Fault};
 pub use exports::{Export, ExportExtent, ExportForm, Exports};
@@ -112,6 +118,7 @@ pub use idempotency::IdempotentCalls;
 pub use imports::{ArchiveImport, ImportOptions, Imports, MAX_ARCHIVE_BYTES, VerifiedArchive};
 pub use index_blobs::IndexBlobs;
 pub use jobs::{JobState, ManualJobs};
+pub use keepsake_core::MeaningReason;
 pub use keepsake_index::ExpiresAt;
 pub use keepsake_tokens::{AuthorizationResponse, OpenIdError, SignInIssuer};
 pub use keys::{ApiKeys, KeyDraft, KeyWithSecret};
@@ -130,7 +137,7 @@ pub use prompts::{PromptOptions, Prompts, system_prompt};
 pub use readers::{ReaderList, ReaderQuery, Readers};
 pub use replica::Replica;
 pub use runner::Runner;
-pub use search::{Search, SearchHit, SearchQuery};
+pub use search::{Search, SearchExplanation, SearchHit, SearchMeaning, SearchPage, SearchQuery};
 pub use sessions::{
     AttachmentDraft, AttachmentEdit, Attachments, FollowedSession, SessionDraft, SessionEdit, SessionEvents,
     SessionWithToken, Sessions,
@@ -164,6 +171,8 @@ pub struct EngineOptions {
     pub cache_bytes: u64,
     /// Maximum bytes of cached search indexes, for all tenants together.
     pub search_cache_bytes: u64,
+    /// Computes the meaning of texts, for search.
+    pub embedder: Arc<Embedder>,
     /// The role of this process, as recorded in its heartbeat.
     pub role: &'static str,
     /// The issuers whose tokens are accepted besides the server's own tokens.
@@ -190,6 +199,7 @@ impl Default for EngineOptions {
             scanner: Scanner::default(),
             cache_bytes: 256 << 20,
             search_cache_bytes: 256 << 20,
+            embedder: Arc::new(Embedder::off()),
             role: "all",
             issuers: Arc::default(),
             vault: Vault::default(),
@@ -272,6 +282,7 @@ services! {
     readers: Readers,
     keys: ApiKeys,
     audit: Audit,
+    embeddings: Embeddings,
     erasures: Erasures,
     auth: Auth,
     sign_ins: SignIns,
@@ -304,6 +315,7 @@ impl Engine {
             ids: Arc::clone(&options.ids),
             vault: options.vault,
         };
+        let embedding_queue = EmbeddingQueue::new(options.embedder.id().is_some(), &options.metrics);
         let context = Arc::new(Context {
             has_content_in_index: blobs.is_none(),
             blobs: Arc::new(MeasuredBlobs::new(
@@ -320,6 +332,7 @@ impl Engine {
             cursors: Cursors::new(secrets.clone()),
             secrets,
             computations: Computations::new(),
+            embedding_queue,
             blob_deletion_delay: options.blob_deletion_delay,
             writes: TaskTracker::new(),
         });
@@ -343,6 +356,8 @@ impl Engine {
             pages: FairSlots::new(PAGES_AT_ONCE, PAGES_PER_TENANT),
             issuers: options.issuers,
             search_cache_bytes: options.search_cache_bytes,
+            embedder: options.embedder,
+            endpoint_queries: FairSlots::new(ENDPOINT_QUERIES_AT_ONCE, ENDPOINT_QUERIES_PER_TENANT),
             request_deadline: options.request_deadline,
             audit_retention: options.audit_retention,
             stopping: CancellationToken::new(),

@@ -39,9 +39,12 @@ pub struct Runner {
 
 impl Runner {
     /// Sends the first heartbeat and starts the schedule: the periodic tasks of
-    /// every replica, and the fleet's jobs if `is_worker`.
+    /// every replica, and the fleet's jobs if `is_worker`. Every replica also embeds
+    /// the memories that it writes.
     pub async fn start(engine: &Engine, is_worker: bool) -> Result<Self, JobSchedulerError> {
         engine.replica.announce().await;
+        // So that the first search after a start uses meaning.
+        engine.embeddings.look_for_model().await;
         let stopping = CancellationToken::new();
         let schedule = Schedule {
             engine: engine.clone(),
@@ -54,6 +57,8 @@ impl Runner {
             engine.metrics().job_scheduled(job.plan().name);
         }
         let scheduler = schedule.start().await?;
+        let (embeddings, stops) = (engine.embeddings.clone(), schedule.stopping.clone());
+        schedule.runs.spawn(async move { embeddings.run(stops).await });
         let (runs, stopping) = (schedule.runs.clone(), schedule.stopping.clone());
         let supervisor = tokio::spawn(async move { schedule.supervise(scheduler).await });
         Ok(Self { supervisor, runs, stopping })

@@ -6,42 +6,49 @@
 //! its deletion has returned. Analysis and ranking are in [`keepsake_search`]
 //! and identical on both databases.
 //!
+//! A search by meaning (`meaning`) also compares the vector of the query with those of the
+//! memories, which a worker writes behind the commits ([`crate::embedding`]).
+//!
 //! A hit with its snippet counts as a read of the memory.
 
+mod answer;
 mod cache;
 mod indexer;
 mod lru;
+mod meaning;
 mod outcome;
+mod position;
 mod store;
 
-use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::schemas::MemorySearchHitType;
 use keepsake_core::{
-    BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, Timestamp, VersionId,
+    BlobKey, ContentHash, DirPath, MeaningReason, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId,
+    Timestamp, VersionId,
 };
 use keepsake_index::Scope;
-use keepsake_search::{Marker, Snippet};
-use serde::Serialize;
-use utoipa::ToSchema;
-use uuid::Uuid;
+use keepsake_search::{Embedding, Marker, Snippet};
 
 use crate::access::ShownVersionId;
 use crate::compute::off_the_runtime;
 use crate::content::ContentLoss;
-use crate::cursor::{Place, Query as Identity};
+use crate::cursor::Query as Identity;
 use crate::fair::FairSlot;
 use crate::request_paths::parse_prefix;
 use crate::shared::service;
-use crate::{EngineError, Page, PageRequest, Principal};
+use crate::{EngineError, PageRequest, Principal};
 
+pub use answer::{SearchExplanation, SearchHit, SearchMeaning, SearchPage};
 use cache::Cache;
 pub(crate) use indexer::add_terms;
+pub(crate) use meaning::{ENDPOINT_QUERIES_AT_ONCE, ENDPOINT_QUERIES_PER_TENANT};
+use meaning::{MeaningUse, VectorsPlace};
 pub(crate) use outcome::{OutcomeChange, StoreOutcome};
-use store::SearchedStore;
+use position::{HitPosition, PageEnd, Scoring};
+use store::{SearchedStore, StoreResults};
 
 const DEFAULT_LIMIT: u64 = 10;
 const MAX_LIMIT: u64 = 50;
@@ -59,30 +66,10 @@ pub struct SearchQuery {
     pub query: String,
     /// Begins and ends with `/`; the whole store if unset.
     pub path_prefix: Option<String>,
+    /// Whether hits have the parts of their scores.
+    pub explain: bool,
     /// 1 to 50 hits, 10 if unset.
     pub page: PageRequest,
-}
-
-/// A memory that matches the query.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(as = MemorySearchHit)]
-pub struct SearchHit {
-    #[schema(inline)]
-    pub r#type: MemorySearchHitType,
-    #[serde(rename = "memory_store_id")]
-    pub store_id: StoreId,
-    pub memory_id: MemoryId,
-    pub path: MemoryPath,
-    /// Higher is better; comparable only within one response.
-    pub score: f64,
-    /// The line in which the snippet begins, counted from 1.
-    pub line: usize,
-    /// The most relevant passage, with `⟦` and `⟧` around matches. Such
-    /// brackets of the content itself are omitted.
-    pub snippet: String,
-    /// The hash of the content of the snippet.
-    pub content_sha256: ContentHash,
-    pub updated_at: Timestamp,
 }
 
 /// A hit of one store, before its content is read.
@@ -92,6 +79,9 @@ struct Candidate {
     memory_id: MemoryId,
     path: MemoryPath,
     score: f64,
+    explanation: SearchExplanation,
+    /// The chunk of the content that is nearest in meaning: its offset and length in bytes.
+    chunk: Option<(usize, usize)>,
     /// The memory's current version.
     version_id: VersionId,
     blob_id: VersionId,
@@ -105,50 +95,66 @@ impl Candidate {
     fn after(&self) -> HitPosition {
         HitPosition { score: self.score, store_id: self.store_id, path: self.path.clone() }
     }
-}
 
-/// The position of a hit in the result: ordered by score, best first, then by
-/// the ids of the stores, then by path.
-#[derive(Debug, Clone, PartialEq)]
-struct HitPosition {
-    score: f64,
-    store_id: StoreId,
-    path: MemoryPath,
-}
-
-impl HitPosition {
-    fn order(&self, other: &Self) -> Ordering {
-        (other.score.total_cmp(&self.score))
-            .then(self.store_id.cmp(&other.store_id))
-            .then_with(|| self.path.cmp(&other.path))
+    /// The passage that counted most for the hit.
+    fn snippet(&self, content: &str) -> Snippet {
+        let SearchExplanation { lexical, meaning } = self.explanation;
+        match self.chunk {
+            Some((offset, len)) if meaning > lexical => self.marker.passage(content, offset, len),
+            _ => self.marker.snippet(content),
+        }
     }
 }
 
-impl Place for HitPosition {
-    fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.score.to_bits().to_be_bytes().to_vec();
-        bytes.extend_from_slice(self.store_id.uuid().as_bytes());
-        bytes.extend_from_slice(self.path.as_str().as_bytes());
-        bytes
+impl ShownHit {
+    fn hit(self, is_explained: bool) -> SearchHit {
+        let Self { candidate, snippet } = self;
+        SearchHit {
+            r#type: MemorySearchHitType,
+            store_id: candidate.store_id,
+            memory_id: candidate.memory_id,
+            path: candidate.path,
+            score: candidate.score,
+            line: snippet.line,
+            snippet: snippet.text,
+            content_sha256: candidate.sha256,
+            updated_at: candidate.updated_at,
+            explanation: is_explained.then_some(candidate.explanation),
+        }
     }
+}
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (score, rest) = bytes.split_first_chunk()?;
-        let (store_id, path) = rest.split_first_chunk()?;
-        Some(Self {
-            score: f64::from_bits(u64::from_be_bytes(*score)),
-            store_id: StoreId::from_uuid(Uuid::from_bytes(*store_id)),
-            path: MemoryPath::from_trusted(std::str::from_utf8(path).ok()?.to_owned()),
-        })
-    }
+/// A hit with the passage that it shows.
+struct ShownHit {
+    candidate: Candidate,
+    snippet: Snippet,
+}
+
+/// The hits of a page, and the position that the next page starts after.
+struct FoundPage {
+    found: Vec<ShownHit>,
+    pending: u64,
+    /// Whether no store was searched by meaning, since the vectors do not fit in memory.
+    is_too_large: bool,
+    after: Option<HitPosition>,
 }
 
 #[derive(Debug, Clone)]
 struct ParsedSearch {
     query: keepsake_search::Query,
+    /// How words and meaning count together; `None`: words only.
+    fusion: Option<SearchFusion>,
     directory: Option<DirPath>,
     limit: usize,
     after: Option<HitPosition>,
+}
+
+/// How words and meaning count together in one search.
+#[derive(Debug, Clone)]
+struct SearchFusion {
+    /// The meaning of the query; `None`: only words count, with comparable scores.
+    query: Option<Arc<Embedding>>,
+    weight: f64,
 }
 
 impl SearchQuery {
@@ -208,6 +214,10 @@ impl SelectedStores {
 #[derive(Default)]
 struct StoreHits {
     found: Vec<Candidate>,
+    /// Memories of a store with meaning that were searched by words only.
+    pending: u64,
+    /// Whether the store was searched by meaning; `None`: this was not asked for.
+    is_meant: Option<bool>,
     to_make: Option<PostingsBuild>,
 }
 
@@ -248,7 +258,7 @@ impl Search {
         principal: &Principal,
         store_ids: &[StoreId],
         query: &SearchQuery,
-    ) -> Result<Page<SearchHit>, EngineError> {
+    ) -> Result<SearchPage, EngineError> {
         principal.require(Scope::MemoryRead)?;
         for store_id in store_ids {
             principal.require_store(*store_id)?;
@@ -263,11 +273,13 @@ impl Search {
         principal: &Principal,
         store_ids: &[StoreId],
         query: &SearchQuery,
+        scoring: Scoring,
         hit: &SearchHit,
     ) -> Result<String, EngineError> {
         let selected = SelectedStores::named(store_ids);
-        let after = HitPosition { score: hit.score, store_id: hit.store_id, path: hit.path.clone() };
-        self.context.cursors.seal(query.identity(principal, &selected), &after).await
+        let hit = HitPosition { score: hit.score, store_id: hit.store_id, path: hit.path.clone() };
+        let identity = query.identity(principal, &selected);
+        self.context.cursors.seal(identity, &PageEnd { hit, scoring }).await
     }
 
     /// Searches the chosen stores, or all stores that the credential may read if none are
@@ -281,7 +293,7 @@ impl Search {
         principal: &Principal,
         chosen: &[StoreId],
         query: &SearchQuery,
-    ) -> Result<Page<SearchHit>, EngineError> {
+    ) -> Result<SearchPage, EngineError> {
         principal.require(Scope::MemoryRead)?;
         let chosen: BTreeSet<_> = chosen.iter().copied().collect();
         for store_id in &chosen {
@@ -318,43 +330,55 @@ impl Search {
         principal: &Principal,
         selected: SelectedStores,
         query: &SearchQuery,
-    ) -> Result<Page<SearchHit>, EngineError> {
+    ) -> Result<SearchPage, EngineError> {
         let limit = query.limit()?;
         let identity = query.identity(principal, &selected);
         let cursors = &self.context.cursors;
+        let (parsed, directory) = (query.parse()?, query.directory()?);
+        let end: Option<PageEnd> = cursors.after(identity, &query.page).await?;
+        let (tenant_id, before) = (principal.tenant_id, end.as_ref().map(|end| end.scoring));
+        let meaning = MeaningUse::decide(&self.shared, tenant_id, &selected.store_ids, &parsed, before).await;
+        let scoring = meaning.scoring;
         let mut asked = ParsedSearch {
-            query: query.parse()?,
-            directory: query.directory()?,
+            query: parsed,
+            fusion: meaning.fusion(),
+            directory,
             // One more hit shows whether there is another page.
             limit: limit + 1,
-            after: cursors.after(identity, &query.page).await?,
+            after: end.map(|end| end.hit),
         };
-        loop {
-            let (items, after) = self.search_page(principal, &selected, &asked).await?;
-            match after {
+        let page = loop {
+            let page = self.search_page(principal, &selected, &meaning, &asked).await?;
+            match page.after {
                 // All hits of this page were omitted: search for later ones.
-                Some(after) if items.is_empty() => asked.after = Some(after),
-                Some(after) => {
-                    let next = Some(cursors.seal(identity, &after).await?);
-                    return Ok(Page { items, next });
-                }
-                None => return Ok(Page { items, next: None }),
+                Some(after) if page.found.is_empty() => asked.after = Some(after),
+                _ => break page,
             }
-        }
+        };
+        let reason = meaning.reason.or_else(|| page.is_too_large.then_some(MeaningReason::TooLarge));
+        self.context.metrics.searched(reason);
+        let next = match page.after {
+            Some(hit) => Some(cursors.seal(identity, &PageEnd { hit, scoring }).await?),
+            None => None,
+        };
+        let items = page.found.into_iter().map(|shown| shown.hit(query.explain)).collect();
+        let meaning = SearchMeaning { used: reason.is_none(), pending: page.pending, reason };
+        Ok(SearchPage { items, next, meaning, scoring })
     }
 
-    /// The hits of a page, and the position that the next page starts after.
     async fn search_page(
         &self,
         principal: &Principal,
         selected: &SelectedStores,
+        meaning: &MeaningUse,
         asked: &ParsedSearch,
-    ) -> Result<(Vec<SearchHit>, Option<HitPosition>), EngineError> {
+    ) -> Result<FoundPage, EngineError> {
         let asked = &Arc::new(asked.clone());
         let limit = asked.limit - 1;
         let searched: Vec<StoreHits> = stream::iter(selected.store_ids.iter().copied())
             .map(|store_id| async move {
-                match self.search_store(principal, store_id, Arc::clone(asked)).await {
+                let vectors = meaning.stores.of(store_id);
+                match self.search_store(principal, store_id, vectors, Arc::clone(asked)).await {
                     Err(EngineError::NotFound(ObjectKind::Store)) if selected.omits_deleted => {
                         Ok(StoreHits::default())
                     }
@@ -367,28 +391,32 @@ impl Search {
         // Postings are built after this function, whether it succeeds or not.
         // Building them earlier would compete for a core with reading the
         // contents.
-        let (mut found, mut to_make) = (Vec::new(), Vec::new());
+        let meant = || searched.iter().filter_map(|one| one.is_meant);
+        let is_too_large = meant().next().is_some() && !meant().any(|is_meant| is_meant);
+        let (mut found, mut pending, mut to_make) = (Vec::new(), 0, Vec::new());
         for one in searched {
             found.extend(one.found);
+            pending += one.pending;
             to_make.extend(one.to_make);
         }
         found.sort_by(|a, b| a.after().order(&b.after()));
         let has_more = found.len() > limit;
         found.truncate(limit);
         let after = found.last().filter(|_| has_more).map(Candidate::after);
-        let items = self.show_hits(principal, found).await?;
+        let found = self.show_hits(principal, found).await?;
         drop(to_make);
-        Ok((items, after))
+        Ok(FoundPage { found, pending, is_too_large, after })
     }
 
     async fn search_store(
         &self,
         principal: &Principal,
         store_id: StoreId,
+        vectors: Option<VectorsPlace>,
         asked: Arc<ParsedSearch>,
     ) -> Result<StoreHits, EngineError> {
-        let tenant_id = principal.tenant_id;
-        let (store, load) = self.cache.searched_store(tenant_id, store_id).await?;
+        let (tenant_id, is_hybrid) = (principal.tenant_id, vectors.is_some());
+        let (store, load) = self.cache.searched_store(tenant_id, store_id, vectors.as_ref()).await?;
         if load.is_none() {
             store.wait_for_postings().await;
         }
@@ -396,7 +424,7 @@ impl Search {
         let (found, has_postings) = {
             let store = Arc::clone(&store);
             off_the_runtime(move || {
-                let found = store.search(store_id, &asked);
+                let found = store.search(store_id, &asked, is_hybrid);
                 let has_postings = store.has_postings();
                 drop(slot);
                 (found, has_postings)
@@ -409,7 +437,9 @@ impl Search {
             store_id,
             store: Arc::downgrade(&store),
         });
-        Ok(StoreHits { found: found?, to_make })
+        let StoreResults { found, pending, is_too_large } = found?;
+        let is_meant = is_hybrid.then_some(!is_too_large);
+        Ok(StoreHits { found, pending, is_meant, to_make })
     }
 
     /// A slot for work on a store. It is held until the work ends, even if the client disconnects. A search that
@@ -432,7 +462,7 @@ impl Search {
         paths: HashSet<MemoryPath>,
         work: impl FnOnce(StoreOutcome) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
-        let (store, load) = self.cache.searched_store(tenant_id, store_id).await?;
+        let (store, load) = self.cache.searched_store(tenant_id, store_id, None).await?;
         let slot = self.slot(tenant_id, load).await?;
         off_the_runtime(move || {
             let done = work(store.outcome(changes, &paths));
@@ -447,7 +477,7 @@ impl Search {
         &self,
         principal: &Principal,
         found: Vec<Candidate>,
-    ) -> Result<Vec<SearchHit>, EngineError> {
+    ) -> Result<Vec<ShownHit>, EngineError> {
         let read: Vec<(Candidate, Result<Arc<str>, ContentLoss>)> = stream::iter(found)
             .map(|candidate| async move {
                 let key = BlobKey {
@@ -474,7 +504,7 @@ impl Search {
             let show = |(candidate, content): (Candidate, Result<Arc<str>, ContentLoss>)| {
                 let is_read = content.is_ok();
                 let snippet = match content {
-                    Ok(content) => candidate.marker.snippet(&content),
+                    Ok(content) => candidate.snippet(&content),
                     Err(loss) => Snippet { line: 1, text: lost_snippet(loss).to_owned() },
                 };
                 (candidate, snippet, is_read)
@@ -490,21 +520,7 @@ impl Search {
         let were_read = shown.iter().filter(|(.., is_read)| *is_read);
         let were_read: Vec<_> = were_read.map(|(candidate, ..)| read_of(candidate)).collect();
         self.access.note_hits(principal, &were_read);
-        let mut hits = Vec::with_capacity(shown.len());
-        for (candidate, Snippet { line, text }, _) in shown {
-            hits.push(SearchHit {
-                r#type: MemorySearchHitType,
-                store_id: candidate.store_id,
-                memory_id: candidate.memory_id,
-                path: candidate.path,
-                score: candidate.score,
-                line,
-                snippet: text,
-                updated_at: candidate.updated_at,
-                content_sha256: candidate.sha256,
-            });
-        }
-        Ok(hits)
+        Ok(shown.into_iter().map(|(candidate, snippet, _)| ShownHit { candidate, snippet }).collect())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keepsake_embeddings::Embedder;
 use keepsake_tokens::Issuers;
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +38,10 @@ pub struct Shared {
     /// Slots for building pages of sessions and of contents, which may be large.
     pub(crate) pages: FairSlots,
     pub(crate) search_cache_bytes: u64,
+    /// Computes the meaning of texts.
+    pub(crate) embedder: Arc<Embedder>,
+    /// Slots for requests of searches to an embeddings endpoint.
+    pub(crate) endpoint_queries: FairSlots,
     pub(crate) request_deadline: Duration,
     /// Retention of the tenants' audits.
     pub(crate) audit_retention: Duration,

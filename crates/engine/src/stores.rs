@@ -42,6 +42,10 @@ impl Stores {
                 let mut store = draft.store(&stores.context)?;
                 if let Some(fork) = fork_of {
                     store.forked_from = Some(stores.origin(&principal, &fork).await?);
+                    if store.search_mode.is_none() {
+                        let source = stores.find(principal.tenant_id, fork.memory_store_id).await?;
+                        store.search_mode = source.search_mode;
+                    }
                 }
                 let made = stores.add(&principal, &store, idempotency.as_ref(), &audited).await?;
                 if made.store_id == store.store_id && made.forked_from.is_some() {
@@ -123,8 +127,8 @@ impl Stores {
 
     /// Changes a store's name, description, metadata and settings.
     ///
-    /// The sensitive-data policy, the expiry period, the recording of reads and the metadata also need
-    /// the scope `stores:admin`; erasures select stores by metadata. The answer
+    /// The sensitive-data policy, the expiry period, the recording of reads, the search mode and the
+    /// metadata also need the scope `stores:admin`; erasures select stores by metadata. The answer
     /// shows the store, so a credential without that scope needs `memory:read`.
     #[tracing::instrument(name = "engine.update_store", level = "debug", skip_all)]
     pub async fn update(
@@ -135,8 +139,10 @@ impl Stores {
         idempotency: Option<Idempotency>,
     ) -> Result<Store, EngineError> {
         principal.require(Scope::MemoryWrite)?;
-        let is_of_settings =
-            edit.policy.is_some() || edit.expires_unused_after.is_some() || edit.records_reads.is_some();
+        let is_of_settings = edit.policy.is_some()
+            || edit.expires_unused_after.is_some()
+            || edit.records_reads.is_some()
+            || edit.search_mode.is_some();
         if is_of_settings || !edit.metadata.is_empty() {
             principal.require(Scope::StoresAdmin)?;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::schemas::{self, TenantType};
-use keepsake_core::{ObjectKind, TenantId, null_as_default};
+use keepsake_core::{ObjectKind, SearchMode, TenantId, null_as_default};
 use keepsake_index::{Auditor, Tenant, TenantChange, TenantDeletion, TenantStatus};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -34,6 +34,8 @@ pub struct NewTenant {
     #[serde(default, deserialize_with = "null_as_default")]
     #[schema(value_type = Option<schemas::LimitPatch>)]
     pub limits: Map<String, Value>,
+    /// How searches find memories of stores that have no `search_mode`; by default `hybrid`.
+    pub search_mode: Option<SearchMode>,
 }
 
 /// Parses limits by name; null means the configured default. The error for an unknown
@@ -84,6 +86,7 @@ impl Tenants {
                 name: new.name,
                 status: TenantStatus::Active,
                 limits: limits.replacing(&LimitOverrides::default(), audited.at),
+                search_mode: new.search_mode,
                 created_at: audited.at,
             };
             context.index.tenants.create(&tenant, &audited).await?;
@@ -115,7 +118,7 @@ impl Tenants {
         cursors.page(identity, items, limit, |tenant| tenant.tenant_id).await
     }
 
-    /// Changes a tenant's name, external id, limits and status. A tenant that is being
+    /// Changes a tenant's name, external id, limits, search mode and status. A tenant that is being
     /// deleted cannot be changed.
     ///
     /// Takes effect on every replica within seconds. Idempotent.

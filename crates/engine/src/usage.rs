@@ -28,6 +28,10 @@ pub struct StoreUsageReport {
     pub version_count: u64,
     /// Bytes of all content kept, including that of live memories.
     pub version_bytes: u64,
+    /// Live memories with vectors for search by meaning.
+    pub embedded_memory_count: u64,
+    /// Bytes of the vectors that searches by meaning compare.
+    pub embedding_bytes: u64,
     /// The limits in force.
     pub limits: Limits,
     /// Seconds after which an unread memory expires, from the store's period or
@@ -118,6 +122,8 @@ impl Usage {
             in_use_until: kept_until.filter(|until| *until > self.context.now()),
             version_count: found.versions,
             version_bytes: found.version_bytes,
+            embedded_memory_count: found.embedded_memories,
+            embedding_bytes: found.embedding_bytes,
             never_read_count: found.never_read_count.saturating_sub(noted),
             never_read: never_read.into_iter().filter(|memory| memory.last_accessed_at.is_none()).collect(),
             expiring_next,

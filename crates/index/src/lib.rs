@@ -8,7 +8,7 @@
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`], [`AccessTimes`],
 //! [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`], [`Retention`],
 //! [`ReadRetention`], [`MemoryReads::flush`], [`MemoryReads::note_gap`], [`SearchTerms::unindexed`],
-//! [`UndoJobs::open`] and [`Forks::open`], and the methods of [`StoreDeletions`] and [`Erasures`]
+//! [`Embeddings::work`], [`UndoJobs::open`] and [`Forks::open`], and the methods of [`StoreDeletions`] and [`Erasures`]
 //! that the jobs call.
 
 mod access_times;
@@ -20,6 +20,7 @@ mod contents;
 mod credentials;
 mod database;
 mod directories;
+mod embeddings;
 mod error;
 mod expiry;
 mod forks;
@@ -62,6 +63,10 @@ pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
 pub use database::DiskState;
 use database::{Backend, Database};
+pub use embeddings::{
+    EmbeddingChanges, EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingRow,
+    EmbeddingState, EmbeddingWork, Embeddings, UnembeddedMemory,
+};
 pub use error::{ChangeError, IndexError};
 pub use expiry::{
     AccessFlush, DueMemory, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf,
@@ -121,6 +126,7 @@ pub struct Index {
     pub blob_deletions: BlobDeletions,
     pub contents: Contents,
     pub credentials: Credentials,
+    pub embeddings: Embeddings,
     pub erasures: Erasures,
     pub forks: Forks,
     pub grants: Grants,
@@ -172,6 +178,7 @@ impl Index {
             blob_deletions: BlobDeletions(database.clone()),
             contents: Contents(database.clone()),
             credentials: Credentials(database.clone()),
+            embeddings: Embeddings(database.clone()),
             erasures: Erasures(database.clone()),
             forks: Forks(database.clone()),
             grants: Grants(database.clone()),

@@ -24,6 +24,7 @@ const POSTGRES_FUNCTIONS: &str = concat!(
     sql!("postgres/functions/read_memories.sql"),
     sql!("postgres/functions/list_versions.sql"),
     sql!("postgres/functions/search_changes.sql"),
+    sql!("postgres/functions/embeddings.sql"),
     sql!("postgres/functions/count_session.sql"),
 );
 

@@ -102,6 +102,15 @@ const DELETE_ACCESS_TIMES: &str =
 const DELETE_SEARCH_DOCUMENTS: &str =
     "DELETE FROM search_doc WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN_IDS($3)";
 
+const DELETE_EMBEDDINGS: &str =
+    "DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN_IDS($3)";
+
+/// Deletes vectors that were made of these versions.
+const DELETE_EMBEDDINGS_OF_VERSIONS: &str = "DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 \
+    AND (memory_id, model) IN (SELECT e.memory_id, e.model FROM version v CROSS JOIN embedding e \
+        WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq IN_NUMBERS($3) \
+            AND e.tenant_id = $1 AND e.store_id = $2 AND e.memory_id = v.memory_id AND e.version_id = v.version_id)";
+
 const DIRECTORIES: &str =
     "SELECT path, files FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN_TEXTS($3)";
 
@@ -125,12 +134,15 @@ const COUNT: &str = "UPDATE store SET purge_epoch = purge_epoch + 1, memory_coun
 /// A table, the rest of its key after the tenant, and the order of an index.
 type Table = (&'static str, &'static str, &'static str);
 
-/// The tables with rows of stores, with the order of an index within a store. The
-/// versions come first; they are the last references to the blobs.
-const STORE_TABLES: [Table; 11] = [
+/// The tables with rows of stores, with the order of an index within a store. Copies,
+/// undos and vectors come first, so that none is left of content that is gone; then the
+/// versions, which are the last references to the blobs.
+const STORE_TABLES: [Table; 13] = [
     ("store_fork", "store_id", "store_id"),
     ("memory_undo_part", "store_id, undo_id, part", "undo_id, part"),
     ("memory_undo", "store_id, undo_id", "undo_id"),
+    ("embedding", "store_id, memory_id, model", "memory_id"),
+    ("embedded_store", "store_id, model", "model"),
     ("version", "store_id, seq", "seq"),
     ("memory", "store_id, memory_id", "memory_id"),
     ("memory_access", "store_id, memory_id", "memory_id"),
@@ -285,8 +297,8 @@ impl<'t> Removal<'t> {
         Ok(self.lock(lock).await?.filter(|store| !store.is_deleted))
     }
 
-    /// Removes versions, queues the blobs that become unreferenced, and updates the
-    /// counters.
+    /// Removes versions with their vectors, queues the blobs that become unreferenced, and
+    /// updates the counters.
     async fn remove_versions(
         &mut self,
         selected: VersionSelection<'_>,
@@ -294,14 +306,17 @@ impl<'t> Removal<'t> {
     ) -> Result<RemovedVersions, IndexError> {
         let (versions, contents) = match selected {
             VersionSelection::Content { version, audited } => {
+                self.delete_embeddings_at(&[version.seq]).await?;
                 self.redact(version, audited).await?;
                 (0, vec![(version.blob_id, version.size_bytes)])
             }
             VersionSelection::At(places) => {
+                self.delete_embeddings_at(places).await?;
                 let query = self.query_with_lists(DELETE_VERSIONS);
                 let rows = query.bind(json!(places).to_string()).all().await?;
                 (rows.len() as u64, rows)
             }
+            // The memories are deleted, and their vectors with them.
             VersionSelection::Of { memories, limit } => {
                 let query = self.query_with_lists(DELETE_VERSIONS_OF);
                 let rows = query.bind_ids(Some(memories)).bind(limit).all().await?;
@@ -314,6 +329,12 @@ impl<'t> Removal<'t> {
         let bytes = blobs.iter().filter_map(|blob_id| sizes.get(blob_id)).sum();
         self.count([0, 0, signed(versions), bytes]).await?;
         Ok(RemovedVersions { versions, blobs, bytes: unsigned(bytes) })
+    }
+
+    async fn delete_embeddings_at(&mut self, places: &[i64]) -> Result<(), IndexError> {
+        let query = self.query_with_lists(DELETE_EMBEDDINGS_OF_VERSIONS);
+        query.bind(json!(places).to_string()).execute().await?;
+        Ok(())
     }
 
     /// Removes a version's content from its row, and the path of a deleted memory.
@@ -344,17 +365,18 @@ impl<'t> Removal<'t> {
         query.bind(queue.erasure_id).scalars().await
     }
 
-    /// Deletes memories with their access times and search documents, and takes the
+    /// Deletes memories with their access times, search documents and vectors, and takes the
     /// live ones out of their directories. The caller counts them.
     async fn delete_memories(&mut self, memories: &[MemoryId]) -> Result<RemovedMemories, IndexError> {
         let query = self.query_with_lists(DELETE_MEMORIES);
         let rows: Vec<MemoryRow> = query.bind_ids(Some(memories)).all().await?;
-        let mut counts = [0; 2];
-        for (count, text) in counts.iter_mut().zip([DELETE_ACCESS_TIMES, DELETE_SEARCH_DOCUMENTS]) {
+        let mut counts = [0; 3];
+        let texts = [DELETE_ACCESS_TIMES, DELETE_SEARCH_DOCUMENTS, DELETE_EMBEDDINGS];
+        for (count, text) in counts.iter_mut().zip(texts) {
             let query = self.query_with_lists(text).bind_ids(Some(memories));
             *count = query.execute().await?;
         }
-        let [access_times, search_documents] = counts;
+        let [access_times, search_documents, _] = counts;
         let deleted = rows.len() as u64;
         let live = rows.into_iter().filter(|row| row.is_live);
         let live = live.map(|row| (MemoryPath::from_trusted(row.path), row.size_bytes.unwrap_or_default()));
@@ -408,7 +430,7 @@ pub(crate) fn queue_unreferenced() -> String {
 }
 
 /// Makes Postgres plan the statements of a removal; see [`PLAN_BY_KEYS`].
-async fn begin_removal(tx: &mut Tx) -> Result<(), IndexError> {
+pub(crate) async fn begin_removal(tx: &mut Tx) -> Result<(), IndexError> {
     tx.execute_on_postgres(PLAN_BY_KEYS, ()).await?;
     tx.note_removal();
     Ok(())

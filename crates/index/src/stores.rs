@@ -4,7 +4,7 @@ mod change;
 
 use std::time::Duration;
 
-use keepsake_core::{DirPath, ObjectKind, Quota, Refused, StoreId, TenantId, Timestamp};
+use keepsake_core::{DirPath, ObjectKind, Quota, Refused, SearchMode, StoreId, TenantId, Timestamp};
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -25,9 +25,9 @@ const COUNT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 AND sta
 const COUNT_ONE_MORE: &str = "UPDATE tenant SET store_count = store_count + 1 WHERE tenant_id = $1";
 
 const INSERT: &str = "INSERT INTO store (tenant_id, store_id, name, description, metadata, policy, \
-    expires_unused_after, period_set_at, created_at, updated_at, forked_from, reads_from, seq, last_version_at, \
-    purge_epoch, memory_count, live_bytes, granted_bytes, version_count, version_bytes, retention_seq) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
+    expires_unused_after, period_set_at, created_at, updated_at, forked_from, reads_from, search_mode, seq, \
+    last_version_at, purge_epoch, memory_count, live_bytes, granted_bytes, version_count, version_bytes, retention_seq) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $12, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
 
 /// A store always has its root directory.
 const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, \
@@ -36,7 +36,8 @@ const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, par
 selects! {
     "store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes, created_at, \
         updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, period_set_at, forked_from, \
-        reads_from, reads_from IS NOT NULL AS records_reads FROM store WHERE tenant_id = $1 AND deleted_at IS NULL AND";
+        reads_from, reads_from IS NOT NULL AS records_reads, search_mode FROM store \
+        WHERE tenant_id = $1 AND deleted_at IS NULL AND";
     pub(crate) const FIND = "store_id = $2";
     /// Stores after a time of creation and an id, newest first.
     pub(crate) const LIST = "created_at >= $2 AND created_at <= $3 AND (created_at, store_id) < ($4, $5) \
@@ -52,8 +53,7 @@ pub(crate) const WITH_FILES: &str = "SELECT s.store_id, EXISTS (SELECT 1 FROM di
 
 const UPDATE: &str = "UPDATE store SET name = $3, description = $4, metadata = $5, policy = $6, \
     expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10, \
-    reads_from = $11 \
-    WHERE tenant_id = $1 AND store_id = $2";
+    reads_from = $11, search_mode = $12 WHERE tenant_id = $1 AND store_id = $2";
 
 const LOCK: &str = "SELECT FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE";
 
@@ -66,8 +66,8 @@ pub struct Stores(pub(crate) Database);
 from_row! {
     Store {
         store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes,
-        created_at, updated_at, last_version_at, archived_at, forked_from, records_reads
-        .. r#type
+        created_at, updated_at, last_version_at, archived_at, forked_from, records_reads,
+        search_mode .. r#type
     }
     StoredStore { period_set_at, reads_from; store }
 }
@@ -248,6 +248,7 @@ async fn insert(tx: &mut Tx, tenant_id: TenantId, store: &Store) -> Result<(), I
         .bind(store.created_at)
         .bind(store.forked_from.as_ref().map(Json))
         .bind(store.records_reads.then_some(store.created_at))
+        .bind(store.search_mode.map(SearchMode::name))
         .execute()
         .await?;
     let query = tx.query(INSERT_ROOT).bind((tenant_id, store.store_id));
@@ -278,6 +279,7 @@ async fn replace(
         .bind(store.updated_at)
         .bind(store.archived_at)
         .bind(*reads_from)
+        .bind(store.search_mode.map(SearchMode::name))
         .execute()
         .await?;
     Ok(())

@@ -1,6 +1,6 @@
 //! Tenants, for the operator.
 
-use keepsake_core::{Limits, ObjectKind, Refused, TenantId};
+use keepsake_core::{Limits, ObjectKind, Refused, SearchMode, TenantId};
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -12,10 +12,10 @@ use crate::{ChangeError, IndexError, audit};
 
 /// Does nothing when the id or the external id is taken.
 const INSERT: &str = "INSERT INTO tenant (tenant_id, external_id, name, status, limits, store_count, granted_bytes, \
-    created_at) VALUES ($1, $2, $3, $4, $5, 0, 0, $6) ON CONFLICT DO NOTHING";
+    created_at, search_mode) VALUES ($1, $2, $3, $4, $5, 0, 0, $6, $7) ON CONFLICT DO NOTHING";
 
 selects! {
-    "tenant_id, external_id, name, status, limits, created_at FROM tenant WHERE";
+    "tenant_id, external_id, name, status, limits, search_mode, created_at FROM tenant WHERE";
     pub(crate) const FIND = "tenant_id = $1";
     pub(crate) const FIND_BY_EXTERNAL_ID = "external_id = $1";
     const LIST = "tenant_id < $1 ORDER BY tenant_id DESC LIMIT $2 + 0";
@@ -24,8 +24,8 @@ selects! {
 
 const STATUS: &str = "SELECT status FROM tenant WHERE tenant_id = $1";
 
-const UPDATE: &str =
-    "UPDATE tenant SET external_id = $2, name = $3, status = $4, limits = $5 WHERE tenant_id = $1";
+const UPDATE: &str = "UPDATE tenant SET external_id = $2, name = $3, status = $4, limits = $5, search_mode = $6 \
+    WHERE tenant_id = $1";
 
 const USAGE: &str = "SELECT t.tenant_id, t.store_count AS stores, t.granted_bytes, \
         CAST(coalesce(sum(s.memory_count), 0) AS bigint) AS memories, \
@@ -42,7 +42,7 @@ const USAGE: &str = "SELECT t.tenant_id, t.store_count AS stores, t.granted_byte
 pub struct Tenants(pub(crate) Database);
 
 from_row! {
-    Tenant { tenant_id, external_id, name, status, limits, created_at .. r#type }
+    Tenant { tenant_id, external_id, name, status, limits, search_mode, created_at .. r#type }
     TenantUsage {
         tenant_id, stores, memories, live_bytes, versions, version_bytes, granted_bytes, api_keys, sessions,
         session_bytes .. r#type, limits
@@ -61,6 +61,7 @@ impl Tenants {
             .bind(tenant.status.name())
             .bind(Json(&tenant.limits))
             .bind(tenant.created_at)
+            .bind(tenant.search_mode.map(SearchMode::name))
             .execute()
             .await?;
         if made == 0 {
@@ -137,6 +138,7 @@ async fn replace(tx: &mut Tx, tenant: &Tenant) -> Result<u64, IndexError> {
         .bind((tenant.tenant_id, tenant.external_id.as_deref()))
         .bind((&tenant.name, tenant.status.name()))
         .bind(Json(&tenant.limits))
+        .bind(tenant.search_mode.map(SearchMode::name))
         .execute()
         .await
 }

@@ -9,8 +9,13 @@ use crate::model::Expiry;
 const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.version_count, s.version_bytes, \
     (SELECT count(*) FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL \
         AND NOT EXISTS (SELECT 1 FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
-            AND a.memory_id = m.memory_id)) AS never_read_count \
-    FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+            AND a.memory_id = m.memory_id)) AS never_read_count, \
+    v.embedded_memories, v.embedding_chunks, v.embedding_bytes \
+    FROM store s CROSS JOIN (SELECT count(DISTINCT e.memory_id) AS embedded_memories, \
+        CAST(coalesce(sum(e.chunks), 0) AS bigint) AS embedding_chunks, \
+        CAST(coalesce(sum(length(e.vectors)), 0) AS bigint) AS embedding_bytes \
+        FROM embedding e WHERE e.tenant_id = $1 AND e.store_id = $2) v \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// The memories of a store that were never read, oldest first.
 const NEVER_READ: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.updated_at, \
@@ -74,6 +79,11 @@ pub struct StoreUsage {
     pub version_bytes: u64,
     /// Live memories that were never read.
     pub never_read_count: u64,
+    /// Memories with vectors for the search by meaning.
+    pub embedded_memories: u64,
+    pub embedding_chunks: u64,
+    /// Bytes of these vectors.
+    pub embedding_bytes: u64,
     /// The oldest of these.
     pub never_read: Vec<UsedMemory>,
     /// The unpinned memories whose last sign of life is longest ago, the oldest
@@ -111,6 +121,9 @@ impl FromRow for StoreUsage {
             versions: row.get("version_count")?,
             version_bytes: row.get("version_bytes")?,
             never_read_count: row.get("never_read_count")?,
+            embedded_memories: row.get("embedded_memories")?,
+            embedding_chunks: row.get("embedding_chunks")?,
+            embedding_bytes: row.get("embedding_bytes")?,
             never_read: Vec::new(),
             idle: Vec::new(),
             timed: Vec::new(),

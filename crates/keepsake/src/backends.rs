@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_blobs::{BlobStore, BlobUrl};
-use keepsake_config::{Failure, FailureClass, IndexSettings, IndexUrl, Settings};
+use keepsake_config::{Failure, FailureClass, IndexSettings, IndexUrl, Meaning, SearchSettings, Settings};
+use keepsake_embeddings::Embedder;
 use keepsake_engine::{Clock, Engine, EngineOptions, SystemClock};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, IndexError, MigrationReport, PostgresIndex, SqliteIndex};
@@ -23,6 +24,7 @@ pub(crate) struct Backends {
     pub(crate) index: Index,
     /// `None` if the content is in the index.
     pub(crate) blobs: Option<Arc<dyn BlobStore>>,
+    embedder: Arc<Embedder>,
     metrics: Metrics,
     _lock: Option<FolderLock>,
 }
@@ -30,9 +32,10 @@ pub(crate) struct Backends {
 impl Backends {
     /// Opens both stores. A SQLite file is locked, created and migrated.
     pub(crate) async fn open(settings: &Settings, metrics: Metrics) -> Result<Self, Failure> {
+        let embedder = embedder(&settings.search)?.into();
         let (index, lock) = open_index(&settings.index).await?;
         let blobs = open_blobs(&settings.blobs.url, settings, &metrics).await?;
-        Ok(Self { index, blobs, metrics, _lock: lock })
+        Ok(Self { index, blobs, embedder, metrics, _lock: lock })
     }
 
     /// As [`Backends::open`], for a command without telemetry: starts the log, and prepares
@@ -49,8 +52,23 @@ impl Backends {
     }
 
     pub(crate) fn engine(&self, settings: &Settings) -> Engine {
-        let options = EngineOptions { metrics: self.metrics.clone(), ..settings.engine.clone() };
+        let options = EngineOptions {
+            embedder: Arc::clone(&self.embedder),
+            metrics: self.metrics.clone(),
+            ..settings.engine.clone()
+        };
         Engine::new(self.index.clone(), self.blobs.clone(), options)
+    }
+}
+
+/// What makes the vectors for search by meaning. Does no I/O: the model may be installed later.
+pub(crate) fn embedder(settings: &SearchSettings) -> Result<Embedder, Failure> {
+    match &settings.meaning {
+        Meaning::Embedded => Ok(Embedder::embedded(&settings.model_path)),
+        Meaning::Endpoint(endpoint) => {
+            Embedder::endpoint(endpoint.clone()).map_err(Failure::of("search.embeddings"))
+        }
+        Meaning::Off => Ok(Embedder::off()),
     }
 }
 

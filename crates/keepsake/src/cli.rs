@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use keepsake_config::{Failure, SourceArgs};
+use keepsake_core::SearchMode;
 use serde_json::Value;
 
 /// The server and the credential of a command, and the format of its output.
@@ -170,6 +171,30 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     };
     let seconds = number.and_then(|number| number.checked_mul(unit_seconds)).ok_or_else(rule)?;
     Ok(Duration::from_secs(seconds))
+}
+
+/// The choices of `--search-mode`.
+const SEARCH_MODES: &[(&str, &str)] = &[
+    ("lexical", "By words"),
+    ("hybrid", "By words, and by meaning where the server has a model"),
+    ("default", "By the tenant's setting; for a tenant, `hybrid`"),
+];
+
+/// How a store is searched, or the stores of a tenant.
+#[derive(Debug, Args)]
+pub(crate) struct SearchModeArgs {
+    /// How searches find memories
+    #[arg(long, value_name = "MODE", value_parser = choice(|name| Some(name.to_owned()), SEARCH_MODES))]
+    search_mode: Option<String>,
+}
+
+impl SearchModeArgs {
+    /// Sets the field of a request's body, if the argument is there.
+    pub(crate) fn set_in(self, body: &mut Value) {
+        if let Some(mode) = self.search_mode {
+            body["search_mode"] = SearchMode::parse(&mode).map_or(Value::Null, |mode| mode.name().into());
+        }
+    }
 }
 
 /// The body of a request: an object without the fields that no argument gives.

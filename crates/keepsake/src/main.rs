@@ -17,6 +17,7 @@ mod failures;
 mod logs;
 mod manual;
 mod mcp;
+mod model;
 mod open_folder;
 mod operator;
 mod output;
@@ -32,7 +33,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use keepsake_config::{Failure, SourceArgs};
 
-use operator::{blobs, check, jobs, keys, tenants, token_keys, verify};
+use operator::{blobs, check, jobs, keys, model as models, tenants, token_keys, verify};
 use people::{access, memories, sessions, store_tests, stores, undo};
 
 /// Memory for agents, hosted by you.
@@ -112,6 +113,9 @@ enum Command {
     /// Manages where content is
     #[command(subcommand)]
     Blobs(blobs::BlobCommand),
+    /// Manages the embedded model of search by meaning
+    #[command(subcommand)]
+    Model(models::ModelCommand),
     /// Prints the OpenAPI document of the HTTP API
     Openapi(operator::OpenapiArgs),
     /// Prints a shell's completions
@@ -142,7 +146,7 @@ async fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Login(args) => access::login(args).await,
         Command::Context(command) => access::run_context(command),
-        Command::Store(command) => stores::run(command).await,
+        Command::Store(command) => Box::pin(stores::run(command)).await,
         Command::Memory(command) => memories::run(command).await,
         Command::Undo(args) => undo::run(args).await,
         Command::Export(args) => archive::export(args).await,
@@ -153,7 +157,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Usage(args) => sessions::show_usage(args).await,
         Command::Test(args) => store_tests::run(args).await,
         Command::Sync(args) => sync::run(args).await,
-        Command::Serve(args) => serve::run(args).await,
+        Command::Serve(args) => Box::pin(serve::run(args)).await,
         Command::Mcp(args) => mcp::run(args).await,
         Command::Config(check::ConfigCommand::Check(args)) => Box::pin(check::run(args)).await,
         Command::Migrate(args) => operator::migrate(args).await,
@@ -163,6 +167,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Job(command) => jobs::run(command).await,
         Command::Verify(args) => verify::run(args).await,
         Command::Blobs(blobs::BlobCommand::Move(args)) => blobs::run(args).await,
+        Command::Model(command) => models::run(command).await,
         Command::Openapi(args) => operator::print_openapi(&args),
         Command::Completions(args) => manual::print_completions(Cli::command(), &args),
         Command::Man(args) => manual::print_manual(Cli::command(), &args),
@@ -189,6 +194,7 @@ mod tests {
         for arguments in [
             "",
             "serve --dev --config c",
+            "serve --no-model",
             "import",
             "import a --from-url http://h --from-api-key k --from-store s",
             "tenant create --name n --limit bytes_per_memory",

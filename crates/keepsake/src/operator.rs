@@ -1,9 +1,10 @@
-//! The operator's commands: the configuration, the schema, tenants, keys, jobs.
+//! The operator's commands: the configuration, the schema, the model, tenants, keys, jobs.
 
 pub(crate) mod blobs;
 pub(crate) mod check;
 pub(crate) mod jobs;
 pub(crate) mod keys;
+pub(crate) mod model;
 mod target;
 pub(crate) mod tenants;
 pub(crate) mod token_keys;

@@ -76,14 +76,22 @@ impl Printer {
         }
     }
 
-    /// Prints one page of a list, and how to get the next one; `none` describes an
-    /// empty list.
-    pub(crate) fn page(&self, list: &Value, columns: &[Column], none: &str) -> Result<(), Failure> {
+    /// Prints one page of a list, in JSON as the API answers; `none` describes an empty
+    /// list.
+    pub(crate) fn list(&self, list: &Value, columns: &[Column], none: &str) -> Result<(), Failure> {
         if self.format == OutputFormat::Json {
             return print(&format!("{list:#}\n"));
         }
         let items = list["data"].as_array().map_or(&[][..], Vec::as_slice);
-        self.items(items, columns, none)?;
+        self.items(items, columns, none)
+    }
+
+    /// As [`Printer::list`], and how to get the next page.
+    pub(crate) fn page(&self, list: &Value, columns: &[Column], none: &str) -> Result<(), Failure> {
+        self.list(list, columns, none)?;
+        if self.format == OutputFormat::Json {
+            return Ok(());
+        }
         if let Some(next) = list["next_page"].as_str() {
             notice(&format!("there is more: repeat the command with --page {next}"));
         }

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use keepsake_blobs::{BlobError, BlobStore};
-use keepsake_config::{Failure, FailureClass, MergedConfig, OperatorSettings, Role, Settings, SourceArgs};
+use keepsake_config::{
+    Failure, FailureClass, Meaning, MergedConfig, OperatorSettings, Role, Settings, SourceArgs,
+};
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, Runner, SystemClock};
 use keepsake_server::{ConsoleOptions, Lifecycle, OneTimeLinks, OperatorOptions, ServerOptions, SignIn};
 use keepsake_telemetry::{Metrics, Telemetry};
 use tokio::net::TcpListener;
 
 use crate::backends::{self, Backends};
-use crate::{data_dir, dev, logs, signals};
+use crate::{data_dir, dev, logs, model, signals};
 
 /// Timeout of the last export of metrics, and of spans.
 const EXPORT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -36,6 +38,9 @@ pub(crate) struct ServeArgs {
     /// Keeps all data in one folder; creates a tenant, a store and a key at the first start
     #[arg(long, conflicts_with = "config")]
     dev: bool,
+    /// With --dev: does not download the model for search by meaning if it is missing
+    #[arg(long, requires = "dev")]
+    no_model: bool,
     /// The address to listen on: host:port
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
@@ -86,6 +91,10 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
         shutdown: &shutdown,
         links: OneTimeLinks::default(),
     };
+    if args.dev && !args.no_model && matches!(settings.search.meaning, Meaning::Embedded) {
+        let folder = settings.search.model_path.clone();
+        tokio::spawn(model::install_missing(folder, serving.lifecycle.draining.clone()));
+    }
     let dev_folder = folder.filter(|_| args.dev);
     let served = serving.run(&opened, dev_folder.as_deref()).await;
     end(&engine, &opened, shutdown.left()).await;

@@ -27,6 +27,7 @@ mod reading;
 
 pub(crate) use dictionary::Dictionary;
 use dictionary::DictionaryBuild;
+pub(crate) use dictionary::Posting;
 pub(crate) use needed::TermFilter;
 
 /// Minimum number of dead slots before the index considers a rebuild.
@@ -177,6 +178,10 @@ impl Postings {
     pub fn path_of(&self, memory: MemoryId) -> Option<&MemoryPath> {
         let slot = self.by_memory.get(&memory)?;
         Some(&self.slots[*slot as usize].path)
+    }
+
+    pub(crate) fn slot_of(&self, memory: MemoryId) -> Option<u32> {
+        self.by_memory.get(&memory).copied()
     }
 
     /// Memory use in bytes, without the overhead of the allocator.
@@ -387,10 +392,15 @@ impl<'a> SearchedPostings<'a> {
             return;
         }
         if let Some(posting) = self.terms.posting_in(term, field, slot) {
-            let row = self.slot(slot).row(field);
-            let reads = positions(row, posting.positions_at(), posting.count(), sink);
-            self.budget.take(reads);
+            self.positions_of(field, slot, posting, sink);
         }
+    }
+
+    /// Passes the positions of a posting to `sink`.
+    pub(crate) fn positions_of(self, field: Field, slot: u32, posting: Posting, sink: impl FnMut(u32)) {
+        let row = self.slot(slot).row(field);
+        let reads = positions(row, posting.positions_at(), posting.count(), sink);
+        self.budget.take(reads);
     }
 }
 

@@ -74,6 +74,19 @@ pub struct Query {
     pub(crate) paths: Vec<PathFilter>,
     /// The languages whose word forms are included.
     pub(crate) languages: &'static [Language],
+    /// The words outside of quotation marks, without filters.
+    plain: String,
+}
+
+/// What a search by meaning compares with the memories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MeaningText {
+    /// The query without its filters.
+    Text(String),
+    /// The query has a quoted phrase, which is found only as written.
+    Quoted,
+    /// The query has no words, or only filters.
+    NoWords,
 }
 
 /// A condition on a memory's path.
@@ -103,6 +116,22 @@ impl Query {
     /// Whether the query has nothing to look for; such a query finds nothing.
     pub fn is_empty(&self) -> bool {
         self.ranked.is_empty() && self.phrases.is_empty() && !self.is_path_only()
+    }
+
+    /// The text to embed, for a search by meaning.
+    pub fn meaning_text(&self) -> MeaningText {
+        if !self.phrases.is_empty() {
+            MeaningText::Quoted
+        } else if self.ranked.is_empty() {
+            MeaningText::NoWords
+        } else {
+            MeaningText::Text(self.plain.clone())
+        }
+    }
+
+    /// Whether memories are also found by their meaning.
+    pub(crate) const fn has_meaning(&self) -> bool {
+        self.phrases.is_empty() && !self.ranked.is_empty()
     }
 
     /// Whether the query has path filters but no words. Such a query finds every memory
@@ -175,6 +204,10 @@ impl Parser {
                 keep(has_room, &mut self.query.excluded, sequence);
             }
         } else {
+            if !self.query.plain.is_empty() {
+                self.query.plain.push(' ');
+            }
+            self.query.plain.push_str(bare);
             self.take_text(bare, is_prefix);
         }
         rest

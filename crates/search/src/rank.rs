@@ -2,11 +2,11 @@
 //!
 //! BM25 with two fields. A term's contribution grows with its frequency in the
 //! content and in the path, relative to their length, and with the term's rarity in
-//! the store. The path counts more than the content. In addition, words of the
-//! query that are near one another, and in the order of the query, count more than
-//! scattered ones. The score depends only on the store's own data and is summed in
-//! a fixed order, so every replica and both databases compute identical bits. Equal
-//! scores are ordered by path.
+//! the store. The path counts more than the content. For the best hits, the score of
+//! their best passage counts half, and words of the query that are near one another,
+//! in the order of the query, count more than scattered ones. The score depends only
+//! on the store's own data and is summed in a fixed order, so every replica and both
+//! databases compute identical bits. Equal scores are ordered by path.
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,12 @@ use crate::query::{Atom, Query, RankedTerm, Sequence, folded_path};
 use crate::snippet::Marker;
 use crate::stems::Language;
 
+mod best;
+mod fusion;
 mod nearness;
+mod passages;
+
+pub use fusion::Fusion;
 
 /// BM25's k1: how quickly further occurrences stop counting.
 const K1: f64 = 1.2;
@@ -38,8 +43,15 @@ const MAX_READS: u64 = 50_000_000;
 pub struct RankedMemory {
     pub memory: MemoryId,
     pub path: MemoryPath,
-    /// Higher is better; comparable within one store.
+    /// Higher is better; comparable within one store. The sum of the next two parts.
     pub score: f64,
+    /// What the words of the query add to the score.
+    pub lexical: f64,
+    /// What the meaning of the query adds to the score.
+    pub meaning: f64,
+    /// The chunk of the content that is nearest in meaning, if meaning counts: its offset
+    /// and length in bytes.
+    pub chunk: Option<(usize, usize)>,
 }
 
 /// The result of one query in one store.
@@ -74,6 +86,33 @@ struct ResolvedTerm<'a> {
     variants: Vec<Variant>,
     /// Its weight; lower if many memories match.
     weight: f64,
+    /// Whether the term is in so many memories that it is not looked up.
+    is_ignored: bool,
+}
+
+/// One query of a store.
+struct Asked<'a> {
+    query: &'a Query,
+    directory: Option<&'a DirPath>,
+    fusion: Option<Fusion<'a>>,
+}
+
+/// A matching memory.
+struct Hit {
+    slot: u32,
+    lexical: f64,
+    meaning: f64,
+    chunk: Option<(usize, usize)>,
+}
+
+impl Hit {
+    const fn of_words(lexical: f64, slot: u32) -> Self {
+        Self { slot, lexical, meaning: 0.0, chunk: None }
+    }
+
+    fn score(&self) -> f64 {
+        self.lexical + self.meaning
+    }
 }
 
 impl Postings {
@@ -88,7 +127,21 @@ impl Postings {
         limit: usize,
         accept: impl Fn(f64, &MemoryPath) -> bool,
     ) -> Results {
-        self.search_within(&Budget::of(MAX_READS), query, directory, limit, accept)
+        self.search_with(query, directory, None, limit, accept)
+    }
+
+    /// Like [`Self::search`], also by meaning. A query with a quoted phrase, or without
+    /// words, is searched as without `fusion`.
+    pub fn search_with(
+        &self,
+        query: &Query,
+        directory: Option<&DirPath>,
+        fusion: Option<Fusion<'_>>,
+        limit: usize,
+        accept: impl Fn(f64, &MemoryPath) -> bool,
+    ) -> Results {
+        let asked = Asked { query, directory, fusion };
+        self.search_within(&Budget::of(MAX_READS), asked, limit, accept)
     }
 
     /// The best `limit` hits of each query. The rows are read once for all queries, which together may need
@@ -99,22 +152,22 @@ impl Postings {
             return queries.iter().map(|_| Results::too_broad()).collect();
         };
         let index = SearchedPostings { store: self, terms, budget: &budget };
-        queries.iter().map(|query| self.search_in(index, query, None, limit, |_, _| true)).collect()
+        let asked = queries.iter().map(|query| Asked { query, directory: None, fusion: None });
+        asked.map(|asked| self.search_in(index, asked, limit, |_, _| true)).collect()
     }
 
     fn search_within(
         &self,
         budget: &Budget,
-        query: &Query,
-        directory: Option<&DirPath>,
+        asked: Asked<'_>,
         limit: usize,
         accept: impl Fn(f64, &MemoryPath) -> bool,
     ) -> Results {
         let mut read = None;
-        let Some(terms) = self.terms_for([query], &mut read) else {
+        let Some(terms) = self.terms_for([asked.query], &mut read) else {
             return Results::too_broad();
         };
-        self.search_in(SearchedPostings { store: self, terms, budget }, query, directory, limit, accept)
+        self.search_in(SearchedPostings { store: self, terms, budget }, asked, limit, accept)
     }
 
     /// The terms that the queries need: those of all postings if they are built, else read from the rows.
@@ -133,8 +186,7 @@ impl Postings {
     fn search_in(
         &self,
         index: SearchedPostings<'_>,
-        query: &Query,
-        directory: Option<&DirPath>,
+        Asked { query, directory, fusion }: Asked<'_>,
         limit: usize,
         accept: impl Fn(f64, &MemoryPath) -> bool,
     ) -> Results {
@@ -150,21 +202,28 @@ impl Postings {
         let filter = Filter::of(index, query, directory);
         let mut found: Vec<(f64, u32)> = scores.found().filter(|(_, slot)| filter.allows(*slot)).collect();
         self.sort(&mut found);
-        nearness::add(index, &resolved, &mut found);
+        best::rescore(index, &resolved, &mut found);
         self.sort(&mut found);
+        let hits = match fusion.filter(|_| query.has_meaning()) {
+            Some(fusion) => fusion::fuse(&fusion, &filter, &resolved, &found),
+            None => found.into_iter().map(|(lexical, slot)| Hit::of_words(lexical, slot)).collect(),
+        };
         if index.budget.is_spent() {
             return Results::too_broad();
         }
-        let count = found.len();
-        let found = found
+        let count = hits.len();
+        let found = hits
             .into_iter()
-            .map(|(score, slot)| (score, &self.slots()[slot as usize]))
-            .filter(|(score, slot)| accept(*score, &slot.path))
+            .map(|hit| (&self.slots()[hit.slot as usize], hit))
+            .filter(|(slot, hit)| accept(hit.score(), &slot.path))
             .take(limit)
-            .map(|(score, slot)| RankedMemory {
+            .map(|(slot, hit)| RankedMemory {
                 memory: slot.memory,
                 path: MemoryPath::clone(&slot.path),
-                score,
+                score: hit.score(),
+                lexical: hit.lexical,
+                meaning: hit.meaning,
+                chunk: hit.chunk,
             })
             .collect();
         Results { found, count, marker: index.marker(&resolved), is_too_broad: false }
@@ -174,6 +233,7 @@ impl Postings {
         found.sort_unstable_by(|a, b| self.order(a, b));
     }
 
+    /// The order of scores, the best first, and then of paths.
     fn order(&self, a: &(f64, u32), b: &(f64, u32)) -> Ordering {
         let path = |slot: u32| &self.slots()[slot as usize].path;
         b.0.total_cmp(&a.0).then_with(|| path(a.1).cmp(path(b.1)))
@@ -183,7 +243,7 @@ impl Postings {
 impl SearchedPostings<'_> {
     /// The terms of the store that match `ranked`, in text order.
     fn resolve<'a>(self, ranked: &'a RankedTerm, languages: &[Language]) -> ResolvedTerm<'a> {
-        let mut variants: Vec<Variant> = Vec::new();
+        let (mut variants, mut is_ignored) = (Vec::<Variant>::new(), false);
         let mut add = |term: u32, weight: f64| match variants.iter_mut().find(|known| known.term == term) {
             Some(known) => known.weight = known.weight.max(weight),
             None if self.terms.is_live(term) => variants.push(Variant { term, weight }),
@@ -202,7 +262,9 @@ impl SearchedPostings<'_> {
                     self.terms.forms_of(text, *language, |term| add(term, weight));
                 }
             }
-            Atom::Character(letter) if !ranked.is_shown && self.is_too_frequent(*letter) => {}
+            Atom::Character(letter) if !ranked.is_shown && self.is_too_frequent(*letter) => {
+                is_ignored = true;
+            }
             atom => variants.extend(self.terms_of(atom).into_iter().map(|term| Variant {
                 term,
                 // A character inside a run is in two pairs.
@@ -214,7 +276,7 @@ impl SearchedPostings<'_> {
             })),
         }
         variants.sort_unstable_by(|a, b| self.terms.text(a.term).cmp(&self.terms.text(b.term)));
-        ResolvedTerm { ranked, variants, weight: 0.0 }
+        ResolvedTerm { ranked, variants, weight: 0.0, is_ignored }
     }
 
     /// Whether a character is in so many pairs that it does not distinguish memories;
@@ -222,7 +284,7 @@ impl SearchedPostings<'_> {
     fn is_too_frequent(self, letter: char) -> bool {
         let mut left = self.store.len();
         self.terms.all_pairs_with(letter).any(|pair| {
-            let live = self.terms.live(pair);
+            let live = self.terms.live(pair, Field::Content);
             let is_more = live > left;
             left = left.saturating_sub(live);
             is_more
@@ -299,14 +361,14 @@ impl Scores {
                     Field::Content => slot.length,
                     Field::Path => slot.path_length,
                 };
-                let amount = posting.frequency() / (1.0 - b + b * f64::from(length) / average);
+                let amount = posting.frequency() / length_factor(b, length, average);
                 self.put(posting.slot, variant.weight * weight * amount);
             }
         }
         one.weight = one.ranked.weight * rarity(index.store.len(), self.touched.len());
         for slot in self.touched.drain(..) {
             let amount = std::mem::take(&mut self.amounts[slot as usize]);
-            self.sums[slot as usize] += one.weight * amount * (K1 + 1.0) / (K1 + amount);
+            self.sums[slot as usize] += one.weight * saturated(amount);
             if !std::mem::replace(&mut self.is_found[slot as usize], true) {
                 self.found.push(slot);
             }
@@ -329,6 +391,17 @@ impl Scores {
     fn found(&self) -> impl Iterator<Item = (f64, u32)> {
         self.found.iter().map(|slot| (self.sums[*slot as usize], *slot))
     }
+}
+
+/// How much a text of this length reduces the amounts of its terms.
+fn length_factor(b: f64, length: u32, average: f64) -> f64 {
+    1.0 - b + b * f64::from(length) / average
+}
+
+/// The part of a term's weight that an amount of the term gives; further occurrences
+/// count less and less.
+fn saturated(amount: f64) -> f64 {
+    amount * (K1 + 1.0) / (K1 + amount)
 }
 
 /// Inverse document frequency, for a part that `having` of `all` memories have;

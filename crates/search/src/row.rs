@@ -37,7 +37,7 @@ const NIBBLE: usize = 15;
 
 /// The bytes are not a row, or a row of another format version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("is no row of search terms of this version")]
+#[error("is no row of this version")]
 pub struct DamagedRow;
 
 /// The row of one memory's content, as the index stores it.
@@ -212,11 +212,11 @@ pub(crate) fn leading(term: &[u8]) -> u64 {
 }
 
 /// Converts a length; the analysed text bounds all lengths here.
-fn to_u32(number: usize) -> u32 {
+pub(crate) fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn put_number(bytes: &mut Vec<u8>, mut number: u32) {
+pub(crate) fn put_number(bytes: &mut Vec<u8>, mut number: u32) {
     while number >= 0x80 {
         bytes.push(low_byte(number) | 0x80);
         number >>= 7;
@@ -279,25 +279,26 @@ pub(crate) fn positions(row: &[u8], positions_at: usize, count: u32, mut sink: i
     found + beside
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+/// Reads the bytes of a row.
+pub(crate) struct Reader<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) at: usize,
 }
 
 impl<'a> Reader<'a> {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.at == self.bytes.len()
     }
 
     #[inline]
-    fn byte(&mut self) -> Result<u8, DamagedRow> {
+    pub(crate) fn byte(&mut self) -> Result<u8, DamagedRow> {
         let byte = *self.bytes.get(self.at).ok_or(DamagedRow)?;
         self.at += 1;
         Ok(byte)
     }
 
     #[inline]
-    fn number(&mut self) -> Result<u32, DamagedRow> {
+    pub(crate) fn number(&mut self) -> Result<u32, DamagedRow> {
         let mut number = 0_u32;
         for shift in [0, 7, 14, 21, 28] {
             let byte = self.byte()?;
@@ -331,7 +332,7 @@ impl<'a> Reader<'a> {
         Ok((end, leading(term)))
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], DamagedRow> {
+    pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], DamagedRow> {
         let taken = self.bytes.get(self.at..self.at + count).ok_or(DamagedRow)?;
         self.at += count;
         Ok(taken)

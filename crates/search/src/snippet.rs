@@ -1,10 +1,12 @@
-//! Snippets: the passage of a found memory with the most matches.
+//! Snippets: the passage of a found memory with the most matches, or the passage
+//! that is nearest in meaning.
 
 use std::ops::Range;
 
 use hashbrown::HashMap;
 
 use crate::analyse::analyse;
+use crate::chunks::MAX_CHUNK_BYTES;
 
 /// The marks before and after each matched term in a snippet. The snippet leaves
 /// out such characters of the content, so that they cannot be mistaken for marks.
@@ -57,11 +59,34 @@ impl Marker {
         }
     }
 
+    /// A chunk of `content`, at most [`MAX_CHUNK_BYTES`], with its matches; as
+    /// [`Self::snippet`] if `content` has no text there, because it was changed.
+    pub fn passage(&self, content: &str, offset: usize, len: usize) -> Snippet {
+        let start = content.floor_char_boundary(offset);
+        let end = content.floor_char_boundary(offset.saturating_add(len.min(MAX_CHUNK_BYTES)));
+        let passage = &content[start..end];
+        if passage.trim().is_empty() {
+            return self.snippet(content);
+        }
+        let blank_lines = passage.len() - passage.trim_start_matches(['\r', '\n']).len();
+        let window = start + blank_lines..end;
+        Snippet {
+            line: 1 + content[..window.start].matches('\n').count(),
+            text: marked(content, &window, &self.matches_in(content, window.clone())),
+        }
+    }
+
     fn matches(&self, content: &str) -> Vec<Match> {
+        self.matches_in(content, 0..content.len())
+    }
+
+    fn matches_in(&self, content: &str, window: Range<usize>) -> Vec<Match> {
         let mut found: Vec<Match> = Vec::new();
-        analyse(content, |token| {
+        let start = window.start;
+        analyse(&content[window], |token| {
             if let Some((term, weight)) = self.weights.get_key_value(token.term) {
-                found.push(Match { range: token.range, term: term.clone(), weight: *weight });
+                let range = start + token.range.start..start + token.range.end;
+                found.push(Match { range, term: term.clone(), weight: *weight });
             }
         });
         found.sort_by_key(|one| (one.range.start, one.range.end));
@@ -141,7 +166,8 @@ fn marked(content: &str, window: &Range<usize>, matches: &[Match]) -> String {
         at = range.end;
     }
     text.extend(unmarked(at..window.end));
-    if window.end < content.len() {
+    let is_cut = !content[..window.end].ends_with('\n') && !content[window.end..].starts_with('\n');
+    if is_cut && window.end < content.len() {
         text.push(CUT);
     }
     text
@@ -200,5 +226,20 @@ mod tests {
         assert!(snippet.text.contains("⟦needle⟧"));
         assert_eq!(snippet.line, 1);
         assert_eq!(snippet.text.chars().count(), MAX_SNIPPET_CHARS + 4);
+    }
+    #[test]
+    fn passage_is_a_chunk_with_its_line_and_marks() {
+        let content = "alpha\n\nthe béta\nand alpha of a chunk\nend";
+        let marker = marker(&["alpha"]);
+        let snippet = marker.passage(content, 6, 32);
+        assert_eq!((snippet.line, snippet.text.as_str()), (3, "the béta\nand ⟦alpha⟧ of a chunk\n"));
+        // Inside of a character and of lines.
+        assert_eq!(marker.passage(content, 13, 13).text, "…éta\nand ⟦alpha⟧…");
+        let long = "x".repeat(2_000);
+        assert_eq!(marker.passage(&long, 0, usize::MAX).text.len(), MAX_CHUNK_BYTES + CUT.len_utf8());
+        // The content was changed: nothing is there.
+        for (offset, len) in [(5, 2), (90, 9), (usize::MAX, usize::MAX), (3, 0)] {
+            assert_eq!(marker.passage(content, offset, len), marker.snippet(content), "{offset}");
+        }
     }
 }

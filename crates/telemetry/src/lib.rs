@@ -15,5 +15,6 @@ pub mod trace;
 
 pub use export::{Exposition, OtlpOptions, Telemetry, TelemetryError, TelemetryOptions};
 pub use metrics::{
-    Cache, Conflict, JobRun, Metrics, Outcome, PoolState, Refused, RequestUnderWay, Retried, StoredTotals,
+    Cache, Conflict, Embedded, EmbeddingFailure, JobRun, Metrics, Outcome, PoolState, Refused,
+    RequestUnderWay, Retried, StoredTotals,
 };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
-use keepsake_core::Quota;
+use keepsake_core::{MeaningReason, Quota};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Counter, Meter};
 
@@ -20,6 +20,9 @@ use instruments::Instruments;
 
 /// The status label of a request whose client disconnected before the response.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// The label of a search that used meaning; of others it is the reason.
+const MEANING_USED: &str = "used";
 
 /// Records all metrics; cheap to clone.
 #[derive(Clone)]
@@ -107,6 +110,32 @@ keepsake_core::named_enum! {
     }
 }
 
+keepsake_core::named_enum! {
+    /// What was embedded.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Embedded {
+        Query = "query",
+        Memories = "memories",
+    }
+}
+
+keepsake_core::named_enum! {
+    /// Why memories were not embedded.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum EmbeddingFailure {
+        /// The content of a memory is missing or damaged; the memory is left out.
+        Content = "content",
+        /// The model refuses the text of a memory; the memory is left out.
+        Text = "text",
+        /// The endpoint did not answer in time.
+        Timeout = "timeout",
+        /// The model or the endpoint failed.
+        Model = "model",
+        /// The index or the object store failed.
+        Storage = "storage",
+    }
+}
+
 #[derive(Debug)]
 pub struct JobRun<'a> {
     pub job: &'static str,
@@ -175,6 +204,14 @@ impl Metrics {
         instruments.blob_breaker_open.record(0, &[]);
         instruments.blob_breaker_refusals.add(0, &[]);
         instruments.dropped_reads.add(0, &[]);
+        instruments.searches.add(0, &labels([("meaning", MEANING_USED)]));
+        start_at_zero(&instruments.searches, "meaning", MeaningReason::ALL.map(MeaningReason::name));
+        for of in Embedded::ALL {
+            instruments.embedding_time.add(0.0, &labels([("of", of.name())]));
+        }
+        instruments.embedding_chunks.add(0, &[]);
+        let failures = EmbeddingFailure::ALL.map(EmbeddingFailure::name);
+        start_at_zero(&instruments.embedding_failures, "reason", failures);
         instruments.requests_in_flight.add(0, &[]);
         metrics
     }
@@ -326,6 +363,39 @@ impl Metrics {
         self.0.dropped_reads.add(reads, &[]);
     }
 
+    /// Counts a search; without a reason, it used meaning.
+    pub fn searched(&self, reason: Option<MeaningReason>) {
+        let meaning = reason.map_or(MEANING_USED, MeaningReason::name);
+        self.0.searches.add(1, &labels([("meaning", meaning)]));
+    }
+
+    pub fn embedded(&self, of: Embedded, took: Duration) {
+        self.0.embedding_time.add(took.as_secs_f64(), &labels([("of", of.name())]));
+    }
+
+    /// Counts chunks whose embeddings were stored.
+    pub fn chunks_embedded(&self, chunks: u64) {
+        self.0.embedding_chunks.add(chunks, &[]);
+    }
+
+    pub fn embedding_failed(&self, reason: EmbeddingFailure) {
+        self.0.embedding_failures.add(1, &labels([("reason", reason.name())]));
+    }
+
+    /// Registers a callback for the number of stores that wait to be embedded; `None`: the
+    /// queue was dropped.
+    pub fn watch_embedding_queue(&self, stores: impl Fn() -> Option<u64> + Send + Sync + 'static) {
+        let gauge = self.0.meter.u64_observable_gauge("keepsake.embedding.waiting_stores");
+        gauge
+            .with_description("Stores with changes that this process will embed")
+            .with_callback(move |gauge| {
+                if let Some(stores) = stores() {
+                    gauge.observe(stores, &[]);
+                }
+            })
+            .build();
+    }
+
     /// Creates the series of a job that this process may run.
     pub fn job_scheduled(&self, job: &'static str) {
         for outcome in ["succeeded", "failed"] {
@@ -464,6 +534,35 @@ mod tests {
     }
 
     #[test]
+    fn searches_and_embeddings_are_counted() {
+        let telemetry = telemetry();
+        let metrics = telemetry.metrics();
+        for line in [
+            "keepsake_searches_total{meaning=\"used\"} 0",
+            "keepsake_searches_total{meaning=\"timeout\"} 0",
+            "keepsake_embedding_time_seconds_total{of=\"query\"} 0",
+            "keepsake_embedding_chunks_total 0",
+            "keepsake_embedding_failures_total{reason=\"content\"} 0",
+        ] {
+            assert_exposed(&telemetry, line);
+        }
+        metrics.searched(None);
+        metrics.searched(Some(MeaningReason::Timeout));
+        metrics.embedded(Embedded::Memories, Duration::from_millis(1_500));
+        metrics.chunks_embedded(7);
+        metrics.embedding_failed(EmbeddingFailure::Content);
+        for line in [
+            "keepsake_searches_total{meaning=\"used\"} 1",
+            "keepsake_searches_total{meaning=\"timeout\"} 1",
+            "keepsake_embedding_time_seconds_total{of=\"memories\"} 1.5",
+            "keepsake_embedding_chunks_total 7",
+            "keepsake_embedding_failures_total{reason=\"content\"} 1",
+        ] {
+            assert_exposed(&telemetry, line);
+        }
+    }
+
+    #[test]
     fn watched_values_are_read_at_each_export_until_dropped() {
         let telemetry = telemetry();
         let metrics = telemetry.metrics();
@@ -472,7 +571,8 @@ mod tests {
             let is_there = Arc::clone(&is_there);
             move || is_there.load(Ordering::Relaxed)
         };
-        let (lag, content, pools) = (watched(), watched(), watched());
+        let (lag, content, pools, queue) = (watched(), watched(), watched(), watched());
+        metrics.watch_embedding_queue(move || queue().then_some(3));
         metrics.watch_access_flush_lag(move || lag().then_some(Duration::from_millis(1_500)));
         metrics.watch_cache_size(Cache::Content, move || content().then_some(4_096));
         metrics.watch_cache_size(Cache::Search, || Some(65_536));
@@ -487,6 +587,7 @@ mod tests {
             "keepsake_index_pool_connections{pool=\"jobs\",state=\"idle\"} 1",
             "keepsake_index_pool_waiting{pool=\"jobs\"} 2",
             "keepsake_index_pool_limit{pool=\"jobs\"} 4",
+            "keepsake_embedding_waiting_stores 3",
         ];
         for line in lines {
             assert_exposed(&telemetry, line);

@@ -10,6 +10,7 @@
 extern crate self as libfuzzer_sys;
 
 pub mod collector;
+pub mod embeddings_server;
 pub mod fault_proxy;
 pub mod history;
 pub mod holding_proxy;
@@ -17,6 +18,7 @@ pub mod hooked;
 pub mod hostile_server;
 pub mod issuer;
 pub mod keepsake_server;
+pub mod model;
 pub mod official_proxy;
 pub mod owned_postgres;
 pub mod pooler;
@@ -37,12 +39,16 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 pub use collector::{CollectedSpan, Collector};
+pub use embeddings_server::{
+    EMBEDDINGS_DIMENSIONS, EMBEDDINGS_KEY, EMBEDDINGS_MODEL, EmbeddingsFault, EmbeddingsServer,
+};
 pub use fault_proxy::FaultProxy;
 pub use holding_proxy::HoldingProxy;
 pub use hooked::{HookedBlobs, blob_key};
 pub use hostile_server::{EndlessPages, HostileServer, Hostility};
 pub use issuer::{IssuerKey, JwksAnswer, JwksServer};
-pub use keepsake_server::{RunningServer, ServerCommand, bare_command};
+pub use keepsake_server::{RunningServer, ServerCommand, bare_command, free_port};
+pub use model::{model_folder, model_wheel};
 pub use official_proxy::OfficialProxy;
 pub use owned_postgres::{OwnedPostgres, StopMode};
 pub use pooler::{Login, Pooler};
@@ -53,7 +59,7 @@ pub use s3::{VersionedPlace, fresh_s3, s3_options, s3_section, versioned_s3};
 pub use seed::Seed;
 
 /// The variable's value; a missing one is a failure that says how to get it.
-fn required_variable(name: &str, example: &str) -> String {
+pub fn required_variable(name: &str, example: &str) -> String {
     match std::env::var(name) {
         Ok(value) if !value.is_empty() => value,
         _ => panic!("{name} is not set: run ./tests/run, or set it to {example}"),
@@ -77,14 +83,14 @@ pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A free loopback port, and the URL of a server on it.
-async fn listen() -> (TcpListener, String) {
+pub async fn listen() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("no free port");
     let address = listener.local_addr().expect("a listener has an address");
     (listener, format!("http://{address}"))
 }
 
 /// Serves over HTTP until the value is dropped.
-fn serve(listener: TcpListener, router: Router) -> JoinSet<()> {
+pub fn serve(listener: TcpListener, router: Router) -> JoinSet<()> {
     let mut serving = JoinSet::new();
     serving.spawn(async move { axum::serve(listener, router).await.expect("the server broke") });
     serving

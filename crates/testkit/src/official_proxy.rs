@@ -21,7 +21,7 @@ const HEADERS: &str = "accept anthropic-beta anthropic-version authorization con
     user-agent x-api-key";
 /// Fields of answers that only this server has.
 const OWN_FIELDS: &str = "content_bytes expires_at expires_unused_after expiry_time last_accessed_at memory_count \
-    pinned sensitive_data_policy size_bytes";
+    pinned records_reads search_mode sensitive_data_policy size_bytes";
 
 fn has(names: &str, name: &str) -> bool {
     names.split(' ').any(|known| known == name)

@@ -47,7 +47,7 @@ pub(crate) fn new_log() -> Option<File> {
     Some(made.expect("a log cannot be kept in the run's folder"))
 }
 
-fn folder() -> Option<PathBuf> {
+pub(crate) fn folder() -> Option<PathBuf> {
     std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 

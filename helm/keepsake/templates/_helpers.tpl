@@ -100,6 +100,9 @@ writes, and some to spare.
 {{- $_ := set $values "blobs-secret-access-key" .secretAccessKey -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.search -}}
+{{- if .key }}{{ $_ := set $values "embeddings-key" .key }}{{ end -}}
+{{- end -}}
 {{- with .Values.secrets -}}
 {{- if .masterKey }}{{ $_ := set $values "master-key" .masterKey }}{{ end -}}
 {{- if .previousMasterKey }}{{ $_ := set $values "previous-master-key" .previousMasterKey }}{{ end -}}
@@ -159,6 +162,13 @@ writes, and some to spare.
 {{- else if .accessKeyId -}}
 {{- $variables = append $variables (dict "variable" "KEEPSAKE_BLOBS_ACCESS_KEY_ID" "secret" $own "key" "blobs-access-key-id") -}}
 {{- $variables = append $variables (dict "variable" "KEEPSAKE_BLOBS_SECRET_ACCESS_KEY" "secret" $own "key" "blobs-secret-access-key") -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.search -}}
+{{- if .existingSecret -}}
+{{- $variables = append $variables (dict "variable" "KEEPSAKE_SEARCH_EMBEDDINGS_KEY" "secret" .existingSecret "key" .existingSecretKeys.key) -}}
+{{- else if .key -}}
+{{- $variables = append $variables (dict "variable" "KEEPSAKE_SEARCH_EMBEDDINGS_KEY" "secret" $own "key" "embeddings-key") -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.secrets -}}
@@ -234,6 +244,17 @@ writes, and some to spare.
 {{- if .ca.configMap }}{{ $_ := set $blobs "ca_file" "/etc/keepsake-ca/ca.crt" }}{{ end -}}
 {{- end -}}
 {{- $_ := set $config "blobs" $blobs -}}
+{{- with .Values.search -}}
+{{- /* YAML reads an unquoted `off` as false. */ -}}
+{{- $search := dict "meaning" (ternary .meaning "off" (kindIs "string" .meaning)) -}}
+{{- if eq $search.meaning "endpoint" -}}
+{{- $embeddings := dict "url" .embeddings.url "model" .embeddings.model "dimensions" (int64 .embeddings.dimensions) -}}
+{{- with .embeddings.queryPrefix }}{{ $_ := set $embeddings "query_prefix" . }}{{ end -}}
+{{- with .embeddings.documentPrefix }}{{ $_ := set $embeddings "document_prefix" . }}{{ end -}}
+{{- $_ := set $search "embeddings" $embeddings -}}
+{{- end -}}
+{{- $_ := set $config "search" $search -}}
+{{- end -}}
 {{- if .Values.serviceMonitor.enabled -}}
 {{- /* Prometheus is let in by the network policy: the token may do anything. */ -}}
 {{- $_ := set $config "telemetry" (merge (dict "metrics_without_token" true) (default dict $config.telemetry)) -}}
@@ -300,6 +321,12 @@ writes, and some to spare.
 {{- $ports = list (include "keepsake.portOf" (dict "url" . "default" (ternary "443" "80" (hasPrefix "https://" .)))) -}}
 {{- end }}
 {{ include "keepsake.egressRule" (dict "ports" $ports "destination" $egress.blobs) }}
+{{- end }}
+{{- with .Values.search -}}
+{{- if eq (toString .meaning) "endpoint" -}}
+{{- $port := include "keepsake.portOf" (dict "url" .embeddings.url "default" (ternary "443" "80" (hasPrefix "https://" .embeddings.url))) }}
+{{ include "keepsake.egressRule" (dict "ports" (list $port) "destination" $egress.embeddings) }}
+{{- end -}}
 {{- end }}
 {{- $issuers := list -}}
 {{- range dig "auth" "issuers" list .Values.config -}}

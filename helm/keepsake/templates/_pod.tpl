@@ -49,8 +49,12 @@ spec:
       imagePullPolicy: {{ $values.image.pullPolicy }}
       args: [serve, --role, {{ .role }}, --config, /etc/keepsake/keepsake.toml]
       {{- $secrets := include "keepsake.secretVariables" $root | trim }}
-      {{- if or $secrets $values.extraEnv }}
+      {{- if or $secrets $values.search.modelPath $values.extraEnv }}
       env:
+        {{- with $values.search.modelPath }}
+        # The image sets this variable, which overrides the file.
+        - {name: KEEPSAKE_SEARCH_MODEL_PATH, value: {{ quote . }}}
+        {{- end }}
         {{- with $secrets }}
         {{- . | nindent 8 }}
         {{- end }}

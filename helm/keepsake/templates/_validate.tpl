@@ -55,6 +55,18 @@
 {{- if and $blobs.accessKeyId $blobs.existingSecret -}}
 {{- fail "blobs.accessKeyId and blobs.existingSecret are both set: the credentials come from one of them" -}}
 {{- end -}}
+{{- with .Values.search -}}
+{{- if eq (toString .meaning) "endpoint" -}}
+{{- if not (and .embeddings.url .embeddings.model .embeddings.dimensions) -}}
+{{- fail "search.meaning endpoint needs search.embeddings.url, model and dimensions" -}}
+{{- end -}}
+{{- else if or .embeddings.url .key .existingSecret -}}
+{{- fail "search.embeddings.url, search.key and search.existingSecret have a meaning with search.meaning endpoint alone" -}}
+{{- end -}}
+{{- if and .key .existingSecret -}}
+{{- fail "search.key and search.existingSecret are both set: the key comes from one of them" -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.secrets -}}
 {{- if and .existingSecret (or .masterKey .previousMasterKey) -}}
 {{- fail "secrets.masterKey and secrets.existingSecret are both set: the key comes from one of them" -}}

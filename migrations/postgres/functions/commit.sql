@@ -298,6 +298,8 @@ BEGIN
         ELSIF v_change.op = 'deleted' THEN
             DELETE FROM search_doc d
              WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.memory_id = v_change.memory;
+            DELETE FROM embedding e
+             WHERE e.tenant_id = p_tenant AND e.store_id = p_store AND e.memory_id = v_change.memory;
         END IF;
     END LOOP;
 

@@ -99,6 +99,7 @@ export const STORE = {
   expires_unused_after: 'number null',
   sensitive_data_policy: 'string',
   records_reads: 'boolean',
+  search_mode: 'string null',
 };
 
 export const MEMORY = {

@@ -1,11 +1,14 @@
-//! Measures the analyser, and searches in a store of 2,000 memories of 4 KB.
+//! Measures the analyser, and searches in a store of 2,000 memories of 4 KB, by words
+//! and by meaning.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use keepsake_core::{MemoryId, MemoryPath};
-use keepsake_search::{BuiltPostings, Postings, Query, TermRow};
+use keepsake_search::{
+    BuiltPostings, Chunk, Embedding, Fusion, Postings, Query, TermRow, VectorRow, Vectors, chunks,
+};
 use uuid::Uuid;
 use words::{Numbers, word};
 
@@ -163,5 +166,53 @@ fn search(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, analyse, search);
+/// Memories, each with this number of chunks, and the dimensions of each.
+const EMBEDDED_MEMORIES: u64 = 5_000;
+const CHUNKS: usize = 10;
+const DIMENSIONS: usize = 256;
+
+#[expect(clippy::cast_precision_loss, reason = "any values make a direction")]
+fn embedding(numbers: &mut Numbers) -> Embedding {
+    let values = (0..DIMENSIONS).map(|_| numbers.next() as f32 - u64::MAX as f32 / 2.0);
+    Embedding::of(&values.collect::<Vec<_>>()).expect("random values have a direction")
+}
+
+/// A query that is compared with 50,000 chunks, most of them of memories without its
+/// words.
+fn meaning(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("meaning");
+    group.sample_size(20).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2));
+    let mut numbers = Numbers::new(5);
+    let (mut index, mut vectors) = (Postings::default(), Vectors::default());
+    for number in 0..EMBEDDED_MEMORIES {
+        let memory = MemoryId::from_uuid(Uuid::from_u128(number.into()));
+        let path = MemoryPath::from_trusted(format!("/notes/{number}.md"));
+        let row = TermRow::of(&word(number % 500)).into_bytes();
+        index.set(memory, path, Some(row.into())).expect("rows that were just made are whole");
+        let chunk = |number: usize| Chunk { offset: number * 600, len: 600, line: 1, text: String::new() };
+        let chunks: Vec<_> = (0..CHUNKS).map(|number| (chunk(number), embedding(&mut numbers))).collect();
+        let row = VectorRow::of(&chunks).expect("all have the same dimensions");
+        vectors.set(memory, row.as_bytes()).expect("rows that were just made are whole");
+    }
+    if let Some(built) = all_of(&index) {
+        index.adopt(built);
+    }
+    let per_chunk = vectors.size_bytes() / vectors.chunk_count();
+    println!("{} chunks of {per_chunk} bytes of memory each", vectors.chunk_count());
+    let (query, meant) = (Query::parse(&word(7)).expect("the query is short"), embedding(&mut numbers));
+    for (name, fusion) in [
+        ("words", None),
+        ("words and meaning", Some(Fusion { vectors: Some((&vectors, &meant)), weight: 0.25 })),
+    ] {
+        let search = || index.search_with(&query, None, black_box(fusion), 10, |_, _| true).count;
+        println!("{name}: {} found", search());
+        group.bench_function(name, |bencher| bencher.iter(search));
+    }
+    let (path, text) = (MemoryPath::from_trusted("/notes/a.md".to_owned()), prose(TEXT_BYTES, &mut numbers));
+    group.throughput(Throughput::Bytes(TEXT_BYTES as u64));
+    group.bench_function("chunks", |bencher| bencher.iter(|| chunks(&path, black_box(&text)).len()));
+    group.finish();
+}
+
+criterion_group!(benches, analyse, search, meaning);
 criterion_main!(benches);

@@ -4,7 +4,7 @@
 #![no_main]
 
 use keepsake_core::{MemoryId, MemoryPath};
-use keepsake_search::{MAX_SNIPPET_CHARS, Postings, Query, TermRow};
+use keepsake_search::{MAX_CHUNK_BYTES, MAX_SNIPPET_CHARS, Postings, Query, TermRow, Vectors, chunks};
 use libfuzzer_sys::fuzz_target;
 use uuid::Uuid;
 
@@ -14,6 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let mut index = Postings::default();
     // As it may come from a damaged database.
     let _ = index.set(memory(1), path("/damaged/row.md"), Some(data.into()));
+    let _ = Vectors::default().set(memory(1), data);
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
@@ -36,6 +37,11 @@ fuzz_target!(|data: &[u8]| {
     let snippet = results.marker.snippet(content);
     assert!(snippet.text.chars().count() <= 3 * MAX_SNIPPET_CHARS + 4);
     assert!(snippet.line >= 1);
+    for chunk in chunks(&path("/notes/a_b.md"), content) {
+        // The offsets belong to another content.
+        let passage = results.marker.passage(text, chunk.offset, chunk.len);
+        assert!(passage.text.chars().count() <= 3 * MAX_CHUNK_BYTES + 4);
+    }
     // Scanning the rows finds the same as the postings.
     index.remove(memory(1));
     let read = index.search(&query, None, 10, |_, _| true);

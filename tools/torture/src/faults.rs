@@ -121,6 +121,7 @@ impl Controller {
             "purge-stores",
             "prune",
             "index-memories",
+            "embed-memories",
             "count-totals",
         ];
         while !stopping.is_cancelled() {

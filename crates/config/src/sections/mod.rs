@@ -6,6 +6,7 @@ mod engine;
 mod index;
 mod log;
 mod operator;
+mod search;
 mod sensitive_data;
 mod server;
 mod telemetry;
@@ -20,6 +21,8 @@ pub use blobs::BlobSettings;
 pub use index::IndexSettings;
 pub use log::{LogFormat, LogSettings};
 pub use operator::OperatorSettings;
+pub(crate) use search::{EMBEDDINGS, read_model_path};
+pub use search::{Meaning, SearchSettings};
 pub use server::ServerSettings;
 pub use url::IndexUrl;
 pub(crate) use url::{encode_path, index_url};
@@ -57,6 +60,7 @@ pub struct Settings {
     pub operator: Option<OperatorSettings>,
     pub index: IndexSettings,
     pub blobs: BlobSettings,
+    pub search: SearchSettings,
     /// With the default clock, ids and metrics.
     pub engine: EngineOptions,
     pub telemetry: TelemetryOptions,
@@ -71,13 +75,16 @@ impl Settings {
         let roles = [Role::All, Role::Gateway, Role::Worker].map(|role| (role.name(), role));
         let role = reader.get("role", Role::All.name(), one_of(&roles));
         let server = ServerSettings::read(reader);
-        // Fields are read in this order, which is that of the printed sections.
+        // The order of these calls is that of the printed sections.
+        let operator = OperatorSettings::read(reader);
+        let index = IndexSettings::read(reader, role, server.options.request_deadline);
         Self {
             role,
-            operator: OperatorSettings::read(reader),
-            index: IndexSettings::read(reader, role, server.options.request_deadline),
+            operator,
             blobs: BlobSettings::read(reader),
             engine: engine::read(reader, role, &server),
+            search: SearchSettings::read(reader, &index.url),
+            index,
             server,
             telemetry: telemetry::read(reader),
             metrics_without_token: reader.get("telemetry.metrics_without_token", false, boolean),

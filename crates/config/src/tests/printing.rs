@@ -30,6 +30,7 @@ fn printed_configuration_hides_secrets_and_shows_origins() {
 fn bad_values_never_show_their_secret() {
     let index_keys = ["index.url", "index.migrate_url", "index.jobs_url"];
     let blob_keys = ["blobs.url", "blobs.endpoint", "blobs.access_key_id", "blobs.secret_access_key"];
+    let search_keys = ["search.embeddings.url", "search.embeddings.key"];
     let values = [
         "'hunter2'",
         "'postgres://app:hunter2'",
@@ -52,7 +53,7 @@ fn bad_values_never_show_their_secret() {
         "hunter2",
         "'hunter2' hunter2",
     ];
-    for key in index_keys.into_iter().chain(blob_keys).chain(["operator.token"]) {
+    for key in index_keys.into_iter().chain(blob_keys).chain(search_keys).chain(["operator.token"]) {
         for value in values {
             let variable = variable_of(key);
             let of_variable = [(variable.as_str(), value.trim_matches('\''))];

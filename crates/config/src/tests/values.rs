@@ -33,6 +33,14 @@ fn every_key_is_read_from_a_file() {
     assert_eq!(settings.engine.cache_bytes, 1_000);
     let limits = serde_json::to_value(settings.engine.limits).unwrap();
     assert_eq!(limits.as_object().unwrap().values().map(|value| value.as_u64().unwrap()).sum::<u64>(), 153);
+    assert_eq!(settings.search.model_path, Path::new("/opt/model"));
+    let Meaning::Endpoint(endpoint) = &settings.search.meaning else { panic!("no endpoint") };
+    assert_eq!(
+        (endpoint.url.as_str(), endpoint.model.as_str(), endpoint.dimensions),
+        ("https://embeddings.example.com/v1", "multilingual-e5-small", 384)
+    );
+    assert_eq!(endpoint.key.as_ref().unwrap().expose_secret(), "key-hunter2");
+    assert_eq!((endpoint.query_prefix.as_str(), endpoint.document_prefix.as_str()), ("query: ", "passage: "));
     assert_eq!(settings.engine.audit_retention, Duration::from_hours(90 * 24));
     assert_eq!(settings.log.format, LogFormat::Json);
     assert_eq!(settings.log.filter, "keepsake=debug,info");
@@ -41,17 +49,87 @@ fn every_key_is_read_from_a_file() {
 #[test]
 fn complete_test_file_names_every_key() {
     let table: toml::Table = toml::from_str(COMPLETE).unwrap();
-    let mut named: BTreeSet<String> = table
-        .iter()
-        .flat_map(|(name, value)| match value.as_table() {
-            Some(section) => section.keys().map(|key| format!("{name}.{key}")).collect(),
-            None => vec![name.clone()],
-        })
-        .collect();
+    let mut named: BTreeSet<String> = keys_of(&table).into_iter().collect();
     // A key comes from a file or is there itself.
-    let in_files = ["operator.token", "secrets.master_key", "secrets.previous_master_key"];
+    let in_files =
+        ["operator.token", "search.embeddings.key", "secrets.master_key", "secrets.previous_master_key"];
     named.extend(in_files.map(|name| format!("{name}_file")));
     assert_eq!(named, keys());
+}
+
+fn keys_of(table: &toml::Table) -> Vec<String> {
+    let of_value = |(name, value): (&String, &toml::Value)| match value.as_table() {
+        Some(section) => keys_of(section).iter().map(|key| format!("{name}.{key}")).collect(),
+        None => vec![name.clone()],
+    };
+    table.iter().flat_map(of_value).collect()
+}
+
+#[test]
+fn search_by_meaning_needs_an_endpoint_only_if_it_is_named() {
+    let endpoint = "search.meaning = 'endpoint'\nsearch.embeddings.url = 'http://ollama:11434/v1'\n\
+        search.embeddings.model = 'm'\nsearch.embeddings.dimensions = 384\n";
+    let with = |text: &str| format!("{MINIMAL}{text}");
+    let meaning = |text: &str| settings(&with(text), &[]).unwrap().search.meaning;
+    assert!(matches!(meaning(""), Meaning::Embedded));
+    assert!(matches!(meaning(endpoint), Meaning::Endpoint(_)));
+    let off = endpoint.replace("'endpoint'", "'off'");
+    assert!(matches!(meaning(&off), Meaning::Off));
+
+    for (key, value, told) in [
+        ("url", "", "url is not set: search.meaning is \"endpoint\": set it to the server's URL"),
+        ("model", "", "model is not set: search.meaning is \"endpoint\": set it to the server's name"),
+        ("dimensions", "", "dimensions is not set: search.meaning is \"endpoint\": set it to the number"),
+        ("url", "'ollama:11434'", "url (keepsake.toml, line 8) must be an http:// or https:// URL"),
+        ("dimensions", "0", "dimensions (keepsake.toml, line 8) must be a whole number from 1 to"),
+        ("dimensions", "1_000_000", "dimensions (keepsake.toml, line 8) must be a whole number from 1 to"),
+        ("model", "'two words'", "model (keepsake.toml, line 8) must have 1 to 128 bytes, and no spaces"),
+        ("key", "'two hunter2'", "key (keepsake.toml, line 8) must be visible ASCII characters"),
+        ("key_file", "'/nowhere'", "key_file (keepsake.toml, line 8) cannot be read: No such file"),
+        (
+            "prefix",
+            "'x'",
+            "unknown key search.embeddings.prefix (keepsake.toml, line 8); search.embeddings has",
+        ),
+    ] {
+        let name = format!("search.embeddings.{key}");
+        let lines = endpoint.lines().filter(|line| !line.starts_with(&format!("{name} =")));
+        let mut text: Vec<_> = lines.map(str::to_owned).collect();
+        text.resize(4, String::new());
+        if !value.is_empty() {
+            text.push(format!("{name} = {value}"));
+        }
+        let told =
+            if told.starts_with("unknown") { told.to_owned() } else { format!("search.embeddings.{told}") };
+        assert_problem(&with(&text.join("\n")), &[], &told);
+    }
+    let both = format!("{endpoint}search.embeddings.key = 'hunter2'\nsearch.embeddings.key_file = '/x'");
+    assert_problem(&with(&both), &[], "search.embeddings.key_file (keepsake.toml, line 9) is set, and so is");
+    for (text, told) in [
+        ("search.meaning = 'on'", "search.meaning (keepsake.toml, line 4) must be embedded, endpoint or off"),
+        (
+            "search.embeddings.url = 'http://h'",
+            "search.embeddings.url (keepsake.toml, line 4) is allowed only if search.meaning is \"endpoint\"",
+        ),
+        ("search.model_path = ''", "search.model_path (keepsake.toml, line 4) must not be empty"),
+    ] {
+        assert_problem(&with(text), &[], told);
+    }
+}
+
+#[test]
+fn model_is_beside_the_index_unless_its_folder_is_set() {
+    let path = |text: &str| File::new(text).sources(&[]).merge().model_path().map(Option::unwrap);
+    assert_eq!(path(MINIMAL).unwrap(), Path::new("/data/model"));
+    assert_eq!(path("index.url = 'sqlite://index.db'").unwrap(), Path::new("model"));
+    let system = Path::new("/usr/local/share/keepsake/model");
+    assert_eq!(path("index.url = 'postgres://db'").unwrap(), system);
+    // The other keys do not matter.
+    assert_eq!(path("search.model_path = '/m'\nindex.url = 7\nlog.format = 7").unwrap(), Path::new("/m"));
+    path("index.url = 'mysql://db'").unwrap_err();
+    assert!(File::new("").sources(&[]).merge().model_path().unwrap().is_none());
+    assert_eq!(settings(MINIMAL, &[]).unwrap().search.model_path, Path::new("/data/model"));
+    assert_eq!(settings("index.url = 'postgres://db'", &[]).unwrap().search.model_path, system);
 }
 
 #[test]

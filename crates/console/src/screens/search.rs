@@ -3,7 +3,9 @@
 use askama::Template;
 use keepsake_core::id::StoreKind;
 use keepsake_core::{Timestamp, words};
-use keepsake_engine::{EngineError, PageRequest, SearchHit, SearchQuery, VersionQuery, View};
+use keepsake_engine::{
+    EngineError, PageRequest, SearchExplanation, SearchHit, SearchQuery, VersionQuery, View,
+};
 use keepsake_index::Store;
 
 use super::stores::stores_to_choose;
@@ -22,6 +24,28 @@ struct Row {
     /// The name of its store, or the id of a store that is not among those to choose from.
     store: String,
     by: Option<Markup>,
+    found_by: Option<FoundBy>,
+}
+
+/// What found a hit: the score and its two parts, in hundredths.
+struct FoundBy {
+    what: &'static str,
+    score: String,
+    words: String,
+    meaning: String,
+}
+
+impl FoundBy {
+    fn of(score: f64, parts: SearchExplanation) -> Self {
+        let what = match (parts.lexical > 0.0, parts.meaning > 0.0) {
+            (true, true) => "words and meaning",
+            (true, false) => "words",
+            // The only passage of a store is found with the score 0.
+            (false, _) => "meaning",
+        };
+        let shown = |part: f64| format!("{part:.2}");
+        Self { what, score: shown(score), words: shown(parts.lexical), meaning: shown(parts.meaning) }
+    }
 }
 
 #[derive(Template)]
@@ -35,6 +59,8 @@ struct SearchPage {
     is_asked: bool,
     problem: Option<String>,
     count: String,
+    /// Why meaning was not used, or which memories it does not find yet.
+    notice: Option<String>,
 }
 
 /// The filters applied to the hits of a search.
@@ -68,10 +94,18 @@ enum Author {
     Other,
 }
 
-/// Hits with the cursor of the next page, or a problem of the query.
 enum SearchOutcome {
-    Hits(Vec<Row>, Option<String>),
+    Hits(Hits),
+    /// What is wrong with the query.
     Problem(String),
+}
+
+#[derive(Default)]
+struct Hits {
+    rows: Vec<Row>,
+    /// The cursor of the next page.
+    next: Option<String>,
+    notice: Option<String>,
 }
 
 /// `GET /console/search`
@@ -79,17 +113,18 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     let stores = stores_to_choose(&caller, true).await?;
     let is_asked = caller.query.filled("q").is_some();
     let searched =
-        if is_asked { search(&caller, &stores).await? } else { SearchOutcome::Hits(Vec::new(), None) };
-    let (hits, next, problem) = match searched {
-        SearchOutcome::Hits(hits, next) => (hits, next, None),
-        SearchOutcome::Problem(problem) => (Vec::new(), None, Some(problem)),
+        if is_asked { search(&caller, &stores).await? } else { SearchOutcome::Hits(Hits::default()) };
+    let (hits, problem) = match searched {
+        SearchOutcome::Hits(hits) => (hits, None),
+        SearchOutcome::Problem(problem) => (Hits::default(), Some(problem)),
     };
     page(&SearchPage {
         frame: caller.frame("Search"),
         stores,
-        count: words::counted(hits.len() as u64, "hit"),
-        hits,
-        pager: caller.query.pager(next),
+        count: words::counted(hits.rows.len() as u64, "hit"),
+        hits: hits.rows,
+        notice: hits.notice,
+        pager: caller.query.pager(hits.next),
         is_asked,
         problem,
         query: caller.query,
@@ -104,15 +139,17 @@ async fn search(caller: &Caller, stores: &[Store]) -> Result<SearchOutcome, Refu
         query: fields.text("q").to_owned(),
         path_prefix: fields.filled("prefix").map(str::to_owned),
         page: fields.page(PER_PAGE),
+        explain: true,
     };
     let people = People::look_up(caller).await;
-    let mut hits = Vec::new();
+    let mut hits = Hits::default();
     for _ in 0..MAX_PAGES {
         let found = match caller.engine.search.find_everywhere(&caller.principal, &chosen, &query).await {
             Ok(found) => found,
             Err(error @ EngineError::Invalid { .. }) => return Ok(SearchOutcome::Problem(error.to_string())),
             Err(error) => return Err(error.into()),
         };
+        hits.notice = found.meaning.notice();
         for hit in found.items.into_iter().filter(|hit| filter.has_time(hit)) {
             let by = match author_of(caller, &filter, &people, &hit).await? {
                 Author::NotAsked => None,
@@ -121,14 +158,17 @@ async fn search(caller: &Caller, stores: &[Store]) -> Result<SearchOutcome, Refu
             };
             let store = stores.iter().find(|store| store.store_id == hit.store_id);
             let store = store.map_or_else(|| hit.store_id.to_string(), |store| store.name.clone());
-            hits.push(Row { hit, store, by });
+            let found_by = found.meaning.used.then_some(hit.explanation).flatten();
+            let found_by = found_by.map(|parts| FoundBy::of(hit.score, parts));
+            hits.rows.push(Row { hit, store, by, found_by });
         }
         query.page.page = found.next;
-        if query.page.page.is_none() || hits.len() as u64 >= PER_PAGE {
+        if query.page.page.is_none() || hits.rows.len() as u64 >= PER_PAGE {
             break;
         }
     }
-    Ok(SearchOutcome::Hits(hits, query.page.page))
+    hits.next = query.page.page;
+    Ok(SearchOutcome::Hits(hits))
 }
 
 /// Looks up the author of a hit only if the filter has an author.

@@ -1,7 +1,7 @@
 //! The settings of a store, its archiving and its deletion.
 
 use askama::Template;
-use keepsake_core::{StoreId, words};
+use keepsake_core::{SearchMode, StoreId, words};
 use keepsake_engine::StoreEdit;
 use keepsake_index::{Scope, Store};
 
@@ -17,6 +17,8 @@ use crate::text::{line_ends, markup};
 struct SettingsPage {
     frame: Frame,
     store: Store,
+    /// Empty: that of the tenant.
+    search_mode: &'static str,
     may_rename: bool,
     may_administer: bool,
     may_fork: bool,
@@ -27,6 +29,7 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
     page(&SettingsPage {
         frame: caller.frame(format!("Settings of {}", store.name)),
+        search_mode: store.search_mode.map(SearchMode::name).unwrap_or_default(),
         may_rename: caller.may(Scope::MemoryWrite) && store.archived_at.is_none(),
         may_administer: caller.may(Scope::StoresAdmin),
         may_fork: may_create_stores(&caller),
@@ -42,6 +45,11 @@ fn shown_days(period_secs: Option<u64>) -> String {
     let (days, rest) = (secs / 86_400, secs % 86_400);
     let shown = format!("{days}.{:05}", rest * 100_000 / 86_400);
     shown.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// An empty choice is the tenant's mode.
+fn chosen_mode(name: &str) -> Option<String> {
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// `POST /console/stores/{id}/settings`
@@ -66,6 +74,7 @@ pub(super) async fn save(Path(store_id): Path<StoreId>, form: Form) -> PageResul
             .filled("records_reads")
             .map(|answer| answer == "yes")
             .filter(|_| may_administer),
+        search_mode: fields.get("search_mode").filter(|_| may_administer).map(chosen_mode),
         ..StoreEdit::default()
     };
     form.engine.stores.update(&form.principal, store_id, edit, None).await?;

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::indexer::add_terms;
 use super::lru::DividedLru;
+use super::meaning::VectorsPlace;
 use super::store::SearchedStore;
 use crate::EngineError;
 use crate::compute::off_the_runtime;
@@ -23,6 +24,10 @@ use crate::shared::Shared;
 /// that are being built. This is a few thousand memories and about a tenth of a second. A
 /// search that read the rows instead would take a core from the build.
 const SOON_MADE_BYTES: usize = 8 << 20;
+/// Edits of vectors above which a store is loaded again: they may be as large as a store.
+const FEW_EDITS: i64 = 64;
+/// Reads of vectors in one search; the second follows a load that dropped the first ones.
+const VECTOR_READS: u32 = 2;
 type Key = (TenantId, StoreId);
 
 /// The indexes of recently searched stores; evicts the least recently used.
@@ -71,24 +76,26 @@ impl Cache {
         self.stores.insert(key, Arc::clone(store), bytes);
     }
 
-    /// The index of a store, updated by one query. After a full load, the result also has
-    /// the slot of the load.
+    /// The index of a store, updated by one query, and one more if there are new vectors of
+    /// `wanted`. After a full load, the result also has the slot of the load.
     pub(super) async fn searched_store(
         self: &Arc<Self>,
         tenant_id: TenantId,
         store_id: StoreId,
+        wanted: Option<&VectorsPlace>,
     ) -> Result<(Arc<SearchedStore>, Option<FairSlot>), EngineError> {
         let key = (tenant_id, store_id);
         let store =
             self.stores.get_or_insert(key, || Arc::new(SearchedStore::unloaded(self.max_store_bytes)));
         let is_loaded = store.is_loaded.load(Ordering::Relaxed);
         self.shared.context.metrics.cache_looked_up(Looked::Search, is_loaded);
-        if is_loaded && self.catch_up(key, &store, false).await? {
+        if is_loaded && self.update(key, &store, wanted, false).await? {
             return Ok((store, None));
         }
         let turn = store.loading.lock().await;
         // Queried again, since that load may have started before this search.
-        if store.is_loaded.load(Ordering::Relaxed) && self.catch_up(key, &store, false).await? {
+        let is_loaded = store.is_loaded.load(Ordering::Relaxed);
+        if is_loaded && self.update(key, &store, wanted, false).await? {
             drop(turn);
             return Ok((store, None));
         }
@@ -96,8 +103,89 @@ impl Cache {
         let computations = &self.shared.context.computations.slots;
         let load = self.loads.take_within(tenant_id, computations).await?;
         self.catch_up(key, &store, true).await?;
+        // A store that is not kept would read its vectors for each search.
+        if wanted.is_some() && store.bytes.load(Ordering::Relaxed) <= self.max_store_bytes {
+            self.update(key, &store, wanted, true).await?;
+        }
         drop(turn);
         Ok((store, Some(load)))
+    }
+
+    /// Applies the changes of memories and of the wanted vectors since the last search;
+    /// `false`: they may be as large as a whole store, which `may_be_whole` does not allow.
+    ///
+    /// Vectors are read before the memories, so that a vector of another version than a
+    /// memory's current one is old.
+    async fn update(
+        self: &Arc<Self>,
+        key: Key,
+        store: &Arc<SearchedStore>,
+        wanted: Option<&VectorsPlace>,
+        may_be_whole: bool,
+    ) -> Result<bool, EngineError> {
+        let Some(wanted) = wanted else {
+            return self.catch_up(key, store, may_be_whole).await;
+        };
+        for _ in 0..VECTOR_READS {
+            let Some(known) = store.vectors_edit(&wanted.model).await? else {
+                return self.catch_up(key, store, may_be_whole).await;
+            };
+            let may_be_all = wanted.edit.saturating_sub(known) > FEW_EDITS;
+            if may_be_all && !may_be_whole {
+                return Ok(false);
+            }
+            if may_be_all && known == 0 && !self.has_room_for(key, store, wanted).await? {
+                return self.catch_up(key, store, may_be_whole).await;
+            }
+            // Another edit than the known one: also an earlier one, as in a restored database.
+            let changes = if wanted.edit == known {
+                None
+            } else {
+                let embeddings = &self.shared.context.index.embeddings;
+                match embeddings.changes(key.0, key.1, &wanted.model, known).await {
+                    Ok(changes) => changes,
+                    Err(error) => {
+                        tracing::warn!(
+                            store.id = %key.1, error = %error,
+                            "engine.search goes without new vectors of a store"
+                        );
+                        return self.catch_up(key, store, may_be_whole).await;
+                    }
+                }
+            };
+            if !self.catch_up(key, store, may_be_whole).await? {
+                return Ok(false);
+            }
+            let is_current = match changes {
+                None => store.vectors_edit(&wanted.model).await?.is_none_or(|known| known >= wanted.edit),
+                Some(changes) => {
+                    let (applied, model) = (Arc::clone(store), Arc::clone(&wanted.model));
+                    let is_current =
+                        off_the_runtime(move || applied.apply_vectors(&model, known, changes)).await?;
+                    self.weigh(key, store);
+                    is_current
+                }
+            };
+            if is_current {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all vectors of a store will fit in memory, which is asked before they are read.
+    async fn has_room_for(
+        &self,
+        key: Key,
+        store: &Arc<SearchedStore>,
+        wanted: &VectorsPlace,
+    ) -> Result<bool, EngineError> {
+        let has_room = {
+            let (store, wanted) = (Arc::clone(store), wanted.clone());
+            off_the_runtime(move || store.has_room_for(&wanted.model, wanted.bytes)).await?
+        };
+        self.weigh(key, store);
+        Ok(has_room)
     }
 
     /// Applies the changes since the last query; `false`: the changes would be the whole

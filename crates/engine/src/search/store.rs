@@ -10,13 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
-use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, UnindexedMemory};
-use keepsake_search::{ANALYSER, BuiltPostings, Postings};
+use keepsake_index::{
+    EmbeddingChanges, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, UnindexedMemory,
+};
+use keepsake_search::{ANALYSER, BuiltPostings, Fusion, Postings, Vectors};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 
 use super::outcome::{OutcomeChange, StoreOutcome};
-use super::{Candidate, HitPosition, ParsedSearch};
+use super::position::HitPosition;
+use super::{Candidate, ParsedSearch, SearchExplanation};
 use crate::EngineError;
 use crate::compute::off_the_runtime;
 
@@ -38,7 +41,7 @@ pub(super) struct SearchedStore {
     /// for the end of the build.
     pub(super) is_soon_made: AtomicBool,
     pub(super) made: Notify,
-    /// Maximum bytes of all postings, and whether the postings exceed it. If so, each
+    /// Maximum bytes of the index, and whether it exceeds them with the postings. If so, each
     /// search reads the rows for its words.
     max_postings_bytes: usize,
     is_large: AtomicBool,
@@ -60,6 +63,39 @@ struct State {
     heads: HashMap<MemoryId, KnownHead>,
     /// Memories without terms of their content.
     unindexed: BTreeSet<MemoryId>,
+    vectors: KnownVectors,
+}
+
+/// The vectors of the current versions of memories, by one model.
+#[derive(Default)]
+struct KnownVectors {
+    model: Option<Arc<str>>,
+    /// The last edit that was applied; 0: none.
+    edit: i64,
+    of_memories: Vectors,
+    /// Whether they do not fit in memory, so that the store is searched by words only.
+    are_too_large: bool,
+}
+
+impl KnownVectors {
+    /// The last edit of a model's vectors that was applied.
+    fn edit_of(&self, model: &Arc<str>) -> i64 {
+        if self.model.as_ref() == Some(model) { self.edit } else { 0 }
+    }
+
+    /// `None`: the vectors do not fit in memory.
+    fn known_edit(&self, model: &Arc<str>) -> Option<i64> {
+        (!self.are_too_large).then(|| self.edit_of(model))
+    }
+}
+
+/// The hits of one store, and how many memories were searched by words only.
+pub(super) struct StoreResults {
+    pub(super) found: Vec<Candidate>,
+    /// 0 if the store is searched by words only.
+    pub(super) pending: u64,
+    /// Whether the vectors that the search asked for do not fit in memory.
+    pub(super) is_too_large: bool,
 }
 
 struct KnownHead {
@@ -82,6 +118,63 @@ impl SearchedStore {
         }
         let store = Arc::clone(self);
         off_the_runtime(move || store.state.read().since(may_be_whole)).await
+    }
+
+    /// The last edit of a model's vectors that was applied; `None`: the vectors do not fit in
+    /// memory.
+    pub(super) async fn vectors_edit(self: &Arc<Self>, model: &Arc<str>) -> Result<Option<i64>, EngineError> {
+        if let Some(state) = self.state.try_read() {
+            return Ok(state.vectors.known_edit(model));
+        }
+        let (store, model) = (Arc::clone(self), Arc::clone(model));
+        off_the_runtime(move || store.state.read().vectors.known_edit(&model)).await
+    }
+
+    /// Applies vectors that were written after the edit `asked`, and read before the last
+    /// changes of memories; returns whether the index now has them, or later ones.
+    ///
+    /// A vector of another version than the memory's current one is dropped: a later edit
+    /// has the vector of that.
+    pub(super) fn apply_vectors(&self, model: &Arc<str>, asked: i64, changes: EmbeddingChanges) -> bool {
+        let mut state = self.state.write();
+        let Some(known) = state.vectors.known_edit(model) else {
+            return true;
+        };
+        if changes.is_whole {
+            if known != 0 && known != asked {
+                // Another search applied vectors meanwhile.
+                return known >= changes.edit;
+            }
+            state.vectors = KnownVectors { model: Some(Arc::clone(model)), ..KnownVectors::default() };
+        } else if known < asked {
+            return false;
+        }
+        if known >= changes.edit && !changes.is_whole {
+            return true;
+        }
+        state.vectors.edit = changes.edit;
+        for row in changes.rows {
+            let is_current =
+                state.heads.get(&row.memory_id).is_some_and(|head| head.version_id == row.version_id);
+            if is_current && state.vectors.of_memories.set(row.memory_id, &row.vectors).is_err() {
+                log_damaged_vectors(row.memory_id);
+            }
+        }
+        self.note(&mut state);
+        true
+    }
+
+    /// Whether vectors of so many bytes will fit in memory, with the rows of the store. If not,
+    /// the store is searched by words only.
+    pub(super) fn has_room_for(&self, model: &Arc<str>, vector_bytes: usize) -> bool {
+        let mut state = self.state.write();
+        let vectors = &mut state.vectors;
+        if !vectors.are_too_large && vectors.model.as_ref().is_some_and(|known| known != model) {
+            // A query has no meaning in terms of another model.
+            *vectors = KnownVectors::default();
+        }
+        self.note_expecting(&mut state, vector_bytes);
+        !state.vectors.are_too_large
     }
 
     /// Whether the index is known to be at `place` or past it.
@@ -134,11 +227,26 @@ impl SearchedStore {
     }
 
     /// Updates the values that are readable without the lock. Drops postings that exceed
-    /// the limit of a store, so that the store's rows can stay.
+    /// the limit of a store, and then vectors, so that the store's rows can stay.
     fn note(&self, state: &mut State) {
-        if state.postings.has_all() && state.bytes() > self.max_postings_bytes {
+        self.note_expecting(state, 0);
+    }
+
+    /// The same with room for vectors of so many bytes.
+    fn note_expecting(&self, state: &mut State, vector_bytes: usize) {
+        let is_over = |state: &State| state.bytes_with(vector_bytes) > self.max_postings_bytes;
+        let KnownVectors { of_memories, are_too_large, .. } = &state.vectors;
+        let has_vectors = !of_memories.is_empty() || (vector_bytes > 0 && !are_too_large);
+        if state.postings.has_all() && is_over(state) {
             state.postings.drop_all();
             self.is_large.store(true, Ordering::Relaxed);
+        }
+        if has_vectors && is_over(state) {
+            state.vectors = KnownVectors { are_too_large: true, ..KnownVectors::default() };
+            tracing::warn!(
+                "engine.search: the vectors of a store do not fit in half of `cache.search_bytes`, so it is \
+                 searched by words only"
+            );
         }
         self.bytes.store(state.bytes(), Ordering::Relaxed);
         self.is_loaded.store(state.place.is_some(), Ordering::Relaxed);
@@ -212,12 +320,13 @@ impl SearchedStore {
     }
 
     /// The best hits, in the order of all hits of a search. A query that is too broad for
-    /// the store is refused.
+    /// the store is refused. Vectors count if the store is searched by meaning.
     pub(super) fn search(
         &self,
         store_id: StoreId,
         asked: &ParsedSearch,
-    ) -> Result<Vec<Candidate>, EngineError> {
+        is_hybrid: bool,
+    ) -> Result<StoreResults, EngineError> {
         let state = self.state.read();
         let is_after = |score: f64, path: &MemoryPath| match &asked.after {
             None => true,
@@ -226,7 +335,13 @@ impl SearchedStore {
                 after.order(&here).is_lt()
             }
         };
-        let results = state.postings.search(&asked.query, asked.directory.as_ref(), asked.limit, is_after);
+        let vectors = &state.vectors.of_memories;
+        let fusion = asked.fusion.as_ref().map(|fusion| Fusion {
+            vectors: fusion.query.as_deref().filter(|_| is_hybrid).map(|query| (vectors, query)),
+            weight: fusion.weight,
+        });
+        let directory = asked.directory.as_ref();
+        let results = state.postings.search_with(&asked.query, directory, fusion, asked.limit, is_after);
         if results.is_too_broad {
             return Err(EngineError::Invalid {
                 field: "query",
@@ -245,6 +360,8 @@ impl SearchedStore {
                     memory_id: found.memory,
                     path: found.path,
                     score: found.score,
+                    explanation: SearchExplanation { lexical: found.lexical, meaning: found.meaning },
+                    chunk: found.chunk,
                     version_id: known.version_id,
                     blob_id: known.blob_id,
                     sha256: known.sha256,
@@ -254,7 +371,12 @@ impl SearchedStore {
                 })
             })
             .collect();
-        Ok(candidates)
+        // Vectors are not even read if the rows are too large.
+        let are_too_large = state.vectors.are_too_large || state.bytes() > self.max_postings_bytes;
+        let is_too_large = is_hybrid && are_too_large;
+        let is_meant = is_hybrid && !is_too_large;
+        let pending = if is_meant { state.heads.len().saturating_sub(vectors.len()) } else { 0 };
+        Ok(StoreResults { found: candidates, pending: pending as u64, is_too_large })
     }
 }
 
@@ -322,6 +444,10 @@ impl State {
             return;
         }
         self.unindexed.remove(&memory_id);
+        let known = self.heads.get(&memory_id).map(|known| known.version_id);
+        if known.is_some() && known != head.as_ref().map(|head| head.version_id) {
+            self.vectors.of_memories.remove(memory_id);
+        }
         let Some(head) = head else {
             self.postings.remove(memory_id);
             self.heads.remove(&memory_id);
@@ -343,7 +469,13 @@ impl State {
     }
 
     fn bytes(&self) -> usize {
-        self.postings.size_bytes() + self.heads.len() * HEAD_BYTES
+        self.bytes_with(0)
+    }
+
+    /// The bytes if the vectors have at least so many.
+    fn bytes_with(&self, vector_bytes: usize) -> usize {
+        let rows = self.postings.size_bytes() + self.heads.len() * HEAD_BYTES;
+        rows.saturating_add(self.vectors.of_memories.size_bytes().max(vector_bytes))
     }
 }
 
@@ -351,5 +483,12 @@ fn log_damaged(memory_id: MemoryId) {
     tracing::error!(
         memory.id = %memory_id,
         "engine.search: the search terms of a memory are damaged; not all of its content is found"
+    );
+}
+
+fn log_damaged_vectors(memory_id: MemoryId) {
+    tracing::error!(
+        memory.id = %memory_id,
+        "engine.search: the vectors of a memory are damaged; it is found by its words only"
     );
 }

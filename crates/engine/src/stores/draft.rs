@@ -1,6 +1,8 @@
 //! Requests to create and change a store, and the rules for their fields.
 
-use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp, null_as_default, schemas};
+use keepsake_core::{
+    SearchMode, SensitiveDataPolicy, StoreId, Timestamp, null_as_default, null_or_value, schemas,
+};
 use keepsake_index::{Store, StoreChange, check_pairs};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -43,6 +45,9 @@ pub struct StoreDraft {
     pub policy: Option<String>,
     /// Whether the server records who was shown which version; `true` if unset.
     pub records_reads: Option<bool>,
+    /// How searches find its memories; by default as in `fork_of`, else as the tenant's setting says.
+    #[schema(value_type = Option<SearchMode>)]
+    pub search_mode: Option<String>,
     /// The store whose memories are copied into the new one.
     pub fork_of: Option<StoreFork>,
 }
@@ -82,6 +87,10 @@ pub struct StoreEdit {
     pub policy: Option<String>,
     /// Whether the server records who was shown which version.
     pub records_reads: Option<bool>,
+    /// How searches find its memories; null: as the tenant's setting says.
+    #[serde(default, deserialize_with = "null_or_value")]
+    #[schema(value_type = Option<SearchMode>)]
+    pub search_mode: Option<Option<String>>,
 }
 
 pub(crate) fn invalid<T>(field: &'static str, rule: impl Into<String>) -> Result<T, EngineError> {
@@ -159,6 +168,13 @@ fn parse_policy(name: &str) -> Result<SensitiveDataPolicy, EngineError> {
     }
 }
 
+fn parse_search_mode(name: &str) -> Result<SearchMode, EngineError> {
+    match SearchMode::parse(name) {
+        Some(mode) => Ok(mode),
+        None => invalid("search_mode", "must be `lexical` or `hybrid`"),
+    }
+}
+
 /// 0 means never.
 fn parse_period(secs: u64) -> Result<Option<u64>, EngineError> {
     if secs > MAX_UNUSED_SECS {
@@ -179,6 +195,7 @@ impl StoreDraft {
             policy: policy.unwrap_or_default(),
             expires_unused_after: parse_period(self.expires_unused_after.unwrap_or_default())?,
             records_reads: self.records_reads.unwrap_or(true),
+            search_mode: self.search_mode.as_deref().map(parse_search_mode).transpose()?,
             ..Store::new(StoreId::from_uuid(context.ids.uuid(now)), self.name, now)
         })
     }
@@ -194,6 +211,7 @@ impl StoreEdit {
     pub(super) fn check(self, now: Timestamp) -> Result<StoreChange, EngineError> {
         self.name.as_deref().map_or(Ok(()), check_name)?;
         self.description.as_deref().map_or(Ok(()), check_description)?;
+        let search_mode = |mode: Option<String>| mode.as_deref().map(parse_search_mode).transpose();
         Ok(StoreChange {
             name: self.name,
             description: self.description,
@@ -201,6 +219,7 @@ impl StoreEdit {
             policy: self.policy.as_deref().map(parse_policy).transpose()?,
             expires_unused_after: self.expires_unused_after.map(parse_period).transpose()?,
             records_reads: self.records_reads,
+            search_mode: self.search_mode.map(search_mode).transpose()?,
             now,
         })
     }

@@ -14,7 +14,7 @@ use super::changes::{content_differs, delete, store_edit};
 use super::{Stop, ToolAnswer, ToolCommand, Tools, of_read};
 use crate::cursor::Query;
 use crate::write::{Decision, PathRead, Reads};
-use crate::{EngineError, Mount, Mounts, Page, PageRequest, Principal, SearchHit, SearchQuery};
+use crate::{EngineError, Mount, Mounts, Page, PageRequest, Principal, SearchHit, SearchPage, SearchQuery};
 
 impl ToolCommand for AgentCall {
     fn refusal_of_mount(&self) -> Option<ToolError> {
@@ -173,10 +173,10 @@ async fn search(
         Some(mounted) => vec![mounted.store_id],
         None => mounts.iter().map(|(_, mounted)| mounted.store_id).collect(),
     };
-    let query =
-        SearchQuery { query, path_prefix: path.memory().map(|_| path.dir().as_str().to_owned()), page };
+    let path_prefix = path.memory().map(|_| path.dir().as_str().to_owned());
+    let query = SearchQuery { query, path_prefix, explain: false, page };
     let found = tools.search.find(principal, &store_ids, &query).await;
-    let Page { items, mut next } = found.map_err(for_the_model)?;
+    let SearchPage { items, mut next, scoring, .. } = found.map_err(for_the_model)?;
     let named = |store_id, memory: &MemoryPath| {
         let of_hit = |(_, mounted): &(_, Mount)| mounted.store_id == store_id;
         match mounts.iter().find(of_hit) {
@@ -194,7 +194,8 @@ async fn search(
     let fitting = fitting_entries(&hits, principal.limits.max_view_chars);
     if fitting < hits.len() {
         hits.truncate(fitting);
-        next = Some(tools.search.page_after(principal, &store_ids, &query, &items[fitting - 1]).await?);
+        let last = &items[fitting - 1];
+        next = Some(tools.search.page_after(principal, &store_ids, &query, scoring, last).await?);
     }
     Ok(AgentResult::Search(Hits { hits, next_page: next }).into())
 }

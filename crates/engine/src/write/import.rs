@@ -122,7 +122,10 @@ impl Write<'_> {
                 self.remove_blobs(&blobs).await;
             }
             let refused = match self.context().counted(written)? {
-                ImportOutcome::Imported => return Ok(Ok(())),
+                ImportOutcome::Imported => {
+                    self.context().embedding_queue.push((tenant_id, self.store_id));
+                    return Ok(Ok(()));
+                }
                 ImportOutcome::OtherPosition { imported } => ImportRefusal::OtherPosition(imported),
                 ImportOutcome::RedactionRefused(place) => ImportRefusal::RedactionRefused(place),
                 ImportOutcome::NotCommitted(_, CommitOutcome::NeedsGrant { size_bytes }) => {

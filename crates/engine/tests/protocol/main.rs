@@ -11,6 +11,7 @@ mod credentials;
 mod damage;
 mod erasures;
 mod expiry;
+mod meaning;
 mod past;
 mod readers;
 mod removals;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use keepsake_core::{MemoryId, MemoryPath};
 use keepsake_engine::jobs::IndexMemories;
-use keepsake_engine::{Page, SearchHit, SearchQuery, ShownMemory};
+use keepsake_engine::{SearchPage, SearchQuery, ShownMemory};
 use keepsake_search::{Postings, Query, TermRow};
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn asked(query: &str) -> SearchQuery {
     SearchQuery { query: query.to_owned(), ..SearchQuery::default() }
 }
 
-async fn search(setup: &TestEngine, query: &SearchQuery) -> Page<SearchHit> {
+async fn search(setup: &TestEngine, query: &SearchQuery) -> SearchPage {
     setup.engine.search.find(&setup.principal, &[setup.store_id], query).await.unwrap()
 }
 

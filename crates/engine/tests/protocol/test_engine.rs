@@ -414,7 +414,7 @@ pub(crate) fn engine_on(
 /// A tenant with a store, and a key that may do everything.
 async fn new_tenant(engine: &Engine, limits: Value) -> (Arc<Principal>, StoreId) {
     let Value::Object(limits) = limits else { panic!("limits are an object") };
-    let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
+    let new = NewTenant { name: "tests".to_owned(), external_id: None, limits, search_mode: None };
     let tenant_id = engine.tenants.create(new, Auditor::OperatorCli).await.unwrap().tenant_id;
     let key = new_key(engine, tenant_id, &Scope::ALL, None).await;
     let draft = StoreDraft { name: "notes".to_owned(), ..StoreDraft::default() };

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{
-    Actor, BlobKey, ContentHash, DirPath, Id, JsonText, MemoryPath, SensitiveDataPolicy, StoreId, Timestamp,
+    Actor, BlobKey, ContentHash, DirPath, Id, JsonText, MemoryPath, SearchMode, SensitiveDataPolicy, StoreId,
+    Timestamp,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -248,6 +249,7 @@ named_columns!(
     Operation,
     RunReason,
     RunStatus,
+    SearchMode,
     SensitiveDataPolicy,
     TenantStatus,
 );

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::schemas::{self, MemoryStoreType};
-use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp};
+use keepsake_core::{SearchMode, SensitiveDataPolicy, StoreId, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -95,6 +95,8 @@ pub struct StoreChange {
     /// Seconds after which an unread memory expires; `Some(None)`: never.
     pub expires_unused_after: Option<Option<u64>>,
     pub records_reads: Option<bool>,
+    /// `Some(None)`: the tenant's.
+    pub search_mode: Option<Option<SearchMode>>,
     pub now: Timestamp,
 }
 
@@ -135,6 +137,9 @@ pub struct Store {
     pub forked_from: Option<StoreOrigin>,
     /// Whether the server records who was shown which version.
     pub records_reads: bool,
+    /// How searches find its memories; null: as the tenant's setting says.
+    #[schema(required)]
+    pub search_mode: Option<SearchMode>,
     /// When a memory of the store last changed; `None`: never.
     #[serde(skip)]
     pub last_version_at: Option<Timestamp>,
@@ -189,6 +194,7 @@ impl Store {
             policy: SensitiveDataPolicy::Off,
             forked_from: None,
             records_reads: true,
+            search_mode: None,
             last_version_at: None,
         }
     }

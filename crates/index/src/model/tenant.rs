@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::schemas::{self, ApiKeyType, TenantType, TenantUsageType};
-use keepsake_core::{ApiKeyId, Limits, StoreId, TenantId, Timestamp, null_as_default, null_or_value};
+use keepsake_core::{
+    ApiKeyId, Limits, SearchMode, StoreId, TenantId, Timestamp, null_as_default, null_or_value,
+};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -87,6 +89,9 @@ pub struct Tenant {
     #[serde(serialize_with = "without_start_of_period")]
     #[schema(value_type = Limits)]
     pub limits: LimitOverrides,
+    /// How searches find memories of stores that have no `search_mode`; null: `hybrid`.
+    #[schema(required)]
+    pub search_mode: Option<SearchMode>,
     pub created_at: Timestamp,
 }
 
@@ -113,6 +118,10 @@ pub struct TenantChange {
     #[serde(default, deserialize_with = "null_as_default")]
     #[schema(value_type = Option<schemas::LimitPatch>)]
     pub limits: Map<String, Value>,
+    /// How searches find memories of stores that have no `search_mode`; null: `hybrid`.
+    #[serde(default, deserialize_with = "null_or_value")]
+    #[schema(value_type = Option<SearchMode>)]
+    pub search_mode: Option<Option<SearchMode>>,
     #[serde(skip)]
     pub status: Option<TenantStatus>,
 }
@@ -130,6 +139,9 @@ impl TenantChange {
         }
         if let Some(external_id) = &self.external_id {
             changed.external_id.clone_from(external_id);
+        }
+        if let Some(search_mode) = self.search_mode {
+            changed.search_mode = search_mode;
         }
         if let Some(status) = self.status {
             changed.status = status;

@@ -109,13 +109,13 @@ impl Removal<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CLEAR_PATH, REDACT};
+    use super::super::{CLEAR_PATH, DELETE_EMBEDDINGS_OF_VERSIONS, REDACT};
     use super::{BLOB_IS_LIVE, VERSION};
     use crate::sqlite::plans::assert_searches;
 
     #[tokio::test]
     async fn redaction_finds_rows_by_their_whole_keys() {
-        for statement in [VERSION, BLOB_IS_LIVE, REDACT, CLEAR_PATH] {
+        for statement in [VERSION, BLOB_IS_LIVE, REDACT, CLEAR_PATH, DELETE_EMBEDDINGS_OF_VERSIONS] {
             assert_searches(statement, &["SEARCH "]).await;
         }
     }

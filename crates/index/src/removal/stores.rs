@@ -5,6 +5,7 @@ use keepsake_core::{ObjectKind, StoreId, TenantId, Timestamp};
 use super::{DELETE_STORE, PurgedBatch, Removal, STORE_TABLES, TENANT, begin_removal, delete_batch};
 use crate::database::{Database, Role, RowLock};
 use crate::model::{AuditAction, AuditObject, AuditedAction, DeletionReason};
+use crate::numbers::signed;
 use crate::{ChangeError, IndexError, audit};
 
 /// Returns a store's place and bytes to its tenant.
@@ -113,11 +114,20 @@ pub(super) async fn purge_batch(
     if !store.is_some_and(|store| store.is_deleted) {
         return Ok(PurgedBatch { is_done: true, ..PurgedBatch::default() });
     }
+    let (tenant_id, store_id) = (removal.tenant_id, Some(removal.store_id));
+    let versions = STORE_TABLES.iter().position(|(table, ..)| *table == "version");
+    let (before, others) = STORE_TABLES.split_at(versions.unwrap_or_default());
+    let first = delete_batch(removal.tx, tenant_id, store_id, before, limit).await?;
+    if !first.is_done {
+        return Ok(first);
+    }
+    // So many versions are deleted next, unless there are fewer.
+    let limit = limit - signed(first.rows());
     let bytes: u64 = removal.query(BYTES).bind(limit).scalar().await?;
     let query = removal.query(QUEUE_BLOBS).bind((limit, blobs_go_from));
     let blobs = query.bind(DeletionReason::StoreDeleted.name()).execute().await?;
-    let (tenant_id, store_id) = (removal.tenant_id, removal.store_id);
-    let mut purged = delete_batch(removal.tx, tenant_id, Some(store_id), &STORE_TABLES, limit).await?;
+    let mut purged = delete_batch(removal.tx, tenant_id, store_id, others, limit).await?;
+    purged.by_table.extend(first.by_table);
     if purged.is_done {
         purged.by_table.insert("store", removal.query(DELETE).execute().await?);
     }

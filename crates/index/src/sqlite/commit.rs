@@ -127,6 +127,8 @@ const WRITES: &str = "INSERT INTO version (tenant_id, store_id, seq, version_id,
         analyser = excluded.analyser, length = excluded.length, terms = excluded.terms; \
     DELETE FROM search_doc WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(c.value ->> 'memory') \
         FROM jsonb_each($3, '$.changes') c WHERE c.value ->> 'op' = 'deleted'); \
+    DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(c.value ->> 'memory') \
+        FROM jsonb_each($3, '$.changes') c WHERE c.value ->> 'op' = 'deleted'); \
     INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
     SELECT $1, $2, d.value ->> 'path', d.value ->> 'parent', d.value ->> 'name', d.value ->> 'files', \
         d.value ->> 'bytes', d.value ->> 'children' \

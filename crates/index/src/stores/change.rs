@@ -36,6 +36,9 @@ impl StoredStore {
             store.records_reads = records_reads;
             row.reads_from = records_reads.then_some(change.now);
         }
+        if let Some(search_mode) = change.search_mode {
+            store.search_mode = search_mode;
+        }
         if let Some(period) = change.expires_unused_after {
             let before = store.expires_unused_after;
             store.expires_unused_after = period;
@@ -55,7 +58,8 @@ impl StoredStore {
     /// The audit action of the change from another row; `None`: the rows are equal.
     pub(super) fn change_since(&self, before: &Self) -> Option<AuditAction> {
         let policy = |row: &Self| {
-            (row.store.policy, row.store.expires_unused_after, row.period_set_at, row.reads_from)
+            let Self { store, period_set_at, reads_from } = row;
+            (store.policy, store.expires_unused_after, store.search_mode, *period_set_at, *reads_from)
         };
         if self == before {
             None

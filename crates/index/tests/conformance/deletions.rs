@@ -157,7 +157,7 @@ pub(crate) async fn purge_leaves_no_row_in_any_table(place: Place) {
 }
 
 /// Purges a deleted store to the end; returns the number of removed rows and of blobs.
-async fn purge_store(place: Place) -> (u64, u64) {
+pub(crate) async fn purge_store(place: Place) -> (u64, u64) {
     let (mut rows, mut blobs) = (0, 0);
     loop {
         let stores = &place.index.store_deletions;
@@ -169,7 +169,7 @@ async fn purge_store(place: Place) -> (u64, u64) {
     }
 }
 
-async fn ask(place: &Place, selector: Selector) -> ErasureId {
+pub(crate) async fn ask(place: &Place, selector: Selector) -> ErasureId {
     let erasure = NewErasure {
         erasure_id: ErasureId::from_uuid(next_uuid()),
         selector,
@@ -180,11 +180,11 @@ async fn ask(place: &Place, selector: Selector) -> ErasureId {
     made
 }
 
-fn below_p(place: &Place) -> Selector {
+pub(crate) fn below_p(place: &Place) -> Selector {
     Selector::PathPrefix { store_id: place.store_id, below: "/p/".to_owned() }
 }
 
-async fn erase_rows(place: Place, erasure_id: ErasureId) {
+pub(crate) async fn erase_rows(place: Place, erasure_id: ErasureId) {
     let (now, until) = (after_seconds(60), after_seconds(120));
     let erasures = &place.index.erasures;
     while !erasures.erase_rows(place.tenant_id, erasure_id, now, until, 8).await.unwrap().is_done {}

@@ -7,6 +7,7 @@ mod connections;
 mod cost;
 mod database;
 mod deletions;
+mod embeddings;
 mod expiry;
 mod jobs;
 mod place;
@@ -67,6 +68,13 @@ hold_on_both_databases! {
         purge_leaves_no_row_in_any_table,
         workers_that_run_together_count_every_row_once,
         memories_that_come_after_the_request_of_an_erasure_stay,
+    ]
+    embeddings: [
+        each_version_is_embedded_once,
+        pages_end_at_their_limits_and_lack_settings,
+        late_vectors_are_not_written,
+        vectors_are_removed_with_their_content,
+        stores_come_that_are_to_be_embedded_or_forgotten,
     ]
     upkeep: [
         drift_is_corrected_during_commits,

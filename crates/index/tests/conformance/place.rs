@@ -125,6 +125,7 @@ pub(crate) fn new_tenant() -> Tenant {
         external_id: None,
         name: "tenant".to_owned(),
         status: TenantStatus::Active,
+        search_mode: None,
         limits: LimitOverrides::default(),
         created_at: NOW,
     }

@@ -28,6 +28,7 @@ async fn plan(index: &PostgresIndex, place: &Place, query: &str, types: &str) ->
 fn statement(name: &str) -> String {
     let source = concat!(
         include_str!("../../src/search.rs"),
+        include_str!("../../src/embeddings.rs"),
         include_str!("../../src/expiry.rs"),
         include_str!("../../src/memories.rs"),
         include_str!("../../src/removal/retention.rs"),
@@ -104,17 +105,43 @@ async fn query_of(place: &Place, function: &str, [begin, end]: [&str; 2], variab
     query
 }
 
-/// The memories, sessions and terms of a list are found one by one.
+/// The memories, sessions, terms and vectors of a list are found one by one.
 #[tokio::test]
 async fn lists_are_found_key_by_key() {
     let (place, index, _database) = Place::on_postgres().await;
     let terms = "(tenant_id = $1) AND (store_id = $2) AND (memory_id = m.memory_id)";
+    let of_vectors = ["p_tenant", "p_store", "p_model", "v_since"];
+    let of_states = ["p_tenant", "p_stores", "p_model"];
     let of_search = ["p_tenant", "p_store", "p_since", "p_analyser", "p_unindexed"];
     for (query, types, parts) in [
         (statement("DIRECTORIES_AT"), "uuid, uuid, text", &["(path = texts.text)"] as &[_]),
         (statement("SESSIONS"), "uuid, uuid[]", &["(session_id = ids.id)"]),
         (statement("ATTACHMENTS"), "uuid, uuid[]", &["(session_id = ids.id)", "(store_id = r.store_id)"]),
         (statement("WHOLE"), "uuid, uuid, bigint", &["Index Scan using search_doc_pkey", terms]),
+        (
+            statement("PAGE"),
+            "uuid, uuid, bigint, bigint",
+            &["(seq > $3)", "(store_id = $2) AND (memory_id = version.memory_id)"],
+        ),
+        (
+            statement("EARLIER"),
+            "uuid, uuid, text, bigint, bigint",
+            &[
+                "(seq > $4) AND (seq <= $5)",
+                "(store_id = $2) AND (memory_id = version.memory_id) AND (model = $3)",
+                "(store_id = $2) AND (memory_id = o.memory_id)",
+            ],
+        ),
+        (
+            query_of(&place, "embedding_changes", ["RETURN QUERY", ";"], &of_vectors).await,
+            "uuid, uuid, text, bigint",
+            &["(store_id = $2) AND (model = $3) AND (edit > $4)"],
+        ),
+        (
+            query_of(&place, "embedding_states", ["RETURN QUERY", ";"], &of_states).await,
+            "uuid, uuid[], text",
+            &["(store_id = ids.id)", "(store_id = ids.id) AND (model = $3)"],
+        ),
         (
             query_of(&place, "search_changes", ["RETURN QUERY", ";"], &of_search).await,
             "uuid, uuid, bigint, bigint, uuid[]",

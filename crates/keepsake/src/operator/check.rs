@@ -1,12 +1,14 @@
 //! `keepsake config check`
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use keepsake_blobs::BlobStore;
 use keepsake_config::{Failure, MergedConfig, Settings, SourceArgs};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
+use keepsake_embeddings::Embedder;
 use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::{Value, json};
@@ -16,7 +18,11 @@ use crate::backends;
 use crate::cli::OutputArgs;
 use crate::output::{Printer, Text, print};
 
-const PROBE: &[u8] = b"keepsake config check --connect";
+/// The text of the probe object, and the one whose vector an endpoint computes.
+const PROBE_TEXT: &str = "keepsake config check --connect";
+const PROBE: &[u8] = PROBE_TEXT.as_bytes();
+/// A server may load its model first.
+const EMBEDDING_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -74,7 +80,7 @@ fn document(merged: &MergedConfig, report: &Report) -> Value {
 }
 
 /// Connects to the index and, if there is one, to the object store, and tries its
-/// operations. Reads the discovery documents of issuers at whose page people sign in.
+/// operations. Asks an endpoint of embeddings for a vector. Reads the discovery documents of issuers at whose page people sign in.
 /// Independent steps are tried also after a failure.
 async fn check(settings: &Settings, report: &mut Report) {
     let index = backends::probe_index(&settings.index).await;
@@ -85,6 +91,10 @@ async fn check(settings: &Settings, report: &mut Report) {
         Err(failure) => {
             report.step("blobs.url", "connect", &Err::<(), _>(failure));
         }
+    }
+    if let Ok(Embedder::Endpoint(endpoint)) = backends::embedder(&settings.search) {
+        let embedded = endpoint.embed_query(PROBE_TEXT, EMBEDDING_LIMIT).await;
+        report.step("search.embeddings.url", "embed", &embedded);
     }
     for (position, found) in settings.engine.issuers.check_discovery(SystemClock.now()).await {
         let key = format!("auth.issuers[{position}].console");

@@ -8,7 +8,7 @@ use keepsake_core::limits::LimitOverrides;
 use serde_json::{Map, Value, json};
 
 use super::target::{Request, call, id_of, list, show};
-use crate::cli::{PageArgs, TargetArgs, given};
+use crate::cli::{PageArgs, SearchModeArgs, TargetArgs, given};
 use crate::output::{Bytes, Column, Count, Limits, Text, Time, confirm, limit, print};
 
 const COLUMNS: [Column; 5] = [
@@ -18,12 +18,13 @@ const COLUMNS: [Column; 5] = [
     ("EXTERNAL ID", "/external_id", Text),
     ("CREATED", "/created_at", Time),
 ];
-const FIELDS: [Column; 6] = [
+const FIELDS: [Column; 7] = [
     ("id", "/id", Text),
     ("name", "/name", Text),
     ("external id", "/external_id", Text),
     ("status", "/status", Text),
     ("limits", "/limits", Limits),
+    ("search mode", "/search_mode", Text),
     ("created", "/created_at", Time),
 ];
 const USAGE: [Column; 10] = [
@@ -66,7 +67,7 @@ pub(crate) enum TenantCommand {
     Get(TenantArgs),
     /// Creates a tenant
     Create(CreateTenantArgs),
-    /// Changes a tenant's names and limits
+    /// Changes a tenant's names, limits and search mode
     Update(UpdateTenantArgs),
     /// Suspends a tenant; its data is kept
     #[command(after_help = "Examples:
@@ -129,6 +130,8 @@ pub(crate) struct CreateTenantArgs {
     /// A limit that differs from the configured one; may be repeated
     #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
     limits: Vec<(String, u64)>,
+    #[command(flatten)]
+    search_mode: SearchModeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -156,6 +159,8 @@ pub(crate) struct UpdateTenantArgs {
     /// A limit to reset to the configured one; may be repeated
     #[arg(long = "default-limit", value_name = "KEY", value_parser = parse_limit_name)]
     default_limits: Vec<String>,
+    #[command(flatten)]
+    search_mode: SearchModeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -216,11 +221,12 @@ async fn list_tenants(args: ListTenantsArgs) -> Result<(), Failure> {
 }
 
 async fn create(args: CreateTenantArgs) -> Result<(), Failure> {
-    let body = json!({
+    let mut body = json!({
         "name": args.name,
         "external_id": args.external_id,
         "limits": limits(args.limits),
     });
+    args.search_mode.set_in(&mut body);
     let request = Request::change(Method::POST, &["tenants"], Some(body));
     let (printer, made) = call(args.target, "the tenant was not created", request).await?;
     printer.done(&made, || format!("created the tenant {}\n", id_of(&made)))
@@ -237,6 +243,7 @@ async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
     if args.no_external_id {
         body["external_id"] = Value::Null;
     }
+    args.search_mode.set_in(&mut body);
     let path = ["tenants", &args.tenant.to_string()];
     let request = Request::change(Method::PATCH, &path, Some(body));
     let (printer, changed) = call(args.target, "the tenant was not changed", request).await?;

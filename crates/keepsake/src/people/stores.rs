@@ -12,7 +12,7 @@ use super::connection::{Connection, find_store};
 use super::memories::REDACTED;
 use super::undo::{ForkStoreArgs, RestoreStoreArgs, fork, restore};
 use super::{agent_path, confirm, text_of};
-use crate::cli::{ConnectionArgs, choice, given, parse_period};
+use crate::cli::{ConnectionArgs, SearchModeArgs, choice, given, parse_period};
 use crate::operator;
 use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, print, printable};
 
@@ -24,7 +24,7 @@ const COLUMNS: [Column; 5] = [
     ("CREATED", "/created_at", Time),
 ];
 
-const FIELDS: [Column; 12] = [
+const FIELDS: [Column; 13] = [
     ("id", "/id", Text),
     ("name", "/name", Text),
     ("description", "/description", Text),
@@ -34,6 +34,7 @@ const FIELDS: [Column; 12] = [
     ("expires unused after", "/expires_unused_after", Period),
     ("sensitive data", "/sensitive_data_policy", Text),
     ("records reads", "/records_reads", Text),
+    ("search mode", "/search_mode", Text),
     ("created", "/created_at", Time),
     ("updated", "/updated_at", Time),
     ("archived", "/archived_at", Time),
@@ -95,7 +96,7 @@ pub(crate) struct CreateStoreArgs {
 #[command(next_help_heading = "Operator")]
 pub(crate) struct OperatorStoreArgs {
     /// Creates the store in the configured database, for this tenant: wrkspc_…
-    #[arg(long, value_name = "ID", conflicts_with_all = ["description", "metadata", "expires_unused_after", "sensitive_data", "records_reads"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["description", "metadata", "expires_unused_after", "sensitive_data", "records_reads", "search_mode"])]
     tenant: Option<TenantId>,
     #[command(flatten)]
     sources: SourceArgs,
@@ -178,6 +179,8 @@ pub(crate) struct StoreFields {
     /// Whether the server records who was shown which version: true or false
     #[arg(long, value_name = "BOOL")]
     records_reads: Option<bool>,
+    #[command(flatten)]
+    search_mode: SearchModeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -275,6 +278,8 @@ async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
         ("size", "/content_bytes", Bytes),
         ("versions", "/version_count", Count),
         ("size of versions", "/version_bytes", Bytes),
+        ("searched by meaning", "/embedded_memory_count", Count),
+        ("size of vectors", "/embedding_bytes", Bytes),
         ("expires unused after", "/expires_unused_after", Period),
         ("never read", "/never_read_count", Count),
     ];
@@ -335,14 +340,16 @@ fn body_of(name: Option<&str>, fields: StoreFields, remove_metadata: &[String]) 
     let removed = remove_metadata.iter().map(|key| (key.clone(), Value::Null));
     let set = fields.metadata.into_iter().map(|(key, value)| (key, value.into()));
     let metadata: Map<_, _> = removed.chain(set).collect();
-    given(json!({
+    let mut body = given(json!({
         "name": name,
         "description": fields.description,
         "metadata": (!metadata.is_empty()).then_some(metadata),
         "expires_unused_after": fields.expires_unused_after.map(|period| period.as_secs()),
         "sensitive_data_policy": fields.sensitive_data.map(SensitiveDataPolicy::name),
         "records_reads": fields.records_reads,
-    }))
+    }));
+    fields.search_mode.set_in(&mut body);
+    body
 }
 
 fn sentence(done: &str, store: &Value) -> String {

@@ -42,6 +42,10 @@ async fn every_set_of_values_is_a_configuration_that_the_binary_takes() {
                 "jwks_url = \"https://login.example.com/.well-known/jwks.json\" ",
                 "public_url = \"https://memory.example.com\" ",
                 "sample_ratio = 0.25 ",
+                "meaning = \"endpoint\" ",
+                "model_path = \"/opt/model\" # KEEPSAKE_SEARCH_MODEL_PATH",
+                "dimensions = 384 ",
+                "query_prefix = \"query: \" ",
                 "filter = \"keepsake=debug,info\" ",
             ] {
                 assert!(shown.stdout.contains(line), "{line}: {}", shown.stdout);
@@ -70,7 +74,8 @@ async fn memory_limit_of_the_chart_is_the_bound_of_the_binarys_defaults() {
 #[test]
 fn every_key_of_the_configuration_can_be_set_in_the_chart() {
     // Sections and keys for which the chart has separate values, and a table of a list's entry.
-    let own_sections = ["blobs", "secrets", "operator", "auth.issuers.console"];
+    let own_sections =
+        ["blobs", "search", "search.embeddings", "secrets", "operator", "auth.issuers.console"];
     let own = "role server.listen index.url index.migrate_url index.jobs_url telemetry.otlp_headers";
     let read = |path: &str| std::fs::read_to_string(suite().join("../..").join(path)).unwrap();
     let schema: Value = serde_json::from_str(&read("helm/keepsake/values.schema.json")).unwrap();

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 
 use crate::api::support::{Store, text};
 use crate::support::command::{Run, borrowed, keepsake_in_terminal, keepsake_reading, words};
+use crate::support::deployment::ServerConfig;
 use crate::support::{Client, Deployment, Pair, Server, Tenant};
 
 /// Everything below a folder by its path: files with their content, directories and links without.
@@ -62,12 +63,18 @@ impl Person {
     }
 
     async fn on(pair: Pair) -> Self {
+        Self::with(pair, &ServerConfig::default()).await
+    }
+
+    /// With more of a configuration.
+    async fn with(pair: Pair, config: &ServerConfig) -> Self {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
         let tenant = provision.tenant().await;
         let reader = provision.key(tenant.id, &[Scope::MemoryRead], None).await;
         provision.close().await;
-        Self { home: TempDir::new().unwrap(), server: deployment.start().await, deployment, tenant, reader }
+        let server = deployment.start_with(config).await;
+        Self { home: TempDir::new().unwrap(), server, deployment, tenant, reader }
     }
 
     fn client(&self) -> Client {

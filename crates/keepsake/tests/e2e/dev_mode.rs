@@ -13,13 +13,22 @@ use crate::support::server::signal as send_signal;
 use crate::support::{Client, Server, binary, secrets};
 
 pub(crate) fn dev_command(folder: &Path) -> ServerCommand {
+    with_arguments(folder, &["serve", "--dev", "--no-model"])
+}
+
+/// The same, which downloads the model for search by meaning.
+pub(crate) fn dev_command_with_model(folder: &Path) -> ServerCommand {
+    with_arguments(folder, &["serve", "--dev"])
+}
+
+fn with_arguments(folder: &Path, arguments: &[&str]) -> ServerCommand {
     let command = ServerCommand::new(binary(), "");
     let listen = format!("127.0.0.1:{}", command.port());
     let folder = folder.display().to_string();
-    command.arguments(&["serve", "--dev", "--data-dir", &folder, "--listen", &listen])
+    command.arguments(&[arguments, &["--data-dir", &folder, "--listen", &listen]].concat())
 }
 
-fn credentials(folder: &Path) -> Value {
+pub(crate) fn credentials(folder: &Path) -> Value {
     let text = std::fs::read_to_string(folder.join("dev-credentials.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }

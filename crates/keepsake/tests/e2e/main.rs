@@ -55,6 +55,7 @@ mod leaving_clients;
 mod lifecycle;
 mod logs;
 mod mcp;
+mod meaning;
 mod openapi;
 mod operator;
 mod persistence;

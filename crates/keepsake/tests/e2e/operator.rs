@@ -261,6 +261,10 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
         (tenant_with("external_id", json!("\u{7}")), "`external_id`"),
         (tenant_with("limits", json!({"bytes_per_memroy": 1})), "`bytes_per_memroy`"),
         (tenant_with("nmae", json!("b")), "`nmae`"),
+        (
+            tenant_with("search_mode", json!("words")),
+            "`search_mode`: unknown variant `words`, expected `lexical` or `hybrid`",
+        ),
         ((keys.as_str(), json!({"name": "a", "scopes": ["all"]})), "scopes"),
     ] {
         let answer = operator.send(Method::POST, path, Some(&body)).await;

@@ -38,7 +38,8 @@ fn assert_refused(refused: &Output, why: &str) {
     assert!(said.contains(why), "{said}");
 }
 
-/// The bill names each crate of the program with its checksum, but no crate of the tests or of a feature that is off.
+/// The bill names each crate of the program with its checksum, but no crate of the tests or of a feature that is off, and
+/// the model.
 #[track_caller]
 fn assert_bill_names_what_is_built(folder: &Path) {
     let file = folder.join(format!("keepsake-{}.cdx.json", env!("CARGO_PKG_VERSION")));
@@ -48,7 +49,13 @@ fn assert_bill_names_what_is_built(folder: &Path) {
     assert!(is_named("aws-sdk-s3") && is_named("libsqlite3-sys") && is_named("keepsake-engine"), "{bill}");
     assert!(!is_named("proptest") && !is_named("sqlx-mysql") && !is_named("ring"), "{bill}");
     let lock = std::fs::read_to_string(repository().join("Cargo.lock")).unwrap();
-    for component in components {
+    let (models, crates): (Vec<_>, Vec<_>) =
+        components.iter().partition(|each| each["type"] == "machine-learning-model");
+    let [model] = models[..] else { panic!("{models:?}") };
+    assert_eq!(model["hashes"][0]["content"], keepsake_embeddings::WHEEL_SHA256);
+    assert_eq!(model["licenses"][0]["expression"], "Apache-2.0");
+    assert_eq!(model["externalReferences"][0]["url"], keepsake_embeddings::MODEL.url);
+    for component in crates {
         let name = component["name"].as_str().unwrap();
         let known = match component["hashes"][0]["content"].as_str() {
             Some(hash) => lock.contains(&format!("checksum = \"{hash}\"")),

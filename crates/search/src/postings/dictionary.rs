@@ -347,9 +347,13 @@ impl Dictionary {
         live.contents > 0 || live.paths > 0
     }
 
-    /// The number of live contents with a term.
-    pub(crate) fn live(&self, term: u32) -> usize {
-        self.live[term as usize].contents as usize
+    /// The number of live memories with a term in this field.
+    pub(crate) fn live(&self, term: u32, field: Field) -> usize {
+        let live = self.live[term as usize];
+        match field {
+            Field::Content => live.contents as usize,
+            Field::Path => live.paths as usize,
+        }
     }
 
     fn intern(&mut self, text: &[u8]) -> u32 {
@@ -423,7 +427,7 @@ impl Dictionary {
         self.lists(field).of_term(term)
     }
 
-    pub(super) fn posting_in(&self, term: u32, field: Field, slot: u32) -> Option<Posting> {
+    pub(crate) fn posting_in(&self, term: u32, field: Field, slot: u32) -> Option<Posting> {
         self.lists(field).in_slot(term, slot)
     }
 

@@ -97,3 +97,14 @@ fn clauses_are_deduplicated_and_limited() {
         assert_eq!(prefixes(text), count, "{text}");
     }
 }
+
+#[test]
+fn meaning_text_has_no_filters_and_is_absent_for_quoted_words() {
+    let of = |text: &str| parsed(text).meaning_text();
+    let text = of("  How do -draft path:notes/ we -\"old plan\" depl*  - really?");
+    assert_eq!(text, MeaningText::Text("How do we depl - really?".to_owned()));
+    assert_eq!(of("retry \"blue green\""), MeaningText::Quoted);
+    for text in ["", "?!", "path:notes/", "-draft", "\"\""] {
+        assert_eq!(of(text), MeaningText::NoWords, "{text}");
+    }
+}

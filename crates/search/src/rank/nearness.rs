@@ -1,51 +1,24 @@
-//! Scores the nearness of the query's words to one another.
-//!
-//! A long memory, such as a conversation, has most words somewhere. The relevant
-//! part is the place where they occur together. So nearness is computed from the
-//! best passage of each memory that scores well without it.
+//! Scores the nearness of the query's words to one another, in the content of one
+//! memory.
 
 use super::ResolvedTerm;
-use crate::postings::{Field, SearchedPostings};
 
-/// The number of best hits that nearness is computed for. The other hits keep their
-/// scores, which are lower.
-const MAX_RESCORED_HITS: usize = 100;
-/// Length of a passage in positions.
-const PASSAGE: u32 = 32;
-/// The weight of words that occur in the same passage.
-const PASSAGE_WEIGHT: f64 = 0.5;
+/// Length, in positions, of the text that near words share.
+const NEAR: u32 = 32;
+/// The weight of words that occur near one another.
+const NEAR_WEIGHT: f64 = 0.25;
 /// The weight of two words that follow one another as in the query.
-const FOLLOWING_WEIGHT: f64 = 0.3;
-/// Maximum number of positions read in one memory.
-const MAX_POSITIONS: usize = 4_096;
+const FOLLOWING_WEIGHT: f64 = 0.15;
 
-/// Adds nearness to the scores of `found`, which is sorted, the best first.
-pub(super) fn add(index: SearchedPostings<'_>, resolved: &[ResolvedTerm<'_>], found: &mut [(f64, u32)]) {
-    let shown: Vec<&ResolvedTerm<'_>> = resolved.iter().filter(|one| one.ranked.is_shown).collect();
-    if shown.len() < 2 {
-        return;
-    }
-    let mut positions = Vec::new();
-    for (score, slot) in found.iter_mut().take(MAX_RESCORED_HITS) {
-        positions.clear();
-        for (number, one) in shown.iter().enumerate() {
-            for variant in &one.variants {
-                index.positions_in(Field::Content, variant.term, *slot, |position| {
-                    if positions.len() < MAX_POSITIONS {
-                        positions.push((position, number));
-                    }
-                });
-            }
-        }
-        positions.sort_unstable();
-        *score += PASSAGE_WEIGHT * best_passage(&shown, &positions);
-        *score += FOLLOWING_WEIGHT * following(&shown, &positions);
-    }
+/// The nearness of `shown` terms. `positions` has their positions, each with the
+/// number of its term, in order.
+pub(super) fn of(shown: &[&ResolvedTerm<'_>], positions: &[(u32, usize)]) -> f64 {
+    NEAR_WEIGHT * best_sum(shown, positions) + FOLLOWING_WEIGHT * following(shown, positions)
 }
 
-/// The highest sum of weights in one passage, without the part with the highest
+/// The highest sum of weights of near words, without the word with the highest
 /// weight, which every matching memory has anyway.
-fn best_passage(shown: &[&ResolvedTerm<'_>], positions: &[(u32, usize)]) -> f64 {
+fn best_sum(shown: &[&ResolvedTerm<'_>], positions: &[(u32, usize)]) -> f64 {
     let mut counts = vec![0_u32; shown.len()];
     let mut first = 0;
     let mut best = 0.0_f64;
@@ -53,7 +26,7 @@ fn best_passage(shown: &[&ResolvedTerm<'_>], positions: &[(u32, usize)]) -> f64 
     for (position, number) in positions {
         is_new |= counts[*number] == 0;
         counts[*number] += 1;
-        while positions[first].0.saturating_add(PASSAGE) <= *position {
+        while positions[first].0.saturating_add(NEAR) <= *position {
             counts[positions[first].1] -= 1;
             first += 1;
         }

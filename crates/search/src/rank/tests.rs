@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::*;
 use crate::TermRow;
 
+mod fusion;
 mod quality;
 
 fn memory(number: u128) -> MemoryId {
@@ -77,6 +78,10 @@ fn hits_are_in_the_order_of_scores_and_then_of_paths() {
     let filler = "lorem ipsum dolor sit amet ".repeat(12);
     let (near, far) = (format!("{filler} budget meeting"), format!("budget {filler} meeting"));
     let near_and_far = [("/a", far.as_str()), ("/b", near.as_str())];
+    let long = "lorem ipsum dolor sit amet ".repeat(40);
+    let together = format!("{long} budget {filler} meeting");
+    let apart = format!("budget {long} {filler} meeting");
+    let passages = [("/a", apart.as_str()), ("/b", together.as_str())];
     for (memories, query, expected) in [
         // The path counts more than the content, and the exact word more than its forms.
         (&deploys[..], "deploy", "deploy.md 2 1"),
@@ -94,6 +99,8 @@ fn hits_are_in_the_order_of_scores_and_then_of_paths() {
         (&cats, "猫", "1"),
         (&cats, "很好 -猫", ""),
         (&near_and_far, "budget meeting", "b a"),
+        // Too far for nearness, but in one passage.
+        (&passages, "budget meeting", "b a"),
     ] {
         assert_eq!(found(&store(memories), query).join(" "), expected, "{query}");
     }
@@ -126,7 +133,8 @@ fn too_broad_query_differs_from_one_without_hits() {
     let reads_of = |index: &Postings, query: &str| {
         let query = Query::parse(query).unwrap();
         let is_enough = |reads: &u64| {
-            !index.search_within(&Budget::of(*reads), &query, None, 10, |_, _| true).is_too_broad
+            let asked = Asked { query: &query, directory: None, fusion: None };
+            !index.search_within(&Budget::of(*reads), asked, 10, |_, _| true).is_too_broad
         };
         (0_u64..100_000).find(is_enough).unwrap()
     };

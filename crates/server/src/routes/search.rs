@@ -2,9 +2,10 @@
 
 use axum::extract::State;
 use keepsake_core::{DirPath, StoreId};
-use keepsake_engine::{Engine, PageRequest, SearchHit, SearchQuery};
+use keepsake_engine::{Engine, PageRequest, SearchHit, SearchMeaning, SearchPage, SearchQuery};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::list::List;
 use crate::answer::Json;
 use crate::auth::Caller;
 use crate::error::ApiError;
@@ -22,6 +23,9 @@ query_params! {
         /// Only memories below this directory; whole path segments are compared.
         #[param(value_type = Option<DirPath>)]
         path_prefix: Option<String> = text("path_prefix"),
+        /// Whether each hit says how much of its score comes from words and from meaning;
+        /// `false` by default.
+        explain: Option<bool> = flag("explain"),
         /// Hits per page; 10 by default.
         #[param(minimum = 1, maximum = 50)]
         limit: Option<u64> = number("limit", "1 to 50"),
@@ -46,30 +50,50 @@ impl From<Search> for SearchQuery {
         Self {
             query: params.query,
             path_prefix: params.path_prefix,
+            explain: params.explain.unwrap_or_default(),
             page: PageRequest { limit: params.limit, page: params.page },
         }
     }
 }
 
+/// A page of hits.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = MemorySearchPage)]
+pub(crate) struct SearchAnswer {
+    data: Vec<SearchHit>,
+    /// Send it as `page` to get the next page; null: this is the last page.
+    #[schema(required)]
+    next_page: Option<String>,
+    meaning: SearchMeaning,
+}
+
+impl From<SearchPage> for SearchAnswer {
+    fn from(page: SearchPage) -> Self {
+        Self { data: page.items, next_page: page.next, meaning: page.meaning }
+    }
+}
+
 /// Search memories
 ///
-/// Searches content and paths, best match first. A memory can be found as soon
-/// as its write has returned. A hit counts as a read of the memory.
+/// Searches content and paths by words and by meaning, best match first. A memory can
+/// be found by its words as soon as its write has returned, and by its meaning soon
+/// after. `meaning` says whether meaning was used; if not, only words count. A hit
+/// counts as a read of the memory.
 #[utoipa::path(
     get,
     path = "/memory_stores/{memory_store_id}/search",
     operation_id = "memories.search",
     params(Search),
-    responses((status = 200, description = "A page of hits.", body = List<SearchHit>)),
+    responses((status = 200, description = "A page of hits.", body = SearchAnswer)),
 )]
 pub(crate) async fn search(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<Search>,
-) -> Result<Json<List<SearchHit>>, ApiError> {
-    let hits = engine.search.find(&principal, &[store_id], &params.into()).await?;
-    Ok(Json(hits.into()))
+) -> Result<Json<SearchAnswer>, ApiError> {
+    let page = engine.search.find(&principal, &[store_id], &params.into()).await?;
+    Ok(Json(page.into()))
 }
 
 /// Search memory stores
@@ -82,13 +106,13 @@ pub(crate) async fn search(
     path = "/search",
     operation_id = "memory_stores.search",
     params(Search, SearchedStores),
-    responses((status = 200, description = "A page of hits.", body = List<SearchHit>)),
+    responses((status = 200, description = "A page of hits.", body = SearchAnswer)),
 )]
 pub(crate) async fn search_stores(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     QueryParams((params, SearchedStores { store_ids })): QueryParams<(Search, SearchedStores)>,
-) -> Result<Json<List<SearchHit>>, ApiError> {
-    let hits = engine.search.find_everywhere(&principal, &store_ids, &params.into()).await?;
-    Ok(Json(hits.into()))
+) -> Result<Json<SearchAnswer>, ApiError> {
+    let page = engine.search.find_everywhere(&principal, &store_ids, &params.into()).await?;
+    Ok(Json(page.into()))
 }

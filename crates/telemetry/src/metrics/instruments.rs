@@ -46,6 +46,13 @@ instruments! {
     rate_refusals: Counter<u64> = counter("keepsake.rate_refusals", "Requests that were not admitted");
     dropped_reads: Counter<u64> =
         counter("keepsake.dropped_reads", "Reads of memories that are missing in the record of readers");
+    searches: Counter<u64> = counter("keepsake.searches", "Searches, and whether they used meaning");
+    embedding_time: Counter<f64> =
+        seconds("keepsake.embedding.time", "Time in which embeddings were computed or awaited");
+    embedding_chunks: Counter<u64> =
+        counter("keepsake.embedding.chunks", "Chunks of memories whose embeddings were stored");
+    embedding_failures: Counter<u64> =
+        counter("keepsake.embedding.failures", "Failures while memories were embedded");
     job_runs: Counter<u64> = counter("keepsake.job.runs", "Finished runs of scheduled jobs");
     job_durations: Histogram<f64> =
         job_seconds("keepsake.job.run.duration", "Duration of scheduled job runs");
@@ -63,6 +70,10 @@ instruments! {
 
 fn counter(meter: &Meter, name: &'static str, description: &'static str) -> Counter<u64> {
     meter.u64_counter(name).with_description(description).build()
+}
+
+fn seconds(meter: &Meter, name: &'static str, description: &'static str) -> Counter<f64> {
+    meter.f64_counter(name).with_unit("s").with_description(description).build()
 }
 
 fn up_down_counter(meter: &Meter, name: &'static str, description: &'static str) -> UpDownCounter<i64> {

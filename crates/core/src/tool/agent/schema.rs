@@ -103,7 +103,7 @@ const fn words(tool: AgentTool) -> (&'static str, &'static str) {
         ),
         AgentTool::Search => (
             "Search memories",
-            "Finds files by words in their content and path, best match first, with a passage and its line number. Supports \"quoted phrases\", -excluded words, prefixes* and path:notes/. Use it when you do not know which file to read.",
+            "Finds files by meaning and by words in their content and path, best match first, with a passage and its line number. Say what you look for in your own words, in any language. \"Quoted phrases\" are found word for word; -excluded words, prefixes* and path:notes/ narrow the search. Use it when you do not know which file to read.",
         ),
         AgentTool::Read => (
             "Read a memory",
@@ -141,7 +141,7 @@ fn input(tool: AgentTool) -> Value {
             "limit": number(1, Some(MAX_LISTED), "Entries per page; 20 by default."),
             "page": page,
         }),
-        AgentTool::Search => object!({"query": text("The search query.")}, {
+        AgentTool::Search => object!({"query": text("What to look for: words, or a question.")}, {
             "path_prefix": text("The directory to search, such as /memories/notes; all directories by default."),
             "limit": number(1, Some(MAX_HITS), "Hits per page; 10 by default."),
             "page": page,
@@ -218,7 +218,7 @@ fn output(tool: AgentTool) -> Value {
                 "path": text("The file."),
                 "score": json!({"type": "number", "description": "Higher is better; comparable within one search."}),
                 "line": number(1, None, "The line in which the snippet begins."),
-                "snippet": text("A passage with the matches between ⟦ and ⟧."),
+                "snippet": text("The passage that matches; words of the query are between ⟦ and ⟧."),
             });
             object!({"hits": list(&hit), "next_page": next_page})
         }

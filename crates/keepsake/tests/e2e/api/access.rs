@@ -292,6 +292,7 @@ pub(super) async fn metadata_expiry_and_policy_need_the_scope_of_stores(place: P
         json!({"metadata": {"user": null}}),
         json!({"expires_unused_after": 0}),
         json!({"name": "changed", "sensitive_data_policy": "off"}),
+        json!({"search_mode": null}),
     ] {
         for method in ["POST", "PATCH"] {
             denied(&ask(&both, method, &store.path, &change).await, "stores:admin");

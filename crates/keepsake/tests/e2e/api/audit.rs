@@ -81,6 +81,9 @@ pub(super) async fn keys_redactions_and_erasures_are_in_the_audit(place: Place) 
     let post = async |path: &str, body: Value| ok(&place.client.post(path, &body).await);
     post(&store.path, json!({"sensitive_data_policy": "reject", "name": "same"})).await;
     post(&store.path, json!({"expires_unused_after": 86_400})).await;
+    for search_mode in [json!("lexical"), json!("lexical"), Value::Null] {
+        post(&store.path, json!({"search_mode": search_mode})).await;
+    }
     post(&store.path, json!({"name": "same"})).await;
     for description in ["one", "two", "one"] {
         let described = json!({"description": description});
@@ -91,7 +94,7 @@ pub(super) async fn keys_redactions_and_erasures_are_in_the_audit(place: Place) 
         store.archive().await;
     }
     let expected = "memory_store.create memory_store.update_policy memory_store.update_policy \
-        memory_store.update memory_store.update memory_store.archive";
+        memory_store.update_policy memory_store.update_policy memory_store.update memory_store.update memory_store.archive";
     assert_done_to(&place, &json!(store.id), expected).await;
     let key = post("/v1/api_keys", json!({"name": "more", "scopes": ["memory:read"]})).await;
     secret(&key, "api_key");

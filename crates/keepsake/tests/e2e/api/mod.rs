@@ -104,6 +104,7 @@ area! {
 area! {
     stores_behave: [
         stores::archived_store_can_be_read_deleted_and_redacted_only,
+        stores::search_mode_is_set_and_taken_back,
         usage::expiry_time_of_a_memory_is_set_and_removed,
         usage::memories_show_when_they_expire_unused,
         usage::reading_content_is_access_and_listing_is_not,

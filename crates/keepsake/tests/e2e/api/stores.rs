@@ -1,8 +1,28 @@
-//! Archived stores. `tests/sdk` creates, changes, lists and deletes others.
+//! Archived stores and the search mode. `tests/sdk` creates, changes, lists and deletes others.
 
 use serde_json::json;
 
-use super::support::{Place, block, delete, invalid, ok, patch, text};
+use super::support::{Place, STORES, Store, block, delete, invalid, ok, patch, text};
+
+pub(super) async fn search_mode_is_set_and_taken_back(place: Place) {
+    let client = &place.client;
+    let made = ok(&client.post(STORES, &json!({"name": "a", "search_mode": "lexical"})).await);
+    assert_eq!(made["search_mode"], "lexical");
+    let store = Store::new(client, text(&made["id"]));
+    for (change, mode) in [
+        (json!({"name": "b"}), json!("lexical")),
+        (json!({"search_mode": "hybrid"}), json!("hybrid")),
+        (json!({"search_mode": null}), json!(null)),
+    ] {
+        assert_eq!(ok(&client.post(&store.path, &change).await)["search_mode"], mode);
+        assert_eq!(store.object().await["search_mode"], mode);
+    }
+    let rule = "`search_mode` must be `lexical` or `hybrid`";
+    let wrong = json!({"name": "a", "search_mode": "words"});
+    for path in [STORES, &store.path] {
+        invalid(&client.post(path, &wrong).await, rule);
+    }
+}
 
 pub(super) async fn archived_store_can_be_read_deleted_and_redacted_only(place: Place) {
     let (client, store) = (&place.client, place.new_store("a").await);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::sessions::{attached, open};
 use super::support::{
-    Place, STORES, Store, delete, invalid, not_found, ok, post_with, refused, shows, strings, text,
+    Place, STORES, Store, delete, invalid, not_found, ok, patch, post_with, refused, shows, strings, text,
 };
 use crate::support::Client;
 
@@ -437,14 +437,23 @@ pub(super) async fn fork_gets_the_memories_of_a_point(place: Place) {
     let ahead = json!({"name": "fork", "fork_of": {"memory_store_id": store.id, "at_seq": 500}});
     invalid(&place.client.post(STORES, &ahead).await, "`fork_of.at_seq`");
 
-    let made = ok(&place.client.post(STORES, &new).await);
-    let fork = Store::new(&place.client, text(&made["id"]));
-    let mut origin = made["forked_from"].clone();
-    while origin["status"] == "copying" {
-        tokio::task::yield_now().await;
-        origin = fork.object().await["forked_from"].clone();
-    }
-    assert_eq!(origin, json!({"memory_store_id": store.id, "seq": 120, "status": "done", "skipped": 0}));
+    ok(&patch(&place.client, &store.path, &json!({"search_mode": "lexical"})).await);
+    let copied = async |new: &Value| {
+        let mut object = ok(&place.client.post(STORES, new).await);
+        let fork = Store::new(&place.client, text(&object["id"]));
+        while object["forked_from"]["status"] == "copying" {
+            tokio::task::yield_now().await;
+            object = fork.object().await;
+        }
+        (fork, object)
+    };
+    let mut named = new.clone();
+    named["search_mode"] = "hybrid".into();
+    assert_eq!(copied(&named).await.1["search_mode"], "hybrid");
+    let (fork, object) = copied(&new).await;
+    assert_eq!(object["search_mode"], "lexical");
+    let origin = &object["forked_from"];
+    assert_eq!(*origin, json!({"memory_store_id": store.id, "seq": 120, "status": "done", "skipped": 0}));
     assert_eq!(texts(&fork).await, expected);
     assert!(store.object().await["forked_from"].is_null());
     // The stores share no content.

@@ -161,7 +161,8 @@ pub(super) async fn usage_lists_next_expiries_and_unread_memories(place: Place) 
     let usage = usage_of(&store, "").await;
     let expected = json!({
         "id": store.id, "type": "memory_store_usage", "memory_count": 3, "content_bytes": 8, "version_count": 4,
-        "version_bytes": 10, "expires_unused_after": 30 * DAY_SECS, "never_read_count": 2,
+        "version_bytes": 10, "embedded_memory_count": 0, "embedding_bytes": 0,
+        "expires_unused_after": 30 * DAY_SECS, "never_read_count": 2,
     });
     shows(&usage, &expected);
     assert_eq!(usage["limits"]["memories_per_store"], 2_000);

@@ -134,8 +134,10 @@ impl Person {
 
 #[test]
 fn each_command_is_in_this_test() {
-    let for_operators =
-        ["serve", "mcp", "config", "migrate", "tenant", "key", "token", "job", "verify", "blobs", "openapi"];
+    let for_operators = [
+        "serve", "mcp", "config", "migrate", "model", "tenant", "key", "token", "job", "verify", "blobs",
+        "openapi",
+    ];
     // `man` is of both, and its pages are compared with the code.
     let groups = ["keepsake", "man", "context", "store", "memory", "session"];
     let pages = fs::read_dir(crate::support::repository().join("docs/man")).unwrap();

@@ -1,7 +1,9 @@
-use serde_json::Value;
+use keepsake_testkit::{EmbeddingsFault, EmbeddingsServer};
+use serde_json::{Value, json};
 
 use super::{Person, words};
 use crate::api::support::strings;
+use crate::support::{Pair, meaning};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_written_read_moved_listed_and_deleted() {
@@ -201,4 +203,49 @@ async fn store_is_tested_and_an_import_refused_by_its_tests() {
     person.ends(&import, 4, "2 of 2 tests in /.keepsake/tests.yaml would not hold afterwards. Line 3").await;
     let report: Value = serde_json::from_str(&person.line("test -o json").await.stdout).unwrap();
     assert_eq!(report["data"][1]["passed"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn search_explains_words_and_meaning() {
+    let embeddings = EmbeddingsServer::start(meaning::CONCEPTS).await;
+    let person = Person::with(Pair::Sqlite, &meaning::config(&embeddings)).await;
+    person.put("style.md", "She prefers terse replies.\n").await;
+    person.put("ship.md", "We ship on Tuesdays.\n").await;
+    person.put("trip.md", "Bring an umbrella.\n").await;
+    meaning::is_complete(&person.server.client(&person.tenant), person.tenant.store_id).await;
+
+    let found = person.line("memory search keep it short --explain").await;
+    assert_eq!(found.stderr, "");
+    let first = found.stdout.lines().next().unwrap();
+    assert!(
+        first.starts_with("/memories/style.md:1  0.") && first.contains(" = words 0.00 + meaning 0."),
+        "{first}"
+    );
+    let found = person.json("memory search ship on tuesdays --explain -o json").await;
+    assert_eq!(found["meaning"], json!({"used": true, "pending": 0, "reason": null}));
+    let hit = &found["data"][0];
+    let [score, words, meaning] = ["/score", "/explanation/lexical", "/explanation/meaning"]
+        .map(|part| hit.pointer(part).unwrap().as_f64().unwrap());
+    assert!(words > 0.0 && meaning > 0.0 && (score - words - meaning).abs() < 1e-9, "{hit}");
+    let found = person.json("memory search ship -o json").await;
+    assert_eq!(found["data"][0].get("explanation"), None, "{found}");
+
+    for (query, fault, reason) in [
+        ("\"terse replies\"", EmbeddingsFault::None, "the query has a quoted phrase"),
+        (
+            "umbrellas and replies",
+            EmbeddingsFault::Unavailable,
+            "the meaning of the query could not be computed",
+        ),
+    ] {
+        embeddings.fail(fault);
+        let found = person.line(&format!("memory search {query}")).await;
+        assert_eq!(found.stderr, format!("only words were searched, because {reason}\n"));
+        assert!(found.stdout.starts_with("/memories/"), "{}", found.stdout);
+    }
+    let usage = person.ok("store usage").await;
+    assert!(
+        usage.lines().any(|line| line.starts_with("searched by meaning") && line.ends_with(" 3")),
+        "{usage}"
+    );
 }

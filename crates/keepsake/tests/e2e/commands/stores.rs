@@ -13,14 +13,17 @@ const WITHIN: Duration = Duration::from_secs(30);
 async fn store_is_created_changed_archived_and_deleted() {
     let person = Person::new().await;
     let create = "store create projects --description Plans --metadata team=a --metadata kind=b \
-                  --expires-unused-after 90d --sensitive-data redact -o json";
+                  --expires-unused-after 90d --sensitive-data redact --search-mode lexical -o json";
     let made = person.json(create).await;
-    let update =
-        "store update projects --name plans --remove-metadata kind --expires-unused-after never -o json";
+    let update = "store update projects --name plans --remove-metadata kind --expires-unused-after never \
+                  --search-mode default -o json";
     let changed = person.json(update).await;
-    let settings = |store: &Value| json!([store["name"], store["metadata"], store["expires_unused_after"]]);
-    assert_eq!(settings(&made), json!(["projects", {"team": "a", "kind": "b"}, 7_776_000]));
-    assert_eq!(settings(&changed), json!(["plans", {"team": "a"}, null]));
+    let settings = |store: &Value| {
+        let fields = ["name", "metadata", "expires_unused_after", "search_mode"];
+        json!(fields.map(|field| &store[field]))
+    };
+    assert_eq!(settings(&made), json!(["projects", {"team": "a", "kind": "b"}, 7_776_000, "lexical"]));
+    assert_eq!(settings(&changed), json!(["plans", {"team": "a"}, null, null]));
 
     let shown = person.ok("store get plans").await;
     assert!(shown.contains("metadata              team=a"), "{shown}");

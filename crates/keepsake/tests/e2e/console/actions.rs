@@ -58,9 +58,20 @@ async fn stores_are_created_once_changed_archived_and_deleted() {
     assert_eq!(client.post(&of_api, &json!({"expires_unused_after": 129_600})).await.status, 200);
     let settings = browser.open(&format!("{path}/settings")).await;
     settings.has("value=\"1.5\"");
-    let edit = [("name", "Notes"), ("description", "other"), ("policy", "reject"), ("expires_days", "1.5")];
+    let edit = [
+        ("name", "Notes"),
+        ("description", "other"),
+        ("policy", "reject"),
+        ("expires_days", "1.5"),
+        ("search_mode", "lexical"),
+    ];
     browser.act(&settings, &format!("{path}/settings"), &edit).await;
     let store = client.get(&of_api).await.json();
+    assert_eq!(store["search_mode"], "lexical");
+    let settings = browser.open(&format!("{path}/settings")).await;
+    settings.has("value=\"lexical\" selected");
+    browser.act(&settings, &format!("{path}/settings"), &[("name", "Notes"), ("search_mode", "")]).await;
+    assert_eq!(client.get(&of_api).await.json()["search_mode"], json!(null));
     assert_eq!([&store["name"], &store["description"]], ["Notes", "other"]);
     assert_eq!(store["expires_unused_after"], 129_600);
 

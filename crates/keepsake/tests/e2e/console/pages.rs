@@ -1,8 +1,13 @@
 //! Pages: what they say, and what they weigh.
 
+use keepsake_testkit::{EmbeddingsFault, EmbeddingsServer};
 use reqwest::Method;
 
+use super::browser::Browser;
 use super::store_in_console;
+use crate::api::support::Store;
+use crate::support::server::started_with;
+use crate::support::{Pair, meaning};
 
 const MAX_PAGE_BYTES: usize = 150 * 1024;
 
@@ -58,4 +63,41 @@ async fn browsers_are_led_to_the_console_and_errors_are_pages() {
     let front = browser.request(Method::GET, "/").header("accept", "text/html,*/*");
     assert_eq!(browser.send(front).await.answered(303).location(), "/console");
     assert_eq!(browser.get("/console").await.answered(303).location(), "/console/stores");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn search_page_says_what_found_a_hit_and_why() {
+    let embeddings = EmbeddingsServer::start(meaning::CONCEPTS).await;
+    let (_deployment, tenant, server, client) =
+        started_with(Pair::Sqlite, &meaning::config(&embeddings)).await;
+    let mut browser = Browser::signed_in(&server.url(), &tenant.key).await;
+    let store = Store::of(&client, &tenant);
+    for (path, content) in [
+        ("/style.md", "She prefers terse replies.\n"),
+        ("/ship.md", "We ship on Tuesdays.\n"),
+        ("/trip.md", "Bring an umbrella.\n"),
+    ] {
+        store.create(path, content).await;
+    }
+    meaning::is_complete(&client, tenant.store_id).await;
+
+    let page = browser.open("/console/search?q=keep+it+short").await;
+    page.has("1 hit on this page, best first.</p>");
+    page.has("found by meaning, line 1");
+    page.has("She prefers terse replies.");
+    page.has("<summary>Why</summary><p>Score 0.");
+    page.has(": words 0.00, meaning 0.");
+    browser.open("/console/search?q=ship+on+tuesdays").await.has("found by words and meaning, line 1");
+
+    let quoted = browser.open("/console/search?q=%22terse+replies%22").await;
+    quoted.has("Note: only words were searched, because the query has a quoted phrase.");
+    quoted.lacks("found by");
+    embeddings.fail(EmbeddingsFault::Unavailable);
+    let words = browser.open("/console/search?q=invoices+and+umbrellas").await;
+    words.has("Note: only words were searched, because the meaning of the query could not be computed.");
+    words.has("/memories/");
+
+    let usage = browser.open(&format!("/console/stores/{}/usage", tenant.store_id)).await;
+    usage.has("<dt>Searched by meaning</dt><dd>3 memories, ");
+    usage.lacks("<dd>3 memories, 0 B of vectors");
 }

@@ -179,7 +179,7 @@ pub(super) fn meaning(parameter: &str) -> &'static str {
         "types[]" => "agent.tool_use",
         "order" => "asc",
         "include_archived" | "include_imported" | "keep_tidy" | "file_index" | "versions" | "memories"
-        | "dry_run" => "true",
+        | "dry_run" | "explain" => "true",
         "on_conflict" => "replace",
         "depth" | "limit" => "1",
         "operation" => "created",

@@ -59,8 +59,9 @@ async fn commands_print_the_same_locally_and_over_http() {
     remembered(&key);
     let key_id = text(&key["id"]);
     assert_eq!(key["scopes"], json!(["memory:read", "memory:write"]));
-    remote(&format!("tenant update {id} --name uno --limit bytes_per_memory=5")).await.ok();
-    let limits = "--default-limit bytes_per_memory --limit max_view_chars=7";
+    let update = format!("tenant update {id} --name uno --limit bytes_per_memory=5 --search-mode hybrid");
+    remote(&update).await.ok();
+    let limits = "--default-limit bytes_per_memory --limit max_view_chars=7 --search-mode lexical";
     beside(&format!("tenant update {id} {limits}")).await.ok();
     remote(&format!("tenant suspend {id}")).await.ok();
 
@@ -78,8 +79,8 @@ async fn commands_print_the_same_locally_and_over_http() {
     let table = remote("tenant list --limit 1").await;
     table.ends(0, "repeat the command with --page page_");
     let shown = remote(&format!("tenant get {id} -o json")).await.json();
-    let shown = json!([shown["name"], shown["status"], shown["limits"]]);
-    assert_eq!(shown, json!(["uno", "suspended", {"max_view_chars": 7}]));
+    let shown = ["name", "status", "limits", "search_mode"].map(|field| &shown[field]);
+    assert_eq!(json!(shown), json!(["uno", "suspended", {"max_view_chars": 7}, "lexical"]));
     let listed = remote("tenant list --limit 1 -o json").await.json();
     let next = text(&listed["next_page"]);
     let rest = beside(&format!("tenant list --page {next} -o json")).await.json();

@@ -186,7 +186,8 @@ pub(crate) fn ok(answer: &Answer) -> Value {
 #[track_caller]
 pub(crate) fn page_of(answer: &Answer) -> (Vec<Value>, Option<String>) {
     let body = ok(answer);
-    let fields = body.as_object().unwrap().keys().filter(|field| !field.starts_with("complete_"));
+    let is_common = |field: &&String| !field.starts_with("complete_") && *field != "meaning";
+    let fields = body.as_object().unwrap().keys().filter(is_common);
     assert_eq!(fields.collect::<Vec<_>>(), ["data", "next_page"]);
     let data = body["data"].as_array().unwrap().clone();
     let next = body["next_page"].as_str().map(str::to_owned);

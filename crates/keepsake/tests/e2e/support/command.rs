@@ -1,5 +1,6 @@
 //! Runs of the binary that end by themselves.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -36,6 +37,13 @@ pub(crate) async fn keepsake(arguments: &[&str]) -> Run {
 /// Runs `keepsake` with only these of Keepsake's variables.
 pub(crate) async fn keepsake_with(arguments: &[&str], variables: &[(&str, &str)]) -> Run {
     keepsake_reading(arguments, variables, "").await
+}
+
+/// The same with this working directory.
+pub(crate) async fn keepsake_in(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Run {
+    let mut command = Command::new(binary());
+    command.args(arguments).current_dir(folder);
+    run(command, variables, "").await
 }
 
 pub(crate) async fn keepsake_reading(arguments: &[&str], variables: &[(&str, &str)], input: &str) -> Run {

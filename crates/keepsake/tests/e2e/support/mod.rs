@@ -7,6 +7,7 @@ pub(crate) mod command;
 pub(crate) mod deployment;
 pub(crate) mod history;
 pub(crate) mod jobs;
+pub(crate) mod meaning;
 pub(crate) mod provision;
 pub(crate) mod script;
 pub(crate) mod secrets;

@@ -56,7 +56,7 @@ impl Provision {
     /// Makes a tenant with the limits that are named.
     pub(crate) async fn tenant_with(&self, limits: Value) -> Tenant {
         let limits = serde_json::from_value(limits).unwrap();
-        let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
+        let new = NewTenant { name: "tests".to_owned(), external_id: None, limits, search_mode: None };
         let id = self.engine.tenants.create(new, Auditor::OperatorCli).await.unwrap().tenant_id;
         Tenant { id, key: self.key(id, &Scope::ALL, None).await, store_id: self.store(id).await }
     }

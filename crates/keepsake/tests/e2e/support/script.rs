@@ -21,6 +21,7 @@ pub(crate) const CHART_PYTHON: &str = "KEEPSAKE_TEST_CHART_PYTHON";
 pub(crate) const HELM: &str = "KEEPSAKE_TEST_HELM";
 pub(crate) const MINISIGN: &str = "KEEPSAKE_TEST_MINISIGN";
 pub(crate) const PROMTOOL: &str = "KEEPSAKE_TEST_PROMTOOL";
+pub(crate) const PIP_PYTHON: &str = "KEEPSAKE_TEST_PIP_PYTHON";
 pub(crate) const PG_DUMP: &str = "KEEPSAKE_TEST_PG_DUMP";
 
 /// Within this, any program ends that will end: the longest suite takes two minutes,

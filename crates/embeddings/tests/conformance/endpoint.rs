@@ -1,0 +1,230 @@
+//! Endpoints that answer as they should, and endpoints that do not.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use keepsake_embeddings::{Embedder, Endpoint, EndpointConfig, EndpointError, MAX_BATCH, Status};
+use keepsake_testkit::{listen, locked, serve};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+/// Longer than any of these tests takes.
+const ENOUGH: Duration = Duration::from_mins(1);
+/// So short that it is over before an endpoint answers that never does.
+const SHORT: Duration = Duration::from_millis(50);
+const KEY: &str = "key-of-the-endpoint";
+const TEXT: &str = "text of a memory";
+
+/// An endpoint with vectors of two values, and its server.
+async fn endpoint(
+    answer: impl Fn(Uri, HeaderMap, Value) -> Response + Clone + Send + Sync + 'static,
+) -> (Endpoint, JoinSet<()>) {
+    let (listener, url) = listen().await;
+    let router = Router::new().fallback(async move |uri: Uri, headers: HeaderMap, body: Bytes| {
+        answer(uri, headers, serde_json::from_slice(&body).expect("no JSON"))
+    });
+    (Endpoint::new(config(format!("{url}/v1"))).expect("a bad configuration"), serve(listener, router))
+}
+
+fn config(url: String) -> EndpointConfig {
+    EndpointConfig {
+        url,
+        model: "some/model".to_owned(),
+        key: Some(KEY.into()),
+        dimensions: 2,
+        query_prefix: "query: ".to_owned(),
+        document_prefix: "passage: ".to_owned(),
+    }
+}
+
+/// The error of an endpoint that always answers this.
+async fn refused(body: impl Into<Bytes>) -> EndpointError {
+    let body = body.into();
+    let (endpoint, _serving) = endpoint(move |_, _, _| body.clone().into_response()).await;
+    let error = endpoint.embed_query(TEXT, ENOUGH).await.expect_err("a wrong answer is used");
+    for text in [error.to_string(), format!("{error:?}"), format!("{endpoint:?}")] {
+        assert!(!text.contains(KEY) && !text.contains(TEXT), "{text}");
+    }
+    error
+}
+
+#[tokio::test]
+async fn vectors_are_those_of_the_texts() {
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&requests);
+    // The vector of the text number n is (n, 1), and the last one is answered first.
+    let (endpoint, _serving) = endpoint(move |uri, headers, body| {
+        let texts: Vec<String> = serde_json::from_value(body["input"].clone()).unwrap();
+        let number = |text: &String| text.rsplit(' ').next().unwrap().parse::<f32>().unwrap();
+        let vectors: Vec<_> = texts.iter().map(|text| [number(text), 1.0]).enumerate().rev().collect();
+        let data: Vec<_> =
+            vectors.iter().map(|(index, vector)| json!({ "index": index, "embedding": vector })).collect();
+        locked(&seen).push((uri, headers[header::AUTHORIZATION].clone(), body));
+        axum::Json(json!({ "data": data, "object": "list", "usage": { "total_tokens": 9 } })).into_response()
+    })
+    .await;
+    assert_eq!(endpoint.embed_query("number 0", ENOUGH).await.unwrap(), [0.0, 1.0]);
+    let texts: Vec<String> = (0..=MAX_BATCH).map(|number| format!("number {number}")).collect();
+    let vectors = endpoint.embed_documents(&texts, ENOUGH).await.unwrap();
+    assert_eq!(vectors.len(), MAX_BATCH + 1);
+    for (number, vector) in (0_u16..).zip(vectors) {
+        assert!((vector[0] - vector[1] * f32::from(number)).abs() < 1e-5, "{number}: {vector:?}");
+        assert!((vector[0].hypot(vector[1]) - 1.0).abs() < 1e-5, "{number}: {vector:?}");
+    }
+
+    let requests = locked(&requests);
+    let lengths: Vec<_> =
+        requests.iter().map(|(_, _, body)| body["input"].as_array().unwrap().len()).collect();
+    assert_eq!(lengths, [1, MAX_BATCH, 1]);
+    assert_eq!(requests[0].2, json!({ "model": "some/model", "input": ["query: number 0"] }));
+    assert_eq!(requests[1].2["input"][1], "passage: number 1");
+    for (uri, credential, _) in requests.iter() {
+        assert_eq!(
+            (uri.path(), credential.to_str().unwrap()),
+            ("/v1/embeddings", "Bearer key-of-the-endpoint")
+        );
+    }
+}
+
+#[tokio::test]
+async fn wrong_answers_are_refused() {
+    let answer = |data: &str| format!(r#"{{"data": [{data}], "echo": "{TEXT} {KEY}"}}"#);
+    let vector = |vector: &str| answer(&format!(r#"{{"index": 0, "embedding": {vector}}}"#));
+    let count = |found| EndpointError::Count { expected: 1, found };
+    let dimensions = |found| EndpointError::Dimensions { expected: 2, found };
+    for (body, error) in [
+        (answer(""), count(0)),
+        (answer(r#"{"embedding": [1, 2]}, {"embedding": [1, 2]}"#), count(2)),
+        (answer(r#"{"index": 1, "embedding": [1, 2]}"#), EndpointError::Order),
+        (vector("[]"), dimensions(0)),
+        (vector("[1]"), dimensions(1)),
+        (vector("[1, 2, 3]"), dimensions(3)),
+        (vector("[0, 0]"), EndpointError::Length),
+        (vector("[1, 1e39]"), EndpointError::Length),
+        (vector("[1, 1e999]"), EndpointError::Malformed),
+        (vector("[1, NaN]"), EndpointError::Malformed),
+        (vector("[1, null]"), EndpointError::Malformed),
+        (vector(&format!("\"{TEXT} {KEY}\"")), EndpointError::Malformed),
+        ("{}".to_owned(), EndpointError::Malformed),
+        (format!("{TEXT} {KEY}"), EndpointError::Malformed),
+        (String::new(), EndpointError::Malformed),
+    ] {
+        assert_eq!(refused(body.clone()).await, error, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn two_vectors_of_one_text_are_refused() {
+    let data = r#"{"data": [{"index": 1, "embedding": [1, 2]}, {"index": 1, "embedding": [1, 2]}]}"#;
+    let (endpoint, _serving) = endpoint(move |_, _, _| data.into_response()).await;
+    let refused = endpoint.embed_documents(&["one", "two"], ENOUGH).await;
+    assert_eq!(refused, Err(EndpointError::Order));
+}
+
+#[tokio::test]
+async fn errors_and_redirects_are_refused() {
+    for status in [StatusCode::FOUND, StatusCode::UNAUTHORIZED, StatusCode::INTERNAL_SERVER_ERROR] {
+        let (endpoint, _serving) = endpoint(move |uri, _, body| {
+            assert_eq!(uri.path(), "/v1/embeddings");
+            (status, [(header::LOCATION, "/other")], body.to_string()).into_response()
+        })
+        .await;
+        let refused = endpoint.embed_query(TEXT, ENOUGH).await.unwrap_err();
+        assert_eq!(refused, EndpointError::Refused { status: status.as_u16() });
+    }
+}
+
+#[tokio::test]
+async fn endless_answer_is_refused() {
+    let (endpoint, _serving) = endpoint(|_, _, _| {
+        let spaces = Bytes::from(vec![b' '; 1 << 10]);
+        Body::from_stream(futures::stream::repeat(Ok::<_, Infallible>(spaces))).into_response()
+    })
+    .await;
+    let refused = endpoint.embed_query(TEXT, ENOUGH).await.unwrap_err();
+    assert!(matches!(refused, EndpointError::TooLong { max_bytes: 4_192 }), "{refused}");
+}
+
+#[tokio::test]
+async fn slow_answer_is_given_up() {
+    // The head, and nothing of the body.
+    let (endpoint, _serving) = endpoint(|_, _, _| {
+        Body::from_stream(futures::stream::pending::<Result<Bytes, Infallible>>()).into_response()
+    })
+    .await;
+    assert_eq!(endpoint.embed_query(TEXT, SHORT).await, Err(EndpointError::TimedOut));
+    // The system accepts the connection; no server answers.
+    let (_listener, url) = listen().await;
+    let silent = Endpoint::new(config(url)).unwrap();
+    assert_eq!(silent.embed_documents(&[TEXT], SHORT).await, Err(EndpointError::TimedOut));
+}
+
+#[tokio::test]
+async fn unreachable_endpoint_is_an_error_without_its_url() {
+    let (listener, url) = listen().await;
+    drop(listener);
+    let endpoint = Endpoint::new(config(format!("{url}/private"))).unwrap();
+    let refused = endpoint.embed_query(TEXT, ENOUGH).await.unwrap_err();
+    assert!(matches!(refused, EndpointError::Unreachable(_)), "{refused:?}");
+    assert!(!refused.to_string().contains("private") && !refused.to_string().contains(TEXT), "{refused}");
+}
+
+#[test]
+fn configurations_are_checked_and_their_ids_differ() {
+    let valid = || config("https://embeddings.example.com/v1/".to_owned());
+    let change = |change: fn(&mut EndpointConfig)| {
+        let mut config = valid();
+        change(&mut config);
+        config
+    };
+    for (config, refusal) in [
+        (change(|config| config.url.clear()), "url must be an http:// or https:// URL"),
+        (change(|config| config.url = "ftp://host".to_owned()), "url must be an http:// or https:// URL"),
+        (
+            change(|config| config.url = "http://a:b@host".to_owned()),
+            "url must not hold credentials: set key",
+        ),
+        (change(|config| config.url += "?a=b"), "url must have neither `?` nor `#`"),
+        (change(|config| config.model.clear()), "model must have 1 to 128 bytes, and no spaces"),
+        (change(|config| config.model = "a b".to_owned()), "model must have 1 to 128 bytes, and no spaces"),
+        (change(|config| config.dimensions = 0), "dimensions must be 1 to 4096"),
+        (change(|config| config.dimensions = 4_097), "dimensions must be 1 to 4096"),
+        (change(|config| config.key = Some("a\nb".into())), "key has characters that no key has"),
+    ] {
+        assert_eq!(config.check().unwrap_err().to_string(), refusal);
+        assert_eq!(Endpoint::new(config).unwrap_err().to_string(), refusal);
+    }
+
+    let id = |config: EndpointConfig| Endpoint::new(config).unwrap().id().to_owned();
+    let without_prefixes = change(|config| {
+        config.query_prefix.clear();
+        config.document_prefix.clear();
+    });
+    let without_prefixes = id(without_prefixes);
+    assert!(without_prefixes.starts_with("endpoint/") && without_prefixes.ends_with("/some/model/2"));
+    assert_eq!(without_prefixes.len(), "endpoint/12345678/some/model/2".len());
+    assert_eq!(id(valid()).len(), "endpoint/12345678/some/model/2/12345678".len());
+    assert_eq!(id(change(|config| config.key = None)), id(valid()));
+    assert_eq!(id(change(|config| config.url.push_str("embeddings"))), id(valid()));
+    for other in [
+        change(|config| config.url.push('x')),
+        change(|config| config.model = "other".to_owned()),
+        change(|config| config.dimensions = 3),
+        change(|config| config.query_prefix.push('x')),
+        // The same texts, divided elsewhere.
+        change(|config| {
+            config.query_prefix = "query: pass".to_owned();
+            config.document_prefix = "age: ".to_owned();
+        }),
+    ] {
+        assert_ne!(id(other), id(valid()));
+    }
+    let embedder = Embedder::endpoint(valid()).unwrap();
+    assert_eq!((embedder.dimensions(), embedder.status()), (Some(2), Status::Ready));
+    assert!(!format!("{:?} {embedder:?}", valid()).contains(KEY));
+}

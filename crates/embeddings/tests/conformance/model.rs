@@ -1,0 +1,174 @@
+//! The embedded model.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use keepsake_embeddings::{
+    DIMENSIONS, EmbeddedModel, Embedder, LOOK_INTERVAL, MODEL, Missing, Model, ModelError, ModelFolder,
+    Status, WHEEL_BYTES, WHEEL_FILE,
+};
+use keepsake_testkit::{model_folder, model_wheel};
+use serde::Deserialize;
+
+/// A line of `reference/vectors.jsonl`.
+#[derive(Deserialize)]
+struct Reference {
+    text: String,
+    tokens: Vec<u32>,
+    /// 127 for the largest value, in base64.
+    vector: String,
+}
+
+#[test]
+fn tokens_and_vectors_are_those_of_the_package() {
+    let model = Model::open(&ModelFolder::new(model_folder())).unwrap();
+    let lines = include_str!("../reference/vectors.jsonl").lines();
+    let references: Vec<Reference> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(references.len(), 30);
+    for Reference { text, tokens, vector } in references {
+        assert_eq!(model.tokens(&text), tokens, "{text:?}");
+        let bytes = BASE64_STANDARD.decode(vector).unwrap();
+        let expected: Vec<f32> = bytes.iter().map(|byte| f32::from(byte.cast_signed())).collect();
+        let found = model.embed(&text).unwrap();
+        assert!((cosine(&found, &found) - 1.0).abs() < 1e-5, "{text:?}");
+        let similarity = cosine(&found, &expected) / cosine(&expected, &expected).sqrt();
+        // The reference has 8 bits.
+        assert!(similarity > 0.9999, "{text:?}: {similarity}");
+    }
+}
+
+#[test]
+fn texts_of_one_meaning_are_near_each_other_in_all_languages() {
+    let model = Model::open(&ModelFolder::new(model_folder())).unwrap();
+    let embed = |text| model.embed(text).unwrap();
+    let query = embed("keep it short");
+    let others =
+        ["The database runs on port 5432.", "서버는 도쿄에 있다", "Der Hund schläft im Garten."].map(embed);
+    for same in ["prefers terse replies", "짧게 답해 주세요", "Bitte antworte kurz."].map(embed) {
+        for other in &others {
+            assert!(cosine(&query, &same) > cosine(&query, other) + 0.1);
+        }
+    }
+}
+
+#[test]
+fn model_is_installed_replaced_and_removed_while_it_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = ModelFolder::new(folder.path().join("new/model"));
+    assert!(matches!(folder.status(), Ok(None)));
+    assert!(!folder.remove().unwrap());
+    let model = EmbeddedModel::new(folder.clone());
+    let start = Instant::now();
+    assert_eq!(model.embed_query("text", start), Err(Missing::NotInstalled));
+    assert_eq!(model.status(), Status::NotInstalled);
+
+    assert_eq!(folder.install(&model_wheel()).unwrap(), MODEL);
+    assert_eq!(folder.status().unwrap(), Some(MODEL));
+    assert_eq!((MODEL.dimensions, model.id()), (DIMENSIONS, "use-multilingual-3/512"));
+    assert_eq!(files_in(folder.path()), ["use-multilingual-3.model"]);
+    let file = fs::read(folder.path().join("use-multilingual-3.model")).unwrap();
+    assert_eq!(file.len() as u64, MODEL.bytes);
+    let text = str::from_utf8(&file[..16 << 10]).unwrap();
+    assert!(text.starts_with("Keepsake embedding model") && text.contains("Apache License, Version 2.0"));
+
+    // The folder is looked at once in a while.
+    assert_eq!(model.embed_query("text", start + LOOK_INTERVAL / 2), Err(Missing::NotInstalled));
+    let next_look = start + LOOK_INTERVAL;
+    let vector = model.embed_query("text", next_look).unwrap();
+    assert_eq!((vector.len(), model.status()), (DIMENSIONS, Status::Ready));
+    let documents = model.embed_documents(&["other", "text"], next_look).unwrap();
+    assert_eq!(documents[1], vector);
+    let opened = model.model(next_look).unwrap();
+
+    assert!(folder.remove().unwrap());
+    assert_eq!(model.embed_query("text", next_look).unwrap(), vector);
+    let last_look = next_look + LOOK_INTERVAL;
+    assert_eq!(model.embed_query("text", last_look), Err(Missing::NotInstalled));
+    // An opened model stays usable.
+    assert_eq!(opened.embed("text").unwrap(), vector);
+}
+
+#[test]
+fn damaged_model_is_refused_until_it_is_installed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("use-multilingual-3.model");
+    let intact = fs::read(model_folder().join("use-multilingual-3.model")).unwrap();
+    let folder = ModelFolder::new(folder.path());
+    let model = EmbeddedModel::new(folder.clone());
+    let mut now = Instant::now();
+    let mut look = || {
+        now += LOOK_INTERVAL;
+        model.embed_query("text", now)
+    };
+    let changed = |place: usize| {
+        let mut bytes = intact.clone();
+        bytes[place] ^= 1;
+        bytes
+    };
+    let longer = [&intact[..], b"\n"].concat();
+    let damaged = [
+        // The licence, the embeddings, the vocabulary.
+        changed(2_000),
+        changed(20_000_000),
+        changed(intact.len() - 1),
+        intact[..intact.len() - 1].to_vec(),
+        intact[..10].to_vec(),
+        longer,
+        Vec::new(),
+    ];
+    for bytes in damaged {
+        fs::write(&file, bytes).unwrap();
+        assert!(matches!(Model::open(&folder), Err(ModelError::Damaged(_))));
+        let Err(Missing::Unusable(reason)) = look() else { panic!("a damaged model is used") };
+        assert!(reason.ends_with("use-multilingual-3.model is damaged: install the model again"), "{reason}");
+        assert_eq!(model.status(), Status::Unusable(reason));
+    }
+    fs::write(&file, changed(3)).unwrap();
+    assert!(matches!(Model::open(&folder), Err(ModelError::OtherFormat(_))));
+    assert!(matches!(folder.status(), Err(ModelError::OtherFormat(_))));
+    fs::write(&file, &intact).unwrap();
+    assert!(look().is_ok());
+}
+
+#[test]
+fn other_packages_are_refused_and_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let wheel = folder.path().join(WHEEL_FILE);
+    let target = folder.path().join("model");
+    let install = |bytes: &[u8]| {
+        fs::write(&wheel, bytes).unwrap();
+        ModelFolder::new(&target).install(&wheel).unwrap_err().to_string()
+    };
+    let mut package = fs::read(model_wheel()).unwrap();
+    assert_eq!(package.len() as u64, WHEEL_BYTES);
+    let refused = install(&package[1..]);
+    assert!(refused.contains("it has 31703661 bytes instead of 31703662"), "{refused}");
+    package[1_000_000] ^= 1;
+    let refused = install(&package);
+    assert!(refused.contains("its SHA-256 is ") && refused.contains("instead of 182579c1"), "{refused}");
+    let missing = ModelFolder::new(&target).install(&folder.path().join("none.whl"));
+    assert!(matches!(missing, Err(ModelError::Io { .. })));
+    assert!(!target.exists());
+}
+
+#[test]
+fn embedder_that_is_off_has_no_vectors() {
+    let off = Embedder::off();
+    assert_eq!((off.id(), off.dimensions(), off.status()), (None, None, Status::Off));
+    let embedded = Embedder::embedded("/nowhere");
+    assert_eq!(embedded.id(), Some("use-multilingual-3/512"));
+    assert_eq!((embedded.dimensions(), embedded.status()), (Some(512), Status::NotInstalled));
+    assert!(off.weight() < embedded.weight() && embedded.weight() < 1.0);
+}
+
+fn cosine(one: &[f32], other: &[f32]) -> f32 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+fn files_in(folder: &Path) -> Vec<String> {
+    let files = fs::read_dir(folder).expect("no folder");
+    files.map(|file| file.expect("no file").file_name().to_string_lossy().into_owned()).collect()
+}

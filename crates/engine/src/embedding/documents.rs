@@ -1,0 +1,185 @@
+//! The vectors of contents.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keepsake_core::{MemoryId, MemoryPath, VersionId};
+use keepsake_embeddings::{EmbeddedModel, Embedder, Endpoint, EndpointError};
+use keepsake_index::EmbeddingRow;
+use keepsake_search::{Chunk, Embedding, VectorRow, chunks};
+
+use crate::EngineError;
+use crate::compute::in_background;
+
+/// The content of a memory's version.
+pub(super) struct Document {
+    pub(super) memory_id: MemoryId,
+    pub(super) version_id: VersionId,
+    pub(super) path: MemoryPath,
+    pub(super) content: Arc<str>,
+}
+
+#[derive(Default)]
+pub(super) struct EmbeddedDocuments {
+    pub(super) rows: Vec<EmbeddingRow>,
+    /// Memories whose text the model refuses.
+    pub(super) refused: Vec<MemoryId>,
+}
+
+pub(super) enum DocumentError {
+    Timeout,
+    Failed(String),
+    Engine(EngineError),
+}
+
+/// A content in chunks.
+struct ChunkedDocument {
+    memory_id: MemoryId,
+    version_id: VersionId,
+    chunks: Vec<Chunk>,
+}
+
+/// Time limit of one request with a batch of chunks.
+const BATCH_TIMEOUT: Duration = Duration::from_mins(1);
+/// A text that every model embeds.
+const PLAIN_TEXT: &str = "keepsake";
+
+impl EmbeddedDocuments {
+    /// Adds the vectors of a document's chunks, in their order.
+    fn add(&mut self, document: ChunkedDocument, vectors: impl IntoIterator<Item = Vec<f32>>) {
+        let ChunkedDocument { memory_id, version_id, chunks } = document;
+        let embeddings = vectors.into_iter().map(|vector| Embedding::of(&vector));
+        let embedded: Result<Vec<_>, _> =
+            chunks.into_iter().zip(embeddings).map(|(chunk, embedding)| Ok((chunk, embedding?))).collect();
+        match embedded.and_then(|embedded| VectorRow::of(&embedded)) {
+            Ok(row) => self.rows.push(EmbeddingRow {
+                memory_id,
+                version_id,
+                chunks: row.chunk_count() as u64,
+                vectors: row.into_bytes().into(),
+            }),
+            Err(_) => self.refuse(memory_id, version_id),
+        }
+    }
+
+    /// Adds a memory without vectors, which is found by its words only.
+    pub(super) fn leave_out(&mut self, memory_id: MemoryId, version_id: VersionId) {
+        if let Ok(row) = VectorRow::of(&[]) {
+            self.rows.push(EmbeddingRow {
+                memory_id,
+                version_id,
+                chunks: 0,
+                vectors: row.into_bytes().into(),
+            });
+        }
+    }
+
+    fn refuse(&mut self, memory_id: MemoryId, version_id: VersionId) {
+        self.refused.push(memory_id);
+        self.leave_out(memory_id, version_id);
+    }
+}
+
+impl ChunkedDocument {
+    fn of(Document { memory_id, version_id, path, content }: Document) -> Self {
+        Self { memory_id, version_id, chunks: chunks(&path, &content) }
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        self.chunks.iter().map(|chunk| chunk.text.as_str())
+    }
+}
+
+/// Makes the rows of documents. The model may refuse some of them.
+pub(super) async fn embed_documents(
+    embedder: &Embedder,
+    documents: Vec<Document>,
+) -> Result<EmbeddedDocuments, DocumentError> {
+    match embedder {
+        Embedder::Off => Ok(EmbeddedDocuments::default()),
+        Embedder::Embedded(model) => {
+            let model = Arc::clone(model);
+            in_background(move || embed_here(&model, documents)).await?
+        }
+        Embedder::Endpoint(endpoint) => {
+            let chunked =
+                in_background(move || documents.into_iter().map(ChunkedDocument::of).collect::<Vec<_>>());
+            embed_elsewhere(endpoint, chunked.await?).await
+        }
+    }
+}
+
+fn embed_here(model: &EmbeddedModel, documents: Vec<Document>) -> Result<EmbeddedDocuments, DocumentError> {
+    let mut found = EmbeddedDocuments::default();
+    for document in documents.into_iter().map(ChunkedDocument::of) {
+        let texts: Vec<_> = document.texts().collect();
+        let vectors = model.embed_documents(&texts, Instant::now());
+        let vectors = vectors.map_err(|missing| DocumentError::Failed(missing.to_string()))?;
+        found.add(document, vectors);
+    }
+    Ok(found)
+}
+
+/// Embeds all documents together. If that fails because of one of them, each by itself.
+async fn embed_elsewhere(
+    endpoint: &Endpoint,
+    documents: Vec<ChunkedDocument>,
+) -> Result<EmbeddedDocuments, DocumentError> {
+    let mut embedded = EmbeddedDocuments::default();
+    let texts: Vec<_> = documents.iter().flat_map(ChunkedDocument::texts).collect();
+    match endpoint.embed_documents(&texts, BATCH_TIMEOUT).await {
+        Ok(vectors) => {
+            let mut vectors = vectors.into_iter();
+            for document in documents {
+                let own: Vec<_> = vectors.by_ref().take(document.chunks.len()).collect();
+                embedded.add(document, own);
+            }
+            return Ok(embedded);
+        }
+        Err(error) if !may_be_of_a_text(&error) => return Err(error.into()),
+        Err(_) => {}
+    }
+    for document in documents {
+        let texts: Vec<_> = document.texts().collect();
+        match endpoint.embed_documents(&texts, BATCH_TIMEOUT).await {
+            Ok(vectors) => embedded.add(document, vectors),
+            Err(error) if may_be_of_a_text(&error) => {
+                // If it embeds another text, the document's is the cause, and stays so.
+                endpoint.embed_documents(&[PLAIN_TEXT], BATCH_TIMEOUT).await?;
+                embedded.refuse(document.memory_id, document.version_id);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(embedded)
+}
+
+/// Whether a text may be the cause of an error: it is too long, takes too long, or its vector has no values.
+const fn may_be_of_a_text(error: &EndpointError) -> bool {
+    match error {
+        EndpointError::Unreachable(_) => false,
+        EndpointError::Refused { status } => matches!(status, 400 | 413 | 422 | 500),
+        EndpointError::TimedOut
+        | EndpointError::TooLong { .. }
+        | EndpointError::Malformed
+        | EndpointError::Count { .. }
+        | EndpointError::Order
+        | EndpointError::Dimensions { .. }
+        | EndpointError::Length => true,
+    }
+}
+
+impl From<EndpointError> for DocumentError {
+    fn from(error: EndpointError) -> Self {
+        match error {
+            EndpointError::TimedOut => Self::Timeout,
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<EngineError> for DocumentError {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}

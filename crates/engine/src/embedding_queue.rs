@@ -1,0 +1,320 @@
+//! Stores with changes that this replica will embed.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_core::{StoreId, TenantId};
+use keepsake_telemetry::Metrics;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+/// Stores of all tenants. The job finds the stores that are refused for want of room.
+const MAX_STORES: usize = 10_000;
+/// Stores that any tenant may use. The rest is divided equally among the tenants.
+const SHARED_STORES: usize = MAX_STORES / 2;
+/// The wait of a store after a failure, which doubles with each further one of the store.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_mins(2);
+
+type Place = (TenantId, StoreId);
+
+/// A bounded queue in which tenants take turns, each with one store at a time. A store that
+/// failed waits longer, and delays no other.
+#[derive(Debug)]
+pub(crate) struct EmbeddingQueue {
+    /// Whether stores are noted at all.
+    is_on: bool,
+    waiting: Mutex<WaitingStores>,
+    added: Notify,
+}
+
+#[derive(Debug, Default)]
+struct WaitingStores {
+    /// The stores whose turn may come at once.
+    by_tenant: HashMap<TenantId, VecDeque<StoreId>>,
+    turns: VecDeque<TenantId>,
+    /// The stores that back off, by the time of their next turn.
+    backing_off: BTreeSet<(Instant, Place)>,
+    /// All these stores, and how many each tenant has.
+    known: HashSet<Place>,
+    known_of: HashMap<TenantId, usize>,
+    /// The last wait of each store whose last turn failed.
+    backoffs: HashMap<Place, Duration>,
+}
+
+impl WaitingStores {
+    fn has_room(&self, tenant_id: TenantId) -> bool {
+        let own = self.known_of.get(&tenant_id).copied().unwrap_or_default();
+        let share = (MAX_STORES - SHARED_STORES) / self.known_of.len().max(1);
+        // Each of very many tenants has room for one.
+        let share = share.max(1);
+        self.known.len() < SHARED_STORES || (self.known.len() < MAX_STORES && own < share)
+    }
+
+    /// Notes that a store waits; `false`: there is no room for it.
+    fn note(&mut self, place: Place) -> bool {
+        let has_room = self.has_room(place.0);
+        if has_room && self.known.insert(place) {
+            *self.known_of.entry(place.0).or_default() += 1;
+        }
+        has_room
+    }
+
+    fn forget(&mut self, place: Place) {
+        if self.known.remove(&place)
+            && let Some(own) = self.known_of.get_mut(&place.0)
+        {
+            *own -= 1;
+            if *own == 0 {
+                self.known_of.remove(&place.0);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, (tenant_id, store_id): Place) {
+        let own = self.by_tenant.entry(tenant_id).or_default();
+        own.push_back(store_id);
+        if own.len() == 1 {
+            self.turns.push_back(tenant_id);
+        }
+    }
+
+    /// Takes a store out of the turns.
+    fn withdraw(&mut self, (tenant_id, store_id): Place) {
+        if let Some(own) = self.by_tenant.get_mut(&tenant_id) {
+            own.retain(|waiting| *waiting != store_id);
+            if own.is_empty() {
+                self.by_tenant.remove(&tenant_id);
+                self.turns.retain(|turn| *turn != tenant_id);
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<Place> {
+        let tenant_id = self.turns.pop_front()?;
+        let own = self.by_tenant.get_mut(&tenant_id)?;
+        let store_id = own.pop_front()?;
+        if own.is_empty() {
+            self.by_tenant.remove(&tenant_id);
+        } else {
+            self.turns.push_back(tenant_id);
+        }
+        self.forget((tenant_id, store_id));
+        Some((tenant_id, store_id))
+    }
+}
+
+impl EmbeddingQueue {
+    /// Registers the length of the queue as a metric for as long as the queue exists.
+    pub(crate) fn new(is_on: bool, metrics: &Metrics) -> Arc<Self> {
+        let queue = Arc::new(Self { is_on, waiting: Mutex::default(), added: Notify::new() });
+        let watched = Arc::downgrade(&queue);
+        metrics.watch_embedding_queue(move || Some(watched.upgrade()?.len() as u64));
+        queue
+    }
+
+    /// Adds a store unless it waits already; `false`: there is no room for it.
+    pub(crate) fn push(&self, place: Place) -> bool {
+        if !self.is_on {
+            return false;
+        }
+        let mut waiting = self.waiting.lock();
+        if waiting.known.contains(&place) {
+            return true;
+        }
+        if !waiting.note(place) {
+            return false;
+        }
+        waiting.enqueue(place);
+        drop(waiting);
+        self.added.notify_one();
+        true
+    }
+
+    /// The store whose turn it is; its tenant's next store waits for all other tenants. Stores
+    /// that back off have no turn before their time.
+    pub(crate) fn next(&self, now: Instant) -> Option<Place> {
+        let mut waiting = self.waiting.lock();
+        while let Some((_, place)) = waiting.backing_off.first().copied().filter(|(until, _)| *until <= now) {
+            waiting.backing_off.pop_first();
+            waiting.enqueue(place);
+        }
+        waiting.take()
+    }
+
+    /// Like [`Self::next`], or else the store that would back off for the shortest time.
+    pub(crate) fn next_of_all(&self, now: Instant) -> Option<Place> {
+        self.next(now).or_else(|| {
+            let mut waiting = self.waiting.lock();
+            let (_, place) = waiting.backing_off.pop_first()?;
+            waiting.forget(place);
+            Some(place)
+        })
+    }
+
+    /// Adds a store whose turn failed, for a turn after a longer wait than the last one;
+    /// `jitter` adds to the wait. Returns the wait.
+    pub(crate) fn back_off(
+        &self,
+        place: Place,
+        now: Instant,
+        jitter: impl FnOnce(Duration) -> Duration,
+    ) -> Duration {
+        let mut waiting = self.waiting.lock();
+        let last = waiting.backoffs.get(&place);
+        let backoff = last.map_or(FIRST_BACKOFF, |last| (2 * *last).min(MAX_BACKOFF));
+        let wait = backoff + jitter(backoff);
+        if waiting.known.contains(&place) {
+            // A commit added it during its turn.
+            waiting.withdraw(place);
+        } else if !self.is_on || !waiting.note(place) {
+            waiting.backoffs.remove(&place);
+            return wait;
+        }
+        waiting.backing_off.insert((now + wait, place));
+        waiting.backoffs.insert(place, backoff);
+        wait
+    }
+
+    /// Notes that a turn of a store did not fail.
+    pub(crate) fn recovered(&self, place: Place) {
+        self.waiting.lock().backoffs.remove(&place);
+    }
+
+    /// Waits until a store may have its turn.
+    pub(crate) async fn wait(&self) {
+        loop {
+            let until = {
+                let waiting = self.waiting.lock();
+                if !waiting.turns.is_empty() {
+                    return;
+                }
+                waiting.backing_off.first().map(|(until, _)| *until)
+            };
+            match until {
+                None => self.added.notified().await,
+                Some(until) if until <= Instant::now() => return,
+                // The loop finds out which of both came.
+                Some(until) => {
+                    let _ = timeout_at(until, self.added.notified()).await;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().known.len()
+    }
+
+    pub(crate) fn clear(&self) {
+        *self.waiting.lock() = WaitingStores::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::poll;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn queue_on() -> Arc<EmbeddingQueue> {
+        EmbeddingQueue::new(true, &Metrics::default())
+    }
+
+    fn store(tenant: u128, store: u128) -> (TenantId, StoreId) {
+        (TenantId::from_uuid(Uuid::from_u128(tenant)), StoreId::from_uuid(Uuid::from_u128(store)))
+    }
+
+    fn all(queue: &EmbeddingQueue) -> Vec<(TenantId, StoreId)> {
+        std::iter::from_fn(|| queue.next(Instant::now())).collect()
+    }
+
+    #[test]
+    fn tenants_take_turns_and_a_store_waits_once() {
+        let queue = queue_on();
+        for number in [1, 2, 3, 2] {
+            assert!(queue.push(store(1, number)));
+        }
+        queue.push(store(2, 9));
+        assert_eq!(queue.len(), 4);
+        assert_eq!(queue.next(Instant::now()), Some(store(1, 1)));
+        // A store with more changes than one turn embeds comes last.
+        queue.push(store(1, 1));
+        assert_eq!(all(&queue), [store(2, 9), store(1, 2), store(1, 3), store(1, 1)]);
+        assert_eq!(queue.next(Instant::now()), None);
+    }
+
+    #[test]
+    fn full_queue_keeps_room_for_other_tenants() {
+        let queue = queue_on();
+        let taken =
+            |tenant: u128, stores: u128| (0..stores).filter(|at| queue.push(store(tenant, *at))).count();
+        assert_eq!(taken(1, 2 * MAX_STORES as u128), SHARED_STORES);
+        assert_eq!(taken(2, 2 * MAX_STORES as u128), (MAX_STORES - SHARED_STORES) / 2);
+        assert_eq!(taken(3, 100), 100);
+        assert!(queue.len() <= MAX_STORES);
+        // Of very many tenants, each has room for one store while the queue is not full.
+        queue.clear();
+        let tenants = (0..MAX_STORES as u128).map(|tenant| queue.push(store(tenant, 1)));
+        assert_eq!(tenants.filter(|is_added| *is_added).count(), MAX_STORES);
+        assert!(!queue.push(store(MAX_STORES as u128, 1)));
+        queue.clear();
+        assert_eq!((queue.len(), queue.next(Instant::now())), (0, None));
+    }
+
+    #[tokio::test]
+    async fn worker_wakes_for_a_store_that_came_before_or_after_it_waits() {
+        let queue = queue_on();
+        queue.push(store(1, 1));
+        assert!(poll!(Box::pin(queue.wait())).is_ready());
+        all(&queue);
+        let mut waiting = Box::pin(queue.wait());
+        assert!(poll!(&mut waiting).is_pending());
+        queue.push(store(1, 1));
+        assert!(poll!(&mut waiting).is_ready());
+        all(&queue);
+        queue.back_off(store(1, 1), Instant::now() + MAX_BACKOFF, |wait| wait);
+        let mut waiting = Box::pin(queue.wait());
+        assert!(poll!(&mut waiting).is_pending());
+        queue.push(store(2, 1));
+        assert!(poll!(&mut waiting).is_ready());
+    }
+
+    #[test]
+    fn failing_store_waits_longer_each_time_and_delays_no_other() {
+        let (queue, start) = (queue_on(), Instant::now());
+        let fails = |now| queue.back_off(store(1, 1), now, |_| Duration::ZERO);
+        assert_eq!(fails(start), FIRST_BACKOFF);
+        queue.push(store(2, 1));
+        // A further commit does not end the wait.
+        assert!(queue.push(store(1, 1)));
+        assert_eq!(queue.len(), 2);
+        assert_eq!(queue.next(start), Some(store(2, 1)));
+        assert_eq!(queue.next(start), None);
+        assert_eq!(queue.next(start + FIRST_BACKOFF), Some(store(1, 1)));
+        // Nor does a commit during the turn.
+        queue.push(store(1, 1));
+        assert_eq!(fails(start), 2 * FIRST_BACKOFF);
+        assert_eq!(queue.next(start + FIRST_BACKOFF), None);
+        assert_eq!(queue.next_of_all(start), Some(store(1, 1)));
+        for _ in 0..10 {
+            fails(start);
+            queue.next_of_all(start);
+        }
+        assert_eq!(fails(start), MAX_BACKOFF);
+        assert_eq!(queue.len(), 1);
+        queue.next_of_all(start);
+        queue.recovered(store(1, 1));
+        assert_eq!(fails(start), FIRST_BACKOFF);
+    }
+
+    #[test]
+    fn queue_that_is_off_takes_nothing() {
+        let queue = EmbeddingQueue::new(false, &Metrics::default());
+        assert!(!queue.push(store(1, 1)));
+        assert_eq!(queue.len(), 0);
+    }
+}

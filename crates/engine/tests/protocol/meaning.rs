@@ -1,0 +1,549 @@
+//! Search by meaning: hits follow each write, and words are enough without vectors.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use keepsake_core::SearchMode;
+use keepsake_embeddings::{Embedder, EndpointConfig};
+use keepsake_engine::jobs::EmbedMemories;
+use keepsake_engine::{
+    EmbeddingError, EngineOptions, MeaningReason, SearchHit, SearchMeaning, SearchPage, SearchQuery,
+    ShownMemory, StoreDraft, StoreEdit,
+};
+use keepsake_testkit::{
+    EMBEDDINGS_DIMENSIONS, EMBEDDINGS_KEY, EMBEDDINGS_MODEL, EmbeddingsFault, EmbeddingsServer, model_folder,
+};
+use serde_json::json;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Connection};
+
+use crate::test_engine::{TestEngine, edit_of, fails, tool_call};
+
+crate::on_both_databases! {
+    memory_is_found_by_meaning_after_the_turn_of_its_store,
+    moved_edited_and_deleted_memories_are_found_by_what_they_are_now,
+    long_memory_shows_the_passage_that_was_meant,
+    search_without_the_meaning_of_the_query_uses_words_and_says_why,
+    failed_turn_is_tried_again,
+    memory_whose_text_is_refused_is_found_by_its_words,
+    lexical_store_has_no_vectors_and_sends_nothing,
+    vectors_of_removed_history_are_not_written,
+    pages_of_words_and_meaning_have_each_hit_once,
+    page_after_a_fused_one_needs_no_endpoint,
+    job_queues_what_a_replica_did_not_embed,
+    store_whose_vectors_do_not_fit_is_searched_by_words,
+    tenants_take_turns,
+}
+
+crate::with_object_store! { memory_with_lost_content_is_left_out, }
+
+crate::on_backend! { sqlite, by_the_embedded_model, memories_are_found_in_other_words_and_languages, }
+
+/// Words of equal meaning.
+const CONCEPTS: &[&[&str]] = &[
+    &["terse", "short", "brief", "간결"],
+    &["umbrella", "rain"],
+    &["invoice", "bill"],
+    &["garden", "plants"],
+    &["bicycle", "cycling"],
+    &["piano", "music"],
+    &["bread", "bakery"],
+    &["mountain", "summit"],
+];
+
+/// One memory of each concept, in words that no query here has.
+const TEXTS: [(&str, &str); 8] = [
+    ("/style.md", "prefers terse replies\n"),
+    ("/weather.md", "took an umbrella\n"),
+    ("/money.md", "paid the invoice\n"),
+    ("/green.md", "waters the garden\n"),
+    ("/travel.md", "came by bicycle\n"),
+    ("/sound.md", "plays piano\n"),
+    ("/food.md", "bakes bread\n"),
+    ("/hills.md", "climbs a mountain\n"),
+];
+
+const ALL_MEANT: SearchMeaning = SearchMeaning { used: true, pending: 0, reason: None };
+
+fn embedder(server: &EmbeddingsServer) -> Arc<Embedder> {
+    let config = EndpointConfig {
+        url: server.url().to_owned(),
+        model: EMBEDDINGS_MODEL.to_owned(),
+        key: Some(EMBEDDINGS_KEY.into()),
+        dimensions: EMBEDDINGS_DIMENSIONS,
+        query_prefix: String::new(),
+        document_prefix: String::new(),
+    };
+    Arc::new(Embedder::endpoint(config).unwrap())
+}
+
+fn with(embedder: &Arc<Embedder>) -> impl FnOnce(&mut EngineOptions) + use<> {
+    let embedder = Arc::clone(embedder);
+    move |options| options.embedder = embedder
+}
+
+/// The same on a replica that embeds by this server.
+fn meaning_by(server: &EmbeddingsServer, setup: &TestEngine) -> TestEngine {
+    setup.on(setup.replica_with(with(&embedder(server))))
+}
+
+/// A server, and a replica that embeds by it.
+async fn with_meaning(setup: &TestEngine) -> (EmbeddingsServer, TestEngine) {
+    let server = EmbeddingsServer::start(CONCEPTS).await;
+    let setup = meaning_by(&server, setup);
+    (server, setup)
+}
+
+/// The memories of all concepts.
+async fn make_all(setup: &TestEngine) -> Vec<ShownMemory> {
+    let mut made = Vec::new();
+    for (path, content) in TEXTS {
+        made.push(setup.make(path, content).await);
+    }
+    made
+}
+
+async fn embed_all(setup: &TestEngine) {
+    while setup.engine.embeddings.take_turn().await.unwrap() {}
+}
+
+fn asked(query: &str) -> SearchQuery {
+    SearchQuery { query: query.to_owned(), explain: true, ..SearchQuery::default() }
+}
+
+async fn search(setup: &TestEngine, query: &SearchQuery) -> SearchPage {
+    setup.engine.search.find(&setup.principal, &[setup.store_id], query).await.unwrap()
+}
+
+async fn found(setup: &TestEngine, query: &str) -> SearchPage {
+    search(setup, &asked(query)).await
+}
+
+/// The best hit, which must have only the meaning of the query.
+async fn meant(setup: &TestEngine, query: &str) -> SearchHit {
+    let page = found(setup, query).await;
+    assert_eq!(page.meaning, ALL_MEANT);
+    let hit = page.items.into_iter().next().unwrap();
+    let explanation = hit.explanation.unwrap();
+    assert!(explanation.lexical <= 0.0, "{hit:?}");
+    assert!(explanation.meaning > 0.0, "{hit:?}");
+    hit
+}
+
+async fn paths(setup: &TestEngine, query: &str) -> Vec<String> {
+    found(setup, query).await.items.into_iter().map(|hit| hit.path.to_string()).collect()
+}
+
+fn lexical(reason: MeaningReason) -> SearchMeaning {
+    SearchMeaning { used: false, pending: 0, reason: Some(reason) }
+}
+
+async fn memory_is_found_by_meaning_after_the_turn_of_its_store(setup: TestEngine) {
+    let (server, setup) = with_meaning(&setup).await;
+    let other = meaning_by(&server, &setup);
+    make_all(&setup).await;
+    let before = found(&setup, "short").await;
+    assert_eq!(before.items, []);
+    assert_eq!(before.meaning, SearchMeaning { used: true, pending: 8, reason: None });
+    embed_all(&setup).await;
+    for replica in [&setup, &other] {
+        let hit = meant(replica, "short").await;
+        assert_eq!((hit.path.as_str(), hit.snippet.as_str(), hit.line), (TEXTS[0].0, TEXTS[0].1, 1));
+        assert_eq!(meant(replica, "간결").await.path.as_str(), "/style.md");
+    }
+    // Words and meaning count together.
+    let both = &found(&setup, "terse").await.items[0];
+    let explanation = both.explanation.unwrap();
+    assert_eq!(both.path.as_str(), "/style.md");
+    assert!(explanation.lexical > 0.0 && explanation.meaning > 0.0, "{explanation:?}");
+    assert!((explanation.lexical + explanation.meaning - both.score).abs() < 1e-9);
+    assert_eq!(both.snippet, "prefers ⟦terse⟧ replies\n");
+    // Filters hold for both.
+    assert_eq!(paths(&setup, "short path:style").await, ["/style.md"]);
+    assert_eq!(paths(&setup, "short path:weather").await, [""; 0]);
+    assert!(!paths(&setup, "short -replies").await.contains(&"/style.md".to_owned()));
+
+    let call = tool_call(None, json!({"query": "short"}));
+    let answer = setup.engine.tools.call(&setup.principal, setup.store_id, "memory_search", call).await;
+    assert!(answer.unwrap().content.contains("/memories/style.md"));
+}
+
+async fn moved_edited_and_deleted_memories_are_found_by_what_they_are_now(setup: TestEngine) {
+    let (server, setup) = with_meaning(&setup).await;
+    let other = meaning_by(&server, &setup);
+    let made = make_all(&setup).await;
+    embed_all(&setup).await;
+    assert_eq!(meant(&other, "short").await.path.as_str(), "/style.md");
+
+    let moved = setup.update(&made[0], edit_of(None, Some("/replies.md"), None)).await.unwrap();
+    let page = found(&other, "short").await;
+    assert_eq!((page.meaning.pending, page.items), (1, vec![]));
+    embed_all(&setup).await;
+    assert_eq!(meant(&other, "short").await.path.as_str(), "/replies.md");
+
+    let edited = setup.update(&moved, edit_of(Some("likes cycling\n"), None, None)).await.unwrap();
+    assert_eq!(found(&other, "short").await.items, []);
+    embed_all(&setup).await;
+    let on_wheels: BTreeSet<_> = paths(&other, "cycling").await.into_iter().take(2).collect();
+    assert_eq!(on_wheels, BTreeSet::from(["/replies.md".to_owned(), "/travel.md".to_owned()]));
+    assert!(!paths(&other, "short").await.contains(&"/replies.md".to_owned()));
+
+    assert_eq!(meant(&other, "rain").await.path.as_str(), "/weather.md");
+    setup.delete(&made[1]).await;
+    setup.delete(&edited).await;
+    for replica in [&setup, &other] {
+        assert!(!paths(replica, "rain").await.contains(&"/weather.md".to_owned()));
+        assert!(!paths(replica, "cycling").await.contains(&"/replies.md".to_owned()));
+    }
+    embed_all(&setup).await;
+    assert_eq!(found(&other, "rain").await.meaning, ALL_MEANT);
+}
+
+async fn long_memory_shows_the_passage_that_was_meant(setup: TestEngine) {
+    let (_server, setup) = with_meaning(&setup).await;
+    make_all(&setup).await;
+    let line = "Nothing of note happened on this day, and so nothing is written about it here.\n";
+    let before = line.repeat(1_000);
+    let long = format!("{before}The reply was brief.\n{}", line.repeat(200));
+    setup.make("/diary.md", &long).await;
+    embed_all(&setup).await;
+    let page = found(&setup, "terse").await;
+    let diary = page.items.iter().find(|hit| hit.path.as_str() == "/diary.md").unwrap();
+    assert!(diary.snippet.contains("The reply was brief."), "{diary:?}");
+    // Chunks are whole lines of at most 600 bytes.
+    assert!(diary.line.abs_diff(1_001) < 8, "{diary:?}");
+}
+
+async fn search_without_the_meaning_of_the_query_uses_words_and_says_why(setup: TestEngine) {
+    let off = setup.clone();
+    let (server, setup) = with_meaning(&setup).await;
+    make_all(&setup).await;
+    embed_all(&setup).await;
+    for (query, reason) in
+        [("\"terse replies\"", MeaningReason::QuotedQuery), ("path:style", MeaningReason::NoWords)]
+    {
+        let page = found(&setup, query).await;
+        assert_eq!(page.meaning, lexical(reason), "{query}");
+        assert_eq!(page.items.len(), 1);
+        assert!(page.items[0].explanation.unwrap().meaning <= 0.0);
+    }
+    for (fault, reason) in [
+        (EmbeddingsFault::Silent, MeaningReason::Timeout),
+        (EmbeddingsFault::Unavailable, MeaningReason::Failed),
+        (EmbeddingsFault::RefusesKeys, MeaningReason::Failed),
+        (EmbeddingsFault::TooFewVectors, MeaningReason::Failed),
+        (EmbeddingsFault::TooFewValues, MeaningReason::Failed),
+        (EmbeddingsFault::NoNumbers, MeaningReason::Failed),
+        (EmbeddingsFault::NoJson, MeaningReason::Failed),
+    ] {
+        server.fail(fault);
+        let page = found(&setup, "terse").await;
+        assert_eq!(page.meaning, lexical(reason), "{fault:?}");
+        let hits: Vec<_> = page.items.iter().map(|hit| (&*hit.snippet, hit.score)).collect();
+        let without = found(&off, "terse").await;
+        assert_eq!(without.meaning, lexical(MeaningReason::Off));
+        assert_eq!(hits, [("prefers ⟦terse⟧ replies\n", without.items[0].score)]);
+    }
+    server.fail(EmbeddingsFault::None);
+    assert_eq!(meant(&setup, "short").await.path.as_str(), "/style.md");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn search_goes_on_by_words_if_vectors_cannot_be_read() {
+    let (server, setup) = with_meaning(&TestEngine::sqlite().await).await;
+    make_all(&setup).await;
+    embed_all(&setup).await;
+    let url = format!("sqlite://{}", setup.sqlite_file().display());
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    let without_vectors = SearchMeaning { used: true, pending: 8, reason: None };
+    for (table, meaning) in
+        [("embedding", without_vectors), ("embedded_store", lexical(MeaningReason::Failed))]
+    {
+        let rename = format!("ALTER TABLE {table} RENAME TO {table}_of_another_release");
+        sqlx::query(AssertSqlSafe(rename)).execute(&mut connection).await.unwrap();
+        // This replica has read no vectors yet.
+        let page = found(&meaning_by(&server, &setup), "terse").await;
+        assert_eq!(page.meaning, meaning, "{table}");
+        assert_eq!(page.items[0].path.as_str(), "/style.md");
+    }
+}
+
+async fn failed_turn_is_tried_again(setup: TestEngine) {
+    let (server, setup) = with_meaning(&setup).await;
+    make_all(&setup).await;
+    for fault in [EmbeddingsFault::Unavailable, EmbeddingsFault::TooFewVectors, EmbeddingsFault::NoNumbers] {
+        server.fail(fault);
+        let failed = setup.engine.embeddings.take_turn().await;
+        assert!(matches!(failed, Err(EmbeddingError::Model(_))), "{fault:?}: {failed:?}");
+    }
+    server.fail(EmbeddingsFault::None);
+    assert_eq!(found(&setup, "short").await.meaning.pending, 8);
+    embed_all(&setup).await;
+    assert_eq!(meant(&setup, "short").await.path.as_str(), "/style.md");
+}
+
+async fn memory_whose_text_is_refused_is_found_by_its_words(setup: TestEngine) {
+    let (server, setup) = with_meaning(&setup).await;
+    make_all(&setup).await;
+    server.fail(EmbeddingsFault::RefusesText("umbrella"));
+    embed_all(&setup).await;
+    server.fail(EmbeddingsFault::None);
+    assert_eq!(meant(&setup, "short").await.path.as_str(), "/style.md");
+    let hit = &found(&setup, "umbrella").await.items[0];
+    assert_eq!((hit.path.as_str(), hit.explanation.unwrap().meaning), ("/weather.md", 0.0));
+    assert!(!paths(&setup, "rain").await.contains(&"/weather.md".to_owned()));
+}
+
+async fn set_mode(setup: &TestEngine, mode: Option<SearchMode>) {
+    let mode = mode.map(|mode| mode.name().to_owned());
+    setup.edit_store(StoreEdit { search_mode: Some(mode), ..StoreEdit::default() }).await;
+}
+
+async fn lexical_store_has_no_vectors_and_sends_nothing(setup: TestEngine) {
+    let (server, setup) = with_meaning(&setup).await;
+    set_mode(&setup, Some(SearchMode::Lexical)).await;
+    make_all(&setup).await;
+    embed_all(&setup).await;
+    let page = found(&setup, "terse").await;
+    assert_eq!((page.items.len(), page.meaning), (1, lexical(MeaningReason::LexicalStore)));
+    assert_eq!(server.texts(), [""; 0]);
+
+    set_mode(&setup, Some(SearchMode::Hybrid)).await;
+    assert_eq!(setup.run(EmbedMemories).await["queued"], 1);
+    embed_all(&setup).await;
+    assert_eq!(meant(&setup, "short").await.path.as_str(), "/style.md");
+    assert_eq!(setup.run(EmbedMemories).await, json!({"queued": 0, "removed": 0, "failed": 0}));
+
+    set_mode(&setup, Some(SearchMode::Lexical)).await;
+    assert_eq!(found(&setup, "short").await.meaning, lexical(MeaningReason::LexicalStore));
+    assert_eq!(setup.dry_run(EmbedMemories).await["would_remove_from"], 1);
+    assert_eq!(setup.run(EmbedMemories).await["removed"], 8);
+    set_mode(&setup, None).await;
+    for replica in [&setup, &meaning_by(&server, &setup)] {
+        assert_eq!(found(replica, "short").await.meaning.pending, 8);
+    }
+    assert_eq!(setup.run(EmbedMemories).await["queued"], 1);
+    embed_all(&setup).await;
+    assert_eq!(meant(&meaning_by(&server, &setup), "short").await.path.as_str(), "/style.md");
+}
+
+async fn vectors_of_removed_history_are_not_written(setup: TestEngine) {
+    let (server, setup) = with_meaning(&setup).await;
+    let made = make_all(&setup).await;
+    let edited = setup.update(&made[0], edit_of(Some("prefers a short reply\n"), None, None)).await.unwrap();
+    server.fail(EmbeddingsFault::Silent);
+    let turn = {
+        let embeddings = setup.engine.embeddings.clone();
+        tokio::spawn(async move { embeddings.take_turn().await })
+    };
+    server.is_asked("a short reply").await;
+    setup.delete(&edited).await;
+    setup.redact(&edited).await;
+    server.fail(EmbeddingsFault::None);
+    assert!(turn.await.unwrap().unwrap());
+    // The page was claimed before the removal, so all of it is refused.
+    assert_eq!(found(&setup, "terse").await.meaning.pending, 7);
+    embed_all(&setup).await;
+    assert_eq!(found(&setup, "terse").await.meaning.pending, 0);
+    assert_eq!(meant(&setup, "rain").await.path.as_str(), "/weather.md");
+    assert!(!paths(&setup, "terse").await.contains(&"/style.md".to_owned()));
+
+    // Without a removal of history, only the memory that changed is left out.
+    server.fail(EmbeddingsFault::Silent);
+    let made = [setup.make("/a.md", "wrote music\n").await, setup.make("/b.md", "found a bakery\n").await];
+    let turn = {
+        let embeddings = setup.engine.embeddings.clone();
+        tokio::spawn(async move { embeddings.take_turn().await })
+    };
+    server.is_asked("found a bakery").await;
+    setup.update(&made[0], edit_of(Some("went to the summit\n"), None, None)).await.unwrap();
+    server.fail(EmbeddingsFault::None);
+    assert!(turn.await.unwrap().unwrap());
+    assert_eq!(found(&setup, "terse").await.meaning.pending, 1);
+    embed_all(&setup).await;
+    let on_top: BTreeSet<_> = paths(&setup, "summit").await.into_iter().take(2).collect();
+    assert_eq!(on_top, BTreeSet::from(["/a.md".to_owned(), "/hills.md".to_owned()]));
+}
+
+/// Memories with the word of a query, with its meaning, and with neither.
+async fn make_many(setup: &TestEngine, [words, meanings, others]: [usize; 3]) {
+    let kinds =
+        [("word", "terse note", words), ("meaning", "a brief entry", meanings), ("other", "rain", others)];
+    for (name, text, count) in kinds {
+        for number in 0..count {
+            setup.make(&format!("/{name}{number}.md"), &format!("{text} {number}\n")).await;
+        }
+    }
+}
+
+async fn pages_of_words_and_meaning_have_each_hit_once(setup: TestEngine) {
+    let (_server, setup) = with_meaning(&setup).await;
+    let mut lexical_store = setup.clone();
+    let draft = StoreDraft { name: "more".to_owned(), ..StoreDraft::default() };
+    lexical_store.store_id =
+        setup.engine.stores.create(&setup.principal, draft, None).await.unwrap().store_id;
+    set_mode(&lexical_store, Some(SearchMode::Lexical)).await;
+    for store in [&setup, &lexical_store] {
+        make_many(store, [5, 5, 30]).await;
+    }
+    embed_all(&setup).await;
+    let mut query = asked("terse");
+    query.page.limit = Some(50);
+    let all = setup.engine.search.find_everywhere(&setup.principal, &[], &query).await.unwrap();
+    assert_eq!((all.meaning, all.next), (ALL_MEANT, None));
+    let is_of = |hit: &&SearchHit, part: &str| hit.path.as_str().contains(part);
+    assert_eq!(all.items.iter().filter(|hit| is_of(hit, "word")).count(), 10);
+    assert_eq!(all.items.iter().filter(|hit| is_of(hit, "meaning")).count(), 5);
+    assert!(all.items.is_sorted_by(|one, next| one.score >= next.score));
+
+    let mut paged = Vec::new();
+    query.page.limit = Some(4);
+    loop {
+        let page = setup.engine.search.find_everywhere(&setup.principal, &[], &query).await.unwrap();
+        assert_eq!(page.meaning, ALL_MEANT);
+        paged.extend(page.items);
+        query.page.page = page.next;
+        if query.page.page.is_none() {
+            break;
+        }
+    }
+    assert_eq!(paged, all.items);
+}
+
+async fn page_after_a_fused_one_needs_no_endpoint(setup: TestEngine) {
+    let (server, setup) = with_meaning(&setup).await;
+    make_many(&setup, [12, 2, 50]).await;
+    embed_all(&setup).await;
+    let mut query = asked("terse");
+    query.page.limit = Some(5);
+    let first = search(&setup, &query).await;
+    assert_eq!(first.meaning, ALL_MEANT);
+    query.page.page = first.next;
+    server.fail(EmbeddingsFault::Unavailable);
+    let second = search(&setup, &query).await;
+    assert_eq!(second.meaning, lexical(MeaningReason::Failed));
+    assert!(second.items.iter().all(|hit| hit.score <= first.items[4].score));
+    assert!(second.items.iter().all(|hit| hit.path.as_str().starts_with("/word")), "{:?}", second.items);
+
+    // All pages of a search by words stay so.
+    query.page.page = None;
+    let first = search(&setup, &query).await;
+    assert_eq!(first.meaning, lexical(MeaningReason::Failed));
+    server.fail(EmbeddingsFault::None);
+    query.page.page = first.next;
+    let second = search(&setup, &query).await;
+    assert_eq!(second.meaning, lexical(MeaningReason::Failed));
+    let of_both: BTreeSet<_> = first.items.iter().chain(&second.items).map(|hit| hit.memory_id).collect();
+    assert_eq!(of_both.len(), 10);
+}
+
+async fn job_queues_what_a_replica_did_not_embed(setup: TestEngine) {
+    make_all(&setup).await;
+    assert_eq!(setup.run(EmbedMemories).await["queued"], 0, "no model");
+    let (_server, worker) = with_meaning(&setup).await;
+    assert!(!worker.engine.embeddings.take_turn().await.unwrap());
+    assert_eq!(worker.dry_run(EmbedMemories).await, json!({"would_queue": 1, "would_remove_from": 0}));
+    assert!(!worker.engine.embeddings.take_turn().await.unwrap());
+    assert_eq!(worker.run(EmbedMemories).await["queued"], 1);
+    embed_all(&worker).await;
+    assert_eq!(meant(&worker, "short").await.path.as_str(), "/style.md");
+    assert_eq!(worker.run(EmbedMemories).await["queued"], 0);
+}
+
+async fn store_whose_vectors_do_not_fit_is_searched_by_words(setup: TestEngine) {
+    let (server, setup) = with_meaning(&setup).await;
+    make_all(&setup).await;
+    embed_all(&setup).await;
+    let mut sizes = [0, 0];
+    for search_cache_bytes in (1_000..31_000).step_by(1_000) {
+        let small = setup.on(setup.replica_with(|options| {
+            with(&embedder(&server))(options);
+            options.search_cache_bytes = search_cache_bytes;
+        }));
+        let page = found(&small, "terse").await;
+        assert_eq!(page.items[0].path.as_str(), "/style.md");
+        assert_eq!(found(&small, "terse").await, page);
+        let has_vectors = page.meaning.used;
+        assert_eq!(page.meaning, if has_vectors { ALL_MEANT } else { lexical(MeaningReason::TooLarge) });
+        assert_eq!(has_vectors, page.items[0].explanation.unwrap().meaning > 0.0);
+        sizes[usize::from(has_vectors)] += 1;
+    }
+    assert!(sizes.iter().all(|caches| *caches > 3), "{sizes:?}");
+}
+
+async fn tenants_take_turns(setup: TestEngine) {
+    let (_server, large) = with_meaning(&setup).await;
+    let small = large.of_tenant_with(json!({})).await;
+    let make_more = async |kind: &str| {
+        for number in 0..100 {
+            large.make(&format!("/{kind}{number}.md"), "took an umbrella\n").await;
+        }
+    };
+    // More than the two turns of a large tenant, before and after the changes of a small one.
+    make_more("before").await;
+    make_all(&small).await;
+    for is_first in [true, false] {
+        for _ in 0..2 {
+            assert!(large.engine.embeddings.take_turn().await.unwrap());
+        }
+        assert_eq!(meant(&small, "short").await.path.as_str(), "/style.md");
+        assert!(found(&large, "short").await.meaning.pending > 0);
+        embed_all(&large).await;
+        if is_first {
+            small.make("/more.md", "went cycling\n").await;
+            make_more("after").await;
+        }
+    }
+}
+
+async fn memory_with_lost_content_is_left_out(setup: TestEngine) {
+    let (_server, setup) = with_meaning(&setup).await;
+    let made = make_all(&setup).await;
+    setup.blobs.inner().erase(&setup.blob_key(&made[1].memory.head)).await.unwrap();
+    embed_all(&setup).await;
+    let page = found(&setup, "short").await;
+    assert_eq!(page.items[0].path.as_str(), "/style.md");
+    assert_eq!(page.meaning, ALL_MEANT);
+    setup.blobs.before_get(fails);
+    let changed = setup.make("/new.md", "went cycling\n").await;
+    let failed = setup.engine.embeddings.take_turn().await;
+    assert!(matches!(failed, Err(EmbeddingError::Storage(_))), "{failed:?}");
+    setup.blobs.clear_hooks();
+    embed_all(&setup).await;
+    assert_eq!(found(&setup, "bicycle").await.meaning, ALL_MEANT);
+    setup.delete(&changed).await;
+}
+
+async fn memories_are_found_in_other_words_and_languages(setup: TestEngine) {
+    for (path, content) in [
+        ("/style.md", "The user prefers terse replies.\n"),
+        ("/trip.md", "She flies to Lisbon in March.\n"),
+        ("/allergy.md", "He must not eat peanuts.\n"),
+        ("/release.md", "The new version goes out on Tuesdays.\n"),
+        ("/dog.md", "Their puppy is called Rex.\n"),
+        ("/rent.md", "The flat costs 900 euros each month.\n"),
+        ("/music.md", "He practises the violin in the evening.\n"),
+        ("/meeting.md", "The team talks every Monday at ten.\n"),
+    ] {
+        setup.make(path, content).await;
+    }
+    let missing = tempfile::tempdir().unwrap();
+    let without = setup.on(setup.replica_with(with(&Arc::new(Embedder::embedded(missing.path())))));
+    assert!(!without.engine.embeddings.take_turn().await.unwrap());
+    assert_eq!(without.run(EmbedMemories).await["queued"], 0);
+    let page = found(&without, "terse").await;
+    assert_eq!((page.items.len(), page.meaning), (1, lexical(MeaningReason::NotInstalled)));
+
+    let setup = setup.on(setup.replica_with(with(&Arc::new(Embedder::embedded(model_folder())))));
+    assert!(!setup.engine.embeddings.take_turn().await.unwrap());
+    assert_eq!(setup.run(EmbedMemories).await["queued"], 1);
+    embed_all(&setup).await;
+    for (query, path) in [
+        ("짧게 대답해 줘", "/style.md"),
+        ("a journey to Portugal", "/trip.md"),
+        ("食べられない物", "/allergy.md"),
+        ("家里的宠物", "/dog.md"),
+    ] {
+        assert_eq!(meant(&setup, query).await.path.as_str(), path, "{query}");
+    }
+}

@@ -1,0 +1,569 @@
+//! Embeddings of memories for the search by meaning: written behind the commits, read by
+//! replicas for searches.
+//!
+//! The version log of a store is the queue: [`Embeddings`] knows for each model through
+//! which version the store is embedded. The index does not interpret the vectors.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::database::{Database, FromRow, Role, Row, from_row};
+use crate::numbers::FIRST_STORE;
+use crate::removal::begin_removal;
+use crate::stores::lock_live_store;
+
+/// How long vectors of another model are kept at least.
+const KEPT_FOR: Duration = Duration::from_hours(1);
+
+/// Whether the store `s` of the tenant `t` is searched by meaning.
+macro_rules! is_hybrid {
+    () => {
+        "coalesce(s.search_mode, t.search_mode, 'hybrid') = 'hybrid'"
+    };
+}
+
+/// Whether the vectors of the model `o` of a store are replaced by those of `$3`: the store is
+/// embedded by that, and the first work with both and the last claim of `o` were before `$4`.
+/// Otherwise replicas with different models would remove each other's vectors during a rollout.
+macro_rules! is_replaced {
+    ($store:literal) => {
+        concat!(
+            "o.model <> $3 AND e.seq >= ",
+            $store,
+            ".seq AND e.edit <= $4 AND o.edit <= $4 AND coalesce(o.claimed_until, 0) <= $4"
+        )
+    };
+}
+
+/// The position of a store, and its vectors that were written since `$4`.
+const CHANGES: &str = concat!(
+    "WITH place AS MATERIALIZED (SELECT ",
+    is_hybrid!(),
+    " AS is_hybrid, coalesce(e.edit, 0) AS edit FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
+        LEFT JOIN embedded_store e ON e.tenant_id = $1 AND e.store_id = $2 AND e.model = $3 \
+        WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) \
+    SELECT p.is_hybrid, p.edit, NULL AS memory_id, NULL AS version_id, NULL AS chunks, NULL AS vectors FROM place p \
+    UNION ALL SELECT NULL, NULL, m.memory_id, m.version_id, m.chunks, m.vectors \
+    FROM place p CROSS JOIN embedding m WHERE p.is_hybrid AND m.tenant_id = $1 AND m.store_id = $2 \
+        AND m.model = $3 AND m.edit > CASE WHEN $4 > p.edit THEN 0 ELSE $4 END"
+);
+
+/// The same in one round trip, for callers that have vectors already. The function collects
+/// its rows before it returns the first one.
+const CHANGES_ON_POSTGRES: &str =
+    "SELECT is_hybrid, edit, memory_id, version_id, chunks, vectors FROM embedding_changes($1, $2, $3, $4)";
+
+/// Whether stores are searched by meaning, and the last edit and the size of each.
+const STATES: [&str; 2] = [
+    "SELECT store_id, is_hybrid, edit, memory_count, live_bytes FROM embedding_states($1, $2, $3)",
+    concat!(
+        "SELECT s.store_id, ",
+        is_hybrid!(),
+        " AS is_hybrid, coalesce(e.edit, 0) AS edit, s.memory_count, s.live_bytes FROM json_each($2) ids \
+        CROSS JOIN store s ON s.tenant_id = $1 AND s.store_id = unhex(ids.value) AND s.deleted_at IS NULL \
+        JOIN tenant t ON t.tenant_id = s.tenant_id \
+        LEFT JOIN embedded_store e ON e.tenant_id = $1 AND e.store_id = s.store_id AND e.model = $3"
+    ),
+];
+
+/// The next `$5` stores of all tenants, with whether each has pending versions and outdated
+/// vectors.
+const WORK: &str = concat!(
+    "SELECT p.tenant_id, p.store_id, \
+        p.status = 'active' AND p.is_hybrid AND $3 IS NOT NULL AND p.seq > coalesce(e.seq, 0) AS is_pending, \
+        p.status <> 'deleting' AND EXISTS (SELECT 1 FROM embedded_store o WHERE o.tenant_id = p.tenant_id AND o.store_id = p.store_id \
+            AND (NOT p.is_hybrid OR (",
+    is_replaced!("p"),
+    "))) AS has_outdated \
+    FROM (SELECT s.tenant_id, s.store_id, s.seq, t.status, ",
+    is_hybrid!(),
+    " AS is_hybrid FROM (SELECT tenant_id, store_id, seq, search_mode FROM store \
+            WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL \
+            ORDER BY tenant_id, store_id LIMIT $5 + 0) s \
+        JOIN tenant t ON t.tenant_id = s.tenant_id) p \
+    LEFT JOIN embedded_store e ON e.tenant_id = p.tenant_id AND e.store_id = p.store_id AND e.model = $3 \
+    ORDER BY p.tenant_id, p.store_id"
+);
+
+/// Locks a store against the removal of its rows. Commits do not wait.
+const LOCK: &str = "SELECT FROM store WHERE tenant_id = $1 AND store_id = $2 FOR KEY SHARE";
+
+/// A store whose vectors may be written.
+const HYBRID: &str = concat!(
+    "SELECT s.seq, s.purge_epoch, s.memory_count, s.live_bytes FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL AND t.status = 'active' AND ",
+    is_hybrid!()
+);
+
+/// Claims a store that is embedded through an earlier version than `$7`. `edit` begins with
+/// the time, so that it never repeats when a store was forgotten and is embedded again.
+const CLAIM: &str = "INSERT INTO embedded_store AS e (tenant_id, store_id, model, seq, edit, claimed_by, claimed_until) \
+    VALUES ($1, $2, $3, 0, $4, $5, $6) ON CONFLICT (tenant_id, store_id, model) \
+    DO UPDATE SET claimed_by = excluded.claimed_by, claimed_until = excluded.claimed_until \
+    WHERE e.seq < $7 AND (e.claimed_until IS NULL OR e.claimed_until <= $4 OR e.claimed_by = excluded.claimed_by) \
+    RETURNING seq";
+
+/// The next `$4` versions, and their memories unless they changed again or are gone. On
+/// Postgres the memories are looked up one by one, whatever the planner's statistics say.
+const PAGE: [&str; 2] = [
+    "SELECT v.seq, m.memory_id, m.version_id, m.path, m.blob_id, m.sha256, m.size_bytes \
+    FROM (SELECT seq, version_id, memory_id FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 ORDER BY seq LIMIT $4 + 0) v \
+    LEFT JOIN LATERAL (SELECT m.memory_id, m.version_id, m.path, m.blob_id, m.sha256, m.size_bytes, m.deleted_at \
+        FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id LIMIT 1) m \
+        ON m.version_id = v.version_id AND m.deleted_at IS NULL \
+    ORDER BY v.seq",
+    "SELECT v.seq, m.memory_id, m.version_id, m.path, m.blob_id, m.sha256, m.size_bytes \
+    FROM (SELECT seq, version_id, memory_id FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 ORDER BY seq LIMIT $4 + 0) v \
+    LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id \
+        AND m.version_id = v.version_id AND m.deleted_at IS NULL \
+    ORDER BY v.seq",
+];
+
+/// Through which version a store is embedded.
+const EMBEDDED: &str = "SELECT seq FROM embedded_store WHERE tenant_id = $1 AND store_id = $2 AND model = $3";
+
+/// Writes the vectors of a version, if it is still its memory's current one.
+const PUT: &str = "INSERT INTO embedding (tenant_id, store_id, memory_id, model, version_id, edit, chunks, vectors) \
+    SELECT e.tenant_id, e.store_id, m.memory_id, e.model, m.version_id, e.edit + 1, $6, $7 \
+    FROM embedded_store e JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = $4 \
+        AND CASE WHEN m.deleted_at IS NULL THEN m.version_id END = $5 \
+    WHERE e.tenant_id = $1 AND e.store_id = $2 AND e.model = $3 \
+    ON CONFLICT (tenant_id, store_id, memory_id, model) DO UPDATE SET version_id = excluded.version_id, \
+        edit = excluded.edit, chunks = excluded.chunks, vectors = excluded.vectors";
+
+/// The memories that changed after `$4` through `$5` and have vectors of an earlier version.
+const EARLIER: &str = "SELECT o.memory_id FROM (SELECT memory_id FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 AND seq > $4 AND seq <= $5) v \
+    EACH[embedding o: o.tenant_id = $1 AND o.store_id = $2 AND o.memory_id = v.memory_id AND o.model = $3] \
+    WHERE coalesce(o.version_id <> (SELECT CASE WHEN m.deleted_at IS NULL THEN m.version_id END FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = o.memory_id), TRUE)";
+
+const REMOVE_ONE: &str =
+    "DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 AND model = $3 AND memory_id = $4";
+
+/// Records that a store is embedded through `$4`, and releases the claim of `$5` if no later
+/// version is left.
+const ADVANCE: &str = "UPDATE embedded_store SET seq = $4, edit = edit + 1, \
+    claimed_until = CASE WHEN $6 AND claimed_by = $5 THEN NULL ELSE claimed_until END \
+    WHERE tenant_id = $1 AND store_id = $2 AND model = $3";
+
+/// The models of a store whose vectors are not needed: of a lexical store all, and else all
+/// but `$3` that are replaced.
+const OUTDATED: &str = concat!(
+    "SELECT o.model FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
+        JOIN embedded_store o ON o.tenant_id = $1 AND o.store_id = $2 \
+        LEFT JOIN embedded_store e ON e.tenant_id = $1 AND e.store_id = $2 AND e.model = $3 \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL AND t.status <> 'deleting' \
+        AND (NOT ",
+    is_hybrid!(),
+    " OR (",
+    is_replaced!("s"),
+    ")) ORDER BY o.model"
+);
+
+/// A store that is to be searched by meaning again is then embedded from its first version.
+const BEGIN_AGAIN: &str =
+    "UPDATE embedded_store SET seq = 0 WHERE tenant_id = $1 AND store_id = $2 AND model = $3 AND seq > 0";
+
+const REMOVE: &str = "DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 AND (memory_id, model) IN ( \
+    SELECT o.memory_id, o.model FROM embedding o WHERE o.tenant_id = $1 AND o.store_id = $2 AND o.model = $3 \
+    ORDER BY o.edit LIMIT $4 + 0)";
+
+const REMOVE_STORE: &str = "DELETE FROM embedded_store WHERE tenant_id = $1 AND store_id = $2 AND model = $3";
+
+/// The vectors of a memory's version: all its chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddingRow {
+    pub memory_id: MemoryId,
+    pub version_id: VersionId,
+    pub chunks: u64,
+    pub vectors: Arc<[u8]>,
+}
+
+/// The state of the vectors of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmbeddingState {
+    pub store_id: StoreId,
+    /// Whether the store is searched by meaning.
+    pub is_hybrid: bool,
+    /// The last edit; 0: the store has no vectors of the model. It grows with each write.
+    pub edit: i64,
+    /// Live memories of the store.
+    pub memory_count: u64,
+    /// Bytes of the live memories.
+    pub live_bytes: u64,
+}
+
+/// What was written since an edit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddingChanges {
+    /// Whether the store is searched by meaning; if not, there are no rows.
+    pub is_hybrid: bool,
+    /// The last edit of the store; 0: it has no vectors of the model.
+    pub edit: i64,
+    /// Whether these are all vectors of the store, so that others must be dropped: the request
+    /// had no edit, or one that the store has not reached, as vectors were removed or the
+    /// database was restored since.
+    pub is_whole: bool,
+    /// Unordered. A vector counts only if its version is the memory's current one.
+    pub rows: Vec<EmbeddingRow>,
+}
+
+/// Stores with work to do, among the next ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EmbeddingWork {
+    /// The number of stores read.
+    pub looked_at: u64,
+    /// The last of these stores; `None`: none is left.
+    pub last: Option<(TenantId, StoreId)>,
+    /// Stores with versions that are not embedded.
+    pub pending: Vec<(TenantId, StoreId)>,
+    /// Stores with vectors that are not needed; see [`Embeddings::remove_outdated`].
+    pub outdated: Vec<(TenantId, StoreId)>,
+}
+
+/// At most so much of a store in one page, but at least one version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmbeddingLimits {
+    pub versions: u32,
+    /// Bytes of the contents to embed.
+    pub bytes: u64,
+}
+
+/// A store that a replica embeds by a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddingClaim {
+    pub tenant_id: TenantId,
+    pub store_id: StoreId,
+    pub model: Arc<str>,
+    pub replica: Uuid,
+}
+
+/// The next versions of a store that are not embedded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddingPage {
+    /// Contents may be read under this purge epoch.
+    pub purge_epoch: i64,
+    /// The version through which the store is embedded.
+    pub from: i64,
+    /// The last version of the page.
+    pub through: i64,
+    /// Whether there was no later version.
+    pub is_last: bool,
+    /// The memories whose current version is in the page, without settings of the store.
+    pub memories: Vec<UnembeddedMemory>,
+    /// Live memories of the store.
+    pub memory_count: u64,
+    /// Bytes of the live memories.
+    pub live_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnembeddedMemory {
+    pub memory_id: MemoryId,
+    pub version_id: VersionId,
+    pub path: MemoryPath,
+    pub blob_id: VersionId,
+    pub sha256: ContentHash,
+    pub size_bytes: u64,
+}
+
+/// What became of the vectors of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmbeddingOutcome {
+    /// Nothing was written: the store is gone or lexical, history was removed since, or the page
+    /// was embedded meanwhile. The claim stays.
+    Refused,
+    /// The claim ended with the last version, and stays if `is_complete` is false.
+    Written { is_complete: bool },
+}
+
+#[derive(Debug, Clone)]
+pub struct Embeddings(pub(crate) Database);
+
+/// The position of a store, or one of its changes.
+struct ChangeRow {
+    place: Option<EmbeddingChanges>,
+    row: Option<EmbeddingRow>,
+}
+
+struct WorkRow {
+    store: (TenantId, StoreId),
+    is_pending: bool,
+    has_outdated: bool,
+}
+
+struct HybridStore {
+    seq: i64,
+    purge_epoch: i64,
+    memory_count: u64,
+    live_bytes: u64,
+}
+
+struct PageRow {
+    seq: i64,
+    memory: Option<UnembeddedMemory>,
+}
+
+from_row! {
+    EmbeddingRow { memory_id, version_id, chunks, vectors }
+    EmbeddingChanges { is_hybrid, edit .. is_whole, rows }
+    EmbeddingState { store_id, is_hybrid, edit, memory_count, live_bytes }
+    HybridStore { seq, purge_epoch, memory_count, live_bytes }
+    UnembeddedMemory { memory_id, version_id, path, blob_id, sha256, size_bytes }
+}
+
+impl FromRow for ChangeRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self { place: row.read_unless_null("edit")?, row: row.read_unless_null("memory_id")? })
+    }
+}
+
+impl FromRow for WorkRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            store: (row.get("tenant_id")?, row.get("store_id")?),
+            is_pending: row.get("is_pending")?,
+            has_outdated: row.get("has_outdated")?,
+        })
+    }
+}
+
+impl FromRow for PageRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self { seq: row.get("seq")?, memory: row.read_unless_null("memory_id")? })
+    }
+}
+
+impl Embeddings {
+    /// The states of the stores of a search, in one query; stores that do not exist are left
+    /// out.
+    pub async fn states(
+        &self,
+        tenant_id: TenantId,
+        stores: &[StoreId],
+        model: &str,
+    ) -> Result<Vec<EmbeddingState>, IndexError> {
+        let mut tx = self.0.read_one("embedding_states", Role::Tenant(tenant_id)).await?;
+        let text = tx.choose(STATES);
+        tx.query(text).bind(tenant_id).bind_ids(Some(stores)).bind(model).all().await
+    }
+
+    /// The vectors of a store that were written since an edit, in one query; since 0, all.
+    /// `None`: the store does not exist.
+    ///
+    /// The cost grows with the size of the result. Vectors that were removed are not in it.
+    pub async fn changes(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        model: &str,
+        since_edit: i64,
+    ) -> Result<Option<EmbeddingChanges>, IndexError> {
+        let role = Role::Tenant(tenant_id);
+        let values = (tenant_id, store_id, model, since_edit);
+        let rows: Vec<ChangeRow> = if since_edit > 0 {
+            let mut tx = self.0.read_one("embedding_changes", role).await?;
+            let text = tx.choose([CHANGES_ON_POSTGRES, CHANGES]);
+            tx.query(text).bind(values).all().await?
+        } else {
+            self.0.all("embedding_changes", role, CHANGES, values).await?
+        };
+        let mut found = None;
+        let mut written = Vec::with_capacity(rows.len());
+        for ChangeRow { place, row } in rows {
+            found = found.or(place);
+            written.extend(row);
+        }
+        Ok(found.map(|place| EmbeddingChanges {
+            is_whole: since_edit <= 0 || place.edit < since_edit,
+            rows: written,
+            ..place
+        }))
+    }
+
+    /// Reads the next `limit` stores of all tenants after one. Without a model nothing is
+    /// pending, and only vectors of lexical stores are outdated.
+    pub async fn work(
+        &self,
+        model: Option<&str>,
+        now: Timestamp,
+        after: Option<(TenantId, StoreId)>,
+        limit: u32,
+    ) -> Result<EmbeddingWork, IndexError> {
+        let values = (after.unwrap_or(FIRST_STORE), model, now.minus(KEPT_FOR), limit);
+        let rows: Vec<WorkRow> = self.0.all("embedding_work", Role::Job(None), WORK, values).await?;
+        let stores =
+            |needs: fn(&WorkRow) -> bool| rows.iter().filter(|row| needs(row)).map(|row| row.store).collect();
+        Ok(EmbeddingWork {
+            looked_at: rows.len() as u64,
+            last: rows.last().map(|row| row.store),
+            pending: stores(|row| row.is_pending),
+            outdated: stores(|row| row.has_outdated),
+        })
+    }
+
+    /// Claims a store until `until` and reads the next versions that are not embedded.
+    ///
+    /// `None`: the store is gone, lexical or embedded, or another replica's claim of it has not
+    /// ended. A replica may claim its store again at any time.
+    pub async fn claim(
+        &self,
+        claim: &EmbeddingClaim,
+        now: Timestamp,
+        until: Timestamp,
+        limits: EmbeddingLimits,
+    ) -> Result<Option<EmbeddingPage>, IndexError> {
+        let place = (claim.tenant_id, claim.store_id);
+        let mut tx = self.0.write("claim_embedding", Role::Job(None)).await?;
+        tx.execute_on_postgres(LOCK, place).await?;
+        let store: Option<HybridStore> = tx.query(HYBRID).bind(place).optional().await?;
+        let Some(store) = store.filter(|store| store.seq > 0) else {
+            return Ok(None);
+        };
+        let query = tx.query(CLAIM).bind(place).bind(&*claim.model);
+        let query = query.bind((now, claim.replica, until, store.seq));
+        let Some(from) = query.optional_scalar::<i64>().await? else {
+            return Ok(None);
+        };
+        let versions = limits.versions.max(1);
+        let rows: Vec<PageRow> = tx.query(tx.choose(PAGE)).bind((place, from, versions)).all().await?;
+        tx.commit().await?;
+        Ok(Some(page_of(&store, from, rows, EmbeddingLimits { versions, ..limits })))
+    }
+
+    /// Writes the vectors of a page, under the store's lock.
+    ///
+    /// Skips a memory if the version is not its current one. A memory of the page without a
+    /// row has no vectors from now on, as those of earlier versions are removed.
+    pub async fn put(
+        &self,
+        claim: &EmbeddingClaim,
+        page: &EmbeddingPage,
+        rows: &[EmbeddingRow],
+    ) -> Result<EmbeddingOutcome, IndexError> {
+        let (place, model) = ((claim.tenant_id, claim.store_id), &*claim.model);
+        let mut tx = self.0.write("put_embeddings", Role::Job(None)).await?;
+        let locked = lock_live_store(&mut tx, claim.tenant_id, claim.store_id).await?;
+        if locked.is_none_or(|store| store.purge_epoch != page.purge_epoch) {
+            return Ok(EmbeddingOutcome::Refused);
+        }
+        let Some(store) = tx.query(HYBRID).bind(place).optional::<HybridStore>().await? else {
+            return Ok(EmbeddingOutcome::Refused);
+        };
+        let query = tx.query(EMBEDDED).bind(place).bind(model);
+        if query.optional_scalar::<i64>().await? != Some(page.from) {
+            return Ok(EmbeddingOutcome::Refused);
+        }
+        for row in rows {
+            let query = tx.query(PUT).bind(place).bind((model, row.memory_id, row.version_id));
+            query.bind((row.chunks, &*row.vectors)).execute().await?;
+        }
+        let query = tx.query_with_lists(EARLIER).bind(place);
+        let earlier: Vec<MemoryId> = query.bind((model, page.from, page.through)).scalars().await?;
+        for memory_id in earlier {
+            tx.query(REMOVE_ONE).bind(place).bind((model, memory_id)).execute().await?;
+        }
+        let query = tx.query(ADVANCE).bind(place).bind((model, page.through, claim.replica));
+        let is_complete = page.through >= store.seq;
+        query.bind(is_complete).execute().await?;
+        tx.commit().await?;
+        Ok(EmbeddingOutcome::Written { is_complete })
+    }
+
+    /// Removes up to `limit` rows of vectors of a store that are not needed: of a lexical
+    /// store all, and else those of other models, once it is embedded by `model` and no
+    /// replica has begun with either within the hour before `now`. Returns how many; fewer
+    /// than `limit` if none is left.
+    pub async fn remove_outdated(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        model: Option<&str>,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<u64, IndexError> {
+        let place = (tenant_id, store_id);
+        let mut tx = self.0.write("remove_outdated_embeddings", Role::Job(None)).await?;
+        begin_removal(&mut tx).await?;
+        lock_live_store(&mut tx, tenant_id, store_id).await?;
+        let query = tx.query(OUTDATED).bind(place).bind((model, now.minus(KEPT_FOR)));
+        let outdated: Vec<String> = query.scalars().await?;
+        let mut removed = 0;
+        for model in &outdated {
+            let left = u64::from(limit) - removed;
+            tx.query(BEGIN_AGAIN).bind(place).bind(model).execute().await?;
+            let rows = tx.query(REMOVE).bind(place).bind((model, left)).execute().await?;
+            removed += rows;
+            if rows == left {
+                break;
+            }
+            tx.query(REMOVE_STORE).bind(place).bind(model).execute().await?;
+        }
+        tx.commit().await?;
+        Ok(removed)
+    }
+}
+
+/// The page of the first versions within the limits; `rows` has as many versions as these
+/// allow, or all.
+fn page_of(store: &HybridStore, from: i64, rows: Vec<PageRow>, limits: EmbeddingLimits) -> EmbeddingPage {
+    let mut is_last = rows.len() < limits.versions as usize;
+    let (mut through, mut size_bytes, mut memories) = (from, 0, Vec::new());
+    for PageRow { seq, memory } in rows {
+        if let Some(memory) = memory.filter(|memory| !memory.path.is_setting()) {
+            size_bytes += memory.size_bytes;
+            if size_bytes > limits.bytes && !memories.is_empty() {
+                is_last = false;
+                break;
+            }
+            memories.push(memory);
+        }
+        through = seq;
+    }
+    if is_last {
+        // Retention may have removed the last versions.
+        through = through.max(store.seq);
+    }
+    let HybridStore { purge_epoch, memory_count, live_bytes, .. } = *store;
+    EmbeddingPage { purge_epoch, from, through, is_last, memories, memory_count, live_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHANGES, EARLIER, HYBRID, OUTDATED, PAGE, PUT, REMOVE, STATES, WORK};
+    use crate::sqlite::plans::{reads_whole_store, steps_of};
+
+    #[tokio::test]
+    async fn vectors_are_found_by_ranges_and_keys() {
+        let by_memory =
+            "sqlite_autoindex_embedding_1 (tenant_id=? AND store_id=? AND memory_id=? AND model=?)";
+        let memory = "SEARCH m USING PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)";
+        let by_model = "PRIMARY KEY (tenant_id=? AND store_id=? AND model=?)";
+        for (statement, parts) in [
+            (CHANGES, &["embedding_edit (tenant_id=? AND store_id=? AND model=? AND edit>?)", by_model][..]),
+            (STATES[1], &[by_model]),
+            (WORK, &["SEARCH store USING PRIMARY KEY ((tenant_id,store_id)>(?,?))", by_model]),
+            (HYBRID, &["SEARCH t USING PRIMARY KEY"]),
+            (PAGE[1], &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)", memory]),
+            (PUT, &[by_model, memory]),
+            (EARLIER, &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>? AND seq<?)", by_memory, memory]),
+            (OUTDATED, &[by_model]),
+            (REMOVE, &["embedding_edit (tenant_id=? AND store_id=? AND model=?)", by_memory]),
+        ] {
+            let steps = steps_of(statement).await;
+            for part in parts {
+                assert!(steps.iter().any(|step| step.contains(part)), "{part}: {steps:#?}");
+            }
+            // A store has one row, and few models.
+            let reads_stores = |step: &String| step.starts_with("SEARCH s ") || step.starts_with("SEARCH o ");
+            assert!(!steps.iter().any(|step| reads_whole_store(step) && !reads_stores(step)), "{steps:#?}");
+        }
+    }
+}

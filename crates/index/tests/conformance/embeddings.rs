@@ -1,0 +1,338 @@
+//! Vectors for the search by meaning: which are written, and when they are removed.
+
+use std::sync::Arc;
+
+use keepsake_core::{MemoryId, SearchMode, VersionId};
+use keepsake_index::{
+    EmbeddingChanges, EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingRow,
+    EmbeddingState, OutdatedPart, Redaction, StoreChange, TenantChange, TenantStatus, VersionBatch,
+};
+use uuid::Uuid;
+
+use crate::deletions::{ask, below_p, erase_rows, purge_store};
+use crate::place::{NOW, Place, REPLICA, after_seconds, audited, by_tenant, created, deleted, edited, path};
+
+const MODEL: &str = "model-256";
+const OTHER_REPLICA: Uuid = Uuid::from_u128(2);
+const LIMITS: EmbeddingLimits = EmbeddingLimits { versions: 10, bytes: 100 };
+/// How long a claim lasts.
+const CLAIM_SECONDS: i64 = 60;
+
+const COMPLETE: EmbeddingOutcome = EmbeddingOutcome::Written { is_complete: true };
+const INCOMPLETE: EmbeddingOutcome = EmbeddingOutcome::Written { is_complete: false };
+
+fn claim_of(place: &Place, model: &str, replica: Uuid) -> EmbeddingClaim {
+    EmbeddingClaim { tenant_id: place.tenant_id, store_id: place.store_id, model: model.into(), replica }
+}
+
+async fn claim_by(place: &Place, replica: Uuid, seconds: i64) -> Option<EmbeddingPage> {
+    let (now, until) = (after_seconds(seconds), after_seconds(seconds + CLAIM_SECONDS));
+    place.index.embeddings.claim(&claim_of(place, MODEL, replica), now, until, LIMITS).await.unwrap()
+}
+
+/// Claims a store in which there is something to embed.
+async fn claim(place: &Place) -> EmbeddingPage {
+    claim_by(place, REPLICA, 0).await.expect("a version is not embedded")
+}
+
+/// Two chunks for each memory of a page.
+fn rows_of(page: &EmbeddingPage) -> Vec<EmbeddingRow> {
+    let rows = page.memories.iter().map(|memory| EmbeddingRow {
+        memory_id: memory.memory_id,
+        version_id: memory.version_id,
+        chunks: 2,
+        vectors: Arc::from(memory.version_id.uuid().as_bytes().as_slice()),
+    });
+    rows.collect()
+}
+
+async fn put(place: &Place, page: &EmbeddingPage) -> EmbeddingOutcome {
+    put_by(place, MODEL, page).await
+}
+
+async fn put_by(place: &Place, model: &str, page: &EmbeddingPage) -> EmbeddingOutcome {
+    let claim = claim_of(place, model, REPLICA);
+    place.index.embeddings.put(&claim, page, &rows_of(page)).await.unwrap()
+}
+
+/// Embeds what a store has.
+async fn embed(place: &Place, model: &str) {
+    let (claim, embeddings) = (claim_of(place, model, REPLICA), &place.index.embeddings);
+    while let Some(page) = embeddings.claim(&claim, NOW, after_seconds(1), LIMITS).await.unwrap() {
+        put_by(place, model, &page).await;
+    }
+}
+
+async fn changes(place: &Place, since_edit: i64) -> EmbeddingChanges {
+    let changes = place.index.embeddings.changes(place.tenant_id, place.store_id, MODEL, since_edit).await;
+    changes.unwrap().expect("the store exists")
+}
+
+/// The memories with vectors, and the versions of which these are.
+async fn embedded(place: &Place) -> Vec<(MemoryId, VersionId)> {
+    versions(&changes(place, 0).await)
+}
+
+fn versions(changes: &EmbeddingChanges) -> Vec<(MemoryId, VersionId)> {
+    let mut versions: Vec<_> = changes.rows.iter().map(|row| (row.memory_id, row.version_id)).collect();
+    versions.sort_unstable();
+    versions
+}
+
+async fn set_mode(place: &Place, search_mode: Option<SearchMode>) {
+    let change = StoreChange { search_mode: Some(search_mode), now: NOW, ..StoreChange::default() };
+    let stores = &place.index.stores;
+    let set = stores.update(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW)).await.unwrap();
+    let found = stores.find(place.tenant_id, place.store_id).await.unwrap().unwrap();
+    assert_eq!((set.search_mode, found.search_mode), (search_mode, search_mode));
+}
+
+async fn change_tenant(place: &Place, change: TenantChange) {
+    let tenants = &place.index.tenants;
+    let changed = tenants.update(place.tenant_id, &change, &audited()).await.unwrap();
+    assert_eq!(tenants.find(place.tenant_id).await.unwrap(), Some(changed));
+}
+
+async fn redact(place: &Place, version_id: VersionId) {
+    let redaction = Redaction { store_id: place.store_id, version_id, audited: by_tenant(NOW) };
+    place.index.redactions.redact(place.tenant_id, &redaction).await.unwrap();
+}
+
+pub(crate) async fn each_version_is_embedded_once(place: Place) {
+    let old = place.create("/a", 1).await;
+    let b = place.create("/b", 1).await;
+    let first = claim(&place).await;
+    assert_eq!((first.from, first.through, first.is_last), (0, 2, true));
+    assert_eq!((first.memory_count, first.live_bytes), (2, 2));
+    assert_eq!(first.memories[1].path, path("/b"));
+    assert_eq!(claim_by(&place, OTHER_REPLICA, CLAIM_SECONDS - 1).await, None);
+    assert_eq!(claim(&place).await, first, "its own claim is no obstacle");
+
+    place.change(vec![edited(&old, 1)]).await;
+    let a = place.memory("/a").await;
+    assert_eq!(put(&place, &first).await, INCOMPLETE);
+    let before = changes(&place, 0).await;
+    assert_eq!(versions(&before), [(b.memory_id, b.version_id)], "the other one has changed");
+
+    assert_eq!(claim_by(&place, OTHER_REPLICA, 1).await, None, "there is more to embed");
+    let second = claim(&place).await;
+    assert_eq!((second.from, second.through, second.memories.len()), (2, 3, 1));
+    assert_eq!(put(&place, &first).await, EmbeddingOutcome::Refused, "it was embedded before");
+    assert_eq!(put(&place, &second).await, COMPLETE);
+    assert_eq!(claim_by(&place, REPLICA, 1).await, None);
+
+    let after = changes(&place, before.edit).await;
+    assert_eq!((after.edit, after.is_whole, after.is_hybrid), (before.edit + 1, false, true));
+    assert_eq!(after.rows, rows_of(&second));
+    assert!(changes(&place, after.edit).await.rows.is_empty());
+    let all = [(a.memory_id, a.version_id), (b.memory_id, b.version_id)];
+    for since in [0, after.edit + 1] {
+        let whole = changes(&place, since).await;
+        assert!(whole.is_whole && whole.edit == after.edit);
+        assert_eq!(versions(&whole), all);
+    }
+    let usage = place.index.usage.of_store(place.tenant_id, place.store_id, 1).await.unwrap().unwrap();
+    assert_eq!((usage.embedded_memories, usage.embedding_chunks, usage.embedding_bytes), (2, 4, 32));
+
+    let sibling = place.sibling().await;
+    let stores = [place.store_id, sibling.store_id, place.stranger().await.store_id];
+    let mut states = place.index.embeddings.states(place.tenant_id, &stores, MODEL).await.unwrap();
+    states.sort_unstable_by_key(|state| state.store_id);
+    let state = |store_id, edit, memory_count, live_bytes| EmbeddingState {
+        store_id,
+        is_hybrid: true,
+        edit,
+        memory_count,
+        live_bytes,
+    };
+    let (count, bytes) = (second.memory_count, second.live_bytes);
+    assert_eq!(states, [state(place.store_id, after.edit, count, bytes), state(sibling.store_id, 0, 0, 0)]);
+
+    place.create("/c", 1).await;
+    assert!(claim_by(&place, OTHER_REPLICA, 1).await.is_some(), "the claim has ended");
+}
+
+pub(crate) async fn pages_end_at_their_limits_and_lack_settings(place: Place) {
+    for (at, size_bytes) in
+        [("/a", 60), ("/b", 50), ("/c", 200), ("/.keepsake/tests.toml", 300), ("/d", 1), ("/e", 1)]
+    {
+        place.create(at, size_bytes).await;
+    }
+    let limits = EmbeddingLimits { versions: 4, ..LIMITS };
+    let mut pages = Vec::new();
+    let (claim, embeddings) = (claim_of(&place, MODEL, REPLICA), &place.index.embeddings);
+    while let Some(page) = embeddings.claim(&claim, NOW, after_seconds(1), limits).await.unwrap() {
+        put(&place, &page).await;
+        let paths: Vec<_> = page.memories.iter().map(|memory| memory.path.as_str().to_owned()).collect();
+        pages.push((page.through, page.is_last, paths.join(" ")));
+    }
+    let page = |through, is_last, paths: &str| (through, is_last, paths.to_owned());
+    assert_eq!(
+        pages,
+        [page(1, false, "/a"), page(2, false, "/b"), page(4, false, "/c"), page(6, true, "/d /e")]
+    );
+}
+
+pub(crate) async fn late_vectors_are_not_written(place: Place) {
+    let old = place.create("/a", 1).await;
+    place.change(vec![edited(&old, 1)]).await;
+    let page = claim(&place).await;
+    redact(&place, old.version_id).await;
+    assert_eq!(put(&place, &page).await, EmbeddingOutcome::Refused, "history was removed");
+
+    let page = claim(&place).await;
+    set_mode(&place, Some(SearchMode::Lexical)).await;
+    assert_eq!(put(&place, &page).await, EmbeddingOutcome::Refused);
+    assert_eq!(claim_by(&place, REPLICA, 0).await, None);
+    set_mode(&place, None).await;
+    let suspend = |status| change_tenant(&place, TenantChange::of_status(status));
+    suspend(TenantStatus::Suspended).await;
+    assert_eq!(put(&place, &page).await, EmbeddingOutcome::Refused);
+    suspend(TenantStatus::Active).await;
+
+    place.change(vec![deleted(&place.memory("/a").await)]).await;
+    assert_eq!(put(&place, &page).await, INCOMPLETE);
+    assert!(embedded(&place).await.is_empty());
+
+    place.create("/b", 1).await;
+    let page = claim(&place).await;
+    place.delete_store().await;
+    assert_eq!(put(&place, &page).await, EmbeddingOutcome::Refused);
+    assert_eq!(claim_by(&place, REPLICA, 0).await, None);
+}
+
+pub(crate) async fn vectors_are_removed_with_their_content(place: Place) {
+    let paths = ["/deleted", "/redacted", "/superseded", "/p/erased", "/kept"];
+    place.change(paths.map(|at| created(at, 1)).into()).await;
+    embed(&place, MODEL).await;
+    embed(&place, "another").await;
+    let versions_of = async |paths: &[&str]| {
+        let mut heads = Vec::new();
+        for at in paths {
+            let head = place.memory(at).await;
+            heads.push((head.memory_id, head.version_id));
+        }
+        heads.sort_unstable();
+        heads
+    };
+    let kept = versions_of(&["/kept"]).await;
+    let redacted = place.memory("/redacted").await;
+    let superseded = place.memory("/superseded").await;
+    let mut left = versions_of(&["/redacted", "/superseded", "/p/erased", "/kept"]).await;
+
+    place.change(vec![deleted(&place.memory("/deleted").await)]).await;
+    assert_eq!(embedded(&place).await, left);
+
+    // Vectors of an earlier version stay until others come, or the version goes.
+    place.change(vec![edited(&redacted, 1), edited(&superseded, 1)]).await;
+    assert_eq!(embedded(&place).await, left);
+    redact(&place, redacted.version_id).await;
+    left.retain(|(memory_id, _)| *memory_id != redacted.memory_id);
+    assert_eq!(embedded(&place).await, left);
+
+    let (by, now) = (after_seconds(10), after_seconds(20));
+    let batch = VersionBatch {
+        store_id: place.store_id,
+        outdated: OutdatedPart::Superseded { by, made_by: Some(by), beyond: None },
+        after: 0,
+        now,
+        blobs_go_from: now,
+        limit: 100,
+        dry_run: false,
+    };
+    assert!(place.index.retention.remove(place.tenant_id, &batch).await.unwrap().is_done);
+    left.retain(|(memory_id, _)| *memory_id != superseded.memory_id);
+    assert_eq!(embedded(&place).await, left);
+
+    let erasure_id = ask(&place, below_p(&place)).await;
+    erase_rows(place.clone(), erasure_id).await;
+    assert_eq!(embedded(&place).await, kept);
+
+    let rows = async |place: &Place| {
+        let of_store = "WHERE tenant_id = $1 AND store_id = $2";
+        let rows = format!("SELECT count(*) FROM embedding {of_store}");
+        let models = format!("SELECT count(*) FROM embedded_store {of_store}");
+        (place.raw.number(&rows, &place.ids()).await, place.raw.number(&models, &place.ids()).await)
+    };
+    assert_eq!(rows(&place).await, (2, 2), "those of the other model went too");
+    place.delete_store().await;
+    let deletions = &place.index.store_deletions;
+    let first = deletions.purge(place.tenant_id, place.store_id, NOW, 4).await.unwrap();
+    assert_eq!((first.rows(), first.blobs), (4, 0), "vectors go before versions");
+    assert_eq!(rows(&place).await, (0, 0));
+    assert!(purge_store(place.clone()).await.0 > 0);
+}
+
+pub(crate) async fn stores_come_that_are_to_be_embedded_or_forgotten(place: Place) {
+    let outdated = place.sibling().await;
+    let lexical = place.sibling().await;
+    let theirs = place.stranger().await;
+    for store in [&place, &outdated, &lexical, &theirs] {
+        store.change(vec![created("/a", 1), created("/b", 1)]).await;
+    }
+    // A store without memories, and one that is gone.
+    place.sibling().await;
+    let gone = place.sibling().await;
+    gone.create("/a", 1).await;
+    gone.delete_store().await;
+    embed(&outdated, "older").await;
+    embed(&outdated, MODEL).await;
+    embed(&lexical, MODEL).await;
+    set_mode(&lexical, Some(SearchMode::Lexical)).await;
+
+    let embeddings = &place.index.embeddings;
+    // Vectors of another model are kept for so long.
+    let later = after_seconds(3_601);
+    let work_at = async |model, now| {
+        let (mut pending, mut outdated, mut after) = (Vec::new(), Vec::new(), None);
+        loop {
+            let page = embeddings.work(model, now, after, 2).await.unwrap();
+            assert!(page.looked_at <= 2);
+            pending.extend(page.pending.into_iter().map(|(_, store_id)| store_id));
+            outdated.extend(page.outdated.into_iter().map(|(_, store_id)| store_id));
+            after = page.last;
+            if after.is_none() {
+                return (pending, outdated);
+            }
+        }
+    };
+    let work = async |model| work_at(model, later).await;
+    assert_eq!(work_at(Some(MODEL), after_seconds(3_599)).await.1, [lexical.store_id]);
+    let both = vec![outdated.store_id, lexical.store_id];
+    assert_eq!(work(Some(MODEL)).await, (vec![place.store_id, theirs.store_id], both.clone()));
+    assert_eq!(work(None).await, (vec![], vec![lexical.store_id]));
+
+    let of_tenant = |mode| TenantChange { search_mode: Some(mode), ..TenantChange::default() };
+    change_tenant(&theirs, of_tenant(Some(SearchMode::Lexical))).await;
+    assert_eq!(work(Some(MODEL)).await.0, [place.store_id]);
+    set_mode(&theirs, Some(SearchMode::Hybrid)).await;
+    assert_eq!(work(Some(MODEL)).await.0, [place.store_id, theirs.store_id]);
+    change_tenant(&theirs, TenantChange::of_status(TenantStatus::Suspended)).await;
+    assert_eq!(work(Some(MODEL)).await.0, [place.store_id]);
+
+    let remove_at = async |store: &Place, now, limit| {
+        let (tenant_id, store_id) = (store.tenant_id, store.store_id);
+        embeddings.remove_outdated(tenant_id, store_id, Some(MODEL), now, limit).await.unwrap()
+    };
+    let remove = async |store: &Place, limit| remove_at(store, later, limit).await;
+    let kept = embedded(&outdated).await;
+    assert_eq!(remove_at(&outdated, after_seconds(3_599), 2).await, 0);
+    assert_eq!((remove(&outdated, 2).await, remove(&outdated, 2).await), (2, 0));
+    assert_eq!(embedded(&outdated).await, kept);
+    assert_eq!(remove(&place, 2).await, 0, "it is not embedded yet");
+
+    let edit = changes(&lexical, 0).await.edit;
+    assert_eq!(remove(&lexical, 1).await, 1);
+    let without = changes(&lexical, 0).await;
+    assert_eq!((without.is_hybrid, without.rows.len()), (false, 0));
+    set_mode(&lexical, None).await;
+    assert_eq!(remove(&lexical, 1).await, 0, "they are needed again");
+    assert_eq!(work(Some(MODEL)).await, (vec![place.store_id, lexical.store_id], vec![]));
+    embed(&lexical, MODEL).await;
+    let again = changes(&lexical, edit).await;
+    assert_eq!((again.rows.len(), again.is_whole), (2, false), "both are embedded anew");
+
+    set_mode(&lexical, Some(SearchMode::Lexical)).await;
+    assert_eq!(remove(&lexical, 10).await, 2);
+    assert!(work(Some(MODEL)).await.1.is_empty());
+}

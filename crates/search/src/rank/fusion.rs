@@ -1,0 +1,102 @@
+//! Joins the scores of words with those of meaning.
+//!
+//! Both parts are between 0 and their weight. The lexical score is divided by the
+//! highest of the query, or by the weight of all its words if that is more: a memory
+//! that has only a function word of the query is not a certain hit, even if no memory
+//! has more. The cosine of a memory's nearest chunk is measured in standard deviations
+//! over all chunks of the store, because the cosines of unrelated texts depend on the
+//! model.
+
+use super::{Filter, Hit, ResolvedTerm};
+use crate::embedding::Embedding;
+use crate::vectors::{Comparison, Similarity, Vectors};
+
+/// The distance from the mean that counts fully, in standard deviations.
+const FULL_Z: f64 = 4.0;
+/// The distance from the mean of a memory that is found without any word of the query.
+/// About one of six chunks is as far above the mean by chance, but short queries are
+/// often no nearer to what they mean. The hits are ordered by this distance.
+const MIN_Z: f64 = 1.0;
+/// The share of the largest possible distance from the mean that is enough in a store
+/// with few chunks: among `n` chunks none is further away than the root of `n - 1`.
+const MIN_SHARE_OF_Z: f64 = 0.5;
+/// Maximum number of hits that have no word of the query.
+const MAX_HITS_WITHOUT_WORDS: usize = 100;
+
+/// A search by meaning, in addition to words.
+#[derive(Clone, Copy)]
+pub struct Fusion<'a> {
+    /// The vectors of the store, and the query; `None` if one is missing. The scores then
+    /// have only their lexical part, but compare with fused scores of other stores.
+    pub vectors: Option<(&'a Vectors, &'a Embedding)>,
+    /// The weight of meaning, from 0 to 1; a property of the model. The rest is the weight
+    /// of words.
+    pub weight: f64,
+}
+
+/// The hits with fused scores, the best first, then ordered by path. `found` has the
+/// lexical scores in the same order. The filter holds for memories found by meaning as
+/// well.
+pub(super) fn fuse(
+    fusion: &Fusion<'_>,
+    filter: &Filter<'_>,
+    resolved: &[ResolvedTerm<'_>],
+    found: &[(f64, u32)],
+) -> Vec<Hit> {
+    let store = filter.index.store;
+    let ideal: f64 = resolved.iter().filter(|one| !one.is_ignored).map(|one| one.weight).sum();
+    let full = found.first().map_or(ideal, |(best, _)| best.max(ideal));
+    let lexical_of = |score: f64| if full > 0.0 { (1.0 - fusion.weight) * score / full } else { 0.0 };
+    let mut hits: Vec<Hit> =
+        found.iter().map(|(score, slot)| Hit::of_words(lexical_of(*score), *slot)).collect();
+    if let Some(compared) = fusion.vectors.and_then(|(vectors, query)| vectors.compare(query)) {
+        for hit in &mut hits {
+            let memory = store.slots()[hit.slot as usize].memory;
+            if let Some(similarity) = compared.of(memory) {
+                hit.add_meaning(fusion.weight, similarity);
+            }
+        }
+        hits.extend(without_words(&compared, filter, found).into_iter().map(|(similarity, slot)| {
+            let mut hit = Hit::of_words(0.0, slot);
+            hit.add_meaning(fusion.weight, similarity);
+            hit
+        }));
+    }
+    hits.sort_unstable_by(|a, b| store.order(&(a.score(), a.slot), &(b.score(), b.slot)));
+    hits
+}
+
+/// The memories that are found only by meaning, the nearest first.
+fn without_words(
+    compared: &Comparison<'_>,
+    filter: &Filter<'_>,
+    found: &[(f64, u32)],
+) -> Vec<(Similarity, u32)> {
+    let store = filter.index.store;
+    let min_z = min_z(compared.chunk_count());
+    let near = compared.memories().filter(|(_, similarity)| similarity.z >= min_z);
+    // The vectors may be ahead of the postings.
+    let mut near: Vec<_> =
+        near.filter_map(|(memory, similarity)| Some((similarity, store.slot_of(memory)?))).collect();
+    near.sort_unstable_by(|(a, a_slot), (b, b_slot)| store.order(&(a.z, *a_slot), &(b.z, *b_slot)));
+    let mut with_words: Vec<u32> = found.iter().map(|(_, slot)| *slot).collect();
+    with_words.sort_unstable();
+    let near = near.into_iter().filter(|(_, slot)| with_words.binary_search(slot).is_err());
+    near.filter(|(_, slot)| filter.allows(*slot)).take(MAX_HITS_WITHOUT_WORDS).collect()
+}
+
+/// The least distance from the mean of a memory that is found only by meaning, among
+/// this number of chunks.
+#[expect(clippy::cast_precision_loss, reason = "chunks of a store are far below 2^52")]
+fn min_z(chunks: usize) -> f64 {
+    // The only chunk of a store is at its mean.
+    let max_z = (chunks.saturating_sub(1) as f64).sqrt();
+    MIN_Z.min(MIN_SHARE_OF_Z * max_z)
+}
+
+impl Hit {
+    fn add_meaning(&mut self, weight: f64, similarity: Similarity) {
+        self.meaning = weight * (similarity.z / FULL_Z).clamp(0.0, 1.0);
+        self.chunk = (self.meaning > 0.0).then_some(similarity.chunk);
+    }
+}
