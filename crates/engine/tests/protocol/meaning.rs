@@ -540,7 +540,7 @@ async fn memories_are_found_in_other_words_and_languages(setup: TestEngine) {
     embed_all(&setup).await;
     for (query, path) in [
         ("짧게 대답해 줘", "/style.md"),
-        ("a journey to Portugal", "/trip.md"),
+        ("Portugal journey", "/trip.md"),
         ("食べられない物", "/allergy.md"),
         ("家里的宠物", "/dog.md"),
     ] {
