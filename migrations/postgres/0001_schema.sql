@@ -495,7 +495,7 @@ ALTER TABLE embedding ADD PRIMARY KEY (tenant_id, store_id, memory_id, model);
 
 -- Through which version a store is embedded by a model. `edit` grows with each write of vectors.
 -- It begins with the time, so a store whose rows were removed gets a greater one when it is
--- embedded anew.
+-- embedded again.
 -- `claimed_by` embeds the store until `claimed_until`.
 CREATE TABLE embedded_store (
     tenant_id uuid NOT NULL,

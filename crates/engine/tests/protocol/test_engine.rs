@@ -459,7 +459,7 @@ pub(crate) fn once(
     }
 }
 
-/// A hook whose calls after the first ones do not end, and what is notified when one hangs.
+/// A hook of the blob store: calls after the first ones hang. The `Notify` tells when one does.
 pub(crate) fn hanging_after(
     first: usize,
 ) -> (impl Fn(&BlobKey) -> Hooked + Send + Sync + 'static, Arc<Notify>) {
