@@ -102,11 +102,18 @@ paths_of() {
   (set -f && printf '%s\n' $words)
 }
 
-# Prints the seconds and the result of each part from lines of part, seconds and result in
-# the file $1, then the slowest tests and the number of tests from their output in the file $2.
+# Sets `processor` to the processor seconds of the programs that this shell started and that have ended. `times`
+# tells them only to the shell itself, so it writes the file $1.
+processor_seconds() {
+  times >"$1"
+  processor=$(awk -F '[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$1")
+}
+
+# Prints the seconds, the processor seconds and the result of each part from lines of part, seconds, result and
+# processor seconds in the file $1, then the slowest tests and the number of tests from their output in the file $2.
 print_report() {
-  printf '\n== seconds of each part\n'
-  awk -F '\t' '{ printf "%7d  %-20s %s\n", $2, $1, $3 }' "$1"
+  printf '\n== seconds of each part, and those of the processor in its programs\n'
+  awk -F '\t' '{ printf "%7d %7s  %-20s %s\n", $2, $4, $1, $3 }' "$1"
   printf '\n== the slowest tests, in seconds\n'
   awk '
     /^ *Running / { program = $2 }

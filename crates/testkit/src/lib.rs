@@ -56,7 +56,7 @@ pub use postgres::{TestDatabase, fresh_database, fresh_database_from};
 pub use process_clock::ProcessClock;
 pub use provider::{Behaviour, Provider};
 pub use s3::{VersionedPlace, fresh_s3, s3_options, s3_section, versioned_s3};
-pub use seed::Seed;
+pub use seed::{Seed, cases_times};
 
 /// The variable's value; a missing one is a failure that says how to get it.
 pub fn required_variable(name: &str, example: &str) -> String {

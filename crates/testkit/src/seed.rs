@@ -24,13 +24,18 @@ impl Seed {
     /// A runner that makes the same cases for the same seed; as many times more as the
     /// environment says.
     pub fn runner(&self, mut config: Config) -> TestRunner {
-        config.cases *= number::<u32>(TIMES, "a number").unwrap_or(1);
+        config.cases *= cases_times();
         // The algorithm is named: another default must not change what a seed means.
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&self.0.to_be_bytes());
         let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         TestRunner::new_with_rng(config, random)
     }
+}
+
+/// By how much the environment multiplies the cases of a random run.
+pub fn cases_times() -> u32 {
+    number(TIMES, "a number").unwrap_or(1)
 }
 
 /// The value of a variable; `None`: it is not set.

@@ -1,5 +1,6 @@
 //! The server against its own OpenAPI document, with requests made up from it.
 
+use keepsake_testkit::cases_times;
 use serde_json::json;
 use tokio::process::Command;
 
@@ -34,14 +35,16 @@ async fn answers_are_as_the_document_says() {
 
     // With existing ids, so that most requests are not refused early.
     let configuration = with_ids(&client, &tenant).await;
-    let mut arguments = vec!["--max-examples", "60", "--phases", "examples,coverage,fuzzing"];
+    let examples = |of_a_landing: u32| (of_a_landing * cases_times()).to_string();
+    let with_ids_examples = examples(15);
+    let mut arguments = vec!["--max-examples", &with_ids_examples, "--phases", "examples,coverage,fuzzing"];
     for operation in ENDS {
         arguments.extend(["--exclude-name", operation]);
     }
     schemathesis(&server, &tenant, &configuration, &arguments).await;
 
     // With ids of what the run itself made and removed.
-    schemathesis(&server, &tenant, "", &["--max-examples", "25"]).await;
+    schemathesis(&server, &tenant, "", &["--max-examples", &examples(8)]).await;
 }
 
 async fn schemathesis(server: &Server, tenant: &Tenant, configuration: &str, arguments: &[&str]) {
