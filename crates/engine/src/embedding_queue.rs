@@ -233,21 +233,6 @@ mod tests {
     }
 
     #[test]
-    fn tenants_take_turns_and_a_store_waits_once() {
-        let queue = queue_on();
-        for number in [1, 2, 3, 2] {
-            assert!(queue.push(store(1, number)));
-        }
-        queue.push(store(2, 9));
-        assert_eq!(queue.len(), 4);
-        assert_eq!(queue.next(Instant::now()), Some(store(1, 1)));
-        // A store with more changes than one turn embeds comes last.
-        queue.push(store(1, 1));
-        assert_eq!(all(&queue), [store(2, 9), store(1, 2), store(1, 3), store(1, 1)]);
-        assert_eq!(queue.next(Instant::now()), None);
-    }
-
-    #[test]
     fn full_queue_keeps_room_for_other_tenants() {
         let queue = queue_on();
         let taken =
@@ -309,12 +294,5 @@ mod tests {
         queue.next_of_all(start);
         queue.recovered(store(1, 1));
         assert_eq!(fails(start), FIRST_BACKOFF);
-    }
-
-    #[test]
-    fn queue_that_is_off_takes_nothing() {
-        let queue = EmbeddingQueue::new(false, &Metrics::default());
-        assert!(!queue.push(store(1, 1)));
-        assert_eq!(queue.len(), 0);
     }
 }

@@ -34,11 +34,8 @@ pub enum EmbeddingsFault {
     RefusesText(&'static str),
     /// A vector is missing.
     TooFewVectors,
-    /// Vectors have a value too few.
-    TooFewValues,
     /// A value is no number.
     NoNumbers,
-    NoJson,
 }
 
 /// An embeddings server over HTTP on a free loopback port.
@@ -116,14 +113,8 @@ async fn embed(State(shared): State<Arc<Shared>>, headers: HeaderMap, Json(body)
                 return StatusCode::UNPROCESSABLE_ENTITY.into_response();
             }
         }
-        EmbeddingsFault::NoJson => return "vectors".into_response(),
         EmbeddingsFault::TooFewVectors => {
             vectors.pop();
-        }
-        EmbeddingsFault::TooFewValues => {
-            for vector in &mut vectors {
-                vector.as_array_mut().and_then(Vec::pop);
-            }
         }
         EmbeddingsFault::NoNumbers => vectors.iter_mut().for_each(|vector| vector[1] = Value::Null),
     }

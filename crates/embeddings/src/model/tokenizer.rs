@@ -104,30 +104,6 @@ mod tests {
     }
 
     #[test]
-    fn pieces_with_the_largest_sum_are_chosen() {
-        let tokenizer = tokenizer(&[
-            ("▁", -3.0), // 3
-            ("a", -4.0),
-            ("b", -4.0), // 5
-            ("ab", -6.0),
-            ("▁a", -2.0), // 7
-            ("▁ab", -9.0),
-        ]);
-        // `▁a` and `b` have the sum -6, `▁ab` has -9.
-        for (text, tokens) in [
-            ("ab", vec![1, 7, 5, 2]),
-            ("", vec![1, 2]),
-            ("  ", vec![1, 2]),
-            (" a  b ", vec![1, 7, 3, 5, 2]),
-            // Each run of unknown characters is one token.
-            ("xéya", vec![1, 3, 0, 4, 2]),
-            ("axa", vec![1, 7, 0, 4, 2]),
-        ] {
-            assert_eq!(tokenizer.tokens(text), tokens, "{text:?}");
-        }
-    }
-
-    #[test]
     fn long_texts_are_cut() {
         let tokenizer = tokenizer(&[("▁", -3.0), ("a", -4.0), ("é", -4.0)]);
         let tokens = tokenizer.tokens(&"a".repeat(100_000));

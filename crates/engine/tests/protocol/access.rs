@@ -2,13 +2,9 @@
 //!
 //! These tests use Postgres, where tables can be locked and grants revoked.
 
-use std::time::Duration;
-
-use keepsake_core::Timestamp;
-use keepsake_engine::{EngineError, ShownMemory, View};
 use keepsake_index::MemoryTarget;
 
-use crate::test_engine::{MINUTE, SECOND, TestEngine};
+use crate::prelude::*;
 
 /// When a memory was last read, as the index has it.
 pub(crate) async fn last_read_at(setup: &TestEngine, memory: &ShownMemory) -> Option<Timestamp> {

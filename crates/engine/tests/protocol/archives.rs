@@ -1,21 +1,17 @@
 //! Archives of a store whose history or contents are removed, and imports that end early.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use keepsake_archive::Damage;
 use keepsake_archive::packed::{UnpackLimit, read_files};
 use keepsake_archive::plan::OnConflict;
 use keepsake_archive::verified::MAX_MANIFEST_BYTES;
-use keepsake_engine::{
-    EngineError, ExportExtent, ExportForm, FairShares, ImportOptions, RequestShares, holding,
-};
-use serde_json::{Map, Value, json};
+use keepsake_engine::{ExportExtent, ExportForm, FairShares, ImportOptions, RequestShares, holding};
+use serde_json::Map;
 use tokio::time::Instant;
 
-use crate::test_engine::{TestEngine, edit_of, once};
+use crate::prelude::*;
 
 crate::on_backend! { sqlite_and_s3, of_redacted_content, redaction_of_a_listed_version_breaks_an_export_off, }
 crate::on_backend! {

@@ -1,17 +1,14 @@
 //! Content that moves between the index and an object store.
 
 use std::future::ready;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use keepsake_blobs::BlobStore;
-use keepsake_engine::{BlobMove, Clock, EngineError, MoveError, MoveFence, MoveReport};
+use keepsake_engine::{BlobMove, MoveError, MoveFence, MoveReport};
 use keepsake_testkit::{HookedBlobs, fresh_s3};
-use serde_json::Value;
-use tokio::sync::Notify;
-use uuid::Uuid;
 
-use crate::test_engine::{MINUTE, SECOND, TestEngine, delete, engine_on, once, unavailable};
+use crate::prelude::*;
+use crate::test_engine::engine_on;
 
 crate::with_index_content! {
     interrupted_move_continues,

@@ -1,15 +1,11 @@
 //! Content: stored once under its own key, cached, and, in the index, removed with its
 //! version.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use keepsake_core::{ContentHash, Refused};
-use keepsake_engine::jobs::{DrainDeletions, ExpireVersions, PurgeStores, SweepBlobs};
-use keepsake_engine::{EngineError, MemoryQuery, PageRequest, Precondition, View};
-use serde_json::json;
+use keepsake_core::Refused;
+use keepsake_engine::jobs::SweepBlobs;
 
-use crate::test_engine::{DAY, TestEngine, delete, edit_of, insert, new_memory, once, rename};
+use crate::prelude::*;
 
 crate::with_index_content! {
     every_content_gets_its_own_key,

@@ -1,16 +1,14 @@
 //! Credentials: what checking them costs, the keys that sign tokens, and sign-ins.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use futures::future::join_all;
 use keepsake_core::Actor;
 use keepsake_core::api_key::ApiKeySecret;
-use keepsake_engine::{Audience, EngineError, NewToken, Rotation, SIGN_IN_LIFE};
-use keepsake_index::{Auditor, Scope};
+use keepsake_engine::{Audience, NewToken, Rotation, SIGN_IN_LIFE};
 use keepsake_tokens::TokenError;
 
-use crate::test_engine::{DAY, HOUR, MINUTE, SECOND, TestEngine, short_of};
+use crate::prelude::*;
 
 crate::on_both_databases! { replicas_share_the_first_signing_key, }
 

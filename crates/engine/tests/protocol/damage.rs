@@ -1,15 +1,14 @@
 //! Damage of the file of SQLite, as `keepsake verify` finds it.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use keepsake_core::Timestamp;
 use keepsake_engine::{ManualClock, Verification};
 use keepsake_index::{Index, SqliteIndex};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
-use crate::test_engine::{TestEngine, edit_of, engine_on, insert, rename};
+use crate::prelude::*;
+use crate::test_engine::engine_on;
 
 const PAGE_BYTES: usize = 4096;
 /// The smallest part of a file that a disk loses.

@@ -1,12 +1,11 @@
 //! Erasures: what they race with, and what dies in the middle of them.
 
-use keepsake_core::{ErasureId, ObjectKind};
+use keepsake_core::ErasureId;
+use keepsake_engine::ErasureRequest;
 use keepsake_engine::jobs::Erase;
-use keepsake_engine::{EngineError, ErasureRequest};
 use keepsake_index::{Erasure, ErasureState};
-use serde_json::json;
 
-use crate::test_engine::{MINUTE, TestEngine, edit_of, fails, hanging_after, once};
+use crate::prelude::*;
 
 crate::with_object_store! {
     erasure_keeps_running_until_its_blobs_are_removed,

@@ -1,27 +1,20 @@
 //! Expiry: memories past their period are deleted, memories read within it never.
 
-use std::time::Duration;
-
-use keepsake_core::{ObjectKind, Timestamp};
-use keepsake_engine::jobs::{DrainDeletions, ExpireUnused, ExpireVersions};
-use keepsake_engine::{
-    EngineError, ExpiresAt, MemoryEdit, NewMemory, SearchQuery, ShownMemory, StoreEdit, VersionQuery, View,
-};
-use keepsake_index::{Auditor, LIVES_FOR, MemoryTarget, Operation, TenantChange};
-use keepsake_testkit::Seed;
+use keepsake_engine::ExpiresAt;
+use keepsake_engine::jobs::ExpireUnused;
+use keepsake_index::{LIVES_FOR, MemoryTarget, Operation, TenantChange};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
-use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::access::last_read_at;
-use crate::test_engine::{DAY, HOUR, MINUTE, SECOND, TestEngine, edit_of, new_memory, pin, short_of, view};
+use crate::prelude::*;
 
 crate::on_both_databases! {
     expired_memory_is_deleted_without_an_author_and_can_be_restored,
     read_or_written_memory_does_not_expire,
     dead_replica_stops_delaying_expiry,
+    stopped_expiry_is_continued,
     pinned_memory_never_expires,
     memory_expires_at_its_time_even_if_it_is_used,
     passed_expiry_time_is_accepted_again_and_spares_a_pinned_memory,
@@ -130,6 +123,20 @@ async fn dead_replica_stops_delaying_expiry(setup: TestEngine) {
     assert_eq!(expire(&setup).await, 0);
     setup.clock.advance(2 * MINUTE);
     assert_eq!(expire(&setup).await, 1);
+}
+
+async fn stopped_expiry_is_continued(setup: TestEngine) {
+    with_period(&setup).await;
+    setup.write_all((0..250).map(|n| (format!("/{n}"), "a".to_owned()))).await;
+    let stores = &setup.engine.stores;
+    let left = async || stores.get(&setup.principal, setup.store_id).await.unwrap().memory_count;
+    setup.clock.advance(PERIOD);
+    setup.run_stopped(ExpireUnused).await;
+    let rest = left().await;
+    assert!((1..250).contains(&rest), "{rest}");
+    assert_eq!(setup.engine.verifier.run(8, |_| {}).await.unwrap().problems, []);
+    assert_eq!(expire(&setup).await, rest);
+    assert_eq!(left().await, 0);
 }
 
 fn expires_at(at: ExpiresAt) -> MemoryEdit {

@@ -13,6 +13,7 @@ mod erasures;
 mod expiry;
 mod meaning;
 mod past;
+mod prelude;
 mod readers;
 mod removals;
 mod search;

@@ -1,14 +1,9 @@
 //! The past of a store whose history is removed bit by bit.
 
-use std::collections::BTreeMap;
-
-use keepsake_core::{ContentHash, MemoryPath};
-use keepsake_engine::jobs::ExpireVersions;
-use keepsake_engine::{EngineError, MemoryQuery, NamedMoment, ShownItem, ShownMemory, ShownPastItem, View};
+use keepsake_engine::{NamedMoment, ShownItem, ShownPastItem};
 use keepsake_index::{Moment, Operation, PointError};
-use serde_json::json;
 
-use crate::test_engine::{DAY, HOUR, TestEngine, edit_of};
+use crate::prelude::*;
 
 crate::on_both_databases! { point_is_shown_as_it_was_or_refused_with_the_oldest_one, }
 

@@ -1,13 +1,12 @@
 //! Who was shown which version: replicas that write late, retention, and removals.
 
 use keepsake_core::{Actor, Surface};
-use keepsake_engine::jobs::{ExpireVersions, PruneReads};
-use keepsake_engine::{PageRequest, ReaderList, ReaderQuery, ShownMemory, View};
+use keepsake_engine::jobs::PruneReads;
+use keepsake_engine::{ReaderList, ReaderQuery};
 use keepsake_index::{ReadSpan, ReadVersions, RecordedReads, VersionReader};
-use serde_json::json;
 
 use crate::erasures::{below, erase};
-use crate::test_engine::{DAY, MINUTE, SECOND, TestEngine, edit_of};
+use crate::prelude::*;
 
 crate::on_both_databases! {
     answer_is_complete_through_the_last_flush_of_each_replica,

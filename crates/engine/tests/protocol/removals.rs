@@ -1,13 +1,10 @@
 //! Removed content: blobs that wait in the deletion queue, older versions in a bucket
 //! that keeps them, and redactions that race.
 
-use keepsake_core::BlobKey;
-use keepsake_engine::jobs::{DrainDeletions, ExpireVersions};
-use keepsake_engine::{EngineError, View};
 use keepsake_index::DeletionReason;
 
 use crate::erasures::{below, erase};
-use crate::test_engine::{DAY, TestEngine, edit_of, fails, once};
+use crate::prelude::*;
 
 crate::with_object_store! {
     erasure_removes_blobs_queued_by_retention,

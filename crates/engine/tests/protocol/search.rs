@@ -1,27 +1,21 @@
 //! Search: results follow every write on every replica, and equal those of a newly
 //! built index.
 
-use std::collections::BTreeMap;
-
-use keepsake_core::{MemoryId, MemoryPath};
+use keepsake_core::MemoryId;
+use keepsake_engine::SearchPage;
 use keepsake_engine::jobs::IndexMemories;
-use keepsake_engine::{SearchPage, SearchQuery, ShownMemory};
 use keepsake_search::{Postings, Query, TermRow};
-use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
-use serde_json::json;
 
-use crate::test_engine::{DAY, MINUTE, TestEngine, edit_of, once};
+use crate::prelude::*;
 use crate::writes::move_head;
 
 crate::on_both_databases! {
     memories_of_an_earlier_release_are_indexed_by_searches_and_the_job,
     any_history_is_searched_like_a_new_index,
 }
-
-crate::on_backend! { sqlite, in_the_process, store_larger_than_the_cache_is_searched, }
 
 crate::with_object_store! { hit_that_changes_meanwhile_shows_the_content_that_was_found, }
 
@@ -96,16 +90,6 @@ async fn memories_of_an_earlier_release_are_indexed_by_searches_and_the_job(setu
     let is_found = async { while paths(&setup, "moved after").await.is_empty() {} };
     tokio::time::timeout(MINUTE, is_found).await.unwrap();
     assert_eq!(setup.run(IndexMemories).await["indexed"], 0);
-}
-
-async fn store_larger_than_the_cache_is_searched(setup: TestEngine) {
-    let other = setup.on(setup.replica_with(|options| options.search_cache_bytes = 1_000));
-    for number in 0..3 {
-        setup.make(&format!("/{number}.md"), &format!("zebra number{number}")).await;
-        let found = paths(&other, "zebra").await;
-        assert_eq!(found.len(), number + 1);
-        assert_eq!(found, paths(&setup, "zebra").await);
-    }
 }
 
 const WORDS: &str = "deploy deployed server retry_count the went 部署服务 서버를 キャッシュ membaca";

@@ -1,8 +1,6 @@
 //! When a store's sensitive-data policy is applied, and to what.
 
-use keepsake_engine::StoreEdit;
-
-use crate::test_engine::{TestEngine, delete, edit_of, insert, new_memory, once, pin, rename};
+use crate::prelude::*;
 
 crate::on_backend! { sqlite_and_s3, in_the_process, changes_without_new_content_are_not_scanned, }
 

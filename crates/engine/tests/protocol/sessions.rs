@@ -1,19 +1,15 @@
 //! Sessions: how long they and their tokens live, and what is kept of their calls.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use keepsake_core::{StoreId, Timestamp};
+use keepsake_core::StoreId;
 use keepsake_engine::jobs::ExpireUnused;
-use keepsake_engine::{EngineError, PageRequest, PromptOptions, SessionDraft, SessionWithToken, StoreDraft};
-use keepsake_index::{Access, EventFilter, Scope, SessionEvent};
+use keepsake_engine::{PromptOptions, SessionDraft, SessionWithToken};
+use keepsake_index::{Access, EventFilter, SessionEvent};
 use keepsake_testkit::IssuerKey;
 use keepsake_tokens::{IssuerSettings, Issuers, KeySource, Subject, TokenError};
-use serde_json::{Value, json};
 
 use crate::erasures::{below, erase};
 use crate::expiry::{PERIOD, expire, with_period};
-use crate::test_engine::{DAY, HOUR, MINUTE, SECOND, TestEngine, short_of, tool_call, view};
+use crate::prelude::*;
 
 crate::on_both_databases! {
     events_are_written_once_with_the_access_times,

@@ -1,16 +1,12 @@
 //! The end of tenants.
 
 use std::future::ready;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
-use keepsake_core::{BlobKey, ObjectKind};
-use keepsake_engine::EngineError;
-use keepsake_engine::jobs::{DeleteTenants, PurgeStores};
-use keepsake_index::{Auditor, DeletionState, TenantDeletion, VersionCounts};
-use keepsake_testkit::blob_key;
-use serde_json::json;
+use keepsake_engine::jobs::DeleteTenants;
+use keepsake_index::{DeletionState, TenantDeletion, VersionCounts};
 
-use crate::test_engine::{HOUR, MINUTE, TestEngine, create, fails, once, unavailable};
+use crate::prelude::*;
 
 crate::with_object_store! {
     deletion_leaves_no_row_and_no_blob,

@@ -3,13 +3,10 @@
 
 use keepsake_core::MemoryUndoId;
 use keepsake_engine::jobs::{ContinueForks, ContinueUndos};
-use keepsake_engine::{
-    MemoryUndo, StoreDraft, StoreFork, UndoCounts, UndoRequest, UndoSkipReason, UndoStatus,
-};
+use keepsake_engine::{MemoryUndo, StoreFork, UndoCounts, UndoRequest, UndoSkipReason, UndoStatus};
 use keepsake_index::{StoreOrigin, StoreOriginStatus};
-use serde_json::json;
 
-use crate::test_engine::{MINUTE, TestEngine, hanging_after, view};
+use crate::prelude::*;
 
 crate::with_object_store! {
     interrupted_undo_ends_as_planned,

@@ -2,26 +2,17 @@
 //! stops before it would lose data.
 
 use std::future::ready;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
 
 use async_trait::async_trait;
-use keepsake_core::{BlobKey, TenantId, Timestamp};
-use keepsake_engine::jobs::{
-    DrainDeletions, Job, JobPlan, Lease, Prune, PurgeStores, ReconcileUsage, RunOutcome, RunRequest,
-    SweepBlobs,
-};
-use keepsake_engine::{Clock, EngineError, NewMemory, PageRequest, Shared, StoreDraft, SystemClock};
+use keepsake_core::TenantId;
+use keepsake_engine::jobs::{Job, JobPlan, Lease, Prune, ReconcileUsage, RunOutcome, RunRequest, SweepBlobs};
+use keepsake_engine::{Shared, SystemClock};
 use keepsake_index::AuditFilter;
-use keepsake_testkit::blob_key;
-use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use crate::test_engine::{
-    DAY, HOUR, MINUTE, SECOND, TestEngine, create, delete, insert, new_memory, once, unavailable,
-};
+use crate::prelude::*;
 
 crate::on_both_databases! {
     failed_scheduled_run_is_retried_in_its_slot,

@@ -1,20 +1,14 @@
 //! Content before row, compare-and-set, no write half done.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
-use keepsake_core::{BlobKey, Content, ContentHash, ObjectKind, Timestamp, VersionId};
-use keepsake_engine::{
-    BatchStatus, EngineError, FairShares, MemoryEdit, Precondition, RequestShares, ShownMemory, View, holding,
-};
+use keepsake_core::{Content, VersionId};
+use keepsake_engine::{BatchStatus, FairShares, RequestShares, holding};
 use keepsake_index::{
-    AuditedAction, Auditor, Commit, CommitChange, CommitOutcome, ExpiryChange, HeadChange, StoredContent,
+    AuditedAction, Commit, CommitChange, CommitOutcome, ExpiryChange, HeadChange, StoredContent,
 };
-use serde_json::{Value, json};
-use tokio::sync::Notify;
-use uuid::Uuid;
 
-use crate::test_engine::{DAY, SECOND, TestEngine, create, delete, edit_of, fails, insert, once, pin};
+use crate::prelude::*;
 
 crate::on_both_databases! { repeated_block_is_forgotten_after_a_day, }
 

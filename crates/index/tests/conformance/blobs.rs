@@ -1,10 +1,9 @@
 //! The queue of blobs that are to be removed.
 
-use keepsake_core::{BlobKey, VersionId};
 use keepsake_index::DeletionReason::{Gone, Orphan};
-use keepsake_index::{CommitOutcome, DeletionReason, DueDeletion, RunFence};
+use keepsake_index::{DeletionReason, DueDeletion, RunFence};
 
-use crate::place::{Place, after_seconds, committed, created, deleted, edited, next_uuid, renamed};
+use crate::prelude::*;
 
 async fn due(place: &Place, seconds: i64) -> Vec<DueDeletion> {
     place.queue().due(after_seconds(seconds), 100).await.unwrap()

@@ -1,15 +1,11 @@
 //! Connections to Postgres that break or go silent.
 
-use std::time::Duration;
-
-use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{ChangeError, Index, IndexError, PostgresIndex};
+use keepsake_index::ChangeError;
 use keepsake_telemetry::Metrics;
 use keepsake_testkit::FaultProxy;
-use uuid::Uuid;
 
-use crate::database::{OwnDatabase, Raw, postgres_index};
-use crate::place::{NOW, audited, new_tenant, next_uuid};
+use crate::place::new_tenant;
+use crate::prelude::*;
 
 /// Long enough for an answer, short enough to wait for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);

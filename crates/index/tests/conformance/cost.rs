@@ -1,19 +1,11 @@
 //! A request reads about what it shows or changes, however much the store holds.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{MemoryId, Timestamp};
-use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{
-    Auditor, CommitChange, Depth, Directory, ExpiryChange, MemoryListing, Operation, PinOutcome,
-    PostgresIndex, Redaction, RedactionOutcome, StoreListing, VersionListing,
-};
+use keepsake_index::{Directory, Operation, PinOutcome, RedactionOutcome, StoreListing, VersionListing};
 
-use crate::database::{OwnDatabase, Raw, postgres_index};
-use crate::place::{NOW, Place, audited_by, created, deleted, edited, listing};
+use crate::prelude::*;
 
 const MEMORIES: u64 = 100_000;
 const DIRECTORIES: u64 = 10;

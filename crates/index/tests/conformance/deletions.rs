@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::join_all;
-use keepsake_core::{ErasureId, ObjectVersions, TenantId};
-use keepsake_index::{Auditor, ErasedBlobs, Erasure, NewErasure, Selector};
+use keepsake_core::{ErasureId, ObjectVersions};
+use keepsake_index::{ErasedBlobs, Erasure, NewErasure, Selector};
 
-use crate::database::Raw;
-use crate::place::{NOW, Place, actor, after_seconds, audited, audited_by, edited, next_uuid, renamed};
+use crate::prelude::*;
 
 /// Tables that keep what they have of a tenant that is gone.
 const KEPT: [&str; 1] = ["tenant_deletion"];

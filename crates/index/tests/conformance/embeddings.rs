@@ -1,16 +1,13 @@
 //! Vectors for the search by meaning: which are written, and when they are removed.
 
-use std::sync::Arc;
-
-use keepsake_core::{MemoryId, SearchMode, VersionId};
+use keepsake_core::SearchMode;
 use keepsake_index::{
     EmbeddingChanges, EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingRow,
-    EmbeddingState, OutdatedPart, Redaction, StoreChange, TenantChange, TenantStatus, VersionBatch,
+    EmbeddingState, OutdatedPart, TenantChange,
 };
-use uuid::Uuid;
 
 use crate::deletions::{ask, below_p, erase_rows, purge_store};
-use crate::place::{NOW, Place, REPLICA, after_seconds, audited, by_tenant, created, deleted, edited, path};
+use crate::prelude::*;
 
 const MODEL: &str = "model-256";
 const OTHER_REPLICA: Uuid = Uuid::from_u128(2);

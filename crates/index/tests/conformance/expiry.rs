@@ -1,16 +1,10 @@
 //! Expiry and retention: the selection, and the checks before a deletion.
 
-use std::time::Duration;
-
-use keepsake_core::{MemoryId, Timestamp, VersionId};
 use keepsake_index::{
-    Expiration, ExpirationCause, ExpiresAt, Expiry, ExpiryChange, Head, IdleStores, LastUse, MemoryTarget,
-    OutdatedPart, PeriodOf, StoreChange, VersionBatch, VersionBatchResult,
+    Expiration, ExpirationCause, ExpiresAt, IdleStores, OutdatedPart, PeriodOf, VersionBatchResult,
 };
 
-use crate::place::{
-    NOW, Place, REPLICA, actor, after_seconds, by_tenant, deleted, edited, next_uuid, renamed,
-};
+use crate::prelude::*;
 use crate::upkeep::all_pages;
 
 const PERIOD_SECS: u64 = 1000;

@@ -1,14 +1,8 @@
 //! Flushes of access times and of the use of sessions, and the leases of scheduled jobs.
 
-use std::time::Duration;
+use keepsake_core::{Actor, ApiKeyId, SessionId};
 
-use futures::future::join_all;
-use keepsake_core::{Actor, ApiKeyId, MemoryId, SessionId, Timestamp};
-use keepsake_index::{Index, LastUse};
-use uuid::Uuid;
-
-use crate::database::TextRow;
-use crate::place::{Place, after_seconds, created};
+use crate::prelude::*;
 
 const ONE: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);

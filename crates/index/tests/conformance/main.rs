@@ -14,6 +14,7 @@ mod place;
 mod plans;
 mod poolers;
 mod postgres_only;
+mod prelude;
 mod races;
 mod schema;
 mod sqlite_only;

@@ -2,10 +2,7 @@
 //! is known. SQLite's plans are checked beside its queries; what lists read is counted in
 //! `cost.rs`.
 
-use keepsake_index::PostgresIndex;
-use sqlx::{AssertSqlSafe, Connection as _};
-
-use crate::place::Place;
+use crate::prelude::*;
 
 /// The plan of a query for any values of its variables, which have these types.
 async fn plan(index: &PostgresIndex, place: &Place, query: &str, types: &str) -> String {

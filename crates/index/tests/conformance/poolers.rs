@@ -1,14 +1,10 @@
 //! PgBouncer before Postgres: configurations that work, and refusals that name the fix.
 
-use futures::future::join_all;
-use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{Index, IndexError, PostgresIndex};
 use keepsake_testkit::pooler::POOL_SIZE;
 use keepsake_testkit::{Login, OwnedPostgres, Pooler};
-use sqlx::{Connection as _, PgConnection};
-use uuid::Uuid;
+use sqlx::PgConnection;
 
-use crate::place::NOW;
+use crate::prelude::*;
 
 /// More calls at the same time than the pooler has connections.
 const CALLS: usize = 8 * POOL_SIZE as usize;

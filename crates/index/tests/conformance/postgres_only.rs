@@ -2,17 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use keepsake_core::TenantId;
-use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{IndexError, LastUse, PostgresIndex};
 use keepsake_testkit::OwnedPostgres;
+use sqlx::Executor as _;
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
-use uuid::Uuid;
 
-use crate::database::{Raw, postgres_index, postgres_pool};
+use crate::database::postgres_pool;
 use crate::deletions::tenant_with_everything;
-use crate::place::{NOW, Place, actor, next_uuid};
+use crate::prelude::*;
 use crate::schema::GLOBAL_TABLES;
 
 /// SQLSTATE of what a role may not do.

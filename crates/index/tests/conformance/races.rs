@@ -1,13 +1,10 @@
 //! What changed since a commit or a job read the store.
 
 use futures::future::join;
-use keepsake_core::{MemoryId, VersionId};
-use keepsake_index::{Claim, Commit, CommitOutcome, Guard, SearchRow, ServerSecret};
-use uuid::Uuid;
+use keepsake_index::{Claim, Guard, SearchRow, ServerSecret};
 
-use crate::place::{
-    NOW, Place, REPLICA, after_seconds, committed, created, deleted, dir, edited, next_uuid, renamed,
-};
+use crate::place::dir;
+use crate::prelude::*;
 
 const ANALYSER: u32 = 7;
 const OTHER_REPLICA: Uuid = Uuid::from_u128(2);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::database::{Raw, TextRow, postgres_index, sqlite_index};
+use crate::prelude::*;
 
 /// The tables without a tenant; every other one is a tenant's.
 pub(crate) const GLOBAL_TABLES: [&str; 9] = [

@@ -2,15 +2,11 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-use futures::future::join_all;
-use keepsake_index::{Depth, IndexError, MemoryItem};
+use keepsake_index::MemoryItem;
 
-use crate::database::{Raw, sqlite_index};
-use crate::place::{Place, created, edited, listing};
+use crate::prelude::*;
 
 const MAX_PAGES: u32 = 1_073_741_823;
 

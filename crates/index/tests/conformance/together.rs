@@ -1,15 +1,12 @@
 //! Calls that wait for the database go together, and each has its own outcome.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
-use futures::future::{join, join_all, poll_immediate};
-use keepsake_core::{Refused, StoreId};
-use keepsake_index::{Commit, CommitOutcome, MemoryTarget, Target};
+use futures::future::{join, poll_immediate};
+use keepsake_core::Refused;
 use tokio::time::timeout;
 
-use crate::database::{Raw, postgres_index};
-use crate::place::{Place, committed, created, edited, next_uuid, path};
+use crate::prelude::*;
 
 /// Far longer than anything here takes: a wait that long never ends.
 const FOR_EVER: Duration = Duration::from_mins(1);

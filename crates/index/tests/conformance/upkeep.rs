@@ -1,12 +1,9 @@
 //! Upkeep: recounts beside commits, pages of jobs, and pruning of old rows.
 
-use futures::future::join_all;
-use keepsake_core::{StoreId, TenantId};
 use keepsake_index::Prunable;
 use serde_json::json;
-use uuid::Uuid;
 
-use crate::place::{NOW, Place, after_seconds, audited, created};
+use crate::prelude::*;
 
 const JOB: &str = "sweep";
 

@@ -359,13 +359,4 @@ mod tests {
         read.save().unwrap();
         assert!(state(&folder).unwrap().ignored().is_empty());
     }
-
-    #[test]
-    fn hint_of_a_recent_change_is_not_trusted() {
-        let folder = tempfile::tempdir().unwrap();
-        let hint = Hint::of(&folder.path().metadata().unwrap());
-        let now = Timestamp::new(hint.modified.0, 0).unwrap();
-        assert!(!hint.is_settled(now));
-        assert!(hint.is_settled(Timestamp::new(hint.modified.0 + 10, 0).unwrap()));
-    }
 }

@@ -185,17 +185,3 @@ pub(super) async fn insist(client: &Client, path: &str, body: &Value) {
         }
     }
 }
-
-/// Posts calls that are refused, and whose events are as large as they may be.
-pub(super) async fn post_invalid_calls(client: &Client, session: &str) {
-    let fields = "command view_range insert_line depth offset limit path old_path new_path path_prefix content \
-                  edits expected_content_sha256 file_text insert_text new_str old_str page precondition query";
-    let input: Value = fields.split(' ').map(|field| (field, "not a value!")).collect();
-    let path = format!("{session}/tool_calls");
-    let posts = (0..CONNECTIONS).map(async |_| {
-        for _ in 0..3_600 / CONNECTIONS {
-            insist(client, &path, &input).await;
-        }
-    });
-    join_all(posts).await;
-}

@@ -1,10 +1,8 @@
 //! A scripted agent in two sessions; `docs/example-session.md` has the
 //! transcript.
 
-use tokio::process::Command;
-
-use crate::support::script::{self, MCP_PYTHON};
-use crate::support::{on_sqlite, repository};
+use crate::prelude::*;
+use crate::support::script::MCP_PYTHON;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn day_of_an_agent_goes_as_the_docs_show_it() {

@@ -1,10 +1,8 @@
 //! The agent tools over HTTP, beside the memory tool.
 
-use serde_json::{Value, json};
-
-use crate::api::support::{holds, sha256};
-use crate::support::client::{ToolResult, ok};
-use crate::support::{Client, Tenant, on_sqlite};
+use crate::api::support::holds;
+use crate::prelude::*;
+use crate::support::client::ToolResult;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_tools_answer() {

@@ -6,22 +6,14 @@ mod model;
 mod past;
 mod requests;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use keepsake_index::Scope;
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::Config;
-use reqwest::Method;
-use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use self::model::{Answer, Call, Edit, Mode, Model, Precondition, Tool};
-use crate::api::support::sha256;
-use crate::support::client::{ok, send};
-use crate::support::{Client, Deployment, Pair};
+use crate::prelude::*;
 
 /// Histories that are tried before a change lands; `./tests/nightly` tries more.
 const CASES: u32 = 15;

@@ -1,21 +1,12 @@
 //! `keepsake blobs move`
 
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
 use bytes::Bytes;
 use keepsake_blobs::BlobStore;
 use keepsake_core::{BlobKey, TenantId, VersionId};
 use keepsake_engine::{MoveFence, SystemClock};
-use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::api::support::Store;
-use crate::support::command::{Run, keepsake, words};
-use crate::support::deployment::ServerConfig;
-use crate::support::server::started;
-use crate::support::{Pair, Server, Tenant, eventually};
+use crate::prelude::*;
 
 const TEXTS: [(&str, &str); 3] = [("a", "one\n"), ("b", "two\n"), ("c", "three\n")];
 

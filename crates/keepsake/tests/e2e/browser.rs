@@ -1,10 +1,7 @@
 //! The pages in a real browser.
 
-use tokio::process::Command;
-
-use crate::operator::Operator;
+use crate::prelude::*;
 use crate::sdk::SdkServer;
-use crate::support::{Deployment, Pair, script};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reference_works_in_a_browser() {

@@ -6,14 +6,8 @@
 mod examples;
 mod rendering;
 
-use std::collections::BTreeMap;
-
-use futures::future::join_all;
-use serde_json::Value;
-use tokio::process::Command;
-
-use crate::support::command::{keepsake, keepsake_with};
-use crate::support::script::{self, CHART_PYTHON};
+use crate::prelude::*;
+use crate::support::script::CHART_PYTHON;
 use rendering::Chart;
 pub(crate) use rendering::suite;
 

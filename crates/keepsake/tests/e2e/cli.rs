@@ -1,13 +1,6 @@
 //! The operator's commands: configuration, schema, tenants, keys, stores.
 
-use std::time::Duration;
-
-use keepsake_testkit::ServerCommand;
-use serde_json::json;
-
-use crate::support::command::{keepsake, keepsake_with, words};
-use crate::support::deployment::ServerConfig;
-use crate::support::{Client, Deployment, Pair, Server, binary, secrets};
+use crate::prelude::*;
 
 /// What the commands for people take from the environment, and operators' ones do not.
 const CLIENT_VARIABLES: [(&str, &str); 4] = [

@@ -1,12 +1,11 @@
 //! The clients, built and installed as their users do.
 
-use serde_json::{Map, Value, json};
-use tokio::process::Command;
+use serde_json::Map;
 
 use crate::conformance;
+use crate::prelude::*;
 use crate::sdk::SdkServer;
-use crate::support::script::{self, PYTHON_CLIENT_PYTHON, TYPESCRIPT_CLIENT_NODE_MODULES};
-use crate::support::{Pair, repository};
+use crate::support::script::{PYTHON_CLIENT_PYTHON, TYPESCRIPT_CLIENT_NODE_MODULES};
 
 /// Tests of a suite that run the conformance file, each with its own tenants.
 const CONFORMANCE_TESTS: usize = 2;

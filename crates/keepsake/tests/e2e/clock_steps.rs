@@ -1,13 +1,9 @@
 //! A server whose machine's clock is set while it runs.
 
-use std::time::Duration;
-
 use keepsake_core::Timestamp;
 use keepsake_testkit::ProcessClock;
 
-use crate::api::support::Store;
-use crate::support::deployment::ServerConfig;
-use crate::support::{Deployment, Pair, Server, eventually, now_secs};
+use crate::prelude::*;
 
 /// A tick comes within half a minute, on a busy machine later.
 const SOON: Duration = Duration::from_secs(90);

@@ -12,17 +12,7 @@ mod output;
 mod stores;
 mod sync;
 
-use std::collections::BTreeMap;
-use std::path::Path;
-
-use keepsake_index::Scope;
-use serde_json::{Value, json};
-use tempfile::TempDir;
-
-use crate::api::support::{Store, text};
-use crate::support::command::{Run, borrowed, keepsake_in_terminal, keepsake_reading, words};
-use crate::support::deployment::ServerConfig;
-use crate::support::{Client, Deployment, Pair, Server, Tenant};
+use crate::prelude::*;
 
 /// Everything below a folder by its path: files with their content, directories and links without.
 fn everything(folder: impl AsRef<Path>) -> BTreeMap<String, Option<Vec<u8>>> {

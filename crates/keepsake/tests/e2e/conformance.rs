@@ -1,9 +1,8 @@
 //! Every step of `tests/conformance/memory_tool.json`, on both main pairs.
 
 use futures::stream::{self, StreamExt};
-use serde_json::{Value, json};
 
-use crate::support::{Client, Deployment, Pair, Tenant};
+use crate::prelude::*;
 
 const FILE: &str = include_str!("../../../../tests/conformance/memory_tool.json");
 const AT_ONCE: usize = 8;

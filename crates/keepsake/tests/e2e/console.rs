@@ -12,8 +12,7 @@ mod pages;
 mod sign_in;
 
 use self::browser::{Browser, console_on};
-use crate::api::support::Store;
-use crate::support::{Deployment, Pair, Server, Tenant};
+use crate::prelude::*;
 
 /// `console_on` SQLite, and the tenant's first store.
 async fn store_in_console() -> (Deployment, Tenant, Server, Store, Browser) {

@@ -1,23 +1,16 @@
 //! The dashboard before a real Prometheus that scrapes a real server.
 
-use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use keepsake_testkit::keepsake_server::free_port;
-use reqwest::Method;
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use uuid::Uuid;
 
 use crate::chart::suite;
 use crate::console::browser::encoded;
-use crate::operator::Operator;
-use crate::support::client::{send, tool_calls, try_send};
-use crate::support::deployment::{FREE_RATES, ServerConfig};
-use crate::support::script::{self, CHART_PYTHON, PROMTOOL};
-use crate::support::{Client, Deployment, Pair, Tenant, eventually};
+use crate::prelude::*;
+use crate::support::client::try_send;
+use crate::support::script::{CHART_PYTHON, PROMTOOL};
 
 /// Jobs run each minute, and rates need two scrapes after that.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(100);

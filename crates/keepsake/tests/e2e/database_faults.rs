@@ -1,27 +1,18 @@
 //! Postgres restarts, or its connections go silent or slow; SQLite's file is locked.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use futures::future::join_all;
 use keepsake_index::PostgresIndex;
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_testkit::{FaultProxy, OwnedPostgres, StopMode};
-use reqwest::Method;
-use serde_json::json;
 use sqlx::Connection as _;
 use sqlx::sqlite::SqliteConnection;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::api::support::Store;
 use crate::lifecycle::readiness;
-use crate::operator::Operator;
-use crate::support::client::{ok, try_send};
-use crate::support::deployment::ServerConfig;
-use crate::support::server::started;
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually};
+use crate::prelude::*;
+use crate::support::client::try_send;
 
 /// How soon after a fault all requests must succeed.
 const FULL_SERVICE_WITHIN: Duration = Duration::from_secs(15);

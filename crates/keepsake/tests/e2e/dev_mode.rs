@@ -1,16 +1,10 @@
 //! `keepsake serve --dev`: the first command that anyone runs.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Stdio;
 
-use keepsake_testkit::ServerCommand;
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::process::Command;
-
+use crate::prelude::*;
 use crate::support::server::signal as send_signal;
-use crate::support::{Client, Server, binary, secrets};
 
 pub(crate) fn dev_command(folder: &Path) -> ServerCommand {
     with_arguments(folder, &["serve", "--dev", "--no-model"])

@@ -1,9 +1,8 @@
 //! A directory of ten thousand files is one call's work.
 
-use serde_json::{Value, json};
-
+use crate::prelude::*;
+use crate::support::bulk;
 use crate::support::history::Database;
-use crate::support::{Client, Deployment, Pair, Tenant, bulk};
 
 const FILES: u64 = 10_000;
 /// Files among them that have content.

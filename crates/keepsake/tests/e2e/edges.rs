@@ -1,12 +1,9 @@
 //! 64 writers race at each limit, through two servers on Postgres: together they stop
 //! exactly at the limit.
 
-use futures::future::join_all;
-use serde_json::{Value, json};
+use crate::api::quotas::over_quota;
+use crate::prelude::*;
 
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant};
-
-const STORES: &str = "/v1/memory_stores";
 const WRITERS: usize = 64;
 
 /// Two servers on Postgres, one on SQLite, which has one process.
@@ -37,9 +34,13 @@ impl Fleet {
         self.servers[writer % self.servers.len()].client(tenant)
     }
 
-    /// Posts what each writer has to say, all at once; answers how many were
-    /// let in, after a check of how the others were refused.
-    async fn race(&self, tenant: &Tenant, post: impl Fn(usize) -> (String, Value)) -> usize {
+    fn store(&self, tenant: &Tenant) -> Store {
+        Store::of(&self.client(tenant, 0), tenant)
+    }
+
+    /// Posts what each writer has to say, all at once; answers how many were let in. The
+    /// others are over the limit.
+    async fn race(&self, tenant: &Tenant, limit: u64, post: impl Fn(usize) -> (String, Value)) -> usize {
         let writes = (0..WRITERS).map(|writer| {
             let client = self.client(tenant, writer);
             let (path, body) = post(writer);
@@ -47,29 +48,13 @@ impl Fleet {
         });
         let (made, refused): (Vec<_>, Vec<_>) =
             join_all(writes).await.into_iter().partition(|answer| answer.status == 200);
-        refused.iter().for_each(over_quota);
+        refused.iter().for_each(|answer| over_quota(answer, limit));
         made.len()
     }
-
-    async fn get(&self, tenant: &Tenant, path: &str) -> Value {
-        self.client(tenant, 0).get(path).await.json()
-    }
-
-    async fn bytes_in(&self, tenant: &Tenant, store_id: &str) -> u64 {
-        self.get(tenant, &format!("{STORES}/{store_id}")).await["content_bytes"].as_u64().unwrap()
-    }
 }
 
-fn over_quota(answer: &Answer) {
-    assert_eq!(answer.status, 429, "{}", answer.text);
-    assert_eq!(answer.json()["error"]["type"], "rate_limit_error");
-    assert_eq!(answer.header("x-should-retry"), "false", "{}", answer.text);
-    assert_eq!(answer.header("retry-after"), "");
-}
-
-fn memory(store_id: &str, writer: usize, bytes: usize) -> (String, Value) {
-    let body = json!({"path": format!("/{writer}"), "content": "x".repeat(bytes)});
-    (format!("{STORES}/{store_id}/memories"), body)
+fn memory(store: &Store, writer: usize, bytes: usize) -> (String, Value) {
+    (store.memories(), json!({"path": format!("/{writer}"), "content": "x".repeat(bytes)}))
 }
 
 on_pairs! { racing_writers_stop_exactly_at_every_limit }
@@ -85,38 +70,32 @@ async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
     let [memories, store_bytes, tenant_bytes, stores] = &fleet.tenants[..] else {
         unreachable!("four tenants were made");
     };
-    for (tenant, bytes, held) in [(memories, 1, 40), (store_bytes, 10, 400)] {
-        let store_id = tenant.store_id.to_string();
-        assert_eq!(fleet.race(tenant, |writer| memory(&store_id, writer, bytes)).await, 40);
-        assert_eq!(fleet.bytes_in(tenant, &store_id).await, held);
+    for (tenant, bytes, limit) in [(memories, 1, 40), (store_bytes, 10, 400)] {
+        let store = fleet.store(tenant);
+        assert_eq!(fleet.race(tenant, limit, |writer| memory(&store, writer, bytes)).await, 40);
+        assert_eq!(store.object().await["content_bytes"], limit);
     }
 
     // Over eight stores of the tenant.
-    let mut ids = vec![tenant_bytes.store_id.to_string()];
+    let mut eight = vec![fleet.store(tenant_bytes)];
     for number in 1..8 {
-        let name = json!({"name": format!("{number}")});
-        let made = fleet.client(tenant_bytes, 0).post(STORES, &name).await;
-        ids.push(made.json()["id"].as_str().unwrap().to_owned());
+        eight.push(Store::make(&eight[0].client, &number.to_string()).await);
     }
-    let raced = fleet.race(tenant_bytes, |writer| memory(&ids[writer % ids.len()], writer, 10));
+    let raced = fleet.race(tenant_bytes, 400, |writer| memory(&eight[writer % 8], writer, 10));
     assert_eq!(raced.await, 40);
-    let held = join_all(ids.iter().map(|id| fleet.bytes_in(tenant_bytes, id))).await;
-    assert_eq!(held.iter().sum::<u64>(), 400);
+    let held = eight.iter().map(async |store| store.object().await["content_bytes"].as_u64().unwrap());
+    assert_eq!(join_all(held).await.iter().sum::<u64>(), 400);
 
     // One is there already.
-    let name = |writer: usize| (STORES.to_owned(), json!({"name": format!("{writer}")}));
-    assert_eq!(fleet.race(stores, name).await, 40);
-    let listed = fleet.get(stores, &format!("{STORES}?limit=100")).await;
-    assert_eq!(listed["data"].as_array().unwrap().len(), 41);
+    let name = |writer: usize| (STORES.to_owned(), json!({"name": writer.to_string()}));
+    assert_eq!(fleet.race(stores, 41, name).await, 40);
+    assert_eq!(fleet.client(stores, 0).all(&format!("{STORES}?limit=100")).await.len(), 41);
 
     lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet).await;
 }
 
 async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(mut fleet: Fleet) {
     let tenant = fleet.tenants[0].clone();
-    let (memories, more) = memory(&tenant.store_id.to_string(), 1_000, 1);
-    let first = fleet.get(&tenant, &format!("{memories}?limit=1")).await["data"][0]["id"].clone();
-    let first = format!("{memories}/{}", first.as_str().unwrap());
     for server in &mut fleet.servers {
         server.end().await;
     }
@@ -125,14 +104,14 @@ async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(mut fleet: Fleet) {
     provision.set_limits(tenant.id, &lowered).await;
     provision.close().await;
     fleet.servers[0].restart().await;
-    let client = fleet.client(&tenant, 0);
-    let listed = fleet.get(&tenant, &format!("{memories}?limit=100")).await;
-    assert_eq!(listed["data"].as_array().unwrap().len(), 40);
-    assert_eq!(fleet.bytes_in(&tenant, &tenant.store_id.to_string()).await, 40);
-    over_quota(&client.post(&memories, &more).await);
-    over_quota(&client.post(STORES, &json!({"name": "more"})).await);
-    over_quota(&client.post(&first, &json!({"content": "xx"})).await);
+    let store = fleet.store(&tenant);
+    let memories = store.client.all(&format!("{}?limit=100", store.memories())).await;
+    assert_eq!((memories.len(), &store.object().await["content_bytes"]), (40, &json!(40)));
+    over_quota(&store.try_create("/more", "x").await, 10);
+    over_quota(&store.client.post(STORES, &json!({"name": "more"})).await, 0);
+    over_quota(&store.try_update(&memories[0], &json!({"content": "xx"})).await, 20);
     // Changing without growing, and shrinking, go on.
-    assert_eq!(client.post(&first, &json!({"content": "y"})).await.status, 200);
-    assert_eq!(client.post(&first, &json!({"content": ""})).await.status, 200);
+    for content in ["y", ""] {
+        store.update(&memories[0], &json!({"content": content})).await;
+    }
 }

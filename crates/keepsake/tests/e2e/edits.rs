@@ -1,14 +1,7 @@
 //! Sixteen writers edit one file through two servers, at the same time.
 
-use std::collections::BTreeMap;
-
-use futures::future::join_all;
-use reqwest::Method;
-use serde_json::json;
-
-use crate::operator::Operator;
+use crate::prelude::*;
 use crate::support::history::orphans;
-use crate::support::{Client, Deployment, Pair, Tenant};
 
 const FILE: &str = "/memories/shared.txt";
 const WRITERS: usize = 16;

@@ -1,25 +1,14 @@
 //! Erased content remains in no table, file, log or object.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use futures::future::join_all;
 use keepsake_core::{BlobKey, ContentHash, VersionId};
 use keepsake_engine::jobs::{Erase, RunRequest};
 use keepsake_index::MAX_OPEN_ERASURES;
 use keepsake_testkit::{FaultProxy, s3_options};
 use memchr::memmem;
-use reqwest::Method;
-use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::api::support::{STORES, Store, delete, strings};
-use crate::operator::Operator;
-use crate::support::client::{ok, send};
-use crate::support::deployment::ServerConfig;
-use crate::support::server::{started, started_with};
-use crate::support::sessions::{open_session, view_in};
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually};
+use crate::prelude::*;
 
 /// A mark in every text to erase, and in no other text.
 const MARK: &str = "qzx-erase-me";

@@ -1,14 +1,9 @@
 //! Requests as no client makes them: the server refuses them and lives on.
 
-use std::time::{Duration, Instant};
-
-use keepsake_testkit::ServerCommand;
-use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::deployment::ServerConfig;
-use crate::support::{Deployment, Pair, Server, Tenant, binary, eventually, on_sqlite};
+use crate::prelude::*;
 
 /// No answer but a closed connection.
 const CLOSED: u16 = 0;

@@ -14,14 +14,10 @@ mod partitions;
 mod session_token;
 mod sweep;
 
-use keepsake_index::Scope;
-use reqwest::Method;
-
-use crate::api::support::STORES;
-use crate::support::client::send;
-use crate::support::{Client, Deployment, Pair, Server, Tenant};
 use fixture::{NEVER, snapshot, unread};
 use sweep::Attacker;
+
+use crate::prelude::*;
 
 on_pairs! { others_objects_are_as_if_they_never_existed }
 

@@ -1,15 +1,9 @@
 //! Clients that disconnect before the answer.
 
-use std::time::{Duration, Instant};
-
-use futures::future::join_all;
-use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::support::client::{ok, tool_calls};
-use crate::support::server::started;
-use crate::support::{Pair, Server, Tenant, eventually};
+use crate::prelude::*;
 
 const LEAVING: usize = 600;
 const AT_ONCE: usize = 20;

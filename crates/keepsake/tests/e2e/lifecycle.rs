@@ -1,16 +1,9 @@
 //! How a server is found ready, and how it ends: without a request lost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use futures::future::join_all;
-use reqwest::Method;
-use serde_json::json;
-
-use crate::support::client::{ok, send, tool_calls, try_send};
-use crate::support::deployment::ServerConfig;
-use crate::support::server::{started, started_with};
-use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually};
+use crate::prelude::*;
+use crate::support::client::try_send;
 
 const WITHIN: Duration = Duration::from_secs(30);
 /// Clients that send one request after the other.

@@ -1,13 +1,7 @@
 //! What servers write: enough to find a request, and never a secret.
 
-use reqwest::Method;
-use serde_json::{Value, json};
-
 use crate::isolation::carry_out_every_operation;
-use crate::support::client::{ok, send};
-use crate::support::deployment::ServerConfig;
-use crate::support::server::started_with;
-use crate::support::{Client, Pair, secrets};
+use crate::prelude::*;
 
 /// A word of content and paths that no log may have.
 const CONTENT: &str = "Zugspitze";

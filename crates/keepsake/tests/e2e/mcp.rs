@@ -1,16 +1,9 @@
 //! MCP with third-party clients.
 
-use reqwest::Method;
-use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::Command;
 
-use crate::api::support::{Store, new_session, text};
-use crate::support::client::{ok, send};
-use crate::support::command::{keepsake, start_keepsake};
-use crate::support::deployment::ServerConfig;
-use crate::support::script::{self, MCP_NODE_MODULES, MCP_PYTHON};
-use crate::support::{Answer, Client, Deployment, Pair, Server, binary, on_sqlite, repository};
+use crate::prelude::*;
+use crate::support::script::{MCP_NODE_MODULES, MCP_PYTHON};
 
 /// How the clients' suites reach a server, and the values that they need.
 struct Place<'a> {
@@ -99,7 +92,7 @@ async fn call(client: &Client, token: &str, tool: &str, arguments: Value) -> Val
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn session_sees_only_its_stores_and_writes_with_write_access() {
+async fn session_sees_its_stores_and_reads_resources_in_parts() {
     let (_deployment, _server, tenant, client) = on_sqlite().await;
     let notes = tenant.store_id.to_string();
     let handbook = Store::make(&client, "notes").await;
@@ -139,6 +132,36 @@ async fn session_sees_only_its_stores_and_writes_with_write_access() {
     assert_eq!(unnamed.status, 400, "{}", unnamed.text);
     let told = ok(&ask(&client, &reader, &format!("/mcp/{notes}"), "tools/call", params).await);
     assert!(told["error"]["message"].as_str().unwrap().contains("memory:write"), "{told}");
+
+    let (mcp, store) = (format!("/mcp/{}", tenant.store_id), Store::of(&client, &tenant));
+    let asked = async |method: &str, params: Value| {
+        ask(&client, &tenant.key, &mcp, method, params).await.json()["result"].clone()
+    };
+    let text = "é\n".repeat(20_000);
+    let long_names = (0..12).map(|number| format!("/{number}{}", "é".repeat(450)));
+    for path in long_names.chain(["/long.md".to_owned()]) {
+        store.create(&path, &text).await;
+    }
+    let (mut listed, mut cursor) = (0, Value::Null);
+    loop {
+        let page = asked("resources/list", json!({"cursor": cursor})).await;
+        assert!(page.to_string().chars().count() <= 16_000);
+        listed += page["resources"].as_array().unwrap().len();
+        cursor = page["nextCursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert_eq!(listed, 13 + 1, "with that of the session");
+    let (mut read, mut uri) = (String::new(), json!("memory://notes/long.md"));
+    while uri.is_string() {
+        let contents = asked("resources/read", json!({"uri": uri})).await["contents"].clone();
+        let texts = contents.as_array().unwrap().iter().map(|content| content["text"].as_str().unwrap());
+        assert!(texts.map(|text| text.chars().count()).sum::<usize>() <= 16_000);
+        read.push_str(contents[0]["text"].as_str().unwrap());
+        uri = contents[1]["uri"].clone();
+    }
+    assert!(read == text, "{} of {} bytes", read.len(), text.len());
 }
 
 async fn paths_lead_to_mounts(client: &Client, token: &str) {
@@ -174,40 +197,6 @@ async fn paths_lead_to_mounts(client: &Client, token: &str) {
         let text = refused["content"][0]["text"].as_str().unwrap();
         assert!(text.contains(why), "{text}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn resources_are_within_the_view_limit_and_can_be_read_to_their_end() {
-    let (_deployment, _server, tenant, client) = on_sqlite().await;
-    let (mcp, store) = (format!("/mcp/{}", tenant.store_id), Store::of(&client, &tenant));
-    let asked = async |method: &str, params: Value| {
-        ask(&client, &tenant.key, &mcp, method, params).await.json()["result"].clone()
-    };
-    let text = "é\n".repeat(20_000);
-    let long_names = (0..12).map(|number| format!("/{number}{}", "é".repeat(450)));
-    for path in long_names.chain(["/long.md".to_owned()]) {
-        store.create(&path, &text).await;
-    }
-    let (mut listed, mut cursor) = (0, Value::Null);
-    loop {
-        let page = asked("resources/list", json!({"cursor": cursor})).await;
-        assert!(page.to_string().chars().count() <= 16_000);
-        listed += page["resources"].as_array().unwrap().len();
-        cursor = page["nextCursor"].clone();
-        if cursor.is_null() {
-            break;
-        }
-    }
-    assert_eq!(listed, 13);
-    let (mut read, mut uri) = (String::new(), json!("memory://notes/long.md"));
-    while uri.is_string() {
-        let contents = asked("resources/read", json!({"uri": uri})).await["contents"].clone();
-        let texts = contents.as_array().unwrap().iter().map(|content| content["text"].as_str().unwrap());
-        assert!(texts.map(|text| text.chars().count()).sum::<usize>() <= 16_000);
-        read.push_str(contents[0]["text"].as_str().unwrap());
-        uri = contents[1]["uri"].clone();
-    }
-    assert!(read == text, "{} of {} bytes", read.len(), text.len());
 }
 
 /// Messages that cannot be served, each with the code and the cause in the answer.

@@ -1,24 +1,14 @@
 //! Search by meaning: the embedded model is installed, used, kept and removed.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use keepsake_testkit::{model_folder, model_wheel};
-use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::api::support::Store;
 use crate::dev_mode::{credentials, dev_command_with_model};
-use crate::support::client::ok;
-use crate::support::command::{Run, keepsake, keepsake_in, keepsake_with};
-use crate::support::deployment::{FREE_RATES, ServerConfig};
+use crate::prelude::*;
+use crate::support::command::keepsake_in;
 use crate::support::meaning::is_complete;
-use crate::support::script;
-use crate::support::server::started_with;
-use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually};
 
 /// Memories that share no word with the queries that mean them.
 const MEMORIES: [(&str, &str); 5] = [

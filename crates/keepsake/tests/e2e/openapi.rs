@@ -1,12 +1,9 @@
 //! The server against its own OpenAPI document, with requests made up from it.
 
 use keepsake_testkit::cases_times;
-use serde_json::json;
-use tokio::process::Command;
 
-use crate::api::support::{Store, new_session, strings, text};
-use crate::support::script::{self, SCHEMATHESIS};
-use crate::support::{Client, Server, Tenant, on_sqlite};
+use crate::prelude::*;
+use crate::support::script::SCHEMATHESIS;
 
 /// The seed of the generated requests; another seed tests others.
 const SEED: &str = "20260722";

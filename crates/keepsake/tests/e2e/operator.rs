@@ -3,22 +3,13 @@
 
 mod commands;
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use futures::future::join_all;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_engine::jobs::{DeleteTenants, RunRequest};
 use keepsake_testkit::keepsake_server::free_port;
-use reqwest::Method;
-use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::api::support::{self, STORES, Store, delete};
-use crate::support::client::{ok, send};
-use crate::support::deployment::ServerConfig;
-use crate::support::server::started_with;
-use crate::support::{Answer, Client, Deployment, Pair, Server, eventually, secrets};
+use crate::api::support;
+use crate::prelude::*;
 
 const TENANTS: &str = "/admin/v1/tenants";
 /// The time until suspensions, revocations and deletions take effect.

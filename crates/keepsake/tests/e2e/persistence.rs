@@ -1,17 +1,12 @@
 //! Acknowledged writes survive every kill of the process, and what it leaves besides is
 //! swept.
 
-use std::time::Duration;
-
 use keepsake_engine::jobs::{DrainDeletions, RunRequest, SweepBlobs};
-use reqwest::Method;
-use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::support::client::{tool_calls, try_send};
+use crate::prelude::*;
+use crate::support::client::try_send;
 use crate::support::history::{Database, orphans};
-use crate::support::server::started;
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually};
 
 /// How long to wait for a step of a write.
 const SHOWN_WITHIN: Duration = Duration::from_secs(30);

@@ -1,15 +1,8 @@
 //! Rates of a tenant, through the front door of one server and of two.
 
-use std::time::Duration;
-
-use futures::future::join_all;
 use keepsake_engine::{Clock, SystemClock};
-use serde_json::{Value, json};
 
-use crate::api::support::{STORES, Store};
-use crate::support::deployment::ServerConfig;
-use crate::support::server::started_with;
-use crate::support::{Answer, Client, Deployment, Pair, eventually};
+use crate::prelude::*;
 
 fn rate(requests_per_second: u64, request_burst: u64) -> Value {
     json!({"requests_per_second": requests_per_second, "request_burst": request_burst})

@@ -5,17 +5,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 
-use keepsake_testkit::{ServerCommand, s3, s3_options};
+use keepsake_testkit::{s3, s3_options};
 use secrecy::ExposeSecret;
-use serde_json::Value;
-use tempfile::TempDir;
-use tokio::process::Command;
 
 use crate::dev_mode::dev_command;
-use crate::support::script::{self, FakeModel};
-use crate::support::{Deployment, Pair, Server, binary, repository};
+use crate::prelude::*;
+use crate::support::script::FakeModel;
 
 fn blocks(page: &str) -> Vec<(&str, String)> {
     let mut blocks = Vec::new();

@@ -1,10 +1,8 @@
 //! The reference at `/docs`: its examples do what they say.
 
-use tokio::process::Command;
-
+use crate::prelude::*;
 use crate::sdk::SdkServer;
-use crate::support::script::{self, NODE_MODULES, PYTHON};
-use crate::support::{Pair, repository};
+use crate::support::script::{NODE_MODULES, PYTHON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_example_runs() {

@@ -1,14 +1,9 @@
 //! A release, made from the debug build, as `tools/release/make` makes it from the optimised one.
 
-use std::path::Path;
 use std::process::Output;
 
-use serde_json::Value;
-use tempfile::TempDir;
-use tokio::process::Command;
-
-use crate::support::script::{self, HELM, MINISIGN};
-use crate::support::{binary, repository};
+use crate::prelude::*;
+use crate::support::script::{HELM, MINISIGN};
 
 /// Makes the release of a commit that has the files of this work tree.
 async fn make(tree: &Path, folder: &Path, program: &Path, key: &Path) -> String {

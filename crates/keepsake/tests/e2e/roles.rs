@@ -1,13 +1,6 @@
 //! Jobs by role, by hand, and what they leave on record.
 
-use std::time::Duration;
-
-use reqwest::Method;
-use serde_json::{Value, json};
-
-use crate::operator::Operator;
-use crate::support::command::{keepsake_with, words};
-use crate::support::{Client, Deployment, Pair, eventually, now_secs, secrets};
+use crate::prelude::*;
 
 /// A schedule wakes each minute's jobs at one of three seconds.
 const RUN_WITHIN: Duration = Duration::from_secs(90);

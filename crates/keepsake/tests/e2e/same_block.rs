@@ -1,12 +1,8 @@
 //! A block that is sent again, or at the same time, takes effect once.
 
-use futures::future::join_all;
 use keepsake_core::ContentHash;
-use serde_json::{Value, json};
 
-use crate::api::support::Store;
-use crate::support::server::started;
-use crate::support::{Client, Pair, Tenant};
+use crate::prelude::*;
 
 const SENDERS: usize = 8;
 const ROUNDS: usize = 5;
@@ -16,10 +12,7 @@ on_pairs! { same_block_sent_at_once_takes_effect_once }
 async fn same_block_sent_at_once_takes_effect_once(pair: Pair) {
     let (deployment, tenant, server, client) = started(pair).await;
     let second = if pair.has_postgres() { deployment.start().await } else { server };
-    every_command_takes_effect_once(&[client, second.client(&tenant)], &tenant).await;
-}
-
-async fn every_command_takes_effect_once(clients: &[Client], tenant: &Tenant) {
+    let (clients, tenant) = (&[client, second.client(&tenant)], &tenant);
     for round in 0..ROUNDS {
         let mut told = Vec::new();
         for (step, (name, input)) in calls(round).iter().enumerate() {

@@ -1,13 +1,7 @@
 //! The official SDKs, used as their users use them.
 
-use std::path::{Path, PathBuf};
-
-use keepsake_index::Scope;
-use serde_json::{Value, json};
-use tokio::process::Command;
-
-use crate::support::script::{self, NODE_MODULES, PYTHON};
-use crate::support::{Deployment, Pair, Server, Tenant, repository};
+use crate::prelude::*;
+use crate::support::script::{NODE_MODULES, PYTHON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_runner_of_the_sdk_works() {

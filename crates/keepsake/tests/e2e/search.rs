@@ -1,11 +1,6 @@
 //! Search over HTTP.
 
-use serde_json::{Value, json};
-
-use crate::api::support::Store;
-use crate::support::client::{ok, page_of};
-use crate::support::server::started;
-use crate::support::{Client, Pair, Tenant, on_sqlite};
+use crate::prelude::*;
 
 fn search_path(tenant: &Tenant, query: &str, rest: &str) -> String {
     format!("/v1/memory_stores/{}/search?query={query}{rest}", tenant.store_id)
@@ -35,7 +30,7 @@ async fn writes_are_found_at_once_on_another_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_and_refusals_are_those_of_the_document() {
+async fn answers_are_as_documented_also_of_many_stores() {
     let (_deployment, _server, tenant, client) = on_sqlite().await;
     let deploy = "# Deploys\n\nWe deployed on Tuesday.\nThe retry_count of HTTPServer is 5.\n";
     let notes = "Nobody deploys on Fridays. ⟦odd⟧ marks and `a.b.c`.\n";
@@ -69,11 +64,7 @@ async fn answers_and_refusals_are_those_of_the_document() {
         assert_eq!(refused.status, 400, "{}", refused.text);
         assert!(refused.text.contains(&format!("`{field}`")), "{}", refused.text);
     }
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn many_stores_have_the_same_hits_on_pages_of_any_size_and_are_at_most_a_hundred() {
-    let (_deployment, _server, tenant, client) = on_sqlite().await;
     let mut stores = vec![tenant.store_id.to_string(), new_store(&client).await, new_store(&client).await];
     for store in &stores {
         let store = Store::new(&client, store);

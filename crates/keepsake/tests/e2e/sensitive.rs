@@ -2,12 +2,9 @@
 
 use keepsake_core::sensitive::Scanner;
 use memchr::memmem;
-use reqwest::Method;
-use serde_json::{Value, json};
 
-use crate::support::client::{ToolResult, ok, send};
-use crate::support::deployment::ServerConfig;
-use crate::support::{Answer, Client, Deployment, Pair, Server, on_sqlite, secrets};
+use crate::prelude::*;
+use crate::support::client::ToolResult;
 
 const CLEAN: &str = "nothing secret in here\n";
 

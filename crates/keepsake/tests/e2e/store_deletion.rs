@@ -1,19 +1,14 @@
 //! A store with many memories is deleted: at once for every
 //! reader, in batches for the databases, and to the end whatever dies meanwhile.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use keepsake_core::{BlobKey, VersionId};
 use keepsake_engine::jobs::{DrainDeletions, PurgeStores, RunRequest};
-use serde_json::json;
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-use crate::api::support::{Store, delete, strings};
-use crate::support::client::{ok, page_of};
-use crate::support::sessions::{open_session, view_in};
-use crate::support::{Client, Deployment, Pair, bulk, eventually};
+use crate::prelude::*;
+use crate::support::bulk;
 
 /// Memories of the many whose blobs are really there.
 const BLOBS: u128 = 20;

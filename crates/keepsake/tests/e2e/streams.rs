@@ -1,19 +1,12 @@
 //! Streams of changes and of session events.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use keepsake_client::Events;
-use reqwest::{Method, Response};
-use serde_json::{Value, json};
+use reqwest::Response;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
-use crate::api::support::Store;
-use crate::support::client::{ok, send};
-use crate::support::sessions::{open_session, view_in};
-use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually, on_sqlite};
+use crate::prelude::*;
 
 const WITHIN: Duration = Duration::from_secs(30);
 /// A revoked key ends its streams within this time.
@@ -60,7 +53,7 @@ async fn open(client: &Client, path: &str) -> Response {
 }
 
 /// Reads a raw stream until it has sent `part`.
-async fn text_until(stream: &mut Response, part: &str) -> String {
+pub(crate) async fn text_until(stream: &mut Response, part: &str) -> String {
     let mut text = String::new();
     while !text.contains(part) {
         let chunk = timeout(WITHIN, stream.chunk()).await;

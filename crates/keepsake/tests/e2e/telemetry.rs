@@ -1,19 +1,10 @@
 //! Traces and metrics for a collector, metrics for Prometheus, and a log line for
 //! each request.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use keepsake_testkit::{CollectedSpan, Collector};
-use reqwest::Method;
-use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::operator::Operator;
-use crate::support::client::{send, tool_calls};
-use crate::support::deployment::{FREE_RATES, ServerConfig};
-use crate::support::server::started_with;
-use crate::support::{Client, Deployment, Pair, eventually, repository, secrets};
+use crate::prelude::*;
 
 /// A word of content and paths that no export may have.
 const CONTENT: &str = "Zugspitze";

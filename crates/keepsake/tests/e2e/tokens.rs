@@ -1,19 +1,9 @@
 //! Keys and tokens of issuers, changes that take effect, and the server's secrets.
 
-use std::time::{Duration, Instant};
-
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_testkit::{IssuerKey, JwksServer, issuer};
-use reqwest::Method;
-use serde_json::{Value, json};
 
-use crate::support::client::{send, tool_calls};
-use crate::support::deployment::{FREE_RATES, ServerConfig};
-use crate::support::server::started_with;
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, now_secs, secrets};
-
-const STORES: &str = "/v1/memory_stores";
-const SESSIONS: &str = "/v1/sessions";
+use crate::prelude::*;
 
 /// An issuer of people's tokens with a key behind HTTP, and one of workloads'
 /// tokens with a key in a file.

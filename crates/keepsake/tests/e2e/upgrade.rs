@@ -3,21 +3,11 @@
 //! `tests/upgrade/<version>/<database>` has the data of a release. The same
 //! checks also run on data that this build wrote.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-
-use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-use tokio::process::Command;
 
-use crate::api::support::{Store, delete, text};
-use crate::support::client::ok;
-use crate::support::command::keepsake;
-use crate::support::deployment::ServerConfig;
+use crate::prelude::*;
 use crate::support::history::Database;
 use crate::support::script::{PG_DUMP, from_environment, run};
-use crate::support::server::started;
-use crate::support::{Client, Deployment, Pair, Server, repository, secrets};
 
 on_pairs! { data_of_each_release_is_upgraded: Postgres, Sqlite }
 

@@ -1,16 +1,8 @@
 //! Ended sessions are pruned, and `verify` finds damage and wrong counts.
 
-use std::time::Duration;
-
 use keepsake_engine::jobs::{Prune, RunRequest};
-use serde_json::{Value, json};
 
-use crate::api::support::{Store, delete};
-use crate::support::client::ok;
-use crate::support::command::keepsake;
-use crate::support::server::started;
-use crate::support::sessions::{open_session, view_in};
-use crate::support::{Deployment, Pair, Server, Tenant};
+use crate::prelude::*;
 
 on_pairs! { ended_sessions_are_pruned_and_make_room: Postgres, Sqlite }
 

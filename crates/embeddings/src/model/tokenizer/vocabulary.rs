@@ -110,32 +110,3 @@ impl Vocabulary {
         &self.texts[start as usize..self.ends[piece] as usize]
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_at_the_begin_of_a_text_are_found() {
-        let texts = ["", "a", "ab", "abcd", "b", "ba", "é"];
-        let piece = |(id, text): (u32, &str)| Piece { text: text.into(), score: -1.5, id };
-        let mut file = Vec::new();
-        let mut pieces: Vec<Piece> = (0..).zip(texts).map(piece).collect();
-        pieces.reverse();
-        Vocabulary::write(pieces, &mut file).unwrap();
-        let vocabulary = Vocabulary::read(&mut Sections::new(&file)).unwrap();
-        let found = |text: &str| {
-            vocabulary
-                .pieces_at(text.as_bytes())
-                .map(|(length, token)| (length, token.id))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(found("abcde"), [(1, 1), (2, 2), (4, 3)]);
-        assert_eq!(found("abc"), [(1, 1), (2, 2)]);
-        assert_eq!(found("bb"), [(1, 4)]);
-        assert_eq!(found("éa"), [(2, 6)]);
-        assert_eq!(found("c"), []);
-        assert_eq!(found(""), []);
-        assert!((vocabulary.lowest_score() - -1.5).abs() < f32::EPSILON);
-    }
-}

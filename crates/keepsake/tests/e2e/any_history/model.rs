@@ -1,12 +1,10 @@
 //! A simple model of a store: a list of memories and a list of versions, changed by
 //! one call after the other.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use keepsake_core::path::is_visible;
 use keepsake_core::tool::{ToolPath, format_size, insert, str_replace};
 
-use crate::api::support::sha256;
+use crate::prelude::*;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {

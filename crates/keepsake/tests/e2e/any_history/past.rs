@@ -1,12 +1,8 @@
 //! The past of a store, compared with what the model was after each version.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde_json::{Value, json};
-
 use super::History;
 use super::model::Version;
-use crate::api::support::{micros, sha256};
+use crate::prelude::*;
 
 /// A memory at a point: its place among the memories and its version.
 type State<'a> = BTreeMap<usize, (usize, &'a Version)>;

@@ -1,10 +1,8 @@
 //! The requests of calls, and the answers to batches as those of single calls.
 
-use reqwest::Method;
-use serde_json::{Value, json};
-
 use super::History;
 use super::model::{Call, Mode, Precondition, Tool};
+use crate::prelude::*;
 
 impl History {
     /// The request of a call; its body is null if it has none.

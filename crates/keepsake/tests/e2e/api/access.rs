@@ -1,13 +1,7 @@
 //! The objects that a credential sees, and its permissions.
 
-use serde_json::{Value, json};
-
-use super::support::{
-    Place, STORES, Store, block, delete, denied, holds, not_found, ok, patch, refused, sha256, shows,
-    strings, text,
-};
-use crate::support::client::{send, tool_calls};
-use crate::support::{Answer, Client};
+use super::support::holds;
+use crate::prelude::*;
 
 /// Sends a request, with the body if the method has one.
 async fn ask(client: &Client, method: &str, path: &str, body: &Value) -> Answer {

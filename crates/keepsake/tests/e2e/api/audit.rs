@@ -1,12 +1,8 @@
 //! The audit: who did what, as the tenant reads it.
 
-use serde_json::{Value, json};
-
 use super::conventions::{assert_fields, assert_id, assert_time};
 use super::sessions::{attached, open};
-use super::support::{
-    Place, delete, invalid, new_session, ok, page_of, post_with, refused, secret, strings, text,
-};
+use crate::prelude::*;
 
 const AUDIT: &str = "/v1/audit";
 

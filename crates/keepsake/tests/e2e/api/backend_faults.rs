@@ -1,23 +1,13 @@
 //! Backends that are wrongly set up, full or silent: the errors that clients and
 //! operators get, and recovery without a restart.
 
-use std::time::{Duration, Instant};
-
 use bytes::Bytes;
 use keepsake_testkit::{FaultProxy, s3_options};
-use reqwest::Method;
-use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio::process::Command;
 
-use super::support::{STORES, Store, delete, invalid, ok, page_of, refused, text};
 use crate::console::browser::Browser;
-use crate::support::client::send;
-use crate::support::command::{Run, borrowed, keepsake, keepsake_with, words};
-use crate::support::deployment::ServerConfig;
-use crate::support::server::started_with;
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually, secrets};
+use crate::prelude::*;
 
 /// Within which everything works again once a fault is over.
 const BACK_WITHIN: Duration = Duration::from_secs(15);

@@ -1,8 +1,7 @@
 //! Several memories changed in one call, over the wire.
 
-use serde_json::{Value, json};
-
-use super::support::{Place, Store, holds, invalid, ok, post_text, post_with, refused, sha256, shows, text};
+use super::support::holds;
+use crate::prelude::*;
 
 fn batch_of(store: &Store) -> String {
     format!("{}/batch", store.memories())

@@ -1,10 +1,7 @@
 //! Request bodies: accepted and refused values.
 
-use reqwest::Method;
-use serde_json::{Value, json};
-
-use super::support::{Place, STORES, holds, invalid, ok, patch, post_text, refused, sha256, text};
-use crate::support::client::{send, tool_calls};
+use super::support::holds;
+use crate::prelude::*;
 
 /// `tests/sdk` has the other fields of stores.
 pub(super) async fn unknown_fields_and_wrong_values_are_refused_by_name(place: Place) {

@@ -1,13 +1,6 @@
 //! Conventions of every route: names, objects, ids, times.
 
-use std::collections::BTreeSet;
-
-use reqwest::Method;
-use serde_json::{Value, json};
-
-use super::support::{Place, STORES, not_found, post_text, refused, text};
-use crate::support::Answer;
-use crate::support::client::send;
+use crate::prelude::*;
 
 #[track_caller]
 pub(super) fn assert_id(value: &Value, prefix: &str) {

@@ -1,8 +1,6 @@
 //! Unusual paths and contents that are accepted; `tests/sdk` covers refused ones.
 
-use serde_json::json;
-
-use super::support::{Place, ok, sha256, shows, text};
+use crate::prelude::*;
 
 const CONTENT_LIMIT_BYTES: usize = 102_400;
 const PATHS: &str = "/a|/with space/and  two|/ leading|/trailing |/.hidden/.file|/...|/a..b|/%41%20|/a?b=c&d#e|\

@@ -1,10 +1,8 @@
 //! Cursors: what they are good for, and what happens around them. `tests/sdk` sends each list
 //! the cursors of others.
 
-use serde_json::json;
-
 use super::sessions::{attached, attaching};
-use super::support::{Place, STORES, Store, delete, new_session, ok, page_of, strings, text};
+use crate::prelude::*;
 
 pub(super) async fn pages_of_any_size_make_one_list(place: Place) {
     let (client, store) = (&place.client, place.new_store("pages").await);

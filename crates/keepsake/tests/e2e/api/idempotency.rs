@@ -1,14 +1,8 @@
 //! Calls that are sent again under one `Idempotency-Key`. `any_history` repeats the
 //! changes of memories after later ones.
 
-use std::collections::BTreeSet;
-
-use reqwest::Method;
-use serde_json::{Value, json};
-
-use super::support::{Place, STORES, Store, holds, invalid, ok, path_conflict, post_with, text};
-use crate::support::client::{send, tool_calls};
-use crate::support::{Answer, Client};
+use super::support::{holds, path_conflict};
+use crate::prelude::*;
 
 async fn post(client: &Client, key: &str, path: &str, body: &Value) -> Answer {
     post_with(client, path, body, ("idempotency-key", key)).await

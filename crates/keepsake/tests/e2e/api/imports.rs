@@ -1,13 +1,8 @@
 //! Archives that a program sends. Those that end early are in `engine/tests/protocol`.
 
-use reqwest::Method;
-use serde_json::{Value, json};
-
 use super::sessions::{attached, open};
-use super::support::{Place, Store, denied, invalid, not_found, ok, refused, shows, text};
-use crate::support::Answer;
+use crate::prelude::*;
 use crate::support::archives::{packed, unpacked};
-use crate::support::client::send;
 
 const MAX_BYTES: usize = 16 << 20;
 

@@ -1,9 +1,7 @@
 //! Lists of memories: order, prefixes, depth. `tests/sdk` has the sizes of pages.
 
-use serde_json::{Value, json};
-
-use super::support::{Place, Store, invalid, ok, shows, strings};
 use crate::console::browser::encoded;
+use crate::prelude::*;
 
 /// With names that sort otherwise by letters, by segments or by case, and with the signs
 /// of patterns.

@@ -14,7 +14,7 @@ mod imports;
 mod listing;
 mod prompts;
 mod queries;
-mod quotas;
+pub(crate) mod quotas;
 mod races;
 mod readers;
 mod redaction;
@@ -28,7 +28,7 @@ mod undo;
 mod usage;
 mod versions;
 
-use crate::support::Pair;
+use crate::prelude::*;
 
 /// Makes a test of an area on each pair.
 macro_rules! area {

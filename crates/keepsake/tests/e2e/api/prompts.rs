@@ -1,11 +1,7 @@
 //! The text for models, which sessions, the list of tools and MCP share.
 
-use serde_json::{Value, json};
-
 use super::sessions::{attached, attaching};
-use super::support::{Place, SESSIONS, STORES, invalid, new_session, not_found, ok, secret, text};
-use crate::support::Client;
-use crate::support::client::send;
+use crate::prelude::*;
 
 const OPTIONS: &str = "keep_tidy=true&topic=the+garden&file_index=true";
 

@@ -1,9 +1,6 @@
 //! Query parameters: accepted and refused values.
 
-use serde_json::json;
-
-use super::support::{Place, STORES, delete, invalid, not_found, ok, page_of, patch, refused, strings, text};
-use crate::support::Client;
+use crate::prelude::*;
 
 pub(super) async fn unknown_parameters_are_ignored_except_on_delete(place: Place) {
     let (client, store) = (&place.client, place.new_store("queries").await);

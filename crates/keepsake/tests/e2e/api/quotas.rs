@@ -1,16 +1,9 @@
 //! Limits of a tenant at their edges.
 
-use std::time::Duration;
-
-use futures::future::join_all;
 use keepsake_core::Timestamp;
-use serde_json::{Value, json};
 
-use super::support::{
-    Fact, Place, SESSIONS, STORES, Store, block, check, delete, fact, invalid, ok, path_conflict, post_with,
-    refused, secret, text,
-};
-use crate::support::{Answer, Client, Pair, eventually, now_secs};
+use super::support::{Fact, check, fact, path_conflict};
+use crate::prelude::*;
 
 on_pairs! { limits_are_exact }
 
@@ -34,7 +27,7 @@ async fn limits_are_exact(pair: Pair) {
 }
 
 #[track_caller]
-fn over_quota(answer: &Answer, limit: u64) {
+pub(crate) fn over_quota(answer: &Answer, limit: u64) {
     let error = refused(answer, 429, "rate_limit_error");
     assert_eq!(answer.header("x-should-retry"), "false", "{error}");
     assert_eq!(answer.header("retry-after"), "", "{error}");

@@ -1,14 +1,10 @@
 //! Concurrent calls: one wins, and the others get a conflict.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures::future::join_all;
-use serde_json::{Value, json};
-
 use super::sessions::{attached, open};
-use super::support::{Place, Store, delete, ok, path_conflict, refused, shows, strings, text};
-use crate::support::Answer;
+use super::support::path_conflict;
+use crate::prelude::*;
 
 const AT_ONCE: usize = 12;
 

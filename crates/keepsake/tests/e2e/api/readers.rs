@@ -1,12 +1,6 @@
 //! Who was shown which version.
 
-use reqwest::Method;
-use serde_json::{Value, json};
-
-use crate::support::client::send;
-use crate::support::sessions::{open_session, view_in};
-
-use super::support::{Place, STORES, Store, invalid, not_found, ok, shows, strings, text};
+use crate::prelude::*;
 
 impl Store {
     async fn readers(&self, query: &str) -> Vec<Value> {

@@ -1,9 +1,7 @@
 //! Removing what a version holds.
 
-use serde_json::{Value, json};
-
 use super::conventions::assert_time;
-use super::support::{Place, Store, ok, refused, shows, text};
+use crate::prelude::*;
 
 async fn blobs(place: &Place, store: &Store) -> Vec<String> {
     let mut texts = Vec::new();

@@ -1,9 +1,5 @@
 //! Two servers on the same stores: what one did the other one knows at once.
 
-use std::time::Duration;
-
-use serde_json::json;
-
 use super::idempotency::duplicates_are_made_once_through;
 use super::races::{
     answered_edits_are_seen_through, one_update_meets_its_precondition_through,
@@ -11,12 +7,7 @@ use super::races::{
 };
 use super::sessions::{attached, attaching};
 use super::store_tests::batches_at_once_keep_the_tests_through;
-use super::support::{
-    SESSIONS, STORES, Store, delete, invalid, new_session, not_found, ok, page_of, refused, secret, strings,
-    text,
-};
-use crate::support::server::started;
-use crate::support::{Answer, Client, Pair, Tenant, eventually};
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_answer_as_one() {

@@ -1,12 +1,7 @@
 //! Sessions and their tokens can do no more than the credentials that made them.
 
-use serde_json::{Value, json};
-
 use super::sessions::{attached, attaching, call, changes, of_resources, open, view};
-use super::support::{
-    Place, SESSIONS, delete, denied, invalid, not_found, ok, post_with, refused, secret, strings, text,
-};
-use crate::support::Client;
+use crate::prelude::*;
 
 const READS: [&str; 2] = ["sessions:write", "memory:read"];
 

@@ -1,13 +1,7 @@
 //! Sessions: refusals, listings and writes. `tests/sdk` has all fields of the answers.
 
-use serde_json::{Value, json};
-
 use super::conventions::{assert_fields, assert_id, assert_time};
-use super::support::{
-    Place, SESSIONS, Store, delete, invalid, new_session, not_found, ok, page_of, post_text, post_with,
-    secret, shows, strings, text,
-};
-use crate::support::Client;
+use crate::prelude::*;
 
 pub(super) fn attaching(resources: &[Value]) -> Value {
     json!({"agent": "agent_1", "environment_id": "env_1", "resources": resources})

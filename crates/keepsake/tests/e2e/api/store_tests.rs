@@ -1,15 +1,7 @@
 //! The tests of a store: their results, the gate for changes of many memories, and who may write them.
 
-use futures::future::join_all;
-use reqwest::Method;
-use serde_json::{Value, json};
-
 use super::imports::{export, import};
-use super::support::{
-    Place, Store, block, delete, invalid, not_found, ok, refused, sha256, shows, strings, text,
-};
-use crate::support::client::send;
-use crate::support::{Answer, Client};
+use crate::prelude::*;
 
 const FILE: &str = "/.keepsake/tests.yaml";
 const TESTS: &str = "gate: true

@@ -1,8 +1,6 @@
 //! Archived stores and the search mode. `tests/sdk` creates, changes, lists and deletes others.
 
-use serde_json::json;
-
-use super::support::{Place, STORES, Store, block, delete, invalid, ok, patch, text};
+use crate::prelude::*;
 
 pub(super) async fn search_mode_is_set_and_taken_back(place: Place) {
     let client = &place.client;

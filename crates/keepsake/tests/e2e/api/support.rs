@@ -10,8 +10,8 @@ use keepsake_index::Scope;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+pub(crate) use crate::support::client::ok;
 use crate::support::client::send;
-pub(crate) use crate::support::client::{ok, page_of};
 use crate::support::provision::Provision;
 use crate::support::{Answer, Client, Deployment, Pair, Tenant, secrets};
 

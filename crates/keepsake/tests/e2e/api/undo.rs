@@ -1,18 +1,12 @@
 //! Undo, and stores that go back to a point. Random histories are compared with a model.
 
-use std::collections::BTreeMap;
-
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
-use serde_json::{Value, json};
 
 use super::sessions::{attached, open};
-use super::support::{
-    Place, STORES, Store, delete, invalid, not_found, ok, patch, post_with, refused, shows, strings, text,
-};
-use crate::support::Client;
+use crate::prelude::*;
 
 /// Few names, so that memories are in each other's way; one is a file here and a directory there.
 const PATHS: [&str; 7] = ["/a", "/b", "/c", "/a/x", "/a/y", "/b/x", "/c/x/z"];

@@ -1,13 +1,6 @@
 //! The use of memories: when one was read and when it expires, and the usage of a store.
 
-use reqwest::Method;
-use serde_json::{Value, json};
-
-use crate::support::client::send;
-
-use super::support::{
-    Place, STORES, Store, block, delete, invalid, micros, not_found, ok, shows, strings, text,
-};
+use crate::prelude::*;
 
 const DAY_SECS: i64 = 86_400;
 

@@ -1,9 +1,8 @@
 //! The history of a store: its order and filters. `any_history` restores versions.
 
 use keepsake_core::VersionId;
-use serde_json::{Value, json};
 
-use super::support::{Place, Store, invalid, micros, ok, shows, strings, text};
+use crate::prelude::*;
 
 fn passes(version: &Value, (name, value): (&str, &str)) -> bool {
     match name {

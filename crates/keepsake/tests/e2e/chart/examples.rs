@@ -6,20 +6,13 @@
 //! `tests/chart/cluster`, which run the binary instead of containers. The test sets
 //! only ports, and the addresses and credentials of the stores.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
 use keepsake_testkit::keepsake_server::free_port;
 use keepsake_testkit::{TestDatabase, fresh_database, s3, s3_options};
 use secrecy::ExposeSecret;
-use serde_json::{Value, json};
 use sqlx::postgres::PgPoolOptions;
-use tempfile::TempDir;
-use tokio::process::Command;
 
 use super::rendering::{Chart, Pod, suite};
-use crate::support::client::ok;
-use crate::support::{Client, binary, eventually, repository, script, secrets};
+use crate::prelude::*;
 
 /// Some job is due every twenty seconds; a busy machine may be slow to say so.
 const JOB_WITHIN: Duration = Duration::from_mins(2);

@@ -4,17 +4,11 @@
 //! config maps and volumes, variables filled from Secrets, probes followed,
 //! Services resolved. Paths of mounts become folders of the test's own.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use keepsake_testkit::RunningServer;
 
-use keepsake_testkit::{RunningServer, ServerCommand};
-use serde_json::Value;
-use tempfile::TempDir;
-use tokio::process::Command;
-
-use crate::support::command::{Run, keepsake_with};
-use crate::support::script::{self, CHART_PYTHON};
-use crate::support::{Client, binary, client, repository, secrets};
+use crate::prelude::*;
+use crate::support::client;
+use crate::support::script::CHART_PYTHON;
 
 /// The name of a release, and the chart's name for its objects.
 const RELEASE: [&str; 2] = ["tests", "tests-keepsake"];

@@ -1,16 +1,10 @@
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::time::Duration;
 
 use keepsake_testkit::HoldingProxy;
-use serde_json::{Value, json};
 use tokio::process::Child;
 
 use super::{Person, files, words};
-use crate::support::client::ok;
-use crate::support::command::{borrowed, start_keepsake};
-use crate::support::eventually;
+use crate::prelude::*;
 
 mod histories;
 mod hostile;
@@ -134,7 +128,7 @@ async fn killed_export_begins_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn second_export_to_a_name_leaves_the_first_alone() {
+async fn archives_are_written_once_and_unpacked_without_a_name() {
     let person = Person::new().await;
     person.put("a.md", "one\n").await;
     person.copy().await;
@@ -150,24 +144,8 @@ async fn second_export_to_a_name_leaves_the_first_alone() {
         person.ok(&format!("import {target} {COPY}")).await;
         assert_eq!(person.contents("").await, person.contents(COPY).await);
     }
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn memories_that_move_while_a_store_is_read_are_all_read() {
-    let person = Person::new().await;
-    person.create_many(120).await;
-    let folder = person.path("folder");
-    person.move_behind_reader(&format!("sync {folder}")).await;
-    let files = files(&folder).into_keys().filter(|file| !file.starts_with(".keepsake"));
-    assert!(files.map(|file| format!("/{file}")).eq(person.contents("").await.into_keys()));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn unpacked_archive_has_no_name_on_the_disk() {
-    let person = Person::new().await;
-    person.put("a.md", "a secret\n").await;
     let archive = person.path("archive.tar.zst");
-    person.ok(&format!("export {archive}")).await;
     let temporary = person.path("tmp");
     fs::create_dir(&temporary).unwrap();
     let variables = [("TMPDIR", temporary.as_str())];
@@ -178,6 +156,16 @@ async fn unpacked_archive_has_no_name_on_the_disk() {
     assert_eq!(opened.filter(|file| file.starts_with(&temporary)).count(), 1, "the archive is unpacked");
     assert!(files(&temporary).is_empty());
     held.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memories_that_move_while_a_store_is_read_are_all_read() {
+    let person = Person::new().await;
+    person.create_many(120).await;
+    let folder = person.path("folder");
+    person.move_behind_reader(&format!("sync {folder}")).await;
+    let files = files(&folder).into_keys().filter(|file| !file.starts_with(".keepsake"));
+    assert!(files.map(|file| format!("/{file}")).eq(person.contents("").await.into_keys()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

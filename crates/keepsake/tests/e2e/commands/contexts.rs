@@ -2,7 +2,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use super::{Person, words};
-use crate::support::command::{Run, keepsake_reading};
+use crate::prelude::*;
 
 impl Person {
     async fn in_context(&self, line: &str, more: &[(&str, &str)], input: &str) -> Run {

@@ -1,20 +1,12 @@
 //! `keepsake copy` between two servers, one of them behind a proxy that has only the official API.
 
-use std::time::{Duration, Instant};
-
 use keepsake_testkit::{OfficialProxy, Seed};
 use proptest::prelude::Rng;
 use proptest::test_runner::{Config, TestRunner};
-use reqwest::Method;
-use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
 use super::Person;
-use crate::api::support::{Store, strings, text};
-use crate::support::client::{ok, send};
-use crate::support::command::{Run, keepsake_with, start_keepsake, words};
-use crate::support::eventually;
-use crate::support::server::signal;
+use crate::prelude::*;
 
 /// The number of memories of a random history, instead of 40.
 const MEMORIES: &str = "KEEPSAKE_TEST_COPY_MEMORIES";

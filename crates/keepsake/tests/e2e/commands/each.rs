@@ -1,13 +1,10 @@
 //! Each command for people, in a pipe and in a terminal, with its failures.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use futures::future::join_all;
-
 use super::Person;
-use crate::support::command::{Run, keepsake_asking_in_terminal};
-use crate::support::sessions::view_in;
+use crate::prelude::*;
+use crate::support::command::keepsake_asking_in_terminal;
 
 const NOWHERE: &str = "http://127.0.0.1:9";
 const UNKNOWN_KEY: &str = "ks_live_unknown";

@@ -2,7 +2,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use super::Person;
-use crate::support::command::Run;
+use crate::prelude::*;
 
 impl Person {
     /// A person and an editor that appends a line, after another client has replaced the memory.
@@ -54,17 +54,14 @@ async fn text_of_an_editor_that_fails_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conflict_without_a_terminal_keeps_the_text() {
+async fn conflict_keeps_the_text_or_asks_in_a_terminal() {
     let (person, editor) = Person::in_a_race().await;
     let conflict = person.line_with("memory edit a.md", &[("EDITOR", &editor)], "").await;
     conflict.ends(4, "your text is in ");
     assert_eq!(kept(&conflict), b"base\nmine\n");
     assert_eq!(person.ok("memory cat a.md").await, "theirs \u{1b}]0;title\u{7}\n");
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn conflict_in_a_terminal_shows_both_and_asks() {
-    let (person, editor) = Person::in_a_race().await;
+    person.put("a.md", "base\n").await;
     let solved = person.run_in_terminal("memory edit a.md", &[("EDITOR", &editor)], 80, "o\n").await;
     let shown = solved.ok();
     let theirs = r"+theirs \u001b]0;title\u0007";

@@ -1,15 +1,13 @@
 //! Commands that trust a server with nothing but its own memories.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use keepsake_testkit::{EndlessPages, HostileServer, Hostility};
-use tempfile::TempDir;
 
 use super::each::{COMMANDS, calls_server, filled, typed_for};
 use super::{Person, everything};
-use crate::support::command::{Run, borrowed, keepsake_in_terminal, keepsake_reading, words};
+use crate::prelude::*;
 
 const STORE: &str = "memstore_00000000000000000000000001";
 const VERSION: &str = "memver_00000000000000000000000001";
@@ -196,7 +194,7 @@ async fn no_command_lets_a_server_control_the_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn list_without_an_end_ends_a_command() {
+async fn list_or_answer_without_an_end_ends_a_command() {
     let whole_store = ["sync {folder}/memory", "import {folder}/notes"];
     let events = format!("session events {SESSION}");
     let lists =
@@ -213,10 +211,7 @@ async fn list_without_an_end_ends_a_command() {
             victim.run(&line.replace("{folder}", &victim.path("."))).await.ends(code, reason);
         }
     }
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn answer_without_an_end_ends_a_command() {
     let victim = Victim::new(Hostility { is_endless: true, ..Hostility::default() }).await;
     let reason = format!("it has more than {} bytes", (64 << 20) + (64 << 10));
     for line in

@@ -1,10 +1,7 @@
 use std::fs;
 
-use tempfile::TempDir;
-
 use super::files;
-use crate::support::command::keepsake;
-use crate::support::repository;
+use crate::prelude::*;
 
 /// Set to write the manual pages instead of comparing them.
 const UPDATE: &str = "UPDATE_MANUAL";

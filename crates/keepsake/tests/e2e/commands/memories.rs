@@ -1,9 +1,8 @@
 use keepsake_testkit::{EmbeddingsFault, EmbeddingsServer};
-use serde_json::{Value, json};
 
 use super::{Person, words};
-use crate::api::support::strings;
-use crate::support::{Pair, meaning};
+use crate::prelude::*;
+use crate::support::meaning;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_written_read_moved_listed_and_deleted() {
@@ -43,6 +42,20 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     person.ok("memory restore done/plan.md").await;
     assert_eq!(person.ok("memory cat done/plan.md").await, "two\n");
     assert_eq!(person.ok("memory ls --deleted done -o jsonl").await, "");
+
+    person.line_with("memory put offer.md --expires-in 30d", &[], "10 %\n").await.ok();
+    let listed = person.ok("memory ls").await;
+    assert!(listed.contains("in 4 weeks"), "{listed}");
+    let set = person.ok("memory expire offer.md --at 2999-12-31").await;
+    assert!(set.ends_with(", at 2999-12-31T00:00:00.000000Z\n"), "{set}");
+    let removed = person.ok("memory expire offer.md --never").await;
+    assert_eq!(removed, "/memories/offer.md never expires\n");
+    person.ends("memory expire offer.md --in tomorrow", 2, "a period is a whole number").await;
+    person.ends("memory expire offer.md", 2, "--never").await;
+    for (option, is_pinned) in [("", true), ("--off", false)] {
+        let memory = person.json(&format!("memory pin offer.md {option} -o json")).await;
+        assert_eq!(memory["pinned"], is_pinned);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,24 +149,6 @@ async fn history_is_shown_compared_and_restored() {
     assert_eq!(person.ok("memory log -o jsonl").await.lines().count(), 4);
     person.ok(&format!("memory restore {first}")).await;
     assert_eq!(person.ok("memory cat fact.md").await, "The office is in Oslo.\n");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn expiry_time_and_pin_of_a_memory_are_set_and_removed() {
-    let person = Person::new().await;
-    person.line_with("memory put offer.md --expires-in 30d", &[], "10 %\n").await.ok();
-    let listed = person.ok("memory ls").await;
-    assert!(listed.contains("in 4 weeks"), "{listed}");
-    let set = person.ok("memory expire offer.md --at 2999-12-31").await;
-    assert!(set.ends_with(", at 2999-12-31T00:00:00.000000Z\n"), "{set}");
-    let removed = person.ok("memory expire offer.md --never").await;
-    assert_eq!(removed, "/memories/offer.md never expires\n");
-    person.ends("memory expire offer.md --in tomorrow", 2, "a period is a whole number").await;
-    person.ends("memory expire offer.md", 2, "--never").await;
-    for (option, is_pinned) in [("", true), ("--off", false)] {
-        let memory = person.json(&format!("memory pin offer.md {option} -o json")).await;
-        assert_eq!(memory["pinned"], is_pinned);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

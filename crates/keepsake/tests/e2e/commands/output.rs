@@ -1,7 +1,7 @@
 use super::Person;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn colour_and_width_are_only_for_terminals() {
+async fn output_is_made_for_terminals_and_pipes() {
     let person = Person::new().await;
     person.put("a.md", "one\n").await;
     person.put("a.md", "two\n").await;
@@ -22,11 +22,7 @@ async fn colour_and_width_are_only_for_terminals() {
     }
     let piped = person.ok("memory ls").await;
     assert_eq!(piped.lines().count(), 3, "{piped}");
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn closed_pipe_ends_a_command_quietly() {
-    let person = Person::new().await;
     person.put("a.md", &"line\n".repeat(20_000)).await;
     let binary = crate::support::binary().display();
     let line = format!("'{binary}' memory cat a.md | head -1; echo ${{PIPESTATUS[0]}}");

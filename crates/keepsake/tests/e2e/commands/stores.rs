@@ -1,16 +1,12 @@
-use std::time::Duration;
-
-use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::Person;
-use crate::support::command::{borrowed, start_keepsake};
-use crate::support::sessions::view_in;
+use crate::prelude::*;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_is_created_changed_archived_and_deleted() {
+async fn stores_and_sessions_are_used() {
     let person = Person::new().await;
     let create = "store create projects --description Plans --metadata team=a --metadata kind=b \
                   --expires-unused-after 90d --sensitive-data redact --search-mode lexical -o json";
@@ -39,11 +35,7 @@ async fn store_is_created_changed_archived_and_deleted() {
     person.ok("store create twin").await;
     let told = "2 memory stores have the name `twin`; give an id: memstore_";
     person.ends("store get twin", 2, told).await;
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn usage_is_summed_and_events_of_a_session_are_followed() {
-    let person = Person::new().await;
     let total = person.ok("usage").await;
     assert!(total.lines().last().unwrap().starts_with("total"), "{total}");
     let session = person.session("read_only").await;

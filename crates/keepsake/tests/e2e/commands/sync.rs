@@ -2,18 +2,10 @@
 
 mod random;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use serde_json::json;
 use tokio::process::Child;
 
 use super::{Person, files};
-use crate::api::support::Store;
-use crate::support::command::{Run, borrowed, start_keepsake};
-use crate::support::server::signal;
-use crate::support::{eventually, secrets};
+use crate::prelude::*;
 
 /// How long `--watch` may take to carry a change over, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);

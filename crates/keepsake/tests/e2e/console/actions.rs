@@ -1,10 +1,8 @@
 //! What the forms refuse, and what they keep when they are sent twice or too late.
 
-use serde_json::{Value, json};
-
 use super::browser::Browser;
 use super::store_in_console;
-use crate::api::support::{Store, text};
+use crate::prelude::*;
 
 async fn write(store: &Store, path: &str, content: &str) -> (Value, String) {
     let memory = store.create(path, content).await;
@@ -17,28 +15,7 @@ fn page_of(store: &Store) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stores_with_certain_metadata_are_shown_before_they_are_erased() {
-    let (_deployment, _, _server, Store { client, .. }, mut browser) = store_in_console().await;
-    for (name, team) in [("Reds", "red"), ("Blues", "blue")] {
-        let new = json!({"name": name, "metadata": {"team": team}});
-        assert_eq!(client.post("/v1/memory_stores", &new).await.status, 200);
-    }
-    let shown = browser.open("/console/erasures/preview?metadata_name=team&metadata_value=red").await;
-    shown.has("<li>1 store</li>");
-    shown.has("Reds");
-    shown.lacks("Blues");
-    let once = shown.field("once");
-    let chosen = [("metadata_name", "team"), ("metadata_value", "red"), ("once", once.as_str())];
-    let unsure = [&chosen[..], &[("confirm", "Reds")]].concat();
-    browser.submit(&shown, "/console/erasures", &unsure).await.answered(400).has("`confirm` must be erase");
-    let sure = [&chosen[..], &[("confirm", "erase")]].concat();
-    browser.submit(&shown, "/console/erasures", &sure).await.answered(303);
-    let erasure = client.get("/v1/erasures").await.json();
-    assert_eq!(erasure["data"][0]["selected_by"], "store_metadata", "{erasure}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn stores_are_created_once_changed_archived_and_deleted() {
+async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     let (_deployment, _, _server, Store { client, .. }, mut browser) = store_in_console().await;
     let list = browser.open("/console/stores").await;
     let once = list.field("once");
@@ -81,6 +58,23 @@ async fn stores_are_created_once_changed_archived_and_deleted() {
     browser.submit(&settings, &delete, &[("confirm", "notes")]).await.answered(400);
     browser.act(&settings, &delete, &[("confirm", "Notes")]).await;
     assert_eq!(client.get(&of_api).await.status, 404);
+
+    for (name, team) in [("Reds", "red"), ("Blues", "blue")] {
+        let new = json!({"name": name, "metadata": {"team": team}});
+        assert_eq!(client.post("/v1/memory_stores", &new).await.status, 200);
+    }
+    let shown = browser.open("/console/erasures/preview?metadata_name=team&metadata_value=red").await;
+    shown.has("<li>1 store</li>");
+    shown.has("Reds");
+    shown.lacks("Blues");
+    let once = shown.field("once");
+    let chosen = [("metadata_name", "team"), ("metadata_value", "red"), ("once", once.as_str())];
+    let unsure = [&chosen[..], &[("confirm", "Reds")]].concat();
+    browser.submit(&shown, "/console/erasures", &unsure).await.answered(400).has("`confirm` must be erase");
+    let sure = [&chosen[..], &[("confirm", "erase")]].concat();
+    browser.submit(&shown, "/console/erasures", &sure).await.answered(303);
+    let erasure = client.get("/v1/erasures").await.json();
+    assert_eq!(erasure["data"][0]["selected_by"], "store_metadata", "{erasure}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,7 +210,7 @@ async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn version_is_redacted_only_with_the_word_that_confirms_it() {
+async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     let (memory, _) = write(&store, "/ada.md", "about Ada\n").await;
     let version = memory["memory_version_id"].as_str().unwrap();
@@ -227,11 +221,7 @@ async fn version_is_redacted_only_with_the_word_that_confirms_it() {
     browser.submit(&preview, &redact, &[("confirm", "yes")]).await.answered(400);
     browser.open(&redact).await.has("about Ada");
     browser.act(&preview, &redact, &[("confirm", "redact")]).await.lacks("about Ada");
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn expiry_of_a_memory_is_set_and_its_pin_removed() {
-    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     let (memory, page) = write(&store, "/a.md", "x").await;
     for (field, pinned) in
         [(("action", "pin"), true), (("action", "unpin"), false), (("expires_at", "2099-01-31T10:00"), false)]

@@ -1,13 +1,8 @@
 //! Attacks: forged forms, planted cookies. Other tenants' ids are tried in
 //! `isolation/console.rs`, hostile texts and addresses in `tests/browser`.
 
-use std::time::{Duration, Instant};
-
-use reqwest::Method;
-use serde_json::json;
-
 use super::browser::{Browser, console_on};
-use crate::support::{Deployment, Pair, Tenant};
+use crate::prelude::*;
 
 const TAKES_EFFECT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -54,7 +49,7 @@ async fn every_form_needs_the_token_of_its_sign_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_is_protected_from_frames_caches_and_guessed_types() {
+async fn every_answer_is_protected_and_forms_of_too_many_fields_are_refused() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
     let mut answers = vec![Browser::new(&server.url()).open("/console/sign-in").await];
     for path in pages(&Method::GET, &tenant) {
@@ -84,6 +79,18 @@ async fn every_answer_is_protected_from_frames_caches_and_guessed_types() {
             assert_eq!(answer.header(name), value, "{name}: {shown}");
         }
     }
+
+    let page = browser.open("/console/stores").await;
+    let mut fields = vec![("a", ""); 998];
+    fields.push(("name", "allowed"));
+    browser.submit(&page, "/console/stores", &fields).await.answered(303);
+    fields.push(("a", ""));
+    let sign_in = browser.open("/console/sign-in").await;
+    for (page, path) in [(&page, "/console/stores"), (&sign_in, "/console/sign-in")] {
+        browser.submit(page, path, &fields).await.answered(400).has("1000 fields");
+    }
+    let stores = server.client(&tenant).get("/v1/memory_stores").await.json();
+    assert_eq!(stores["data"].as_array().unwrap().len(), 2, "{stores}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,20 +141,4 @@ async fn every_page_is_refused_after_its_credential_is_revoked() {
     for path in pages(&Method::POST, &tenant) {
         signed_in.clone().post(&path, &[("token", &token)]).await.answered(401);
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn forms_of_too_many_fields_are_refused() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let page = browser.open("/console/stores").await;
-    let mut fields = vec![("a", ""); 998];
-    fields.push(("name", "allowed"));
-    browser.submit(&page, "/console/stores", &fields).await.answered(303);
-    fields.push(("a", ""));
-    let sign_in = browser.open("/console/sign-in").await;
-    for (page, path) in [(&page, "/console/stores"), (&sign_in, "/console/sign-in")] {
-        browser.submit(page, path, &fields).await.answered(400).has("1000 fields");
-    }
-    let stores = server.client(&tenant).get("/v1/memory_stores").await.json();
-    assert_eq!(stores["data"].as_array().unwrap().len(), 2, "{stores}");
 }

@@ -1,10 +1,8 @@
 //! Deleted memories, the past of a store, and undo.
 
-use serde_json::{Value, json};
-
 use super::browser::{Browser, Page};
 use super::store_in_console;
-use crate::api::support::text;
+use crate::prelude::*;
 
 /// The address of the form beside a message.
 fn undo_in(page: &Page) -> String {

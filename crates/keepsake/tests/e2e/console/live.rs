@@ -1,28 +1,8 @@
 //! The live view of a session.
 
-use std::time::Duration;
-
-use reqwest::{Method, Response};
-
 use super::browser::{Browser, console_on};
-use crate::support::Pair;
-use crate::support::sessions::{open_session, view_in};
-
-const WITHIN: Duration = Duration::from_secs(30);
-
-async fn read_until(response: &mut Response, text: &str) -> String {
-    let mut read = String::new();
-    let reading = async {
-        while !read.contains(text)
-            && let Some(part) = response.chunk().await.unwrap()
-        {
-            read += std::str::from_utf8(&part).unwrap();
-        }
-    };
-    let is_in_time = tokio::time::timeout(WITHIN, reading).await.is_ok();
-    assert!(is_in_time, "{text:?} is not in {read:?}");
-    read
-}
+use crate::prelude::*;
+use crate::streams::text_until;
 
 /// The browser shows that the stream has the rows of the page, and ends with the session.
 #[tokio::test(flavor = "multi_thread")]
@@ -45,13 +25,13 @@ async fn stream_begins_where_the_page_ends_and_ends_with_its_credential() {
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     assert_eq!(response.headers()["cache-control"], "private, no-store");
     assert_eq!(response.headers()["x-content-type-options"], "nosniff");
-    let row = read_until(&mut response, "</tr>").await;
+    let row = text_until(&mut response, "</tr>").await;
     assert!(!row.contains("<b>"), "{row}");
 
     client.revoke(&key_path).await;
-    let end = read_until(&mut response, "authentication_error").await;
+    let end = text_until(&mut response, "authentication_error").await;
     assert!(end.contains("event: error"), "{end}");
-    assert_eq!(read_until(&mut response, "no more").await, "");
+    assert_eq!(response.chunk().await.unwrap(), None);
     // A new one leads to the sign-in, which is no stream.
     assert_eq!(events().send().await.unwrap().status(), 303);
 }

@@ -1,22 +1,20 @@
 //! Pages: what they say, and what they weigh.
 
 use keepsake_testkit::{EmbeddingsFault, EmbeddingsServer};
-use reqwest::Method;
 
 use super::browser::Browser;
 use super::store_in_console;
-use crate::api::support::Store;
-use crate::support::server::started_with;
-use crate::support::{Pair, meaning};
+use crate::prelude::*;
+use crate::support::meaning;
 
 const MAX_PAGE_BYTES: usize = 150 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_page_shows_the_author_and_does_not_count_as_a_read() {
+async fn pages_show_memories_in_parts_and_errors() {
     let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     let made = store.create("/fact.md", "# A fact\n").await;
-    let store = format!("/console/stores/{}", store.id);
-    let path = format!("{store}/memories/{}", made["id"].as_str().unwrap());
+    let base = format!("/console/stores/{}", store.id);
+    let path = format!("{base}/memories/{}", made["id"].as_str().unwrap());
     for _ in 0..2 {
         let page = browser.open(&path).await;
         page.has("<h1>A fact</h1>");
@@ -27,13 +25,9 @@ async fn memory_page_shows_the_author_and_does_not_count_as_a_read() {
     assert_eq!(file.text, "# A fact\n");
     assert_eq!(file.header("content-type"), "text/plain; charset=utf-8");
     assert_eq!(file.header("content-disposition"), "attachment; filename*=UTF-8''fact.md");
-    let at_path = browser.get(&format!("{store}?path=%2Ffact.md")).await.answered(303);
+    let at_path = browser.get(&format!("{base}?path=%2Ffact.md")).await.answered(303);
     assert_eq!(at_path.location(), path);
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn large_memories_have_parts() {
-    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     for (path, content) in [
         ("/lines.md", "<a&b>\n".repeat(17_000)),
         ("/line.md", "\"'<&>".repeat(20_000)),
@@ -48,11 +42,7 @@ async fn large_memories_have_parts() {
         }
         assert_eq!(browser.open(&format!("{memory}/file")).await.text, content);
     }
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn browsers_are_led_to_the_console_and_errors_are_pages() {
-    let (_deployment, _, _server, _, mut browser) = store_in_console().await;
     let missing = browser.get("/console/stores/memstore_00000000000000000000000001").await.answered(404);
     missing.has("the memory store was not found");
     missing.has(missing.header("request-id"));

@@ -1,20 +1,12 @@
 //! Signing in.
 
-use keepsake_index::Scope;
-use reqwest::Method;
-use serde_json::json;
-use tempfile::TempDir;
-
 use super::browser::{Browser, console_on};
-use crate::api::support::{new_session, text};
 use crate::dev_mode::dev_command;
-use crate::operator::Operator;
-use crate::support::client::send;
-use crate::support::{Deployment, Pair};
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_credentials_are_reported_and_not_repeated() {
-    let (_deployment, tenant, server, _browser) = console_on(Pair::Sqlite).await;
+async fn wrong_credentials_and_altered_cookies_are_refused() {
+    let (_deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
     let new = json!({"agent": "a", "environment_id": "e"});
     let session = new_session(&server.client(&tenant), &new).await;
     let token = text(&session["token"]);
@@ -25,6 +17,26 @@ async fn wrong_credentials_are_reported_and_not_repeated() {
         assert!(wrong.is_empty() || !answer.text.contains(&format!("value=\"{wrong}\"")));
         assert!(!browser.cookies.contains_key("keepsake_console"));
     }
+
+    let cookie = browser.cookies["keepsake_console"].clone();
+    let mut changed = cookie.clone().into_bytes();
+    let middle = changed.len() / 2;
+    changed[middle] = if changed[middle] == b'A' { b'B' } else { b'A' };
+    for value in
+        [String::from_utf8(changed).unwrap(), cookie[1..].to_owned(), tenant.key.clone(), "x".repeat(5_000)]
+    {
+        let mut stranger = Browser::new(&server.url());
+        stranger.cookies.insert("keepsake_console".to_owned(), value);
+        stranger.get("/console/stores").await.answered(303);
+    }
+    // One that another site of the domain has planted, and that the browser sends first, locks nobody out.
+    let planted = Browser::new(&server.url()).request(Method::GET, "/console/stores");
+    let cookies = format!("keepsake_console=planted; keepsake_console={cookie}");
+    assert_eq!(planted.header("cookie", cookies).send().await.unwrap().status(), 200);
+    // The cookie is for the console; the API does not know it.
+    let request = server.client(&tenant).bare(Method::GET, "/v1/memory_stores");
+    let answer = send(request.header("cookie", format!("keepsake_console={cookie}"))).await;
+    assert_eq!(answer.status, 401, "{}", answer.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,30 +73,6 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
     for path in ["/console/stores", "/console/search?q=a"] {
         browser.get(path).await.answered(403);
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn altered_and_foreign_cookies_are_refused() {
-    let (_deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
-    let cookie = browser.cookies["keepsake_console"].clone();
-    let mut changed = cookie.clone().into_bytes();
-    let middle = changed.len() / 2;
-    changed[middle] = if changed[middle] == b'A' { b'B' } else { b'A' };
-    for value in
-        [String::from_utf8(changed).unwrap(), cookie[1..].to_owned(), tenant.key.clone(), "x".repeat(5_000)]
-    {
-        let mut stranger = Browser::new(&server.url());
-        stranger.cookies.insert("keepsake_console".to_owned(), value);
-        stranger.get("/console/stores").await.answered(303);
-    }
-    // One that another site of the domain has planted, and that the browser sends first, locks nobody out.
-    let planted = Browser::new(&server.url()).request(Method::GET, "/console/stores");
-    let cookies = format!("keepsake_console=planted; keepsake_console={cookie}");
-    assert_eq!(planted.header("cookie", cookies).send().await.unwrap().status(), 200);
-    // The cookie is for the console; the API does not know it.
-    let request = server.client(&tenant).bare(Method::GET, "/v1/memory_stores");
-    let answer = send(request.header("cookie", format!("keepsake_console={cookie}"))).await;
-    assert_eq!(answer.status, 401, "{}", answer.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,9 @@
 //! Caches never serve one tenant's data to another.
 
 use futures::future;
-use serde_json::{Value, json};
 
 use super::fixture::{NEVER, session_on};
-use crate::api::support::{SESSIONS, Store, text};
-use crate::support::Client;
-use crate::support::client::ok;
+use crate::prelude::*;
 
 struct Held {
     store: Store,

@@ -4,14 +4,12 @@
 //! queries and forms. Each is requested with foreign ids in its path, query and form, in all
 //! combinations with own ones, and must answer as for unknown ids.
 
-use serde_json::Value;
-
 use super::Parties;
 use super::cases::meant;
 use super::fixture::{Ids, kinds_in, snapshot, undo_in, unread};
 use super::sweep::{Secrets, combinations};
 use crate::console::browser::{Browser, Page};
-use crate::support::{Client, Deployment, Pair};
+use crate::prelude::*;
 
 /// Requests to pages of the console; after `?`, the query of a GET or the form of a POST.
 const REQUESTS: &[&str] = &[

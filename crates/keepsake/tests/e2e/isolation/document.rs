@@ -1,11 +1,7 @@
 //! The operations that the server's own document names.
 
-use std::collections::BTreeSet;
-
-use reqwest::Method;
-use serde_json::Value;
-
 use super::cases::{self, CASES, OPEN};
+use crate::prelude::*;
 
 #[derive(Debug, Clone)]
 pub(super) struct Operation {

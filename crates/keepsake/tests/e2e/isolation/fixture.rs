@@ -1,15 +1,8 @@
 //! Objects of two tenants, and unknown ids.
 
-use std::collections::BTreeMap;
-
 use keepsake_core::{BlobKey, ContentHash, TenantId};
-use reqwest::Method;
-use serde_json::{Value, json};
 
-use crate::api::support::{SESSIONS, STORES, text};
-use crate::support::client::{ok, send};
-use crate::support::sessions::view_in;
-use crate::support::{Client, Deployment, secrets};
+use crate::prelude::*;
 
 const KEYS: &str = "/v1/api_keys";
 const ERASURES: &str = "/v1/erasures";

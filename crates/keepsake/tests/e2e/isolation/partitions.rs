@@ -8,7 +8,7 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 
 use super::{Parties, carry_out_every_operation};
-use crate::support::Deployment;
+use crate::prelude::*;
 
 const PARTITIONS: u32 = 16;
 

@@ -1,13 +1,10 @@
 //! The permissions of a session token for each operation of the server's OpenAPI document.
 
-use serde_json::Value;
-
 use super::cases;
 use super::document::{Operation, operations};
 use super::fixture::{Ids, made, snapshot_of_store, unread};
 use super::sweep::ask;
-use crate::api::support::{SESSIONS, text};
-use crate::support::{Answer, Client, on_sqlite};
+use crate::prelude::*;
 
 /// Reading operations that a token may use. Those that are in no list, it must not use.
 const READS: &str = "memories.list memories.search memory_stores.search memories.retrieve sessions.retrieve \

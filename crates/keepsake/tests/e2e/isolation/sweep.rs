@@ -1,20 +1,15 @@
 //! Every operation with ids in every combination, for each who asks.
 
-use std::collections::BTreeSet;
 use std::{iter, slice};
 
 use aho_corasick::AhoCorasick;
 use keepsake_core::StoreId;
-use reqwest::{Method, RequestBuilder};
-use serde_json::Value;
+use reqwest::RequestBuilder;
 
 use super::cases;
 use super::document::Operation;
 use super::fixture::{Ids, kinds_in, remember_secret_of, secrets_of, snapshot, undo_in, unread};
-use crate::api::support::text;
-use crate::support::client::send;
-use crate::support::sessions::view_in;
-use crate::support::{Answer, Client};
+use crate::prelude::*;
 
 /// The shortest text that is looked for in answers: shorter ones are anywhere.
 const LEAST_CHARS: usize = 8;

@@ -1,15 +1,7 @@
 //! The operator's commands, beside the database and over HTTP.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
 use super::{Operator, refused, remembered, text};
-use crate::support::client::ok;
-use crate::support::command::{Run, keepsake, keepsake_in_terminal, keepsake_with, words};
-use crate::support::deployment::ServerConfig;
-use crate::support::{Deployment, Pair, Server, eventually, secrets};
+use crate::prelude::*;
 
 struct Sides {
     operator: Operator,
@@ -46,7 +38,7 @@ async fn run(line: &str, more: &[&str], variables: &[(&str, &str)]) -> Run {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_print_the_same_locally_and_over_http() {
+async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     let sides = Sides::new().await;
     let beside = async |line: &str| sides.beside(line).await;
     let remote = async |line: &str| sides.remote(line).await;
@@ -110,11 +102,7 @@ async fn commands_print_the_same_locally_and_over_http() {
         format!("operator tenant.delete {other_id}"),
     ];
     assert_eq!(sides.operator.audit("/admin/v1/audit").await, BTreeSet::from(audited));
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn commands_report_errors_locally_and_over_http() {
-    let sides = Sides::new().await;
     let unknown = "tenant get wrkspc_00000000000000000000000001";
     for run in [sides.beside(unknown).await, sides.remote(unknown).await] {
         run.ends(3, "not found");

@@ -1,14 +1,10 @@
 //! Imports of archives and of other stores with their history.
 
-use std::path::Path;
-
 use keepsake_testkit::HoldingProxy;
-use serde_json::{Value, json};
 
 use super::{COPY, counts, lines};
-use crate::api::support::Store;
 use crate::commands::{Person, files};
-use crate::support::Pair;
+use crate::prelude::*;
 
 /// The lines of a file but for ids, which are new in each store, and marks of imported authors.
 fn without_ids(file: &Path) -> Vec<Value> {

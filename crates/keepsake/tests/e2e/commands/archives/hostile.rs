@@ -2,15 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 
 use keepsake_core::ContentHash;
-use serde_json::Value;
 use tar::{Builder, EntryType, Header};
-use tokio::process::Command;
 
 use super::COPY;
 use crate::commands::{Person, files};
+use crate::prelude::*;
 
 type Packed = Builder<zstd::Encoder<'static, Vec<u8>>>;
 

@@ -2,12 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
-
-use serde_json::Value;
 
 use super::counts;
 use crate::commands::Person;
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_folder_is_imported_without_its_invalid_files() {

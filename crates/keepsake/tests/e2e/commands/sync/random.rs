@@ -1,18 +1,14 @@
 //! Random edits on both sides while the command runs, is killed, and the server
 //! restarts: at the end both sides are equal, and no content is lost.
 
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use keepsake_testkit::Seed;
 use proptest::prelude::Rng;
 use proptest::test_runner::{Config, TestRunner};
-use reqwest::Method;
-use serde_json::json;
 
 use super::{Run, Workplace};
-use crate::support::Client;
-use crate::support::client::send;
+use crate::prelude::*;
 
 /// Set to run for this many seconds instead of [`ROUNDS`].
 const SECONDS: &str = "KEEPSAKE_TEST_SYNC_SECONDS";

@@ -1,0 +1,31 @@
+//! What most tests use: the kit of servers, clients and commands, and JSON.
+
+pub(crate) use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use std::path::{Path, PathBuf};
+pub(crate) use std::sync::Arc;
+pub(crate) use std::time::{Duration, Instant};
+
+pub(crate) use futures::future::join_all;
+pub(crate) use keepsake_index::Scope;
+pub(crate) use keepsake_testkit::ServerCommand;
+pub(crate) use reqwest::Method;
+pub(crate) use serde_json::{Value, json};
+pub(crate) use tempfile::TempDir;
+pub(crate) use tokio::process::Command;
+
+pub(crate) use crate::api::support::{
+    Place, SESSIONS, STORES, Store, block, delete, denied, invalid, micros, new_session, not_found, patch,
+    post_text, post_with, refused, secret, sha256, shows, strings, text,
+};
+pub(crate) use crate::operator::Operator;
+pub(crate) use crate::support::client::{ok, page_of, send, tool_calls};
+pub(crate) use crate::support::command::{
+    Run, borrowed, keepsake, keepsake_in_terminal, keepsake_reading, keepsake_with, start_keepsake, words,
+};
+pub(crate) use crate::support::deployment::{FREE_RATES, ServerConfig};
+pub(crate) use crate::support::server::{signal, started, started_with};
+pub(crate) use crate::support::sessions::{open_session, view_in};
+pub(crate) use crate::support::{
+    Answer, Client, Deployment, Pair, Server, Tenant, binary, eventually, now_secs, on_sqlite, repository,
+    script, secrets,
+};
