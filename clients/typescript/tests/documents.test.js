@@ -33,7 +33,7 @@ async function run(t, program, { replies, store, path = "", folder }) {
     MODEL,
     ...(store && { KEEPSAKE_URL: BASE_URL, KEEPSAKE_API_KEY: API_KEY, KEEPSAKE_STORE: store }),
   };
-  const file = fileURLToPath(new URL(`../${program}.js`, import.meta.url));
+  const file = fileURLToPath(new URL(`../${program}.mjs`, import.meta.url));
   const { stdout } = await promisify(execFile)(process.execPath, [file], { env, cwd: folder, timeout: 60_000 });
   assert.match(stdout, /Done\./);
   assert.equal(stub.requests[0].model, MODEL);
@@ -89,7 +89,7 @@ test("the README's agent is switched by three lines", async (t) => {
 
   const [before, after] = await Promise.all(
     ["before", "after"].map(async (name) =>
-      (await readFile(new URL(`../readme/${name}.ts`, import.meta.url), "utf8")).split("\n"),
+      (await readFile(new URL(`../readme/${name}.mjs`, import.meta.url), "utf8")).split("\n"),
     ),
   );
   assert.equal(before?.length, after?.length);

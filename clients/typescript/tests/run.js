@@ -25,7 +25,6 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -112,10 +111,9 @@ function install(tarball) {
   const [before, after] = programs(readFileSync(join(folder, "README.md"), "utf8"));
   const [repository] = programs(readFileSync(join(root, "README.md"), "utf8"));
   for (const [name, program] of Object.entries({ before, after, repository })) {
-    assert.ok(program?.startsWith("import "), `the README's program "${name}" is missing`);
-    writeFileSync(join(folder, `readme/${name}.ts`), program);
+    assert.ok(program?.includes("\nimport "), `the README's program "${name}" is missing`);
+    writeFileSync(join(folder, `readme/${name}.mjs`), program);
   }
-  compile(["readme", "examples"].map((each) => join(folder, each)));
   return folder;
 }
 
@@ -135,26 +133,9 @@ function link(from, into) {
 }
 
 /**
- * The TypeScript programs in a document.
+ * The programs in a document.
  * @param {string} text
  */
 function programs(text) {
-  return [...text.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, program]) => program);
-}
-
-/**
- * Writes a JavaScript file beside each TypeScript file, for versions of Node that run no TypeScript.
- * @param {string[]} folders
- */
-function compile(folders) {
-  /** @type {typeof import("typescript")} */
-  const typescript = createRequire(import.meta.url)(join(packages, "typescript"));
-  for (const folder of folders) {
-    for (const file of readdirSync(folder).filter((each) => each.endsWith(".ts"))) {
-      const { outputText } = typescript.transpileModule(readFileSync(join(folder, file), "utf8"), {
-        compilerOptions: { module: typescript.ModuleKind.ESNext, target: typescript.ScriptTarget.ES2022 },
-      });
-      writeFileSync(join(folder, file.replace(/\.ts$/, ".js")), outputText);
-    }
-  }
+  return [...text.matchAll(/^```js\n(.*?)^```$/gms)].map(([, program]) => program);
 }

@@ -41,6 +41,9 @@ pub struct Sources {
     /// A folder for the index, which then also has the content: `--data-dir`.
     pub data_dir: Option<PathBuf>,
     pub listen: Option<String>,
+    pub log_filter: Option<String>,
+    /// The default of `log.filter`.
+    pub default_log_filter: Option<&'static str>,
     pub role: Option<Role>,
 }
 
@@ -64,6 +67,11 @@ impl Sources {
         }
         if let Some(listen) = self.listen {
             reader.set_flag("server.listen", "--listen", listen);
+        }
+        if let Some(filter) = self.log_filter {
+            reader.set_flag("log.filter", "--log", filter);
+        } else if let Some(filter) = self.default_log_filter.filter(|_| !reader.is_set("log.filter")) {
+            reader.set_flag("log.filter", "--dev", filter.to_owned());
         }
         if let Some(role) = self.role {
             reader.set_flag("role", "--role", role.name().to_owned());

@@ -199,7 +199,7 @@ impl fmt::Display for OverLimit {
                 write!(f, "the memory store would hold {wanted} memories, its limit is {maximum}: {DELETE}")
             }
             Quota::BytesPerStore => of_bytes(f, "the memory store"),
-            Quota::BytesPerTenant => of_bytes(f, "the workspace"),
+            Quota::BytesPerTenant => of_bytes(f, "the tenant"),
             Quota::StoresPerTenant => write!(
                 f,
                 "the tenant has {wanted} memory stores, its limit is {maximum}: delete one that is no longer needed"

@@ -182,6 +182,11 @@ fn is_hidden(principal: &Principal, path: &ToolPath) -> bool {
     path.memory().is_some_and(MemoryPath::is_setting) && principal.require(Scope::StoresAdmin).is_err()
 }
 
+/// Names the store of a tool call in its span.
+fn trace_store(store_id: StoreId) {
+    tracing::Span::current().record("gen_ai.memory.store.id", tracing::field::display(store_id));
+}
+
 fn refusal_of_setting(principal: &Principal, command: &impl ToolCommand) -> Option<ToolError> {
     let path = [command.path(), command.destination()].into_iter().find(|path| is_hidden(principal, path))?;
     Some(if command.is_change() {
@@ -259,7 +264,7 @@ impl Tools {
         })
     }
 
-    #[tracing::instrument(name = "engine.call_tool", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.call_tool", level = "debug", skip_all, fields(gen_ai.memory.store.id = tracing::field::Empty))]
     async fn call_memory_tool(
         &self,
         principal: &Arc<Principal>,
@@ -270,7 +275,7 @@ impl Tools {
         self.carry_out(principal, mounts, MEMORY_TOOL, call, command).await
     }
 
-    #[tracing::instrument(name = "engine.call_agent_tool", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.call_agent_tool", level = "debug", skip_all, fields(gen_ai.memory.store.id = tracing::field::Empty))]
     async fn call_agent_tool(
         &self,
         principal: &Arc<Principal>,
@@ -300,6 +305,7 @@ impl Tools {
         let Some(Mount { store_id, is_read_only }) = mounts.store_of(command.path()) else {
             return settle(command.on_mounts(self, principal, &mounts).await);
         };
+        trace_store(store_id);
         if let Some(refusal) = command.refusal_of_mount() {
             return Ok(refusal.into());
         }
@@ -337,7 +343,7 @@ impl Tools {
 
     /// The content of the file at a path; `None`: no file exists there. Counts
     /// as access.
-    #[tracing::instrument(name = "engine.read_file", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.read_file", level = "debug", skip_all, fields(gen_ai.memory.store.id = tracing::field::Empty))]
     pub async fn read_file(
         &self,
         principal: &Principal,
@@ -349,6 +355,7 @@ impl Tools {
         let Some(Mount { store_id, .. }) = mounts.store_of(path) else {
             return Ok(None);
         };
+        trace_store(store_id);
         if is_hidden(principal, path) {
             return Ok(None);
         }

@@ -101,7 +101,7 @@ pub use sessions::{
     NewAttachment, NewSession, Session, SessionChange, SessionEvent, SessionFilter, SessionLimits,
     SessionListing, SessionPage, Sessions, sees_session_of,
 };
-pub use sqlite::SqliteIndex;
+pub use sqlite::{FileContents, FileCounts, FileState, SqliteIndex};
 pub use stores::Stores;
 pub use tenants::Tenants;
 pub use undo::{

@@ -136,7 +136,7 @@ async fn open_sqlite(url: &str, file: &Path) -> Result<(SqliteIndex, FolderLock)
 }
 
 /// For `map_err`: puts `what` before an error of the index, and classifies it.
-fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
+pub(crate) fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
     move |error| {
         let class = if error.is_passing() { FailureClass::Unavailable } else { FailureClass::Failed };
         Failure::of_class(class, format!("{what}: {error}"))

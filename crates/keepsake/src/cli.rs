@@ -142,6 +142,21 @@ pub(crate) struct TargetArgs {
     pub(crate) output: OutputArgs,
 }
 
+impl TargetArgs {
+    /// Refuses the operator's arguments without the one that makes a command the operator's.
+    pub(crate) fn refuse_without(&self, argument: &str) -> Result<(), Failure> {
+        let given = [
+            ("--config", self.sources.config.is_some()),
+            ("--data-dir", self.sources.data_dir.is_some()),
+            ("--server", self.server.is_some()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((name, _)) => Err(Failure::usage(format!("{name} needs {argument}"))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The page of a list.
 #[derive(Debug, Args)]
 pub(crate) struct PageArgs {

@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use crate::data_dir::{make_private_folder, write_private_file};
 use crate::output::notice;
 
-/// The context of `serve --dev`.
-pub(crate) const DEV: &str = "dev";
+/// The context of the first data folder of `serve --dev`.
+const DEV: &str = "dev";
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,6 +44,9 @@ pub(crate) struct Context {
     /// An id or a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<String>,
+    /// The data folder of the `serve --dev` that made the context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data_dir: Option<String>,
 }
 
 // Without the key, which must not appear in a log.
@@ -95,6 +98,35 @@ impl Contexts {
         self.current.get_or_insert_with(|| name.to_owned());
     }
 
+    /// Adds or replaces the context of a data folder, and answers its name. Contexts of other
+    /// folders and servers stay, unless their folder is gone.
+    pub(crate) fn insert_dev(&mut self, context: Context) -> String {
+        let is_own = |known: &Context| match &known.data_dir {
+            Some(folder) => context.data_dir.as_ref() == Some(folder),
+            // An earlier version did not note the folder.
+            None => known.api_key == context.api_key,
+        };
+        let own = self.contexts.iter().find(|(_, known)| is_own(known)).map(|(name, _)| name.clone());
+        let name = own.unwrap_or_else(|| self.free_dev_name(context.data_dir.as_deref().unwrap_or_default()));
+        self.insert(&name, context);
+        name
+    }
+
+    /// `dev`, or else `dev-FOLDER`, `dev-FOLDER-2`, ….
+    fn free_dev_name(&self, folder: &str) -> String {
+        let is_gone = |folder: &String| !Path::new(folder).exists();
+        let is_free = |name: &String| {
+            self.contexts.get(name).is_none_or(|known| known.data_dir.as_ref().is_some_and(is_gone))
+        };
+        let folder = Path::new(folder).file_name().unwrap_or_default().to_string_lossy();
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+        let folder = folder.replace(|letter: char| !is_plain(letter), "-");
+        let named = format!("{DEV}-{folder}");
+        let numbered = (2..).map(|number| format!("{named}-{number}"));
+        let mut names = [DEV.to_owned(), named.clone()].into_iter().chain(numbered);
+        names.find(is_free).unwrap_or_default()
+    }
+
     /// The context of this name, or the current one.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<Option<(&str, &Context)>, Failure> {
         let Some(name) = name.or(self.current.as_deref()) else {
@@ -134,8 +166,46 @@ mod tests {
 
     #[test]
     fn key_is_not_in_debug_output() {
-        let context = Context { url: "http://a".to_owned(), api_key: "ks_live_x".to_owned(), store: None };
+        let context = Context {
+            url: "http://a".to_owned(),
+            api_key: "ks_live_x".to_owned(),
+            store: None,
+            data_dir: None,
+        };
         assert!(!format!("{context:?}").contains("ks_live"));
+    }
+
+    #[test]
+    fn each_data_folder_has_its_own_context() {
+        let base = tempfile::tempdir().unwrap();
+        let [one, two] = ["a/data", "b/data"].map(|name| base.path().join(name));
+        let mut contexts = Contexts::default();
+        let mut start = |folder: &Path, api_key: &str| {
+            std::fs::create_dir_all(folder).unwrap();
+            let data_dir = Some(folder.display().to_string());
+            let context =
+                Context { url: "http://a".to_owned(), api_key: api_key.to_owned(), store: None, data_dir };
+            contexts.insert_dev(context)
+        };
+        for (folder, key, name) in [
+            (&one, "k1", "dev"),
+            (&two, "k2", "dev-data"),
+            (&one, "k3", "dev"),
+            (&base.path().join("c/data"), "k4", "dev-data-2"),
+            (&base.path().join("a b"), "k5", "dev-a-b"),
+        ] {
+            assert_eq!(start(folder, key), name);
+        }
+        std::fs::remove_dir_all(&one).unwrap();
+        assert_eq!(start(&base.path().join("d"), "k6"), "dev");
+        assert_eq!(contexts.contexts["dev-data"].api_key, "k2");
+        // Of an earlier version.
+        contexts.contexts.get_mut("dev").unwrap().data_dir = None;
+        let other = contexts.contexts["dev-data"].clone();
+        let unknown = Context { data_dir: Some("/e".to_owned()), ..other.clone() };
+        assert_eq!(contexts.insert_dev(unknown), "dev-e");
+        let known = Context { api_key: "k6".to_owned(), data_dir: Some("/f".to_owned()), ..other };
+        assert_eq!(contexts.insert_dev(known), "dev");
     }
 
     #[test]

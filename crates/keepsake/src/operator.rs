@@ -1,11 +1,11 @@
 //! The operator's commands: the configuration, the schema, the model, tenants, keys, jobs.
 
+pub(crate) mod backup;
 pub(crate) mod blobs;
 pub(crate) mod check;
 pub(crate) mod jobs;
-pub(crate) mod keys;
 pub(crate) mod model;
-mod target;
+pub(crate) mod target;
 pub(crate) mod tenants;
 pub(crate) mod token_keys;
 pub(crate) mod verify;
@@ -69,7 +69,7 @@ pub(crate) async fn create_store(
     })?;
     let object = json!({
         "id": store.store_id,
-        "workspace_id": tenant_id,
+        "tenant_id": tenant_id,
         "name": store.name,
         "created_at": store.created_at.to_rfc3339(),
     });

@@ -3,7 +3,9 @@
 pub(crate) mod access;
 mod connection;
 mod editor;
+pub(crate) mod erasures;
 mod history;
+pub(crate) mod keys;
 pub(crate) mod memories;
 mod readers;
 mod search;

@@ -1,5 +1,6 @@
 //! `keepsake serve`: starts and stops the server.
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -28,6 +29,8 @@ const EXIT_GRACE: Duration = Duration::from_secs(4);
 /// Why a server does not start during a move.
 const CONTENT_MOVES: &str = "`keepsake blobs move` is removing content from its old place: start the server when it has ended, \
     with blobs.url set to where the content is then. If it was killed, wait two minutes, and run it again";
+/// What `--dev` logs: no line for each request, and none about the fleet.
+const DEV_LOG_FILTER: &str = "info,keepsake_server=warn,keepsake_engine=warn";
 /// The exit code if the shutdown did not finish in time.
 const TIMEOUT_EXIT_CODE: i32 = 1;
 
@@ -44,6 +47,10 @@ pub(crate) struct ServeArgs {
     /// The address to listen on: host:port
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+    /// What is logged: a level, or a filter such as keepsake=debug,info [default: info, and with --dev
+    /// no line for each request]
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
     /// The work of this process
     #[arg(long, value_name = "ROLE", value_enum)]
     role: Option<Role>,
@@ -58,6 +65,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     let mut sources = args.sources.into_sources();
     sources.listen = args.listen;
     sources.role = args.role;
+    sources.log_filter = args.log;
+    sources.default_log_filter = args.dev.then_some(DEV_LOG_FILTER);
     if args.dev && sources.data_dir.is_none() {
         sources.data_dir = Some(data_dir::default_folder(|name| std::env::var_os(name))?);
     }
@@ -91,12 +100,14 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
         shutdown: &shutdown,
         links: OneTimeLinks::default(),
     };
-    if args.dev && !args.no_model && matches!(settings.search.meaning, Meaning::Embedded) {
-        let folder = settings.search.model_path.clone();
-        tokio::spawn(model::install_missing(folder, serving.lifecycle.draining.clone()));
-    }
     let dev_folder = folder.filter(|_| args.dev);
-    let served = serving.run(&opened, dev_folder.as_deref()).await;
+    let dev = dev_folder.as_deref().map(|folder| Dev {
+        folder,
+        fetches_model: !args.no_model
+            && matches!(settings.search.meaning, Meaning::Embedded)
+            && model::is_missing(&settings.search.model_path),
+    });
+    let served = serving.run(&opened, dev).await;
     end(&engine, &opened, shutdown.left()).await;
     end_telemetry(telemetry).await;
     served
@@ -124,6 +135,13 @@ async fn open(
     Backends::open(settings, metrics.clone()).await
 }
 
+/// What `serve --dev` adds to a server.
+struct Dev<'a> {
+    folder: &'a Path,
+    /// Whether the model for search by meaning is fetched.
+    fetches_model: bool,
+}
+
 struct ServerRun<'a> {
     engine: &'a Engine,
     settings: &'a Settings,
@@ -136,7 +154,7 @@ struct ServerRun<'a> {
 
 impl ServerRun<'_> {
     /// Runs the listeners and the jobs of the role until shutdown.
-    async fn run(&self, backends: &Backends, dev_folder: Option<&Path>) -> Result<(), Failure> {
+    async fn run(&self, backends: &Backends, dev: Option<Dev<'_>>) -> Result<(), Failure> {
         let (engine, settings) = (self.engine, self.settings);
         engine.prepare_secrets().await.map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
         if !engine.replica.may_serve().await {
@@ -150,13 +168,12 @@ impl ServerRun<'_> {
             Some(operator) => Some((listen("operator.listen", &operator.listen).await?, operator)),
             None => None,
         };
-        if let (Some(folder), Some((_, address))) = (dev_folder, &listener) {
-            let credentials = dev::print_credentials(engine, backends, folder, &base_url(*address)).await?;
-            if let Err(failure) = dev::remember(&credentials) {
-                tracing::warn!(error = %failure, "the context `dev` was not saved: commands need --url and --api-key");
+        let started = match (&dev, &listener) {
+            (Some(dev), Some((_, address))) => {
+                Some(dev::start(engine, backends, dev.folder, &base_url(*address)).await?)
             }
-            dev::print_console_link(&self.links, &credentials, RandomIds.secret(), SystemClock.now())?;
-        }
+            _ => None,
+        };
         let is_worker = settings.role != Role::Gateway;
         let runner = Runner::start(engine, is_worker)
             .await
@@ -165,9 +182,31 @@ impl ServerRun<'_> {
             tokio::spawn(log_blob_problems(Arc::clone(blobs)));
         }
         tokio::spawn(log_misplaced_content(engine.clone()));
+        match (&dev, &started, &listener) {
+            (Some(dev), Some(started), _) => self.welcome(dev, started)?,
+            (.., Some((_, address))) => tracing::info!("keepsake listens on http://{address}"),
+            (.., None) => tracing::info!("keepsake runs the scheduled jobs"),
+        }
         let served = tokio::try_join!(self.serve_public(listener), self.serve_operator(operator));
         runner.stop(self.shutdown.left()).await;
         served.map(|_| ())
+    }
+
+    /// Remembers the server for commands, and prints how to use it. The link to the console
+    /// comes last.
+    fn welcome(&self, dev: &Dev<'_>, started: &dev::Started) -> Result<(), Failure> {
+        let context = dev::remember(&started.credentials, dev.folder).inspect_err(|failure| {
+            tracing::warn!(error = %failure, "the context was not saved: commands need --url and --api-key");
+        });
+        logs::flush();
+        dev::print_credentials(started, dev.folder, context.ok().as_deref())?;
+        if dev.fetches_model {
+            model::print_fetching()?;
+            let (folder, shutdown) =
+                (self.settings.search.model_path.clone(), self.lifecycle.draining.clone());
+            tokio::spawn(model::install_missing(folder, shutdown));
+        }
+        dev::print_console_link(&self.links, &started.credentials, RandomIds.secret(), SystemClock.now())
     }
 
     fn options(&self) -> ServerOptions {
@@ -189,11 +228,9 @@ impl ServerRun<'_> {
     /// Serves clients; a worker only waits for the shutdown.
     async fn serve_public(&self, listener: Option<(TcpListener, SocketAddr)>) -> Result<(), Failure> {
         let Some((listener, address)) = listener else {
-            tracing::info!("keepsake runs the scheduled jobs");
             self.lifecycle.stopping.cancelled().await;
             return Ok(());
         };
-        tracing::info!("keepsake listens on http://{address}");
         let (engine, lifecycle) = (self.engine.clone(), self.lifecycle.clone());
         keepsake_server::serve(engine, listener, self.options(), lifecycle)
             .await
@@ -301,7 +338,19 @@ async fn stop_after(lifecycle: Lifecycle, drain: Duration) {
 
 async fn listen(key: &str, wanted: &str) -> Result<(TcpListener, SocketAddr), Failure> {
     let failed = || Failure::of(format!("{key} {wanted} cannot be used"));
-    let listener = TcpListener::bind(wanted).await.map_err(failed())?;
+    let listener = TcpListener::bind(wanted).await;
+    let listener = listener.map_err(|error| {
+        let is_taken = error.kind() == ErrorKind::AddrInUse;
+        let failure = failed()(error);
+        if !is_taken {
+            return failure;
+        }
+        let other = match key {
+            "server.listen" => "--listen names another address, such as --listen 127.0.0.1:8090",
+            _ => "name another address in the configuration",
+        };
+        Failure::new(format!("{failure}: another process listens there; end it, or {other}"))
+    })?;
     let address = listener.local_addr().map_err(failed())?;
     Ok((listener, address))
 }

@@ -114,7 +114,7 @@ pub(crate) async fn authenticate(engine: &Engine, request: &mut Request) -> Resu
         slot.set(&workspace);
     }
     if is_foreign {
-        let message = format!("`{WORKSPACE}` is not the workspace of this credential");
+        let message = format!("`{WORKSPACE}` is not the tenant of this credential");
         return Err(ApiError::permission_denied(message).into_response());
     }
     request.extensions_mut().insert(Arc::clone(&principal));

@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
 use keepsake_console::{IsPage, RefusedForm, error_page, is_console};
+use keepsake_core::StoreId;
 use keepsake_core::id::RequestId;
 use keepsake_engine::Engine;
 use keepsake_index::Auditor;
@@ -38,6 +39,8 @@ const PROBES: [&str; 2] = ["/livez", "/readyz"];
 const POLLED_ROUTES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 /// Headers that may carry a credential.
 const CREDENTIAL_HEADERS: &str = "authorization, x-api-key, cookie";
+/// The store's place in a route.
+const STORE_SEGMENT: &str = "{memory_store_id}";
 const NO_ROUTE: &str = "none";
 
 /// When the request must have ended; also the limit for reading its body.
@@ -92,6 +95,7 @@ pub(crate) async fn wrap(State(serving): State<SharedProcess>, mut request: Requ
     let request_id = RequestId::from_uuid(engine.new_uuid()).to_string();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
+    let store_id = store_of(route, request.uri().path());
     let method = request.method().clone();
     let is_page = is_console(request.uri().path());
     let form = (is_page && request.method() == Method::POST).then(|| Form::of(&mut request));
@@ -126,6 +130,9 @@ pub(crate) async fn wrap(State(serving): State<SharedProcess>, mut request: Requ
     trace::answered(&traced, status);
     if let Some(tenant_id) = workspace.get().and_then(|value| value.to_str().ok()) {
         trace::of_tenant(&traced, tenant_id);
+    }
+    if let Some(store_id) = store_id {
+        trace::of_store(&traced, store_id);
     }
     let is_error = response.status().is_client_error() || response.status().is_server_error();
     let extensions = response.extensions();
@@ -175,6 +182,13 @@ fn keep_out_of_shared_caches(headers: &mut HeaderMap) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
         headers.insert(header::VARY, HeaderValue::from_static(CREDENTIAL_HEADERS));
     }
+}
+
+/// The store that the path names where its route has one; nothing else of the path, which a client
+/// made up.
+fn store_of(route: &str, path: &str) -> Option<StoreId> {
+    let mut segments = route.split('/').zip(path.split('/'));
+    segments.find(|(name, _)| *name == STORE_SEGMENT).and_then(|(_, store_id)| store_id.parse().ok())
 }
 
 /// Names the route, never the path.

@@ -8,6 +8,8 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
+/// The attribute of spans with the id of a memory store.
+const STORE_ID: &str = "gen_ai.memory.store.id";
 const TRACEPARENT: &str = "traceparent";
 
 /// Makes a span a child of the span in the request's headers, if there is one.
@@ -40,6 +42,11 @@ pub fn answered(span: &Span, status: http::StatusCode) {
     if status.is_server_error() {
         span.set_status(Status::error(""));
     }
+}
+
+/// Names the memory store of a request, as the semantic conventions for generative AI do.
+pub fn of_store(span: &Span, store_id: impl std::fmt::Display) {
+    span.set_attribute(STORE_ID, store_id.to_string());
 }
 
 pub fn of_tenant(span: &Span, tenant_id: &str) {

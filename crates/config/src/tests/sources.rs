@@ -10,6 +10,7 @@ fn flags_override_variables_and_variables_override_the_file() {
     let variables = [
         ("KEEPSAKE_SERVER_LISTEN", "variable:2"),
         ("KEEPSAKE_INDEX_MAX_CONNECTIONS", "2"),
+        ("KEEPSAKE_LOG_FILTER", "warn"),
         ("KEEPSAKE_INDEX_URL", "postgres://variable/db"),
         // An empty variable counts as not set: compose files pass unset variables as empty ones.
         ("KEEPSAKE_CACHE_BLOB_BYTES", ""),
@@ -18,6 +19,7 @@ fn flags_override_variables_and_variables_override_the_file() {
         listen: Some("flag:3".to_owned()),
         data_dir: Some(PathBuf::from("/a folder")),
         role: Some(Role::All),
+        default_log_filter: Some("error"),
         ..file.sources(&variables)
     };
     let settings = flags.merge().settings().unwrap();
@@ -25,6 +27,7 @@ fn flags_override_variables_and_variables_override_the_file() {
     assert_eq!(settings.index.url.to_string(), "sqlite:///a folder/index.db");
     assert_eq!(settings.blobs.url, BlobUrl::Index);
     assert_eq!(settings.index.max_connections, 2);
+    assert_eq!(settings.log.filter, "warn");
     assert_eq!(settings.engine.cache_bytes, 1);
 }
 

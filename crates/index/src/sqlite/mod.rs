@@ -5,6 +5,7 @@
 //! they run beside a write. Commits that wait for the write connection share one
 //! transaction, with a statement for each, and so share one flush of the disk.
 
+mod backup;
 pub(crate) mod commit;
 mod damage;
 mod known;
@@ -26,6 +27,7 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqlSafeStr, SqlStr};
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
+pub use backup::{FileContents, FileCounts, FileState};
 pub(crate) use known::{ChangedPlaces, Changes, KnownAnswers};
 use session::Opener;
 pub(crate) use session::{Reader, SqliteSession};

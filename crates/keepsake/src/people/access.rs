@@ -13,7 +13,7 @@ use super::connection::find_store;
 use super::failure_of;
 use crate::cli::OutputArgs;
 use crate::contexts::{self, Context, Contexts};
-use crate::output::{Flag, Printer, Stream, Text, print};
+use crate::output::{Flag, Printer, Stream, Text, print, shell_quoted};
 
 const NO_CONTEXT: &str = "there is no context: `keepsake login URL` makes one";
 
@@ -36,14 +36,24 @@ pub(crate) struct LoginArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContextCommand {
     /// Lists the contexts
-    #[command(visible_alias = "ls")]
+    #[command(
+        visible_alias = "ls",
+        after_help = "Example:
+  keepsake context list"
+    )]
     List(OutputArgs),
     /// Makes a context the current one
+    #[command(after_help = "Example:
+  keepsake context use work --store notes")]
     Use(UseContextArgs),
     /// Prints a context as variables, for clients
     Env(EnvContextArgs),
     /// Removes a context and its API key
-    #[command(visible_alias = "rm")]
+    #[command(
+        visible_alias = "rm",
+        after_help = "Example:
+  keepsake context remove work"
+    )]
     Remove(RemoveContextArgs),
 }
 
@@ -92,7 +102,7 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
         find_store(&client, store).await?;
     }
     let name = args.name.unwrap_or_else(|| client.host().to_owned());
-    let context = Context { url: client.url().to_owned(), api_key, store: args.store };
+    let context = Context { url: client.url().to_owned(), api_key, store: args.store, data_dir: None };
     contexts.insert(&name, context);
     contexts.current = Some(name.clone());
     contexts.write(&path)?;
@@ -168,8 +178,7 @@ fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<(), Failur
         ("KEEPSAKE_STORE", context.store.as_ref()),
     ];
     let lines = variables.map(|(variable, value)| match value {
-        // In single quotes, a shell takes everything but the quote as it is.
-        Some(value) => format!("export {variable}='{}'\n", value.replace('\'', r"'\''")),
+        Some(value) => format!("export {variable}={}\n", shell_quoted(value)),
         None => format!("unset {variable}\n"),
     });
     print(&lines.concat())

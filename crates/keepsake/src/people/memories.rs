@@ -23,7 +23,7 @@ use super::search::SearchArgs;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
 use crate::cli::{MomentArgs, StoreArgs, parse_period};
 use crate::open_folder::read_at_most;
-use crate::output::{Actor, Bytes, Flag, Text, Time, notice, print_styled, printable};
+use crate::output::{Actor, Bytes, Flag, Text, Time, notice, print_styled, printable, shell_quoted};
 use crate::signals::EndSignals;
 
 /// The value of `expires_at` for no time.
@@ -41,28 +41,46 @@ pub(crate) enum MemoryCommand {
     #[command(visible_alias = "list")]
     Ls(LsArgs),
     /// Prints memories
+    #[command(after_help = "Examples:
+  keepsake memory cat notes.md
+  keepsake memory cat notes.md --at 2026-11-20")]
     Cat(CatArgs),
     /// Creates a memory or replaces its content, from a file or stdin
     Put(PutArgs),
     /// Opens a memory in the editor, and saves it unless somebody else changed it
+    #[command(after_help = "Example:
+  EDITOR='code --wait' keepsake memory edit notes.md")]
     Edit(PathArgs),
     /// Moves or renames a memory or a directory
+    #[command(after_help = "Example:
+  keepsake memory mv notes.md archive/notes.md")]
     Mv(MvArgs),
     /// Deletes memories; their history is kept for the retention
+    #[command(after_help = "Examples:
+  keepsake memory rm notes.md
+  keepsake memory rm -r drafts --yes")]
     Rm(RmArgs),
     /// Keeps a memory from expiring
+    #[command(after_help = "Examples:
+  keepsake memory pin rules.md
+  keepsake memory pin rules.md --off")]
     Pin(PinArgs),
     /// Sets the time at which a memory expires, even if it is used
     Expire(ExpireArgs),
     /// Searches content and paths, the best match first
     Search(SearchArgs),
     /// Lists the versions of a memory or of the whole store, newest first
+    #[command(after_help = "Examples:
+  keepsake memory log notes.md
+  keepsake memory log")]
     Log(LogArgs),
     /// Shows the differences between two versions
     Diff(DiffArgs),
     /// Writes an earlier version back as a new version, also of a deleted memory
     Restore(RestoreArgs),
     /// Removes the content and the path of a version, permanently
+    #[command(after_help = "Example:
+  keepsake memory redact memver_…")]
     Redact(RedactArgs),
     /// Lists who was shown a memory or a version
     Readers(ReadersArgs),
@@ -417,7 +435,8 @@ async fn cat(args: CatArgs) -> Result<(), Failure> {
     let connection = Connection::of_store(&args.store).await?;
     let mut failed: Option<Failure> = None;
     for path in paths {
-        match get_at(&connection, &path, "full", &args.moment).await {
+        let found = get_at(&connection, &path, "full", &args.moment).await;
+        match named_if_directory(&connection, &path, &args.moment, found).await {
             Ok(memory) => connection.printer.done(&memory, || text_of(&memory, "content").to_owned())?,
             // The other memories may exist.
             Err(failure) if matches!(failure.class(), FailureClass::NotFound | FailureClass::Failed) => {
@@ -429,6 +448,29 @@ async fn cat(args: CatArgs) -> Result<(), Failure> {
         }
     }
     failed.map_or(Ok(()), Err)
+}
+
+/// Says of a path without a memory that it is a directory, if it is.
+async fn named_if_directory(
+    connection: &Connection,
+    path: &str,
+    moment: &MomentArgs,
+    found: Result<Value, Failure>,
+) -> Result<Value, Failure> {
+    match found {
+        Err(failure) if failure.class() == FailureClass::NotFound || path == "/" => {
+            let below = below(connection, path, "1", moment).await;
+            if !below.is_ok_and(|below| !below.is_empty()) {
+                return Err(failure);
+            }
+            let path = agent_path(path.trim_end_matches('/'));
+            Err(Failure::not_found(format!(
+                "{path} is a directory: `keepsake memory ls {}` lists it",
+                shell_quoted(&path)
+            )))
+        }
+        found => found,
+    }
 }
 
 async fn put(args: PutArgs) -> Result<(), Failure> {

@@ -17,11 +17,19 @@ const EVENTS: [Column; 3] =
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionCommand {
     /// Lists the sessions, newest first
-    #[command(visible_alias = "ls")]
+    #[command(
+        visible_alias = "ls",
+        after_help = "Example:
+  keepsake session list --all"
+    )]
     List(ListSessionsArgs),
     /// Shows a session and the stores attached to it
+    #[command(after_help = "Example:
+  keepsake session show sesn_…")]
     Show(SessionArgs),
     /// Lists the tool calls of a session, oldest first
+    #[command(after_help = "Example:
+  keepsake session events sesn_… --follow")]
     Events(SessionEventsArgs),
 }
 

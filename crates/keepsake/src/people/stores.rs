@@ -43,20 +43,36 @@ const FIELDS: [Column; 13] = [
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
     /// Lists the memory stores, newest first
-    #[command(visible_alias = "ls")]
+    #[command(
+        visible_alias = "ls",
+        after_help = "Example:
+  keepsake store list --all"
+    )]
     List(ListStoresArgs),
     /// Shows a memory store
+    #[command(after_help = "Example:
+  keepsake store get notes")]
     Get(ShowStoreArgs),
     /// Creates a memory store
     Create(CreateStoreArgs),
     /// Changes a memory store's name, description, metadata or policies
+    #[command(after_help = "Example:
+  keepsake store update notes --description 'What the support agents know'")]
     Update(UpdateStoreArgs),
     /// Makes a memory store read-only, permanently
+    #[command(after_help = "Example:
+  keepsake store archive notes")]
     Archive(SureStoreArgs),
     /// Deletes a memory store with its memories and their history, permanently
-    #[command(visible_alias = "rm")]
+    #[command(
+        visible_alias = "rm",
+        after_help = "Example:
+  keepsake store delete notes"
+    )]
     Delete(SureStoreArgs),
     /// Shows a memory store's size, limits and largest memories
+    #[command(after_help = "Example:
+  keepsake store usage notes")]
     Usage(ShowStoreArgs),
     /// Makes a memory store as it was at a time
     Restore(RestoreStoreArgs),
@@ -357,7 +373,7 @@ fn sentence(done: &str, store: &Value) -> String {
     format!("{done} the memory store {} ({})\n", text("name"), text("id"))
 }
 
-fn parse_pair(text: &str) -> Result<(String, String), String> {
+pub(super) fn parse_pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("metadata is given as KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }

@@ -260,7 +260,7 @@ fn period(since: Option<Timestamp>, until: Option<Timestamp>) -> Option<Value> {
 }
 
 /// A folder as agents see it, as the API names it.
-fn folder(path: &str) -> Result<String, Failure> {
+pub(super) fn folder(path: &str) -> Result<String, Failure> {
     let path = api_path(path)?;
     Ok(if path == "/" { path } else { format!("{path}/") })
 }

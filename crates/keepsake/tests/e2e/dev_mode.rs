@@ -50,13 +50,18 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
 
     let known = credentials(&folder);
     let fields: Vec<_> = known.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(fields, ["api_key", "base_url", "memory_store_id", "workspace_id"]);
+    assert_eq!(fields, ["api_key", "base_url", "memory_store_id", "tenant_id"]);
     let file = std::fs::metadata(folder.join("dev-credentials.json")).unwrap();
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
     assert_eq!(known["base_url"], first.url());
     let key = known["api_key"].as_str().unwrap();
 
     let printed = first.output();
+    assert!(
+        printed.starts_with("Keepsake keeps the memory of your agents, at http://127.0.0.1:"),
+        "{printed}"
+    );
+    assert!(printed.lines().last().unwrap().contains("/console/sign-in/once?token="), "{printed}");
     assert!(printed.contains(key), "{printed}");
     let curls: Vec<_> = printed.split("\n\n").filter(|paragraph| paragraph.starts_with("curl ")).collect();
     let [create, view] = curls[..] else { panic!("{printed}") };
@@ -64,21 +69,42 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
     assert_eq!(created["content"], "File created successfully at: /memories/hello.md");
     let viewed = paste(view).await;
     assert!(viewed["content"].as_str().unwrap().contains("     1\tRemember me.\n"), "{viewed}");
+    assert_eq!(first.output(), printed, "requests are not logged");
 
     first.terminate().await;
     assert_eq!(first.wait().await.code(), Some(0), "{}", first.output());
     secrets::remember(key, "a development key");
-    let second = Server::start(command).await; // checks that the key is not printed
+    let logging = command.env("KEEPSAKE_LOG_FILTER", "info");
+    let second = Server::start(logging).await; // checks that the key is not printed
     assert_eq!(credentials(&folder), known);
     assert_eq!(paste(view).await, viewed);
     let told = second.output();
-    assert!(told.contains("dev-credentials.json"), "{told}");
+    assert!(told.contains("dev-credentials.json") && told.contains("memory ls --context dev\n"), "{told}");
+    let is_logged = async || second.output().contains("http.request ended");
+    eventually("the request is logged", Duration::from_secs(10), is_logged).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn second_process_on_the_folder_is_refused_and_the_first_continues() {
     let base = TempDir::new().unwrap();
     let mut first = dev_command(base.path()).start().await;
+    let elsewhere = TempDir::new().unwrap();
+    let same_address = dev_command(elsewhere.path()).arguments(&[
+        "serve",
+        "--dev",
+        "--no-model",
+        "--listen",
+        &first.url()["http://".len()..],
+        "--data-dir",
+        &elsewhere.path().display().to_string(),
+    ]);
+    let mut refused = same_address.spawn();
+    assert_eq!(refused.wait().await.code(), Some(1), "{}", refused.output());
+    assert!(
+        refused.output().contains("another process listens there; end it, or --listen names another"),
+        "{}",
+        refused.output()
+    );
     let mut second = dev_command(base.path()).spawn();
     assert_eq!(second.wait().await.code(), Some(1), "{}", second.output());
     let folder = base.path().display().to_string();

@@ -1,6 +1,7 @@
 //! The operator's actions: a tenant from creation to deletion, by HTTP and by
 //! commands.
 
+mod backup;
 mod commands;
 
 use keepsake_core::{StoreId, TenantId};

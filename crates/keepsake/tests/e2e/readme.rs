@@ -158,8 +158,7 @@ async fn readme_works_block_by_block() {
                 reader.write("agent.py", &text);
                 reader.paste(".venv/bin/python agent.py", &model.variables()).await;
             }
-            // Its programs are JavaScript too, which each version of Node runs.
-            "js" | "ts" => {
+            "js" => {
                 reader.write("agent.mjs", &text);
                 reader.paste("node agent.mjs", &model.variables()).await;
             }

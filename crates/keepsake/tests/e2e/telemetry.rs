@@ -61,12 +61,16 @@ async fn request_is_a_trace_below_its_clients_span_and_a_line_in_the_log() {
     assert_eq!(request.kind, 2);
     assert_eq!(request.attributes["http.response.status_code"], "200");
     assert_eq!(request.attributes["tenant.id"], tenant.id.to_string());
+    assert_eq!(request.attributes["gen_ai.memory.store.id"], tenant.store_id.to_string());
     assert_eq!(request.resource["service.name"], "memory");
     assert_eq!(request.resource["deployment.environment.name"], "test");
     for name in ["engine.call_tool", "index.commit", "blob.put"] {
         let span = spans.iter().find(|span| span.name == name && span.trace_id == TRACE);
         let span = span.unwrap_or_else(|| panic!("no span {name}"));
         assert!(is_below(span, request, &spans), "{name} is not below its request");
+        if name == "engine.call_tool" {
+            assert_eq!(span.attributes["gen_ai.memory.store.id"], tenant.store_id.to_string());
+        }
     }
     let elsewhere = spans.iter().find(|span| span.name == "GET none");
     let elsewhere = elsewhere.expect("no span of a request without a route");

@@ -136,7 +136,7 @@ async fn tenant_holds_so_many_bytes(place: Place) {
     a.update(&first, &content(69)).await;
     over_quota(&a.try_create("/more", "x").await, 100);
     a.delete(&first).await;
-    let full = Some("the workspace would hold");
+    let full = Some("the tenant would hold");
     batch_is_made_but_for(&a, &[("/b", 5, None), ("/c", 90, full), ("/d", 5, None)]).await;
 }
 

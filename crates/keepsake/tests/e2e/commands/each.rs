@@ -11,7 +11,7 @@ const UNKNOWN_KEY: &str = "ks_live_unknown";
 
 /// All commands for people with their arguments, in an order in which each one works. The names
 /// are those of the manual pages; `{name}` stands for a value.
-pub(super) const COMMANDS: [(&str, &str); 41] = [
+pub(super) const COMMANDS: [(&str, &str); 47] = [
     ("login", "{url} --name work-{place}"),
     ("context-list", ""),
     ("context-use", "{context}"),
@@ -26,6 +26,9 @@ pub(super) const COMMANDS: [(&str, &str); 41] = [
     ("store-restore", "{store} --at-seq 0 --dry-run"),
     ("store-fork", "{store} forked-{place}"),
     ("copy", "--from {url}#{store} --to {url}#copied-{place}"),
+    ("erase", "{store} --under nothing --yes"),
+    ("erasure-list", ""),
+    ("erasure-show", "{erasure}"),
     ("store-archive", "{store} --yes"),
     ("store-delete", "{store} --yes"),
     ("memory-put", "put-{place}.md"),
@@ -46,6 +49,9 @@ pub(super) const COMMANDS: [(&str, &str); 41] = [
     ("test", "--file {folder}/tests.yaml"),
     ("export", "{folder}/archive-{place}"),
     ("import", "{folder}/notes"),
+    ("key-list", ""),
+    ("key-create", "--name made-{place}"),
+    ("key-revoke", "{key_id} --yes"),
     ("session-list", ""),
     ("session-show", "{session}"),
     ("session-events", "{session}"),
@@ -60,7 +66,8 @@ pub(super) fn calls_server(name: &str) -> bool {
 }
 
 fn names_something(name: &str) -> bool {
-    !name.ends_with("-list") && !["login", "store-create", "audit", "usage", "completions"].contains(&name)
+    let names_nothing = ["login", "store-create", "key-create", "audit", "usage", "completions"];
+    !name.ends_with("-list") && !names_nothing.contains(&name)
 }
 
 pub(super) fn filled((name, arguments): (&str, &str), values: &BTreeMap<&str, String>) -> String {
@@ -104,7 +111,12 @@ impl Person {
             let log = self.json(&format!("memory log {path} -o json")).await;
             log["data"][1]["id"].as_str().unwrap().to_owned()
         };
+        let (_, key_path) = self.client().new_key(&["memory:read"]).await;
+        let nothing = json!({"memory_store_id": self.tenant.store_id, "path_prefix": "/nothing/"});
+        let erasure = self.client().post("/v1/erasures", &nothing).await.json();
         BTreeMap::from([
+            ("key_id", key_path.rsplit('/').next().unwrap().to_owned()),
+            ("erasure", erasure["id"].as_str().unwrap().to_owned()),
             ("place", place.to_owned()),
             ("url", self.server.url()),
             ("key", self.tenant.key.clone()),
@@ -132,11 +144,11 @@ impl Person {
 #[test]
 fn each_command_is_in_this_test() {
     let for_operators = [
-        "serve", "mcp", "config", "migrate", "model", "tenant", "key", "token", "job", "verify", "blobs",
-        "openapi",
+        "serve", "mcp", "config", "migrate", "model", "tenant", "token", "job", "backup", "restore",
+        "verify", "blobs", "openapi",
     ];
     // `man` is of both, and its pages are compared with the code.
-    let groups = ["keepsake", "man", "context", "store", "memory", "session"];
+    let groups = ["keepsake", "man", "context", "store", "memory", "key", "erasure", "session"];
     let pages = fs::read_dir(crate::support::repository().join("docs/man")).unwrap();
     let names = pages.map(|page| {
         let name = page.unwrap().file_name().into_string().unwrap();
@@ -193,6 +205,8 @@ async fn each_command_fails_with_the_code_and_the_cause() {
         ("store", "no-such-store"),
         ("context", "no-such-context"),
         ("session", "sesn_00000000000000000000000001"),
+        ("key_id", "apikey_00000000000000000000000001"),
+        ("erasure", "erasure_00000000000000000000000001"),
     ]);
     // They try again for a while, and so run at the same time.
     let remote = COMMANDS.into_iter().filter(|(name, _)| calls_server(name));

@@ -1,6 +1,7 @@
 use std::fs;
 
 use super::files;
+use super::{Person, files};
 use crate::prelude::*;
 
 /// Set to write the manual pages instead of comparing them.
@@ -22,5 +23,31 @@ async fn manual_pages_are_those_of_the_code() {
     assert!(made.keys().eq(known.keys()), "{UPDATE}=1 writes the pages again");
     for (name, page) in made {
         assert!(page == known[&name], "{name} differs; {UPDATE}=1 writes the pages again");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shell_gets_the_stores_and_paths_of_the_server() {
+    let person = Person::new().await;
+    person.put("plans/may.md", "May").await;
+    person.put("a.md", "a").await;
+    let variables = [person.variables(), vec![("_KEEPSAKE_COMPLETE", "fish".to_owned())]].concat();
+    for (words, expected) in [
+        (&["memory", "cat", ""][..], &["a.md", "plans/"][..]),
+        (&["memory", "cat", "/memories/plans/m"], &["/memories/plans/may.md"]),
+        (&["memory", "ls", "--store", "no"], &["notes"]),
+        (&["memory", "ls", "--store", "x", ""], &[]),
+        (&["undo", "--under", "pl"], &["plans/"]),
+        (&["store", "get", "n"], &["notes"]),
+    ] {
+        let asked = [&["--", "keepsake"], words].concat();
+        let answer = keepsake_with(&asked, &borrowed(&variables)).await.ok();
+        let values = answer.lines().map(|line| line.split('\t').next().unwrap());
+        let values: Vec<_> = values.filter(|value| !value.starts_with('-')).collect();
+        assert_eq!(values, expected, "{words:?}");
+    }
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = keepsake(&["completions", shell]).await.ok();
+        assert!(script.contains("_KEEPSAKE_COMPLETE"), "{script}");
     }
 }

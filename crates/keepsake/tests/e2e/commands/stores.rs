@@ -57,3 +57,42 @@ async fn stores_and_sessions_are_used() {
         call("/memories/notes").await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_and_erasures_are_made_with_the_credential_that_may() {
+    let person = Person::new().await;
+    let reader = [("KEEPSAKE_API_KEY", person.reader.as_str())];
+    for (line, scope) in [
+        ("key list", "keys:admin"),
+        ("key create --name k", "keys:admin"),
+        ("erase notes --yes", "tenant:admin"),
+        ("erasure list", "tenant:admin"),
+    ] {
+        person.line_with(line, &reader, "").await.ends(5, scope);
+    }
+    person.ends("key list --config c.toml", 2, "--config needs --tenant").await;
+    for none in ["erase", "erase --under people"] {
+        person.ends(none, 2, "required").await;
+    }
+
+    let made = person.json("key create --name k --scope memory:read -o json").await;
+    let key = text(&made["api_key"]);
+    secrets::remember(key, "an API key");
+    person.line_with("memory ls", &[("KEEPSAKE_API_KEY", key)], "").await.ok();
+    let revoke = format!("key revoke {}", text(&made["id"]));
+    person.ends(&revoke, 2, "--yes").await;
+    person.ok(&format!("{revoke} --yes")).await;
+    assert!(person.json("key list -o json").await["data"][0]["revoked_at"].is_string());
+
+    person.put("people/ada.md", "Ada").await;
+    person.put("kept.md", "kept").await;
+    person.ends("erase notes --under people", 2, "--yes").await;
+    let erased = person.json("erase notes --under /memories/people --yes -o json").await;
+    assert_eq!([&erased["state"], &erased["removed"]["memories"]], [&json!("done"), &json!(1)]);
+    assert!(person.texts().await.into_keys().eq(["/kept.md"]));
+    assert_eq!(person.json(&format!("erasure show {} -o json", text(&erased["id"]))).await, erased);
+    person.ok("store update notes --metadata person=ada").await;
+    person.ok("erase --metadata person=ada --yes").await;
+    assert_eq!(person.json("erasure list -o json").await["data"].as_array().unwrap().len(), 2);
+    person.ends("store get notes", 3, "").await;
+}

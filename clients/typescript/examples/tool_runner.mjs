@@ -5,7 +5,7 @@ import { KeepsakeMemoryTool, memoryTool } from "@keepsake/memory";
 
 const memory = new KeepsakeMemoryTool();
 const answer = await new Anthropic().beta.messages.toolRunner({
-  model: process.env.MODEL!,
+  model: process.env.MODEL ?? "",
   max_tokens: 2048,
   messages: [{ role: "user", content: "What do you remember about our release process?" }],
   tools: [memoryTool(memory)],

@@ -1,19 +1,21 @@
-//! `keepsake key …`
+//! `keepsake key …`: by a credential of the tenant, and by the operator.
 
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use keepsake_client::Method;
+use keepsake_client::{Method, Parameter};
 use keepsake_config::Failure;
 use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::Scope;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::target::{Request, call, id_of, list};
-use crate::cli::{PageArgs, TargetArgs};
-use crate::output::{Column, Text, Time, confirm};
+use super::connection::connect;
+use super::failure_of;
+use crate::cli::{PageArgs, ServerArgs, TargetArgs};
+use crate::operator::target::{Request, call, id_of};
+use crate::output::{Column, Printer, Text, Time, confirm};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default scopes of a key, which an agent needs.
@@ -38,29 +40,73 @@ pub(crate) enum KeyCommand {
     Revoke(RevokeKeyArgs),
 }
 
+/// Whose keys, and how they are reached.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  keepsake key list --tenant wrkspc_… --config keepsake.toml")]
-pub(crate) struct ListKeysArgs {
+struct KeysOf {
+    #[command(flatten)]
+    person: ServerArgs,
+    #[command(flatten)]
+    operator: OperatorKeysArgs,
+}
+
+/// The operator manages the keys of any tenant, in the database or at a server's operator
+/// listener.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Operator")]
+struct OperatorKeysArgs {
+    /// The keys of this tenant, wrkspc_…, by the operator [default: those of the credential's tenant]
+    #[arg(long, value_name = "ID")]
+    tenant: Option<TenantId>,
     #[command(flatten)]
     target: TargetArgs,
-    #[command(flatten)]
-    page: PageArgs,
-    /// The tenant that the keys belong to: wrkspc_…
-    #[arg(long, value_name = "ID")]
-    tenant: TenantId,
+}
+
+impl KeysOf {
+    /// Sends a request to a path below the keys. A failure begins with `failed`.
+    async fn call(
+        self,
+        failed: &str,
+        method: Method,
+        below: &[&str],
+        query: &[Parameter<'_>],
+        body: Option<Value>,
+    ) -> Result<(Printer, Value), Failure> {
+        let OperatorKeysArgs { tenant, target } = self.operator;
+        let Some(tenant) = tenant.map(|tenant| tenant.to_string()) else {
+            target.refuse_without("--tenant")?;
+            let printer = Printer::new(target.output.output);
+            let (client, _) = connect(&self.person)?;
+            let path = [&["api_keys"], below].concat();
+            let answer = client.send(method, &path, query, body.as_ref()).await;
+            return Ok((printer, answer.map_err(failure_of(failed))?));
+        };
+        self.person.refuse_beside("--tenant")?;
+        let path = [&["tenants", &tenant, "api_keys"], below].concat();
+        call(target, failed, Request::new(method, &path, query, body)).await
+    }
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  keepsake key create --tenant wrkspc_… --name fleet
-  keepsake key create --tenant wrkspc_… --name reader --scope memory:read --store memstore_… --expires-in-days 30")]
+  keepsake key list
+  keepsake key list --tenant wrkspc_… --config keepsake.toml")]
+pub(crate) struct ListKeysArgs {
+    #[command(flatten)]
+    of: KeysOf,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A credential needs the scope keys:admin, and makes no key that may more than it.
+
+Examples:
+  keepsake key create --name reader --scope memory:read --store memstore_… --expires-in-days 30
+  keepsake key create --tenant wrkspc_… --name fleet --config keepsake.toml")]
 pub(crate) struct CreateKeyArgs {
     #[command(flatten)]
-    target: TargetArgs,
-    /// The tenant that the key belongs to: wrkspc_…
-    #[arg(long, value_name = "ID")]
-    tenant: TenantId,
+    of: KeysOf,
     /// A display name
     #[arg(long)]
     name: String,
@@ -77,13 +123,11 @@ pub(crate) struct CreateKeyArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  keepsake key revoke apikey_…
   keepsake key revoke --tenant wrkspc_… apikey_… --config keepsake.toml")]
 pub(crate) struct RevokeKeyArgs {
     #[command(flatten)]
-    target: TargetArgs,
-    /// The tenant that the key belongs to: wrkspc_…
-    #[arg(long, value_name = "ID")]
-    tenant: TenantId,
+    of: KeysOf,
     /// The key: apikey_…
     #[arg(value_name = "KEY")]
     key: ApiKeyId,
@@ -99,15 +143,18 @@ fn scopes() -> impl TypedValueParser<Value = Scope> {
 
 pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {
     match command {
-        KeyCommand::List(args) => {
-            let tenant = args.tenant.to_string();
-            let (path, shown) = (["tenants", &tenant, "api_keys"], (&COLUMNS[..], "there is no API key"));
-            let failed = "the API keys cannot be listed";
-            list(args.target, failed, &path, &[], args.page, shown).await
-        }
+        KeyCommand::List(args) => list(args).await,
         KeyCommand::Create(args) => create(args).await,
         KeyCommand::Revoke(args) => revoke(args).await,
     }
+}
+
+async fn list(args: ListKeysArgs) -> Result<(), Failure> {
+    let limit = args.page.limit.map(|limit| limit.to_string());
+    let query = [("limit", limit.as_deref()), ("page", args.page.page.as_deref())];
+    let failed = "the API keys cannot be listed";
+    let (printer, keys) = args.of.call(failed, Method::GET, &[], &query, None).await?;
+    printer.page(&keys, &COLUMNS, "there is no API key")
 }
 
 /// Creates an API key and prints its secret, once.
@@ -120,13 +167,11 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
         "memory_store_ids": (!args.stores.is_empty()).then_some(args.stores),
         "expires_at": expires_at.map(Timestamp::to_rfc3339),
     });
-    let tenant = args.tenant.to_string();
-    let path = ["tenants", &tenant, "api_keys"];
-    let request = Request::change(Method::POST, &path, Some(body));
-    let (printer, made) = call(args.target, "the API key was not created", request).await?;
+    let failed = "the API key was not created";
+    let (printer, made) = args.of.call(failed, Method::POST, &[], &[], Some(body)).await?;
     printer.done(&made, || {
         format!(
-            "created the API key {} for {tenant}; this is its secret, which is not shown again:\n\n{}\n",
+            "created the API key {}; this is its secret, which is not shown again:\n\n{}\n",
             id_of(&made),
             made["api_key"].as_str().unwrap_or_default(),
         )
@@ -134,10 +179,9 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
 }
 
 async fn revoke(args: RevokeKeyArgs) -> Result<(), Failure> {
-    let (tenant, key) = (args.tenant.to_string(), args.key.to_string());
+    let key = args.key.to_string();
     confirm(&format!("Revoke the API key {key}, permanently?"), args.yes)?;
-    let path = ["tenants", &tenant, "api_keys", &key, "revoke"];
-    let request = Request::change(Method::POST, &path, None);
-    let (printer, revoked) = call(args.target, "the API key was not revoked", request).await?;
+    let failed = "the API key was not revoked";
+    let (printer, revoked) = args.of.call(failed, Method::POST, &[&key, "revoke"], &[], None).await?;
     printer.done(&revoked, || format!("revoked the API key {}\n", id_of(&revoked)))
 }

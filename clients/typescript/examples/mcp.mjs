@@ -11,12 +11,12 @@ const { KEEPSAKE_URL, KEEPSAKE_API_KEY, KEEPSAKE_STORE } = process.env;
 const mcp = new Client({ name: "agent", version: "1" });
 await mcp.connect(
   new StreamableHTTPClientTransport(new URL(`${KEEPSAKE_URL}/mcp/${KEEPSAKE_STORE}`), {
-    requestInit: { headers: { "x-api-key": KEEPSAKE_API_KEY! } },
+    requestInit: { headers: { "x-api-key": KEEPSAKE_API_KEY ?? "" } },
   }),
 );
 const { tools } = await mcp.listTools();
 const answer = await new Anthropic().beta.messages.toolRunner({
-  model: process.env.MODEL!,
+  model: process.env.MODEL ?? "",
   max_tokens: 2048,
   messages: [{ role: "user", content: "What do you remember about our release process?" }],
   tools: mcpTools(tools, { callTool: async (call) => CallToolResultSchema.parse(await mcp.callTool(call)) }),

@@ -5,12 +5,13 @@ import { KeepsakeMemoryTool } from "@keepsake/memory";
 
 const memory = new KeepsakeMemoryTool();
 const client = new Anthropic();
-const messages: Anthropic.Beta.BetaMessageParam[] = [
+/** @type {Anthropic.Beta.BetaMessageParam[]} */
+const messages = [
   { role: "user", content: "What do you remember about our release process?" },
 ];
 while (true) {
   const reply = await client.beta.messages.create({
-    model: process.env.MODEL!,
+    model: process.env.MODEL ?? "",
     max_tokens: 2048,
     messages,
     betas: ["context-management-2025-06-27"],

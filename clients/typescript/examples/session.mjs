@@ -4,18 +4,18 @@ import Anthropic from "@anthropic-ai/sdk";
 import { KeepsakeMemoryTool, memoryTool } from "@keepsake/memory";
 
 const { KEEPSAKE_URL, KEEPSAKE_API_KEY, KEEPSAKE_STORE } = process.env;
-const keepsake = new Anthropic({ baseURL: KEEPSAKE_URL!, apiKey: KEEPSAKE_API_KEY! });
+const keepsake = new Anthropic({ baseURL: KEEPSAKE_URL ?? "", apiKey: KEEPSAKE_API_KEY ?? "" });
 const session = await keepsake.beta.sessions.create({
   agent: "agent_1",
   environment_id: "env_1",
-  resources: [{ type: "memory_store", memory_store_id: KEEPSAKE_STORE! }],
+  resources: [{ type: "memory_store", memory_store_id: KEEPSAKE_STORE ?? "" }],
 });
 
 const memory = KeepsakeMemoryTool.fromSession(session);
 const answer = await new Anthropic().beta.messages.toolRunner({
-  model: process.env.MODEL!,
+  model: process.env.MODEL ?? "",
   max_tokens: 2048,
-  system: (session as typeof session & { system_prompt: string }).system_prompt,
+  system: /** @type {any} */ (session).system_prompt,
   messages: [{ role: "user", content: "What do you remember about our release process?" }],
   tools: [memoryTool(memory)],
 });

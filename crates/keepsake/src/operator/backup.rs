@@ -1,0 +1,383 @@
+//! `keepsake backup` and `keepsake restore`
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use keepsake_blobs::BlobUrl;
+use keepsake_client::Url;
+use keepsake_config::{Failure, FailureClass, IndexUrl, Settings, SourceArgs};
+use keepsake_core::Timestamp;
+use keepsake_engine::{Clock, SystemClock};
+use keepsake_index::{FileContents, FileCounts, FileState, SqliteIndex};
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use tempfile::{NamedTempFile, TempPath};
+
+use crate::backends::of_index;
+use crate::cli::OutputArgs;
+use crate::data_dir::{self, FolderLock};
+use crate::logs;
+use crate::output::{Printer, bytes, counted, notice, printable, shell_quoted};
+
+/// The page that says how to back up a bucket.
+const BUCKETS: &str = "docs/operations.md#backing-up-a-bucket";
+/// The parameters of a URL that Postgres's own tools know, too.
+const LIBPQ_PARAMETERS: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Content in S3 is not in the file: back up the bucket after the database. On Postgres, this prints the commands \
+of Postgres's tools and exits with 1.
+
+Examples:
+  keepsake backup keepsake-2026-11-20.db
+  keepsake backup /backups/keepsake.db --force --config keepsake.toml")]
+pub(crate) struct BackupArgs {
+    /// The file to write; only its owner can read it
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Replaces the file if it exists
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The database that is replaced stays beside the new one. With content in S3, restore the bucket first. On Postgres, \
+this prints the commands of Postgres's tools and exits with 1.
+
+Examples:
+  keepsake restore keepsake-2026-11-20.db
+  keepsake restore /backups/keepsake.db --config keepsake.toml")]
+pub(crate) struct RestoreArgs {
+    /// A file of `keepsake backup`
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// The database. Without arguments and variables it is the one of `serve --dev`.
+#[derive(Debug, Args)]
+struct PlaceArgs {
+    #[command(flatten)]
+    sources: SourceArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl PlaceArgs {
+    fn settings(&self) -> Result<Settings, Failure> {
+        let mut sources = self.sources.clone().into_sources();
+        let is_configured = sources.file.is_some()
+            || sources.data_dir.is_some()
+            || sources.variables.iter().any(|(name, _)| name == "KEEPSAKE_INDEX_URL");
+        if !is_configured {
+            sources.data_dir = Some(data_dir::default_folder(|name| std::env::var_os(name))?);
+        }
+        let settings = sources.merge().settings()?;
+        logs::start(&settings.log, None);
+        Ok(settings)
+    }
+}
+
+/// Writes the database into a file; a server may use it meanwhile.
+pub(crate) async fn back_up(args: BackupArgs) -> Result<(), Failure> {
+    let printer = Printer::new(args.place.output.output);
+    let settings = args.place.settings()?;
+    let database = match &settings.index.url {
+        IndexUrl::Sqlite { file, .. } => file,
+        IndexUrl::Postgres(_) => {
+            return refer_to_postgres(&settings, &printer, &dump_of(&settings, &args.file));
+        }
+    };
+    let failed = || format!("{} was not backed up", database.display());
+    if !database.exists() {
+        return Err(Failure::not_found("the file does not exist: name it with --config or --data-dir")
+            .within(failed()));
+    }
+    let is_same = |file: &Path| file.canonicalize().ok() == database.canonicalize().ok();
+    if args.file.exists() && is_same(&args.file) {
+        return Err(Failure::usage("FILE is the database itself: name another file").within(failed()));
+    }
+    refuse_to_overwrite(&args).map_err(|failure| failure.within(failed()))?;
+    let (copy, contents) = copy(database, &args.file).await.map_err(|failure| failure.within(failed()))?;
+    let placed = if args.force { copy.persist(&args.file) } else { copy.persist_noclobber(&args.file) };
+    placed.map_err(|error| match error.error.kind() {
+        ErrorKind::AlreadyExists => exists(&args.file),
+        _ => unwritable(&args.file)(error.error),
+    })?;
+    sync_folder_of(&args.file).map_err(unwritable(&args.file))?;
+    let report = report_of(&args.file, &contents, &settings)?;
+    printer.done(&report, || sentence("backed up", &args.file, &report, &contents.counts))?;
+    if contents.contents_elsewhere > 0 {
+        notice(&contents_are_elsewhere(&contents, &settings, "back it up now, after the database"));
+    }
+    if settings.engine.vault.is_locked() {
+        notice(
+            "secrets.master_key is not in the file, which is of no use without it: keep it with your other secrets",
+        );
+    }
+    Ok(())
+}
+
+/// Replaces the database with a backup, and keeps the old one beside it.
+pub(crate) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
+    let printer = Printer::new(args.place.output.output);
+    let settings = args.place.settings()?;
+    let database = match &settings.index.url {
+        IndexUrl::Sqlite { file, .. } => file,
+        IndexUrl::Postgres(_) => {
+            return refer_to_postgres(&settings, &printer, &restoration_of(&settings, &args.file));
+        }
+    };
+    let failed = || format!("{} was not restored", database.display());
+    let (kept, contents) = replace(database, &args.file).await.map_err(|failure| failure.within(failed()))?;
+    let mut report = report_of(database, &contents, &settings)?;
+    report["replaced"] = kept.as_ref().map(|kept| kept.display().to_string()).into();
+    printer.done(&report, || sentence("restored", database, &report, &contents.counts))?;
+    if let Some(kept) = kept {
+        notice(&format!(
+            "the replaced database is in {}: remove it when you no longer need it",
+            kept.display()
+        ));
+    }
+    if contents.contents_elsewhere > 0 {
+        notice(&contents_are_elsewhere(&contents, &settings, "it must hold what the database names"));
+    }
+    notice(
+        "keys revoked since the backup work again, and memories erased since then are back: docs/operations.md#restore",
+    );
+    Ok(())
+}
+
+/// Puts a copy of `file` in the place of the database. Answers where the old one is.
+async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileContents), Failure> {
+    if !file.exists() {
+        return Err(Failure::not_found(format!("{} does not exist", file.display())));
+    }
+    if let Some(folder) = folder_of(database) {
+        data_dir::make_private_folder(folder)?;
+    }
+    // What a link names, so that the link stays.
+    let database = &database.canonicalize().unwrap_or_else(|_| database.to_owned());
+    let _lock = FolderLock::take(database)?;
+    if file.canonicalize().ok().as_ref() == Some(database) {
+        return Err(Failure::usage("FILE is the database itself: name a backup"));
+    }
+    let contents = inspect(file).await?;
+    let newest = SqliteIndex::newest_schema();
+    if contents.schema_version > newest {
+        return Err(Failure::conflict(format!(
+            "{} has the schema {}, and this version of Keepsake knows {newest}: use the version that made it, or a newer one",
+            file.display(),
+            contents.schema_version
+        )));
+    }
+    if !contents.is_usable {
+        return Err(Failure::conflict(format!(
+            "{} has the schema of another development state, which no release has",
+            file.display()
+        )));
+    }
+    let (copy, contents) = self::copy(file, database).await?;
+    let kept = keep_aside(database).await?;
+    copy.persist(database).map_err(|error| unwritable(database)(error.error))?;
+    sync_folder_of(database).map_err(unwritable(database))?;
+    Ok((kept, contents))
+}
+
+/// Copies a database into a temporary file beside `into`, and checks the copy.
+async fn copy(from: &Path, into: &Path) -> Result<(TempPath, FileContents), Failure> {
+    let folder = folder_of(into).unwrap_or(Path::new("."));
+    // Absolute, since SQLite takes a path that begins with `file:` for a URL.
+    let folder = folder.canonicalize().map_err(data_dir::unusable(folder))?;
+    // Only its owner can read it.
+    let made = tempfile::Builder::new().prefix(".keepsake-").suffix(".partial").tempfile_in(folder);
+    let (file, path) = made.map(NamedTempFile::into_parts).map_err(unwritable(into))?;
+    let copied = SqliteIndex::copy_file(from, &path).await;
+    let copied = copied.map_err(of_index(format!("{} cannot be copied", from.display())))?;
+    file.sync_all().map_err(unwritable(into))?;
+    let contents = inspect(&path).await.map_err(|failure| {
+        let next = "look for damage with `keepsake verify`, and for space on the disk";
+        failure.within(format!("the copy of {} is not whole ({next})", from.display()))
+    })?;
+    match copied {
+        Some(counts) if counts != contents.counts => {
+            Err(Failure::new(format!("the copy of {} has other rows than it", from.display())))
+        }
+        _ => Ok((path, contents)),
+    }
+}
+
+async fn inspect(file: &Path) -> Result<FileContents, Failure> {
+    let shown = file.display();
+    match SqliteIndex::inspect_file(file).await.map_err(of_index(format!("{shown} cannot be read")))? {
+        FileState::Whole(contents) => Ok(contents),
+        FileState::Damaged(damage) => {
+            let first = damage.first().map(|first| printable(first)).unwrap_or_default();
+            Err(Failure::new(format!("{shown} is damaged, or no database: {first}")))
+        }
+        FileState::Foreign => Err(Failure::new(format!("{shown} is no database of Keepsake"))),
+    }
+}
+
+/// Gives the database, if there is one, a second name that stays when another file takes
+/// its place.
+async fn keep_aside(database: &Path) -> Result<Option<PathBuf>, Failure> {
+    if !database.exists() {
+        return Ok(None);
+    }
+    // A damaged file keeps its log.
+    let _ = SqliteIndex::empty_log(database).await;
+    let kept = aside_of(database, SystemClock.now());
+    let failed = || Failure::of(format!("{} cannot be kept as {}", database.display(), kept.display()));
+    // A file system without links leaves no database for a moment.
+    fs::hard_link(database, &kept).or_else(|_| fs::rename(database, &kept)).map_err(failed())?;
+    for suffix in ["-wal", "-shm"] {
+        match fs::rename(with_suffix(database, suffix), with_suffix(&kept, suffix)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed()(error)),
+            _ => {}
+        }
+    }
+    Ok(Some(kept))
+}
+
+/// A free name with the time: `index.db.replaced-20261120T090000Z`.
+fn aside_of(database: &Path, now: Timestamp) -> PathBuf {
+    let seconds = now.to_rfc3339();
+    let seconds = seconds.split(['.', 'Z']).next().unwrap_or_default().replace(['-', ':'], "");
+    let name = with_suffix(database, &format!(".replaced-{seconds}Z"));
+    let others = (1..).map(|number| with_suffix(&name, &format!(".{number}")));
+    std::iter::once(name.clone()).chain(others).find(|name| !name.exists()).unwrap_or(name)
+}
+
+fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(file);
+    name.push(suffix);
+    name.into()
+}
+
+fn folder_of(file: &Path) -> Option<&Path> {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty())
+}
+
+fn sync_folder_of(file: &Path) -> io::Result<()> {
+    File::open(folder_of(file).unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn refuse_to_overwrite(args: &BackupArgs) -> Result<(), Failure> {
+    match args.file.symlink_metadata() {
+        Ok(found) if found.is_dir() => {
+            Err(Failure::usage(format!("{} is a directory: name a file in it", args.file.display())))
+        }
+        Ok(_) if !args.force => Err(exists(&args.file)),
+        _ => Ok(()),
+    }
+}
+
+fn exists(file: &Path) -> Failure {
+    Failure::conflict(format!("{} exists: name another file, or replace it with --force", file.display()))
+}
+
+fn unwritable(file: &Path) -> impl FnOnce(io::Error) -> Failure {
+    Failure::of(format!("{} cannot be written", file.display()))
+}
+
+fn report_of(file: &Path, contents: &FileContents, settings: &Settings) -> Result<Value, Failure> {
+    let size = file.metadata().map_err(Failure::of(format_args!("{} cannot be read", file.display())))?;
+    let mut report = json!(contents);
+    report["file"] = file.display().to_string().into();
+    report["bytes"] = size.len().into();
+    report["blobs_url"] = settings.blobs.url.to_string().into();
+    Ok(report)
+}
+
+fn counted_rows(rows: i64, name: &str) -> String {
+    counted(u64::try_from(rows).unwrap_or_default(), name)
+}
+
+/// The result for people: the file, its size and its counts.
+fn sentence(done: &str, file: &Path, report: &Value, counts: &FileCounts) -> String {
+    format!(
+        "{done} {} ({}): {}, {}, {} in {}\n",
+        file.display(),
+        bytes(report["bytes"].as_u64().unwrap_or_default()),
+        counted_rows(counts.tenants, "tenant"),
+        counted_rows(counts.memory_stores, "memory store"),
+        counted_rows(counts.memory_versions, "version"),
+        match counts.memories {
+            1 => "1 memory".to_owned(),
+            many => format!("{many} memories"),
+        },
+    )
+}
+
+/// That content is not in the file, and where it is.
+fn contents_are_elsewhere(contents: &FileContents, settings: &Settings, next: &str) -> String {
+    let versions = counted_rows(contents.contents_elsewhere, "version");
+    match &settings.blobs.url {
+        BlobUrl::Index => format!(
+            "the content of {versions} is not in the database, although blobs.url is `index:`: name the \
+             server's configuration with --config, and see {BUCKETS}"
+        ),
+        bucket => {
+            format!("the content of {versions} is in {bucket} and not in the file: {next} ({BUCKETS})")
+        }
+    }
+}
+
+/// Prints the commands, and fails: none was run.
+fn refer_to_postgres(settings: &Settings, printer: &Printer, commands: &[String]) -> Result<(), Failure> {
+    printer.done(&json!({ "commands": commands }), || format!("{}\n", commands.join("\n")))?;
+    if settings.blobs.url != BlobUrl::Index {
+        notice(&format!("content is in {}: see {BUCKETS} for the bucket, and the order", settings.blobs.url));
+    }
+    Err(Failure::of_class(
+        FailureClass::Failed,
+        "nothing was done: the database is on Postgres, whose own tools do this. Run the commands above as a \
+         superuser or a role with BYPASSRLS; PGPASSWORD or ~/.pgpass has the password",
+    ))
+}
+
+fn dump_of(settings: &Settings, file: &Path) -> Vec<String> {
+    let [url, file] = [postgres_url(settings).as_str(), &*file.to_string_lossy()].map(shell_quoted);
+    vec![
+        format!("(umask 077 && pg_dump --format custom --file {file} --dbname {url})"),
+        format!("pg_restore --list {file} > /dev/null"),
+    ]
+}
+
+fn restoration_of(settings: &Settings, file: &Path) -> Vec<String> {
+    let [url, file] = [postgres_url(settings).as_str(), &*file.to_string_lossy()].map(shell_quoted);
+    vec![
+        "# stop every server first; in a new database, `keepsake migrate` makes the roles".to_owned(),
+        format!("pg_restore --clean --if-exists --single-transaction --exit-on-error --dbname {url} {file}"),
+        "keepsake verify".to_owned(),
+    ]
+}
+
+/// The owner's URL, without a password and without the parameters of other drivers.
+fn postgres_url(settings: &Settings) -> String {
+    let owner = settings.index.migrate_url.as_ref().unwrap_or(&settings.index.url);
+    let IndexUrl::Postgres(secret) = owner else {
+        return owner.to_string();
+    };
+    let Ok(mut url) = Url::parse(secret.expose_secret()) else {
+        return owner.to_string();
+    };
+    let kept = |(name, _): &(String, String)| LIBPQ_PARAMETERS.contains(&name.as_str());
+    let parameters: Vec<_> = url.query_pairs().into_owned().filter(kept).collect();
+    url.set_query(None);
+    if !parameters.is_empty() {
+        url.query_pairs_mut().extend_pairs(parameters);
+    }
+    // A URL without a host has no password either.
+    let _ = url.set_password(None);
+    url.to_string()
+}

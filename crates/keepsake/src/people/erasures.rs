@@ -1,0 +1,166 @@
+//! `keepsake erase` and `keepsake erasure …`
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use keepsake_config::Failure;
+use keepsake_core::ErasureId;
+use serde_json::{Map, Value, json};
+
+use super::connection::{Connection, find_store};
+use super::stores::parse_pair;
+use super::undo::folder;
+use super::{confirm, text_of};
+use crate::cli::{ConnectionArgs, given};
+use crate::output::{Bytes, Column, Count, Text, Time, bytes, counted, notice, printable};
+
+/// How often an erasure is asked whether it is done.
+const POLLED_EACH: Duration = Duration::from_secs(1);
+const COLUMNS: [Column; 6] = [
+    ("ID", "/id", Text),
+    ("STATE", "/state", Text),
+    ("SELECTED BY", "/selected_by", Text),
+    ("MEMORIES", "/removed/memories", Count),
+    ("CREATED", "/created_at", Time),
+    ("ENDED", "/ended_at", Time),
+];
+const FIELDS: [Column; 14] = [
+    ("id", "/id", Text),
+    ("state", "/state", Text),
+    ("selected by", "/selected_by", Text),
+    ("memory stores", "/memory_store_ids", Text),
+    ("created", "/created_at", Time),
+    ("ended", "/ended_at", Time),
+    ("stores removed", "/removed/memory_stores", Count),
+    ("memories removed", "/removed/memories", Count),
+    ("versions removed", "/removed/memory_versions", Count),
+    ("size removed", "/removed/content_bytes", Bytes),
+    ("blobs removed", "/removed/blobs", Count),
+    ("object versions", "/object_versions", Text),
+    ("last error", "/error", Text),
+    ("backups", "/backups", Text),
+];
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Needs the scope tenant:admin. The command ends when everything is erased; an erasure goes on without it.
+
+Examples:
+  keepsake erase notes                         a memory store, completely
+  keepsake erase notes --under people/ada      what a folder has or ever had
+  keepsake erase --metadata person=ada         all stores with this metadata")]
+pub(crate) struct EraseArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The memory store: its id or its name
+    #[arg(value_name = "STORE", required_unless_present = "metadata", conflicts_with = "metadata")]
+    store: Option<String>,
+    /// Only memories that ever had a path in this folder, as agents see it; the store stays
+    #[arg(long, value_name = "FOLDER", requires = "store")]
+    under: Option<String>,
+    /// All memory stores with this metadata; with several pairs, those that have all of them
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
+    metadata: Vec<(String, String)>,
+    /// Does not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ErasureCommand {
+    /// Lists the erasures, newest first
+    #[command(
+        visible_alias = "ls",
+        after_help = "Example:
+  keepsake erasure list"
+    )]
+    List(ListErasuresArgs),
+    /// Shows what an erasure removed, and when
+    #[command(after_help = "Example:
+  keepsake erasure show erasure_… -o json > receipt.json")]
+    Show(ErasureArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListErasuresArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Number of erasures
+    #[arg(short = 'n', long, value_name = "N", default_value = "50")]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ErasureArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The erasure: erasure_…
+    #[arg(value_name = "ID")]
+    erasure: ErasureId,
+}
+
+pub(crate) async fn run(command: ErasureCommand) -> Result<(), Failure> {
+    match command {
+        ErasureCommand::List(args) => {
+            let connection = Connection::open(&args.connection)?;
+            let failed = "the erasures cannot be listed";
+            let erasures = connection.list(failed, &["erasures"], &[], args.limit).await?;
+            connection.printer.items(&erasures, &COLUMNS, "nothing was erased")
+        }
+        ErasureCommand::Show(args) => {
+            let connection = Connection::open(&args.connection)?;
+            let id = args.erasure.to_string();
+            let erasure = connection.get("the erasure cannot be shown", &["erasures", &id], &[]).await?;
+            connection.printer.object(&erasure, &FIELDS)
+        }
+    }
+}
+
+/// Asks, and waits until everything is erased.
+pub(crate) async fn erase(args: EraseArgs) -> Result<(), Failure> {
+    let connection = Connection::open(&args.connection)?;
+    let failed = "nothing was erased";
+    let mut what = String::new();
+    let mut store_id = None;
+    if let Some(store) = &args.store {
+        store_id = Some(find_store(&connection.client, store).await?);
+        what = format!("the memory store {}", printable(store));
+    }
+    let under = args.under.as_deref().map(folder).transpose()?;
+    if let Some(under) = &under {
+        what = format!("every memory of {what} that was ever in {}", printable(under));
+    }
+    let metadata: Map<String, Value> =
+        args.metadata.into_iter().map(|(key, value)| (key, value.into())).collect();
+    if !metadata.is_empty() {
+        what = format!("all memory stores with the metadata {}", printable(&json!(metadata).to_string()));
+    }
+    confirm(&format!("Erase {what}, with all versions, permanently?"), args.yes)?;
+    let body = given(json!({
+        "memory_store_id": store_id,
+        "path_prefix": under,
+        "store_metadata": (!metadata.is_empty()).then_some(metadata),
+    }));
+    let mut erasure = connection.post(failed, &["erasures"], body).await?;
+    let id = text_of(&erasure, "id").to_owned();
+    while text_of(&erasure, "state") != "done" {
+        let removed = &erasure["removed"]["memories"];
+        notice(&format!("{id} is under way: {removed} memories are erased"));
+        tokio::time::sleep(POLLED_EACH).await;
+        erasure = connection.get("the erasure cannot be read", &["erasures", &id], &[]).await?;
+    }
+    connection.printer.done(&erasure, || sentence(&erasure))?;
+    notice("backups, exports and copies of clients are outside, and keep what they have");
+    Ok(())
+}
+
+fn sentence(erasure: &Value) -> String {
+    let removed = |field: &str| erasure["removed"][field].as_u64().unwrap_or_default();
+    format!(
+        "erased {}, {} of {}; the receipt is {}\n",
+        counted(removed("memory_stores"), "memory store"),
+        counted(removed("memory_versions"), "version"),
+        bytes(removed("content_bytes")),
+        text_of(erasure, "id"),
+    )
+}
