@@ -263,7 +263,8 @@ CREATE INDEX erasure_open_of_tenant ON erasure (tenant_id) WHERE ended_at IS NUL
 -- last version that an import of a history wrote. The past of the store can be shown
 -- after each version from `past_seq` on; retention has removed versions that were current before.
 -- `reads_from`: since when it is recorded who was shown versions; null: it is not.
--- `search_mode`: null: that of the tenant.
+-- `search_mode`: null: that of the tenant. `embedded_by`: the model for which the job `embed-memories` has
+-- nothing to do in the store; '' after a change. So of many commits, one changes the index.
 CREATE TABLE store (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -287,6 +288,7 @@ CREATE TABLE store (
     past_seq bigint NOT NULL DEFAULT 0,
     reads_from bigint DEFAULT 0,
     search_mode text COLLATE "C",
+    embedded_by text COLLATE "C" NOT NULL DEFAULT '',
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
     forked_from jsonb,
@@ -296,6 +298,7 @@ CREATE TABLE store (
 CREATE INDEX store_created ON store (tenant_id, created_at, store_id);
 CREATE INDEX store_deleted ON store (deleted_at) WHERE deleted_at IS NOT NULL;
 CREATE INDEX store_period ON store (tenant_id, store_id) WHERE expires_unused_after IS NOT NULL;
+CREATE INDEX store_embedded ON store (embedded_by, tenant_id, store_id);
 ALTER TABLE store ADD PRIMARY KEY (tenant_id, store_id);
 
 -- The head of each memory. A deleted memory keeps its row and its id while
@@ -495,14 +498,15 @@ ALTER TABLE embedding ADD PRIMARY KEY (tenant_id, store_id, memory_id, model);
 
 -- Through which version a store is embedded by a model. `edit` grows with each write of vectors.
 -- It begins with the time, so a store whose rows were removed gets a greater one when it is
--- embedded again.
--- `claimed_by` embeds the store until `claimed_until`.
+-- embedded again. `is_complete`: all versions were embedded once, so that the vectors serve searches also
+-- while those of a few later versions are missing. `claimed_by` embeds the store until `claimed_until`.
 CREATE TABLE embedded_store (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
     model text COLLATE "C" NOT NULL,
     seq bigint NOT NULL,
     edit bigint NOT NULL,
+    is_complete boolean NOT NULL DEFAULT false,
     claimed_by uuid,
     claimed_until bigint,
     PRIMARY KEY (tenant_id, store_id, model)

@@ -225,6 +225,7 @@ CREATE TABLE store (
     past_seq INTEGER NOT NULL DEFAULT 0,
     reads_from INTEGER DEFAULT 0,
     search_mode TEXT,
+    embedded_by TEXT NOT NULL DEFAULT '',
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     forked_from TEXT,
@@ -235,6 +236,7 @@ CREATE TABLE store (
 CREATE INDEX store_created ON store (tenant_id, created_at, store_id);
 CREATE INDEX store_deleted ON store (deleted_at) WHERE deleted_at IS NOT NULL;
 CREATE INDEX store_period ON store (tenant_id, store_id) WHERE expires_unused_after IS NOT NULL;
+CREATE INDEX store_embedded ON store (embedded_by, tenant_id, store_id);
 
 CREATE TABLE memory (
     tenant_id BLOB NOT NULL,
@@ -409,6 +411,7 @@ CREATE TABLE embedded_store (
     model TEXT NOT NULL,
     seq INTEGER NOT NULL,
     edit INTEGER NOT NULL,
+    is_complete INTEGER NOT NULL DEFAULT 0,
     claimed_by BLOB,
     claimed_until INTEGER,
     PRIMARY KEY (tenant_id, store_id, model)

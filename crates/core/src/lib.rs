@@ -8,6 +8,7 @@
 pub mod actor;
 pub mod api_key;
 pub mod blob_key;
+mod breaker;
 mod causes;
 pub mod content;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub mod words;
 
 pub use actor::Actor;
 pub use blob_key::{BlobKey, ObjectVersions};
+pub use breaker::{Breaker, BreakerChange, PendingCall};
 pub use causes::causes;
 pub use content::{Content, ContentError, ContentHash};
 pub use id::{

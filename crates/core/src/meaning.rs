@@ -22,6 +22,8 @@ crate::named_enum! {
         Failed = "failed",
         /// The vectors of the searched stores do not fit in memory.
         TooLarge = "too_large",
+        /// The vectors of another model are being replaced.
+        Pending = "pending",
     }
 }
 
@@ -38,6 +40,7 @@ impl MeaningReason {
             Self::Timeout => "the meaning of the query was not computed in time",
             Self::Failed => "the meaning of the query could not be computed",
             Self::TooLarge => "the searched stores are too large for the server's search cache",
+            Self::Pending => "the vectors of the server's new model are not complete yet",
         }
     }
 }
@@ -48,5 +51,6 @@ crate::shown_by_name! {
         missing, or cannot be used. `lexical_store`: all searched stores are searched by words only. \
         `quoted_query`, `no_words`: the query has a quoted phrase, or no words. `timeout`, `failed`: the meaning of \
         the query was not computed in time, or not at all. `too_large`: the vectors of the searched stores do not fit in \
-        the server's memory.";
+        the server's memory. `pending`: the server has a new model, and its vectors of the searched stores are not \
+        complete yet.";
 }

@@ -11,11 +11,10 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use serde::Serialize;
 
-use self::answer::vectors_of;
-
+pub use self::answer::EndpointAnswer;
 pub use self::config::{EndpointConfig, InvalidEndpoint, MAX_DIMENSIONS};
 
-/// Maximum number of texts in a request.
+/// Maximum number of texts in a request, which also bounds the bytes of an answer.
 pub const MAX_BATCH: usize = 32;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -103,33 +102,30 @@ impl Endpoint {
         self.dimensions
     }
 
-    /// The vector of a query, within the time limit.
-    pub async fn embed_query(&self, text: &str, time_limit: Duration) -> Result<Vec<f32>, EndpointError> {
-        let input = vec![format!("{}{text}", self.query_prefix)];
-        let vector = self.request(input, time_limit).await?.pop();
-        vector.ok_or(EndpointError::Count { expected: 1, found: 0 })
+    /// The answer to a query, within the time limit.
+    pub async fn embed_query(
+        &self,
+        text: &str,
+        time_limit: Duration,
+    ) -> Result<EndpointAnswer, EndpointError> {
+        self.request(vec![format!("{}{text}", self.query_prefix)], time_limit).await
     }
 
-    /// The vectors of passages, in their order. Each request has at most [`MAX_BATCH`] texts and the time limit.
+    /// The answer to passages, of which a request should have at most [`MAX_BATCH`], within the time limit.
     pub async fn embed_documents<T: AsRef<str>>(
         &self,
         texts: &[T],
         time_limit: Duration,
-    ) -> Result<Vec<Vec<f32>>, EndpointError> {
-        let mut vectors = Vec::with_capacity(texts.len());
-        for batch in texts.chunks(MAX_BATCH) {
-            let input =
-                batch.iter().map(|text| format!("{}{}", self.document_prefix, text.as_ref())).collect();
-            vectors.extend(self.request(input, time_limit).await?);
-        }
-        Ok(vectors)
+    ) -> Result<EndpointAnswer, EndpointError> {
+        let input = texts.iter().map(|text| format!("{}{}", self.document_prefix, text.as_ref())).collect();
+        self.request(input, time_limit).await
     }
 
     async fn request(
         &self,
         input: Vec<String>,
         time_limit: Duration,
-    ) -> Result<Vec<Vec<f32>>, EndpointError> {
+    ) -> Result<EndpointAnswer, EndpointError> {
         let count = input.len();
         let body = Request { model: &self.model, input };
         // The limit includes the answer's body.
@@ -140,7 +136,8 @@ impl Endpoint {
             return Err(EndpointError::Refused { status: status.as_u16() });
         }
         let max_bytes = count * (self.dimensions * MAX_BYTES_PER_VALUE + MAX_OTHER_BYTES);
-        vectors_of(&body_of(response, max_bytes).await?, count, self.dimensions)
+        let body = body_of(response, max_bytes).await?;
+        Ok(EndpointAnswer { body, count, dimensions: self.dimensions })
     }
 }
 

@@ -27,7 +27,9 @@ mod endpoint;
 mod model;
 
 pub use embedder::{EmbeddedModel, Embedder, LOOK_INTERVAL, Missing, Status};
-pub use endpoint::{Endpoint, EndpointConfig, EndpointError, InvalidEndpoint, MAX_BATCH, MAX_DIMENSIONS};
+pub use endpoint::{
+    Endpoint, EndpointAnswer, EndpointConfig, EndpointError, InvalidEndpoint, MAX_BATCH, MAX_DIMENSIONS,
+};
 pub use model::{
     DIMENSIONS, InstalledModel, MAX_TEXT_BYTES, MAX_TOKENS, MODEL, Model, ModelError, ModelFolder,
     WHEEL_BYTES, WHEEL_FILE, WHEEL_REQUIREMENT, WHEEL_SHA256,

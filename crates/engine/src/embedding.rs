@@ -11,6 +11,7 @@
 mod documents;
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +36,9 @@ use documents::{Document, DocumentError, embed_documents};
 
 /// A turn of a store: it takes some seconds with a model on a processor.
 const TURN: EmbeddingLimits = EmbeddingLimits { versions: 32, bytes: 128 << 10 };
-/// How long a replica's claim of a store lasts.
+/// How long a replica's claim of a store lasts, unless the turn takes longer and renews it.
 const CLAIMED_FOR: Duration = Duration::from_mins(1);
+const RENEWED_AFTER: Duration = Duration::from_secs(20);
 /// How long the worker waits when the first store comes, so that a burst of writes is one turn.
 const GATHERS_FOR: Duration = Duration::from_millis(200);
 const READS_AT_ONCE: usize = 8;
@@ -59,6 +61,16 @@ pub enum EmbeddingError {
 impl From<IndexError> for EmbeddingError {
     fn from(error: IndexError) -> Self {
         Self::Storage(error.into())
+    }
+}
+
+impl From<DocumentError> for EmbeddingError {
+    fn from(error: DocumentError) -> Self {
+        match error {
+            DocumentError::Timeout => Self::Timeout,
+            DocumentError::Failed(how) => Self::Model(how),
+            DocumentError::Engine(error) => Self::Storage(error),
+        }
     }
 }
 
@@ -201,16 +213,18 @@ impl Embeddings {
             return Ok(true);
         };
         announce(&claim, &page, self.embedder.dimensions().unwrap_or_default());
-        let documents = self.read(&claim, &page).await?;
-        let were_read: HashSet<_> = documents.iter().map(|document| document.memory_id).collect();
-        let began_at = Instant::now();
-        let embedded = embed_documents(&self.embedder, documents).await;
-        self.context.metrics.embedded(Embedded::Memories, began_at.elapsed());
-        let mut embedded = embedded.map_err(|error| match error {
-            DocumentError::Timeout => EmbeddingError::Timeout,
-            DocumentError::Failed(how) => EmbeddingError::Model(how),
-            DocumentError::Engine(error) => EmbeddingError::Storage(error),
-        })?;
+        let embed = async {
+            let documents = self.read(&claim, &page).await?;
+            let were_read: HashSet<_> = documents.iter().map(|document| document.memory_id).collect();
+            let began_at = Instant::now();
+            let embedded = embed_documents(&self.embedder, documents).await;
+            self.context.metrics.embedded(Embedded::Memories, began_at.elapsed());
+            Ok::<_, EmbeddingError>((were_read, embedded?))
+        };
+        let Some((were_read, mut embedded)) = self.while_claimed(&claim, &page, embed).await? else {
+            // The next claim finds out why.
+            return Ok(false);
+        };
         for memory_id in &embedded.refused {
             self.context.metrics.embedding_failed(EmbeddingFailure::Text);
             tracing::warn!(
@@ -230,6 +244,25 @@ impl Embeddings {
             }
             // The next claim finds out why.
             EmbeddingOutcome::Refused => Ok(false),
+        }
+    }
+
+    /// Renews the claim of a page until `work` ends; `None`: the claim is lost.
+    async fn while_claimed<T>(
+        &self,
+        claim: &EmbeddingClaim,
+        page: &EmbeddingPage,
+        work: impl Future<Output = Result<T, EmbeddingError>>,
+    ) -> Result<Option<T>, EmbeddingError> {
+        let mut work = pin!(work);
+        loop {
+            if let Ok(done) = tokio::time::timeout(RENEWED_AFTER, &mut work).await {
+                return done.map(Some);
+            }
+            let until = self.context.now().plus(CLAIMED_FOR);
+            if !self.context.index.embeddings.renew(claim, page, until).await? {
+                return Ok(None);
+            }
         }
     }
 

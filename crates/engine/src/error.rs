@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keepsake_archive::Damage;
 use keepsake_blobs::BlobError;
-use keepsake_core::{ContentHash, MemoryId, ObjectKind, Refused, VersionId};
+use keepsake_core::{ContentHash, MeaningReason, MemoryId, ObjectKind, Refused, VersionId};
 use keepsake_index::{ChangeError, IndexError, Scope};
 use keepsake_tokens::{TokenError, VaultError};
 
@@ -58,6 +58,13 @@ pub enum EngineError {
         /// A phrase that follows the field.
         rule: String,
     },
+    /// The page after one of words and meaning cannot be scored like that one; a retry may succeed.
+    #[error(
+        "`page` continues a search by words and meaning, which cannot go on at the moment because {}: try again, \
+         or start again without `page`",
+        .0.in_words()
+    )]
+    MeaningLost(MeaningReason),
     /// A client's archive; nothing of it was written.
     #[error("the archive is damaged: {0}. Nothing was imported.")]
     DamagedArchive(Damage),
@@ -161,6 +168,7 @@ impl EngineError {
             | Self::ContentMissing { .. }
             | Self::ContentDamaged { .. }
             | Self::CutOff
+            | Self::MeaningLost(_)
             | Self::OverMemory => Fault::Server,
             Self::Shared(shared) | Self::OfOperation { refusal: shared, .. } => shared.fault(),
             Self::Index(error) if error.is_passing() => Fault::Backend,

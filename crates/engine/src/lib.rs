@@ -23,6 +23,7 @@ mod context;
 mod cursor;
 mod embedding;
 mod embedding_queue;
+mod endpoint_queries;
 mod erasure_queue;
 mod erasures;
 mod error;
@@ -93,9 +94,9 @@ use content::Contents;
 use context::Context;
 use cursor::Cursors;
 use embedding_queue::EmbeddingQueue;
+use endpoint_queries::EndpointQueries;
 use erasure_queue::ErasureQueue;
 use jobs::Jobs;
-use search::{ENDPOINT_QUERIES_AT_ONCE, ENDPOINT_QUERIES_PER_TENANT};
 use secrets::Secrets;
 use sessions::{PAGES_AT_ONCE, PAGES_PER_TENANT};
 use use_log::KeyUses;
@@ -357,7 +358,7 @@ impl Engine {
             issuers: options.issuers,
             search_cache_bytes: options.search_cache_bytes,
             embedder: options.embedder,
-            endpoint_queries: FairSlots::new(ENDPOINT_QUERIES_AT_ONCE, ENDPOINT_QUERIES_PER_TENANT),
+            endpoint_queries: EndpointQueries::new(),
             request_deadline: options.request_deadline,
             audit_retention: options.audit_retention,
             stopping: CancellationToken::new(),

@@ -44,7 +44,6 @@ use crate::{EngineError, PageRequest, Principal};
 pub use answer::{SearchExplanation, SearchHit, SearchMeaning, SearchPage};
 use cache::Cache;
 pub(crate) use indexer::add_terms;
-pub(crate) use meaning::{ENDPOINT_QUERIES_AT_ONCE, ENDPOINT_QUERIES_PER_TENANT};
 use meaning::{MeaningUse, VectorsPlace};
 pub(crate) use outcome::{OutcomeChange, StoreOutcome};
 use position::{HitPosition, PageEnd, Scoring};
@@ -152,8 +151,8 @@ struct ParsedSearch {
 /// How words and meaning count together in one search.
 #[derive(Debug, Clone)]
 struct SearchFusion {
-    /// The meaning of the query; `None`: only words count, with comparable scores.
-    query: Option<Arc<Embedding>>,
+    /// The meaning of the query.
+    query: Arc<Embedding>,
     weight: f64,
 }
 
@@ -337,7 +336,8 @@ impl Search {
         let (parsed, directory) = (query.parse()?, query.directory()?);
         let end: Option<PageEnd> = cursors.after(identity, &query.page).await?;
         let (tenant_id, before) = (principal.tenant_id, end.as_ref().map(|end| end.scoring));
-        let meaning = MeaningUse::decide(&self.shared, tenant_id, &selected.store_ids, &parsed, before).await;
+        let meaning =
+            MeaningUse::decide(&self.shared, tenant_id, &selected.store_ids, &parsed, before).await?;
         let scoring = meaning.scoring;
         let mut asked = ParsedSearch {
             query: parsed,
@@ -362,7 +362,8 @@ impl Search {
             None => None,
         };
         let items = page.found.into_iter().map(|shown| shown.hit(query.explain)).collect();
-        let meaning = SearchMeaning { used: reason.is_none(), pending: page.pending, reason };
+        let pending = page.pending + meaning.stores.pending;
+        let meaning = SearchMeaning { used: reason.is_none(), pending, reason };
         Ok(SearchPage { items, next, meaning, scoring })
     }
 

@@ -12,6 +12,7 @@ use crate::activity::Activity;
 use crate::attached::AttachedStores;
 use crate::content::Contents;
 use crate::context::Context;
+use crate::endpoint_queries::EndpointQueries;
 use crate::erasure_queue::ErasureQueue;
 use crate::fair::FairSlots;
 use crate::replica::Replica;
@@ -40,8 +41,8 @@ pub struct Shared {
     pub(crate) search_cache_bytes: u64,
     /// Computes the meaning of texts.
     pub(crate) embedder: Arc<Embedder>,
-    /// Slots for requests of searches to an embeddings endpoint.
-    pub(crate) endpoint_queries: FairSlots,
+    /// Requests of searches to an embeddings endpoint.
+    pub(crate) endpoint_queries: EndpointQueries,
     pub(crate) request_deadline: Duration,
     /// Retention of the tenants' audits.
     pub(crate) audit_retention: Duration,

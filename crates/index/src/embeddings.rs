@@ -4,6 +4,7 @@
 //! The version log of a store is the queue: [`Embeddings`] knows for each model through
 //! which version the store is embedded. The index does not interpret the vectors.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timest
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, from_row};
-use crate::numbers::FIRST_STORE;
-use crate::removal::begin_removal;
+use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::numbers::{FIRST_STORE, LAST_STORE, signed};
+use crate::removal::{PLAN_BY_KEYS, begin_removal};
 use crate::stores::lock_live_store;
+use crate::tenants::lock_live_tenant;
 
 /// How long vectors of another model are kept at least.
 const KEPT_FOR: Duration = Duration::from_hours(1);
@@ -26,16 +28,12 @@ macro_rules! is_hybrid {
     };
 }
 
-/// Whether the vectors of the model `o` of a store are replaced by those of `$3`: the store is
-/// embedded by that, and the first work with both and the last claim of `o` were before `$4`.
+/// Whether the vectors of the model `o` of a store are replaced by those of `$3`: these are
+/// complete, and the first work with both and the last claim of `o` were before `$4`.
 /// Otherwise replicas with different models would remove each other's vectors during a rollout.
 macro_rules! is_replaced {
-    ($store:literal) => {
-        concat!(
-            "o.model <> $3 AND e.seq >= ",
-            $store,
-            ".seq AND e.edit <= $4 AND o.edit <= $4 AND coalesce(o.claimed_until, 0) <= $4"
-        )
+    () => {
+        "o.model <> $3 AND e.is_complete AND e.edit <= $4 AND o.edit <= $4 AND coalesce(o.claimed_until, 0) <= $4"
     };
 }
 
@@ -57,37 +55,68 @@ const CHANGES: &str = concat!(
 const CHANGES_ON_POSTGRES: &str =
     "SELECT is_hybrid, edit, memory_id, version_id, chunks, vectors FROM embedding_changes($1, $2, $3, $4)";
 
-/// Whether stores are searched by meaning, and the last edit and the size of each.
+/// Whether stores are searched by meaning, the last edit of each, whether its vectors are
+/// replacing those of another model, and its size.
 const STATES: [&str; 2] = [
-    "SELECT store_id, is_hybrid, edit, memory_count, live_bytes FROM embedding_states($1, $2, $3)",
+    "SELECT store_id, is_hybrid, edit, is_replacing, memory_count, live_bytes FROM embedding_states($1, $2, $3)",
     concat!(
         "SELECT s.store_id, ",
         is_hybrid!(),
-        " AS is_hybrid, coalesce(e.edit, 0) AS edit, s.memory_count, s.live_bytes FROM json_each($2) ids \
+        " AS is_hybrid, coalesce(e.edit, 0) AS edit, NOT coalesce(e.is_complete, FALSE) AND EXISTS ( \
+            SELECT 1 FROM embedded_store o WHERE o.tenant_id = $1 AND o.store_id = s.store_id AND o.model <> $3 \
+                AND o.is_complete) AS is_replacing, s.memory_count, s.live_bytes FROM json_each($2) ids \
         CROSS JOIN store s ON s.tenant_id = $1 AND s.store_id = unhex(ids.value) AND s.deleted_at IS NULL \
         JOIN tenant t ON t.tenant_id = s.tenant_id \
         LEFT JOIN embedded_store e ON e.tenant_id = $1 AND e.store_id = s.store_id AND e.model = $3"
     ),
 ];
 
-/// The next `$5` stores of all tenants, with whether each has pending versions and outdated
-/// vectors.
+/// The next `$5` stores of all tenants that the job has not left as `$7`, with whether each has
+/// pending versions and outdated vectors. They are before `$7`, or after `$8`, which is at the end
+/// of `$7` or later.
 const WORK: &str = concat!(
-    "SELECT p.tenant_id, p.store_id, \
+    "SELECT p.embedded_by, p.tenant_id, p.store_id, \
         p.status = 'active' AND p.is_hybrid AND $3 IS NOT NULL AND p.seq > coalesce(e.seq, 0) AS is_pending, \
         p.status <> 'deleting' AND EXISTS (SELECT 1 FROM embedded_store o WHERE o.tenant_id = p.tenant_id AND o.store_id = p.store_id \
             AND (NOT p.is_hybrid OR (",
-    is_replaced!("p"),
+    is_replaced!(),
     "))) AS has_outdated \
-    FROM (SELECT s.tenant_id, s.store_id, s.seq, t.status, ",
+    FROM (SELECT s.embedded_by, s.tenant_id, s.store_id, s.seq, t.status, ",
     is_hybrid!(),
-    " AS is_hybrid FROM (SELECT tenant_id, store_id, seq, search_mode FROM store \
-            WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL \
-            ORDER BY tenant_id, store_id LIMIT $5 + 0) s \
+    " AS is_hybrid FROM (SELECT * FROM (SELECT embedded_by, tenant_id, store_id, seq, search_mode FROM store \
+                WHERE (embedded_by, tenant_id, store_id) > ($6, $1, $2) AND embedded_by < $7 AND deleted_at IS NULL \
+                ORDER BY embedded_by, tenant_id, store_id LIMIT $5 + 0) lower_part \
+            UNION ALL SELECT * FROM (SELECT embedded_by, tenant_id, store_id, seq, search_mode FROM store \
+                WHERE (embedded_by, tenant_id, store_id) > ($8, $9, $10) AND deleted_at IS NULL \
+                ORDER BY embedded_by, tenant_id, store_id LIMIT $5 + 0) upper_part \
+            ORDER BY embedded_by, tenant_id, store_id LIMIT $5 + 0) s \
         JOIN tenant t ON t.tenant_id = s.tenant_id) p \
     LEFT JOIN embedded_store e ON e.tenant_id = p.tenant_id AND e.store_id = p.store_id AND e.model = $3 \
-    ORDER BY p.tenant_id, p.store_id"
+    ORDER BY p.embedded_by, p.tenant_id, p.store_id"
 );
+
+/// Those of the stores `$2` of a tenant in which the job has nothing to do for the model `$3`, now
+/// or later, until they change.
+const SETTLED: &str = concat!(
+    "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND s.store_id IN_IDS($2) AND s.deleted_at IS NULL \
+        AND NOT EXISTS (SELECT 1 FROM tenant t WHERE t.tenant_id = $1 AND t.status = 'active' AND $3 IS NOT NULL AND ",
+    is_hybrid!(),
+    " AND s.seq > coalesce((SELECT e.seq FROM embedded_store e \
+                WHERE e.tenant_id = $1 AND e.store_id = s.store_id AND e.model = $3), 0)) \
+        AND NOT EXISTS (SELECT 1 FROM embedded_store o JOIN tenant t ON t.tenant_id = $1 \
+            WHERE o.tenant_id = $1 AND o.store_id = s.store_id AND (o.model <> $3 OR NOT ",
+    is_hybrid!(),
+    "))"
+);
+
+/// Stores that a commit or a change locks are left to the next run, so that no deadlock is
+/// possible.
+const SETTLED_ON_POSTGRES: &str = " FOR NO KEY UPDATE SKIP LOCKED";
+
+const SETTLE: &str = "UPDATE store SET embedded_by = $3 WHERE tenant_id = $1 AND store_id IN_IDS($2)";
+
+/// The value of `embedded_by` of a store that the job left without a model. No model has this id.
+const NO_MODEL: &str = "-";
 
 /// Locks a store against the removal of its rows. Commits do not wait.
 const LOCK: &str = "SELECT FROM store WHERE tenant_id = $1 AND store_id = $2 FOR KEY SHARE";
@@ -106,6 +135,10 @@ const CLAIM: &str = "INSERT INTO embedded_store AS e (tenant_id, store_id, model
     DO UPDATE SET claimed_by = excluded.claimed_by, claimed_until = excluded.claimed_until \
     WHERE e.seq < $7 AND (e.claimed_until IS NULL OR e.claimed_until <= $4 OR e.claimed_by = excluded.claimed_by) \
     RETURNING seq";
+
+/// Prolongs the claim of `$4` of the page after `$5`.
+const RENEW: &str = "UPDATE embedded_store SET claimed_until = $6 \
+    WHERE tenant_id = $1 AND store_id = $2 AND model = $3 AND claimed_by = $4 AND seq = $5";
 
 /// The next `$4` versions, and their memories unless they changed again or are gone. On
 /// Postgres the memories are looked up one by one, whatever the planner's statistics say.
@@ -128,14 +161,26 @@ const PAGE: [&str; 2] = [
 /// Through which version a store is embedded.
 const EMBEDDED: &str = "SELECT seq FROM embedded_store WHERE tenant_id = $1 AND store_id = $2 AND model = $3";
 
-/// Writes the vectors of a version, if it is still its memory's current one.
-const PUT: &str = "INSERT INTO embedding (tenant_id, store_id, memory_id, model, version_id, edit, chunks, vectors) \
+/// Writes the vectors of a version, if it is still its memory's current one. On Postgres, the
+/// values are arrays of those of many versions.
+const PUT: [&str; 2] = [
+    "INSERT INTO embedding (tenant_id, store_id, memory_id, model, version_id, edit, chunks, vectors) \
+    SELECT $1, $2, m.memory_id, e.model, m.version_id, e.edit + 1, w.chunks, w.vectors FROM embedded_store e \
+    CROSS JOIN unnest($4::uuid[], $5::uuid[], $6::bigint[], $7::bytea[]) AS w(memory_id, version_id, chunks, vectors) \
+    CROSS JOIN LATERAL (SELECT m.memory_id, m.version_id FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = w.memory_id \
+            AND CASE WHEN m.deleted_at IS NULL THEN m.version_id END = w.version_id OFFSET 0) m \
+    WHERE e.tenant_id = $1 AND e.store_id = $2 AND e.model = $3 \
+    ON CONFLICT (tenant_id, store_id, memory_id, model) DO UPDATE SET version_id = excluded.version_id, \
+        edit = excluded.edit, chunks = excluded.chunks, vectors = excluded.vectors",
+    "INSERT INTO embedding (tenant_id, store_id, memory_id, model, version_id, edit, chunks, vectors) \
     SELECT e.tenant_id, e.store_id, m.memory_id, e.model, m.version_id, e.edit + 1, $6, $7 \
     FROM embedded_store e JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = $4 \
         AND CASE WHEN m.deleted_at IS NULL THEN m.version_id END = $5 \
     WHERE e.tenant_id = $1 AND e.store_id = $2 AND e.model = $3 \
     ON CONFLICT (tenant_id, store_id, memory_id, model) DO UPDATE SET version_id = excluded.version_id, \
-        edit = excluded.edit, chunks = excluded.chunks, vectors = excluded.vectors";
+        edit = excluded.edit, chunks = excluded.chunks, vectors = excluded.vectors",
+];
 
 /// The memories that changed after `$4` through `$5` and have vectors of an earlier version.
 const EARLIER: &str = "SELECT o.memory_id FROM (SELECT memory_id FROM version \
@@ -144,12 +189,12 @@ const EARLIER: &str = "SELECT o.memory_id FROM (SELECT memory_id FROM version \
     WHERE coalesce(o.version_id <> (SELECT CASE WHEN m.deleted_at IS NULL THEN m.version_id END FROM memory m \
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = o.memory_id), TRUE)";
 
-const REMOVE_ONE: &str =
-    "DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 AND model = $3 AND memory_id = $4";
+const REMOVE_EARLIER: &str =
+    "DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 AND model = $3 AND memory_id IN_IDS($4)";
 
 /// Records that a store is embedded through `$4`, and releases the claim of `$5` if no later
 /// version is left.
-const ADVANCE: &str = "UPDATE embedded_store SET seq = $4, edit = edit + 1, \
+const ADVANCE: &str = "UPDATE embedded_store SET seq = $4, edit = edit + 1, is_complete = is_complete OR $6, \
     claimed_until = CASE WHEN $6 AND claimed_by = $5 THEN NULL ELSE claimed_until END \
     WHERE tenant_id = $1 AND store_id = $2 AND model = $3";
 
@@ -163,19 +208,23 @@ const OUTDATED: &str = concat!(
         AND (NOT ",
     is_hybrid!(),
     " OR (",
-    is_replaced!("s"),
+    is_replaced!(),
     ")) ORDER BY o.model"
 );
 
 /// A store that is to be searched by meaning again is then embedded from its first version.
-const BEGIN_AGAIN: &str =
-    "UPDATE embedded_store SET seq = 0 WHERE tenant_id = $1 AND store_id = $2 AND model = $3 AND seq > 0";
+const BEGIN_AGAIN: &str = "UPDATE embedded_store SET seq = 0, is_complete = FALSE WHERE tenant_id = $1 AND store_id = $2 AND model = $3 AND seq > 0";
 
+/// Removes at most `$4` rows with about `$5` bytes, but at least one.
 const REMOVE: &str = "DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 AND (memory_id, model) IN ( \
-    SELECT o.memory_id, o.model FROM embedding o WHERE o.tenant_id = $1 AND o.store_id = $2 AND o.model = $3 \
-    ORDER BY o.edit LIMIT $4 + 0)";
+    SELECT memory_id, model FROM (SELECT memory_id, model, \
+            sum(size_bytes) OVER (ORDER BY edit, memory_id) - size_bytes AS bytes_before \
+        FROM (SELECT o.memory_id, o.model, o.edit, length(o.vectors) AS size_bytes FROM embedding o \
+            WHERE o.tenant_id = $1 AND o.store_id = $2 AND o.model = $3 ORDER BY o.edit LIMIT $4 + 0) limited) counted \
+    WHERE bytes_before < $5)";
 
-const REMOVE_STORE: &str = "DELETE FROM embedded_store WHERE tenant_id = $1 AND store_id = $2 AND model = $3";
+const REMOVE_STORE: &str = "DELETE FROM embedded_store WHERE tenant_id = $1 AND store_id = $2 AND model = $3 \
+    AND NOT EXISTS (SELECT 1 FROM embedding o WHERE o.tenant_id = $1 AND o.store_id = $2 AND o.model = $3)";
 
 /// The vectors of a memory's version: all its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,6 +243,8 @@ pub struct EmbeddingState {
     pub is_hybrid: bool,
     /// The last edit; 0: the store has no vectors of the model. It grows with each write.
     pub edit: i64,
+    /// Whether the vectors of another model are complete, and those of this one never were.
+    pub is_replacing: bool,
     /// Live memories of the store.
     pub memory_count: u64,
     /// Bytes of the live memories.
@@ -215,17 +266,22 @@ pub struct EmbeddingChanges {
     pub rows: Vec<EmbeddingRow>,
 }
 
-/// Stores with work to do, among the next ones.
+/// A store in the order of [`Embeddings::work`]: the model that the job left it with, and its ids.
+pub type EmbeddingPlace = (String, TenantId, StoreId);
+
+/// Stores with work to do, among the next ones that changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EmbeddingWork {
     /// The number of stores read.
     pub looked_at: u64,
     /// The last of these stores; `None`: none is left.
-    pub last: Option<(TenantId, StoreId)>,
+    pub last: Option<EmbeddingPlace>,
     /// Stores with versions that are not embedded.
     pub pending: Vec<(TenantId, StoreId)>,
     /// Stores with vectors that are not needed; see [`Embeddings::remove_outdated`].
     pub outdated: Vec<(TenantId, StoreId)>,
+    /// Stores with neither; see [`Embeddings::settle`].
+    pub idle: Vec<(TenantId, StoreId)>,
 }
 
 /// At most so much of a store in one page, but at least one version.
@@ -274,6 +330,21 @@ pub struct UnembeddedMemory {
     pub size_bytes: u64,
 }
 
+/// At most so many rows of one model in one transaction, with about so many bytes, but at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemovalLimits {
+    pub rows: u64,
+    pub bytes: u64,
+}
+
+/// The removal of vectors that are not needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemovedEmbeddings {
+    pub rows: u64,
+    /// Whether none is left.
+    pub is_done: bool,
+}
+
 /// What became of the vectors of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddingOutcome {
@@ -294,6 +365,7 @@ struct ChangeRow {
 }
 
 struct WorkRow {
+    embedded_by: String,
     store: (TenantId, StoreId),
     is_pending: bool,
     has_outdated: bool,
@@ -314,7 +386,7 @@ struct PageRow {
 from_row! {
     EmbeddingRow { memory_id, version_id, chunks, vectors }
     EmbeddingChanges { is_hybrid, edit .. is_whole, rows }
-    EmbeddingState { store_id, is_hybrid, edit, memory_count, live_bytes }
+    EmbeddingState { store_id, is_hybrid, edit, is_replacing, memory_count, live_bytes }
     HybridStore { seq, purge_epoch, memory_count, live_bytes }
     UnembeddedMemory { memory_id, version_id, path, blob_id, sha256, size_bytes }
 }
@@ -328,6 +400,7 @@ impl FromRow for ChangeRow {
 impl FromRow for WorkRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self {
+            embedded_by: row.get("embedded_by")?,
             store: (row.get("tenant_id")?, row.get("store_id")?),
             is_pending: row.get("is_pending")?,
             has_outdated: row.get("has_outdated")?,
@@ -388,31 +461,70 @@ impl Embeddings {
         }))
     }
 
-    /// Reads the next `limit` stores of all tenants after one. Without a model nothing is
-    /// pending, and only vectors of lexical stores are outdated.
+    /// Reads the next `limit` stores of all tenants after one that changed since
+    /// [`Self::settle`] with the same model. Without a model nothing is pending, and only vectors
+    /// of lexical stores are outdated.
     pub async fn work(
         &self,
         model: Option<&str>,
         now: Timestamp,
-        after: Option<(TenantId, StoreId)>,
+        after: Option<EmbeddingPlace>,
         limit: u32,
     ) -> Result<EmbeddingWork, IndexError> {
-        let values = (after.unwrap_or(FIRST_STORE), model, now.minus(KEPT_FOR), limit);
-        let rows: Vec<WorkRow> = self.0.all("embedding_work", Role::Job(None), WORK, values).await?;
+        let mark = model.unwrap_or(NO_MODEL);
+        let (after_mark, after) = match &after {
+            Some((mark, tenant_id, store_id)) => (mark.as_str(), (*tenant_id, *store_id)),
+            None => ("", FIRST_STORE),
+        };
+        let later = if after_mark > mark { (after_mark, after) } else { (mark, LAST_STORE) };
+        let values = (after, model, now.minus(KEPT_FOR), limit, (after_mark, mark), later);
+        let mut tx = self.0.read("embedding_work", Role::Job(None)).await?;
+        tx.execute_on_postgres(PLAN_BY_KEYS, ()).await?;
+        let rows: Vec<WorkRow> = tx.query(WORK).bind(values).all().await?;
         let stores =
             |needs: fn(&WorkRow) -> bool| rows.iter().filter(|row| needs(row)).map(|row| row.store).collect();
         Ok(EmbeddingWork {
             looked_at: rows.len() as u64,
-            last: rows.last().map(|row| row.store),
+            last: rows.last().map(|row| (row.embedded_by.clone(), row.store.0, row.store.1)),
             pending: stores(|row| row.is_pending),
             outdated: stores(|row| row.has_outdated),
+            idle: stores(|row| !row.is_pending && !row.has_outdated),
         })
+    }
+
+    /// Leaves those of these stores out of [`Self::work`] with this model in which nothing is to
+    /// be done until they change: by a commit, or a change of the store, of the mode or the
+    /// status of the tenant, or of the model.
+    pub async fn settle(
+        &self,
+        model: Option<&str>,
+        stores: &[(TenantId, StoreId)],
+    ) -> Result<(), IndexError> {
+        let mut by_tenant: BTreeMap<TenantId, Vec<StoreId>> = BTreeMap::new();
+        for (tenant_id, store_id) in stores {
+            by_tenant.entry(*tenant_id).or_default().push(*store_id);
+        }
+        for (tenant_id, store_ids) in by_tenant {
+            let mut tx = self.0.write("settle_embeddings", Role::Job(None)).await?;
+            tx.execute_on_postgres(PLAN_BY_KEYS, ()).await?;
+            // A change of the tenant sees these stores afterwards, or is seen here.
+            lock_live_tenant(&mut tx, tenant_id).await?;
+            let text = [SETTLED, tx.choose([SETTLED_ON_POSTGRES, ""])].concat();
+            let query = tx.query_with_lists(&text).bind(tenant_id).bind_ids(Some(&store_ids));
+            let settled: Vec<StoreId> = query.bind(model).scalars().await?;
+            if !settled.is_empty() {
+                let query = tx.query_with_lists(SETTLE).bind(tenant_id).bind_ids(Some(&settled));
+                query.bind(model.unwrap_or(NO_MODEL)).execute().await?;
+            }
+            tx.commit().await?;
+        }
+        Ok(())
     }
 
     /// Claims a store until `until` and reads the next versions that are not embedded.
     ///
     /// `None`: the store is gone, lexical or embedded, or another replica's claim of it has not
-    /// ended. A replica may claim its store again at any time.
+    /// ended. A replica may claim its store again at any time, and [`Self::renew`] its claim.
     pub async fn claim(
         &self,
         claim: &EmbeddingClaim,
@@ -438,6 +550,19 @@ impl Embeddings {
         Ok(Some(page_of(&store, from, rows, EmbeddingLimits { versions, ..limits })))
     }
 
+    /// Prolongs a claim whose page takes long; `false`: another replica has the store, or the page
+    /// was embedded meanwhile.
+    pub async fn renew(
+        &self,
+        claim: &EmbeddingClaim,
+        page: &EmbeddingPage,
+        until: Timestamp,
+    ) -> Result<bool, IndexError> {
+        let values = (claim.tenant_id, claim.store_id, &*claim.model, claim.replica, page.from, until);
+        let renewed = self.0.change("renew_embedding", Role::Job(None), RENEW, values).await?;
+        Ok(renewed > 0)
+    }
+
     /// Writes the vectors of a page, under the store's lock.
     ///
     /// Skips a memory if the version is not its current one. A memory of the page without a
@@ -461,14 +586,12 @@ impl Embeddings {
         if query.optional_scalar::<i64>().await? != Some(page.from) {
             return Ok(EmbeddingOutcome::Refused);
         }
-        for row in rows {
-            let query = tx.query(PUT).bind(place).bind((model, row.memory_id, row.version_id));
-            query.bind((row.chunks, &*row.vectors)).execute().await?;
-        }
+        write_rows(&mut tx, claim, rows).await?;
         let query = tx.query_with_lists(EARLIER).bind(place);
         let earlier: Vec<MemoryId> = query.bind((model, page.from, page.through)).scalars().await?;
-        for memory_id in earlier {
-            tx.query(REMOVE_ONE).bind(place).bind((model, memory_id)).execute().await?;
+        if !earlier.is_empty() {
+            let query = tx.query_with_lists(REMOVE_EARLIER).bind(place).bind(model);
+            query.bind_ids(Some(&earlier)).execute().await?;
         }
         let query = tx.query(ADVANCE).bind(place).bind((model, page.through, claim.replica));
         let is_complete = page.through >= store.seq;
@@ -477,38 +600,57 @@ impl Embeddings {
         Ok(EmbeddingOutcome::Written { is_complete })
     }
 
-    /// Removes up to `limit` rows of vectors of a store that are not needed: of a lexical
-    /// store all, and else those of other models, once it is embedded by `model` and no
-    /// replica has begun with either within the hour before `now`. Returns how many; fewer
-    /// than `limit` if none is left.
+    /// Removes rows of vectors of a store that are not needed, within the limits: of a lexical
+    /// store all, and else those of other models, once those of `model` were complete and no
+    /// replica has begun with either within the hour before `now`.
     pub async fn remove_outdated(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
         model: Option<&str>,
         now: Timestamp,
-        limit: u32,
-    ) -> Result<u64, IndexError> {
+        limits: RemovalLimits,
+    ) -> Result<RemovedEmbeddings, IndexError> {
         let place = (tenant_id, store_id);
         let mut tx = self.0.write("remove_outdated_embeddings", Role::Job(None)).await?;
         begin_removal(&mut tx).await?;
         lock_live_store(&mut tx, tenant_id, store_id).await?;
         let query = tx.query(OUTDATED).bind(place).bind((model, now.minus(KEPT_FOR)));
         let outdated: Vec<String> = query.scalars().await?;
-        let mut removed = 0;
+        let mut removed = RemovedEmbeddings { rows: 0, is_done: true };
         for model in &outdated {
-            let left = u64::from(limit) - removed;
             tx.query(BEGIN_AGAIN).bind(place).bind(model).execute().await?;
-            let rows = tx.query(REMOVE).bind(place).bind((model, left)).execute().await?;
-            removed += rows;
-            if rows == left {
+            let query = tx.query(REMOVE).bind(place).bind(model);
+            removed.rows += query.bind((limits.rows, limits.bytes)).execute().await?;
+            // The model's row goes with its last vectors.
+            removed.is_done = tx.query(REMOVE_STORE).bind(place).bind(model).execute().await? > 0;
+            if !removed.is_done {
                 break;
             }
-            tx.query(REMOVE_STORE).bind(place).bind(model).execute().await?;
         }
         tx.commit().await?;
         Ok(removed)
     }
+}
+
+/// On Postgres in one statement. On SQLite one for each row, which is prepared once.
+async fn write_rows(tx: &mut Tx, claim: &EmbeddingClaim, rows: &[EmbeddingRow]) -> Result<(), IndexError> {
+    let (place, model) = ((claim.tenant_id, claim.store_id), &*claim.model);
+    let text = tx.choose(PUT);
+    if tx.is_postgres() {
+        let query = tx.query(text).bind(place).bind(model);
+        let query = query.bind_array(rows.iter().map(|row| row.memory_id.uuid()).collect::<Vec<_>>());
+        let query = query.bind_array(rows.iter().map(|row| row.version_id.uuid()).collect::<Vec<_>>());
+        let query = query.bind_array(rows.iter().map(|row| signed(row.chunks)).collect::<Vec<_>>());
+        let query = query.bind_array(rows.iter().map(|row| &*row.vectors).collect::<Vec<_>>());
+        query.execute().await?;
+        return Ok(());
+    }
+    for row in rows {
+        let query = tx.query(text).bind(place).bind((model, row.memory_id, row.version_id));
+        query.bind((row.chunks, &*row.vectors)).execute().await?;
+    }
+    Ok(())
 }
 
 /// The page of the first versions within the limits; `rows` has as many versions as these
@@ -537,7 +679,7 @@ fn page_of(store: &HybridStore, from: i64, rows: Vec<PageRow>, limits: Embedding
 
 #[cfg(test)]
 mod tests {
-    use super::{CHANGES, EARLIER, HYBRID, OUTDATED, PAGE, PUT, REMOVE, STATES, WORK};
+    use super::{CHANGES, EARLIER, HYBRID, OUTDATED, PAGE, PUT, REMOVE, SETTLED, STATES, WORK};
     use crate::sqlite::plans::{reads_whole_store, steps_of};
 
     #[tokio::test]
@@ -549,10 +691,11 @@ mod tests {
         for (statement, parts) in [
             (CHANGES, &["embedding_edit (tenant_id=? AND store_id=? AND model=? AND edit>?)", by_model][..]),
             (STATES[1], &[by_model]),
-            (WORK, &["SEARCH store USING PRIMARY KEY ((tenant_id,store_id)>(?,?))", by_model]),
+            (WORK, &["USING INDEX store_embedded ((embedded_by,tenant_id,store_id)>(?,?,?)", by_model]),
+            (SETTLED, &["SEARCH s USING PRIMARY KEY (tenant_id=? AND store_id=?)", by_model]),
             (HYBRID, &["SEARCH t USING PRIMARY KEY"]),
             (PAGE[1], &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)", memory]),
-            (PUT, &[by_model, memory]),
+            (PUT[1], &[by_model, memory]),
             (EARLIER, &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>? AND seq<?)", by_memory, memory]),
             (OUTDATED, &[by_model]),
             (REMOVE, &["embedding_edit (tenant_id=? AND store_id=? AND model=?)", by_memory]),

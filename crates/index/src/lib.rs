@@ -64,8 +64,9 @@ pub use credentials::Credentials;
 pub use database::DiskState;
 use database::{Backend, Database};
 pub use embeddings::{
-    EmbeddingChanges, EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingRow,
-    EmbeddingState, EmbeddingWork, Embeddings, UnembeddedMemory,
+    EmbeddingChanges, EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingPlace,
+    EmbeddingRow, EmbeddingState, EmbeddingWork, Embeddings, RemovalLimits, RemovedEmbeddings,
+    UnembeddedMemory,
 };
 pub use error::{ChangeError, IndexError};
 pub use expiry::{

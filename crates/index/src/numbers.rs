@@ -7,6 +7,10 @@ use uuid::Uuid;
 /// A store before every other store.
 pub(crate) const FIRST_STORE: (TenantId, StoreId) = (FIRST_KEY.tenant_id, FIRST_KEY.store_id);
 
+/// A store after every other store.
+pub(crate) const LAST_STORE: (TenantId, StoreId) =
+    (TenantId::from_uuid(Uuid::max()), StoreId::from_uuid(Uuid::max()));
+
 /// A key before every other key.
 pub(crate) const FIRST_KEY: BlobKey = BlobKey {
     tenant_id: TenantId::from_uuid(Uuid::nil()),

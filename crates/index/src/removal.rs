@@ -55,7 +55,7 @@ pub use tenants::TenantDeletions;
 /// tables, and finds rows by an index also where one store has most of a table. A
 /// generic plan would scan a whole table, and removals are rare enough to be planned
 /// each time.
-const PLAN_BY_KEYS: &str = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), \
+pub(crate) const PLAN_BY_KEYS: &str = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), \
     set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), \
     set_config('enable_mergejoin', 'off', true)";
 
@@ -436,6 +436,9 @@ pub(crate) async fn begin_removal(tx: &mut Tx) -> Result<(), IndexError> {
     Ok(())
 }
 
+/// Maximum rows of vectors in one transaction: each may have some hundred KiB.
+const MAX_EMBEDDINGS: i64 = 200;
+
 /// Deletes at most `limit` rows of a store or of the whole tenant from tables. Nothing is left
 /// if there were fewer rows than that.
 async fn delete_batch(
@@ -450,8 +453,9 @@ async fn delete_batch(
         if left <= 0 {
             break;
         }
+        let most = if table == "embedding" { left.min(MAX_EMBEDDINGS) } else { left };
         let text = AssertSqlSafe(delete_first(table, key, order, store_id.is_some()));
-        let query = tx.query(text).bind((tenant_id, left));
+        let query = tx.query(text).bind((tenant_id, most));
         let query = match store_id {
             Some(store_id) => query.bind(store_id),
             None => query,
@@ -460,7 +464,7 @@ async fn delete_batch(
         if rows > 0 {
             by_table.insert(table, rows);
         }
-        left -= signed(rows);
+        left = if signed(rows) == most { 0 } else { left - signed(rows) };
     }
     Ok(PurgedBatch { by_table, is_done: left > 0, ..PurgedBatch::default() })
 }

@@ -53,7 +53,7 @@ pub(crate) const WITH_FILES: &str = "SELECT s.store_id, EXISTS (SELECT 1 FROM di
 
 const UPDATE: &str = "UPDATE store SET name = $3, description = $4, metadata = $5, policy = $6, \
     expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10, \
-    reads_from = $11, search_mode = $12 WHERE tenant_id = $1 AND store_id = $2";
+    reads_from = $11, search_mode = $12, embedded_by = '' WHERE tenant_id = $1 AND store_id = $2";
 
 const LOCK: &str = "SELECT FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE";
 

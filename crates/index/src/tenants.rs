@@ -27,6 +27,9 @@ const STATUS: &str = "SELECT status FROM tenant WHERE tenant_id = $1";
 const UPDATE: &str = "UPDATE tenant SET external_id = $2, name = $3, status = $4, limits = $5, search_mode = $6 \
     WHERE tenant_id = $1";
 
+/// Makes the job `embed-memories` look at the tenant's stores.
+const EMBED_STORES: &str = "UPDATE store SET embedded_by = '' WHERE tenant_id = $1 AND embedded_by <> ''";
+
 const USAGE: &str = "SELECT t.tenant_id, t.store_count AS stores, t.granted_bytes, \
         CAST(coalesce(sum(s.memory_count), 0) AS bigint) AS memories, \
         CAST(coalesce(sum(s.live_bytes), 0) AS bigint) AS live_bytes, \
@@ -115,6 +118,9 @@ impl Tenants {
             Err(error) if error.is_unique_violation() => return Err(Refused::TenantExists.into()),
             replaced => replaced?,
         };
+        if (changed.search_mode, changed.status) != (before.search_mode, before.status) {
+            tx.query(EMBED_STORES).bind(tenant_id).execute().await?;
+        }
         let object = AuditObject::new(tenant_id.uuid());
         audit::record(&mut tx, tenant_id, audited, change.action(), object).await?;
         tx.commit().await?;

@@ -298,7 +298,7 @@ impl From<&EngineError> for ApiError {
                 Self::unauthenticated(why.to_string())
             }
             EngineError::AuthenticationBusy(why) => Self::overloaded(*why),
-            EngineError::CutOff => Self::overloaded(error.to_string()),
+            EngineError::CutOff | EngineError::MeaningLost(_) => Self::overloaded(error.to_string()),
             EngineError::PermissionDenied(_) | EngineError::NotForSessions | EngineError::ReadOnly => {
                 Self::permission_denied(error.to_string())
             }

@@ -335,7 +335,7 @@ BEGIN
     END IF;
 
     UPDATE store s
-       SET seq = v_seq,
+       SET seq = v_seq, embedded_by = '',
            last_version_at = CASE WHEN v_seq > v_store.seq THEN v_at ELSE s.last_version_at END,
            memory_count = s.memory_count + v_commit.count_delta, live_bytes = s.live_bytes + v_commit.byte_delta,
            version_count = s.version_count + v_seq - v_store.seq,

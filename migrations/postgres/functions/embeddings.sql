@@ -40,9 +40,12 @@ END
 $$;
 
 -- Of each store that exists, whether it is searched by meaning, the last edit of its vectors
--- by a model, and its size. The stores are looked up one by one, whatever statistics say.
+-- by a model, whether they are replacing those of another one, and its size. The stores are
+-- looked up one by one, whatever statistics say.
 CREATE FUNCTION embedding_states(p_tenant uuid, p_stores uuid[], p_model text)
-RETURNS TABLE (store_id uuid, is_hybrid boolean, edit bigint, memory_count bigint, live_bytes bigint)
+RETURNS TABLE (
+    store_id uuid, is_hybrid boolean, edit bigint, is_replacing boolean, memory_count bigint, live_bytes bigint
+)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -51,13 +54,16 @@ BEGIN
     v_setting := set_config('keepsake.tenant', p_tenant::text, true);
     RETURN QUERY
         SELECT s.store_id, coalesce(s.search_mode, t.search_mode, 'hybrid') = 'hybrid', coalesce(e.edit, 0),
+               NOT coalesce(e.is_complete, false) AND EXISTS (SELECT 1 FROM embedded_store o
+                    WHERE o.tenant_id = p_tenant AND o.store_id = ids.id AND o.model <> p_model AND o.is_complete
+                    OFFSET 0),
                s.memory_count, s.live_bytes
           FROM tenant t
          CROSS JOIN unnest(p_stores) ids(id)
          CROSS JOIN LATERAL (SELECT s.store_id, s.search_mode, s.memory_count, s.live_bytes FROM store s
                               WHERE s.tenant_id = p_tenant AND s.store_id = ids.id AND s.deleted_at IS NULL
                               OFFSET 0) s
-          LEFT JOIN LATERAL (SELECT e.edit FROM embedded_store e
+          LEFT JOIN LATERAL (SELECT e.edit, e.is_complete FROM embedded_store e
                               WHERE e.tenant_id = p_tenant AND e.store_id = ids.id AND e.model = p_model
                               OFFSET 0) e ON true
          WHERE t.tenant_id = p_tenant;

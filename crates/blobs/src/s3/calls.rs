@@ -68,7 +68,8 @@ impl Calls {
     where
         F: Future<Output = Result<T, BlobError>>,
     {
-        let pending = self.breaker.as_ref().map(|breaker| breaker.admit()).transpose()?;
+        let breaker = self.breaker.as_deref();
+        let pending = breaker.map(Breaker::admit).transpose()?;
         let limits = Limits::of(size_bytes, self.max_call);
         let deadline = Instant::now() + limits.call;
         let mut until = Instant::now() + limits.attempt;
@@ -90,8 +91,8 @@ impl Calls {
             until = deadline;
             tried += 1;
         };
-        if let Some(pending) = pending {
-            pending.ended(outcome.as_ref().err());
+        if let (Some(breaker), Some(pending)) = (breaker, pending) {
+            breaker.ended(pending, outcome.as_ref().err());
         }
         outcome
     }

@@ -1,7 +1,7 @@
 //! Tenants: their limits and their usage.
 
 use askama::Template;
-use keepsake_core::{TenantId, words};
+use keepsake_core::{SearchMode, TenantId, words};
 use keepsake_index::{Auditor, Tenant, TenantStatus, TenantUsage};
 
 use super::Operator;
@@ -42,6 +42,15 @@ pub(super) async fn list(caller: Caller<Operator>) -> PageResult {
     })
 }
 
+/// How the stores without a mode are searched.
+const fn words_of_mode(mode: Option<SearchMode>) -> &'static str {
+    match mode {
+        None => "by words and by meaning (default)",
+        Some(SearchMode::Hybrid) => "by words and by meaning",
+        Some(SearchMode::Lexical) => "by words",
+    }
+}
+
 /// A limit, and whether it is the tenant's own.
 struct Limit {
     name: String,
@@ -54,6 +63,7 @@ struct Limit {
 struct TenantPage {
     frame: Frame,
     tenant: Tenant,
+    searched: &'static str,
     usage: TenantUsage,
     quotas: [Quota; 5],
     limits: Vec<Limit>,
@@ -75,6 +85,7 @@ pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantI
     });
     page(&TenantPage {
         frame: caller.frame(&tenant.name),
+        searched: words_of_mode(tenant.search_mode),
         tenant,
         quotas: quotas_of(&usage, "Memories"),
         limits: limits.collect(),

@@ -39,10 +39,10 @@ async fn real_endpoint_finds_the_text_of_the_same_meaning() {
         document_prefix: "passage: ".to_owned(),
     };
     let endpoint = Endpoint::new(config.clone()).unwrap();
-    let query = endpoint.embed_query("keep it short", ENOUGH).await.unwrap();
+    let query = endpoint.embed_query("keep it short", ENOUGH).await.unwrap().vector().unwrap();
     assert_eq!((query.len(), endpoint.dimensions()), (384, 384));
     let documents = ["서버는 도쿄에 있다", "The database runs on port 5432.", "짧게 답해 주세요"];
-    let documents = endpoint.embed_documents(&documents, ENOUGH).await.unwrap();
+    let documents = endpoint.embed_documents(&documents, ENOUGH).await.unwrap().vectors().unwrap();
     let similarities: Vec<f32> = documents
         .iter()
         .map(|document| document.iter().zip(&query).map(|(one, other)| one * other).sum())
@@ -50,6 +50,6 @@ async fn real_endpoint_finds_the_text_of_the_same_meaning() {
     assert!(similarities[2] > similarities[0] && similarities[2] > similarities[1], "{similarities:?}");
 
     let other = Endpoint::new(EndpointConfig { dimensions: 512, ..config }).unwrap();
-    let refused = other.embed_query("keep it short", ENOUGH).await;
+    let refused = other.embed_query("keep it short", ENOUGH).await.unwrap().vector();
     assert_eq!(refused, Err(EndpointError::Dimensions { expected: 512, found: 384 }));
 }

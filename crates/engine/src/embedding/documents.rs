@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keepsake_core::{MemoryId, MemoryPath, VersionId};
-use keepsake_embeddings::{EmbeddedModel, Embedder, Endpoint, EndpointError};
+use keepsake_embeddings::{EmbeddedModel, Embedder, Endpoint, EndpointError, MAX_BATCH};
 use keepsake_index::EmbeddingRow;
 use keepsake_search::{Chunk, Embedding, VectorRow, chunks};
 
@@ -125,33 +125,61 @@ async fn embed_elsewhere(
     endpoint: &Endpoint,
     documents: Vec<ChunkedDocument>,
 ) -> Result<EmbeddedDocuments, DocumentError> {
-    let mut embedded = EmbeddedDocuments::default();
     let texts: Vec<_> = documents.iter().flat_map(ChunkedDocument::texts).collect();
-    match endpoint.embed_documents(&texts, BATCH_TIMEOUT).await {
+    match vectors_of(endpoint, &texts).await? {
         Ok(vectors) => {
-            let mut vectors = vectors.into_iter();
-            for document in documents {
-                let own: Vec<_> = vectors.by_ref().take(document.chunks.len()).collect();
-                embedded.add(document, own);
-            }
-            return Ok(embedded);
+            let rows = move || {
+                let (mut embedded, mut vectors) = (EmbeddedDocuments::default(), vectors.into_iter());
+                for document in documents {
+                    let own: Vec<_> = vectors.by_ref().take(document.chunks.len()).collect();
+                    embedded.add(document, own);
+                }
+                embedded
+            };
+            return Ok(in_background(rows).await?);
         }
         Err(error) if !may_be_of_a_text(&error) => return Err(error.into()),
         Err(_) => {}
     }
+    let mut embedded = EmbeddedDocuments::default();
     for document in documents {
         let texts: Vec<_> = document.texts().collect();
-        match endpoint.embed_documents(&texts, BATCH_TIMEOUT).await {
-            Ok(vectors) => embedded.add(document, vectors),
+        match vectors_of(endpoint, &texts).await? {
+            Ok(vectors) => {
+                let row = move || {
+                    embedded.add(document, vectors);
+                    embedded
+                };
+                embedded = in_background(row).await?;
+            }
             Err(error) if may_be_of_a_text(&error) => {
                 // If it embeds another text, the document's is the cause, and stays so.
-                endpoint.embed_documents(&[PLAIN_TEXT], BATCH_TIMEOUT).await?;
+                vectors_of(endpoint, &[PLAIN_TEXT]).await??;
                 embedded.refuse(document.memory_id, document.version_id);
             }
             Err(error) => return Err(error.into()),
         }
     }
     Ok(embedded)
+}
+
+/// The vectors of texts, in their order. Answers are parsed off the runtime.
+async fn vectors_of(
+    endpoint: &Endpoint,
+    texts: &[&str],
+) -> Result<Result<Vec<Vec<f32>>, EndpointError>, EngineError> {
+    let mut vectors = Vec::with_capacity(texts.len());
+    for batch in texts.chunks(MAX_BATCH) {
+        let parsed = match endpoint.embed_documents(batch, BATCH_TIMEOUT).await {
+            Ok(answer) => in_background(move || answer.vectors()).await?,
+            Err(error) => Err(error),
+        };
+        match parsed {
+            Ok(of_batch) => vectors.extend(of_batch),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok(vectors))
 }
 
 /// Whether a text may be the cause of an error: it is too long, takes too long, or its vector has no values.
@@ -181,5 +209,29 @@ impl From<EndpointError> for DocumentError {
 impl From<EngineError> for DocumentError {
     fn from(error: EngineError) -> Self {
         Self::Engine(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::endpoint_queries::tests::hanging_endpoint;
+
+    #[tokio::test(start_paused = true)]
+    async fn hanging_endpoint_times_out_and_refuses_no_text() {
+        let (_listener, config) = hanging_endpoint();
+        let document = Document {
+            memory_id: MemoryId::from_uuid(Uuid::nil()),
+            version_id: VersionId::from_uuid(Uuid::nil()),
+            path: MemoryPath::parse("/a.md").unwrap(),
+            content: "a text\n".into(),
+        };
+        let began_at = tokio::time::Instant::now();
+        let embedded = embed_documents(&Embedder::endpoint(config).unwrap(), vec![document]).await;
+        assert!(matches!(embedded, Err(DocumentError::Timeout)));
+        // All documents, then each by itself, then a text that every model embeds.
+        assert!(began_at.elapsed() < 4 * BATCH_TIMEOUT, "{:?}", began_at.elapsed());
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! A write queues its store in the replica that receives it. This job finds stores whose
 //! replica ended before it embedded them, stores with memories from a time without a model,
-//! and stores that are no longer searched by words only.
+//! and stores that are no longer searched by words only. It reads the stores that changed
+//! since it found nothing to do in them.
 
 use async_trait::async_trait;
 use keepsake_core::{StoreId, TenantId};
+use keepsake_index::{EmbeddingPlace, RemovalLimits};
 use serde_json::{Value, json};
 
 use super::{Job, JobPlan, Lease, MINUTE};
@@ -16,11 +18,10 @@ use crate::shared::Shared;
 
 /// Stores of one query.
 const STORES: u32 = 1_000;
-/// Rows removed in one transaction.
-const BATCH_ROWS: u32 = 500;
+/// Removed in one transaction. The vectors of a large memory take some hundred KiB.
+const BATCH: RemovalLimits = RemovalLimits { rows: 500, bytes: 8 << 20 };
 
-/// Looks at all stores, every minute, in the order of their ids. A run resumes from the
-/// cursor of an interrupted one.
+/// Runs every minute. A run resumes from the cursor of an interrupted one.
 #[derive(Debug, Clone, Copy)]
 pub struct EmbedMemories;
 
@@ -53,7 +54,7 @@ impl Job for EmbedMemories {
     async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let model = ready_model(&shared.embedder).ok();
         let mut counts = Counts::default();
-        let mut after: Option<(TenantId, StoreId)> = lease.resumed_at().await?;
+        let mut after: Option<EmbeddingPlace> = lease.resumed_at().await?;
         loop {
             let embeddings = &shared.context.index.embeddings;
             let page = embeddings.work(model.as_deref(), shared.context.now(), after, STORES).await?;
@@ -67,10 +68,11 @@ impl Job for EmbedMemories {
                         return Ok(counts.record(false));
                     }
                 }
+                embeddings.settle(model.as_deref(), &page.idle).await?;
             }
             after = page.last;
             let is_last = page.looked_at < u64::from(STORES);
-            if !lease.renew_at(after.filter(|_| !is_last).as_ref()).await? || is_last {
+            if !lease.renew_at(after.as_ref().filter(|_| !is_last)).await? || is_last {
                 return Ok(counts.record(lease.dry_run()));
             }
         }
@@ -87,10 +89,10 @@ async fn remove_outdated(
 ) -> Result<bool, EngineError> {
     loop {
         let (embeddings, now) = (&shared.context.index.embeddings, shared.context.now());
-        match embeddings.remove_outdated(tenant_id, store_id, model, now, BATCH_ROWS).await {
+        match embeddings.remove_outdated(tenant_id, store_id, model, now, BATCH).await {
             Ok(removed) => {
-                counts.removed += removed;
-                if removed < u64::from(BATCH_ROWS) {
+                counts.removed += removed.rows;
+                if removed.is_done {
                     return Ok(true);
                 }
             }

@@ -1,10 +1,11 @@
 //! The meaning of a query, and why a search does without it.
 //!
-//! A search never fails because of its meaning: without it, only words count.
+//! A search never fails because of its meaning: without it, only words count. But a page that
+//! follows one of words and meaning does: by words only it would repeat hits, or leave some out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use keepsake_core::{MeaningReason, StoreId, TenantId};
 use keepsake_embeddings::{Embedder, EndpointError, Missing};
@@ -13,16 +14,10 @@ use keepsake_search::{Embedding, MeaningText, Query};
 use keepsake_telemetry::Embedded;
 
 use super::SearchFusion;
-use super::position::Scoring;
+use super::position::{ModelTag, Scoring};
 use crate::EngineError;
 use crate::embedding::{expected_vector_bytes, ready_model};
 use crate::shared::Shared;
-
-/// Requests of searches to an endpoint at a time, in all and of a tenant.
-pub(crate) const ENDPOINT_QUERIES_AT_ONCE: usize = 8;
-pub(crate) const ENDPOINT_QUERIES_PER_TENANT: usize = 4;
-/// How long a search waits for an endpoint, with the wait for a slot. A search by words takes less.
-const ENDPOINT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How one search uses meaning.
 #[derive(Debug, Clone)]
@@ -40,10 +35,16 @@ pub(super) struct MeaningUse {
 
 /// The vectors of the stores of one search: their model, and the last edit and the expected
 /// bytes of each store.
+///
+/// Vectors of another model cannot be compared with the query. So a store whose vectors are
+/// being replaced is searched by words, as its memories with new vectors would rank before
+/// equal ones without.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HybridStores {
     model: Option<Arc<str>>,
     places: HashMap<StoreId, (i64, usize)>,
+    /// Memories of stores that are searched by words until a new model's vectors are complete.
+    pub(super) pending: u64,
 }
 
 /// The vectors that a search needs of a store.
@@ -56,6 +57,32 @@ pub(super) struct VectorsPlace {
 }
 
 impl HybridStores {
+    async fn read(
+        shared: &Shared,
+        tenant_id: TenantId,
+        store_ids: &[StoreId],
+        model: Arc<str>,
+    ) -> Result<Self, EngineError> {
+        let states = shared.context.index.embeddings.states(tenant_id, store_ids, &model).await?;
+        let dimensions = shared.embedder.dimensions().unwrap_or_default();
+        let mut stores = Self { model: Some(model), ..Self::default() };
+        for state in states.into_iter().filter(|state| state.is_hybrid) {
+            let EmbeddingState { store_id, edit, memory_count, live_bytes, .. } = state;
+            if state.is_replacing && memory_count > 0 {
+                stores.pending += memory_count;
+            } else {
+                let bytes = expected_vector_bytes(memory_count, live_bytes, dimensions);
+                stores.places.insert(store_id, (edit, usize::try_from(bytes).unwrap_or(usize::MAX)));
+            }
+        }
+        Ok(stores)
+    }
+
+    /// Why none of the stores is searched by meaning.
+    const fn reason(&self) -> MeaningReason {
+        if self.pending > 0 { MeaningReason::Pending } else { MeaningReason::LexicalStore }
+    }
+
     /// `None`: the store is searched by words only.
     pub(super) fn of(&self, store_id: StoreId) -> Option<VectorsPlace> {
         let (model, (edit, bytes)) = (self.model.as_ref()?, *self.places.get(&store_id)?);
@@ -67,53 +94,69 @@ impl MeaningUse {
     /// The use of meaning in a search of these stores, for its first page or the page after
     /// one that was scored like this.
     ///
-    /// Without a model there is no query of the index.
+    /// Without a model there is no query of the index. Fails only if the page before was scored
+    /// by words and meaning, and this one cannot be.
     pub(super) async fn decide(
         shared: &Shared,
         tenant_id: TenantId,
         store_ids: &[StoreId],
         query: &Query,
         before: Option<Scoring>,
-    ) -> Self {
+    ) -> Result<Self, EngineError> {
         if let Some(Scoring::Lexical(reason)) = before {
-            return Self::lexical(reason);
+            let stores = match ready_model(&shared.embedder) {
+                Ok(model) if reason == MeaningReason::Pending => {
+                    HybridStores::read(shared, tenant_id, store_ids, model).await.unwrap_or_default()
+                }
+                _ => HybridStores::default(),
+            };
+            return Ok(Self::lexical(reason, stores.pending));
         }
         let weight = f64::from(shared.embedder.weight());
         let meaning = meaning_of(shared, tenant_id, store_ids, query).await.unwrap_or_else(|error| {
             tracing::warn!(error = %error, "engine.search goes without the meaning of its query");
-            Err(MeaningReason::Failed)
+            (Err(MeaningReason::Failed), HybridStores::default())
         });
-        match meaning {
-            Ok((embedding, stores)) => Self {
-                scoring: Scoring::Fused,
-                query: Some(Arc::new(embedding)),
-                reason: None,
-                weight,
-                stores,
-            },
-            // The scores of this page must be comparable with those of the page before.
-            Err(reason) if before.is_some() => {
-                let stores = HybridStores::default();
-                Self { scoring: Scoring::Fused, query: None, reason: Some(reason), weight, stores }
+        let (embedding, stores) = meaning;
+        let scoring = stores.model.as_deref().map(|model| Scoring::Fused(ModelTag::of(model)));
+        match (embedding, scoring) {
+            (Ok(embedding), Some(scoring)) => {
+                if before.is_some_and(|before| before != scoring) {
+                    return Err(start_again("the server has another model"));
+                }
+                Ok(Self { scoring, query: Some(Arc::new(embedding)), reason: None, weight, stores })
             }
-            Err(reason) => Self::lexical(reason),
+            (Err(reason @ (MeaningReason::Timeout | MeaningReason::Failed)), _) if before.is_some() => {
+                Err(EngineError::MeaningLost(reason))
+            }
+            (Err(reason), _) if before.is_some() => Err(start_again(reason.in_words())),
+            (Err(MeaningReason::Pending), _) => Ok(Self::lexical(MeaningReason::Pending, stores.pending)),
+            (embedding, _) => Ok(Self::lexical(embedding.err().unwrap_or(MeaningReason::Failed), 0)),
         }
     }
 
     /// How the scores of this search are fused.
     pub(super) fn fusion(&self) -> Option<SearchFusion> {
-        let fusion = SearchFusion { query: self.query.clone(), weight: self.weight };
-        (self.scoring == Scoring::Fused).then_some(fusion)
+        Some(SearchFusion { query: Arc::clone(self.query.as_ref()?), weight: self.weight })
     }
 
-    fn lexical(reason: MeaningReason) -> Self {
+    fn lexical(reason: MeaningReason, pending: u64) -> Self {
         Self {
             scoring: Scoring::Lexical(reason),
             query: None,
             reason: Some(reason),
             weight: 0.0,
-            stores: HybridStores::default(),
+            stores: HybridStores { pending, ..HybridStores::default() },
         }
+    }
+}
+
+fn start_again(why: &str) -> EngineError {
+    EngineError::Invalid {
+        field: "page",
+        rule: format!(
+            "continues a search by words and meaning, which ended because {why}: start again without it"
+        ),
     }
 }
 
@@ -123,32 +166,25 @@ async fn meaning_of(
     tenant_id: TenantId,
     store_ids: &[StoreId],
     query: &Query,
-) -> Result<Result<(Embedding, HybridStores), MeaningReason>, EngineError> {
+) -> Result<(Result<Embedding, MeaningReason>, HybridStores), EngineError> {
+    let without = |reason| Ok((Err(reason), HybridStores::default()));
     let model = match ready_model(&shared.embedder) {
         Ok(model) => model,
-        Err(reason) => return Ok(Err(reason)),
+        Err(reason) => return without(reason),
     };
     let text = match query.meaning_text() {
         MeaningText::Text(text) => text,
-        MeaningText::Quoted => return Ok(Err(MeaningReason::QuotedQuery)),
-        MeaningText::NoWords => return Ok(Err(MeaningReason::NoWords)),
+        MeaningText::Quoted => return without(MeaningReason::QuotedQuery),
+        MeaningText::NoWords => return without(MeaningReason::NoWords),
     };
-    let states = shared.context.index.embeddings.states(tenant_id, store_ids, &model).await?;
-    let hybrid = states.into_iter().filter(|state| state.is_hybrid);
-    let dimensions = shared.embedder.dimensions().unwrap_or_default();
-    let place = |EmbeddingState { store_id, edit, memory_count, live_bytes, .. }| {
-        let bytes = expected_vector_bytes(memory_count, live_bytes, dimensions);
-        (store_id, (edit, usize::try_from(bytes).unwrap_or(usize::MAX)))
-    };
-    let places: HashMap<_, _> = hybrid.map(place).collect();
-    if places.is_empty() {
-        return Ok(Err(MeaningReason::LexicalStore));
+    let stores = HybridStores::read(shared, tenant_id, store_ids, model).await?;
+    if stores.places.is_empty() {
+        return Ok((Err(stores.reason()), stores));
     }
-    let stores = HybridStores { model: Some(model), places };
     let began_at = Instant::now();
     let embedded = embed_query(shared, tenant_id, text).await?;
     shared.context.metrics.embedded(Embedded::Query, began_at.elapsed());
-    Ok(embedded.map(|embedding| (embedding, stores)))
+    Ok((embedded, stores))
 }
 
 async fn embed_query(
@@ -156,29 +192,38 @@ async fn embed_query(
     tenant_id: TenantId,
     text: String,
 ) -> Result<Result<Embedding, MeaningReason>, EngineError> {
-    let vector = match &*shared.embedder {
-        Embedder::Off => return Ok(Err(MeaningReason::Off)),
+    let computations = &shared.context.computations;
+    match &*shared.embedder {
+        Embedder::Off => Ok(Err(MeaningReason::Off)),
         Embedder::Embedded(model) => {
             let model = Arc::clone(model);
-            let embed = move || model.embed_query(&text, Instant::now());
-            let embedded = shared.context.computations.run(tenant_id, embed).await?;
-            embedded.map_err(|missing| match missing {
-                Missing::NotInstalled => MeaningReason::NotInstalled,
-                Missing::Unusable(_) => MeaningReason::Unusable,
-            })
+            let embed = move || match model.embed_query(&text, Instant::now()) {
+                Ok(vector) => embedding_of(&vector),
+                Err(Missing::NotInstalled) => Err(MeaningReason::NotInstalled),
+                Err(Missing::Unusable(_)) => Err(MeaningReason::Unusable),
+            };
+            computations.run(tenant_id, embed).await
         }
         Embedder::Endpoint(endpoint) => {
-            let embed = async {
-                let _slot = shared.endpoint_queries.take(tenant_id).await?;
-                Ok::<_, EngineError>(endpoint.embed_query(&text, ENDPOINT_TIMEOUT).await)
-            };
-            // The wait for a slot counts, too.
-            let embedded = tokio::time::timeout(ENDPOINT_TIMEOUT, embed).await;
-            embedded.unwrap_or(Ok(Err(EndpointError::TimedOut)))?.map_err(|error| {
-                tracing::debug!(error = %error, "engine.search goes without the meaning of its query");
-                if error == EndpointError::TimedOut { MeaningReason::Timeout } else { MeaningReason::Failed }
-            })
+            match shared.endpoint_queries.ask(endpoint, tenant_id, &text).await? {
+                Ok(answer) => {
+                    let parse = move || embedding_of(&answer.vector().map_err(|error| reason_of(&error))?);
+                    computations.run(tenant_id, parse).await
+                }
+                Err(error) => Ok(Err(reason_of(&error))),
+            }
         }
-    };
-    Ok(vector.and_then(|vector| Embedding::of(&vector).map_err(|_| MeaningReason::Failed)))
+    }
+}
+
+fn embedding_of(vector: &[f32]) -> Result<Embedding, MeaningReason> {
+    Embedding::of(vector).map_err(|_| MeaningReason::Failed)
+}
+
+fn reason_of(error: &EndpointError) -> MeaningReason {
+    tracing::debug!(error = %error, "engine.search goes without the meaning of its query");
+    match error {
+        EndpointError::TimedOut => MeaningReason::Timeout,
+        _ => MeaningReason::Failed,
+    }
 }

@@ -5,32 +5,48 @@ use std::cmp::Ordering;
 use keepsake_core::{MeaningReason, MemoryPath, StoreId};
 use uuid::Uuid;
 
-use crate::cursor::Place;
+use crate::cursor::{Place, digest};
 
 /// How the hits of a search are scored. All pages of a search have the same scoring,
 /// because scores of different kinds cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scoring {
     /// By words and meaning.
-    Fused,
+    Fused(ModelTag),
     /// By words only.
     Lexical(MeaningReason),
 }
 
+/// A hash of the id of the model whose vectors were compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ModelTag([u8; 4]);
+
+impl ModelTag {
+    pub(super) fn of(model: &str) -> Self {
+        let [a, b, c, d, ..] = digest(&[model.as_bytes()]);
+        Self([a, b, c, d])
+    }
+}
+
 impl Scoring {
-    fn encode(self) -> u8 {
+    fn encode(self) -> Vec<u8> {
         let reason = match self {
-            Self::Fused => return 0,
+            Self::Fused(ModelTag(tag)) => return [[0].as_slice(), tag.as_slice()].concat(),
             Self::Lexical(reason) => reason,
         };
         let place = MeaningReason::ALL.iter().position(|known| *known == reason);
-        place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(u8::MAX)
+        vec![place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(u8::MAX)]
     }
 
-    fn decode(byte: u8) -> Option<Self> {
-        match usize::from(byte).checked_sub(1) {
-            None => Some(Self::Fused),
-            Some(place) => MeaningReason::ALL.get(place).copied().map(Self::Lexical),
+    /// Returns the rest of the bytes, too.
+    fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (kind, rest) = bytes.split_first()?;
+        match usize::from(*kind).checked_sub(1) {
+            None => {
+                let (tag, rest) = rest.split_first_chunk()?;
+                Some((Self::Fused(ModelTag(*tag)), rest))
+            }
+            Some(place) => Some((Self::Lexical(*MeaningReason::ALL.get(place)?), rest)),
         }
     }
 }
@@ -61,7 +77,7 @@ pub(super) struct PageEnd {
 
 impl Place for PageEnd {
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![self.scoring.encode()];
+        let mut bytes = self.scoring.encode();
         bytes.extend(self.hit.score.to_bits().to_be_bytes());
         bytes.extend_from_slice(self.hit.store_id.uuid().as_bytes());
         bytes.extend_from_slice(self.hit.path.as_str().as_bytes());
@@ -69,7 +85,7 @@ impl Place for PageEnd {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (scoring, rest) = bytes.split_first()?;
+        let (scoring, rest) = Scoring::decode(bytes)?;
         let (score, rest) = rest.split_first_chunk()?;
         let (store_id, path) = rest.split_first_chunk()?;
         let hit = HitPosition {
@@ -77,7 +93,7 @@ impl Place for PageEnd {
             store_id: StoreId::from_uuid(Uuid::from_bytes(*store_id)),
             path: MemoryPath::from_trusted(std::str::from_utf8(path).ok()?.to_owned()),
         };
-        Some(Self { hit, scoring: Scoring::decode(*scoring)? })
+        Some(Self { hit, scoring })
     }
 }
 
@@ -93,11 +109,12 @@ mod tests {
             path: MemoryPath::parse("/notes/a.md").unwrap(),
         };
         let lexical = MeaningReason::ALL.map(Scoring::Lexical);
-        for scoring in lexical.into_iter().chain([Scoring::Fused]) {
+        let fused = Scoring::Fused(ModelTag::of("model-256"));
+        for scoring in lexical.into_iter().chain([fused]) {
             let end = PageEnd { hit: hit.clone(), scoring };
             assert_eq!(PageEnd::decode(&end.encode()), Some(end));
         }
-        let mut unknown = PageEnd { hit, scoring: Scoring::Fused }.encode();
+        let mut unknown = PageEnd { hit, scoring: fused }.encode();
         unknown[0] = 200;
         assert_eq!(PageEnd::decode(&unknown), None);
     }

@@ -337,7 +337,7 @@ impl SearchedStore {
         };
         let vectors = &state.vectors.of_memories;
         let fusion = asked.fusion.as_ref().map(|fusion| Fusion {
-            vectors: fusion.query.as_deref().filter(|_| is_hybrid).map(|query| (vectors, query)),
+            vectors: is_hybrid.then(|| (vectors, &*fusion.query)),
             weight: fusion.weight,
         });
         let directory = asked.directory.as_ref();

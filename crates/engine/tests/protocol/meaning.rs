@@ -21,8 +21,9 @@ crate::on_both_databases! {
     lexical_store_has_no_vectors_and_sends_nothing,
     vectors_of_removed_history_are_not_written,
     pages_of_words_and_meaning_have_each_hit_once,
-    page_after_a_fused_one_needs_no_endpoint,
+    page_after_a_fused_one_is_scored_alike_or_refused,
     job_queues_what_a_replica_did_not_embed,
+    new_model_takes_over_when_its_vectors_are_complete,
     store_whose_vectors_do_not_fit_is_searched_by_words,
     tenants_take_turns,
 }
@@ -56,13 +57,18 @@ const TEXTS: [(&str, &str); 8] = [
 const ALL_MEANT: SearchMeaning = SearchMeaning { used: true, pending: 0, reason: None };
 
 fn embedder(server: &EmbeddingsServer) -> Arc<Embedder> {
+    model_with(server, "")
+}
+
+/// Another prefix makes another model.
+fn model_with(server: &EmbeddingsServer, document_prefix: &str) -> Arc<Embedder> {
     let config = EndpointConfig {
         url: server.url().to_owned(),
         model: EMBEDDINGS_MODEL.to_owned(),
         key: Some(EMBEDDINGS_KEY.into()),
         dimensions: EMBEDDINGS_DIMENSIONS,
         query_prefix: String::new(),
-        document_prefix: String::new(),
+        document_prefix: document_prefix.to_owned(),
     };
     Arc::new(Embedder::endpoint(config).unwrap())
 }
@@ -388,22 +394,41 @@ async fn pages_of_words_and_meaning_have_each_hit_once(setup: TestEngine) {
     assert_eq!(paged, all.items);
 }
 
-async fn page_after_a_fused_one_needs_no_endpoint(setup: TestEngine) {
+async fn page_after_a_fused_one_is_scored_alike_or_refused(setup: TestEngine) {
     let (server, setup) = with_meaning(&setup).await;
     make_many(&setup, [12, 2, 50]).await;
     embed_all(&setup).await;
     let mut query = asked("terse");
+    let all = search(&setup, &query).await;
     query.page.limit = Some(5);
     let first = search(&setup, &query).await;
     assert_eq!(first.meaning, ALL_MEANT);
     query.page.page = first.next;
-    server.fail(EmbeddingsFault::Unavailable);
+    let refused = async |setup: &TestEngine| {
+        setup.engine.search.find(&setup.principal, &[setup.store_id], &query).await.unwrap_err()
+    };
+    for (fault, reason) in [
+        (EmbeddingsFault::Unavailable, MeaningReason::Failed),
+        (EmbeddingsFault::Silent, MeaningReason::Timeout),
+    ] {
+        server.fail(fault);
+        let error = refused(&setup).await;
+        assert!(matches!(error, EngineError::MeaningLost(lost) if lost == reason), "{error:?}");
+        assert!(error.to_string().contains("`page`"), "{error}");
+    }
+    server.fail(EmbeddingsFault::None);
+    let other_model = setup.on(setup.replica_with(with(&model_with(&server, "passage: "))));
+    other_model.run(EmbedMemories).await;
+    embed_all(&other_model).await;
+    let error = refused(&other_model).await;
+    assert!(matches!(error, EngineError::Invalid { field: "page", .. }), "{error:?}");
     let second = search(&setup, &query).await;
-    assert_eq!(second.meaning, lexical(MeaningReason::Failed));
-    assert!(second.items.iter().all(|hit| hit.score <= first.items[4].score));
-    assert!(second.items.iter().all(|hit| hit.path.as_str().starts_with("/word")), "{:?}", second.items);
+    assert_eq!(second.meaning, ALL_MEANT);
+    let paged: Vec<_> = first.items.iter().chain(&second.items).collect();
+    assert_eq!(paged, all.items.iter().collect::<Vec<_>>());
 
     // All pages of a search by words stay so.
+    server.fail(EmbeddingsFault::Unavailable);
     query.page.page = None;
     let first = search(&setup, &query).await;
     assert_eq!(first.meaning, lexical(MeaningReason::Failed));
@@ -426,6 +451,31 @@ async fn job_queues_what_a_replica_did_not_embed(setup: TestEngine) {
     embed_all(&worker).await;
     assert_eq!(meant(&worker, "short").await.path.as_str(), "/style.md");
     assert_eq!(worker.run(EmbedMemories).await["queued"], 0);
+}
+
+async fn new_model_takes_over_when_its_vectors_are_complete(setup: TestEngine) {
+    let (server, old) = with_meaning(&setup).await;
+    make_many(&old, [1, 1, 32]).await;
+    embed_all(&old).await;
+    let new = setup.on(setup.replica_with(with(&model_with(&server, "passage: "))));
+    assert_eq!(new.run(EmbedMemories).await["queued"], 1);
+    // A turn embeds 32 of the 34 memories.
+    for _ in 0..2 {
+        let by_words = SearchMeaning { used: false, pending: 34, reason: Some(MeaningReason::Pending) };
+        assert_eq!(found(&new, "terse").await.meaning, by_words);
+        assert_eq!(paths(&new, "terse").await, ["/word0.md"]);
+        assert_eq!(found(&old, "terse").await.meaning, ALL_MEANT);
+        assert!(new.engine.embeddings.take_turn().await.unwrap());
+    }
+    for replica in [&new, &old] {
+        assert_eq!(found(replica, "terse").await.meaning, ALL_MEANT);
+        assert!(paths(replica, "terse").await.contains(&"/meaning0.md".to_owned()));
+    }
+    // A later write makes the vectors incomplete, and search by meaning goes on.
+    new.make("/later.md", "a brief entry\n").await;
+    assert_eq!(found(&new, "terse").await.meaning, SearchMeaning { pending: 1, ..ALL_MEANT });
+    setup.clock.advance(2 * HOUR);
+    assert_eq!(new.run(EmbedMemories).await["removed"], 34);
 }
 
 async fn store_whose_vectors_do_not_fit_is_searched_by_words(setup: TestEngine) {

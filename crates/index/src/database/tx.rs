@@ -151,7 +151,7 @@ impl Tx {
         self.query(AssertSqlSafe(text))
     }
 
-    pub(super) const fn is_postgres(&self) -> bool {
+    pub(crate) const fn is_postgres(&self) -> bool {
         matches!(self.connection, Connection::Postgres(_) | Connection::PostgresStatement(_))
     }
 

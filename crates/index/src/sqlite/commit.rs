@@ -136,7 +136,7 @@ const WRITES: &str = "INSERT INTO version (tenant_id, store_id, seq, version_id,
     ON CONFLICT (tenant_id, store_id, path) DO UPDATE SET files = files + excluded.files, \
         bytes = bytes + excluded.bytes, visible_children = visible_children + excluded.visible_children; \
     DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN (SELECT value FROM json_each($9)); \
-    UPDATE store SET seq = $6, last_version_at = iif($6 > $5, $7, last_version_at), \
+    UPDATE store SET seq = $6, embedded_by = '', last_version_at = iif($6 > $5, $7, last_version_at), \
         memory_count = memory_count + ($3 ->> 'count_delta'), live_bytes = live_bytes + ($3 ->> 'byte_delta'), \
         version_count = version_count + $6 - $5, version_bytes = version_bytes + ($3 ->> 'version_bytes') \
         WHERE tenant_id = $1 AND store_id = $2; \

@@ -3,7 +3,7 @@
 use keepsake_core::SearchMode;
 use keepsake_index::{
     EmbeddingChanges, EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingRow,
-    EmbeddingState, OutdatedPart, TenantChange,
+    EmbeddingState, OutdatedPart, RemovalLimits, TenantChange,
 };
 
 use crate::deletions::{ask, below_p, erase_rows, purge_store};
@@ -12,6 +12,8 @@ use crate::prelude::*;
 const MODEL: &str = "model-256";
 const OTHER_REPLICA: Uuid = Uuid::from_u128(2);
 const LIMITS: EmbeddingLimits = EmbeddingLimits { versions: 10, bytes: 100 };
+/// More rows and bytes than a store here has.
+const MANY: (u64, u64) = (10, 1_000);
 /// How long a claim lasts.
 const CLAIM_SECONDS: i64 = 60;
 
@@ -103,6 +105,9 @@ pub(crate) async fn each_version_is_embedded_once(place: Place) {
     assert_eq!((first.memory_count, first.live_bytes), (2, 2));
     assert_eq!(first.memories[1].path, path("/b"));
     assert_eq!(claim_by(&place, OTHER_REPLICA, CLAIM_SECONDS - 1).await, None);
+    let (own, until) = (claim_of(&place, MODEL, REPLICA), after_seconds(2 * CLAIM_SECONDS));
+    assert!(place.index.embeddings.renew(&own, &first, until).await.unwrap());
+    assert_eq!(claim_by(&place, OTHER_REPLICA, 2 * CLAIM_SECONDS - 1).await, None);
     assert_eq!(claim(&place).await, first, "its own claim is no obstacle");
 
     place.change(vec![edited(&old, 1)]).await;
@@ -115,6 +120,10 @@ pub(crate) async fn each_version_is_embedded_once(place: Place) {
     let second = claim(&place).await;
     assert_eq!((second.from, second.through, second.memories.len()), (2, 3, 1));
     assert_eq!(put(&place, &first).await, EmbeddingOutcome::Refused, "it was embedded before");
+    let other = claim_of(&place, MODEL, OTHER_REPLICA);
+    for (claim, page) in [(&own, &first), (&other, &second)] {
+        assert!(!place.index.embeddings.renew(claim, page, until).await.unwrap());
+    }
     assert_eq!(put(&place, &second).await, COMPLETE);
     assert_eq!(claim_by(&place, REPLICA, 1).await, None);
 
@@ -139,6 +148,7 @@ pub(crate) async fn each_version_is_embedded_once(place: Place) {
         store_id,
         is_hybrid: true,
         edit,
+        is_replacing: false,
         memory_count,
         live_bytes,
     };
@@ -272,12 +282,19 @@ pub(crate) async fn stores_come_that_are_to_be_embedded_or_forgotten(place: Plac
     let gone = place.sibling().await;
     gone.create("/a", 1).await;
     gone.delete_store().await;
+    let embeddings = &place.index.embeddings;
+    let is_replacing = async |model| {
+        let states = embeddings.states(outdated.tenant_id, &[outdated.store_id], model).await.unwrap();
+        states[0].is_replacing
+    };
+    assert!(!is_replacing(MODEL).await, "it has no vectors");
     embed(&outdated, "older").await;
+    assert_eq!((is_replacing(MODEL).await, is_replacing("older").await), (true, false));
     embed(&outdated, MODEL).await;
+    assert_eq!((is_replacing(MODEL).await, is_replacing("older").await), (false, false));
     embed(&lexical, MODEL).await;
     set_mode(&lexical, Some(SearchMode::Lexical)).await;
 
-    let embeddings = &place.index.embeddings;
     // Vectors of another model are kept for so long.
     let later = after_seconds(3_601);
     let work_at = async |model, now| {
@@ -307,29 +324,54 @@ pub(crate) async fn stores_come_that_are_to_be_embedded_or_forgotten(place: Plac
     change_tenant(&theirs, TenantChange::of_status(TenantStatus::Suspended)).await;
     assert_eq!(work(Some(MODEL)).await.0, [place.store_id]);
 
-    let remove_at = async |store: &Place, now, limit| {
+    let remove_at = async |store: &Place, now, limits: (u64, u64)| {
         let (tenant_id, store_id) = (store.tenant_id, store.store_id);
-        embeddings.remove_outdated(tenant_id, store_id, Some(MODEL), now, limit).await.unwrap()
+        let limits = RemovalLimits { rows: limits.0, bytes: limits.1 };
+        let removed =
+            embeddings.remove_outdated(tenant_id, store_id, Some(MODEL), now, limits).await.unwrap();
+        (removed.rows, removed.is_done)
     };
-    let remove = async |store: &Place, limit| remove_at(store, later, limit).await;
+    let remove = async |store: &Place, limits| remove_at(store, later, limits).await;
     let kept = embedded(&outdated).await;
-    assert_eq!(remove_at(&outdated, after_seconds(3_599), 2).await, 0);
-    assert_eq!((remove(&outdated, 2).await, remove(&outdated, 2).await), (2, 0));
+    assert_eq!(remove_at(&outdated, after_seconds(3_599), MANY).await, (0, true));
+    // The vectors of a memory have 16 bytes here.
+    assert_eq!(remove(&outdated, (10, 16)).await, (1, false));
+    assert_eq!((remove(&outdated, (10, 17)).await, remove(&outdated, MANY).await), ((1, true), (0, true)));
     assert_eq!(embedded(&outdated).await, kept);
-    assert_eq!(remove(&place, 2).await, 0, "it is not embedded yet");
+    assert_eq!(remove(&place, MANY).await, (0, true), "it is not embedded yet");
 
     let edit = changes(&lexical, 0).await.edit;
-    assert_eq!(remove(&lexical, 1).await, 1);
+    assert_eq!(remove(&lexical, (1, 1_000)).await, (1, false));
     let without = changes(&lexical, 0).await;
     assert_eq!((without.is_hybrid, without.rows.len()), (false, 0));
     set_mode(&lexical, None).await;
-    assert_eq!(remove(&lexical, 1).await, 0, "they are needed again");
+    assert_eq!(remove(&lexical, MANY).await, (0, true), "they are needed again");
     assert_eq!(work(Some(MODEL)).await, (vec![place.store_id, lexical.store_id], vec![]));
     embed(&lexical, MODEL).await;
     let again = changes(&lexical, edit).await;
     assert_eq!((again.rows.len(), again.is_whole), (2, false), "both are embedded anew");
 
     set_mode(&lexical, Some(SearchMode::Lexical)).await;
-    assert_eq!(remove(&lexical, 10).await, 2);
+    assert_eq!(remove(&lexical, MANY).await, (2, true));
     assert!(work(Some(MODEL)).await.1.is_empty());
+
+    // Of these and the empty store, only those are read again in which there is something to do.
+    let looked_at = async |model| embeddings.work(model, later, None, 100).await.unwrap().looked_at;
+    assert_eq!(looked_at(Some(MODEL)).await, 5);
+    let idle = embeddings.work(Some(MODEL), later, None, 100).await.unwrap().idle;
+    embeddings.settle(Some(MODEL), &idle).await.unwrap();
+    assert_eq!(work(Some(MODEL)).await, (vec![place.store_id], vec![]));
+    assert_eq!(looked_at(Some(MODEL)).await, 1);
+    for (model, count) in [(Some("another"), 5), (Some("zzz"), 5), (None, 5)] {
+        assert_eq!(looked_at(model).await, count, "{model:?}");
+    }
+    let everything = [place.store_id, outdated.store_id, lexical.store_id].map(|id| (place.tenant_id, id));
+    embeddings.settle(Some(MODEL), &everything).await.unwrap();
+    assert_eq!(looked_at(Some(MODEL)).await, 1, "one is not embedded");
+    set_mode(&lexical, None).await;
+    assert_eq!(looked_at(Some(MODEL)).await, 2);
+    outdated.create("/c", 1).await;
+    assert_eq!(looked_at(Some(MODEL)).await, 3);
+    change_tenant(&theirs, TenantChange::of_status(TenantStatus::Active)).await;
+    assert_eq!(looked_at(Some(MODEL)).await, 4);
 }

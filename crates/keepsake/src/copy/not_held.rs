@@ -117,6 +117,7 @@ pub(super) fn of_store(store: &StoreObject) -> Vec<NotHeld> {
         store.archived_at.as_ref().map(|_| "the source is archived; the copy is not".to_owned()),
         store.expires_unused_after.map(|_| "the period after which unused memories expire".to_owned()),
         policy.map(|policy| format!("the policy `{policy}` for sensitive data")),
+        store.search_mode.as_ref().map(|mode| format!("the search mode `{mode}`")),
     ];
     told.into_iter().flatten().map(|reason| NotHeld::new("store", reason)).collect()
 }

@@ -29,7 +29,7 @@ pub(super) struct Server {
     pub(super) store: Option<String>,
 }
 
-/// A memory store as an API shows it; other servers omit the last two fields.
+/// A memory store as an API shows it; other servers omit the last three fields.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct StoreObject {
     pub(super) id: String,
@@ -41,6 +41,7 @@ pub(super) struct StoreObject {
     pub(super) archived_at: Option<String>,
     pub(super) expires_unused_after: Option<u64>,
     pub(super) sensitive_data_policy: Option<String>,
+    pub(super) search_mode: Option<String>,
 }
 
 /// A store of the source, and where it is copied to.

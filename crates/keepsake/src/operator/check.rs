@@ -94,6 +94,7 @@ async fn check(settings: &Settings, report: &mut Report) {
     }
     if let Ok(Embedder::Endpoint(endpoint)) = backends::embedder(&settings.search) {
         let embedded = endpoint.embed_query(PROBE_TEXT, EMBEDDING_LIMIT).await;
+        let embedded = embedded.and_then(|answer| answer.vector());
         report.step("search.embeddings.url", "embed", &embedded);
     }
     for (position, found) in settings.engine.issuers.check_discovery(SystemClock.now()).await {

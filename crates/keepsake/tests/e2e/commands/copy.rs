@@ -163,6 +163,7 @@ async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
         servers.source.put(path, content).await;
     }
     servers.source.ok("memory pin a.md").await;
+    servers.source.ok("store update notes --search-mode lexical").await;
     for (path, content) in [("b.md", "other\n"), ("c.md", "equal\n"), ("d.md", "own\n")] {
         servers.target.put(path, content).await;
     }
@@ -177,7 +178,7 @@ async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
     let items = store["data"].as_array().unwrap();
     assert_eq!(strings(items, "result"), ["created", "replaced", "deleted"]);
     assert_eq!(strings(items, "path"), ["/a.md", "/b.md", "/d.md"]);
-    assert_eq!(strings(store["not_held"].as_array().unwrap(), "kind"), ["expiry", "history"]);
+    assert_eq!(strings(store["not_held"].as_array().unwrap(), "kind"), ["expiry", "store", "history"]);
     assert_eq!(servers.target.texts().await, before);
 
     for (more, told) in [

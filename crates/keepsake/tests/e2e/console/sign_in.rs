@@ -87,6 +87,8 @@ async fn each_console_accepts_only_its_own_credentials_and_cookies() {
     browser.sign_in(&tenant.key, "").await.answered(401);
     browser.sign_in(&operator.token, "").await.answered(303);
     browser.open("/console/health").await;
+    let shown = browser.get(&format!("/console/tenants/{}", tenant.id)).await;
+    shown.answered(200).has("by words and by meaning (default)");
     let suspend = format!("/console/tenants/{}/suspend", tenant.id);
     browser.post(&suspend, &[("token", "x")]).await.answered(403);
     let mut stranger = Browser::new(&server.url());
