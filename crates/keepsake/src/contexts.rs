@@ -123,8 +123,8 @@ impl Contexts {
         let folder = folder.replace(|letter: char| !is_plain(letter), "-");
         let named = format!("{DEV}-{folder}");
         let numbered = (2..).map(|number| format!("{named}-{number}"));
-        let mut names = [DEV.to_owned(), named.clone()].into_iter().chain(numbered);
-        names.find(is_free).unwrap_or_default()
+        let mut candidates = [DEV.to_owned(), named.clone()].into_iter().chain(numbered);
+        candidates.find(is_free).unwrap_or_default()
     }
 
     /// The context of this name, or the current one.
