@@ -275,6 +275,7 @@ object_types! {
     AlwaysAllowType = "always_allow";
     ErasureType = "erasure";
     ApiKeyType = "api_key";
+    CredentialType = "credential";
     TenantType = "tenant";
     TenantUsageType = "tenant_usage";
     TenantDeletionType = "tenant_deletion";

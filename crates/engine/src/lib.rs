@@ -133,7 +133,7 @@ pub use mounts::{Mount, Mounts};
 pub use past::{
     DiffQuery, DifferenceKind, MemoryDifference, NamedMoment, Past, ShownPastItem, ShownPastMemory,
 };
-pub use principal::Principal;
+pub use principal::{Credential, Principal};
 pub use prompts::{PromptOptions, Prompts, system_prompt};
 pub use readers::{ReaderList, ReaderQuery, Readers};
 pub use replica::Replica;

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use keepsake_core::actor::VersionActor;
+use keepsake_core::schemas::CredentialType;
 use keepsake_core::{Actor, Limits, ObjectKind, Purpose, SessionId, StoreId, Surface, TenantId, Timestamp};
 use keepsake_index::{Auditor, Scope};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::mounts::LiveSession;
 use crate::{EngineError, Mounts};
@@ -30,7 +34,39 @@ pub struct Principal {
     pub(crate) called_in: Option<SessionId>,
 }
 
+/// A credential: who it stands for, and what it may do.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Credential {
+    #[schema(inline)]
+    pub r#type: CredentialType,
+    #[serde(rename = "workspace_id")]
+    pub tenant_id: TenantId,
+    /// The author of the changes that it makes.
+    #[schema(value_type = Option<VersionActor>, required)]
+    pub actor: Option<Actor>,
+    pub scopes: Vec<Scope>,
+    /// The only stores that it can access; null: all stores, or those attached to the session.
+    #[serde(rename = "memory_store_ids")]
+    #[schema(required)]
+    pub store_ids: Option<Vec<StoreId>>,
+    /// When it expires; null: never.
+    #[schema(required)]
+    pub expires_at: Option<Timestamp>,
+}
+
 impl Principal {
+    /// The credential, as its holder may see it.
+    pub fn credential(&self) -> Credential {
+        Credential {
+            r#type: CredentialType,
+            tenant_id: self.tenant_id,
+            actor: self.actor().cloned(),
+            scopes: self.scopes.clone(),
+            store_ids: self.store_ids.clone(),
+            expires_at: self.expires_at,
+        }
+    }
+
     pub(crate) fn of_operator(tenant_id: TenantId, by: Auditor, limits: Limits) -> Self {
         let scopes = Scope::ALL.to_vec();
         Self {

@@ -11,6 +11,7 @@ mod import;
 pub(crate) mod past;
 mod progress;
 mod report;
+mod room;
 pub(crate) mod source;
 pub(crate) mod spooled;
 mod unpacked;

@@ -1,5 +1,6 @@
 //! Arguments that several commands share.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,19 +55,37 @@ impl ServerArgs {
     /// Refuses arguments of a server for a command that uses none. Variables are
     /// ignored.
     pub(crate) fn refuse_beside(&self, other: &str) -> Result<(), Failure> {
+        match self.arguments().next() {
+            Some((argument, _)) => Err(Failure::usage(format!("{argument} cannot be used with {other}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The arguments that lead another command to the same server, without the API key, which is not
+    /// to be printed. Variables are the same for the other command.
+    pub(crate) fn repeated(&self) -> String {
+        let arguments = self.arguments().filter(|(argument, _)| *argument != "--api-key");
+        arguments.map(|(argument, value)| format!(" {argument} {}", shell_word(value))).collect()
+    }
+
+    /// The arguments that are given, without variables.
+    fn arguments(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let given = [
             ("--context", "KEEPSAKE_CONTEXT", &self.context),
             ("--url", "KEEPSAKE_URL", &self.url),
             ("--api-key", "KEEPSAKE_API_KEY", &self.api_key),
         ];
-        let of_argument = given
-            .into_iter()
-            .find(|(_, variable, value)| value.is_some() && std::env::var(variable).ok() != **value);
-        match of_argument {
-            Some((argument, ..)) => Err(Failure::usage(format!("{argument} cannot be used with {other}"))),
-            None => Ok(()),
-        }
+        given.into_iter().filter_map(|(argument, variable, value)| {
+            let value = value.as_deref()?;
+            (std::env::var(variable).ok().as_deref() != Some(value)).then_some((argument, value))
+        })
     }
+}
+
+/// A printable text as one word of a shell.
+pub(crate) fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-:".contains(c);
+    if text.chars().all(is_plain) { text.into() } else { format!("'{}'", text.replace('\'', "'\\''")).into() }
 }
 
 /// The connection, and the store that a command works on.
@@ -106,6 +125,14 @@ impl MomentArgs {
     pub(crate) fn query(&self) -> [(&'static str, Option<&str>); 2] {
         [("at", self.at.as_deref()), ("at_seq", self.at_seq.as_deref())]
     }
+}
+
+/// How a table shows who did something.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct IdsArgs {
+    /// Shows ids of keys, sessions and stores instead of their names
+    #[arg(long, help_heading = "Output")]
+    pub(crate) ids: bool,
 }
 
 /// The format of a command's output.

@@ -141,6 +141,13 @@ impl Contexts {
     }
 }
 
+/// Whether a URL is that of `serve --dev` on this machine, whose reader is the operator.
+pub(crate) fn is_dev(url: &str) -> bool {
+    let contexts = default_file(|name| std::env::var_os(name)).and_then(|path| Contexts::read(&path));
+    let context = contexts.ok().and_then(|mut contexts| contexts.contexts.remove(DEV));
+    context.is_some_and(|context| context.url.trim_end_matches('/') == url.trim_end_matches('/'))
+}
+
 /// Warns if others on this machine may read the API keys.
 fn warn_of_readers(path: &Path) {
     let mode = std::fs::metadata(path).map(|file| file.permissions().mode());

@@ -36,7 +36,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use keepsake_config::{Failure, SourceArgs};
 
 use operator::{backup, blobs, check, jobs, model as models, tenants, token_keys, verify};
-use people::{access, erasures, keys, memories, sessions, store_tests, stores, undo};
+use people::{access, doctor, erasures, keys, memories, sessions, store_tests, stores, undo};
 
 /// Memory for agents, hosted by you.
 #[derive(Debug, Parser)]
@@ -149,6 +149,8 @@ enum Command {
     /// Lists and shows erasures
     #[command(subcommand)]
     Erasure(erasures::ErasureCommand),
+    /// Checks server, version, key, store, clock, search and folder, and says what to do
+    Doctor(doctor::DoctorArgs),
     /// Makes the tests of a memory store
     Test(store_tests::TestArgs),
     /// Keeps a folder and a memory store equal, in both directions
@@ -242,6 +244,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Key(command) => keys::run(command).await,
         Command::Erase(args) => erasures::erase(args).await,
         Command::Erasure(command) => erasures::run(command).await,
+        Command::Doctor(args) => doctor::run(args).await,
         Command::Test(args) => store_tests::run(args).await,
         Command::Sync(args) => sync::run(args).await,
         Command::Serve(args) => Box::pin(serve::run(args)).await,
@@ -312,6 +315,7 @@ mod tests {
             "tenant update wrkspc_00000000000000000000000001 --default-limit bytes_per_memroy",
             "test -o xml",
             "sync d --watch --dry-run",
+            "doctor a b",
             "undo --session sesn_00000000000000000000000001 --key apikey_00000000000000000000000001",
             "undo --since yesterday",
             "store restore notes",

@@ -13,14 +13,15 @@ pub(crate) mod verify;
 use clap::Args;
 use keepsake_config::{Failure, SourceArgs};
 use keepsake_core::TenantId;
-use keepsake_engine::{Engine, StoreDraft};
-use keepsake_index::{Auditor, MigrationReport};
+use keepsake_engine::{Engine, EngineError, StoreDraft};
+use keepsake_index::{Auditor, MigrationReport, Store};
 use serde_json::json;
 
 use crate::backends::{self, Backends};
 use crate::data_dir;
 use crate::failures::class_of_engine;
 use crate::output::{Printer, counted, print};
+use target::OperatorApi;
 
 #[derive(Debug, Args)]
 pub(crate) struct OpenapiArgs {
@@ -49,24 +50,18 @@ pub(crate) async fn migrate(args: SourceArgs) -> Result<(), Failure> {
     })
 }
 
-/// Creates a memory store in the database.
+/// Creates a memory store in the database, for a tenant that is given by its id or a name.
 pub(crate) async fn create_store(
     sources: SourceArgs,
-    tenant_id: TenantId,
+    tenant: &str,
     name: String,
     printer: &Printer,
 ) -> Result<(), Failure> {
     let (engine, backends) = open(sources).await?;
-    let draft = StoreDraft { name, ..StoreDraft::default() };
-    let made = match engine.tenants.operator(tenant_id, Auditor::OperatorCli).await {
-        Ok(operator) => engine.stores.create(&operator, draft, None).await,
-        Err(error) => Err(error),
-    };
-    backends.index.close().await;
-    let store = made.map_err(|error| {
-        Failure::of_class(class_of_engine(&error), error.to_string())
-            .within("the memory store was not created")
-    })?;
+    let database = OperatorApi::Database { engine: engine.clone(), backends: Box::new(backends) };
+    let made = create_store_of(&engine, &database, tenant, name).await;
+    database.close().await;
+    let (tenant_id, store) = made.map_err(|failure| failure.within("the memory store was not created"))?;
     let object = json!({
         "id": store.store_id,
         "tenant_id": tenant_id,
@@ -74,6 +69,20 @@ pub(crate) async fn create_store(
         "created_at": store.created_at.to_rfc3339(),
     });
     printer.done(&object, || format!("created the memory store {}\n", store.store_id))
+}
+
+async fn create_store_of(
+    engine: &Engine,
+    database: &OperatorApi,
+    tenant: &str,
+    name: String,
+) -> Result<(TenantId, Store), Failure> {
+    let failed = |error: EngineError| Failure::of_class(class_of_engine(&error), error.to_string());
+    let tenant_id = database.find_tenant(tenant).await?.parse().map_err(Failure::of("the tenant's id"))?;
+    let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(failed)?;
+    let draft = StoreDraft { name, ..StoreDraft::default() };
+    let store = engine.stores.create(&operator, draft, None).await.map_err(failed)?;
+    Ok((tenant_id, store))
 }
 
 /// An engine for one command. It has no requests to wait for, so callers only

@@ -1,11 +1,12 @@
 //! Prints results: tables for people, JSON for programs.
 
 mod foreign;
+mod layout;
 mod terminal;
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use console::{Style, Term};
 use indicatif::{HumanCount, HumanDuration};
 use jiff::Timestamp;
@@ -44,7 +45,7 @@ pub(crate) enum Format {
     /// A number of seconds.
     Period,
     Flag,
-    /// Who did something, as the API describes actors.
+    /// Who did something: a name, or the actor as the API describes it, whose id is shown.
     Actor,
     Limits,
     /// When the job that is the item runs, and when it does next.
@@ -134,19 +135,32 @@ impl Printer {
     }
 
     fn table(&self, items: &[Value], columns: &[Column]) -> String {
+        let cells = |item| columns.iter().map(|column| self.shown(item, column)).collect();
+        let mut rows: Vec<Vec<String>> = items.iter().map(cells).collect();
         let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(columns.iter().map(|(header, ..)| *header));
+        table.load_style(presets::NOTHING);
+        let layout = self.width.map(|width| layout::fit(columns, &mut rows, usize::from(width)));
+        let shown: Vec<usize> = match &layout {
+            Some(layout) => layout.iter().map(|(column, _)| *column).collect(),
+            None => (0..columns.len()).collect(),
+        };
+        table.set_header(shown.iter().map(|column| columns[*column].0));
+        for mut row in rows {
+            table.add_row(shown.iter().map(|column| std::mem::take(&mut row[*column])));
+        }
         if let Some(width) = self.width {
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
-        for item in items {
-            table.add_row(columns.iter().map(|column| self.shown(item, column)));
-        }
-        let last = columns.len().saturating_sub(1);
+        let last = shown.len().saturating_sub(1);
         for (place, column) in table.column_iter_mut().enumerate() {
-            let is_number = matches!(columns[place].2, Bytes | Count);
+            let is_number = matches!(columns[shown[place]].2, Bytes | Count);
             column.set_cell_alignment(if is_number { CellAlignment::Right } else { CellAlignment::Left });
-            column.set_padding((0, if place == last { 0 } else { 2 }));
+            let gap = if place == last { 0 } else { layout::GAP };
+            column.set_padding((0, gap));
+            if let Some(layout) = &layout {
+                let width = u16::try_from(layout[place].1 + usize::from(gap)).unwrap_or(u16::MAX);
+                column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
+            }
         }
         let mut lines = table.lines();
         let header = lines.next().unwrap_or_default();
@@ -171,7 +185,8 @@ impl Printer {
             (Count, Value::Number(count)) => HumanCount(count.as_u64().unwrap_or_default()).to_string(),
             (Time, Value::String(time)) => self.relative(time),
             (Period, Value::Number(seconds)) => words::period(seconds.as_u64().unwrap_or_default()),
-            (Actor, actor) => actor_name(actor),
+            (Actor, Value::String(name)) => name.clone(),
+            (Actor, actor) => actor_id(actor),
             (Limits, Value::Object(limits)) if !limits.is_empty() => {
                 let limits = limits.iter().map(|(name, value)| {
                     let value = value.as_u64().unwrap_or_default();
@@ -215,7 +230,7 @@ pub(crate) fn shell_quoted(text: &str) -> String {
 }
 
 /// The id of an actor, or `server`.
-pub(crate) fn actor_name(actor: &Value) -> String {
+pub(crate) fn actor_id(actor: &Value) -> String {
     let id = ["api_key_id", "session_id", "user_id", "service_account_id"]
         .iter()
         .find_map(|field| actor[field].as_str());

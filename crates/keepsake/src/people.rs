@@ -2,11 +2,14 @@
 
 pub(crate) mod access;
 mod connection;
+pub(crate) mod doctor;
 mod editor;
 pub(crate) mod erasures;
 mod history;
+mod ids;
 pub(crate) mod keys;
 pub(crate) mod memories;
+mod names;
 mod readers;
 mod search;
 pub(crate) mod sessions;
@@ -20,6 +23,8 @@ use serde_json::Value;
 
 pub(crate) use crate::failures::failure_of;
 use crate::output::{answer, confirm};
+
+pub(crate) use ids::{candidates, several_named};
 
 pub(crate) use connection::{StoreConnection, connect, find_store, is_same_server};
 

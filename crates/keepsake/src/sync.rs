@@ -153,6 +153,28 @@ async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Opt
     Ok((sync, lock))
 }
 
+/// The last synchronisation of a folder.
+pub(crate) struct FolderState {
+    pub(crate) files: usize,
+    /// Entries of the state that are malformed.
+    pub(crate) ignored: usize,
+    pub(crate) synced_at: Option<jiff::Timestamp>,
+}
+
+/// The state of a folder that is kept equal to a store; `None`: it never was. Fails if the state cannot
+/// be read, or is that of another store.
+pub(crate) fn state_of(folder: &Path, url: &str, store_id: &str) -> Result<Option<FolderState>, Failure> {
+    let private = folder.join(PRIVATE_FOLDER);
+    let state_file = private.join("state.json");
+    refuse_links(&private, &state_file)?;
+    let Ok(metadata) = state_file.metadata() else {
+        return Ok(None);
+    };
+    let synced_at = metadata.modified().ok().and_then(|at| jiff::Timestamp::try_from(at).ok());
+    let state = State::read(state_file, url, store_id)?;
+    Ok(Some(FolderState { files: state.count(), ignored: state.ignored().len(), synced_at }))
+}
+
 /// Refuses links in place of the private folder and its files, which are named by their
 /// path: a folder from another user must not make this program write outside it.
 fn refuse_links(private: &Path, state_file: &Path) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 pub(crate) mod api_keys;
 pub(crate) mod audit;
 mod changes;
+mod credential;
 mod deleted;
 mod differences;
 pub(crate) mod erasures;
@@ -84,6 +85,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::retrieve))
         .routes(routes!(api_keys::revoke))
+        .routes(routes!(credential::retrieve))
         .routes(routes!(erasures::create, erasures::list))
         .routes(routes!(erasures::retrieve))
         .routes(routes!(audit::list))

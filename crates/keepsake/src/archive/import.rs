@@ -1,5 +1,7 @@
 //! `keepsake import`
 
+use std::collections::HashMap;
+
 use indicatif::HumanCount;
 use keepsake_archive::plan::{Destination, OnConflict, decide};
 use keepsake_archive::report::{Class, Outcome, Report};
@@ -7,6 +9,7 @@ use keepsake_archive::verified::{Prefix, SourceListing};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{MemoryPath, Timestamp};
 
+use super::room::Room;
 use super::source::{ListedMemory, Source};
 use super::{ImportArgs, export, past, report, upload};
 use crate::output::{notice, printable};
@@ -33,9 +36,9 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
         ));
     }
     let mut outcomes = found.report;
-    let destination = read_destination(&connection, &mut outcomes).await?;
+    let (destination, sizes) = read_destination(&connection, &mut outcomes).await?;
     let on_conflict = args.on_conflict;
-    let steps = decide(found.items, &destination, on_conflict, now(), &mut outcomes);
+    let mut steps = decide(found.items, &destination, on_conflict, now(), &mut outcomes);
     drop(destination);
     let conflicts = outcomes.conflicts().count();
     if on_conflict == OnConflict::Fail && conflicts > 0 {
@@ -50,9 +53,14 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
             ),
         ));
     }
+    if let Some(room) = Room::of(&connection).await? {
+        steps = room.refuse_large(steps, &mut outcomes);
+        room.check_steps(&steps, &sizes)?;
+    }
     if args.dry_run {
         outcomes.assume(&steps);
     } else {
+        report::tell_refused(&outcomes);
         upload::run(&connection, &source, &steps, &mut outcomes).await?;
     }
     report::print(&mut outcomes, &connection.printer, args.dry_run)?;
@@ -65,20 +73,26 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// Lists the memories of the destination. Reports the memories whose path is invalid:
-/// nothing that is imported can conflict with them.
-async fn read_destination(connection: &StoreConnection, report: &mut Report) -> Result<Destination, Failure> {
-    let mut destination = Destination::default();
+/// nothing that is imported can conflict with them. The sizes of the memories are by their ids.
+async fn read_destination(
+    connection: &StoreConnection,
+    report: &mut Report,
+) -> Result<(Destination, HashMap<String, u64>), Failure> {
+    let (mut destination, mut sizes) = (Destination::default(), HashMap::new());
     let listed = ListedMemory::list(&connection.client, &connection.store_id).await?;
     for listed in listed.into_values() {
         match MemoryPath::parse(&listed.path) {
-            Ok(path) => destination.add(&path, listed.as_destination()),
+            Ok(path) => {
+                destination.add(&path, listed.as_destination());
+                sizes.insert(listed.id, listed.content_size_bytes);
+            }
             Err(error) => {
                 let reason = format!("the memory store lists it, but the path {error}");
                 report.add(listed.path, Outcome::refused(Class::Rule, reason));
             }
         }
     }
-    Ok(destination)
+    Ok((destination, sizes))
 }
 
 /// Imports an archive with its history, or the history of another store.

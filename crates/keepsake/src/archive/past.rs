@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::progress::Progress;
+use super::room::Room;
 use super::source::{ListedMemory, Source};
 use super::upload::expiry_of;
 use super::{import, report};
@@ -84,6 +85,10 @@ pub(crate) async fn import_into(
         ));
     }
     let done = count_imported(connection, &history).await?;
+    if let Some(room) = Room::of(connection).await? {
+        let bytes = found.items.iter().map(|item| item.size_bytes).sum();
+        room.emptied().check(found.items.len() as u64, bytes)?;
+    }
     let now = import::now();
     let lacks: Vec<_> = found.items.iter_mut().map(|item| item.remove_unsettable_expiry(now)).collect();
     if is_dry_run {

@@ -1,21 +1,33 @@
 //! Shows what an import did with each file.
 
+use std::collections::HashMap;
+
 use indicatif::HumanCount;
 use keepsake_archive::report::{Class, Report, ReportEntry};
 use keepsake_config::{Failure, FailureClass};
 use serde_json::{Value, json};
 
-use crate::output::{Printer, Text};
+use crate::output::{Printer, Text, counted, notice, printable};
+use crate::people::agent_path;
+
+/// More files with the same result and reason are one row of the table.
+const MAX_ALIKE: usize = 3;
 
 /// Prints each file as JSON; as a table, only the files not written as a whole, and counts.
 pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) -> Result<(), Failure> {
-    let shown = |file: &&ReportEntry| !printer.is_table() || file.reason().is_some();
-    let items: Vec<Value> = report
-        .sorted()
-        .iter()
-        .filter(shown)
-        .map(|file| json!({"path": file.path, "result": file.outcome.name(), "reason": file.reason()}))
-        .collect();
+    let files = report.sorted().iter();
+    let items: Vec<Value> = if printer.is_table() {
+        let row = |alike: &Vec<&ReportEntry>| match alike.as_slice() {
+            [first, others @ ..] if others.len() >= MAX_ALIKE => {
+                let others = HumanCount(others.len() as u64);
+                vec![item(&format!("{} and {others} others", first.path), first)]
+            }
+            few => few.iter().map(|file| item(&file.path, file)).collect(),
+        };
+        alike(files.filter(|file| file.reason().is_some())).iter().flat_map(row).collect()
+    } else {
+        files.map(|file| item(&file.path, file)).collect()
+    };
     let columns = [("RESULT", "/result", Text), ("PATH", "/path", Text), ("REASON", "/reason", Text)];
     if !printer.is_table() || !items.is_empty() {
         printer.items(&items, &columns, "")?;
@@ -24,6 +36,36 @@ pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) ->
         crate::output::print(&summary(report, is_dry_run))?;
     }
     Ok(())
+}
+
+fn item(path: &str, file: &ReportEntry) -> Value {
+    json!({"path": path, "result": file.outcome.name(), "reason": file.reason()})
+}
+
+/// Tells which texts the import leaves out, before it writes the others.
+pub(super) fn tell_refused(report: &Report) {
+    let refused = report.entries().iter().filter(|file| file.outcome.is_refused(Class::Rule));
+    for alike in alike(refused) {
+        let (first, count) = (alike[0], counted(alike.len() as u64, "file"));
+        let (path, reason) = (agent_path(&first.path), printable(first.reason().unwrap_or_default()));
+        notice(&format!("{count} will not be imported, the first is {path}: {reason}"));
+    }
+}
+
+/// Files with the same result and, but for numbers, the same reason.
+fn alike<'a>(files: impl Iterator<Item = &'a ReportEntry>) -> Vec<Vec<&'a ReportEntry>> {
+    let mut groups: Vec<Vec<&ReportEntry>> = Vec::new();
+    let mut places: HashMap<(&str, String), usize> = HashMap::new();
+    for file in files {
+        let reason = file.reason().unwrap_or_default();
+        let reason = reason.chars().filter(|char| !char.is_ascii_digit()).collect();
+        let place = *places.entry((file.outcome.name(), reason)).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push(file),
+            None => groups.push(vec![file]),
+        }
+    }
+    groups
 }
 
 fn summary(report: &Report, is_dry_run: bool) -> String {

@@ -2,10 +2,12 @@
 //!
 //! Both ways use the same routes, so requests and answers are the same.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use keepsake_client::{Client, Method, Parameter, Url, extended};
 use keepsake_config::Failure;
+use keepsake_core::TenantId;
 use keepsake_engine::Engine;
 use keepsake_server::operator_call;
 use serde_json::Value;
@@ -15,9 +17,14 @@ use crate::backends::Backends;
 use crate::cli::{PageArgs, TargetArgs};
 use crate::failures::{class_of_status, of_client};
 use crate::output::{Column, Printer};
+use crate::people::{candidates, several_named};
 
 /// The variable with the operator's token, if `--token-file` is not given.
 const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";
+
+const ID_PREFIX: &str = "wrkspc_";
+/// Pages of tenants that are searched for a name.
+const MAX_PAGES: usize = 10_000;
 
 pub(super) enum OperatorApi {
     /// The database, with the lock of its folder if it is a SQLite file.
@@ -97,6 +104,56 @@ impl OperatorApi {
         }
     }
 
+    /// As [`Self::call`]; a tenant in the path is given as [`Self::find_tenant`] takes it.
+    async fn call_of_tenant(&self, request: &Request<'_>) -> Result<Value, Failure> {
+        let [list @ ("tenants" | "tenant_deletions"), given, rest @ ..] = request.path else {
+            return self.call(request).await;
+        };
+        let tenant = self.find_tenant(given).await?;
+        let path = [&[*list, tenant.as_str()], rest].concat();
+        let Request { method, query, body, .. } = request;
+        self.call(&Request { method: method.clone(), path: &path, query, body: body.clone() }).await
+    }
+
+    /// The id of the only tenant with this external id or name, or whose id begins so. A whole id is taken
+    /// as it is.
+    pub(super) async fn find_tenant(&self, given: &str) -> Result<String, Failure> {
+        if given.parse::<TenantId>().is_ok() {
+            return Ok(given.to_owned());
+        }
+        let beginning = given.trim_end_matches('…');
+        let (mut named, mut begun) = (BTreeSet::new(), BTreeSet::new());
+        let mut page: Option<String> = None;
+        for _ in 0..MAX_PAGES {
+            let query = [("limit", Some("100")), ("page", page.as_deref())];
+            let found = self.call(&Request::get(&["tenants"], &query)).await?;
+            for tenant in found["data"].as_array().into_iter().flatten() {
+                let id = id_of(tenant).to_owned();
+                if tenant["external_id"] == given {
+                    return Ok(id);
+                }
+                if tenant["name"] == given {
+                    named.insert(id);
+                } else if beginning.starts_with(ID_PREFIX) && id.starts_with(beginning) {
+                    begun.insert(id);
+                }
+            }
+            page = found["next_page"].as_str().map(str::to_owned);
+            if page.is_none() {
+                break;
+            }
+        }
+        let found = if named.is_empty() { &begun } else { &named };
+        match found.iter().collect::<Vec<_>>().as_slice() {
+            [id] => Ok((*id).clone()),
+            [] => Err(Failure::not_found(format!(
+                "no tenant has the id, the name or the external id `{given}`; `keepsake tenant list` shows all"
+            ))),
+            several if named.is_empty() => Err(Failure::usage(candidates(beginning, several))),
+            several => Err(Failure::usage(several_named("tenants", given, several))),
+        }
+    }
+
     pub(super) async fn close(self) {
         if let Self::Database { engine, backends } = self {
             // A requested run may have registered this process as a replica.
@@ -115,7 +172,7 @@ pub(crate) async fn call(
 ) -> Result<(Printer, Value), Failure> {
     let printer = Printer::new(args.output.output);
     let target = OperatorApi::open(args).await?;
-    let answer = target.call(&request).await;
+    let answer = target.call_of_tenant(&request).await;
     target.close().await;
     Ok((printer, answer.map_err(|failure| failure.within(failed))?))
 }

@@ -3,7 +3,6 @@
 use clap::{Args, Subcommand};
 use keepsake_client::Method;
 use keepsake_config::{Failure, MAX_NUMBER};
-use keepsake_core::TenantId;
 use keepsake_core::limits::LimitOverrides;
 use serde_json::{Map, Value, json};
 
@@ -95,9 +94,9 @@ pub(crate) enum TenantCommand {
 pub(crate) struct TenantArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// The tenant: wrkspc_…
-    #[arg(value_name = "ID")]
-    tenant: TenantId,
+    /// The tenant: its id, its name or its external id
+    #[arg(value_name = "TENANT")]
+    tenant: String,
 }
 
 #[derive(Debug, Args)]
@@ -141,9 +140,9 @@ pub(crate) struct CreateTenantArgs {
 pub(crate) struct UpdateTenantArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// The tenant: wrkspc_…
-    #[arg(value_name = "ID")]
-    tenant: TenantId,
+    /// The tenant: its id, its name or its external id
+    #[arg(value_name = "TENANT")]
+    tenant: String,
     /// A display name
     #[arg(long)]
     name: Option<String>,
@@ -170,9 +169,9 @@ pub(crate) struct UpdateTenantArgs {
 pub(crate) struct DeleteTenantArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// The tenant: wrkspc_…
-    #[arg(value_name = "ID")]
-    tenant: TenantId,
+    /// The tenant: its id, its name or its external id
+    #[arg(value_name = "TENANT")]
+    tenant: String,
     /// Does not ask for confirmation
     #[arg(short, long)]
     yes: bool,
@@ -187,16 +186,16 @@ pub(crate) struct AuditArgs {
     target: TargetArgs,
     #[command(flatten)]
     page: PageArgs,
-    /// The tenant, wrkspc_…; without it, the operator's audit
-    #[arg(value_name = "ID")]
-    tenant: Option<TenantId>,
+    /// The tenant: its id, its name or its external id; without it, the operator's audit
+    #[arg(value_name = "TENANT")]
+    tenant: Option<String>,
 }
 
 pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
     match command {
         TenantCommand::List(args) => list_tenants(args).await,
         TenantCommand::Get(args) => {
-            let path = ["tenants", &args.tenant.to_string()];
+            let path = ["tenants", &args.tenant];
             show(args.target, "the tenant cannot be shown", &path, &FIELDS).await
         }
         TenantCommand::Create(args) => create(args).await,
@@ -205,7 +204,7 @@ pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
         TenantCommand::Resume(args) => change(args, "resume", "resumed").await,
         TenantCommand::Delete(args) => delete(args).await,
         TenantCommand::Deletion(args) => {
-            let path = ["tenant_deletions", &args.tenant.to_string()];
+            let path = ["tenant_deletions", &args.tenant];
             show(args.target, "the deletion cannot be shown", &path, &DELETION).await
         }
         TenantCommand::Usage(args) => usage(args).await,
@@ -244,14 +243,14 @@ async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
         body["external_id"] = Value::Null;
     }
     args.search_mode.set_in(&mut body);
-    let path = ["tenants", &args.tenant.to_string()];
+    let path = ["tenants", &args.tenant];
     let request = Request::change(Method::PATCH, &path, Some(body));
     let (printer, changed) = call(args.target, "the tenant was not changed", request).await?;
     printer.done(&changed, || format!("changed the tenant {}\n", id_of(&changed)))
 }
 
 async fn change(args: TenantArgs, action: &str, done: &str) -> Result<(), Failure> {
-    let path = ["tenants", &args.tenant.to_string(), action];
+    let path = ["tenants", &args.tenant, action];
     let failed = format!("the tenant was not {done}");
     let request = Request::change(Method::POST, &path, None);
     let (printer, changed) = call(args.target, &failed, request).await?;
@@ -259,12 +258,13 @@ async fn change(args: TenantArgs, action: &str, done: &str) -> Result<(), Failur
 }
 
 async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
-    let tenant = args.tenant.to_string();
+    let tenant = args.tenant;
     let question = format!("Delete the tenant {tenant} with all its data, permanently?");
     confirm(&question, args.yes)?;
     let path = ["tenants", &tenant];
     let request = Request::change(Method::DELETE, &path, None);
     let (printer, begun) = call(args.target, "the tenant was not deleted", request).await?;
+    let tenant = id_of(&begun);
     printer.done(&begun, || {
         format!(
             "the tenant {tenant} is being deleted; `keepsake tenant deletion {tenant}` shows the progress\n"
@@ -273,7 +273,7 @@ async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
 }
 
 async fn usage(args: TenantArgs) -> Result<(), Failure> {
-    let path = ["tenants", &args.tenant.to_string(), "usage"];
+    let path = ["tenants", &args.tenant, "usage"];
     let request = Request::get(&path, &[]);
     let (printer, usage) = call(args.target, "the usage cannot be shown", request).await?;
     printer.object(&usage, &USAGE)?;
@@ -291,8 +291,7 @@ async fn usage(args: TenantArgs) -> Result<(), Failure> {
 }
 
 async fn audit(args: AuditArgs) -> Result<(), Failure> {
-    let tenant = args.tenant.map(|tenant| tenant.to_string());
-    let path = match &tenant {
+    let path = match &args.tenant {
         Some(tenant) => vec!["tenants", tenant, "audit"],
         None => vec!["audit"],
     };

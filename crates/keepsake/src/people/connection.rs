@@ -1,5 +1,6 @@
 //! The server, the credential and the store of a command.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use keepsake_client::{Client, Parameter};
@@ -8,6 +9,7 @@ use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
 
 use super::failure_of;
+use super::ids::{STORE, several_named};
 use crate::cli::{ConnectionArgs, ServerArgs, StoreArgs};
 use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
@@ -174,29 +176,34 @@ pub(crate) fn is_same_server(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
-/// The id of the store with this id or name. Fails if several stores have the name.
+/// The id of the store with this name, or of the only one whose id begins so. Fails if there are
+/// several.
 pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, Failure> {
     if store.parse::<StoreId>().is_ok() {
         return Ok(store.to_owned());
     }
     let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
-    let mut found: Vec<String> = Vec::new();
+    let (mut found, mut begun) = (Vec::new(), BTreeSet::new());
+    let beginning = STORE.beginning(store);
     let mut stores = client.pages(&["memory_stores"], archived);
     while let Some(item) = stores.next::<Value>().await.map_err(failure_of("the stores cannot be listed"))? {
+        let id = item["id"].as_str().unwrap_or_default().to_owned();
         if item["name"] == store {
-            found.push(item["id"].as_str().unwrap_or_default().to_owned());
+            found.push(id);
+        } else if beginning.is_some_and(|beginning| id.starts_with(beginning)) {
+            begun.insert(id);
         }
     }
     match found.as_slice() {
         [id] => Ok(id.clone()),
+        [] if !begun.is_empty() => STORE.only(begun, store),
         [] => Err(Failure::not_found(format!(
             "no memory store has the id or the name `{store}`; `keepsake store list` shows all, and `keepsake store create` makes one"
         ))),
-        several => Err(Failure::usage(format!(
-            "{} memory stores have the name `{store}`; give an id: {}",
-            several.len(),
-            several.join(", ")
-        ))),
+        several => {
+            let several: Vec<_> = several.iter().collect();
+            Err(Failure::usage(several_named("memory stores", store, &several)))
+        }
     }
 }
 

@@ -5,18 +5,21 @@ use std::fmt::Write as _;
 use clap::Args;
 use console::Style;
 use keepsake_config::Failure;
-use keepsake_core::VersionId;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::connection::Connection;
-use super::memories::{PathArgs, REDACTED, deleted_at, find, get, missing};
+use super::ids::{MEMORY, VERSION, parse_memory, parse_version};
+use super::memories::{PathArgs, REDACTED, deleted_at, find, missing};
+use super::names::put_names;
 use super::{agent_path, api_path, confirm, failure_of, text_of};
-use crate::cli::StoreArgs;
-use crate::output::{Actor, Bytes, Stream, Text, Time, actor_name, printable};
+use crate::cli::{IdsArgs, StoreArgs};
+use crate::output::{Actor, Bytes, Stream, Text, Time, actor_id, printable};
 
 /// The failure of a list of versions.
 const NOT_LISTED: &str = "the versions cannot be listed";
+/// The list of a store's versions.
+const VERSIONS: [&str; 1] = ["memory_versions"];
 
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
@@ -26,11 +29,13 @@ pub(crate) struct LogArgs {
     #[arg(value_name = "PATH")]
     path: Option<String>,
     /// The memory's id, also of a deleted one: mem_…
-    #[arg(long, value_name = "ID", conflicts_with = "path")]
+    #[arg(long, value_name = "ID", conflicts_with = "path", value_parser = parse_memory)]
     memory: Option<String>,
     /// Number of versions
     #[arg(short = 'n', long, value_name = "N", default_value = "20")]
     limit: usize,
+    #[command(flatten)]
+    ids: IdsArgs,
 }
 
 #[derive(Debug, Args)]
@@ -42,11 +47,13 @@ pub(crate) struct DiffArgs {
     #[command(flatten)]
     memory: PathArgs,
     /// The older version: memver_… [default: the one before the newer]
-    #[arg(value_name = "FROM")]
-    from: Option<VersionId>,
-    /// The newer version: memver_… [default: the current one]
-    #[arg(value_name = "TO")]
-    to: Option<VersionId>,
+    #[arg(value_name = "FROM", value_parser = parse_version)]
+    from: Option<String>,
+    /// The newer version: memver_… [default: the current one, or the deletion]
+    #[arg(value_name = "TO", value_parser = parse_version)]
+    to: Option<String>,
+    #[command(flatten)]
+    ids: IdsArgs,
 }
 
 #[derive(Debug, Args)]
@@ -66,8 +73,8 @@ pub(crate) struct RedactArgs {
     #[command(flatten)]
     store: StoreArgs,
     /// The version: memver_…
-    #[arg(value_name = "VERSION")]
-    version: VersionId,
+    #[arg(value_name = "VERSION", value_parser = parse_version)]
+    version: String,
     /// Does not ask for confirmation
     #[arg(short, long)]
     yes: bool,
@@ -78,10 +85,15 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     let connection = Connection::of_store(&args.store).await?;
     let memory_id = match path {
         Some(path) => Some(memory_at(&connection, &path).await?),
-        None => args.memory,
+        None => match args.memory {
+            Some(memory) => {
+                Some(MEMORY.find(&connection.client, &connection.path(&VERSIONS), &[], &memory).await?)
+            }
+            None => None,
+        },
     };
     let query = [("memory_id", memory_id.as_deref())];
-    let mut versions = connection.list(NOT_LISTED, &["memory_versions"], &query, args.limit).await?;
+    let mut versions = connection.list(NOT_LISTED, &VERSIONS, &query, args.limit).await?;
     if connection.printer.is_table() {
         for version in &mut versions {
             if let Some(path) = version["path"].as_str() {
@@ -91,6 +103,7 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
             }
         }
     }
+    put_names(&connection, args.ids, &mut versions, &["/created_by"]).await;
     let columns = [
         ("VERSION", "/id", Text),
         ("TIME", "/created_at", Time),
@@ -116,39 +129,56 @@ async fn memory_at(connection: &Connection, path: &str) -> Result<String, Failur
 pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
     let path = api_path(&args.memory.path)?;
     let connection = Connection::of_store(&args.memory.store).await?;
-    let memory = get(&connection, &path, "basic").await?;
-    let memory_id = text_of(&memory, "id");
+    let memory_id = memory_at(&connection, &path).await?;
     let newer = match args.to {
-        Some(version) => version.to_string(),
-        None => text_of(&memory, "memory_version_id").to_owned(),
+        Some(version) => version_named(&connection, &memory_id, &version).await?,
+        None => newest(&connection, &memory_id).await?,
     };
     let older = match args.from {
-        Some(version) => Some(version.to_string()),
-        None => previous(&connection, memory_id, &newer).await?,
+        Some(version) => Some(version_named(&connection, &memory_id, &version).await?),
+        None => previous(&connection, &memory_id, &newer).await?,
     };
-    let newer = version(&connection, memory_id, &newer).await?;
+    let newer = version(&connection, &memory_id, &newer).await?;
     let older = match older {
-        Some(older) => Some(version(&connection, memory_id, &older).await?),
+        Some(older) => Some(version(&connection, &memory_id, &older).await?),
         None => None,
     };
     let result = json!({ "from": older, "to": newer });
+    let mut shown = [older, Some(newer)].map(Option::unwrap_or_default);
+    put_names(&connection, args.ids, &mut shown, &["/created_by"]).await;
+    let [older, newer] = shown;
     connection.printer.done_styled(&result, || {
-        let title = |version: &Value| {
-            format!(
-                "{}  {}  {}",
-                agent_path(text_of(version, "path")),
-                text_of(version, "id"),
-                actor_name(&version["created_by"])
-            )
-        };
-        let older_title = older.as_ref().map_or_else(|| "/dev/null".to_owned(), title);
-        let older = TitledText {
-            title: &older_title,
-            text: older.as_ref().map_or("", |older| text_of(older, "content")),
-        };
-        let newer = TitledText { title: &title(&newer), text: text_of(&newer, "content") };
+        let titles = [&older, &newer].map(title);
+        let texts = [&older, &newer].map(|version| text_of(version, "content"));
+        let [older, newer] = [0, 1].map(|side: usize| TitledText { title: &titles[side], text: texts[side] });
         unified_diff(Stream::Stdout, older, newer)
     })
+}
+
+/// The line above a version's text; of no version before the first.
+fn title(version: &Value) -> String {
+    if version.is_null() {
+        return "/dev/null".to_owned();
+    }
+    let author =
+        version["created_by"].as_str().map_or_else(|| actor_id(&version["created_by"]), str::to_owned);
+    format!("{}  {}  {author}", agent_path(text_of(version, "path")), text_of(version, "id"))
+}
+
+/// The id of the version of a memory that begins so.
+async fn version_named(connection: &Connection, memory_id: &str, beginning: &str) -> Result<String, Failure> {
+    let of_memory = [("memory_id", Some(memory_id))];
+    VERSION.find(&connection.client, &connection.path(&VERSIONS), &of_memory, beginning).await
+}
+
+/// The newest version of a memory, which is the deletion if it was deleted.
+async fn newest(connection: &Connection, memory_id: &str) -> Result<String, Failure> {
+    let query = [("memory_id", Some(memory_id)), ("limit", Some("1"))];
+    let page = connection.get(NOT_LISTED, &VERSIONS, &query).await?;
+    let newest = page["data"].as_array().and_then(|versions| versions.first());
+    newest
+        .map(|version| text_of(version, "id").to_owned())
+        .ok_or_else(|| Failure::not_found("there are no versions"))
 }
 
 /// The version of the memory before another one; `None` if that is the first.
@@ -157,7 +187,7 @@ async fn previous(
     memory_id: &str,
     version_id: &str,
 ) -> Result<Option<String>, Failure> {
-    let (path, query) = (connection.path(&["memory_versions"]), [("memory_id", Some(memory_id))]);
+    let (path, query) = (connection.path(&VERSIONS), [("memory_id", Some(memory_id))]);
     // Newest first: the search stops at the version before.
     let mut versions = connection.client.pages(&path, &query);
     while let Some(version) = versions.next::<Value>().await.map_err(failure_of(NOT_LISTED))? {
@@ -221,11 +251,11 @@ pub(super) fn unified_diff(stream: Stream, older: TitledText<'_>, newer: TitledT
 
 /// The id of the version to restore: the given one, or the last one of the memory that was deleted
 /// at a path.
-async fn restorable(connection: &Connection, given: String) -> Result<String, Failure> {
-    if given.parse::<VersionId>().is_ok() {
-        return Ok(given);
+async fn restorable(connection: &Connection, given: &str) -> Result<String, Failure> {
+    if let Some(beginning) = VERSION.beginning(given) {
+        return VERSION.find(&connection.client, &connection.path(&VERSIONS), &[], beginning).await;
     }
-    let path = api_path(&given)?;
+    let path = api_path(given)?;
     if find(connection, &path, "basic").await?.is_some() {
         return Err(Failure::conflict(format!(
             "{} exists: give one of its versions, which `keepsake memory log` lists",
@@ -240,7 +270,7 @@ async fn restorable(connection: &Connection, given: String) -> Result<String, Fa
 
 pub(super) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
     let connection = Connection::of_store(&args.store).await?;
-    let version = restorable(&connection, args.version).await?;
+    let version = restorable(&connection, &args.version).await?;
     let (failed, path) = (format!("{version} was not restored"), ["memory_versions", &version, "restore"]);
     let restored = connection.post(failed, &path, json!({})).await?;
     connection
@@ -250,7 +280,8 @@ pub(super) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
 
 pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
     let connection = Connection::of_store(&args.store).await?;
-    let version = args.version.to_string();
+    let list = connection.path(&VERSIONS);
+    let version = VERSION.find(&connection.client, &list, &[], &args.version).await?;
     confirm(&format!("Remove the content and the path of {version}, permanently?"), args.yes)?;
     let (failed, path) = (format!("{version} was not redacted"), ["memory_versions", &version, "redact"]);
     let redacted = connection.post(failed, &path, json!({})).await?;

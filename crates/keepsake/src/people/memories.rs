@@ -1,6 +1,5 @@
 //! `keepsake memory …`
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -18,10 +17,11 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::history::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
+use super::names::put_names;
 use super::readers::{self, ReadersArgs};
 use super::search::SearchArgs;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
-use crate::cli::{MomentArgs, StoreArgs, parse_period};
+use crate::cli::{IdsArgs, MomentArgs, StoreArgs, parse_period, shell_word};
 use crate::open_folder::read_at_most;
 use crate::output::{Actor, Bytes, Flag, Text, Time, notice, print_styled, printable, shell_quoted};
 use crate::signals::EndSignals;
@@ -107,6 +107,9 @@ pub(crate) struct LsArgs {
     /// Shows what was deleted and can be restored, the last deleted first
     #[arg(long, conflicts_with_all = ["recursive", "at", "at_seq"])]
     deleted: bool,
+    /// With --deleted: shows ids of keys and sessions instead of their names
+    #[arg(long, requires = "deleted", help_heading = "Output")]
+    ids: bool,
 }
 
 #[derive(Debug, Args)]
@@ -275,12 +278,22 @@ async fn get_at(
     view: &str,
     moment: &MomentArgs,
 ) -> Result<Value, Failure> {
-    find_at(connection, path, view, moment).await?.ok_or_else(|| {
-        if moment.is_past() {
-            return Failure::not_found(format!("{}: there was no such memory then", agent_path(path)));
-        }
-        missing(path)
-    })
+    if let Some(memory) = find_at(connection, path, view, moment).await? {
+        return Ok(memory);
+    }
+    let shown = agent_path(path);
+    if moment.is_past() {
+        return Err(Failure::not_found(format!("{shown}: there was no such memory then")));
+    }
+    let deleted = deleted_at(connection, path).await.unwrap_or_default();
+    let Some(deleted) = deleted.first() else {
+        return Err(missing(path));
+    };
+    Err(Failure::not_found(format!(
+        "{shown} was deleted {}; `keepsake memory restore {}` brings it back",
+        connection.printer.relative(text_of(deleted, "deleted_at")),
+        shell_word(&shown)
+    )))
 }
 
 pub(super) fn missing(path: &str) -> Failure {
@@ -312,7 +325,7 @@ async fn list(args: LsArgs) -> Result<(), Failure> {
     let path = api_path(&args.path)?;
     let connection = Connection::of_store(&args.store).await?;
     if args.deleted {
-        return list_deleted(&connection, &path).await;
+        return list_deleted(&connection, &path, IdsArgs { ids: args.ids }).await;
     }
     let depth = if args.recursive { "0" } else { "1" };
     let mut items = below(&connection, &path, depth, &args.moment).await?;
@@ -346,7 +359,7 @@ async fn list(args: LsArgs) -> Result<(), Failure> {
 }
 
 /// Lists what was deleted at a path or below it.
-async fn list_deleted(connection: &Connection, path: &str) -> Result<(), Failure> {
+async fn list_deleted(connection: &Connection, path: &str, ids: IdsArgs) -> Result<(), Failure> {
     let failed = "the deleted memories cannot be listed";
     let mut items = connection.list(failed, &["memories", "deleted"], &[], usize::MAX).await?;
     let directory = format!("{}/", path.trim_end_matches('/'));
@@ -359,6 +372,7 @@ async fn list_deleted(connection: &Connection, path: &str) -> Result<(), Failure
             item["path"] = agent_path(text_of(item, "path")).into();
         }
     }
+    put_names(connection, ids, &mut items, &["/deleted_by"]).await;
     let columns = [
         ("DELETED", "/deleted_at", Time),
         ("BY", "/deleted_by", Actor),
@@ -626,6 +640,7 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
         (Some(_), Some(store_id)) => format!(" --store {store_id}"),
         _ => String::new(),
     };
+    let of_server = args.store.connection.server.repeated();
     for memory in &memories {
         let expected = [("expected_content_sha256", memory["content_sha256"].as_str())];
         let shown = agent_path(text_of(memory, "path"));
@@ -633,16 +648,10 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
         let deleted = connection.delete(failed, &path, &expected).await?;
         let undo = shell_word(&shown);
         connection.printer.done(&deleted, || {
-            format!("deleted {shown}; undo: keepsake memory restore {undo}{of_store}\n")
+            format!("deleted {shown}; undo: keepsake memory restore {undo}{of_store}{of_server}\n")
         })?;
     }
     Ok(())
-}
-
-/// A printable text as one word of a shell.
-fn shell_word(text: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-".contains(c);
-    if text.chars().all(is_plain) { text.into() } else { format!("'{}'", text.replace('\'', "'\\''")).into() }
 }
 
 /// Changes fields of the memory at a path.

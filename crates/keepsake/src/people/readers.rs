@@ -2,11 +2,12 @@
 
 use clap::Args;
 use keepsake_config::Failure;
-use keepsake_core::VersionId;
 
 use super::connection::Connection;
+use super::ids::VERSION;
+use super::names::put_names;
 use super::{agent_path, api_path};
-use crate::cli::StoreArgs;
+use crate::cli::{IdsArgs, StoreArgs};
 use crate::output::{Actor, Column, Count, Text, Time, notice};
 
 const COLUMNS: [Column; 8] = [
@@ -36,12 +37,21 @@ pub(crate) struct ReadersArgs {
     /// Continues a list
     #[arg(long, value_name = "PAGE")]
     page: Option<String>,
+    #[command(flatten)]
+    ids: IdsArgs,
 }
 
 pub(super) async fn list(args: ReadersArgs) -> Result<(), Failure> {
-    let version = args.memory.parse::<VersionId>().ok().map(|version| version.to_string());
-    let path = if version.is_none() { Some(api_path(&args.memory)?) } else { None };
+    let beginning = VERSION.beginning(&args.memory);
+    let path = if beginning.is_none() { Some(api_path(&args.memory)?) } else { None };
     let connection = Connection::of_store(&args.store).await?;
+    let version = match beginning {
+        Some(beginning) => {
+            let list = connection.path(&["memory_versions"]);
+            Some(VERSION.find(&connection.client, &list, &[], beginning).await?)
+        }
+        None => None,
+    };
     let limit = args.limit.to_string();
     let query = [
         ("memory_version_id", version.as_deref()),
@@ -53,9 +63,11 @@ pub(super) async fn list(args: ReadersArgs) -> Result<(), Failure> {
     if !connection.printer.is_table() {
         return connection.printer.page(&readers, &COLUMNS, "");
     }
-    for reader in readers["data"].as_array_mut().into_iter().flatten() {
+    let shown = readers["data"].as_array_mut().map_or(&mut [][..], Vec::as_mut_slice);
+    for reader in &mut *shown {
         reader["path"] = reader["path"].as_str().map_or_else(|| "(redacted)".to_owned(), agent_path).into();
     }
+    put_names(&connection, args.ids, shown, &["/actor", "/session_id"]).await;
     connection.printer.page(&readers, &COLUMNS, "nobody was shown it")?;
     let through = readers["complete_through"].as_str().unwrap_or_default();
     match readers["complete_from"].as_str() {

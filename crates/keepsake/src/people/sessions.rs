@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::failure_of;
-use crate::cli::ConnectionArgs;
+use super::ids::{SESSION, parse_session};
+use super::names::put_names;
+use crate::cli::{ConnectionArgs, IdsArgs};
 use crate::output::{Actor, Bytes, Column, Count, Text, Time, print, printable};
 
 const EVENTS: [Column; 3] =
@@ -50,7 +52,7 @@ pub(crate) struct SessionArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// The session: sesn_…
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = parse_session)]
     session: String,
 }
 
@@ -73,6 +75,8 @@ pub(crate) struct AuditLogArgs {
     /// Number of entries
     #[arg(short = 'n', long, value_name = "N", default_value = "50")]
     limit: usize,
+    #[command(flatten)]
+    ids: IdsArgs,
 }
 
 #[derive(Debug, Args)]
@@ -106,7 +110,8 @@ async fn list(args: ListSessionsArgs) -> Result<(), Failure> {
 
 async fn show(args: SessionArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.connection)?;
-    let path = ["sessions", &args.session];
+    let session_id = find_session(&connection, &args.session).await?;
+    let path = ["sessions", &session_id];
     let session = connection.get("the session cannot be shown", &path, &[]).await?;
     let fields = [
         ("id", "/id", Text),
@@ -123,17 +128,23 @@ async fn show(args: SessionArgs) -> Result<(), Failure> {
     }
     let resources = session["resources"].as_array().cloned().unwrap_or_default();
     let columns = [
-        ("STORE", "/memory_store_id", Text),
+        ("STORE", "/name", Text),
         ("MOUNT PATH", "/mount_path", Text),
         ("ACCESS", "/access", Text),
+        ("ID", "/memory_store_id", Text),
     ];
     print("\n")?;
     connection.printer.items(&resources, &columns, "no memory store is attached")
 }
 
+/// The id of the session that begins so.
+pub(super) async fn find_session(connection: &Connection, beginning: &str) -> Result<String, Failure> {
+    SESSION.find(&connection.client, &["sessions"], &[("include_archived", Some("true"))], beginning).await
+}
+
 async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.session.connection)?;
-    let session = args.session.session.as_str();
+    let session = &find_session(&connection, &args.session.session).await?;
     let path = ["sessions", session, "events", "stream"];
     let mut stream = connection.client.events(&path, &[], None);
     if args.follow {
@@ -172,7 +183,8 @@ async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
 pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.connection)?;
     let query = [("action", args.action.as_deref())];
-    let entries = connection.list("the audit cannot be listed", &["audit"], &query, args.limit).await?;
+    let mut entries = connection.list("the audit cannot be listed", &["audit"], &query, args.limit).await?;
+    put_names(&connection, args.ids, &mut entries, &["/actor", "/object/id"]).await;
     let columns = [
         ("TIME", "/created_at", Time),
         ("ACTOR", "/actor", Actor),

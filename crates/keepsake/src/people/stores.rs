@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use keepsake_config::{Failure, SourceArgs};
-use keepsake_core::TenantId;
 use keepsake_core::policy::SensitiveDataPolicy;
 use serde_json::{Map, Value, json};
 
@@ -111,9 +110,9 @@ pub(crate) struct CreateStoreArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Operator")]
 pub(crate) struct OperatorStoreArgs {
-    /// Creates the store in the configured database, for this tenant: wrkspc_…
-    #[arg(long, value_name = "ID", conflicts_with_all = ["description", "metadata", "expires_unused_after", "sensitive_data", "records_reads", "search_mode"])]
-    tenant: Option<TenantId>,
+    /// Creates the store in the configured database, for this tenant: its id, its name or its external id
+    #[arg(long, value_name = "TENANT", conflicts_with_all = ["description", "metadata", "expires_unused_after", "sensitive_data", "records_reads", "search_mode"])]
+    tenant: Option<String>,
     #[command(flatten)]
     sources: SourceArgs,
 }
@@ -246,10 +245,10 @@ async fn show(args: ShowStoreArgs) -> Result<(), Failure> {
 }
 
 async fn create(args: CreateStoreArgs) -> Result<(), Failure> {
-    if let Some(tenant_id) = args.operator.tenant {
+    if let Some(tenant) = args.operator.tenant {
         args.connection.server.refuse_beside("--tenant")?;
         let printer = Printer::new(args.connection.output.output);
-        return operator::create_store(args.operator.sources, tenant_id, args.name, &printer).await;
+        return operator::create_store(args.operator.sources, &tenant, args.name, &printer).await;
     }
     let connection = Connection::open(&args.connection)?;
     let body = body_of(Some(&args.name), args.fields, &[]);

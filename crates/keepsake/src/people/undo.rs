@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use clap::Args;
 use keepsake_config::Failure;
-use keepsake_core::{SessionId, Timestamp};
+use keepsake_core::Timestamp;
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use super::connection::Connection;
+use super::ids::{API_KEY, parse_key, parse_session};
+use super::names::put_names;
+use super::sessions::find_session;
 use super::{agent_path, api_path, confirm, text_of};
-use crate::cli::{ConnectionArgs, StoreArgs, given, parse_period};
-use crate::output::{Text, actor_name, notice, printable};
+use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, given, parse_period};
+use crate::output::{Actor, Text, notice, printable};
 
 const NOT_UNDONE: &str = "nothing is known to be taken back";
 /// How often a large undo is asked whether it is done.
@@ -26,10 +29,10 @@ pub(crate) struct UndoArgs {
     #[command(flatten)]
     store: StoreArgs,
     /// Changes of this session
-    #[arg(long, value_name = "ID")]
-    session: Option<SessionId>,
+    #[arg(long, value_name = "ID", value_parser = parse_session)]
+    session: Option<String>,
     /// Changes with this API key: apikey_…
-    #[arg(long, value_name = "ID", conflicts_with = "session")]
+    #[arg(long, value_name = "ID", conflicts_with = "session", value_parser = parse_key)]
     key: Option<String>,
     /// Changes of this person
     #[arg(long, value_name = "ID", conflicts_with_all = ["session", "key"])]
@@ -104,11 +107,13 @@ struct SureArgs {
     /// Does not ask for confirmation
     #[arg(short, long, conflicts_with = "dry_run")]
     yes: bool,
+    #[command(flatten)]
+    ids: IdsArgs,
 }
 
 pub(crate) async fn run(args: UndoArgs) -> Result<(), Failure> {
-    let body = given(json!({
-        "session_id": args.session.map(|id| id.to_string()),
+    let mut body = given(json!({
+        "session_id": args.session,
         "api_key_id": args.key,
         "user_id": args.user,
         "service_account_id": args.service_account,
@@ -124,6 +129,12 @@ pub(crate) async fn run(args: UndoArgs) -> Result<(), Failure> {
         ));
     }
     let connection = Connection::of_store(&args.store).await?;
+    if let Some(session) = body["session_id"].as_str() {
+        body["session_id"] = find_session(&connection, session).await?.into();
+    }
+    if let Some(key) = body["api_key_id"].as_str() {
+        body["api_key_id"] = API_KEY.find(&connection.client, &["api_keys"], &[], key).await?.into();
+    }
     carry_out(&connection, "undo", body, &args.sure).await
 }
 
@@ -182,7 +193,7 @@ async fn carry_out(
             return connection.printer.done(&plan, String::new);
         }
         if connection.printer.is_table() {
-            show(connection, &plan)?;
+            show(connection, &plan, sure.ids).await?;
         }
         if sure.dry_run || made == 0 {
             return Ok(());
@@ -211,21 +222,20 @@ async fn carry_out(
     connection.printer.done(&done, || format!("{}\n", in_words(&done)))
 }
 
-fn show(connection: &Connection, plan: &Value) -> Result<(), Failure> {
+async fn show(connection: &Connection, plan: &Value, ids: IdsArgs) -> Result<(), Failure> {
     let mut items = plan["data"].as_array().cloned().unwrap_or_default();
     for item in &mut items {
         let path = item["path"].as_str().map_or_else(|| "(redacted)".to_owned(), agent_path);
         item["path"] = path.into();
         if item["changed_by"].is_null() {
-            item["by"] = "-".into();
-        } else {
-            item["by"] = actor_name(&item["changed_by"]["created_by"]).into();
+            item["changed_by"] = json!({ "created_by": "-" });
         }
     }
+    put_names(connection, ids, &mut items, &["/changed_by/created_by"]).await;
     let columns = [
         ("BECOMES", "/action", Text),
         ("WHY", "/reason", Text),
-        ("CHANGED BY", "/by", Text),
+        ("CHANGED BY", "/changed_by/created_by", Actor),
         ("PATH", "/path", Text),
     ];
     connection.printer.items(&items, &columns, "there is nothing to take back")?;

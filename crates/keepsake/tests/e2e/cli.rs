@@ -26,8 +26,13 @@ async fn tenant_store_and_key_made_by_commands_work() {
     let shown = ["name", "external_id", "limits"].map(|field| &tenant[field]);
     assert_eq!(json!(shown), json!(["Acme", "acme", {"bytes_per_memory": 10}]));
     run(create).await.ends(4, "external id exists");
+    for given in ["Acme", "acme", tenant_id.split_at(30).0] {
+        let shown = run(&format!("tenant get {given} -o json")).await.json();
+        assert_eq!(shown["id"], tenant["id"], "{given}");
+    }
+    run("tenant usage nobody").await.ends(3, "no tenant has the id, the name or the external id `nobody`");
 
-    let new_store = format!("store create notes --tenant {tenant_id}");
+    let new_store = "store create notes --tenant Acme";
     let store = run(&format!("{new_store} -o json")).await.json();
     let store_id = store["id"].as_str().unwrap();
     let elsewhere = format!("{new_store} --url http://127.0.0.1:1");

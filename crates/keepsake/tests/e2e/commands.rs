@@ -3,6 +3,7 @@
 mod archives;
 mod contexts;
 mod copy;
+mod doctor;
 mod each;
 mod editing;
 mod hostile_server;
@@ -130,7 +131,9 @@ impl Person {
     async fn session(&self, access: &str) -> Value {
         let store =
             json!({"type": "memory_store", "memory_store_id": self.tenant.store_id, "access": access});
-        let new = json!({"agent": "agent", "environment_id": "env", "resources": [store]});
+        let new = json!({
+            "agent": "agent", "environment_id": "env", "title": "Ticket ZD-48502", "resources": [store],
+        });
         self.client().post("/v1/sessions", &new).await.json()
     }
 

@@ -115,6 +115,9 @@ pub(super) async fn each_route_asks_for_its_scope(place: Place) {
         (KEYS, &place.key(&[KEYS], None).await),
         (TENANT, &place.key(&[TENANT], None).await),
     ];
+    for (scope, client) in &keys {
+        assert_eq!(ok(&client.get("/v1/credential").await)["scopes"], json!([scope]));
+    }
     for (needed, method, path, body) in &routes {
         // Keys without the scope come first: a deletion affects all keys.
         for (scope, client) in keys.iter().filter(|(scope, _)| scope != needed) {

@@ -3,6 +3,7 @@ use keepsake_testkit::{EmbeddingsFault, EmbeddingsServer};
 use super::{Person, words};
 use crate::prelude::*;
 use crate::support::meaning;
+use crate::support::meaning;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_written_read_moved_listed_and_deleted() {
@@ -32,9 +33,16 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     let deleted = person.ok("memory rm done --recursive --yes").await;
     let told = "deleted /memories/done/plan.md; undo: keepsake memory restore /memories/done/plan.md --store memstore_";
     assert!(deleted.starts_with(told), "{deleted}");
-    person.ends("memory cat done/plan.md", 3, "").await;
+    let undo = "; `keepsake memory restore /memories/done/plan.md` brings it back";
+    person.ends("memory cat done/plan.md", 3, undo).await;
+    assert_eq!(person.ok("memory cat done/plan.md --at-seq 5").await, "two\n");
+    let diff = person.ok("memory diff done/plan.md").await;
+    assert!(diff.ends_with("-two\n"), "{diff}");
     let listed = person.ok("memory ls --deleted").await;
-    assert!(listed.contains("apikey_") && listed.trim_end().ends_with("/memories/done/plan.md"), "{listed}");
+    assert!(
+        listed.contains("  tests  ") && listed.trim_end().ends_with("/memories/done/plan.md"),
+        "{listed}"
+    );
     let log = person.ok("memory log done/plan.md -o jsonl").await;
     assert!(log.starts_with('{') && log.lines().count() == 5, "{log}");
     person.ends("memory restore a.md", 4, "/memories/a.md exists").await;
@@ -138,9 +146,16 @@ async fn history_is_shown_compared_and_restored() {
     let log = person.json("memory log fact.md -o json").await;
     let [second, first] = [0, 1].map(|place: usize| log["data"][place]["id"].as_str().unwrap());
     let table = person.ok("memory log fact.md").await;
-    assert!(table.contains("modified") && table.contains("apikey_"), "{table}");
-    let diff = person.ok("memory diff fact.md").await;
-    assert!(diff.contains("-The office is in Oslo.\n+The office is in Rome.\n"), "{diff}");
+    assert!(table.contains("modified") && table.contains("  tests  "), "{table}");
+    let short = format!("{}…", &first[..first.len() - 1]);
+    for line in ["memory diff fact.md".to_owned(), format!("memory diff fact.md {short}")] {
+        let diff = person.ok(&line).await;
+        assert!(diff.contains("-The office is in Oslo.\n+The office is in Rome.\n"), "{diff}");
+        assert!(diff.lines().next().unwrap().ends_with("  tests"), "{diff}");
+    }
+    person.ends("memory diff fact.md memver_0", 2, "2 ids begin with `memver_0`: memver_").await;
+    person.ends("memory redact memver_ZZ --yes", 3, "no id of a version begins with `memver_ZZ`").await;
+    person.ends("memory redact fact.md --yes", 2, "a version is given by its id").await;
 
     let restored = person.ok(&format!("memory restore {first}")).await;
     assert_eq!(restored, format!("restored /memories/fact.md from {first}\n"));
@@ -153,6 +168,32 @@ async fn history_is_shown_compared_and_restored() {
     assert_eq!(person.ok("memory log -o jsonl").await.lines().count(), 4);
     person.ok(&format!("memory restore {first}")).await;
     assert_eq!(person.ok("memory cat fact.md").await, "The office is in Oslo.\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn authors_have_names_that_the_credential_may_look_up() {
+    let person = Person::new().await;
+    person.put("a.md", "text").await;
+    let session = person.session("read_write").await;
+    let agent = person.client().with_key(session["token"].as_str().unwrap());
+    Store::of(&agent, &person.tenant).create("/b.md", "text").await;
+    let reader = [("KEEPSAKE_API_KEY", person.reader.as_str())];
+    for (line, more, key, agent) in [
+        ("memory log", &[][..], "  tests  ", "  agent · Ticket ZD-48502  "),
+        ("memory log", &reader, "  an API key  ", "  agent · Ticket ZD-48502  "),
+        ("memory log --ids", &[], "  apikey_", "  sesn_"),
+        ("audit", &[], "  tests  ", "  agent · Ticket ZD-48502\n"),
+        ("audit --ids", &[], "  apikey_", "  sesn_"),
+    ] {
+        let table = person.line_with(line, more, "").await.ok();
+        assert!(table.contains(key) && table.contains(agent), "{line}: {table}");
+    }
+    let json = person.json("memory log -o json").await;
+    assert_eq!(json["data"][0]["created_by"]["session_id"], session["id"]);
+    let beginning = &session["id"].as_str().unwrap()[..30];
+    assert!(person.ok(&format!("session show {beginning}")).await.contains("Ticket ZD-48502"));
+    let done = person.ok(&format!("undo --session {beginning} --yes")).await;
+    assert_eq!(done, "deleted 1\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,9 @@ async fn output_is_made_for_terminals_and_pipes() {
     for line in table.lines() {
         assert!(console::measure_text_width(line) <= 60, "{table}");
     }
+    let log = person.run_in_terminal("memory log", &no_colour, 60, "").await.ok();
+    let versions = log.lines().filter(|line| line.starts_with("memver_") && line.contains("…  "));
+    assert_eq!(versions.count(), 3, "ids are shortened, and not broken: {log}");
     let piped = person.ok("memory ls").await;
     assert_eq!(piped.lines().count(), 3, "{piped}");
 

@@ -22,6 +22,8 @@ async fn stores_and_sessions_are_used() {
     assert_eq!(settings(&changed), json!(["plans", {"team": "a"}, null, null]));
 
     let shown = person.ok("store get plans").await;
+    let beginning = made["id"].as_str().unwrap().split_at(30).0;
+    assert_eq!(person.ok(&format!("store get {beginning}")).await, shown);
     assert!(shown.contains("metadata              team=a"), "{shown}");
     person.ok("store archive plans --yes").await;
     assert_eq!(person.ok("store ls").await.lines().count(), 2);

@@ -54,6 +54,34 @@ async fn plain_folder_is_imported_without_its_invalid_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn import_over_a_limit_is_refused_before_anything_is_written() {
+    let more = format!("{FREE_RATES}memories_per_store = 4\nbytes_per_memory = 10\n");
+    let person = Person::with(Pair::Sqlite, &ServerConfig { more, ..ServerConfig::default() }).await;
+    let many = person.many(5);
+    let import = format!("import {many}");
+    let told = "nothing was imported: the memory store would hold 5 memories, over the limit of 4; \
+                the operator raises the limit: `limits.memories_per_store`";
+    person.ends(&import, 1, told).await;
+    person.ends(&format!("{import} --dry-run"), 1, told).await;
+    let login = format!("login {} --name dev", person.server.url());
+    person.line_with(&login, &[], &person.tenant.key).await.ok();
+    let told = "`KEEPSAKE_LIMITS_MEMORIES_PER_STORE=5 keepsake serve --dev` raises the limit";
+    person.ends(&import, 1, told).await;
+    assert!(person.contents("").await.is_empty());
+
+    for number in 0..4 {
+        fs::write(format!("{many}/{number}.md"), "x".repeat(11)).unwrap();
+    }
+    let run = person.line(&import).await;
+    run.ends(
+        1,
+        "4 files will not be imported, the first is /memories/0.md: has 11 bytes, over the limit of 10",
+    );
+    assert!(run.stdout.contains("/0.md and 3 others"), "{}", run.stdout);
+    assert!(run.stdout.ends_with(&counts([1, 0, 0, 0, 4])), "{}", run.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn store_of_another_server_is_imported() {
     let (person, other) = (Person::new().await, Person::new().await);
     other.put("a.md", "one\n").await;

@@ -1,0 +1,118 @@
+//! The limits of a memory store, which an import is compared with before it writes anything.
+
+use std::collections::HashMap;
+
+use keepsake_archive::plan::ImportStep;
+use keepsake_archive::report::{Class, Outcome, Report};
+use keepsake_config::{Failure, FailureClass};
+use serde_json::Value;
+
+use crate::contexts;
+use crate::failures::class_of;
+use crate::output::{limit, notice};
+use crate::people::{StoreConnection, failure_of};
+
+const BYTES_PER_MEMORY: &str = "bytes_per_memory";
+
+/// The memories and bytes of a memory store, and its limits.
+pub(super) struct Room {
+    memories: u64,
+    bytes: u64,
+    limits: Value,
+    /// Whether the reader runs the server, by `serve --dev`.
+    is_dev: bool,
+}
+
+impl Room {
+    /// `None`: the credential may not read the limits.
+    pub(super) async fn of(connection: &StoreConnection) -> Result<Option<Self>, Failure> {
+        let one = [("limit", Some("1"))];
+        match connection.client.get::<Value>(&connection.path(&["usage"]), &one).await {
+            Ok(usage) => Ok(Some(Self {
+                memories: usage["memory_count"].as_u64().unwrap_or_default(),
+                bytes: usage["content_bytes"].as_u64().unwrap_or_default(),
+                limits: usage["limits"].clone(),
+                is_dev: contexts::is_dev(connection.client.url()),
+            })),
+            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
+            Err(error) => Err(failure_of("the limits of the memory store cannot be read")(error)),
+        }
+    }
+
+    /// The same limits of an empty store.
+    pub(super) fn emptied(self) -> Self {
+        Self { memories: 0, bytes: 0, ..self }
+    }
+
+    /// Refuses the steps with a content that is too large for a memory.
+    pub(super) fn refuse_large(&self, steps: Vec<ImportStep>, report: &mut Report) -> Vec<ImportStep> {
+        let Some(maximum) = self.limits[BYTES_PER_MEMORY].as_u64() else {
+            return steps;
+        };
+        let is_large = |step: &ImportStep| step.item.size_bytes > maximum;
+        let (large, fitting): (Vec<_>, Vec<_>) = steps.into_iter().partition(is_large);
+        for step in &large {
+            let size_bytes = step.item.size_bytes;
+            let reason = format!("has {size_bytes} bytes, over the limit of {maximum} bytes for a memory");
+            report.add_step(step, Outcome::refused(Class::Rule, reason));
+        }
+        if let Some(largest) = large.iter().map(|step| step.item.size_bytes).max() {
+            notice(&format!(
+                "some files are too large for a memory: {}",
+                self.how_to_raise(BYTES_PER_MEMORY, largest)
+            ));
+        }
+        fitting
+    }
+
+    /// Fails if the store cannot hold what the steps write. `sizes` are those of its memories by id.
+    pub(super) fn check_steps(
+        &self,
+        steps: &[ImportStep],
+        sizes: &HashMap<String, u64>,
+    ) -> Result<(), Failure> {
+        let (mut created, mut added, mut removed) = (0, 0, 0);
+        for step in steps {
+            added += step.item.size_bytes;
+            match &step.replaces {
+                None => created += 1,
+                Some(existing) => removed += sizes.get(&existing.id).copied().unwrap_or_default(),
+            }
+        }
+        self.check(created, added.saturating_sub(removed))
+    }
+
+    /// Fails if the store cannot hold this many further memories and bytes.
+    pub(super) fn check(&self, memories: u64, bytes: u64) -> Result<(), Failure> {
+        let (memories, bytes) = ((self.memories + memories, memories), (self.bytes + bytes, bytes));
+        for (name, (wanted, added), unit) in [
+            ("memories_per_store", memories, " memories"),
+            ("bytes_per_store", bytes, ""),
+            ("bytes_per_tenant", bytes, ""),
+        ] {
+            let Some(maximum) = self.limits[name].as_u64().filter(|maximum| added > 0 && wanted > *maximum)
+            else {
+                continue;
+            };
+            return Err(Failure::new(format!(
+                "nothing was imported: the memory store would hold {}{unit}, over the limit of {}; {}",
+                limit(name, wanted),
+                limit(name, maximum),
+                self.how_to_raise(name, wanted)
+            )));
+        }
+        Ok(())
+    }
+
+    /// The setting of a limit, and how to set it to a value.
+    fn how_to_raise(&self, name: &str, wanted: u64) -> String {
+        if self.is_dev {
+            let variable = format!("KEEPSAKE_LIMITS_{}", name.to_uppercase());
+            return format!("`{variable}={wanted} keepsake serve --dev` raises the limit");
+        }
+        format!(
+            "the operator raises the limit: `limits.{name}` in the configuration, or \
+             `keepsake tenant update TENANT --limit {name}={wanted}`"
+        )
+    }
+}

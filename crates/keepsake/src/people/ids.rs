@@ -1,0 +1,130 @@
+//! Ids that are given by their beginning.
+
+use std::collections::BTreeSet;
+
+use keepsake_client::{Client, Parameter};
+use keepsake_config::Failure;
+use serde_json::Value;
+
+use super::{failure_of, text_of};
+
+/// Characters of an id after its prefix.
+const ID_CHARS: usize = 26;
+/// Items of a list that are compared with the beginning of an id.
+const MAX_COMPARED: usize = 20_000;
+/// Candidates that an error names.
+const MAX_CANDIDATES: usize = 10;
+
+/// A kind of objects that are given by the beginning of their id.
+pub(super) struct IdKind {
+    prefix: &'static str,
+    /// The noun of an object.
+    noun: &'static str,
+    /// The field of a listed item that has the id.
+    field: &'static str,
+    /// The command that shows the ids.
+    command: &'static str,
+}
+
+pub(super) const VERSION: IdKind =
+    IdKind { prefix: "memver_", noun: "version", field: "id", command: "keepsake memory log" };
+/// A memory, found in the list of versions, which also has those of deleted memories.
+pub(super) const MEMORY: IdKind =
+    IdKind { prefix: "mem_", noun: "memory", field: "memory_id", command: "keepsake memory ls -o json" };
+pub(super) const STORE: IdKind =
+    IdKind { prefix: "memstore_", noun: "memory store", field: "id", command: "keepsake store list --all" };
+pub(super) const SESSION: IdKind =
+    IdKind { prefix: "sesn_", noun: "session", field: "id", command: "keepsake session list" };
+pub(super) const API_KEY: IdKind =
+    IdKind { prefix: "apikey_", noun: "API key", field: "id", command: "keepsake memory log --ids" };
+
+impl IdKind {
+    /// The given beginning of an id, or `None` if the text is something else.
+    pub(super) fn beginning<'a>(&self, given: &'a str) -> Option<&'a str> {
+        // Tables shorten ids with this sign.
+        let given = given.trim_end_matches('…');
+        let rest = given.strip_prefix(self.prefix)?;
+        let is_rest = rest.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+        ((1..=ID_CHARS).contains(&rest.len()) && is_rest).then_some(given)
+    }
+
+    /// The beginning of an id in an argument that takes only ids.
+    fn parse(&self, given: &str) -> Result<String, String> {
+        let beginning = self.beginning(given).map(str::to_owned);
+        beginning.ok_or_else(|| {
+            format!("a {} is given by its id or the beginning of it: {}…", self.noun, self.prefix)
+        })
+    }
+
+    /// The id of which this is the beginning, among the items of a list. A whole id is taken as it is.
+    pub(super) async fn find(
+        &self,
+        client: &Client,
+        list: &[&str],
+        query: &[Parameter<'_>],
+        beginning: &str,
+    ) -> Result<String, Failure> {
+        if beginning.len() == self.prefix.len() + ID_CHARS {
+            return Ok(beginning.to_owned());
+        }
+        let failed = || format!("{beginning} is not a whole id, and the list cannot be read");
+        let (mut items, mut found, mut compared) = (client.pages(list, query), BTreeSet::new(), 0);
+        while let Some(item) = items.next::<Value>().await.map_err(failure_of(failed()))? {
+            compared += 1;
+            if compared > MAX_COMPARED {
+                return Err(Failure::usage(format!(
+                    "{beginning} is not a whole id, and there are too many to compare: give all of it"
+                )));
+            }
+            let id = text_of(&item, self.field);
+            if id.starts_with(beginning) {
+                found.insert(id.to_owned());
+            }
+        }
+        self.only(found, beginning)
+    }
+
+    /// The only id that was found.
+    pub(super) fn only(&self, found: BTreeSet<String>, beginning: &str) -> Result<String, Failure> {
+        match found.iter().collect::<Vec<_>>().as_slice() {
+            [id] => Ok((*id).clone()),
+            [] => Err(Failure::not_found(format!(
+                "no id of a {} begins with `{beginning}`; `{}` shows all",
+                self.noun, self.command
+            ))),
+            several => Err(Failure::usage(candidates(beginning, several))),
+        }
+    }
+}
+
+/// Says that a beginning is that of several ids.
+pub(crate) fn candidates(beginning: &str, several: &[&String]) -> String {
+    format!("{} ids begin with `{beginning}`: {}", several.len(), listed(several))
+}
+
+/// Says that several objects have a name.
+pub(crate) fn several_named(nouns: &str, name: &str, several: &[&String]) -> String {
+    format!("{} {nouns} have the name `{name}`; give an id: {}", several.len(), listed(several))
+}
+
+fn listed(several: &[&String]) -> String {
+    let named = several.iter().take(MAX_CANDIDATES).map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
+    let more = if several.len() > MAX_CANDIDATES { ", …" } else { "" };
+    format!("{named}{more}")
+}
+
+pub(super) fn parse_version(given: &str) -> Result<String, String> {
+    VERSION.parse(given)
+}
+
+pub(super) fn parse_memory(given: &str) -> Result<String, String> {
+    MEMORY.parse(given)
+}
+
+pub(super) fn parse_session(given: &str) -> Result<String, String> {
+    SESSION.parse(given)
+}
+
+pub(super) fn parse_key(given: &str) -> Result<String, String> {
+    API_KEY.parse(given)
+}
