@@ -294,7 +294,8 @@ async fn check_search(diagnosis: &mut Diagnosis, store: &StoreConnection) {
         MeaningReason::Off
         | MeaningReason::LexicalStore
         | MeaningReason::QuotedQuery
-        | MeaningReason::NoWords => {
+        | MeaningReason::NoWords
+        | MeaningReason::Pending => {
             diagnosis.ok("search", found);
         }
         MeaningReason::NotInstalled => {

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use keepsake_client::{Method, Parameter};
 use keepsake_config::Failure;
-use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
+use keepsake_core::{ApiKeyId, StoreId, Timestamp};
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::Scope;
 use serde_json::{Value, json};
@@ -54,9 +54,10 @@ struct KeysOf {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Operator")]
 struct OperatorKeysArgs {
-    /// The keys of this tenant, wrkspc_…, by the operator [default: those of the credential's tenant]
-    #[arg(long, value_name = "ID")]
-    tenant: Option<TenantId>,
+    /// The keys of this tenant, by the operator: a name, an external id or the beginning of an id [default: those of
+    /// the credential's tenant]
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
     #[command(flatten)]
     target: TargetArgs,
 }
@@ -72,7 +73,7 @@ impl KeysOf {
         body: Option<Value>,
     ) -> Result<(Printer, Value), Failure> {
         let OperatorKeysArgs { tenant, target } = self.operator;
-        let Some(tenant) = tenant.map(|tenant| tenant.to_string()) else {
+        let Some(tenant) = tenant else {
             target.refuse_without("--tenant")?;
             let printer = Printer::new(target.output.output);
             let (client, _) = connect(&self.person)?;
