@@ -120,6 +120,7 @@ export function screensOf({ store, memory, deleted, undone, versions, session, k
     'past-memory': `${memory.href}?at_seq=1`,
     'past-memory-raw': `${memory.href}?at_seq=1&raw=1`,
     differences: `${store.href}/diff?from_seq=1`,
+    tests: `${store.href}/tests`,
     'undo-choose': `${store.href}/undo`,
     undo: `${store.href}/undo?after_seq=0&overwrite=1`,
     'undo-progress': undone,

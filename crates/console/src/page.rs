@@ -1,11 +1,11 @@
 //! Pages, redirects and refusals, with the headers that all of them have.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use askama::Template;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use keepsake_core::VersionId;
 use keepsake_engine::EngineError;
 
 use crate::frame::{Done, Frame};
@@ -108,9 +108,9 @@ pub(crate) fn done(path: &str, done: Done) -> PageResult {
     Ok(secured((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()))
 }
 
-/// The same, with the version that the action made: the page offers to take it back.
-pub(crate) fn done_as(path: &str, action: Done, version_id: VersionId) -> PageResult {
-    done(&format!("{path}?undo={version_id}"), action)
+/// The same, with the version that the action made or a proof of it: the page offers to take it back.
+pub(crate) fn done_as(path: &str, action: Done, made: impl Display) -> PageResult {
+    done(&format!("{path}?undo={made}"), action)
 }
 
 /// A file to save; no browser shows its content as a page.

@@ -17,7 +17,7 @@ use percent_encoding::percent_decode_str;
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
-use crate::frame::{Frame, SECTIONS, Section};
+use crate::frame::{Done, Frame, SECTIONS, Section};
 use crate::page::Refusal;
 use crate::people::actor_text;
 use crate::sign_in::FormToken;
@@ -100,6 +100,16 @@ impl<P: Person> Caller<P> {
 
     pub(crate) fn frame(&self, title: impl AsRef<str>) -> Frame {
         Frame::of(self, title.as_ref())
+    }
+
+    /// The proof that this sign-in finished an action at an address. It depends on the token of the forms.
+    pub(crate) fn proof_of(&self, path: &str, action: Done) -> String {
+        ContentHash::of(format!("{} {path} {}", self.token, action.name()).as_bytes()).to_string()
+    }
+
+    /// Whether the address of this page has the proof that the action was finished at `path`.
+    pub(crate) fn has_finished(&self, path: &str, action: Done) -> bool {
+        self.query.text("undo").as_bytes().ct_eq(self.proof_of(path, action).as_bytes()).into()
     }
 }
 

@@ -16,6 +16,7 @@ mod readers;
 mod search;
 mod sessions;
 mod settings;
+mod store_tests;
 mod stores;
 mod transfer;
 mod tree;
@@ -123,6 +124,8 @@ pub fn tenant_pages() -> Pages {
         .get(&format!("{STORE}/history"), history::of_store)
         .get(&format!("{STORE}/deleted"), deletions::of_store)
         .get(&format!("{STORE}/diff"), differences::of_store)
+        .get(&format!("{STORE}/tests"), store_tests::show)
+        .post(&format!("{STORE}/tests"), store_tests::run)
         .get(&format!("{STORE}/fork"), fork::show)
         .get(&format!("{STORE}/undo"), undo::choose)
         .post(&format!("{STORE}/undo"), undo::undo)

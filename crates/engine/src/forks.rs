@@ -2,19 +2,22 @@
 //!
 //! The new store is there at once, and filled in the background. Each batch is one commit with an
 //! idempotency record, and the path of the last memory is recorded, so that a copy that was
-//! interrupted is continued. Blobs are copied: two stores share none.
+//! interrupted is continued. The record says which memories the batch was about: another read may find other
+//! ones, because versions of the source are redacted. Blobs are copied: two stores share none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{BlobKey, Content, DirPath, MemoryPath, Refused, StoreId, TenantId};
+use keepsake_core::{BlobKey, Content, DirPath, MemoryId, MemoryPath, Refused, StoreId, TenantId, Timestamp};
 use keepsake_index::{
-    Auditor, Depth, FoundMemories, Idempotency, MemoryTarget, Moment, OpenFork, PastItem, PastListing,
-    PastMemory, PastPlace, Point, PointError, StoreOrigin, StoreOriginStatus,
+    Auditor, Depth, FORK_HELD_FOR, FoundMemories, Idempotency, MemoryTarget, Moment, OpenFork, PastItem,
+    PastListing, PastMemory, PastPlace, Point, PointError, Store, StoreOrigin, StoreOriginStatus,
 };
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::content::ContentLoss;
 use crate::cursor::digest;
@@ -23,15 +26,18 @@ use crate::write::{Change, Decision, NewContent, Origin, Proposal, ProposedChang
 use crate::{EngineError, Principal};
 
 /// How long a worker holds a copy after its last batch.
-pub(crate) const HELD_FOR: Duration = Duration::from_mins(2);
+const HELD_FOR: Duration = FORK_HELD_FOR;
 /// Memories and bytes of one commit.
 const BATCH: u32 = 100;
 const BATCH_BYTES: u64 = 4 << 20;
+/// Redacted memories that one read counts.
+const REDACTED: u32 = 1000;
 const READS_AT_ONCE: usize = 10;
 
 /// Begins a copy in the background. The job `fork` continues the copy if this replica cannot.
-pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store_id: StoreId) {
-    let shared = Arc::clone(shared);
+pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store: &Store) {
+    let (shared, store_id) = (Arc::clone(shared), store.store_id);
+    let held_until = store.created_at.plus(FORK_HELD_FOR);
     let writes = shared.context.writes.clone();
     let began = shared.context.now();
     writes.spawn(async move {
@@ -44,7 +50,7 @@ pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store_id: St
         let is_held = shared.context.now() < began.plus(HELD_FOR / 2);
         let made = match slot {
             Ok(_) if !is_held => return,
-            Ok(_slot) => work.run().await,
+            Ok(_slot) => work.run(held_until).await,
             Err(error) => Err(error),
         };
         if let Err(error) = made {
@@ -59,10 +65,11 @@ pub(crate) async fn continue_fork(
     (tenant_id, store_id): (TenantId, StoreId),
 ) -> Result<bool, EngineError> {
     let now = shared.context.now();
-    if !shared.context.index.forks.hold(tenant_id, store_id, now, now.plus(HELD_FOR)).await? {
+    let until = now.plus(HELD_FOR);
+    if !shared.context.index.forks.hold(tenant_id, store_id, now, until).await? {
         return Ok(true);
     }
-    Work { shared, tenant_id, store_id }.run().await
+    Work { shared, tenant_id, store_id }.run(until).await
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,10 +82,19 @@ struct Work<'a> {
 /// The next memories of a copy.
 struct NextMemories {
     memories: Vec<(MemoryPath, Content)>,
+    /// Memories whose content is gone.
     skipped: u64,
-    /// The path of the last memory.
+    /// The path of the last memory; `None`: there is no other one.
     last: Option<String>,
-    is_end: bool,
+}
+
+/// What became of the next memories, in the record of their commit.
+#[derive(Debug, Serialize, Deserialize)]
+struct CopiedPart {
+    /// Memories that could not be copied.
+    skipped: u64,
+    /// The path of the last memory; `None`: there is no other one.
+    last: Option<String>,
 }
 
 impl Work<'_> {
@@ -90,7 +106,7 @@ impl Work<'_> {
     }
 
     #[tracing::instrument(name = "engine.copy_store", skip_all, fields(tenant.id = %self.tenant_id, store.id = %self.store_id))]
-    async fn run(self) -> Result<bool, EngineError> {
+    async fn run(self, mut held_until: Timestamp) -> Result<bool, EngineError> {
         let context = &self.shared.context;
         let Some(tenant) = context.index.tenants.find(self.tenant_id).await? else {
             return Ok(true);
@@ -102,43 +118,50 @@ impl Work<'_> {
             };
             let by = fork.actor.clone().map_or(Auditor::Job, Auditor::Credential);
             let principal = Principal::of_operator(self.tenant_id, by, limits.clone());
-            match self.copy(&principal, &fork).await {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
+            let copied = match self.copy(&principal, &fork).await {
+                Ok(copied) => copied,
                 Err(error) if ends_fork(&error) => {
                     self.warn(&error);
-                    self.end(&fork, fork.skipped, StoreOriginStatus::Failed, Some(error.to_string())).await?;
+                    let failed = self.origin(&fork, fork.skipped, Some(error.to_string()));
+                    context.index.forks.end(self.tenant_id, self.store_id, &failed, held_until).await?;
                     return Ok(true);
                 }
                 Err(error) => return Err(error),
+            };
+            let skipped = fork.skipped + copied.skipped;
+            let Some(last) = copied.last else {
+                let skipped = skipped + self.redacted(&fork).await?;
+                let done = self.origin(&fork, skipped, None);
+                context.index.forks.end(self.tenant_id, self.store_id, &done, held_until).await?;
+                return Ok(true);
+            };
+            let until = held_until.max(context.now().plus(HELD_FOR));
+            let (forks, place) = (&context.index.forks, (last.as_str(), skipped));
+            if !forks.advance(self.tenant_id, self.store_id, place, held_until, until).await? {
+                return Ok(true);
             }
+            held_until = until;
         }
         Ok(false)
     }
 
-    /// Copies the next memories; `true`: these were the last.
-    async fn copy(self, principal: &Principal, fork: &OpenFork) -> Result<bool, EngineError> {
+    /// Copies the next memories, or returns what was recorded when they were copied.
+    async fn copy(self, principal: &Principal, fork: &OpenFork) -> Result<CopiedPart, EngineError> {
         let next = self.next(principal, fork).await?;
-        let mut skipped = fork.skipped + next.skipped;
-        if !next.memories.is_empty() {
-            let call = self.call(fork);
-            let (count, part) = (next.memories.len(), ForkPart::of(next.memories));
-            let write = self.shared.writer.write(principal, self.store_id, Some(call));
-            let made = match write.run_once(&part).await? {
-                (WriteResult::Written(written), _) => written.changes.len(),
-                (WriteResult::Replayed(_), _) => count,
-                _ => 0,
-            };
-            skipped += (count - made.min(count)) as u64;
+        if next.memories.is_empty() {
+            return Ok(CopiedPart { skipped: next.skipped, last: next.last });
         }
-        if next.is_end {
-            self.end(fork, skipped, StoreOriginStatus::Done, None).await?;
-        } else if let Some(last) = &next.last {
-            let lease_until = self.shared.context.now().plus(HELD_FOR);
-            let forks = &self.shared.context.index.forks;
-            forks.advance(self.tenant_id, self.store_id, last, skipped, lease_until).await?;
+        let part = ForkPart::of(next);
+        let write = self.shared.writer.write(principal, self.store_id, Some(self.call(fork)));
+        match write.run_once(&part).await? {
+            (WriteResult::Replayed(_), _) => {
+                let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
+                let recorded = recorded.and_then(|recorded| serde_json::from_str(&recorded).ok());
+                recorded.ok_or(EngineError::Internal("a part of a copy has no record"))
+            }
+            (WriteResult::Written(written), _) => Ok(part.copied(written.changes.len())),
+            _ => Ok(part.copied(0)),
         }
-        Ok(next.is_end)
     }
 
     /// Reads the next memories of the source. Those whose version is redacted come last, and
@@ -154,15 +177,13 @@ impl Work<'_> {
         let moment = Moment::Seq(fork.seq);
         let page = context.index.past.list(self.tenant_id, fork.source_id, moment, &listing).await;
         let page = page.map_err(refusal)?;
-        let (mut items, mut bytes, mut is_end) = (Vec::new(), 0, page.next.is_none());
+        let (mut items, mut bytes) = (Vec::new(), 0);
         for item in page.items {
             let PastItem::Memory(PastMemory { path: Some(path), content: Some(stored), .. }) = item else {
-                is_end = true;
                 break;
             };
             bytes += stored.size_bytes;
             if bytes > BATCH_BYTES && !items.is_empty() {
-                is_end = false;
                 break;
             }
             items.push((path, stored));
@@ -184,18 +205,27 @@ impl Work<'_> {
         let read: Vec<_> = stream::iter(texts).buffered(READS_AT_ONCE).try_collect().await?;
         let memories: Vec<_> = read.into_iter().flatten().collect();
         let skipped = (count - memories.len()) as u64;
-        Ok(NextMemories { memories, skipped, last, is_end })
+        Ok(NextMemories { memories, skipped, last })
     }
 
-    async fn end(
-        self,
-        fork: &OpenFork,
-        skipped: u64,
-        status: StoreOriginStatus,
-        error: Option<String>,
-    ) -> Result<(), EngineError> {
-        let origin = StoreOrigin { memory_store_id: fork.source_id, seq: fork.seq, status, skipped, error };
-        Ok(self.shared.context.index.forks.end(self.tenant_id, self.store_id, &origin).await?)
+    /// The memories of the point whose version is redacted by now.
+    async fn redacted(self, fork: &OpenFork) -> Result<u64, EngineError> {
+        let (past, mut count) = (&self.shared.context.index.past, 0);
+        let mut after = Some(PastPlace::Redacted(MemoryId::from_uuid(Uuid::nil())));
+        while after.is_some() {
+            let listing = PastListing { below: DirPath::root(), depth: Depth::All, after, limit: REDACTED };
+            let page = past.list(self.tenant_id, fork.source_id, Moment::Seq(fork.seq), &listing).await;
+            let page = page.map_err(refusal)?;
+            count += page.items.len() as u64;
+            after = page.next;
+        }
+        Ok(count)
+    }
+
+    /// What the store shows of a copy that ends.
+    fn origin(self, fork: &OpenFork, skipped: u64, error: Option<String>) -> StoreOrigin {
+        let status = if error.is_some() { StoreOriginStatus::Failed } else { StoreOriginStatus::Done };
+        StoreOrigin { memory_store_id: fork.source_id, seq: fork.seq, status, skipped, error }
     }
 
     /// Identifies the commit of the memories after a path.
@@ -229,13 +259,22 @@ fn ends_fork(error: &EngineError) -> bool {
 /// Creates the memories of a batch whose paths are free.
 struct ForkPart {
     memories: Vec<(MemoryPath, Content)>,
+    /// Memories before these whose content is gone.
+    gone: u64,
+    last: Option<String>,
     /// The places of memories whose content the store's policy refuses.
     refused: Mutex<BTreeSet<usize>>,
 }
 
 impl ForkPart {
-    fn of(memories: Vec<(MemoryPath, Content)>) -> Self {
-        Self { memories, refused: Mutex::default() }
+    fn of(NextMemories { memories, skipped, last }: NextMemories) -> Self {
+        Self { memories, gone: skipped, last, refused: Mutex::default() }
+    }
+
+    /// What became of the part if so many memories were created.
+    fn copied(&self, created: usize) -> CopiedPart {
+        let skipped = self.gone + self.memories.len().saturating_sub(created) as u64;
+        CopiedPart { skipped, last: self.last.clone() }
     }
 
     fn wanted<'a>(
@@ -280,7 +319,10 @@ impl Change for ForkPart {
         if changes.is_empty() {
             return Ok(Decision::Nothing);
         }
-        Ok(Decision::Commit(Proposal { store: Some(found.store), changes, ..Proposal::default() }))
+        let results = serde_json::to_string(&self.copied(changes.len()));
+        let results = results.map_err(|_| EngineError::Internal("a part of a copy is no JSON"))?;
+        let store = Some(found.store);
+        Ok(Decision::Commit(Proposal { store, changes, results: Some(results), ..Proposal::default() }))
     }
 
     async fn refused(

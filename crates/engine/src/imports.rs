@@ -21,7 +21,7 @@ use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::scanned::ArchiveScan;
 use keepsake_archive::verified::{Prefix, SourceListing, verify};
 use keepsake_core::{Refused, StoreId};
-use keepsake_index::{ExpiresAt, Scope, Store};
+use keepsake_index::{ExpiresAt, PathGuard, Scope, Store};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -32,8 +32,8 @@ use crate::request_paths::parse_directory;
 use crate::shared::service;
 use crate::work::{RequestShares, held};
 use crate::{
-    BatchStatus, EngineError, Memories, MemoryBatch, MemoryOperation, MemoryQuery, PageRequest, Precondition,
-    Principal, ShownItem, StoreTests, Stores, View,
+    BatchStatus, EngineError, Memories, MemoryBatch, MemoryOperation, MemoryQuery, OperationResult,
+    PageRequest, Precondition, Principal, ShownItem, StoreTests, Stores, View,
 };
 
 use contents::{Batch, PlannedMemories, read_batches, unpack_limit};
@@ -160,9 +160,9 @@ impl Imports {
         let (steps, mut report) = decided;
         held.memory.set(held_bytes);
         let is_refused = options.on_conflict == OnConflict::Fail && report.conflicts().next().is_some();
-        let mut stopped = None;
+        let (mut stopped, mut tested) = (None, None);
         if !is_refused {
-            self.require_tests(&principal, store_id, &file, &steps, &held).await?;
+            tested = self.require_tests(&principal, store_id, &file, &steps, &held).await?;
             held.memory.set(held_bytes);
         }
         if is_refused {
@@ -179,6 +179,7 @@ impl Imports {
                 report: &mut report,
                 held: &held,
                 held_bytes,
+                tested,
                 deadline: options.deadline,
                 authenticate,
             };
@@ -193,7 +194,7 @@ impl Imports {
     }
 
     /// Refuses the whole import if a test of the store would not hold after it. The archive is read once more for
-    /// that.
+    /// that. Returns the tests under which the import is allowed.
     async fn require_tests(
         &self,
         principal: &Principal,
@@ -201,15 +202,16 @@ impl Imports {
         file: &Bytes,
         steps: &[ImportStep],
         held: &Arc<RequestShares>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Option<PathGuard>, EngineError> {
         if steps.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        let Some(tests) = self.tests.gate(principal, store_id).await? else {
-            return Ok(());
+        let tests = self.tests.stored(principal, store_id).await?;
+        let Some(gate) = tests.gate() else {
+            return Ok(Some(tests.guard));
         };
         let (file, planned, held) = (file.clone(), PlannedMemories::of(steps), Arc::clone(held));
-        let (of_store, max_bytes) = (tests.file.clone(), principal.limits.bytes_per_memory);
+        let (of_store, max_bytes) = (gate.clone(), principal.limits.bytes_per_memory);
         let read = move || {
             let allow = |bytes| held.memory.try_grow(bytes);
             planned.read(&file, max_bytes, &of_store, allow)
@@ -220,7 +222,8 @@ impl Imports {
             Ok(changes) => changes.ok_or(EngineError::OverMemory)?,
             Err(damage) => return Err(EngineError::DamagedArchive(damage)),
         };
-        self.tests.require(principal, store_id, &tests, changes).await.map(drop)
+        self.tests.require(principal, store_id, gate, changes).await?;
+        Ok(Some(tests.guard))
     }
 
     /// Lists the memories of a store.
@@ -293,6 +296,8 @@ struct Writing<'a, A> {
     report: &'a mut Report,
     held: &'a RequestShares,
     held_bytes: u64,
+    /// The tests under which the import is allowed.
+    tested: Option<PathGuard>,
     deadline: Option<Instant>,
     authenticate: A,
 }
@@ -356,11 +361,12 @@ where
             operations: writes.iter().map(operation).collect(),
             is_atomic: false,
             idempotency: None,
-            is_tested: true,
+            tested: self.tested.clone(),
         };
         let results = self.memories.batch(&principal, self.store_id, batch).await;
         self.held.memory.set(self.held_bytes);
         for ((step, _), result) in writes.iter().zip(results?) {
+            self.follow_tests(step, &result);
             let outcome = match result.outcome {
                 Ok((BatchStatus::Created, _)) => Outcome::Created,
                 Ok((BatchStatus::Updated | BatchStatus::Deleted, _)) => Outcome::Replaced,
@@ -370,6 +376,15 @@ where
             self.report.add_step(step, outcome);
         }
         Ok(())
+    }
+
+    /// The import goes on under the tests that it has written itself.
+    fn follow_tests(&mut self, step: &ImportStep, result: &OperationResult) {
+        if let (Some(tests), Ok((_, Some(written)))) = (&mut self.tested, &result.outcome)
+            && step.item.path == tests.path
+        {
+            tests.version_id = Some(written.memory.head.version_id);
+        }
     }
 
     fn stopped(&self, why: &str) -> String {

@@ -1,16 +1,19 @@
 //! The tests of a store, and the gate that they are for changes of many memories.
 //!
 //! A gate tests the memories as they will be, before anything is committed. The commit is made only on the
-//! state of the store that was tested.
+//! state of the store that was tested. A change that no gate forbids is committed only while the tests are those
+//! that were read, so that a gate which is written meanwhile applies to it.
 
 mod evaluation;
 
 use std::sync::Arc;
 
 use keepsake_core::path::TESTS_PATH;
-use keepsake_core::{MemoryId, MemoryPath, ObjectKind, Refused, StoreId, TestFile, VersionId};
-use keepsake_index::{Scope, SearchRow, Target};
+use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, TestFile, VersionId};
+use keepsake_index::{Lookup, PathGuard, Scope, SearchRow, Target};
 
+use crate::content::Contents;
+use crate::context::Context;
 use crate::shared::service;
 use crate::test_file::parse_tests;
 use crate::test_report::{BrokenTests, TestReport};
@@ -19,9 +22,6 @@ use crate::write::{Admission, Origin, Proposal, Write};
 use crate::{EngineError, Principal, Search};
 
 use evaluation::Evaluation;
-
-/// Tests of one change while others edit the tests.
-const MAX_ATTEMPTS: u32 = 4;
 
 service!(pub StoreTests(shared, search: &Search) { search: Search = search.clone() });
 
@@ -48,8 +48,68 @@ pub(crate) struct ChangedContent {
 /// The tests of a store at one time.
 #[derive(Debug)]
 pub(crate) struct StoredTests {
-    version_id: VersionId,
-    pub(crate) file: TestFile,
+    /// `None`: the store has no tests.
+    file: Option<TestFile>,
+    /// The condition for changes that these tests allow.
+    pub(crate) guard: PathGuard,
+}
+
+impl StoredTests {
+    pub(crate) async fn read(write: &Write<'_>) -> Result<Self, EngineError> {
+        let (context, store) = (write.context(), (write.principal.tenant_id, write.store_id));
+        Self::of_store(context, write.contents(), store).await
+    }
+
+    async fn of_store(
+        context: &Context,
+        contents: &Contents,
+        (tenant_id, store_id): (TenantId, StoreId),
+    ) -> Result<Self, EngineError> {
+        let path = MemoryPath::from_trusted(TESTS_PATH.to_owned());
+        // Most stores have no tests, which one look-up shows.
+        let lookup = context.look_up(tenant_id, store_id, Some(&path)).await?;
+        if version_of(&lookup).is_none() {
+            return Ok(Self::none(path));
+        }
+        let (found, text) = contents.at_path(tenant_id, store_id, Some(&path), 0).await?;
+        let Some(text) = text else {
+            return Ok(Self::none(path));
+        };
+        let parsed = parse_tests(&context.computations, tenant_id, text).await?;
+        let file = parsed.map_err(|error| EngineError::Invalid {
+            field: TESTS_PATH,
+            rule: format!(
+                "of the memory store is no file of tests, {error}; an administrator has to correct it"
+            ),
+        })?;
+        Ok(Self { file: Some(file), guard: PathGuard { path, version_id: version_of(&found) } })
+    }
+
+    const fn none(path: MemoryPath) -> Self {
+        Self { file: None, guard: PathGuard { path, version_id: None } }
+    }
+
+    /// The tests, if they are a gate.
+    pub(crate) fn gate(&self) -> Option<&TestFile> {
+        self.file.as_ref().filter(|file| file.is_gate)
+    }
+}
+
+impl Admission {
+    /// Admits a change that is not tested, while the tests are the same.
+    pub(crate) fn under(tests: PathGuard) -> Self {
+        Self { tests: Some(tests), ..Self::default() }
+    }
+
+    /// Admits a part of a change that was tested as a whole, unless the tests were changed since.
+    pub(crate) async fn of_tested(write: &Write<'_>, tests: &PathGuard) -> Result<Self, EngineError> {
+        let tenant_id = write.principal.tenant_id;
+        let lookup = write.context().look_up(tenant_id, write.store_id, Some(&tests.path)).await?;
+        if version_of(&lookup) == tests.version_id {
+            return Ok(Self::under(tests.clone()));
+        }
+        Err(EngineError::Conflict("the tests of the memory store were changed meanwhile"))
+    }
 }
 
 impl StoreTests {
@@ -69,21 +129,20 @@ impl StoreTests {
             parsed.map_err(|error| EngineError::Invalid { field: "tests", rule: error.to_string() })?
         } else {
             let stored = self.stored(principal, store_id).await?;
-            stored.ok_or(EngineError::NotFound(ObjectKind::Tests))?.file
+            stored.file.ok_or(EngineError::NotFound(ObjectKind::Tests))?
         };
         let evaluation = Evaluation { shared: &self.shared, search: &self.search, principal, store_id };
         let (results, _) = evaluation.run(&file.tests, Vec::new()).await?;
         Ok(TestReport::of(store_id, file.is_gate, results))
     }
 
-    /// The tests of a store whose tests are a gate.
-    pub(crate) async fn gate(
+    /// The tests of a store, of which only a gate applies to changes.
+    pub(crate) async fn stored(
         &self,
         principal: &Principal,
         store_id: StoreId,
-    ) -> Result<Option<StoredTests>, EngineError> {
-        let stored = self.stored(principal, store_id).await?;
-        Ok(stored.filter(|stored| stored.file.is_gate))
+    ) -> Result<StoredTests, EngineError> {
+        StoredTests::of_store(&self.context, &self.contents, (principal.tenant_id, store_id)).await
     }
 
     /// Admits a change of many memories if the store has no gate, or if all tests hold afterwards.
@@ -93,22 +152,21 @@ impl StoreTests {
         proposal: &Proposal,
         rows: &[Option<SearchRow>],
     ) -> Result<Admission, EngineError> {
-        let (principal, store_id) = (write.principal, write.store_id);
-        if proposal.changes.is_empty() || self.gate(principal, store_id).await?.is_none() {
+        if proposal.changes.is_empty() {
             return Ok(Admission::default());
         }
-        let turn = write.turn().await;
-        for _ in 0..MAX_ATTEMPTS {
-            let Some(tests) = self.gate(principal, store_id).await? else {
-                return Ok(Admission::default());
-            };
-            let changes = changed_memories(proposal, rows, &tests.file);
-            let seq = self.require(principal, store_id, &tests, changes).await?;
-            if self.is_current(principal, store_id, &tests).await? {
-                return Ok(Admission { seq, turn: Some(turn) });
-            }
+        let tests = StoredTests::read(write).await?;
+        if tests.gate().is_none() {
+            return Ok(Admission::under(tests.guard));
         }
-        Err(Refused::Contended.into())
+        let turn = write.turn().await;
+        let tests = StoredTests::read(write).await?;
+        let Some(gate) = tests.gate() else {
+            return Ok(Admission::under(tests.guard));
+        };
+        let changes = changed_memories(proposal, rows, gate);
+        let seq = self.require(write.principal, write.store_id, gate, changes).await?;
+        Ok(Admission { seq, tests: Some(tests.guard), turn: Some(turn) })
     }
 
     /// Refuses changes after which a test does not hold. Returns the last version of the store that was tested.
@@ -116,13 +174,13 @@ impl StoreTests {
         &self,
         principal: &Principal,
         store_id: StoreId,
-        tests: &StoredTests,
+        tests: &TestFile,
         changes: Vec<ChangedMemory>,
     ) -> Result<Option<i64>, EngineError> {
         let held = held();
         let held_bytes = held.as_ref().map(|held| held.memory.amount());
         let evaluation = Evaluation { shared: &self.shared, search: &self.search, principal, store_id };
-        let evaluated = evaluation.run(&tests.file.tests, changes).await;
+        let evaluated = evaluation.run(&tests.tests, changes).await;
         // The contents that were read are not kept.
         if let (Some(held), Some(bytes)) = (held, held_bytes) {
             held.memory.set(bytes);
@@ -133,46 +191,13 @@ impl StoreTests {
             Some(broken) => Err(EngineError::BrokenTests(Box::new(broken))),
         }
     }
-
-    async fn stored(
-        &self,
-        principal: &Principal,
-        store_id: StoreId,
-    ) -> Result<Option<StoredTests>, EngineError> {
-        let (tenant_id, path) = (principal.tenant_id, tests_path());
-        // Most stores have no tests, which one look-up shows.
-        let lookup = self.context.look_up(tenant_id, store_id, Some(&path)).await?;
-        let Target::Memory(_) = lookup.target else {
-            return Ok(None);
-        };
-        let (found, text) = self.contents.at_path(tenant_id, store_id, Some(&path), 0).await?;
-        let (Target::Memory(head), Some(text)) = (found.target, text) else {
-            return Ok(None);
-        };
-        let parsed = parse_tests(&self.context.computations, tenant_id, text).await?;
-        let file = parsed.map_err(|error| EngineError::Invalid {
-            field: TESTS_PATH,
-            rule: format!(
-                "of the memory store is no file of tests, {error}; an administrator has to correct it"
-            ),
-        });
-        Ok(Some(StoredTests { version_id: head.version_id, file: file? }))
-    }
-
-    /// Whether the store still has these tests.
-    async fn is_current(
-        &self,
-        principal: &Principal,
-        store_id: StoreId,
-        tests: &StoredTests,
-    ) -> Result<bool, EngineError> {
-        let lookup = self.context.look_up(principal.tenant_id, store_id, Some(&tests_path())).await?;
-        Ok(matches!(lookup.target, Target::Memory(head) if head.version_id == tests.version_id))
-    }
 }
 
-fn tests_path() -> MemoryPath {
-    MemoryPath::from_trusted(TESTS_PATH.to_owned())
+fn version_of(tests: &Lookup) -> Option<VersionId> {
+    match &tests.target {
+        Target::Memory(head) => Some(head.version_id),
+        Target::Missing | Target::Directory(_) => None,
+    }
 }
 
 fn changed_memories(proposal: &Proposal, rows: &[Option<SearchRow>], tests: &TestFile) -> Vec<ChangedMemory> {

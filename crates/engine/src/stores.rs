@@ -49,7 +49,7 @@ impl Stores {
                 }
                 let made = stores.add(&principal, &store, idempotency.as_ref(), &audited).await?;
                 if made.store_id == store.store_id && made.forked_from.is_some() {
-                    begin_fork(&stores.shared, principal.tenant_id, made.store_id);
+                    begin_fork(&stores.shared, principal.tenant_id, &store);
                 }
                 Ok(made)
             })

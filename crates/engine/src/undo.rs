@@ -5,6 +5,10 @@
 //! request says otherwise. A plan (`plan`), made from one snapshot, says what becomes of each memory;
 //! one commit carries it out (`change`). A larger plan is recorded in parts (`parts`), which `work` makes
 //! one after the other.
+//!
+//! Nothing keeps a plan between two requests: it would have to be read again to know whether it still holds.
+//! Each request plans in the tenant's slot for pages, at most [`keepsake_index::MAX_SELECTED_VERSIONS`] versions,
+//! and computes off the runtime.
 
 mod answer;
 mod change;
@@ -47,6 +51,9 @@ const MAX_BYTES: u64 = 8 << 20;
 const MAX_SHOWN: usize = 500;
 // So the outcome of one commit has all its steps.
 const _: () = assert!(MAX_CHANGES <= MAX_SHOWN);
+/// Why an undo in several commits is refused or broken off.
+const GATED: &str = "the tests of the memory store are a gate, which only takes an undo of at most 500 memories \
+    and 8 MiB of content: select fewer changes";
 /// Memory charged for each memory of a plan.
 const BYTES_PER_MEMORY: usize = 1 << 10;
 
@@ -196,17 +203,14 @@ impl Undos {
                 return Err(Refused::Setting { path: path.as_str().to_owned() }.into());
             }
             // Its commits are made one after the other, so the outcome cannot be tested first.
-            if self.tests.gate(principal, store_id).await?.is_some() {
-                return Err(EngineError::Conflict(
-                    "the tests of the memory store are a gate, which only takes an undo of at most 500 memories \
-                     and 8 MiB of content: select fewer changes",
-                ));
+            if self.tests.stored(principal, store_id).await?.gate().is_some() {
+                return Err(EngineError::Conflict(GATED));
             }
             return self.record(principal, store_id, parts?, idempotency.as_ref()).await;
         }
         let outcome = match write.run_once(&change).await? {
             (WriteResult::Replayed(_), _) => return self.replayed(&write).await,
-            (_, Some(read)) => UndoOutcome::of(change.steps(&read)),
+            (_, Some(read)) => UndoOutcome::of(read.steps()),
             (_, None) => return Err(EngineError::Internal("an undo has no read")),
         };
         self.of_outcome(principal, store_id, &outcome, false).await
@@ -242,7 +246,8 @@ impl Undos {
             "another undo of the memory store is under way: wait until it is done",
         ))?;
         if undo_id == undo.undo_id {
-            begin_undo(&self.shared, UndoKey { tenant_id: principal.tenant_id, store_id, undo_id });
+            let key = UndoKey { tenant_id: principal.tenant_id, store_id, undo_id };
+            begin_undo(&self.shared, key, undo.lease_until);
         }
         self.get(principal, store_id, undo_id).await
     }

@@ -32,7 +32,7 @@ use keepsake_core::{
 };
 use keepsake_index::{
     ChangeError, CommitChange, EarlierCall, Expiry, ExpiryChange, Guard, Head, Idempotency, KeptMemory,
-    Memory, Pin, PinOutcome, SearchRow, StoreState, StoredContent,
+    Memory, PathGuard, Pin, PinOutcome, SearchRow, StoreState, StoredContent,
 };
 
 use crate::content::Contents;
@@ -97,6 +97,8 @@ pub(crate) trait Change: Sync {
 pub(crate) struct Admission {
     /// The last version of the store when the outcome was checked; `None`: any state will do.
     pub(crate) seq: Option<i64>,
+    /// The tests of the store that allow the change; `None`: any will do.
+    pub(crate) tests: Option<PathGuard>,
     /// Keeps other checked changes of the store waiting until the commit.
     pub(crate) turn: Option<PathLock>,
 }
@@ -328,6 +330,10 @@ pub(crate) struct Write<'a> {
 impl Write<'_> {
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.writer.context
+    }
+
+    pub(crate) fn contents(&self) -> &Contents {
+        &self.writer.contents
     }
 
     /// Makes the change, unless an identical call made it before.

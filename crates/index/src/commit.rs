@@ -46,6 +46,8 @@ pub struct Commit {
     /// Refuses the commit if the store has another last version now. Needed for a change whose outcome was
     /// tested.
     pub seq: Option<i64>,
+    /// Needed for a change that another memory allowed.
+    pub path_guard: Option<PathGuard>,
     /// Refuses the commit if the store now has another policy. Needed for content with
     /// sensitive data, which was checked under this policy.
     pub policy: Option<SensitiveDataPolicy>,
@@ -66,6 +68,14 @@ pub struct Guard {
     pub directory: DirPath,
     /// Files below the directory when the caller read it.
     pub files: u64,
+}
+
+/// Refuses the commit unless the memory at a path still has the version that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathGuard {
+    pub path: MemoryPath,
+    /// `None`: there was no memory.
+    pub version_id: Option<VersionId>,
 }
 
 /// A memory that gets no version.
@@ -106,6 +116,7 @@ impl Commit {
             guard: None,
             purge_epoch: None,
             seq: None,
+            path_guard: None,
             policy: None,
             changes,
             kept: Vec::new(),
@@ -187,8 +198,8 @@ pub enum CommitOutcome {
     },
     /// No such store.
     NoStore,
-    /// Nothing was written: a head, a directory or the store's policy has changed since it
-    /// was read.
+    /// Nothing was written: a head, a directory, the memory of the path guard or the store's policy
+    /// has changed since it was read.
     Stale,
     /// Nothing was written: the store first needs a larger grant of its tenant's bytes.
     NeedsGrant {

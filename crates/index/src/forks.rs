@@ -1,4 +1,9 @@
 //! Stores with the content of another one, while it is copied.
+//!
+//! The end of a worker's lease, which grows with each worker, is its fence: a worker whose copy was
+//! taken over records nothing any more.
+
+use std::time::Duration;
 
 use keepsake_core::{Actor, StoreId, TenantId, Timestamp};
 use sqlx::types::Json;
@@ -7,6 +12,9 @@ use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
 use crate::model::StoreOrigin;
 
+/// How long the replica that creates a store holds its copy.
+pub const FORK_HELD_FOR: Duration = Duration::from_mins(2);
+
 const INSERT: &str = "INSERT INTO store_fork (tenant_id, store_id, source_id, seq, actor_type, actor_id, created_at, \
     lease_until, skipped) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)";
 
@@ -14,12 +22,12 @@ const FIND: &str = "SELECT source_id, seq, actor_type, actor_id, created_at, aft
     WHERE tenant_id = $1 AND store_id = $2";
 
 const ADVANCE: &str = "UPDATE store_fork SET after_path = $3, skipped = $4, lease_until = $5 \
-    WHERE tenant_id = $1 AND store_id = $2";
+    WHERE tenant_id = $1 AND store_id = $2 AND lease_until = $6";
 
 const HOLD: &str =
     "UPDATE store_fork SET lease_until = $3 WHERE tenant_id = $1 AND store_id = $2 AND lease_until <= $4";
 
-const DELETE: &str = "DELETE FROM store_fork WHERE tenant_id = $1 AND store_id = $2";
+const DELETE: &str = "DELETE FROM store_fork WHERE tenant_id = $1 AND store_id = $2 AND lease_until = $3";
 
 const SET_ORIGIN: &str = "UPDATE store SET forked_from = $3 WHERE tenant_id = $1 AND store_id = $2";
 
@@ -83,19 +91,21 @@ impl Forks {
         self.0.optional("fork", Role::Tenant(tenant_id), FIND, (tenant_id, store_id)).await
     }
 
-    /// Records up to which path memories were copied.
+    /// Records up to which path memories were copied, and holds the copy until `until`; `false`: another
+    /// worker has taken it over from the one that held it until `held_until`.
     pub async fn advance(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        after: &str,
-        skipped: u64,
-        lease_until: Timestamp,
-    ) -> Result<(), IndexError> {
+        (after, skipped): (&str, u64),
+        held_until: Timestamp,
+        until: Timestamp,
+    ) -> Result<bool, IndexError> {
         let mut tx = self.0.write("advance_fork", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(ADVANCE).bind((tenant_id, store_id, after, skipped, lease_until));
-        query.execute().await?;
-        tx.commit().await
+        let query = tx.query(ADVANCE).bind((tenant_id, store_id, after, skipped, until, held_until));
+        let advanced = query.execute().await?;
+        tx.commit().await?;
+        Ok(advanced > 0)
     }
 
     /// Holds a copy until `until`, unless another worker holds it at `now`.
@@ -112,15 +122,17 @@ impl Forks {
         Ok(held > 0)
     }
 
-    /// Ends a copy; `origin` is what the store shows of it from now on.
+    /// Ends a copy, unless another worker has taken it over; `origin` is what the store shows of it from
+    /// now on.
     pub async fn end(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
         origin: &StoreOrigin,
+        held_until: Timestamp,
     ) -> Result<(), IndexError> {
         let mut tx = self.0.write("end_fork", Role::Tenant(tenant_id)).await?;
-        if tx.query(DELETE).bind((tenant_id, store_id)).execute().await? > 0 {
+        if tx.query(DELETE).bind((tenant_id, store_id, held_until)).execute().await? > 0 {
             tx.query(SET_ORIGIN).bind((tenant_id, store_id, Json(origin))).execute().await?;
         }
         tx.commit().await

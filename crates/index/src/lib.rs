@@ -58,7 +58,7 @@ use keepsake_telemetry::Metrics;
 pub use access_times::AccessTimes;
 pub use audit::AuditLog;
 pub use changes::{ChangePage, Changes, SessionHead, StoreHead};
-pub use commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitChange, CommitOutcome, Guard, KeptMemory};
+pub use commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitChange, CommitOutcome, Guard, KeptMemory, PathGuard};
 pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
 pub use database::DiskState;
@@ -73,7 +73,7 @@ pub use expiry::{
     AccessFlush, DueMemory, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf,
     SESSION_KEEPS_FOR, UnusedMemories,
 };
-pub use forks::{Forks, OpenFork};
+pub use forks::{FORK_HELD_FOR, Forks, OpenFork};
 pub use grants::Grants;
 pub use imports::{HistoryPart, ImportOutcome, Imports};
 pub use job_runs::{FAILED_RUN_RESTS, JobRuns};

@@ -13,7 +13,7 @@ use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp}
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::database::{Database, FromRow, Role, Row, Tx, from_row, with_lists};
 use crate::listing::end_of;
 use crate::model::{
     Depth, Moment, PastChange, PastChanges, PastItem, PastListing, PastMemory, PastPage, PastPlace, Point,
@@ -156,6 +156,22 @@ impl FromRow for PastMemory {
 }
 
 impl Past {
+    /// The statements as they are sent to Postgres, for tests: of unchanged memories, changed ones by the log and by
+    /// their heads, redacted ones, one memory, and differences by the log and in batches.
+    pub fn statements_on_postgres() -> [String; 7] {
+        let last = LAST_VERSION[0];
+        let texts = [
+            UNCHANGED.to_owned(),
+            states(last, CHANGED_BY_LOG, AT_PATHS),
+            states(last, CHANGED_BY_HEADS, AT_PATHS),
+            states(last, CHANGED_BY_LOG, REDACTED),
+            states(last, WITH_ID, ""),
+            changes(last, CHANGED_BY_LOG),
+            changes(last, CHANGED_IN_BATCH),
+        ];
+        texts.map(|text| with_lists(&text, true))
+    }
+
     /// The point of a moment.
     pub async fn point(
         &self,

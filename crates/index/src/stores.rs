@@ -2,8 +2,6 @@
 
 mod change;
 
-use std::time::Duration;
-
 use keepsake_core::{DirPath, ObjectKind, Quota, Refused, SearchMode, StoreId, TenantId, Timestamp};
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -17,7 +15,6 @@ use crate::model::{
 use crate::{ChangeError, IndexError, audit, forks};
 
 /// How long the replica that makes a store holds the copy of its content.
-const FORK_HELD_FOR: Duration = Duration::from_mins(2);
 
 /// A tenant's number of stores; no row for a tenant that is being deleted.
 const COUNT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 AND status <> 'deleting'";
@@ -100,7 +97,7 @@ impl Stores {
         }
         insert(&mut tx, tenant_id, store).await?;
         if let Some(origin) = &store.forked_from {
-            let times = (at, at.plus(FORK_HELD_FOR));
+            let times = (at, at.plus(forks::FORK_HELD_FOR));
             forks::begin(&mut tx, (tenant_id, store_id), origin, audited.by.actor(), times).await?;
         }
         record_call(&mut tx, tenant_id, CallObject::store(store_id), idempotency, at).await?;

@@ -1,4 +1,6 @@
 //! Large undos: a plan that is fixed when it is recorded, in parts of one commit each.
+//!
+//! As of a fork, the end of a worker's lease is its fence.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +40,11 @@ const FINISH_PART: &str = "UPDATE memory_undo_part SET is_done = true, counts = 
 const HOLD: &str = "UPDATE memory_undo SET lease_until = $4 \
     WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until <= $5";
 
+const RENEW: &str = "UPDATE memory_undo SET lease_until = $4 \
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until = $5";
+
 const END: &str = "UPDATE memory_undo SET ended_at = $4, error = $5 \
-    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL";
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until = $6";
 
 /// Undos that no worker holds, oldest first.
 const OPEN: &str = "SELECT tenant_id, store_id, undo_id FROM memory_undo \
@@ -174,12 +179,24 @@ impl UndoJobs {
         Ok(steps.map(|(steps,)| steps))
     }
 
-    /// Records what became of a part. Does nothing if it is recorded already.
-    pub async fn finish_part(&self, key: UndoKey, part: i64, done: &UndoPart) -> Result<(), IndexError> {
+    /// Records what became of a part, unless it is recorded already, and holds the undo until `until`;
+    /// `false`: another worker has taken it over from the one that held it until `held_until`.
+    pub async fn finish_part(
+        &self,
+        key: UndoKey,
+        (part, done): (i64, &UndoPart),
+        held_until: Timestamp,
+        until: Timestamp,
+    ) -> Result<bool, IndexError> {
         let mut tx = self.0.write("finish_undo_part", Role::Tenant(key.tenant_id)).await?;
+        let query = tx.query(RENEW).bind((key.tenant_id, key.store_id, key.undo_id, until, held_until));
+        if query.execute().await? == 0 {
+            return Ok(false);
+        }
         let query = tx.query(FINISH_PART).bind((key.tenant_id, key.store_id, key.undo_id, part));
         query.bind((Json(&done.counts), &done.steps)).execute().await?;
-        tx.commit().await
+        tx.commit().await?;
+        Ok(true)
     }
 
     /// Holds an undo until `until`, unless another worker holds it at `now`.
@@ -191,10 +208,16 @@ impl UndoJobs {
         Ok(held > 0)
     }
 
-    /// Ends an undo. With `error`, it was broken off.
-    pub async fn end(&self, key: UndoKey, now: Timestamp, error: Option<&str>) -> Result<(), IndexError> {
+    /// Ends an undo, unless another worker has taken it over. With `error`, it was broken off.
+    pub async fn end(
+        &self,
+        key: UndoKey,
+        now: Timestamp,
+        error: Option<&str>,
+        held_until: Timestamp,
+    ) -> Result<(), IndexError> {
         let mut tx = self.0.write("end_undo", Role::Tenant(key.tenant_id)).await?;
-        let query = tx.query(END).bind((key.tenant_id, key.store_id, key.undo_id, now, error));
+        let query = tx.query(END).bind((key.tenant_id, key.store_id, key.undo_id, now, error, held_until));
         query.execute().await?;
         tx.commit().await
     }

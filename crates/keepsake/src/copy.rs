@@ -97,11 +97,13 @@ pub(crate) struct CopyArgs {
 pub(crate) async fn run(args: CopyArgs) -> Result<(), Failure> {
     let ending = signals::shutdown_token()?;
     let printer = Printer::new(args.output.output);
-    let mut copies = or_end(&ending, Box::pin(open(&args, &printer))).await?;
+    let (mut copies, begins) = or_end(&ending, Box::pin(open(&args, &printer))).await?;
     if args.dry_run {
-        receipt::print(copies.iter().map(|copy| &copy.receipt), &printer, true, true)?;
+        receipt::print(copies.iter().map(|copy| &copy.receipt), &printer, true, begins.is_ok())?;
+        begins?;
         return receipt::result(copies.iter().map(|copy| &copy.receipt));
     }
+    begins?;
     let first_rounds = or_end(&ending, async {
         for copy in &mut copies {
             copy.prepare().await?;
@@ -139,8 +141,9 @@ async fn follow_all(
     join_all(following).await.into_iter().collect()
 }
 
-/// Connects to both servers, finds the stores, and plans their first passes. Nothing is written.
-async fn open(args: &CopyArgs, printer: &Printer) -> Result<Vec<StoreCopy>, Failure> {
+/// Connects to both servers, finds the stores, and plans their first passes. Nothing is written. The inner
+/// failure is the first reason why nothing must be written.
+async fn open(args: &CopyArgs, printer: &Printer) -> Result<(Vec<StoreCopy>, Result<(), Failure>), Failure> {
     let from = Server::connect("from", &args.from, args.from_key_file.as_deref()).await?;
     let to = Arc::new(Server::connect("to", &args.to, args.to_key_file.as_deref()).await?);
     if args.versions && !to.is_keepsake {
@@ -153,19 +156,22 @@ async fn open(args: &CopyArgs, printer: &Printer) -> Result<Vec<StoreCopy>, Fail
         server::pairs(from.stores().await?, &to.stores().await?, from.store.as_deref(), to.store.as_deref())?;
     let options =
         Options { on_conflict: args.on_conflict, deletes: args.delete, copies_history: args.versions };
-    let mut copies = Vec::new();
+    let (mut copies, mut begins) = (Vec::new(), Ok(()));
     for pair in pairs {
         let is_itself = pair.to.as_ref().is_some_and(|to| to.id == pair.from.id);
         if is_itself && from.client.url() == to.client.url() {
             return Err(Failure::usage(format!("{} is both the source and the target", pair.from.id)));
         }
         let mut copy = StoreCopy::new(&from, Arc::clone(&to), pair, options, printer.clone());
-        copy.survey().await?;
+        begins = begins.and(copy.survey().await?);
         copies.push(copy);
+        if begins.is_err() && !args.dry_run {
+            return Ok((copies, begins));
+        }
     }
     let not_held: usize = copies.iter().map(|copy| copy.receipt.not_held.len()).sum();
     if args.strict && not_held > 0 {
         return Err(Failure::new(format!("nothing was written: the target cannot hold {not_held} things")));
     }
-    Ok(copies)
+    Ok((copies, begins))
 }

@@ -25,8 +25,8 @@ $$;
 -- The parts of the document of a commit, which `crates/index/src/commit/document.rs` describes.
 CREATE TYPE commit_document AS (
     now bigint, actor_type text, actor_id text, replica uuid, memory_limit bigint, byte_limit bigint, scope text,
-    request text, since bigint, results text, guard_directory text, guard_files bigint, purge_epoch bigint, policy text,
-    seq bigint,
+    request text, since bigint, results text, guard_directory text, guard_files bigint, guard_path text,
+    guard_version uuid, purge_epoch bigint, policy text, seq bigint,
     adds boolean, count_delta bigint, byte_delta bigint, version_bytes bigint, directories_may_go boolean, taken jsonb,
     ancestors jsonb, makes_room jsonb, replaced jsonb, directories jsonb, changes jsonb, kept jsonb
 );
@@ -152,6 +152,14 @@ BEGIN
          WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_commit.guard_directory
                AND d.files = v_commit.guard_files;
         IF NOT FOUND THEN
+            RETURN '{"outcome": "stale"}';
+        END IF;
+    END IF;
+    IF v_commit.guard_path IS NOT NULL THEN
+        v_path := v_commit.guard_path;
+        SELECT m.version_id INTO v_found FROM memory m
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = v_path AND m.deleted_at IS NULL;
+        IF v_found.version_id IS DISTINCT FROM v_commit.guard_version THEN
             RETURN '{"outcome": "stale"}';
         END IF;
     END IF;

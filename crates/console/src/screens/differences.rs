@@ -1,4 +1,4 @@
-//! The differences of a store between two points, by path.
+//! The differences of a store between two points, or from another store, by path.
 
 use askama::Template;
 use keepsake_core::{MemoryPath, StoreId};
@@ -27,14 +27,19 @@ struct Row {
 }
 
 impl Row {
-    fn of(store_id: StoreId, difference: &MemoryDifference) -> Self {
+    /// `other_id` is the store of the later side; `None`: the same one.
+    fn of(store_id: StoreId, other_id: Option<StoreId>, difference: &MemoryDifference) -> Self {
         let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
         let shown = |named: Option<&MemoryPath>| named.map(|named| path(named.as_str()));
         let store = format!("/console/stores/{store_id}");
-        let (href, link) = match (difference.from_memory_version_id, difference.to_memory_version_id) {
-            (Some(from), Some(to)) => (format!("{store}/compare?from={from}&to={to}"), "Changes"),
-            (Some(only), None) | (None, Some(only)) => (format!("{store}/versions/{only}"), "View"),
-            (None, None) => (store, "View"),
+        let versions = (difference.from_memory_version_id, difference.to_memory_version_id);
+        let (href, link) = match (versions, other_id) {
+            ((Some(from), Some(to)), None) => (format!("{store}/compare?from={from}&to={to}"), "Changes"),
+            ((Some(from), _), _) => (format!("{store}/versions/{from}"), "View"),
+            ((None, Some(to)), _) => {
+                (format!("/console/stores/{}/versions/{to}", other_id.unwrap_or(store_id)), "View")
+            }
+            ((None, None), _) => (store, "View"),
         };
         Self {
             change: difference.change.name(),
@@ -68,34 +73,44 @@ struct DifferencesPage {
     /// The days of the form.
     from: String,
     to: String,
+    /// The id of the other store.
+    other: String,
 }
 
-/// `GET /console/stores/{id}/diff?from=&to=`
+/// `GET /console/stores/{id}/diff?from=&to=`, or `?other_store_id=` for another store
 pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let (engine, principal, fields) = (&caller.engine, &caller.principal, &caller.query);
     let store = engine.stores.get(principal, store_id).await?;
     let query = DiffQuery {
         from: moment_of(&caller, fields, FROM)?,
         to: moment_of(&caller, fields, TO)?,
-        other_store_id: None,
+        other_store_id: fields.id("other_store_id")?,
         page: fields.page(PER_PAGE),
     };
     let (mut rows, mut next) = (Vec::new(), None);
-    if query.from.is_some() {
+    let other_id = query.other_store_id;
+    let is_chosen = query.from.is_some() || other_id.is_some();
+    if is_chosen {
         let found = engine.past.diff(principal, store_id, &query).await?;
-        rows.extend(found.items.iter().map(|difference| Row::of(store_id, difference)));
+        rows.extend(found.items.iter().map(|difference| Row::of(store_id, other_id, difference)));
         next = found.next;
     }
-    let to = moment_in_words(fields, TO).unwrap_or_else(|| "now".to_owned());
+    let in_words = |point| moment_in_words(fields, point).unwrap_or_else(|| "now".to_owned());
+    let (mut from, mut to) = (in_words(FROM), in_words(TO));
+    if let Some(other_id) = other_id {
+        let other = engine.stores.get(principal, other_id).await?;
+        (from, to) = (format!("{}, {from}", store.name), format!("{}, {to}", other.name));
+    }
     // A time that is not a day does not fit into the form.
     let day = |name| fields.filled(name).and_then(|at| at.get(..10)).unwrap_or_default().to_owned();
     page(&DifferencesPage {
         frame: caller.frame(format!("Differences of {}", store.name)),
-        points: moment_in_words(fields, FROM).map(|from| (from, to)),
+        points: is_chosen.then_some((from, to)),
         rows,
         pager: fields.pager(next),
         from: day("from"),
         to: day("to"),
+        other: fields.filled("other_store_id").unwrap_or_default().to_owned(),
         store,
     })
 }

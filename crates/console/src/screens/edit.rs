@@ -257,7 +257,8 @@ pub(super) async fn set_expiry(Path((store_id, memory_id)): OfMemory, form: Form
         }
     };
     memories.update(principal, store_id, memory_id, edit).await?;
-    done(&href_of(store_id, memory_id), done_is)
+    let href = href_of(store_id, memory_id);
+    done_as(&href, done_is, form.proof_of(&href, done_is))
 }
 
 fn pinned(is_pinned: bool) -> MemoryEdit {

@@ -150,13 +150,10 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
-    // Another person may have made the address.
-    let (may_write, is_pinned) = (caller.may_write(&found.store), found.shown.memory.is_pinned);
-    let undo_of_pin =
-        |action| Undo { action: format!("{}/expiry", found.href()), fields: vec![("action", action)] };
     frame.undo = match frame.done {
-        Some(Done::MemoryPinned) => (may_write && is_pinned).then(|| undo_of_pin("unpin")),
-        Some(Done::MemoryUnpinned) => (may_write && !is_pinned).then(|| undo_of_pin("pin")),
+        Some(finished @ (Done::MemoryPinned | Done::MemoryUnpinned)) => {
+            undo_of_pin(&caller, &found, finished)
+        }
         _ => undo_of(&caller, &found.store, &found.version),
     };
     page(&MemoryPage {
@@ -171,6 +168,15 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         may_write: caller.may_write(&found.store),
         found,
     })
+}
+
+/// Takes back the pin that the caller has just set or removed. Another person may have made the address.
+fn undo_of_pin(caller: &Caller, found: &CurrentMemory, finished: Done) -> Option<Undo> {
+    let was_pinned = finished == Done::MemoryPinned;
+    let is_current = found.shown.memory.is_pinned == was_pinned && caller.may_write(&found.store);
+    let back = if was_pinned { "unpin" } else { "pin" };
+    (is_current && caller.has_finished(&found.href(), finished))
+        .then(|| Undo { action: format!("{}/expiry", found.href()), fields: vec![("action", back)] })
 }
 
 /// The expiry time as its form shows it: to the minute.

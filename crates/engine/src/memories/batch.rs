@@ -14,7 +14,9 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{ObjectKind, Refused, StoreId};
-use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, KeptMemory, MemoryTarget, SearchRow};
+use keepsake_index::{
+    ExpiryChange, FoundMemories, FoundMemory, KeptMemory, MemoryTarget, PathGuard, SearchRow,
+};
 use parking_lot::Mutex;
 
 use super::Memories;
@@ -36,8 +38,9 @@ pub use results::{BatchStatus, OperationResult};
 const READS_AT_ONCE: usize = 10;
 
 struct Batch {
-    /// Tests the outcome; `None`: it was tested before.
-    tests: Option<StoreTests>,
+    tests: StoreTests,
+    /// The tests that were made before; `None`: the outcome is tested.
+    tested: Option<PathGuard>,
     operations: Vec<ParsedOperation>,
     is_atomic: bool,
     is_recorded: bool,
@@ -80,7 +83,8 @@ impl Memories {
         let operations = parse(principal, batch.operations, self.context.now())?;
         require_apart(&operations)?;
         let batch = Batch {
-            tests: (!batch.is_tested).then(|| self.tests.clone()),
+            tests: self.tests.clone(),
+            tested: batch.tested,
             operations,
             is_atomic: batch.is_atomic,
             is_recorded: idempotency.is_some(),
@@ -268,9 +272,9 @@ impl Change for Batch {
         proposal: &Proposal,
         rows: &[Option<SearchRow>],
     ) -> Result<Admission, EngineError> {
-        match &self.tests {
-            Some(tests) => tests.admit(write, proposal, rows).await,
-            None => Ok(Admission::default()),
+        match &self.tested {
+            None => self.tests.admit(write, proposal, rows).await,
+            Some(tests) => Admission::of_tested(write, tests).await,
         }
     }
 

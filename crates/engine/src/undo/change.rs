@@ -9,12 +9,12 @@ use keepsake_core::{MemoryId, ObjectKind, Refused};
 use keepsake_index::{PlannedUndo, SearchRow, UndoRead, UndoReadError, UndoSelection, UndoSource, Version};
 use parking_lot::Mutex;
 
-use super::MAX_CHANGES;
 use super::answer::UndoOutcome;
 use super::plan::{PlannedStep, Refusals, UndoAction, UndoSkipReason, UndoStep, plan};
+use super::{GATED, MAX_CHANGES};
 use crate::EngineError;
 use crate::content::ContentLoss;
-use crate::store_tests::StoreTests;
+use crate::store_tests::{StoreTests, StoredTests};
 use crate::stores::invalid;
 use crate::write::{Admission, Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write};
 
@@ -30,7 +30,7 @@ pub(super) enum Source {
 pub(super) struct UndoChange {
     pub(super) source: Source,
     pub(super) bytes_per_memory: u64,
-    /// The store's tests, which may refuse the outcome; `None`: they do not apply.
+    /// The store's tests, which may refuse the outcome; `None`: the outcome is not tested, so no gate allows it.
     tests: Option<StoreTests>,
     /// Whether the call's record has the outcome.
     pub(super) is_recorded: bool,
@@ -38,10 +38,36 @@ pub(super) struct UndoChange {
     refusals: Mutex<Refusals>,
 }
 
-/// The state that was read, with the contents that come back.
+/// The state that was read, with its plan and the contents that come back.
 pub(super) struct UndoState {
-    found: UndoRead,
+    found: Arc<UndoRead>,
+    plan: Mutex<Vec<StepOfRead>>,
     texts: HashMap<MemoryId, Arc<str>>,
+}
+
+/// A step for the memory at a place of the read.
+#[derive(Clone, Copy)]
+struct StepOfRead {
+    place: usize,
+    action: UndoAction,
+    reason: Option<UndoSkipReason>,
+}
+
+impl StepOfRead {
+    fn in_read(self, found: &UndoRead) -> PlannedStep<'_> {
+        PlannedStep { memory: &found.memories[self.place], action: self.action, reason: self.reason }
+    }
+}
+
+impl UndoState {
+    fn plan(&self) -> Vec<PlannedStep<'_>> {
+        self.plan.lock().iter().map(|step| step.in_read(&self.found)).collect()
+    }
+
+    /// The steps in the order of the commit.
+    pub(super) fn steps(&self) -> Vec<UndoStep> {
+        self.plan().iter().map(PlannedStep::step).collect()
+    }
 }
 
 impl UndoChange {
@@ -80,9 +106,26 @@ impl UndoChange {
         plan(found, &self.refusals.lock(), self.bytes_per_memory)
     }
 
-    /// The steps of a state that was read, in the order of the commit.
-    pub(super) fn steps(&self, state: &UndoState) -> Vec<UndoStep> {
-        self.plan(&state.found).iter().map(PlannedStep::step).collect()
+    /// Plans off the runtime: a read may have as many memories as a selection has versions.
+    async fn planned(
+        &self,
+        write: &Write<'_>,
+        found: &Arc<UndoRead>,
+    ) -> Result<Vec<StepOfRead>, EngineError> {
+        let (found, refusals) = (Arc::clone(found), self.refusals.lock().clone());
+        let bytes_per_memory = self.bytes_per_memory;
+        let planning = move || {
+            let places = found.memories.iter().enumerate().map(|(place, memory)| (memory.memory_id, place));
+            let places: HashMap<_, _> = places.collect();
+            let steps = plan(&found, &refusals, bytes_per_memory);
+            let steps = steps.iter().map(|step| StepOfRead {
+                place: places[&step.memory.memory_id],
+                action: step.action,
+                reason: step.reason,
+            });
+            steps.collect()
+        };
+        write.context().computations.run(write.principal.tenant_id, planning).await
     }
 
     /// The content that comes back; `None`: it is gone.
@@ -107,16 +150,17 @@ impl Change for UndoChange {
     type Error = EngineError;
 
     async fn read(&self, write: &Write<'_>) -> Result<UndoState, EngineError> {
-        let found = self.found(write).await?;
+        let found = Arc::new(self.found(write).await?);
+        let mut plan = self.planned(write, &found).await?;
         let mut reads = Vec::new();
-        for step in self.plan(&found) {
+        for step in plan.iter().map(|step| step.in_read(&found)) {
             if let Some(version) = step.version().filter(|_| step.brings_content()) {
                 let (memory_id, text) = (step.memory.memory_id, Self::text(write, &found, version));
                 reads.push(text.map(move |text| text.map(|text| (memory_id, text))).boxed());
             }
         }
         let read: Vec<_> = stream::iter(reads).buffer_unordered(READS_AT_ONCE).try_collect().await?;
-        let mut texts = HashMap::with_capacity(read.len());
+        let (mut texts, count) = (HashMap::with_capacity(read.len()), read.len());
         for (memory_id, text) in read {
             match text {
                 Some(text) => {
@@ -125,11 +169,14 @@ impl Change for UndoChange {
                 None => self.refuse(memory_id, UndoSkipReason::ContentGone),
             }
         }
-        Ok(UndoState { found, texts })
+        if texts.len() < count {
+            plan = self.planned(write, &found).await?;
+        }
+        Ok(UndoState { found, plan: Mutex::new(plan), texts })
     }
 
     fn decide(&self, read: &UndoState) -> Result<Decision, EngineError> {
-        let plan = self.plan(&read.found);
+        let plan = read.plan();
         let mut changes = Vec::new();
         for step in plan.iter().filter(|step| step.is_made()) {
             match change_of(step, read)? {
@@ -162,16 +209,20 @@ impl Change for UndoChange {
         proposal: &Proposal,
         rows: &[Option<SearchRow>],
     ) -> Result<Admission, EngineError> {
-        match &self.tests {
-            Some(tests) => tests.admit(write, proposal, rows).await,
-            None => Ok(Admission::default()),
+        if let Some(tests) = &self.tests {
+            return tests.admit(write, proposal, rows).await;
+        }
+        let tests = StoredTests::read(write).await?;
+        match tests.gate() {
+            Some(_) => Err(EngineError::Conflict(GATED)),
+            None => Ok(Admission::under(tests.guard)),
         }
     }
 
     /// Skips the memories whose contents are refused; the next read shows any other obstacle.
     async fn refused(
         &self,
-        _: &Write<'_>,
+        write: &Write<'_>,
         read: &UndoState,
         refusal: Refused,
     ) -> Result<Decision, EngineError> {
@@ -183,10 +234,12 @@ impl Change for UndoChange {
             Refused::Content(_) | Refused::Sensitive { .. } => vec![0],
             refusal => return Err(refusal.into()),
         };
-        let made: Vec<_> = self.plan(&read.found).into_iter().filter(PlannedStep::is_made).collect();
+        let made: Vec<_> = read.plan().into_iter().filter(PlannedStep::is_made).collect();
         for step in refused.into_iter().filter_map(|place| made.get(place)) {
             self.refuse(step.memory.memory_id, UndoSkipReason::SensitiveData);
         }
+        let planned = self.planned(write, &read.found).await?;
+        *read.plan.lock() = planned;
         self.decide(read)
     }
 }

@@ -1,5 +1,6 @@
 //! Splits a large plan into commits. A memory takes a path only after the memories
-//! there have left, or in the same commit.
+//! there have left, or in the same commit. The tests of the store come last: they may be a gate, which
+//! no other part would pass.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,10 +28,17 @@ pub(super) fn split(steps: &[PlannedStep<'_>], limits: PartLimits) -> Parts {
     let mut order = Order::of(steps);
     let mut parts = Parts::default();
     let mut open = OpenPart::default();
+    let mut groups: Vec<Vec<usize>> = Vec::new();
     while let Some(place) = order.next() {
-        open.add(&[place], steps, limits, &mut parts);
+        if steps[place].is_of_tests() {
+            groups.push(vec![place]);
+        } else {
+            open.add(&[place], steps, limits, &mut parts);
+        }
     }
-    for group in order.groups() {
+    groups.extend(order.groups());
+    groups.sort_by_key(|group| group.iter().any(|place| steps[*place].is_of_tests()));
+    for group in groups {
         let bytes: u64 = group.iter().map(|place| steps[*place].bytes()).sum();
         if group.len() > limits.steps || bytes > limits.bytes {
             parts.entangled.extend(group);

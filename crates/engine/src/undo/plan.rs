@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use keepsake_core::path::TESTS_PATH;
 use keepsake_core::{MemoryId, MemoryPath, VersionId};
 use keepsake_index::{PastState, UndoRead, UndoneMemory, Version};
 use serde::{Deserialize, Serialize};
@@ -110,6 +111,12 @@ impl<'a> PlannedStep<'a> {
     pub(super) fn setting(&self) -> Option<&'a MemoryPath> {
         let before = self.memory.live.as_ref().map(|head| &head.path);
         before.into_iter().chain(self.path()).find(|path| self.is_made() && path.is_setting())
+    }
+
+    /// Whether the step changes the tests of the store.
+    pub(super) fn is_of_tests(&self) -> bool {
+        let before = self.memory.live.as_ref().map(|head| &head.path);
+        before.into_iter().chain(self.path()).any(|path| path.as_str() == TESTS_PATH)
     }
 
     /// The path after the step, or else the memory's last path.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keepsake_core::{ObjectKind, Timestamp};
 use keepsake_index::{Auditor, Idempotency, PlannedUndo, StoredUndo, UndoKey, UndoPart, UndoPartState};
 
 use super::answer::UndoOutcome;
@@ -20,8 +21,9 @@ use crate::{EngineError, Principal};
 /// How long a worker holds an undo after its last part.
 pub(crate) const HELD_FOR: Duration = Duration::from_mins(2);
 
-/// Begins an undo in the background. The job `undo` continues the undo if this replica cannot.
-pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey) {
+/// Begins an undo in the background, which this replica holds until `held_until`. The job `undo` continues
+/// the undo if this replica cannot.
+pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey, held_until: Timestamp) {
     let shared = Arc::clone(shared);
     let writes = shared.context.writes.clone();
     let began = shared.context.now();
@@ -34,7 +36,7 @@ pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey) {
         let is_held = shared.context.now() < began.plus(HELD_FOR / 2);
         let made = match slot {
             Ok(_) if !is_held => return,
-            Ok(_slot) => Work { shared: &shared, key }.run().await,
+            Ok(_slot) => Work { shared: &shared, key }.run(held_until).await,
             Err(error) => Err(error),
         };
         if let Err(error) = made {
@@ -46,10 +48,11 @@ pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey) {
 /// Continues an undo that no worker holds; `false`: the process shuts down.
 pub(crate) async fn carry_out_undo(shared: &Shared, key: UndoKey) -> Result<bool, EngineError> {
     let (jobs, now) = (&shared.context.index.undo_jobs, shared.context.now());
-    if !jobs.hold(key, now, now.plus(HELD_FOR)).await? {
+    let until = now.plus(HELD_FOR);
+    if !jobs.hold(key, now, until).await? {
         return Ok(true);
     }
-    Work { shared, key }.run().await
+    Work { shared, key }.run(until).await
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,9 +69,10 @@ impl Work<'_> {
         );
     }
 
-    /// Makes the parts that are not made yet; `false`: the process shuts down.
+    /// Makes the parts that are not made yet, until another worker takes over; `false`: the process shuts
+    /// down.
     #[tracing::instrument(name = "engine.make_undo", skip_all, fields(tenant.id = %self.key.tenant_id, undo.id = %self.key.undo_id))]
-    async fn run(self) -> Result<bool, EngineError> {
+    async fn run(self, mut held_until: Timestamp) -> Result<bool, EngineError> {
         let context = &self.shared.context;
         let jobs = &context.index.undo_jobs;
         let Some((undo, parts)) = jobs.find(self.key).await? else {
@@ -84,18 +88,22 @@ impl Work<'_> {
             if self.shared.stopping.is_cancelled() {
                 return Ok(false);
             }
-            if let Err(error) = self.make(&principal, &undo, part).await {
-                if !ends_undo(&error) {
-                    return Err(error);
+            let done = match self.make(&principal, &undo, part).await {
+                Ok(done) => done,
+                Err(error) if ends_undo(&error) => {
+                    self.warn(&error);
+                    jobs.end(self.key, context.now(), Some(&error.to_string()), held_until).await?;
+                    return Ok(true);
                 }
-                self.warn(&error);
-                jobs.end(self.key, context.now(), Some(&error.to_string())).await?;
+                Err(error) => return Err(error),
+            };
+            let until = held_until.max(context.now().plus(HELD_FOR));
+            if !jobs.finish_part(self.key, (part.part, &done), held_until, until).await? {
                 return Ok(true);
             }
-            let now = context.now();
-            jobs.hold(self.key, now.plus(HELD_FOR), now.plus(HELD_FOR)).await?;
+            held_until = until;
         }
-        jobs.end(self.key, context.now(), None).await?;
+        jobs.end(self.key, context.now(), None, held_until).await?;
         Ok(true)
     }
 
@@ -115,11 +123,9 @@ impl Work<'_> {
         principal: &Principal,
         undo: &StoredUndo,
         part: &UndoPartState,
-    ) -> Result<(), EngineError> {
-        let jobs = &self.shared.context.index.undo_jobs;
-        let Some(text) = jobs.steps(self.key, part.part).await? else {
-            return Ok(());
-        };
+    ) -> Result<UndoPart, EngineError> {
+        let steps = self.shared.context.index.undo_jobs.steps(self.key, part.part).await?;
+        let text = steps.ok_or(EngineError::NotFound(ObjectKind::Undo))?;
         let planned = steps_of(&text)?;
         let call = self.call(undo, part.part);
         let write = self.shared.writer.write(principal, self.key.store_id, Some(call));
@@ -133,11 +139,10 @@ impl Work<'_> {
                     None => planned,
                 }
             }
-            (_, Some(read)) => change.steps(&read),
+            (_, Some(read)) => read.steps(),
             (_, None) => return Err(EngineError::Internal("an undo has no read")),
         };
-        jobs.finish_part(self.key, part.part, &part_of(&done, true)?).await?;
-        Ok(())
+        part_of(&done, true)
     }
 
     /// Identifies the commit of a part.

@@ -77,8 +77,8 @@ impl Write<'_> {
         let contents = proposal.changes.iter().map(|change| change.content.clone()).collect();
         let rows = search_rows(computations, tenant_id, contents).await?;
         // The turn is held until the commit.
-        let Admission { seq, turn: _turn } = change.admit(self, &proposal, &rows).await?;
-        let mut commit = Commit { seq, ..self.commit_of(&proposal) };
+        let Admission { seq, tests, turn: _turn } = change.admit(self, &proposal, &rows).await?;
+        let mut commit = Commit { seq, path_guard: tests, ..self.commit_of(&proposal) };
         let mut blobs = self.prepare_all(&mut commit, &proposal, &rows)?;
         self.put_blobs(&blobs).await?;
         let (mut tries, mut grants) = (0, 0);
@@ -151,6 +151,7 @@ impl Write<'_> {
             guard: proposal.guard.clone(),
             purge_epoch: proposal.store.filter(|_| restores).map(|store| store.purge_epoch),
             seq: None,
+            path_guard: None,
             policy: proposal.policy,
             changes: Vec::new(),
             kept: proposal.kept.clone(),

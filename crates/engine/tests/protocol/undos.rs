@@ -1,15 +1,15 @@
 //! An undo in several commits: its plan is fixed when it begins, and it survives its worker. So does
 //! the copy of a store.
 
+use crate::prelude::*;
 use keepsake_core::MemoryUndoId;
 use keepsake_engine::jobs::{ContinueForks, ContinueUndos};
 use keepsake_engine::{MemoryUndo, StoreFork, UndoCounts, UndoRequest, UndoSkipReason, UndoStatus};
-use keepsake_index::{StoreOrigin, StoreOriginStatus};
-
-use crate::prelude::*;
+use keepsake_index::{FORK_HELD_FOR, StoreOrigin, StoreOriginStatus};
 
 crate::with_object_store! {
     interrupted_undo_ends_as_planned,
+    new_gate_holds_for_changes_under_way,
     interrupted_copy_of_a_store_is_continued,
 }
 
@@ -25,18 +25,22 @@ async fn found(setup: &TestEngine, undo_id: MemoryUndoId) -> MemoryUndo {
     setup.engine.undos.get(&setup.principal, setup.store_id, undo_id).await.unwrap()
 }
 
-async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
-    write_all(&setup, "first").await;
-    write_all(&setup, "second").await;
-    // The worker hangs while it reads for its second commit, and dies there.
+/// Begins an undo of two commits, whose worker dies while it reads for the second one.
+async fn interrupted_undo(setup: &TestEngine) -> MemoryUndoId {
+    write_all(setup, "first").await;
+    write_all(setup, "second").await;
     let (reads, hang) = hanging_after(500);
     setup.blobs.before_get(reads);
     let request = UndoRequest { after_seq: Some(MEMORIES as u64), ..UndoRequest::default() };
     let begun = setup.engine.undos.undo(&setup.principal, setup.store_id, request).await.unwrap();
-    let undo_id = begun.id.unwrap();
     assert_eq!((begun.status, begun.left), (Some(UndoStatus::InProgress), 600));
     hang.notified().await;
     setup.blobs.clear_hooks();
+    begun.id.unwrap()
+}
+
+async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
+    let undo_id = interrupted_undo(&setup).await;
     let replica = setup.elsewhere();
     replica.call(json!({"command": "str_replace", "path": "/memories/p/550", "old_str": "second", "new_str": "third"})).await;
     let continued = async || replica.run_in_slot(ContinueUndos).await;
@@ -62,16 +66,48 @@ async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
     assert!(skipped.is_none_or(|memory| memory.reason == Some(UndoSkipReason::ChangedLater)));
 }
 
+const GATE: &str = "gate: true\ntests:\n- max_files: 0\n";
+
+/// Tests that become a gate are passed neither by a batch that was admitted before nor by the rest of an undo.
+async fn new_gate_holds_for_changes_under_way(setup: TestEngine) {
+    let undo_id = interrupted_undo(&setup).await;
+    let other = setup.elsewhere();
+    setup.blobs.before_put(once(async move {
+        other.make("/.keepsake/tests.yaml", GATE).await;
+    }));
+    let batch = json!({"operations": [{"type": "create", "path": "/a", "content": "x"}]});
+    let refused = setup.try_batch(batch).await;
+    assert!(matches!(refused, Err(EngineError::BrokenTests(_))), "{refused:?}");
+    assert_eq!(setup.head("/a").await, None);
+
+    setup.clock.advance(3 * MINUTE);
+    let continued = setup.elsewhere().run_in_slot(ContinueUndos).await;
+    assert_eq!(continued, json!({"continued": 1, "failed": 0}));
+    let failed = found(&setup, undo_id).await;
+    assert_eq!((failed.status, failed.left), (Some(UndoStatus::Failed), 100));
+    assert!(failed.error.as_deref().is_some_and(|error| error.contains("are a gate")), "{failed:?}");
+    assert_eq!(setup.text_at("/memories/p/550").await, "second 550");
+}
+
 async fn interrupted_copy_of_a_store_is_continued(setup: TestEngine) {
     write_all(&setup, "first").await;
+    setup.make("/p/000-token", "ghp_q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu").await;
+    let redacted = setup.make("/p/000-wrong", "wrong").await;
     // The worker hangs while it stores contents of its second commit, and dies there.
     let (puts, hang) = hanging_after(150);
     setup.blobs.before_put(puts);
     let fork_of = Some(StoreFork { memory_store_id: setup.store_id, at_seq: None });
-    let draft = StoreDraft { name: "fork".to_owned(), fork_of, ..StoreDraft::default() };
+    let (name, policy) = ("fork".to_owned(), Some("reject".to_owned()));
+    let draft = StoreDraft { name, policy, fork_of, ..StoreDraft::default() };
     let made = setup.engine.stores.create(&setup.principal, draft, None).await.unwrap();
     hang.notified().await;
     setup.blobs.clear_hooks();
+    // As if the first commit had not been recorded; it has a memory that another read does not find.
+    let (tenant_id, held_until) = (setup.principal.tenant_id, made.created_at.plus(FORK_HELD_FOR));
+    let forks = &setup.index.forks;
+    assert!(forks.advance(tenant_id, made.store_id, ("", 0), held_until, held_until).await.unwrap());
+    setup.update(&redacted, edit_of(Some("right"), None, None)).await.unwrap();
+    setup.redact(&redacted).await;
     let replica = setup.elsewhere();
     let continued = async || replica.run_in_slot(ContinueForks).await;
     assert_eq!(continued().await, json!({"continued": 0, "failed": 0}), "it is another's");
@@ -80,13 +116,14 @@ async fn interrupted_copy_of_a_store_is_continued(setup: TestEngine) {
     let fork = replica.engine.stores.get(&setup.principal, made.store_id).await.unwrap();
     let origin = StoreOrigin {
         memory_store_id: setup.store_id,
-        seq: 600,
+        seq: 602,
         status: StoreOriginStatus::Done,
-        skipped: 0,
+        // The token, and the memory that is redacted by now.
+        skipped: 2,
         error: None,
     };
-    assert_eq!((fork.memory_count, fork.forked_from), (600, Some(origin)));
+    assert_eq!((fork.memory_count, fork.forked_from), (601, Some(origin)));
     let versions =
-        setup.index.undos.versions(setup.principal.tenant_id, made.store_id, &[600, 601]).await.unwrap();
+        setup.index.undos.versions(setup.principal.tenant_id, made.store_id, &[601, 602]).await.unwrap();
     assert_eq!(versions.len(), 1, "each memory was written once");
 }

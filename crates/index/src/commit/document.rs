@@ -23,6 +23,7 @@ impl CommitDocument {
         let changes = commit.changes.iter().filter_map(|change| change_of(change, &mut bytes));
         let changes: Vec<_> = changes.collect();
         let (call, guard, actor) = (&commit.idempotency, &commit.guard, &commit.actor);
+        let path_guard = commit.path_guard.as_ref();
         let directories = plan.directories.iter();
         let document = json!({
             "now": commit.now.as_micros(),
@@ -39,6 +40,9 @@ impl CommitDocument {
             "results": commit.results,
             "guard_directory": guard.as_ref().map(|guard| guard.directory.as_str()),
             "guard_files": guard.as_ref().map(|guard| guard.files),
+            "guard_path": path_guard.map(|guard| guard.path.as_str()),
+            // Absent: no memory is at the path.
+            "guard_version": path_guard.and_then(|guard| guard.version_id).map(|version_id| hex(version_id.uuid())),
             "purge_epoch": commit.purge_epoch,
             "seq": commit.seq,
             "policy": commit.policy.map(SensitiveDataPolicy::name),

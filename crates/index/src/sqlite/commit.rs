@@ -42,6 +42,9 @@ const GATE: &str = "WITH doc(json) AS MATERIALIZED (SELECT jsonb($3)) \
     doc.json ->> 'guard_directory' IS NOT NULL AND NOT EXISTS (SELECT 1 FROM directory d \
         WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.path = doc.json ->> 'guard_directory' \
         AND d.files = doc.json ->> 'guard_files') AS directory_moved, \
+    doc.json ->> 'guard_path' IS NOT NULL AND (SELECT m.version_id FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.path = doc.json ->> 'guard_path' AND m.deleted_at IS NULL) \
+        IS NOT unhex(doc.json ->> 'guard_version') AS guard_moved, \
     (SELECT m.path FROM jsonb_each(doc.json, '$.taken') n CROSS JOIN memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1) AS taken_path, \
     coalesce((SELECT d.path FROM jsonb_each(doc.json, '$.taken') n CROSS JOIN directory d \
@@ -165,6 +168,7 @@ struct GateRow {
     earlier_seq: Option<i64>,
     head_moved: bool,
     directory_moved: bool,
+    guard_moved: bool,
     taken_path: Option<String>,
     directory_path: Option<String>,
     parent_file: Option<String>,
@@ -182,7 +186,7 @@ struct GateRow {
 from_row! {
     GateRow {
         seq, last_version_at, memory_count, live_bytes, granted_bytes, is_archived, earlier_seq, head_moved,
-        directory_moved, taken_path, directory_path, parent_file, is_condemned, directories, purge_epoch, policy,
+        directory_moved, guard_moved, taken_path, directory_path, parent_file, is_condemned, directories, purge_epoch, policy,
         data_version;
         expiry
     }
@@ -330,7 +334,8 @@ async fn decide(
     let history_was_removed = commit.purge_epoch.is_some_and(|read| read != gate.purge_epoch);
     let policy_was_changed = commit.policy.is_some_and(|read| read != gate.policy);
     let is_later = commit.seq.is_some_and(|read| read != gate.seq);
-    if history_was_removed || policy_was_changed || is_later || gate.head_moved || gate.directory_moved {
+    let is_other = gate.head_moved || gate.directory_moved || gate.guard_moved;
+    if history_was_removed || policy_was_changed || is_later || is_other {
         return Ok(Some(CommitOutcome::Stale));
     }
     if let Some(path) = gate.taken_path.clone() {

@@ -1,11 +1,14 @@
 //! Flushes of access times and of the use of sessions, and the leases of scheduled jobs.
 
-use keepsake_core::{Actor, ApiKeyId, SessionId};
-
+use crate::place::PLENTY;
 use crate::prelude::*;
+use keepsake_core::{Actor, ApiKeyId, MemoryUndoId, SessionId};
+use keepsake_index::{FORK_HELD_FOR, NewUndo, Store, StoreOrigin, StoreOriginStatus, UndoKey, UndoPart};
+use std::collections::BTreeMap;
 
 const ONE: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);
+const SECOND: Duration = Duration::from_secs(1);
 
 fn reader(number: u128) -> Actor {
     Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(number)))
@@ -174,6 +177,63 @@ pub(crate) async fn lease_has_one_owner_until_it_ends(place: Place) {
     assert!(lease.finish(60, taken, 62).await);
     lease.claim(120, ONE, 179).await.unwrap();
     assert_eq!(lease.claim(180, OTHER, 121).await, None);
+}
+
+pub(crate) async fn worker_whose_copy_or_undo_was_taken_over_records_nothing(place: Place) {
+    let (tenant_id, store_id, first) = (place.tenant_id, StoreId::from_uuid(ONE), NOW.plus(FORK_HELD_FOR));
+    let [taken_over, second, third] =
+        [first.plus(SECOND), first.plus(FORK_HELD_FOR), first.plus(2 * FORK_HELD_FOR)];
+    let copying = StoreOrigin {
+        memory_store_id: place.store_id,
+        seq: 0,
+        status: StoreOriginStatus::Copying,
+        skipped: 0,
+        error: None,
+    };
+    let fork = Store { forked_from: Some(copying.clone()), ..Store::new(store_id, "fork".to_owned(), NOW) };
+    place.index.stores.create(tenant_id, &fork, PLENTY, None, &by_tenant(NOW)).await.unwrap();
+    let forks = &place.index.forks;
+    let advance =
+        async |after, held, until| forks.advance(tenant_id, store_id, (after, 1), held, until).await.unwrap();
+    assert!(!forks.hold(tenant_id, store_id, NOW, second).await.unwrap());
+    assert!(advance("/a", first, first).await, "its own");
+    assert!(forks.hold(tenant_id, store_id, taken_over, second).await.unwrap());
+    assert!(advance("/c", second, third).await);
+    assert!(!advance("/b", first, third).await);
+    forks
+        .end(
+            tenant_id,
+            store_id,
+            &StoreOrigin { status: StoreOriginStatus::Failed, ..copying.clone() },
+            first,
+        )
+        .await
+        .unwrap();
+    let open = forks.find(tenant_id, store_id).await.unwrap().unwrap();
+    assert_eq!((open.after.as_deref(), open.skipped), (Some("/c"), 1));
+    forks
+        .end(tenant_id, store_id, &StoreOrigin { status: StoreOriginStatus::Done, ..copying }, third)
+        .await
+        .unwrap();
+    let origin = place.index.stores.find(tenant_id, store_id).await.unwrap().unwrap().forked_from;
+    assert_eq!(origin.map(|origin| origin.status), Some(StoreOriginStatus::Done));
+
+    let undos = &place.index.undo_jobs;
+    let part = UndoPart { is_done: false, counts: BTreeMap::new(), steps: "[]".to_owned() };
+    let key = UndoKey { tenant_id, store_id, undo_id: MemoryUndoId::from_uuid(ONE) };
+    let (undo_id, parts) = (key.undo_id, vec![part.clone()]);
+    let undo = NewUndo { undo_id, store_id, actor: None, created_at: NOW, lease_until: first, parts };
+    undos.create(tenant_id, &undo, None).await.unwrap();
+    let finish = async |held| undos.finish_part(key, (0, &part), held, third).await.unwrap();
+    assert!(undos.hold(key, taken_over, second).await.unwrap());
+    assert!(!finish(first).await);
+    undos.end(key, taken_over, Some("late"), first).await.unwrap();
+    let (open, parts) = undos.find(key).await.unwrap().unwrap();
+    assert_eq!((open.ended_at, parts[0].is_done), (None, false));
+    assert!(finish(second).await);
+    undos.end(key, taken_over, None, third).await.unwrap();
+    let (ended, parts) = undos.find(key).await.unwrap().unwrap();
+    assert_eq!((ended.ended_at, ended.error, parts[0].is_done), (Some(taken_over), None, true));
 }
 
 pub(crate) async fn one_of_many_claims_of_a_slot_wins(place: Place) {

@@ -3,6 +3,7 @@
 //! `cost.rs`.
 
 use crate::prelude::*;
+use keepsake_index::Past;
 
 /// The plan of a query for any values of its variables, which have these types.
 async fn plan(index: &PostgresIndex, place: &Place, query: &str, types: &str) -> String {
@@ -29,7 +30,10 @@ fn statement(name: &str) -> String {
         include_str!("../../src/expiry.rs"),
         include_str!("../../src/memories.rs"),
         include_str!("../../src/removal/retention.rs"),
-        include_str!("../../src/sessions/queries/texts.rs")
+        include_str!("../../src/sessions/queries/texts.rs"),
+        include_str!("../../src/undo.rs"),
+        include_str!("../../src/past.rs"),
+        include_str!("../../src/versions.rs")
     );
     let from = source.split(&format!("const {name}: ")).nth(1).unwrap();
     let text = from.split('"').nth(1).unwrap();
@@ -87,6 +91,44 @@ async fn readers_and_expiry_read_ranges_of_indexes_in_their_order() {
         assert!(may_scan_tenants || !plan.contains("Seq Scan"), "{name}\n{plan}");
         assert!(!plan.contains("Hash"), "{name}\n{plan}");
         assert!(!is_of_readers || name == "OF_SESSION" || !plan.contains("Sort"), "{name}\n{plan}");
+    }
+}
+
+/// A point of the past costs a probe of the log for each memory that has changed since; an undo finds heads,
+/// versions and paths by their keys.
+#[tokio::test]
+async fn past_and_undo_are_found_key_by_key() {
+    let (place, index, _database) = Place::on_postgres().await;
+    let [unchanged, by_log, by_heads, redacted, of_memory, differences, batch] =
+        Past::statements_on_postgres();
+    let at_paths = "uuid, uuid, bigint, text, text, bigint";
+    let of_store = "(tenant_id = $1) AND (store_id = $2)";
+    let memory = "using memory_pkey";
+    let probe = "using version_memory";
+    let version = "using version_pkey";
+    let at = statement("AT").replace("COLUMNS_OF_VERSION", &statement("COLUMNS_OF_VERSION"));
+    for (query, types, parts) in [
+        (unchanged, at_paths, &["using memory_path", "(path >= $4) AND (path < $5)"][..]),
+        (by_log, at_paths, &["(seq > $3)", memory, probe, version]),
+        (by_heads, at_paths, &[memory, probe, version, of_store]),
+        (redacted, "uuid, uuid, bigint, uuid, bigint", &["(seq > $3)", memory, probe, version]),
+        (of_memory, "uuid, uuid, bigint, uuid", &["(memory_id = $4)", memory, probe, version]),
+        (differences, "uuid, uuid, bigint, bigint", &["(seq > $3)", memory, probe, version]),
+        (batch, "uuid, uuid, bigint, bigint, uuid, uuid", &["(memory_id > $5)", memory, probe, version]),
+        (statement("CREATED_SINCE"), "uuid, uuid, bigint", &[version, "(seq >= $3)"]),
+        (statement("HEADS"), "uuid, uuid, uuid[]", &[memory, "(memory_id = ids.id)"]),
+        (at, "uuid, uuid, text", &[version, "(store_id = $2) AND (seq = "]),
+        (statement("OCCUPIED"), "uuid, uuid, text", &["using memory_path", "(path = texts.text)"]),
+        (statement("DIRECTORIES"), "uuid, uuid, text", &["using directory_pkey", "(path = texts.text)"]),
+    ] {
+        let plan = plan(&index, &place, &query, types).await;
+        for part in parts {
+            let is_key = |line: &str| line.contains("Index ") && line.contains(part);
+            assert!(plan.lines().any(is_key), "{part} is not a key in\n{plan}");
+        }
+        // A hash may only remove duplicates.
+        assert!(!plan.replace("HashAggregate", "").contains("Hash"), "{plan}");
+        assert!(!plan.contains("Seq Scan") && !plan.contains("Join Filter"), "{plan}");
     }
 }
 

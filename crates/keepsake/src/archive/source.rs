@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use super::folder::{Folder, describe};
 use super::progress::Progress;
-use super::spooled::Spooled;
+use super::spooled::{MAX_HISTORY_BYTES, Spooled};
 use super::unpacked::is_packed;
 use super::{FromArgs, export};
 use crate::cli::MomentArgs;
@@ -186,7 +186,7 @@ impl Source {
         let damaged = |damage| Failure::new(format!("the archive of the server is damaged: {damage}"));
         let read = move |received| {
             let mut progress = Progress::new("exported", total);
-            let packed = Spooled::read(received, || progress.add(1));
+            let packed = Spooled::read(received, MAX_HISTORY_BYTES, || progress.add(1));
             let packed = packed.map_err(|stopped| stopped.failure(damaged))?;
             let manifest = read_manifest(&packed).map_err(damaged)?;
             export::require_asked_for(&manifest, &store_id, true).map_err(damaged)?;

@@ -14,17 +14,20 @@ use keepsake_archive::format::{HashingReader, MEMORIES};
 use keepsake_archive::packed::read_files;
 use keepsake_archive::verified::Files;
 use keepsake_config::Failure;
-use keepsake_core::ContentHash;
+use keepsake_core::{ContentHash, words};
 
 use super::unpacked::{LIMIT, UnpackFailure, is_content};
 use crate::data_dir::unusable;
 
 const BUFFER_BYTES: usize = 64 << 10;
+/// Maximum bytes of a history that a server sends.
+pub(crate) const MAX_HISTORY_BYTES: u64 = 16 << 30;
 
 /// The files of an archive, one after the other. Each was hashed when it was unpacked.
 #[derive(Debug)]
 pub(crate) struct Spooled {
     file: File,
+    limit_bytes: u64,
     parts: HashMap<String, Part>,
 }
 
@@ -36,8 +39,12 @@ struct Part {
 }
 
 impl Spooled {
-    /// Unpacks an archive, and calls `progress` after each memory.
-    pub(super) fn read(packed: impl Read, mut progress: impl FnMut()) -> Result<Self, UnpackFailure> {
+    /// Unpacks an archive of at most `limit_bytes`, and calls `progress` after each memory.
+    pub(super) fn read(
+        packed: impl Read,
+        limit_bytes: u64,
+        mut progress: impl FnMut(),
+    ) -> Result<Self, UnpackFailure> {
         let file =
             tempfile::tempfile().map_err(unusable(&std::env::temp_dir())).map_err(UnpackFailure::Failed)?;
         let failed = |error| UnpackFailure::Failed(Failure::of("the archive cannot be unpacked")(error));
@@ -45,6 +52,7 @@ impl Spooled {
         let mut buffer = vec![0; BUFFER_BYTES];
         read_files::<UnpackFailure>(packed, LIMIT, |name, size_bytes, content| {
             let damaged = |reason: String| Damage(format!("{name}: {reason}"));
+            require_room(offset, size_bytes, limit_bytes).map_err(UnpackFailure::Failed)?;
             let mut hashing = HashingReader::new(&mut to);
             loop {
                 let read = content.read(&mut buffer).map_err(|error| damaged(error.to_string()))?;
@@ -63,13 +71,13 @@ impl Spooled {
             Ok(())
         })?;
         let file = to.into_inner().map_err(|error| failed(error.into_error()))?;
-        Ok(Self { file, parts })
+        Ok(Self { file, limit_bytes, parts })
     }
 
     /// A file without contents, for [`Spooled::add`].
-    pub(crate) fn new() -> Result<Self, Failure> {
+    pub(crate) fn new(limit_bytes: u64) -> Result<Self, Failure> {
         let file = tempfile::tempfile().map_err(unusable(&std::env::temp_dir()))?;
-        Ok(Self { file, parts: HashMap::new() })
+        Ok(Self { file, limit_bytes, parts: HashMap::new() })
     }
 
     /// Adds a file, unless there is one of this name.
@@ -79,6 +87,7 @@ impl Spooled {
         }
         let failed = || Failure::of("the contents cannot be kept in a temporary file");
         let offset = self.file.metadata().map_err(failed())?.len();
+        require_room(offset, content.len() as u64, self.limit_bytes)?;
         self.file.write_all_at(content, offset).map_err(failed())?;
         self.parts.insert(name, Part { offset, size_bytes: content.len() as u64, sha256 });
         Ok(())
@@ -88,7 +97,7 @@ impl Spooled {
         let file =
             File::open(archive).map_err(Failure::of(format_args!("{} cannot be read", archive.display())))?;
         let damaged = |damage| Failure::new(format!("{} is damaged: {damage}", archive.display()));
-        Self::read(file, || {}).map_err(|stopped| stopped.failure(damaged))
+        Self::read(file, u64::MAX, || {}).map_err(|stopped| stopped.failure(damaged))
     }
 
     /// Reads a whole file. The error is the reason, without the file's name.
@@ -102,6 +111,16 @@ impl Spooled {
     fn part(&self, name: &str) -> Result<Part, String> {
         self.parts.get(name).copied().ok_or_else(|| "is missing".to_owned())
     }
+}
+
+fn require_room(used_bytes: u64, more_bytes: u64, limit_bytes: u64) -> Result<(), Failure> {
+    if used_bytes.saturating_add(more_bytes) <= limit_bytes {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "the history has contents of more than {}, which are not kept in a temporary file: leave out --versions",
+        words::bytes(limit_bytes)
+    )))
 }
 
 impl Files for Spooled {
@@ -133,5 +152,25 @@ impl Read for PartReader<'_> {
         self.offset += read as u64;
         self.left_bytes -= read as u64;
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_core::ContentHash;
+
+    use super::Spooled;
+
+    #[test]
+    fn no_content_is_kept_beyond_the_limit() {
+        let mut spooled = Spooled::new(7).unwrap();
+        let mut add =
+            |name: &str, content: &[u8]| spooled.add(name.to_owned(), ContentHash::of(content), content);
+        add("a", b"four").unwrap();
+        add("a", b"four").unwrap();
+        let refusal = add("b", b"four").unwrap_err().to_string();
+        assert!(refusal.contains("more than 7 B") && refusal.contains("leave out --versions"), "{refusal}");
+        add("c", b"has").unwrap();
+        assert!(add("d", b"x").is_err());
     }
 }

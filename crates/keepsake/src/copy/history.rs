@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::listing::StoreListing;
 use crate::archive::past;
 use crate::archive::source::Source;
-use crate::archive::spooled::Spooled;
+use crate::archive::spooled::{MAX_HISTORY_BYTES, Spooled};
 use crate::failures::failure_of;
 use crate::people::StoreConnection;
 
@@ -42,7 +42,7 @@ pub(super) async fn copy(source: &StoreListing, target: &StoreConnection) -> Res
 async fn listed(source: &StoreListing, prefix: &Prefix) -> Result<(Source, SourceListing), Failure> {
     let path = source.path(&["memory_versions"]);
     let mut pages = source.client.pages(&path, &[("view", Some("full"))]);
-    let (mut spooled, mut versions) = (Spooled::new()?, Vec::new());
+    let (mut spooled, mut versions) = (Spooled::new(MAX_HISTORY_BYTES)?, Vec::new());
     let failed = || failure_of("the versions cannot be listed");
     while let Some(mut version) = pages.next::<Value>().await.map_err(failed())? {
         let content = version["content"].take().as_str().map(str::to_owned);

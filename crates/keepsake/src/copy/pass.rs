@@ -85,8 +85,9 @@ impl StoreCopy {
         }
     }
 
-    /// Plans the first pass, and notes what the target cannot hold. Nothing is written.
-    pub(super) async fn survey(&mut self) -> Result<(), Failure> {
+    /// Plans the first pass, and notes what the target cannot hold. Nothing is written. The inner failure is
+    /// the reason why the pass must not begin.
+    pub(super) async fn survey(&mut self) -> Result<Result<(), Failure>, Failure> {
         if let Some(target) = self.target.as_ref().filter(|target| target.is_keepsake) {
             self.limits = Limits::read(target).await?;
         }
@@ -103,9 +104,9 @@ impl StoreCopy {
             self.receipt.not_held.extend(not_held::history(&self.source).await?);
         }
         self.receipt.tell_not_held();
-        self.check_first(&plan)?;
+        let begins = self.check_first(&plan);
         self.receipt.survey(plan);
-        Ok(())
+        Ok(begins)
     }
 
     pub(super) fn is_target_keepsake(&self) -> bool {

@@ -15,6 +15,8 @@ use crate::output::{Printer, Text, notice, printable};
 
 /// Lines about what the target cannot hold; the receipt in JSON has all.
 const MAX_TOLD: usize = 50;
+/// Memories that the receipt of a store names.
+const MAX_ITEMS: usize = 10_000;
 /// Changes that are counted, in the order in which they are printed.
 const COUNTS: [&str; 4] = ["created", "replaced", "moved", "deleted"];
 
@@ -161,7 +163,13 @@ impl Receipt {
     fn items(&self) -> impl Iterator<Item = Value> {
         self.noted
             .iter()
+            .take(MAX_ITEMS)
             .map(|(path, (result, reason))| json!({"path": path, "result": result, "reason": reason}))
+    }
+
+    /// The number of memories that [`Self::items`] leaves out.
+    fn not_shown(&self) -> usize {
+        self.noted.len().saturating_sub(MAX_ITEMS)
     }
 
     /// The number of memories of each result; of a dry run, those that there would be.
@@ -186,6 +194,7 @@ impl Receipt {
             "verified": self.verified,
             "not_held": self.not_held.iter().map(NotHeld::to_json).collect::<Vec<_>>(),
             "data": self.items().collect::<Vec<_>>(),
+            "not_shown": self.not_shown(),
         })
     }
 
@@ -225,6 +234,9 @@ pub(super) fn print<'a>(
             let columns = [("RESULT", "/result", Text), ("PATH", "/path", Text), ("REASON", "/reason", Text)];
             if !items.is_empty() {
                 printer.items(&items, &columns, "")?;
+            }
+            if receipt.not_shown() > 0 {
+                crate::output::print(&format!("and {} more\n", HumanCount(receipt.not_shown() as u64)))?;
             }
             crate::output::print(&receipt.sentence(is_dry_run))?;
         }

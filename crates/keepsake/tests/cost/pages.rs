@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Lines of a text, each of which differs from those of another text.
 const LINES: usize = 25_600;
 /// Pages that no query makes more costly. A new page is added here or gets queries.
-const PLAIN_PAGES: [&str; 29] = [
+const PLAIN_PAGES: [&str; 30] = [
     "",
     "/stores",
     "{store}/settings",
@@ -31,6 +31,7 @@ const PLAIN_PAGES: [&str; 29] = [
     "{store}/history",
     "{store}/deleted",
     "{store}/fork",
+    "{store}/tests",
     "{store}/undo/{undo_id}",
     "{store}/usage",
     "{store}{memory}/file",
@@ -55,13 +56,14 @@ const PLAIN_PAGES: [&str; 29] = [
     "/transfer",
 ];
 /// Forms that would end the attack, so they are sent with too many fields.
-const REFUSED_FORMS: [&str; 14] = [
+const REFUSED_FORMS: [&str; 15] = [
     "/stores",
     "/sign-out",
     "{store}/archive",
     "{store}/delete",
     "{store}{memory}/delete",
     "{store}/undo",
+    "{store}/tests",
     "{store}/restore",
     "{store}/versions/{memory_version_id}/restore",
     "{store}/versions/{memory_version_id}/undo",

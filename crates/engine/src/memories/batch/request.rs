@@ -8,7 +8,7 @@ use std::sync::Arc;
 use keepsake_core::{
     ContentHash, JsonObject, MemoryId, MemoryPath, Timestamp, duplicate_field, optional_object, schemas,
 };
-use keepsake_index::{ExpiresAt, ExpiryChange, Idempotency};
+use keepsake_index::{ExpiresAt, ExpiryChange, Idempotency, PathGuard};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -40,9 +40,9 @@ pub struct MemoryBatch {
     pub operations: Vec<MemoryOperation>,
     #[serde(skip)]
     pub idempotency: Option<Idempotency>,
-    /// Whether the tests of the store were made already, for all batches of an import.
+    /// The tests of the store that were made already, for all batches of an import.
     #[serde(skip)]
-    pub is_tested: bool,
+    pub tested: Option<PathGuard>,
 }
 
 /// One operation of a batch.

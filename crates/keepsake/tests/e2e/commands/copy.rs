@@ -159,31 +159,49 @@ async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
     let mut servers = Servers::new().await;
     let proxy = OfficialProxy::start(&servers.to, true, None).await;
     proxy.url().clone_into(&mut servers.to);
-    for (path, content) in [("a.md", "one\n"), ("b.md", "two\n"), ("b.md", "three\n"), ("c.md", "equal\n")] {
+    let texts =
+        [("a.md", "one\n"), ("b.md", "two\n"), ("b.md", "three\n"), ("c.md", "equal\n"), ("e.md", "five\n")];
+    for (path, content) in texts {
         servers.source.put(path, content).await;
     }
     servers.source.ok("memory pin a.md").await;
     servers.source.ok("store update notes --search-mode lexical").await;
-    for (path, content) in [("b.md", "other\n"), ("c.md", "equal\n"), ("d.md", "own\n")] {
+    for (path, content) in [("b.md", "other\n"), ("c.md", "equal\n"), ("d.md", "own\n"), ("e.md", "6\n")] {
         servers.target.put(path, content).await;
     }
     let before = servers.target.texts().await;
 
     let refused = servers.copy("").await;
-    refused.ends(4, "something else at 1 paths, the first is /memories/b.md");
+    refused.ends(4, "something else at 2 paths, the first is /memories/b.md");
+    let refused = servers.copy("--dry-run -o json").await;
+    refused.ends(4, "something else at 2 paths");
+    let planned: Value = serde_json::from_str(&refused.stdout).unwrap();
+    let store = &planned["stores"][0];
+    let conflicts: Vec<_> = store["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|item| item["result"] == "refused")
+        .cloned()
+        .collect();
+    assert_eq!(strings(&conflicts, "path"), ["/b.md", "/e.md"]);
+    assert_eq!(
+        [&planned["complete"], &store["counts"]["refused"], &store["not_shown"]],
+        [&json!(false), &json!(2), &json!(0)]
+    );
     let strict = servers.copy("--strict --on-conflict skip").await;
     strict.ends(1, "cannot hold: 1 pin");
     let planned = servers.copy("--dry-run --on-conflict replace --delete -o json").await.json();
     let store = &planned["stores"][0];
     let items = store["data"].as_array().unwrap();
-    assert_eq!(strings(items, "result"), ["created", "replaced", "deleted"]);
-    assert_eq!(strings(items, "path"), ["/a.md", "/b.md", "/d.md"]);
+    assert_eq!(strings(items, "result"), ["created", "replaced", "deleted", "replaced"]);
+    assert_eq!(strings(items, "path"), ["/a.md", "/b.md", "/d.md", "/e.md"]);
     assert_eq!(strings(store["not_held"].as_array().unwrap(), "kind"), ["expiry", "store", "history"]);
     assert_eq!(servers.target.texts().await, before);
 
     for (more, told) in [
-        ("--on-conflict skip", "1 created, 1 unchanged, 1 skipped, 1 only in the target; 2 verified\n"),
-        ("--on-conflict replace --delete", "1 replaced, 1 deleted, 2 unchanged; 3 verified\n"),
+        ("--on-conflict skip", "1 created, 1 unchanged, 2 skipped, 1 only in the target; 2 verified\n"),
+        ("--on-conflict replace --delete", "2 replaced, 1 deleted, 2 unchanged; 4 verified\n"),
     ] {
         let copied = servers.copy(more).await.ok();
         assert!(copied.ends_with(&format!("notes to notes: {told}")), "{copied}");

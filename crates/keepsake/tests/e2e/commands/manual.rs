@@ -1,7 +1,7 @@
 use std::fs;
 
+use super::Person;
 use super::files;
-use super::{Person, files};
 use crate::prelude::*;
 
 /// Set to write the manual pages instead of comparing them.

@@ -3,7 +3,6 @@ use keepsake_testkit::{EmbeddingsFault, EmbeddingsServer};
 use super::{Person, words};
 use crate::prelude::*;
 use crate::support::meaning;
-use crate::support::meaning;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_written_read_moved_listed_and_deleted() {

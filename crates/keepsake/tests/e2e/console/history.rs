@@ -77,6 +77,12 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
     let made = browser.act(&kept, &format!("{base}/new"), &made).await;
     undone(&mut browser, &made).await.has("deleted the memory");
     let pinned = browser.act(&kept, &format!("{page}/expiry"), &[("action", "pin")]).await;
+    // Not every address that says so has the proof that the pin was just set.
+    for made_up in ["done=memory_pinned", "done=memory_pinned&undo=1"] {
+        let shown = browser.open(&format!("{page}?{made_up}")).await;
+        shown.has("The memory was pinned.");
+        shown.lacks(">Undo<");
+    }
     browser.act(&pinned, &undo_in(&pinned), &[("action", "unpin")]).await;
     assert_eq!(store.read(&memory).await["pinned"], false);
 
@@ -186,6 +192,11 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
     let compare = compare.split_once('"').unwrap().0.replace("&#38;", "&");
     browser.open(&format!("{base}/compare?{compare}")).await.has("old");
     browser.open(&format!("{base}/diff")).await.lacks(">changed<");
+    let other = ok(&store.client.post("/v1/memory_stores", &json!({"name": "Other"})).await);
+    let differences = browser.open(&format!("{base}/diff?other_store_id={}", text(&other["id"]))).await;
+    for part in ["Other, now", ">removed<", "/versions/"] {
+        differences.has(part);
+    }
 
     let fork = browser.open(&format!("{base}/fork?at={today}")).await;
     assert_eq!(fork.field("at_seq"), "4");
@@ -203,4 +214,15 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
     assert_eq!(contents, ["**old**\n", "gone\n"]);
     let again = browser.submit(&plan, &restore, &[("at_seq", "2")]).await;
     again.answered(400).has("there is nothing to take back");
+
+    let tests = format!("{base}/tests");
+    browser.open(&tests).await.has("The store has no tests");
+    let file = "tests:\n- max_files: 500\n- path: /none\n  contains: x\n";
+    store.create("/.keepsake/tests.yaml", file).await;
+    let shown = browser.open(&tests).await;
+    shown.lacks(">holds<");
+    let ran = browser.submit(&shown, &tests, &[]).await.answered(200);
+    for part in [">holds<", ">does not hold<", "there is no such memory", "They are no gate."] {
+        ran.has(part);
+    }
 }

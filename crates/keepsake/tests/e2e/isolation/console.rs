@@ -34,6 +34,7 @@ const REQUESTS: &[&str] = &[
     "GET /console/stores/{store}?at_seq=7",
     "GET /console/stores/{store}?at_seq=7&path={api_path}",
     "GET /console/stores/{store}/diff?from_seq=7",
+    "GET /console/stores/{store}/diff?other_store_id={store}",
     "GET /console/stores/{store}/undo?path_prefix={directory}",
     "GET /console/stores/{store}/undo?actor={api_key}&overwrite=1",
     "GET /console/stores/{store}/undo?actor={session}",
