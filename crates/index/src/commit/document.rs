@@ -1,5 +1,5 @@
-//! A commit as a document, which both databases read: JSON, and beside it the bytes of
-//! new contents and search terms.
+//! A commit as a document, which both databases read: JSON on SQLite, the same fields as a row
+//! literal on Postgres. Beside it are the bytes of new contents and search terms.
 //!
 //! Ids and hashes are hexadecimal. A value that is absent is left out, which makes the document
 //! quicker to write and to read.
@@ -12,7 +12,7 @@ use crate::numbers::{hex, hex_of};
 
 #[derive(Debug)]
 pub(crate) struct CommitDocument {
-    pub(crate) json: String,
+    pub(crate) json: Value,
     /// The new contents that the index stores, and the search terms, one after the other.
     pub(crate) bytes: Vec<u8>,
 }
@@ -62,7 +62,7 @@ impl CommitDocument {
             "changes": changes,
             "kept": commit.kept.iter().map(kept_of).collect::<Vec<_>>(),
         });
-        Self { json: present(document).to_string(), bytes }
+        Self { json: present(document), bytes }
     }
 }
 

@@ -1,7 +1,5 @@
-//! Commits on Postgres: one call of the function `commit_batch`, or of `commit_changes` in
-//! a transaction that goes on.
-
-use std::slice;
+//! Commits on Postgres: one call of the function `commit_batch` for several, or of
+//! `commit_changes` for one, also in a transaction that goes on.
 
 use keepsake_core::TenantId;
 use serde_json::Value;
@@ -10,10 +8,17 @@ use sqlx::types::Json;
 use crate::IndexError;
 use crate::commit::{Commit, CommitDocument, CommitOutcome, CommitPlan};
 use crate::database::{Batching, CommitResult, Database, Role, StoreCommit, Tx};
+use crate::postgres::row::row_of;
 
-const COMMIT_CHANGES: &str = "SELECT commit_changes($1, $2, $3::jsonb, $4, false)";
+const COMMIT_CHANGES: &str = "SELECT commit_changes($1, $2, $3::commit_document, $4, false)";
 
-const COMMIT_BATCH: &str = "SELECT commit_batch($1, $2, $3, $4::jsonb[], $5)";
+/// As `commit_batch` for one commit: without a change there is nothing to make durable, so the transaction does
+/// not wait for a flush.
+const COMMIT_ONE: &str = "SELECT made, CASE WHEN made ->> 'outcome' <> 'committed' \
+    THEN set_config('synchronous_commit', 'off', true) END AS durability \
+    FROM (SELECT commit_changes($1, $2, $3::commit_document, $4, $5) AS made) one";
+
+const COMMIT_BATCH: &str = "SELECT commit_batch($1, $2, $3, $4::commit_document[], $5)";
 
 /// Maximum bytes of contents and search terms in a batch. A call that is sent again on
 /// another connection is in memory twice.
@@ -35,16 +40,18 @@ pub(crate) const fn is_small(commit: &Commit) -> bool {
 /// Executes commits that [`joins`] put together. A failure or refusal of one commit does
 /// not affect the others.
 pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<CommitResult> {
+    if let [commit] = commits {
+        return vec![commit_one(database, commit).await];
+    }
     match commit_batch(database, commits).await {
         Ok(made) => made,
         // Postgres refused the statement, so no commit was made. One of them may be the
         // cause, so each one then runs by itself.
-        Err(IndexError::Database(error @ sqlx::Error::Database(_))) if commits.len() > 1 => {
+        Err(IndexError::Database(error @ sqlx::Error::Database(_))) => {
             tracing::warn!(error = %error, "index.commit: a batch was refused; its commits are made one by one");
             let mut made = Vec::with_capacity(commits.len());
             for commit in commits {
-                let alone = commit_batch(database, slice::from_ref(commit)).await;
-                made.extend(alone.unwrap_or_else(|error| vec![Err(error)]));
+                made.push(commit_one(database, commit).await);
             }
             made
         }
@@ -54,6 +61,15 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
             made
         }
     }
+}
+
+async fn commit_one(database: &Database, job: &StoreCommit) -> CommitResult {
+    let CommitDocument { json, bytes } = document_of(&job.commit);
+    let skips_locked = job.batching == Batching::AcrossStores;
+    let mut tx = database.write_one("commit_batch", Role::Anonymous).await?;
+    let query = tx.query(COMMIT_ONE).bind((job.tenant_id, job.commit.store_id));
+    let answer: Json<Value> = query.bind((row_of(&json), bytes, skips_locked)).scalar().await?;
+    outcome_of(answer.0)
 }
 
 async fn commit_batch(database: &Database, commits: &[StoreCommit]) -> Result<Vec<CommitResult>, IndexError> {
@@ -68,23 +84,27 @@ async fn commit_batch(database: &Database, commits: &[StoreCommit]) -> Result<Ve
     });
     let sorted: Vec<&StoreCommit> = order.iter().map(|&job| &commits[job]).collect();
     let documents = sorted.iter().map(|job| document_of(&job.commit));
-    let (json, bytes): (Vec<_>, Vec<_>) = documents.map(|document| (document.json, document.bytes)).unzip();
+    let (rows, bytes): (Vec<_>, Vec<_>) =
+        documents.map(|document| (row_of(&document.json), document.bytes)).unzip();
     let skips_locked = commits.first().is_some_and(|first| first.batching == Batching::AcrossStores);
     // The function sets the tenant of each commit.
     let mut tx = database.write_one("commit_batch", Role::Anonymous).await?;
     let query = tx.query(COMMIT_BATCH).bind(skips_locked);
     let query = query.bind_array(sorted.iter().map(|job| job.tenant_id.uuid()).collect::<Vec<_>>());
     let query = query.bind_array(sorted.iter().map(|job| job.commit.store_id.uuid()).collect::<Vec<_>>());
-    let answers: Json<Vec<Value>> = query.bind_array(json).bind_array(bytes).scalar().await?;
+    let answers: Json<Vec<Value>> = query.bind_array(rows).bind_array(bytes).scalar().await?;
     if answers.len() != commits.len() {
         return Err(unknown_outcome());
     }
     // An outcome that cannot be read fails only its own commit: the others are made.
-    let made =
-        answers.0.into_iter().map(|answer| serde_json::from_value(answer).map_err(|_| unknown_outcome()));
+    let made = answers.0.into_iter().map(outcome_of);
     let mut made: Vec<(usize, CommitResult)> = order.into_iter().zip(made).collect();
     made.sort_unstable_by_key(|(job, _)| *job);
     Ok(made.into_iter().map(|(_, made)| made).collect())
+}
+
+fn outcome_of(answer: Value) -> CommitResult {
+    serde_json::from_value(answer).map_err(|_| unknown_outcome())
 }
 
 const fn unknown_outcome() -> IndexError {
@@ -98,7 +118,7 @@ pub(crate) async fn commit_changes(
 ) -> Result<CommitOutcome, IndexError> {
     let document = document_of(commit);
     let query = tx.query(COMMIT_CHANGES).bind((tenant_id, commit.store_id));
-    let outcome: Json<CommitOutcome> = query.bind((document.json, document.bytes)).scalar().await?;
+    let outcome: Json<CommitOutcome> = query.bind((row_of(&document.json), document.bytes)).scalar().await?;
     Ok(outcome.0)
 }
 

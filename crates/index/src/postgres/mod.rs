@@ -11,6 +11,7 @@ pub(crate) mod commit;
 pub(crate) mod damage;
 mod login;
 pub(crate) mod pool;
+mod row;
 
 use std::str::FromStr;
 use std::time::Duration;

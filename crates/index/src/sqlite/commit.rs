@@ -280,6 +280,7 @@ async fn make(
 ) -> Result<CommitOutcome, IndexError> {
     let plan = CommitPlan::of(commit);
     let CommitDocument { json, bytes } = CommitDocument::of(commit, &plan);
+    let json = json.to_string();
     let query = tx.query(GATE).bind((tenant_id, commit.store_id, json.as_str()));
     let gate: Option<GateRow> = query.optional().await?;
     if let (Some(writer), Some(gate)) = (tx.sqlite_writer(), &gate) {

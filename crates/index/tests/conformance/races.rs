@@ -116,10 +116,11 @@ pub(crate) async fn late_terms_do_not_replace_newer_ones(place: Place) {
     assert_eq!(search.put(tenant_id, store_id, &newest).await.unwrap(), 0);
 }
 
-/// Two memories, and a directory and a file.
+/// Two memories, one with a name that literals of Postgres quote, and a directory and a file.
 pub(crate) async fn paths_are_swapped_in_one_commit(place: Place) {
+    let quoted = r#"/{a}, "b" \ (c)"#;
     let mut moves = Vec::new();
-    for (from, to) in [("/one", "/two"), ("/two", "/one"), ("/dir/a", "/file/a"), ("/file", "/dir")] {
+    for (from, to) in [("/one", quoted), (quoted, "/one"), ("/dir/a", "/file/a"), ("/file", "/dir")] {
         moves.push((place.create(from, 1).await, to));
     }
     let changes = moves.iter().map(|(head, to)| renamed(head, to)).collect();
