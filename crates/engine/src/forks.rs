@@ -122,7 +122,7 @@ impl Work<'_> {
                 Ok(copied) => copied,
                 Err(error) if ends_fork(&error) => {
                     self.warn(&error);
-                    let failed = self.origin(&fork, fork.skipped, Some(error.to_string()));
+                    let failed = origin(&fork, fork.skipped, Some(error.to_string()));
                     context.index.forks.end(self.tenant_id, self.store_id, &failed, held_until).await?;
                     return Ok(true);
                 }
@@ -131,7 +131,7 @@ impl Work<'_> {
             let skipped = fork.skipped + copied.skipped;
             let Some(last) = copied.last else {
                 let skipped = skipped + self.redacted(&fork).await?;
-                let done = self.origin(&fork, skipped, None);
+                let done = origin(&fork, skipped, None);
                 context.index.forks.end(self.tenant_id, self.store_id, &done, held_until).await?;
                 return Ok(true);
             };
@@ -222,18 +222,18 @@ impl Work<'_> {
         Ok(count)
     }
 
-    /// What the store shows of a copy that ends.
-    fn origin(self, fork: &OpenFork, skipped: u64, error: Option<String>) -> StoreOrigin {
-        let status = if error.is_some() { StoreOriginStatus::Failed } else { StoreOriginStatus::Done };
-        StoreOrigin { memory_store_id: fork.source_id, seq: fork.seq, status, skipped, error }
-    }
-
     /// Identifies the commit of the memories after a path.
     fn call(self, fork: &OpenFork) -> Idempotency {
         let after = fork.after.as_deref().unwrap_or_default();
         let id = digest(&[b"fork", self.store_id.uuid().as_bytes(), after.as_bytes()]);
         Idempotency { scope_sha256: id, request_sha256: id, since: fork.created_at.minus(HELD_FOR) }
     }
+}
+
+/// What the store shows of a copy that ends.
+fn origin(fork: &OpenFork, skipped: u64, error: Option<String>) -> StoreOrigin {
+    let status = if error.is_some() { StoreOriginStatus::Failed } else { StoreOriginStatus::Done };
+    StoreOrigin { memory_store_id: fork.source_id, seq: fork.seq, status, skipped, error }
 }
 
 const fn epoch_of(point: Point) -> i64 {

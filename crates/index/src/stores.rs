@@ -14,8 +14,6 @@ use crate::model::{
 };
 use crate::{ChangeError, IndexError, audit, forks};
 
-/// How long the replica that makes a store holds the copy of its content.
-
 /// A tenant's number of stores; no row for a tenant that is being deleted.
 const COUNT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 AND status <> 'deleting'";
 
