@@ -12,8 +12,8 @@ readonly TEST_PARTS=(core doctests release documents chart browser schemathesis 
 readonly AT_ONCE=2
 
 # Parts that run at night, with their ignored tests: tests that measure times, which other programs on the machine
-# disturb, and the long tests of the benchmark.
-readonly NIGHT_PARTS=(cost measurements)
+# disturb, the long tests of the benchmark, and the quality of search on long texts.
+readonly NIGHT_PARTS=(cost measurements quality)
 
 # All parts depend on these.
 readonly COMMON_PATHS='.ci Cargo.lock rust-toolchain.toml'
@@ -59,6 +59,7 @@ declare -rA TESTS=(
     keepsake/e2e readme:: dashboard:: agent_day:: commands::manual:: commands::each::'
   [cost]='keepsake/cost'
   [measurements]='keepsake-bench/e2e measured one_command'
+  [quality]='keepsake-embeddings/conformance quality::labelled'
   [chart]='keepsake/e2e chart::'
   [browser]='keepsake/e2e browser:: works_in_a_browser'
   [schemathesis]='keepsake/e2e openapi::answers_are_as_the_document_says'
@@ -91,6 +92,7 @@ declare -rA TOOLS=(
   [torture]='faketime pg_dump'
   [bench]='pg_dump'
   [measurements]='pg_dump'
+  [quality]='model_wheel'
   [doctests]=''
 )
 

