@@ -22,6 +22,7 @@ use keepsake_index::{
     EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingRow, IndexError,
     StoredContent, UnembeddedMemory,
 };
+use keepsake_search::CHUNK_FORM;
 use keepsake_telemetry::{Embedded, EmbeddingFailure};
 use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -84,13 +85,16 @@ impl EmbeddingError {
     }
 }
 
-/// The id of the vectors that an embedder makes, or why it makes none. Does no I/O.
+/// The id of the vectors of chunks that an embedder makes, or why it makes none. Does no I/O.
 pub(crate) fn ready_model(embedder: &Embedder) -> Result<Arc<str>, MeaningReason> {
     match embedder.status() {
         Status::Off => Err(MeaningReason::Off),
         Status::NotInstalled => Err(MeaningReason::NotInstalled),
         Status::Unusable(_) => Err(MeaningReason::Unusable),
-        Status::Ready => embedder.id().map(Arc::from).ok_or(MeaningReason::Off),
+        Status::Ready => {
+            let id = embedder.id().ok_or(MeaningReason::Off)?;
+            Ok(Arc::from(format!("{id}/chunks-{CHUNK_FORM}")))
+        }
     }
 }
 

@@ -6,6 +6,9 @@ use keepsake_core::MemoryPath;
 
 use crate::analyse::MAX_TEXT_BYTES;
 
+/// The form of the text of a chunk; a part of the id of its vector, so that another form is embedded anew.
+pub const CHUNK_FORM: u32 = 2;
+
 /// Maximum bytes of a chunk.
 pub const MAX_CHUNK_BYTES: usize = 600;
 /// Minimum bytes of a part of a line that is too long for a chunk, except the last.

@@ -26,7 +26,7 @@ mod stems;
 mod vectors;
 
 pub use analyse::MAX_TEXT_BYTES;
-pub use chunks::{Chunk, MAX_CHUNK_BYTES, MAX_CHUNKS, chunks};
+pub use chunks::{CHUNK_FORM, Chunk, MAX_CHUNK_BYTES, MAX_CHUNKS, chunks};
 pub use embedding::{Embedding, InvalidEmbedding, MAX_DIMENSIONS};
 pub use fold::MAX_TERM_BYTES;
 pub use postings::{Builder, BuiltPostings, Postings};
