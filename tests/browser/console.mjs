@@ -109,6 +109,7 @@ export function screensOf({ store, memory, deleted, undone, versions, session, k
     'memory-raw': `${memory.href}?raw=1`,
     edit: `${memory.href}/edit`,
     delete: `${memory.href}/delete`,
+    secret: `${memory.href}/secret`,
     new: `${store.href}/new`,
     history: `${memory.href}/history`,
     readers: `${memory.href}/readers`,

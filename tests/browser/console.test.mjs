@@ -28,6 +28,10 @@ const bytesOf = async (download) => {
   for await (const chunk of await download.createReadStream()) chunks.push(chunk);
   return Buffer.concat(chunks);
 };
+const signOut = async (page) => {
+  await page.locator('header summary').click();
+  await press(page, 'Sign out');
+};
 const says = (page, text) => page.getByRole('status').filter({ hasText: text }).waitFor();
 
 test('sign-in with a key leads to the page that was asked for, and ends', async () => {
@@ -46,7 +50,7 @@ test('sign-in with a key leads to the page that was asked for, and ends', async 
     assert.ok(cookie.httpOnly && cookie.sameSite === 'Strict' && cookie.path === '/console', JSON.stringify(cookie));
     assert.ok(!cookie.value.includes(required('KEEPSAKE_API_KEY')));
 
-    await press(page, 'Sign out');
+    await signOut(page);
     await page.getByRole('heading', { name: 'Sign in' }).waitFor();
     await page.goto(store.href);
     assert.equal(new URL(page.url()).pathname, '/console/sign-in');
@@ -76,7 +80,7 @@ test('a store is created and found by its name', async () => {
     await page.getByRole('heading', { name: 'The store is empty' }).waitFor();
 
     await page.goto('/console/stores');
-    await page.getByLabel('Name', { exact: true }).first().fill(name.toUpperCase());
+    await page.locator('#name').fill(name.toUpperCase());
     await press(page, 'Find');
     await page.getByRole('link', { name }).waitFor();
     assert.equal(await page.locator('table.list tbody tr').count(), 1);
@@ -134,6 +138,28 @@ test('a memory is created, edited, renamed, pinned, deleted and restored', async
     await page.goto(memory);
     assert.equal(await page.locator('article.markdown strong').textContent(), 'Wednesdays');
   });
+});
+
+test('a folder of the tree opens in place', async () => {
+  const store = await makeStore();
+  const memory = await makeMemory(store, '/a/fact.md', 'x\n');
+  await makeMemory(store, '/b/c/other.md', 'x\n');
+  for (const javaScriptEnabled of [true, false]) {
+    await signedIn(browser, { javaScriptEnabled }, async (page) => {
+      await page.goto(memory.href);
+      const tree = page.getByRole('navigation', { name: 'Tree' });
+      assert.equal(await tree.locator('[aria-current]').innerText(), 'fact.md');
+      await follow(tree, 'Open or close b');
+      const below = tree.getByRole('link', { name: 'c memories: 1', exact: true });
+      await below.waitFor();
+      // Without a script, the page of the folder opens.
+      assert.equal(new URL(page.url()).pathname === memory.href, javaScriptEnabled);
+      if (javaScriptEnabled) {
+        await follow(tree, 'Open or close b');
+        await below.waitFor({ state: 'hidden' });
+      }
+    });
+  }
 });
 
 test('the second of two people sees a difference and loses nothing', async () => {
@@ -197,7 +223,7 @@ test('the store of a past day leads back to now', async () => {
     await page.getByRole('row', { name: /added .*fact\.md/ }).waitFor();
     await page.goBack();
     await follow(page, 'Back to now');
-    await page.getByRole('link', { name: 'fact.md' }).waitFor();
+    await page.locator('table.files').getByRole('link', { name: 'fact.md' }).waitFor();
   });
 });
 

@@ -79,6 +79,7 @@ test('sign-in needs the operator\'s token, and leads to the page that was asked 
     const [cookie] = (await page.context().cookies()).filter(({ name }) => name === 'keepsake_operator');
     assert.ok(cookie.httpOnly && cookie.sameSite === 'Strict' && cookie.path === '/console', JSON.stringify(cookie));
     assert.ok(!cookie.value.includes(TOKEN));
+    await page.locator('header summary').click();
     await press(page, 'Sign out');
     await page.getByRole('heading', { name: 'Sign in' }).waitFor();
     await page.goto('/console/jobs');

@@ -1,5 +1,5 @@
-// Everything on a page works without this script. It adds copy buttons,
-// keyboard shortcuts, warnings about unsaved and too long texts, and live updates.
+// Everything on a page works without this script. It adds copy buttons, folders that open in
+// place, keyboard shortcuts, warnings about unsaved and too long texts, and live updates.
 "use strict";
 (() => {
   const announce = (button, text) => {
@@ -18,6 +18,53 @@
       );
     });
   }
+
+  // A menu or a form that opened below its button closes by a click elsewhere, or by Escape.
+  const closeAll = (but) => {
+    for (const opened of document.querySelectorAll(".menu[open], .pop[open]")) {
+      if (!but || !opened.contains(but)) opened.open = false;
+    }
+  };
+  document.addEventListener("click", (event) => closeAll(event.target));
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    const focused = document.activeElement.closest(".menu[open], .pop[open]");
+    closeAll();
+    if (focused) focused.querySelector("summary").focus();
+  });
+  for (const opened of document.querySelectorAll(".pop")) {
+    opened.addEventListener("toggle", () => {
+      const field = opened.querySelector("input:not([type=hidden]), textarea");
+      if (opened.open && field) field.focus();
+    });
+  }
+
+  // The current section is in view, also where the sections scroll.
+  for (const current of document.querySelectorAll(".tabs [aria-current]")) {
+    const bar = current.closest("nav");
+    bar.scrollLeft = current.offsetLeft - bar.offsetLeft - (bar.clientWidth - current.offsetWidth) / 2;
+  }
+
+  // A folder of the tree opens in place; without this script, its page opens.
+  document.addEventListener("click", async (event) => {
+    const twist = event.target.closest("[data-branch]");
+    if (!twist || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const item = twist.closest("li");
+    const branch = item.querySelector(":scope > ul");
+    if (branch) {
+      branch.hidden = !branch.hidden;
+      twist.classList.toggle("open", !branch.hidden);
+      return;
+    }
+    const answer = await fetch(twist.dataset.branch).catch(() => null);
+    if (!answer || !answer.ok || answer.redirected) { location.assign(twist.href); return; }
+    const holder = document.createElement("template");
+    holder.innerHTML = await answer.text();
+    if (item.querySelector(":scope > ul")) return;
+    item.append(holder.content);
+    twist.classList.add("open");
+  });
 
   const isTyping = (element) =>
     element instanceof HTMLElement &&
@@ -43,14 +90,17 @@
     for (const target of document.querySelectorAll("[data-shortcut]")) {
       if (target.dataset.shortcut !== event.key) continue;
       event.preventDefault();
-      if (target.tagName === "INPUT") target.focus(); else target.click();
+      if (target.tagName !== "INPUT") target.click();
+      else if (target.offsetParent) target.focus();
+      else location.assign(target.form.action);
       return;
     }
   });
 
   // A text that was changed and not saved is not left without a question.
   for (const area of document.querySelectorAll("[data-unsaved]")) {
-    const before = area.value;
+    // A preview shows a text that is not saved either.
+    const before = area.dataset.unsaved ? null : area.value;
     let isSent = false;
     if (area.form) area.form.addEventListener("submit", () => { isSent = true; });
     addEventListener("beforeunload", (event) => {

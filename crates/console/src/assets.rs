@@ -1,4 +1,4 @@
-//! The style sheet and the script, under names that change with their content.
+//! The style sheet, the script and the icon, under names that change with their content.
 
 use std::sync::LazyLock;
 
@@ -11,16 +11,21 @@ use crate::page::Refusal;
 
 const STYLE: &str = include_str!("../assets/console.css");
 const SCRIPT: &str = include_str!("../assets/console.js");
+const ICON: &str = include_str!("../assets/icon.svg");
 /// A browser may keep a file for a year: other content has another name.
 const FOREVER: &str = "public, max-age=31536000, immutable";
 
 pub(crate) struct Assets {
     pub(crate) style: String,
     pub(crate) script: String,
+    pub(crate) icon: String,
 }
 
-pub(crate) static ASSETS: LazyLock<Assets> =
-    LazyLock::new(|| Assets { style: path_of(STYLE, "css"), script: path_of(SCRIPT, "js") });
+pub(crate) static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
+    style: path_of(STYLE, "css"),
+    script: path_of(SCRIPT, "js"),
+    icon: path_of(ICON, "svg"),
+});
 
 fn path_of(content: &str, extension: &str) -> String {
     let hash = ContentHash::of(content.as_bytes()).to_string();
@@ -34,6 +39,8 @@ pub(crate) async fn file(Path(file): Path<String>) -> Result<Response, Refusal> 
         ("text/css; charset=utf-8", STYLE)
     } else if path == ASSETS.script {
         ("text/javascript; charset=utf-8", SCRIPT)
+    } else if path == ASSETS.icon {
+        ("image/svg+xml", ICON)
     } else {
         return Err(Refusal::NotFound("there is no such file"));
     };

@@ -1,6 +1,6 @@
 //! The part of a page around its content.
 
-use keepsake_core::Timestamp;
+use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::Audience;
 use keepsake_index::Scope;
 
@@ -24,13 +24,11 @@ const fn section(href: &'static str, label: &'static str, key: char, scope: Opti
     Section { href, label, key, scope }
 }
 
-const USAGE: &str = "/console/usage";
-
 pub(crate) const SECTIONS: [Section; 8] = [
     section("/console/stores", "Stores", 's', None),
     section("/console/search", "Search", 'f', None),
     section("/console/sessions", "Sessions", 'e', None),
-    section(USAGE, "Usage", 'u', None),
+    section("/console/usage", "Usage", 'u', None),
     section("/console/keys", "Keys", 'k', Some(Scope::KeysAdmin)),
     section("/console/audit", "Audit", 'a', Some(Scope::TenantAdmin)),
     section("/console/erasures", "Erase", 'x', Some(Scope::TenantAdmin)),
@@ -42,6 +40,35 @@ pub(crate) const OPERATOR_SECTIONS: [Section; 3] = [
     section("/console/tenants", "Tenants", 't', None),
     section("/console/jobs", "Jobs", 'j', None),
 ];
+
+/// A tab of a store, which all pages of the store have.
+struct StoreTab {
+    /// The end of its address.
+    end: &'static str,
+    label: &'static str,
+    /// What follows the store's address on the pages below the tab.
+    pages: &'static [&'static str],
+}
+
+const fn tab(end: &'static str, label: &'static str, pages: &'static [&'static str]) -> StoreTab {
+    StoreTab { end, label, pages }
+}
+
+const STORE_TABS: [StoreTab; 6] = [
+    tab("", "Memories", &["", "memories", "new"]),
+    tab("/history", "History", &["history", "compare", "versions", "diff", "undo", "restore"]),
+    tab("/deleted", "Recently deleted", &["deleted"]),
+    tab("/tests", "Tests", &["tests"]),
+    tab("/usage", "Usage", &["usage"]),
+    tab("/settings", "Settings", &["settings", "fork"]),
+];
+
+/// A tab as a page shows it.
+pub(crate) struct ShownTab {
+    pub(crate) href: String,
+    pub(crate) label: &'static str,
+    pub(crate) is_current: bool,
+}
 
 macro_rules! done {
     ($($action:ident = $name:literal: $message:literal;)+) => {
@@ -66,6 +93,8 @@ done! {
     StoreDeleted = "store_deleted": "The store was deleted.";
     MemoryCreated = "memory_created": "The memory was created.";
     MemorySaved = "memory_saved": "The memory was saved as a new version.";
+    MemoryMarked = "memory_marked":
+        "The memory was saved. The store replaced what it takes for secrets by a mark.";
     MemoryUnchanged = "memory_unchanged": "Nothing was changed, so no version was written.";
     MemoryMoved = "memory_moved": "The memory was renamed.";
     MemoryDeleted = "memory_deleted": "The memory was deleted.";
@@ -85,13 +114,31 @@ done! {
 }
 
 /// The form that takes a finished action back.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Undo {
     pub(crate) action: String,
     pub(crate) fields: Vec<(&'static str, &'static str)>,
 }
 
-#[derive(Debug)]
+/// Who is signed in, and where.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Account {
+    /// The name of the credential or of its person.
+    pub(crate) name: String,
+    /// Empty for the operator.
+    pub(crate) tenant: String,
+    /// The tenant's id, to copy.
+    pub(crate) tenant_id: Markup,
+}
+
+impl Account {
+    /// The letter in the account's picture.
+    pub(crate) fn initial(&self) -> char {
+        self.name.chars().find(|letter| letter.is_alphanumeric()).unwrap_or('?')
+    }
+}
+
+#[derive(Debug, Clone)]
 pub(crate) struct Frame {
     pub(crate) title: String,
     pub(crate) sections: Vec<&'static Section>,
@@ -99,13 +146,14 @@ pub(crate) struct Frame {
     pub(crate) path: String,
     /// Token of the forms; empty: the person is not signed in.
     pub(crate) token: String,
-    pub(crate) who: Markup,
+    pub(crate) account: Account,
     pub(crate) done: Option<Done>,
     /// Takes the finished action back.
     pub(crate) undo: Option<Undo>,
     pub(crate) is_operator: bool,
     pub(crate) style: &'static str,
     pub(crate) script: &'static str,
+    pub(crate) icon: &'static str,
     /// Pages show times in relation to this one.
     pub(crate) now: Timestamp,
 }
@@ -118,30 +166,46 @@ impl Frame {
             sections: Vec::new(),
             path: String::new(),
             token: String::new(),
-            who: Markup::default(),
+            account: Account::default(),
             done: None,
             undo: None,
             is_operator: false,
             style: &ASSETS.style,
             script: &ASSETS.script,
+            icon: &ASSETS.icon,
             now: Timestamp::from_micros(0),
         }
     }
 
     pub(crate) fn of<P: Person>(caller: &Caller<P>, title: &str) -> Self {
         let may_see = |section: &&Section| section.scope.is_none_or(|scope| caller.may(scope));
-        // The usage of a store is below the store.
-        let path = if caller.path.ends_with("/usage") { USAGE } else { &caller.path };
         Self {
             sections: P::SECTIONS.iter().filter(may_see).collect(),
-            path: path.to_owned(),
+            path: caller.path.clone(),
             token: caller.token.clone(),
-            who: caller.principal.shown(),
-            done: caller.query.get("done").and_then(Done::parse),
+            account: caller.principal.account(),
+            done: caller.notice.as_ref().map(|notice| notice.done),
             is_operator: P::AUDIENCE == Audience::Operator,
             now: caller.engine.now(),
             ..Self::bare(title)
         }
+    }
+
+    /// The frame of another page of the same person, without a message.
+    pub(crate) fn with_title(&self, title: &str) -> Self {
+        Self { title: title.to_owned(), done: None, undo: None, ..self.clone() }
+    }
+
+    /// The tabs of a store; the current one is that of this page.
+    pub(crate) fn tabs_of(&self, store_id: StoreId) -> impl Iterator<Item = ShownTab> {
+        let store = format!("/console/stores/{store_id}");
+        let below = self.path.strip_prefix(&store).unwrap_or_default().trim_start_matches('/');
+        let page = below.split('/').next().unwrap_or_default().to_owned();
+        STORE_TABS.iter().map(move |tab| ShownTab {
+            href: format!("{store}{}", tab.end),
+            label: tab.label,
+            is_current: tab.pages.contains(&page.as_str()),
+        })
     }
 
     pub(crate) fn time(&self, at: Timestamp) -> Markup {

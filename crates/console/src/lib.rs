@@ -10,6 +10,7 @@
 mod assets;
 mod frame;
 mod next;
+mod notice;
 mod operator;
 mod page;
 pub mod path;
@@ -22,7 +23,9 @@ mod typed;
 
 pub use assets::asset;
 pub use operator::{operator_routes, operator_sign_in_routes};
-pub use page::{IsPage, Refusal, download, error_page, refusal_of, secured};
+pub use page::{
+    ErrorFrame, IsPage, Refusal, download, error_page, keep_frame, keep_operator_frame, refusal_of, secured,
+};
 pub use request::{FormBytes, MAX_FORM_FIELDS, Upload, count_form_fields};
 pub use screens::{MAX_UPLOAD_BYTES, Pages, archive_name, call_row, open_routes, tenant_pages, upload_pages};
 pub use sign_in::{

@@ -12,11 +12,10 @@ use axum::{Extension, Router};
 use keepsake_engine::{Audience, Engine};
 use keepsake_index::Scope;
 
-use crate::frame::{OPERATOR_SECTIONS, Section};
+use crate::frame::{Account, OPERATOR_SECTIONS, Section};
 use crate::page::see_other;
 use crate::request::Person;
 use crate::sign_in::{self, TokenCheck};
-use crate::text::markup::Markup;
 use crate::{assets, next};
 
 /// Pages that need no sign-in. `is_token` says whether a text is the operator's token.
@@ -59,7 +58,7 @@ impl Person for Operator {
         true
     }
 
-    fn shown(&self) -> Markup {
-        Markup::text("operator")
+    fn account(&self) -> Account {
+        Account { name: "Operator".to_owned(), ..Account::default() }
     }
 }

@@ -1,16 +1,21 @@
 //! Pages, redirects and refusals, with the headers that all of them have.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use askama::Template;
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use keepsake_engine::EngineError;
+use keepsake_core::VersionId;
+use keepsake_engine::{Engine, EngineError, Principal};
 
 use crate::frame::{Done, Frame};
+use crate::notice::Notice;
+use crate::operator::Operator;
+use crate::request::{Caller, Person};
 use crate::text::markup::encoded;
-use crate::typed::{RefusedForm, TypedView};
+use crate::typed::{RefusedForm, TypedView, label_of};
 
 /// A page loads only the console's style sheet and script, and sends forms only to the console.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
@@ -102,15 +107,45 @@ pub(crate) fn see_other(path: &str) -> Response {
 
 /// Redirects to a page that shows the message about the finished action.
 pub(crate) fn done(path: &str, done: Done) -> PageResult {
-    let separator = if path.contains('?') { '&' } else { '?' };
-    let location = HeaderValue::try_from(format!("{path}{separator}done={}", done.name()));
-    let location = location.map_err(|_| Refusal::Internal)?;
-    Ok(secured((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()))
+    redirect_with(Notice::new(done, None, path), path)
 }
 
-/// The same, with the version that the action made or a proof of it: the page offers to take it back.
-pub(crate) fn done_as(path: &str, action: Done, made: impl Display) -> PageResult {
-    done(&format!("{path}?undo={made}"), action)
+/// The same, with the version that the action made: the page offers to take it back.
+pub(crate) fn done_as(path: &str, action: Done, version_id: VersionId) -> PageResult {
+    redirect_with(Notice::new(action, Some(version_id), path), path)
+}
+
+/// The sign-in's middleware puts the message into a cookie.
+fn redirect_with(notice: Notice, path: &str) -> PageResult {
+    let location = HeaderValue::try_from(path).map_err(|_| Refusal::Internal)?;
+    let mut response = secured((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response());
+    response.extensions_mut().insert(notice);
+    Ok(response)
+}
+
+/// The frame of a page whose request ended with an error.
+#[derive(Debug, Clone)]
+pub struct ErrorFrame(Arc<Frame>);
+
+/// Leaves the frame of the page for an error, which is then shown within the navigation.
+pub async fn keep_frame(state: State<Engine>, request: Request, next: Next) -> Response {
+    keep_frame_of::<Arc<Principal>>(state, request, next).await
+}
+
+/// The same for the operator's pages.
+pub async fn keep_operator_frame(state: State<Engine>, request: Request, next: Next) -> Response {
+    keep_frame_of::<Operator>(state, request, next).await
+}
+
+async fn keep_frame_of<P: Person>(State(engine): State<Engine>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let caller = Caller::<P>::from_request_parts(&mut parts, &engine).await.ok();
+    let mut response = next.run(Request::from_parts(parts, body)).await;
+    let is_error = response.status().is_client_error() || response.status().is_server_error();
+    if let Some(caller) = caller.filter(|_| is_error) {
+        response.extensions_mut().insert(ErrorFrame(Arc::new(caller.frame(""))));
+    }
+    response
 }
 
 /// A file to save; no browser shows its content as a page.
@@ -129,7 +164,7 @@ pub fn download(name: &str, content_type: &'static str, content: impl IntoRespon
 struct ErrorPage<'a> {
     frame: Frame,
     heading: &'static str,
-    message: &'a str,
+    message: String,
     request_id: &'a str,
     is_signed_out: bool,
     /// Whether a form of the console was refused.
@@ -147,11 +182,12 @@ pub fn error_page(
     request_id: &str,
     is_form: bool,
     refused: Option<&RefusedForm>,
+    frame: Option<ErrorFrame>,
 ) -> Response {
     let heading = match status.as_u16() {
         401 => "You are not signed in",
         403 => "This is not allowed",
-        404 => "There is no such page",
+        404 => "This was not found",
         409 => "This conflicts with another change",
         413 => "This is too large",
         429 | 529 => "Too many requests",
@@ -159,12 +195,16 @@ pub fn error_page(
         503 | 504 | 507 => "The server cannot do this now",
         _ => "Something went wrong",
     };
+    let is_signed_out = status == StatusCode::UNAUTHORIZED;
+    // After the end of a sign-in, the sections lead nowhere.
+    let frame = frame.filter(|_| !is_signed_out);
+    let frame = frame.map_or_else(|| Frame::bare(heading), |ErrorFrame(frame)| frame.with_title(heading));
     let template = ErrorPage {
-        frame: Frame::bare(heading),
+        frame,
         heading,
-        message,
+        message: sentence(message),
         request_id,
-        is_signed_out: status == StatusCode::UNAUTHORIZED,
+        is_signed_out,
         is_form,
         may_pass_later: matches!(status.as_u16(), 408 | 429 | 500..=599),
         typed: refused.and_then(|form| form.view(false)),
@@ -172,5 +212,39 @@ pub fn error_page(
     match template.render() {
         Ok(text) => html(status, text),
         Err(_) => secured((status, message.to_owned()).into_response()),
+    }
+}
+
+/// A message of the API as a sentence, with the names of fields as the forms show them.
+pub(crate) fn sentence(message: &str) -> String {
+    let message = match message.strip_prefix('`').and_then(|rest| rest.split_once('`')) {
+        Some((field, rule)) if is_field(field) => format!("{}{rule}", label_of(field)),
+        _ => message.to_owned(),
+    };
+    let mut letters = message.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string());
+    let end = if message.ends_with(['.', '!', '?']) { "" } else { "." };
+    first.unwrap_or_default() + letters.as_str() + end
+}
+
+/// Whether a text is the name of a field, and not a path or another value.
+fn is_field(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_is_a_sentence_in_the_words_of_the_forms() {
+        for (message, shown) in [
+            ("the memory was not found", "The memory was not found."),
+            ("`expires_days` must be at most 9", "Expires after days must be at most 9."),
+            ("`/a.md` is a file.", "`/a.md` is a file."),
+            ("", "."),
+        ] {
+            assert_eq!(sentence(message), shown);
+        }
     }
 }

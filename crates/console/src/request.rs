@@ -17,11 +17,12 @@ use percent_encoding::percent_decode_str;
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
-use crate::frame::{Done, Frame, SECTIONS, Section};
+use crate::frame::{Account, Frame, SECTIONS, Section};
+use crate::notice::Notice;
 use crate::page::Refusal;
 use crate::people::actor_text;
 use crate::sign_in::FormToken;
-use crate::text::markup::{Markup, encoded, id};
+use crate::text::markup::{encoded, id};
 
 /// Far more than any page of the console has.
 pub const MAX_FORM_FIELDS: usize = 1_000;
@@ -59,8 +60,8 @@ pub(crate) trait Person: Sized + Send {
 
     fn may(&self, scope: Scope) -> bool;
 
-    /// The name on every page.
-    fn shown(&self) -> Markup;
+    /// The names on every page.
+    fn account(&self) -> Account;
 }
 
 impl Person for Arc<Principal> {
@@ -76,9 +77,13 @@ impl Person for Arc<Principal> {
         self.require(scope).is_ok()
     }
 
-    fn shown(&self) -> Markup {
-        let (name, tenant) = (Markup::text(&actor_text(self.actor())), id(self.tenant_id));
-        Markup::trusted(format!("<span title=\"{name}\">{name}</span> in {tenant}"))
+    fn account(&self) -> Account {
+        let name = self.key_name.as_ref().filter(|name| !name.is_empty());
+        Account {
+            name: name.map_or_else(|| actor_text(self.actor()), |name| name.to_string()),
+            tenant: self.tenant_name.to_string(),
+            tenant_id: id(self.tenant_id),
+        }
     }
 }
 
@@ -91,6 +96,8 @@ pub(crate) struct Caller<P = Arc<Principal>> {
     pub(crate) query: Fields,
     /// Token of this sign-in's forms.
     pub(crate) token: String,
+    /// The message about the action that led to this page.
+    pub(crate) notice: Option<Notice>,
 }
 
 impl<P: Person> Caller<P> {
@@ -100,16 +107,6 @@ impl<P: Person> Caller<P> {
 
     pub(crate) fn frame(&self, title: impl AsRef<str>) -> Frame {
         Frame::of(self, title.as_ref())
-    }
-
-    /// The proof that this sign-in finished an action at an address. It depends on the token of the forms.
-    pub(crate) fn proof_of(&self, path: &str, action: Done) -> String {
-        ContentHash::of(format!("{} {path} {}", self.token, action.name()).as_bytes()).to_string()
-    }
-
-    /// Whether the address of this page has the proof that the action was finished at `path`.
-    pub(crate) fn has_finished(&self, path: &str, action: Done) -> bool {
-        self.query.text("undo").as_bytes().ct_eq(self.proof_of(path, action).as_bytes()).into()
     }
 }
 
@@ -131,6 +128,7 @@ impl<P: Person> FromRequestParts<Engine> for Caller<P> {
             path: uri.path().to_owned(),
             query: Fields::of_query(parts),
             token,
+            notice: parts.extensions.get().cloned(),
         })
     }
 }
@@ -243,7 +241,7 @@ impl Fields {
 
     /// The query with these fields and another `page`.
     pub(crate) fn with_page(&self, next: &str) -> String {
-        let others = self.0.iter().filter(|(name, _)| !["page", "done", "undo"].contains(&name.as_str()));
+        let others = self.0.iter().filter(|(name, _)| name != "page");
         let mut query = String::from("?");
         for (name, value) in others {
             let _ = write!(query, "{}={}&", encoded(name), encoded(value));

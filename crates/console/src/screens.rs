@@ -12,8 +12,10 @@ mod import;
 mod keys;
 mod memory;
 mod past;
+mod place;
 mod readers;
 mod search;
+mod secret;
 mod sessions;
 mod settings;
 mod store_tests;
@@ -115,6 +117,7 @@ pub fn tenant_pages() -> Pages {
         .get("/console/stores", stores::list)
         .post("/console/stores", stores::create)
         .get(STORE, tree::show)
+        .get(&format!("{STORE}/branch"), place::branch)
         .get(&format!("{STORE}/settings"), settings::show)
         .post(&format!("{STORE}/settings"), settings::save)
         .post(&format!("{STORE}/archive"), settings::archive)
@@ -142,6 +145,8 @@ pub fn tenant_pages() -> Pages {
         .post(&format!("{MEMORY}/expiry"), edit::set_expiry)
         .get(&format!("{MEMORY}/delete"), edit::confirm_delete)
         .post(&format!("{MEMORY}/delete"), edit::delete)
+        .get(&format!("{MEMORY}/secret"), secret::ask)
+        .post(&format!("{MEMORY}/secret"), secret::remove)
         .get(&format!("{MEMORY}/history"), history::of_memory)
         .get(&format!("{MEMORY}/readers"), readers::of_memory)
         .get(VERSION, version::show)

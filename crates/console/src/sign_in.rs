@@ -22,7 +22,8 @@ use keepsake_engine::{Audience, Engine, EngineError, PersonSignIn, SignInIssuer}
 
 use crate::frame::Frame;
 use crate::next::{HOME, OPERATOR_HOME, or_home};
-use crate::page::{PageResult, Refusal, page, page_with, see_other};
+use crate::notice::Notice;
+use crate::page::{IsPage, PageResult, Refusal, page, page_with, see_other};
 use crate::request::{Fields, Form, Person, check_token, form_fields};
 use crate::text::markup::encoded;
 use crate::typed::{RefusedForm, TypedView};
@@ -42,6 +43,11 @@ const OPERATOR_COOKIE: &str = "keepsake_operator";
 const FORM_COOKIE: &str = "keepsake_sign_in";
 /// Cookie of a sign-in that continues at the page of an issuer.
 const ISSUER_COOKIE: &str = "keepsake_issuer";
+/// Cookie with the message that the next page shows.
+const NOTICE_COOKIE: (&str, &str) = ("keepsake_notice", "/console");
+/// How long a message waits for its page.
+const NOTICE_SECS: u64 = 60;
+const STRICT: &str = "Strict";
 
 #[derive(Debug, Clone, Default)]
 pub struct ConsoleOptions {
@@ -86,19 +92,27 @@ const fn cookie_of(audience: Audience) -> (&'static str, &'static str) {
 /// Whether requests from other sites carry the cookie.
 const fn same_site(audience: Audience) -> &'static str {
     match audience {
-        Audience::Tenant | Audience::Operator | Audience::SignInForm => "Strict",
+        Audience::Tenant | Audience::Operator | Audience::SignInForm => STRICT,
         // The browser returns from the issuer's site with this cookie.
         Audience::AtIssuer => "Lax",
     }
 }
 
 /// The values of an audience's cookies.
+fn cookies(headers: &HeaderMap, audience: Audience, is_secure: bool) -> impl Iterator<Item = &str> {
+    cookies_named(headers, cookie_of(audience).0, is_secure)
+}
+
+/// The values of the cookies of a name.
 ///
 /// There may be several: without TLS, another site of the domain can plant a cookie that the
 /// browser sends first.
-fn cookies(headers: &HeaderMap, audience: Audience, is_secure: bool) -> impl Iterator<Item = &str> {
+fn cookies_named<'a>(
+    headers: &'a HeaderMap,
+    name: &'static str,
+    is_secure: bool,
+) -> impl Iterator<Item = &'a str> {
     let prefix = if is_secure { HOST_ONLY } else { "" };
-    let name = cookie_of(audience).0;
     let lines = headers.get_all(header::COOKIE).iter();
     let pairs = lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(';'));
     let values = pairs.filter_map(move |pair| {
@@ -109,19 +123,25 @@ fn cookies(headers: &HeaderMap, audience: Audience, is_secure: bool) -> impl Ite
 }
 
 fn set_cookie(response: &mut Response, audience: Audience, value: &str, is_secure: bool) {
-    add_cookie(response, audience, value, audience.life().as_secs(), is_secure);
+    let same_site = same_site(audience);
+    add_cookie(response, cookie_of(audience), same_site, value, audience.life().as_secs(), is_secure);
 }
 
 /// Removes the cookie with TLS and the cookie without TLS.
 fn remove_cookie(response: &mut Response, audience: Audience) {
     for is_secure in [false, true] {
-        add_cookie(response, audience, "", 0, is_secure);
+        add_cookie(response, cookie_of(audience), same_site(audience), "", 0, is_secure);
     }
 }
 
-fn add_cookie(response: &mut Response, audience: Audience, value: &str, secs: u64, is_secure: bool) {
-    let (name, path) = cookie_of(audience);
-    let same_site = same_site(audience);
+fn add_cookie(
+    response: &mut Response,
+    (name, path): (&str, &str),
+    same_site: &str,
+    value: &str,
+    secs: u64,
+    is_secure: bool,
+) {
     let cookie = if is_secure {
         format!("{HOST_ONLY}{name}={value}; Path=/; Max-Age={secs}; HttpOnly; SameSite={same_site}; Secure")
     } else {
@@ -165,6 +185,10 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
     };
     let options = request.extensions().get().cloned().unwrap_or_default();
     let visit = Visit::new(engine, &options, request.headers());
+    let notice = is_read.then(|| visit.notice(request.uri().path())).flatten();
+    if let Some(notice) = notice.clone() {
+        request.extensions_mut().insert(notice);
+    }
     let token;
     match visit.opened(audience).await {
         Ok(Some(opened)) => {
@@ -188,6 +212,13 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
         remove_cookie(&mut response, audience);
     } else {
         response.extensions_mut().insert(token);
+    }
+    // The page has shown its message; an action sends the message of the next page.
+    let is_shown = notice.is_some() && response.extensions().get::<IsPage>().is_some();
+    if let Some(next) = response.extensions_mut().remove::<Notice>() {
+        visit.set_notice(&mut response, &next.to_cookie(), NOTICE_SECS);
+    } else if is_shown {
+        visit.set_notice(&mut response, "", 0);
     }
     response
 }
@@ -224,6 +255,16 @@ impl Visit {
 
     fn cookies(&self, audience: Audience) -> impl Iterator<Item = &str> {
         cookies(&self.headers, audience, self.is_secure)
+    }
+
+    /// The message for the page at `path`.
+    fn notice(&self, path: &str) -> Option<Notice> {
+        let mut values = cookies_named(&self.headers, NOTICE_COOKIE.0, self.is_secure);
+        values.find_map(|value| Notice::of_cookie(value, path))
+    }
+
+    fn set_notice(&self, response: &mut Response, value: &str, secs: u64) {
+        add_cookie(response, NOTICE_COOKIE, STRICT, value, secs, self.is_secure);
     }
 
     /// `None`: the cookie is missing or no longer valid.

@@ -27,7 +27,7 @@ const PREFIX: &str = "typed.";
 /// Fields that a person types. Other fields are chosen, or made by the page.
 const TYPED: [&str; 6] = ["path", "content", "name", "description", "expires_days", "expires_at"];
 /// Fields that the page makes and no person reads.
-const HIDDEN: [&str; 5] = ["once", "base_sha256", "newlines", "sha256", "action"];
+const HIDDEN: [&str; 6] = ["once", "base_sha256", "newlines", "sha256", "action", "preview"];
 /// The person types the word that confirms an irreversible action again, on the action's own page.
 const CONFIRM: &str = "confirm";
 /// Ends of the paths of actions whose form is on the page one level above.
@@ -159,7 +159,13 @@ impl RefusedForm {
 }
 
 /// The name of a field as people read it.
-fn label_of(name: &str) -> String {
+pub(crate) fn label_of(name: &str) -> String {
+    let name = match name {
+        "expires_days" => "expires_after_days",
+        "confirm" => "the_confirmation",
+        "at_seq" => "the_change",
+        name => name,
+    };
     let words = name.replace('_', " ");
     let mut letters = words.chars();
     let first = letters.next().map(|letter| letter.to_uppercase().to_string());

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, ObjectKind, StoreId, VersionId};
 use keepsake_index::{
-    Depth, FoundMemory, Idempotency, MemoryItem, MemoryListing, MemoryTarget, Scope, Target,
+    Depth, DirectorySize, FoundMemory, Idempotency, MemoryItem, MemoryListing, MemoryTarget, Scope, Target,
 };
 
 use crate::cursor::Query;
@@ -133,6 +133,23 @@ impl Memories {
             // fetched.
             listing.after = Some(last);
         }
+    }
+
+    /// What is below directories, in one query; paths at which no directory is are left out.
+    pub async fn directories(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        paths: &[&str],
+    ) -> Result<Vec<DirectorySize>, EngineError> {
+        principal.require_in(Scope::MemoryRead, store_id)?;
+        Ok(self.context.index.memories.directories(principal.tenant_id, store_id, paths).await?)
+    }
+
+    /// The text with a mark in place of each secret in the lines that `before` does not have;
+    /// `None`: there are none, or marks cannot replace them.
+    pub fn marked(&self, before: Option<&str>, text: &str) -> Option<String> {
+        self.context.scanner.redact_change(before, text).map(|redacted| redacted.text)
     }
 
     async fn at_path(

@@ -32,6 +32,10 @@ pub struct Principal {
     pub(crate) surface: Surface,
     /// The session of the call, if the credential is no token of it.
     pub(crate) called_in: Option<SessionId>,
+    /// Empty: the operator calls.
+    pub tenant_name: Arc<str>,
+    /// The name of the API key that the credential is.
+    pub key_name: Option<Arc<str>>,
 }
 
 /// A credential: who it stands for, and what it may do.
@@ -79,6 +83,8 @@ impl Principal {
             session: None,
             surface: Surface::Api,
             called_in: None,
+            tenant_name: "".into(),
+            key_name: None,
         }
     }
 

@@ -7,10 +7,10 @@ use crate::tenants::{FIND, FIND_BY_EXTERNAL_ID};
 
 /// On Postgres the function finds the tenant first, and then sees that tenant only.
 const AUTHENTICATE: [&str; 2] = [
-    "SELECT tenant_id, api_key_id, scopes, store_ids, expires_at, revoked_at IS NOT NULL AS is_revoked, tenant_status, limits \
-        FROM authenticate($1)",
+    "SELECT tenant_id, api_key_id, scopes, store_ids, expires_at, revoked_at IS NOT NULL AS is_revoked, tenant_status, limits, \
+            tenant_name, key_name FROM authenticate($1)",
     "SELECT k.tenant_id, k.api_key_id, k.scopes, k.store_ids, k.expires_at, k.revoked_at IS NOT NULL AS is_revoked, \
-            t.status AS tenant_status, t.limits \
+            t.status AS tenant_status, t.limits, t.name AS tenant_name, k.name AS key_name \
         FROM credential c \
         JOIN api_key k ON k.tenant_id = c.tenant_id AND k.api_key_id = c.api_key_id \
         JOIN tenant t ON t.tenant_id = c.tenant_id WHERE c.secret_sha256 = $1",
@@ -27,7 +27,9 @@ from_row!(Credential {
     expires_at,
     is_revoked,
     tenant_status,
-    limits
+    limits,
+    tenant_name,
+    key_name
 });
 
 impl Credentials {

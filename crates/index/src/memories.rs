@@ -6,6 +6,7 @@ mod postgres;
 mod sqlite;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath, ObjectKind, Refused, StoreId, TenantId, Timestamp};
+use serde::Serialize;
 use serde_json::json;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -15,9 +16,9 @@ use crate::commit::{Commit, CommitOutcome};
 use crate::database::{Commits, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::listing::end_of;
 use crate::model::{
-    Claim, Directory, DirectoryLine, EarlierCall, Expiry, FoundMemories, FoundMemory, Head, HeadLookup,
-    Idempotency, Lookup, Memory, MemoryLookup, MemoryTarget, PathKey, Pin, PinOutcome, StoreKey, StoreState,
-    Target,
+    Claim, Directory, DirectoryLine, DirectorySize, EarlierCall, Expiry, FoundMemories, FoundMemory, Head,
+    HeadLookup, Idempotency, Lookup, Memory, MemoryLookup, MemoryTarget, PathKey, Pin, PinOutcome, StoreKey,
+    StoreState, Target,
 };
 use crate::stores::lock_live_store;
 use crate::{ChangeError, IndexError};
@@ -88,8 +89,8 @@ pub(crate) const FIND_ALL: &str = concat!(
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL"
 );
 
-/// Which of the paths `$3` are directories.
-pub(crate) const DIRECTORIES_AT: &str = "SELECT d.path FROM_TEXTS($3) \
+/// The directories at the paths `$3`.
+pub(crate) const DIRECTORIES_AT: &str = "SELECT d.path, d.files, d.bytes AS size_bytes FROM_TEXTS($3) \
     EACH[directory d: d.tenant_id = $1 AND d.store_id = $2 AND d.path = texts.text]";
 
 const ROOT: &str = "SELECT d.files, d.bytes AS size_bytes, d.visible_children AS total_entries FROM store s JOIN directory d \
@@ -143,6 +144,7 @@ from_row! {
     StoreState { is_archived, purge_epoch }
     Expiry { unused_after_secs = "expires_unused_after", set_at = "period_set_at" }
     Claim { replica = "claimed_by", until = "claimed_until" }
+    DirectorySize { path, files, size_bytes }
     Memory { is_pinned = "pinned", expires_at, created_at, updated_at, last_read_at, active_at; head }
 }
 
@@ -350,8 +352,7 @@ impl Memories {
         let mut tx = self.database.read("memories", Role::Tenant(tenant_id)).await?;
         let rows = find_all(&mut tx, (tenant_id, store_id), ids, paths).await?;
         let directories: Vec<_> = paths.iter().map(|path| format!("{path}/")).collect();
-        let query = tx.query_with_lists(DIRECTORIES_AT).bind((tenant_id, store_id));
-        let directories: Vec<String> = query.bind(json!(directories).to_string()).scalars().await?;
+        let directories = directories_at(&mut tx, (tenant_id, store_id), &directories).await?;
         tx.commit().await?;
         let Some(MemoryLookupRow { found, .. }) = rows.first() else {
             return Ok(None);
@@ -360,8 +361,21 @@ impl Memories {
             store: found.store,
             expiry: found.expiry,
             memories: rows.into_iter().filter_map(|row| Some((row.memory_id?, row.found))).collect(),
-            directories: directories.into_iter().map(DirPath::from_trusted).collect(),
+            directories: directories.into_iter().map(|found| DirPath::from_trusted(found.path)).collect(),
         }))
+    }
+
+    /// What is below directories; paths at which no directory is are left out.
+    pub async fn directories(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        paths: &[&str],
+    ) -> Result<Vec<DirectorySize>, IndexError> {
+        let mut tx = self.database.read("directories", Role::Tenant(tenant_id)).await?;
+        let found = directories_at(&mut tx, (tenant_id, store_id), paths).await?;
+        tx.commit().await?;
+        Ok(found)
     }
 
     /// Sets a memory's pin or expiry time, if its head is unchanged since it was read.
@@ -407,6 +421,14 @@ pub(crate) async fn find_all(
 ) -> Result<Vec<MemoryLookupRow>, IndexError> {
     let query = tx.query_with_lists(FIND_ALL).bind(store);
     query.bind_ids(Some(ids)).bind(json!(paths).to_string()).all().await
+}
+
+async fn directories_at(
+    tx: &mut Tx,
+    store: (TenantId, StoreId),
+    paths: &[impl Serialize],
+) -> Result<Vec<DirectorySize>, IndexError> {
+    tx.query_with_lists(DIRECTORIES_AT).bind(store).bind(json!(paths).to_string()).all().await
 }
 
 /// Whether a path is more likely that of a directory: its last name has no extension.

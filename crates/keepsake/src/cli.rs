@@ -65,7 +65,9 @@ impl ServerArgs {
     /// to be printed. Variables are the same for the other command.
     pub(crate) fn repeated(&self) -> String {
         let arguments = self.arguments().filter(|(argument, _)| *argument != "--api-key");
-        arguments.map(|(argument, value)| format!(" {argument} {}", shell_word(value))).collect()
+        arguments
+            .flat_map(|(argument, value)| [" ".into(), argument.into(), " ".into(), shell_word(value)])
+            .collect()
     }
 
     /// The arguments that are given, without variables.
@@ -85,7 +87,7 @@ impl ServerArgs {
 /// A printable text as one word of a shell.
 pub(crate) fn shell_word(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-:".contains(c);
-    if text.chars().all(is_plain) { text.into() } else { format!("'{}'", text.replace('\'', "'\\''")).into() }
+    if !text.is_empty() && text.chars().all(is_plain) { text.into() } else { shell_quoted(text).into() }
 }
 
 /// The connection, and the store that a command works on.

@@ -241,7 +241,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Session(command) => sessions::run(command).await,
         Command::Audit(args) => sessions::show_audit(args).await,
         Command::Usage(args) => sessions::show_usage(args).await,
-        Command::Key(command) => keys::run(command).await,
+        Command::Key(command) => Box::pin(keys::run(command)).await,
         Command::Erase(args) => erasures::erase(args).await,
         Command::Erasure(command) => erasures::run(command).await,
         Command::Doctor(args) => doctor::run(args).await,

@@ -18,11 +18,12 @@ use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use keepsake_console::{
-    ConsoleOptions, FormBytes, FormToken, Pages, Refusal, call_row, operator_routes, operator_sign_in_routes,
-    refusal_of, require_operator_sign_in, require_sign_in, secured, tenant_pages, upload_pages,
+    ConsoleOptions, ErrorFrame, FormBytes, FormToken, Pages, Refusal, call_row, keep_frame,
+    keep_operator_frame, operator_routes, operator_sign_in_routes, refusal_of, require_operator_sign_in,
+    require_sign_in, secured, tenant_pages, upload_pages,
 };
-use keepsake_core::{EventId, SessionId, Timestamp};
-use keepsake_engine::{Engine, Principal};
+use keepsake_core::{EventId, Refused, SessionId, Timestamp};
+use keepsake_engine::{Engine, EngineError, Principal};
 use keepsake_index::SessionEvent;
 
 use crate::admission::{Admission, admit};
@@ -38,6 +39,8 @@ use crate::{OperatorOptions, admin};
 
 /// Limit of a form that needs no sign-in and carries no text, and of the operator's forms.
 const MAX_SMALL_FORM_BYTES: u64 = 16 << 10;
+/// A form acts once; the API names the header that does this.
+const FORM_CHANGED: &str = "this form was sent before, with other content: open its page again";
 
 query_params! {
     /// Parameters of a session's stream.
@@ -72,6 +75,7 @@ pub(crate) fn routes(
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(engine.clone(), read_form))
         .merge(uploads)
+        .layer(middleware::from_fn_with_state(engine.clone(), keep_frame))
         .layer(middleware::from_fn_with_state(Arc::clone(admission), admit))
         .layer(middleware::from_fn_with_state(engine.clone(), require_sign_in));
     let open = keepsake_console::open_routes().layer(middleware::from_fn(refused::read_open_form));
@@ -109,6 +113,7 @@ pub(crate) fn operator_console(engine: &Engine, options: &OperatorOptions) -> Ro
     let token = options.token;
     let signed_in = operator_routes()
         .layer(middleware::from_fn(read_small_form))
+        .layer(middleware::from_fn_with_state(engine.clone(), keep_operator_frame))
         .layer(middleware::from_fn_with_state(token, admin::require))
         .layer(middleware::from_fn_with_state(engine.clone(), require_operator_sign_in));
     let open =
@@ -134,6 +139,7 @@ async fn to_api_error(mut response: Response) -> Response {
         return response;
     };
     let error = match &*refusal {
+        Refusal::Engine(EngineError::Refused(Refused::KeyReused)) => ApiError::invalid_request(FORM_CHANGED),
         Refusal::Engine(error) => ApiError::from(error),
         Refusal::SignedOut => ApiError::unauthenticated("you are not signed in, or no longer"),
         Refusal::Forbidden(why) => ApiError::permission_denied(*why),
@@ -144,6 +150,9 @@ async fn to_api_error(mut response: Response) -> Response {
     let mut answer = error.into_response();
     if let Some(token) = response.extensions_mut().remove::<FormToken>() {
         answer.extensions_mut().insert(token);
+    }
+    if let Some(frame) = response.extensions_mut().remove::<ErrorFrame>() {
+        answer.extensions_mut().insert(frame);
     }
     for cookie in response.headers().get_all(header::SET_COOKIE) {
         answer.headers_mut().append(header::SET_COOKIE, cookie.clone());

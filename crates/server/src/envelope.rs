@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
-use keepsake_console::{IsPage, RefusedForm, error_page, is_console};
+use keepsake_console::{ErrorFrame, IsPage, RefusedForm, error_page, is_console};
 use keepsake_core::StoreId;
 use keepsake_core::id::RequestId;
 use keepsake_engine::Engine;
@@ -258,7 +258,8 @@ fn enveloped(mut response: Response, request_id: &str, is_page: bool, form: Opti
     let mut enveloped = if is_page {
         let refused = form.and_then(|form| form.slot.refused(&form.path, form.is_own));
         let is_own_form = form.is_some_and(|form| form.is_own);
-        error_page(error.status, &error.message, request_id, is_own_form, refused.as_ref())
+        let frame = response.extensions_mut().remove::<ErrorFrame>();
+        error_page(error.status, &error.message, request_id, is_own_form, refused.as_ref(), frame)
     } else {
         (error.status, Json(body)).into_response()
     };

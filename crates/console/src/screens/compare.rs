@@ -13,7 +13,6 @@ use crate::path::Path;
 use crate::people::People;
 use crate::request::Caller;
 use crate::text::diff::{Diff, Row};
-use crate::text::markup;
 
 /// A passage as the chosen view shows it.
 struct Passage {

@@ -10,7 +10,7 @@ use crate::frame::Frame;
 use crate::page::{PageResult, page};
 use crate::path::Path;
 use crate::request::{Caller, Pager};
-use crate::text::markup::{self, Markup, path};
+use crate::text::markup::{Markup, path};
 
 const PER_PAGE: u64 = 50;
 const FROM: [&str; 2] = ["from", "from_seq"];

@@ -6,21 +6,22 @@
 use askama::Template;
 use axum::http::StatusCode;
 use keepsake_core::tool::line_end;
-use keepsake_core::{MemoryId, MemoryPath, ObjectKind, Refused, StoreId, words};
+use keepsake_core::{MemoryId, MemoryPath, ObjectKind, Refused, SensitiveDataPolicy, StoreId, words};
 use keepsake_engine::{EngineError, ExpiresAt, MemoryEdit, NewMemory, Precondition, View};
 use keepsake_index::{Operation, Store};
 
 use super::OfMemory;
-use super::memory::{CurrentMemory, changed, href_of, shown_expiry};
+use super::memory::{CurrentMemory, changed, href_of, is_markdown, shown_expiry};
 use super::version::last_version;
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, done_as, page, page_with};
+use crate::page::{PageResult, Refusal, done, done_as, page, page_with, sentence};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Form};
 use crate::text::diff::{Diff, Hunk, Row};
 use crate::text::line_ends;
 use crate::text::lines::Lines;
+use crate::text::markdown;
 use crate::text::markup::{self, Markup, path, text_area};
 
 /// The text that another person saved meanwhile.
@@ -32,6 +33,25 @@ struct Conflict {
     is_equal: bool,
     theirs: Lines,
     theirs_href: String,
+}
+
+/// The text of the form as the memory's page would show it.
+enum Preview {
+    Rendered(Markup),
+    Lines(Lines),
+}
+
+impl Preview {
+    async fn of(caller: &Caller, path: &str, text: &str) -> Result<Self, Refusal> {
+        let content = text.to_owned();
+        let render = move || markdown::render(&content);
+        let rendered = if is_markdown(path) {
+            caller.engine.computations.run(caller.principal.tenant_id, render).await?
+        } else {
+            None
+        };
+        Ok(rendered.map_or_else(|| Self::Lines(Lines::from(text, 1)), Self::Rendered))
+    }
 }
 
 #[derive(Template)]
@@ -53,6 +73,7 @@ struct EditPage {
     lost: Option<String>,
     problem: Option<String>,
     conflict: Option<Conflict>,
+    preview: Option<Preview>,
     once: String,
     limit_bytes: u64,
 }
@@ -73,6 +94,7 @@ impl EditPage {
             lost: None,
             problem: None,
             conflict: None,
+            preview: None,
             once: caller.engine.new_uuid().to_string(),
             limit_bytes: caller.principal.limits.bytes_per_memory,
             store,
@@ -124,8 +146,19 @@ fn problem_of(error: EngineError) -> Result<String, Refusal> {
         EngineError::Invalid { .. }
         | EngineError::PreconditionFailed { .. }
         | EngineError::Conflict(_)
-        | EngineError::Refused(_) => Ok(error.to_string()),
+        | EngineError::Refused(_) => Ok(sentence(&error.to_string())),
         other => Err(other.into()),
+    }
+}
+
+/// The text with marks for its secrets, if the store replaces secrets and refused the text for them:
+/// the API leaves the choice to its caller.
+fn marked(form: &Form, before: Option<&str>, text: &str, error: &EngineError) -> Option<String> {
+    match error {
+        EngineError::Refused(Refused::Sensitive { policy: SensitiveDataPolicy::Redact, .. }) => {
+            form.engine.memories.marked(before, text)
+        }
+        _ => None,
     }
 }
 
@@ -139,16 +172,31 @@ pub(super) async fn new(caller: Caller, Path(store_id): Path<StoreId>) -> PageRe
 /// `POST /console/stores/{id}/new`
 pub(super) async fn create(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let content = content_of(&form, None);
-    let new = NewMemory {
+    if form.fields.is_on("preview") {
+        let store = form.engine.stores.get(&form.principal, store_id).await?;
+        let path = form.fields.text("path");
+        let mut again = EditPage::new(&form, store, path, &content);
+        again.newlines = newlines_sent(&form);
+        again.preview = Some(Preview::of(&form, path, &content).await?);
+        return page(&again);
+    }
+    let (memories, idempotency) = (&form.engine.memories, form.call()?);
+    let new = |content: &str| NewMemory {
         path: form.fields.text("path").trim().to_owned(),
-        content: content.clone(),
-        idempotency: form.call()?,
+        content: content.to_owned(),
+        idempotency,
         ..NewMemory::default()
     };
-    match form.engine.memories.create(&form.principal, store_id, new).await {
+    let mut created = memories.create(&form.principal, store_id, new(&content)).await;
+    let marked = created.as_ref().err().and_then(|error| marked(&form, None, &content, error));
+    let action = if marked.is_some() { Done::MemoryMarked } else { Done::MemoryCreated };
+    if let Some(marked) = marked {
+        created = memories.create(&form.principal, store_id, new(&marked)).await;
+    }
+    match created {
         Ok(shown) => {
             let head = shown.memory.head;
-            done_as(&href_of(store_id, head.memory_id), Done::MemoryCreated, head.version_id)
+            done_as(&href_of(store_id, head.memory_id), action, head.version_id)
         }
         Err(error) => {
             let problem = problem_of(error)?;
@@ -174,13 +222,29 @@ pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> P
     let found = CurrentMemory::inspect(&form, store_id, memory_id).await.ok();
     let was_lost = found.as_ref().is_some_and(|found| found.lost().is_some());
     let content = content_of(&form, found.as_ref().filter(|_| !was_lost));
-    let edit = MemoryEdit {
-        content: Some(content.clone()),
+    if form.fields.is_on("preview")
+        && let Some(found) = &found
+    {
+        let mut again = EditPage::of(&form, found, &content);
+        again.base_sha256 = base.to_string();
+        again.preview = Some(Preview::of(&form, found.path(), &content).await?);
+        return page(&again);
+    }
+    let edit = |content: &str| MemoryEdit {
+        content: Some(content.to_owned()),
         precondition: Some(Precondition::ContentSha256(base)),
         ..MemoryEdit::default()
     };
-    match form.engine.memories.update(&form.principal, store_id, memory_id, edit).await {
-        Ok(saved) => changed(store_id, &saved, began, Done::MemorySaved),
+    let memories = &form.engine.memories;
+    let mut saved = memories.update(&form.principal, store_id, memory_id, edit(&content)).await;
+    let before = found.as_ref().map(CurrentMemory::content);
+    let marked = saved.as_ref().err().and_then(|error| marked(&form, before, &content, error));
+    let action = if marked.is_some() { Done::MemoryMarked } else { Done::MemorySaved };
+    if let Some(marked) = marked {
+        saved = memories.update(&form.principal, store_id, memory_id, edit(&marked)).await;
+    }
+    match saved {
+        Ok(saved) => changed(store_id, &saved, began, action),
         Err(EngineError::PreconditionFailed { .. }) => conflict(&form, store_id, memory_id, &content).await,
         Err(EngineError::NotFound(ObjectKind::Memory)) => deleted(&form, store_id, memory_id, &content).await,
         Err(error) => {
@@ -257,8 +321,7 @@ pub(super) async fn set_expiry(Path((store_id, memory_id)): OfMemory, form: Form
         }
     };
     memories.update(principal, store_id, memory_id, edit).await?;
-    let href = href_of(store_id, memory_id);
-    done_as(&href, done_is, form.proof_of(&href, done_is))
+    done(&href_of(store_id, memory_id), done_is)
 }
 
 fn pinned(is_pinned: bool) -> MemoryEdit {

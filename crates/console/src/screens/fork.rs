@@ -11,7 +11,6 @@ use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::request::Caller;
-use crate::text::markup;
 
 #[derive(Template)]
 #[template(path = "fork.html")]

@@ -1,8 +1,10 @@
 //! The timeline of a memory or of a store.
 
+use std::collections::HashMap;
+
 use askama::Template;
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{Actor, MemoryId, StoreId};
+use keepsake_core::{Actor, MemoryId, StoreId, VersionId};
 use keepsake_engine::{MemoryDeletion, PageRequest, ShownVersion, VersionQuery, View};
 use keepsake_index::{Operation, Scope, Store};
 
@@ -15,7 +17,7 @@ use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{self, Markup, encoded, path};
+use crate::text::markup::{Markup, encoded, path};
 
 const PER_PAGE: u64 = 50;
 
@@ -31,6 +33,8 @@ struct HistoryPage {
     is_live: bool,
     /// How the memory was deleted, if it can be restored.
     deletion: Option<MemoryDeletion>,
+    /// The version to restore, by the version that recorded a deletion.
+    restorable: HashMap<String, VersionId>,
     people: People,
     entries: Vec<VersionRow>,
     may_write: bool,
@@ -108,6 +112,10 @@ async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) ->
         Some(newest) if memory_id.is_some() && !is_live => deletion_of(&caller, newest).await?,
         _ => None,
     };
+    let restorable = match query.operation {
+        Some(Operation::Deleted) if memory_id.is_none() => restorable(&caller, store_id).await?,
+        _ => HashMap::new(),
+    };
     let named = found.items.iter().find_map(|shown| shown.version.path.as_ref());
     let heading = match (memory_id, named) {
         (None, _) => Markup::text("History of the store"),
@@ -128,6 +136,7 @@ async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) ->
         heading,
         is_live,
         deletion,
+        restorable,
         people,
         store,
         pager: fields.pager(found.next),
@@ -146,6 +155,14 @@ async fn deletion_of(caller: &Caller, newest: &ShownVersion) -> Result<Option<Me
     let versions = &caller.engine.versions;
     let found = versions.deletions(&caller.principal, newest.store_id, Some(path.as_str()), &asked).await?;
     Ok(found.items.into_iter().find(|deletion| deletion.deletion_version_id == newest.version.version_id))
+}
+
+/// The last deletions of a store that can be undone.
+async fn restorable(caller: &Caller, store_id: StoreId) -> Result<HashMap<String, VersionId>, Refusal> {
+    let asked = PageRequest { limit: Some(PER_PAGE), page: None };
+    let found = caller.engine.versions.deletions(&caller.principal, store_id, None, &asked).await?;
+    let pairs = found.items.into_iter();
+    Ok(pairs.map(|found| (found.deletion_version_id.to_string(), found.memory_version_id)).collect())
 }
 
 fn is_filtered(fields: &Fields) -> bool {

@@ -5,12 +5,14 @@ use axum::response::Response;
 use keepsake_core::tool::{ToolPath, tool_display};
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, words};
 use keepsake_engine::{EngineError, ShownMemory, ShownVersion, View};
-use keepsake_index::{ReadVersions, Store};
+use keepsake_index::{ReadVersions, Scope, Store};
 
 use super::past::{self, Then, today};
+use super::place::{self, Branch};
 use super::readers::seen_by;
 use super::tree::{Crumb, crumbs};
 use super::undo::undo_of;
+use super::version::VersionRow;
 use super::{OfMemory, history};
 use crate::frame::{Done, Frame, Undo};
 use crate::page::{PageResult, Refusal, done, done_as, download, page};
@@ -101,6 +103,8 @@ struct MemoryPage {
     found: CurrentMemory,
     crumbs: Vec<Crumb>,
     doubled: Option<DoubledPrefix>,
+    tree: Branch,
+    recent: Vec<VersionRow>,
     people: People,
     /// Who has seen the memory.
     seen_by: Markup,
@@ -109,6 +113,7 @@ struct MemoryPage {
     lines: Lines,
     is_too_large: bool,
     may_write: bool,
+    may_redact: bool,
 }
 
 /// A path that begins with `/memories`, which agents see in front of every path.
@@ -150,13 +155,17 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
+    let (may_write, is_pinned) = (caller.may_write(&found.store), found.shown.memory.is_pinned);
+    let undo_of_pin =
+        |action| Undo { action: format!("{}/expiry", found.href()), fields: vec![("action", action)] };
     frame.undo = match frame.done {
-        Some(finished @ (Done::MemoryPinned | Done::MemoryUnpinned)) => {
-            undo_of_pin(&caller, &found, finished)
-        }
+        Some(Done::MemoryPinned) => (may_write && is_pinned).then(|| undo_of_pin("unpin")),
+        Some(Done::MemoryUnpinned) => (may_write && !is_pinned).then(|| undo_of_pin("pin")),
         _ => undo_of(&caller, &found.store, &found.version),
     };
     page(&MemoryPage {
+        tree: place::tree(&caller, store_id, found.path()).await?,
+        recent: place::recent(&caller, store_id, Some(memory_id), &people, &frame).await?,
         seen_by: seen_by(&caller, store_id, ReadVersions::Memory(memory_id), &frame).await?,
         frame,
         crumbs: crumbs(&found.store, directory),
@@ -165,18 +174,10 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         lines: if rendered.is_none() { Lines::from(found.content(), first) } else { Lines::default() },
         is_too_large: rendered.is_none() && !wants_raw && !is_plain,
         rendered,
-        may_write: caller.may_write(&found.store),
+        may_write,
+        may_redact: may_write && caller.may(Scope::StoresAdmin),
         found,
     })
-}
-
-/// Takes back the pin that the caller has just set or removed. Another person may have made the address.
-fn undo_of_pin(caller: &Caller, found: &CurrentMemory, finished: Done) -> Option<Undo> {
-    let was_pinned = finished == Done::MemoryPinned;
-    let is_current = found.shown.memory.is_pinned == was_pinned && caller.may_write(&found.store);
-    let back = if was_pinned { "unpin" } else { "pin" };
-    (is_current && caller.has_finished(&found.href(), finished))
-        .then(|| Undo { action: format!("{}/expiry", found.href()), fields: vec![("action", back)] })
 }
 
 /// The expiry time as its form shows it: to the minute.

@@ -10,7 +10,7 @@ use keepsake_index::Store;
 
 use super::stores::stores_to_choose;
 use crate::frame::Frame;
-use crate::page::{PageResult, Refusal, page};
+use crate::page::{PageResult, Refusal, page, sentence};
 use crate::people::{People, actor_text};
 use crate::request::{Caller, Fields, Pager};
 use crate::text::markup::{self, Markup};
@@ -146,7 +146,9 @@ async fn search(caller: &Caller, stores: &[Store]) -> Result<SearchOutcome, Refu
     for _ in 0..MAX_PAGES {
         let found = match caller.engine.search.find_everywhere(&caller.principal, &chosen, &query).await {
             Ok(found) => found,
-            Err(error @ EngineError::Invalid { .. }) => return Ok(SearchOutcome::Problem(error.to_string())),
+            Err(error @ EngineError::Invalid { .. }) => {
+                return Ok(SearchOutcome::Problem(sentence(&error.to_string())));
+            }
             Err(error) => return Err(error.into()),
         };
         hits.notice = found.meaning.notice();

@@ -10,7 +10,7 @@ use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
 use crate::request::{Caller, Form};
-use crate::text::{line_ends, markup};
+use crate::text::line_ends;
 
 #[derive(Template)]
 #[template(path = "settings.html")]

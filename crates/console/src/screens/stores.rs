@@ -9,7 +9,7 @@ use keepsake_index::{Scope, Store, StoreFilter};
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::request::{Caller, Form, Pager};
-use crate::text::{line_ends, markup};
+use crate::text::line_ends;
 
 /// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;

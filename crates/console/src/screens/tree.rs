@@ -1,15 +1,20 @@
 //! The tree of a store: one directory, a page at a time.
 
+use std::collections::HashMap;
+
 use askama::Template;
 use keepsake_core::{MemoryId, StoreId, words};
 use keepsake_engine::{MemoryQuery, PageRequest, ShownItem, View};
-use keepsake_index::{Store, StoreOriginStatus};
+use keepsake_index::{DirectorySize, Store, StoreOriginStatus};
 
 use super::memory::href_of;
 use super::past::{self, Then, today};
+use super::place::{self, Branch};
+use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
 use crate::path::Path;
+use crate::people::People;
 use crate::request::{Caller, Pager};
 use crate::text::markup::{self, Markup, encoded, visible};
 
@@ -29,12 +34,14 @@ pub(super) fn crumbs(store: &Store, directory: &str) -> Vec<Crumb> {
     let parts = names.map(|name| {
         below.push_str(name);
         below.push('/');
-        Crumb {
-            name: visible(name),
-            href: format!("/console/stores/{}?path={}", store.store_id, encoded(&below)),
-        }
+        Crumb { name: visible(name), href: directory_href(store.store_id, &below) }
     });
     parts.collect()
+}
+
+/// The address of a directory's page.
+pub(super) fn directory_href(store_id: StoreId, path: &str) -> String {
+    format!("/console/stores/{store_id}?path={}", encoded(path))
 }
 
 #[derive(Template)]
@@ -45,6 +52,14 @@ struct TreePage {
     directory: String,
     crumbs: Vec<Crumb>,
     items: Vec<ShownItem>,
+    /// Of the directories among the items.
+    sizes: HashMap<String, DirectorySize>,
+    /// `None`: the page shows the root, whose entries are the tree.
+    tree: Option<Branch>,
+    /// Memories below the directory, and their bytes.
+    memories: u64,
+    size_bytes: u64,
+    recent: Vec<VersionRow>,
     pager: Pager,
     may_write: bool,
 }
@@ -67,9 +82,24 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
         ..MemoryQuery::default()
     };
     let found = caller.engine.memories.list(principal, store_id, &query, View::Basic).await?;
+    let paths = place::directories_in(found.items.iter());
+    let sizes = place::sizes_of(&caller, store_id, &paths).await?;
+    let (tree, memories, size_bytes) = if directory == "/" {
+        (None, store.memory_count, store.live_bytes)
+    } else {
+        let own = caller.engine.memories.directories(principal, store_id, &[&directory]).await?;
+        let (memories, size_bytes) = own.first().map_or((0, 0), |own| (own.files, own.size_bytes));
+        (Some(place::tree(&caller, store_id, &directory).await?), memories, size_bytes)
+    };
+    let frame = caller.frame(format!("{directory} in {}", store.name));
     page(&TreePage {
-        frame: caller.frame(format!("{directory} in {}", store.name)),
+        recent: place::recent(&caller, store_id, None, &People::look_up(&caller).await, &frame).await?,
+        frame,
         items: found.items,
+        sizes,
+        tree,
+        memories,
+        size_bytes,
         crumbs: crumbs(&store, &directory),
         pager: caller.query.pager(found.next),
         may_write: caller.may_write(&store),

@@ -20,7 +20,7 @@ use crate::page::{PageResult, Refusal, done, done_as, page, see_other};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Fields, Form};
-use crate::text::markup::{self, Markup, encoded, path};
+use crate::text::markup::{Markup, encoded, path};
 
 /// Memories that a page shows.
 const MAX_ROWS: usize = 50;
@@ -366,8 +366,9 @@ pub(super) async fn undo_version(Path((store_id, version_id)): OfVersion, form: 
 /// back. `last` is the memory's last version.
 pub(super) fn undo_of(caller: &Caller, store: &Store, last: &ShownVersion) -> Option<Undo> {
     let version = &last.version;
-    let is_named = caller.query.is_on("done") && caller.query.text("undo") == version.version_id.to_string();
-    // Another person may have made the address.
+    let made = caller.notice.as_ref().and_then(|notice| notice.version_id);
+    let is_named = made == Some(version.version_id);
+    // Another site of the domain may have made the cookie.
     let is_own = version.created_by.is_some() && version.created_by.as_ref() == caller.principal.actor();
     let may = caller.may_write(store) && caller.may(Scope::MemoryRead);
     let href = format!("/console/stores/{}/versions/{}/undo", last.store_id, version.version_id);

@@ -19,7 +19,6 @@ use crate::text::markup::{self, Markup, id_link, path};
 /// A version as pages and lists show it.
 pub(super) struct VersionRow {
     pub(super) id: String,
-    pub(super) link: Markup,
     pub(super) href: String,
     pub(super) memory_href: String,
     pub(super) operation: &'static str,
@@ -39,7 +38,6 @@ impl VersionRow {
         let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
         let href = format!("/console/stores/{}/versions/{id}", shown.store_id);
         Self {
-            link: id_link(&id, &href),
             href,
             memory_href: memory_href(shown),
             operation: version.operation.name(),

@@ -63,6 +63,8 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
             ("a", HashSet::from(["href", "title"])),
             ("ol", HashSet::from(["start"])),
         ]))
+        // Only of boxes of tasks: HTML within the Markdown is text.
+        .allowed_classes(HashMap::from([("span", HashSet::from(["task", "done", "hidden"]))]))
         .url_schemes(SCHEMES.into())
         .url_relative(UrlRelative::Deny)
         .link_rel(Some("noopener noreferrer nofollow"));
@@ -75,7 +77,7 @@ pub(crate) fn render(text: &str) -> Option<Markup> {
     if text.len() > MAX_BYTES {
         return None;
     }
-    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH;
+    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut depth = 0_usize;
     let mut is_too_deep = false;
     let events = Parser::new_ext(text, options).map(inert).take_while(|event| {
@@ -126,7 +128,17 @@ fn inert(event: Event<'_>) -> Event<'_> {
         Event::Start(Tag::CodeBlock(_)) => {
             Event::Start(Tag::CodeBlock(pulldown_cmark::CodeBlockKind::Indented))
         }
+        Event::TaskListMarker(is_done) => Event::Html(CowStr::Borrowed(task(is_done))),
         other => other,
+    }
+}
+
+/// The box of a task: a picture, since nothing on the page changes a memory, with its state in words.
+const fn task(is_done: bool) -> &'static str {
+    if is_done {
+        "<span class=\"task done\"></span><span class=\"hidden\">done:</span> "
+    } else {
+        "<span class=\"task\"></span><span class=\"hidden\">to do:</span> "
     }
 }
 
@@ -149,8 +161,15 @@ mod tests {
 
     #[test]
     fn markdown_is_rendered() {
-        let shown = html("# Title\n\n- *a*\n- **b** `c`\n\n| x |\n|---|\n| 1 |\n");
-        for part in ["<h1>Title</h1>", "<em>a</em>", "<code>c</code>", "<td>1</td>"] {
+        let shown = html("# Title\n\n- *a*\n- **b** `c`\n- [x] d\n- [ ] e\n\n| x |\n|---|\n| 1 |\n");
+        for part in [
+            "<h1>Title</h1>",
+            "<em>a</em>",
+            "<code>c</code>",
+            "<td>1</td>",
+            "<span class=\"task done\"></span>",
+            "<span class=\"task\"></span>",
+        ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-use keepsake_core::Timestamp;
+use keepsake_core::{Timestamp, words};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The characters to encode: every character that RFC 3986 does not call unreserved.
@@ -120,14 +120,19 @@ fn relative(at: Timestamp, now: Timestamp) -> String {
     let seconds = (now.as_micros() - at.as_micros()) / 1_000_000;
     let past = seconds >= 0;
     let seconds = seconds.unsigned_abs();
-    let amount = match seconds {
-        0..60 if past => return "just now".to_owned(),
-        0..3_600 => format!("{} min", (seconds / 60).max(1)),
-        3_600..86_400 => format!("{} h", seconds / 3_600),
-        86_400..2_592_000 => format!("{} d", seconds / 86_400),
-        2_592_000..31_536_000 => format!("{} mo", seconds / 2_592_000),
-        _ => format!("{} y", seconds / 31_536_000),
+    if past && seconds < 60 {
+        return "just now".to_owned();
+    }
+    let (unit, name) = match seconds {
+        0..3_600 => (60, "min"),
+        3_600..86_400 => (3_600, "h"),
+        86_400..15_552_000 => (86_400, "day"),
+        15_552_000..63_072_000 => (2_629_800, "month"),
+        _ => (31_557_600, "year"),
     };
+    // A period that has just begun is whole: in 90 days, and not in 89.
+    let number = if past { seconds / unit } else { (seconds + unit / 2) / unit }.max(1);
+    let amount = if unit < 86_400 { format!("{number} {name}") } else { words::counted(number, name) };
     if past { format!("{amount} ago") } else { format!("in {amount}") }
 }
 
@@ -231,9 +236,17 @@ mod tests {
     #[test]
     fn times_are_relative() {
         let now = Timestamp::from_micros(100_000_000 * 1_000_000);
-        for (seconds, text) in
-            [(0, "just now"), (60, "1 min ago"), (7_200, "2 h ago"), (-3 * 86_400, "in 3 d")]
-        {
+        for (seconds, text) in [
+            (0, "just now"),
+            (60, "1 min ago"),
+            (7_200, "2 h ago"),
+            (86_400, "1 day ago"),
+            (179 * 86_400, "179 days ago"),
+            (400 * 86_400, "13 months ago"),
+            (800 * 86_400, "2 years ago"),
+            (-1, "in 1 min"),
+            (-90 * 86_400 + 1, "in 90 days"),
+        ] {
             let at = Timestamp::from_micros(now.as_micros() - seconds * 1_000_000);
             assert_eq!(relative(at, now), text);
         }

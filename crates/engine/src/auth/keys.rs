@@ -159,6 +159,8 @@ impl KeyAuth {
             session: None,
             surface: Surface::Api,
             called_in: None,
+            tenant_name: credential.tenant_name.into(),
+            key_name: Some(credential.key_name.into()),
         }))
     }
 }

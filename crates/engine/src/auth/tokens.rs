@@ -114,6 +114,8 @@ impl TokenAuth {
             session,
             surface: Surface::Api,
             called_in: None,
+            tenant_name: tenant.name.as_str().into(),
+            key_name: None,
         }))
     }
 

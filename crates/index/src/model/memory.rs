@@ -87,6 +87,16 @@ pub struct Directory {
     pub entries: Vec<DirectoryLine>,
 }
 
+/// What is below a directory at any depth, including hidden files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectorySize {
+    /// Ends in `/`.
+    pub path: String,
+    pub files: u64,
+    /// Bytes of those files.
+    pub size_bytes: u64,
+}
+
 /// One line of a directory's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryLine {

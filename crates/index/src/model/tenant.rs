@@ -252,4 +252,6 @@ pub struct Credential {
     pub tenant_status: TenantStatus,
     /// The tenant's overrides of the configured limits.
     pub limits: LimitOverrides,
+    pub tenant_name: String,
+    pub key_name: String,
 }

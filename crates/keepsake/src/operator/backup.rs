@@ -326,7 +326,7 @@ fn contents_are_elsewhere(contents: &FileContents, settings: &Settings, next: &s
             "the content of {versions} is not in the database, although blobs.url is `index:`: name the \
              server's configuration with --config, and see {BUCKETS}"
         ),
-        bucket => {
+        bucket @ BlobUrl::S3 { .. } => {
             format!("the content of {versions} is in {bucket} and not in the file: {next} ({BUCKETS})")
         }
     }

@@ -196,7 +196,7 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, F
     }
     match found.as_slice() {
         [id] => Ok(id.clone()),
-        [] if !begun.is_empty() => STORE.only(begun, store),
+        [] if !begun.is_empty() => STORE.only(&begun, store),
         [] => Err(Failure::not_found(format!(
             "no memory store has the id or the name `{store}`; `keepsake store list` shows all, and `keepsake store create` makes one"
         ))),

@@ -55,19 +55,19 @@ struct Diagnosis(Vec<Value>);
 
 impl Diagnosis {
     fn ok(&mut self, check: &str, found: impl Into<String>) {
-        self.add("ok", check, found.into(), None);
+        self.add("ok", check, found, None);
     }
 
     fn advise(&mut self, check: &str, found: impl Into<String>, advice: &str) {
-        self.add("ok", check, found.into(), Some(advice));
+        self.add("ok", check, found, Some(advice));
     }
 
     fn problem(&mut self, check: &str, found: impl Into<String>, advice: &str) {
-        self.add("problem", check, found.into(), Some(advice));
+        self.add("problem", check, found, Some(advice));
     }
 
-    fn add(&mut self, result: &str, check: &str, found: String, advice: Option<&str>) {
-        self.0.push(json!({"check": check, "result": result, "found": found, "advice": advice}));
+    fn add(&mut self, result: &str, check: &str, found: impl Into<String>, advice: Option<&str>) {
+        self.0.push(json!({"check": check, "result": result, "found": found.into(), "advice": advice}));
     }
 
     /// Prints the checks. Fails if there is a problem.
@@ -343,7 +343,7 @@ fn check_folder(diagnosis: &mut Diagnosis, store: &StoreConnection, given: Optio
             diagnosis.problem("folder", format!("{shown} was never synchronised"), &advice);
         }
         Err(failure) => {
-            diagnosis.problem("folder", failure.to_string(), "do what the message says, then sync again")
+            diagnosis.problem("folder", failure.to_string(), "do what the message says, then sync again");
         }
     }
 }

@@ -81,11 +81,11 @@ impl IdKind {
                 found.insert(id.to_owned());
             }
         }
-        self.only(found, beginning)
+        self.only(&found, beginning)
     }
 
     /// The only id that was found.
-    pub(super) fn only(&self, found: BTreeSet<String>, beginning: &str) -> Result<String, Failure> {
+    pub(super) fn only(&self, found: &BTreeSet<String>, beginning: &str) -> Result<String, Failure> {
         match found.iter().collect::<Vec<_>>().as_slice() {
             [id] => Ok((*id).clone()),
             [] => Err(Failure::not_found(format!(

@@ -23,7 +23,7 @@ use super::search::SearchArgs;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
 use crate::cli::{IdsArgs, MomentArgs, StoreArgs, parse_period, shell_word};
 use crate::open_folder::read_at_most;
-use crate::output::{Actor, Bytes, Flag, Text, Time, notice, print_styled, printable, shell_quoted};
+use crate::output::{Actor, Bytes, Flag, Text, Time, notice, print_styled, printable};
 use crate::signals::EndSignals;
 
 /// The value of `expires_at` for no time.
@@ -480,7 +480,7 @@ async fn named_if_directory(
             let path = agent_path(path.trim_end_matches('/'));
             Err(Failure::not_found(format!(
                 "{path} is a directory: `keepsake memory ls {}` lists it",
-                shell_quoted(&path)
+                shell_word(&path)
             )))
         }
         found => found,

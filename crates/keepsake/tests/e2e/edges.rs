@@ -48,7 +48,9 @@ impl Fleet {
         });
         let (made, refused): (Vec<_>, Vec<_>) =
             join_all(writes).await.into_iter().partition(|answer| answer.status == 200);
-        refused.iter().for_each(|answer| over_quota(answer, limit));
+        for answer in &refused {
+            over_quota(answer, limit);
+        }
         made.len()
     }
 }

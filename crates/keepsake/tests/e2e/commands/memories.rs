@@ -49,7 +49,7 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     person.ok("memory restore done/plan.md").await;
     assert_eq!(person.ok("memory cat done/plan.md").await, "two\n");
     for directory in ["/memories/done", "/memories"] {
-        let told = format!("{directory} is a directory: `keepsake memory ls '{directory}'` lists it");
+        let told = format!("{directory} is a directory: `keepsake memory ls {directory}` lists it");
         person.ends(&format!("memory cat {directory}"), 3, &told).await;
     }
     assert_eq!(person.ok("memory ls --deleted done -o jsonl").await, "");

@@ -26,7 +26,7 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     assert_eq!(again.location(), made.location());
     let endless = [("name", "x"), ("expires_days", "1000001")];
     let refused = browser.submit(&list, "/console/stores", &endless).await.answered(400);
-    refused.has("`expires_days` must be at most 1000000");
+    refused.has("Expires after days must be at most 1000000");
     let stores = client.get("/v1/memory_stores").await.json();
     assert_eq!(stores["data"].as_array().unwrap().len(), 2);
     let of_api = path.replace("/console/stores", "/v1/memory_stores");
@@ -135,6 +135,18 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let kept = store.read(&mixed).await;
     assert_eq!(kept["content"], "a\nb\r\nc\n");
     assert_eq!(kept["memory_version_id"], mixed["memory_version_id"]);
+    // A preview saves nothing.
+    let preview = [("content", "**bold**\r\n"), ("base_sha256", base.as_str()), ("preview", "1")];
+    let shown = ada.submit(&edit, &at, &preview).await.answered(200);
+    shown.has("<strong>bold</strong>");
+    shown.has("**bold**\n</textarea>");
+    assert_eq!(store.read(&mixed).await["content"], "a\nb\r\nc\n");
+    // The policy `redact` replaces secrets in a person's text, as in an agent's.
+    let policy = json!({"sensitive_data_policy": "redact"});
+    store.client.post(&format!("/v1/memory_stores/{}", store.id), &policy).await.json();
+    let with_secret = [("content", "password: hunter2Zq9\n"), ("base_sha256", base.as_str())];
+    ada.act(&edit, &at, &with_secret).await.has("replaced what it takes for secrets");
+    assert_eq!(store.read(&mixed).await["content"], "password: [redacted:password]\n");
     // Nor is a memory said to be renamed that was not.
     ada.submit(&edit, &format!("{page}/rename"), &[("path", "/taken.md")]).await.answered(409);
 }
@@ -221,6 +233,25 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     browser.submit(&preview, &redact, &[("confirm", "yes")]).await.answered(400);
     browser.open(&redact).await.has("about Ada");
     browser.act(&preview, &redact, &[("confirm", "redact")]).await.lacks("about Ada");
+
+    // A secret is removed from the text, and from each version that holds it.
+    let (memory, page) = write(&store, "/key.md", "a s3cr3t\n").await;
+    store.update(&memory, &json!({"content": "a s3cr3t, b\n"})).await;
+    let at = format!("{page}/secret");
+    let form = browser.open(&at).await;
+    browser.submit(&form, &at, &[("secret", "s3")]).await.answered(400).has("at least 4 characters");
+    browser
+        .submit(&form, &at, &[("secret", "s3cr3t")])
+        .await
+        .answered(200)
+        .has("2 versions will be redacted");
+    assert_eq!(store.read(&memory).await["content"], "a s3cr3t, b\n");
+    let sure = [("secret", "s3cr3t"), ("confirm", "remove")];
+    let receipt = browser.submit(&form, &at, &sure).await.answered(200);
+    receipt.has("2 versions of the memory were redacted");
+    assert_eq!(store.read(&memory).await["content"], "a [removed], b\n");
+    let versions = format!("/v1/memory_stores/{}/memory_versions?view=full", store.id);
+    store.client.get(&versions).await.lacks("s3cr3t");
 
     let (memory, page) = write(&store, "/a.md", "x").await;
     for (field, pinned) in

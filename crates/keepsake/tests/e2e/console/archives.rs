@@ -157,10 +157,10 @@ async fn archive_is_imported_once_and_a_damaged_or_large_one_changes_nothing() {
     refused.has("Nothing was imported");
     refused.has("/notes/a.md");
     has_counts(&import(&mut browser, copy, "skip", &archive).await, [0, 0, 2, 1, 0]);
-    import(&mut browser, copy, "merge", &archive).await.answered(400).has("`on_conflict`");
+    import(&mut browser, copy, "merge", &archive).await.answered(400).has("On conflict must be");
     // The commands and the API show each damage of the content.
     for (file, fault) in
-        [(&archive[..archive.len() - 5], "notes.tar.zst is damaged"), (&[][..], "`file` must be an archive")]
+        [(&archive[..archive.len() - 5], "notes.tar.zst is damaged"), (&[][..], "File must be an archive")]
     {
         let form = [("once", "2"), ("name", "New"), ("on_conflict", "replace")];
         upload(&mut browser, &form, file).await.answered(400).has(fault);
@@ -180,6 +180,6 @@ async fn archive_is_imported_once_and_a_damaged_or_large_one_changes_nothing() {
     browser.send(urlencoded).await.answered(415);
     browser.send(broken).await.answered(400);
     for fields in [&[("name", "x".repeat(32 << 10).as_str())][..], &[("x", "1"); 20]] {
-        upload(&mut browser, fields, b"").await.answered(400).has("the form is not valid");
+        upload(&mut browser, fields, b"").await.answered(400).has("form is not valid");
     }
 }

@@ -19,12 +19,20 @@ async fn pages_show_memories_in_parts_and_errors() {
         let page = browser.open(&path).await;
         page.has("<h1>A fact</h1>");
         page.has("/console/keys/apikey_");
-        page.has("Last read by an agent</dt><dd><span class=\"none\">never</span>");
+        page.has("Last read</dt><dd><span class=\"none\">never by an agent</span>");
     }
     let file = browser.open(&format!("{path}/file")).await;
     assert_eq!(file.text, "# A fact\n");
     assert_eq!(file.header("content-type"), "text/plain; charset=utf-8");
     assert_eq!(file.header("content-disposition"), "attachment; filename*=UTF-8''fact.md");
+    // A directory has the number and the size of the memories below it.
+    store.create("/notes/2026/plan.md", "12345").await;
+    let root = browser.open(&base).await;
+    root.has(">1 memory</span></td><td class=\"num\">5 B</td>");
+    let directory = browser.open(&format!("{base}?path=%2Fnotes%2F2026%2F")).await;
+    directory.has("<dt>Memories</dt><dd>1</dd>");
+    directory.has("aria-current=\"page\"><svg");
+    browser.open(&format!("{base}/branch?path=%2Fnotes%2F")).await.has("?path=%2Fnotes%2F2026%2F");
     let at_path = browser.get(&format!("{base}?path=%2Ffact.md")).await.answered(303);
     assert_eq!(at_path.location(), path);
 
@@ -44,12 +52,13 @@ async fn pages_show_memories_in_parts_and_errors() {
     }
 
     let missing = browser.get("/console/stores/memstore_00000000000000000000000001").await.answered(404);
-    missing.has("the memory store was not found");
+    missing.has("The memory store was not found.");
+    missing.has("/console/sign-out");
     missing.has(missing.header("request-id"));
     let unknown = browser.get("/console/nothing").await.answered(404);
     assert_eq!(unknown.header("content-type"), "text/html; charset=utf-8");
     browser.open("/console/search?q=%22&prefix=nonsense").await.has("role=\"alert\"");
-    browser.get("/console/audit?from=yesterday").await.answered(400).has("`from`");
+    browser.get("/console/audit?from=yesterday").await.answered(400).has("From must be a day");
     let front = browser.request(Method::GET, "/").header("accept", "text/html,*/*");
     assert_eq!(browser.send(front).await.answered(303).location(), "/console");
     assert_eq!(browser.get("/console").await.answered(303).location(), "/console/stores");

@@ -21,6 +21,7 @@ const REQUESTS: &[&str] = &[
     "GET /console/stores/{store}",
     "GET /console/stores/{store}?path={directory}",
     "GET /console/stores/{store}?path={api_path}",
+    "GET /console/stores/{store}/branch?path={directory}",
     "POST /console/stores/{store}/settings?name=taken&description=taken",
     "GET /console/stores/{store}/archive",
     "GET /console/stores/{store}/archive?versions=true",
