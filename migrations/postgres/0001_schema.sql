@@ -461,6 +461,21 @@ CREATE INDEX memory_read_age ON memory_read (tenant_id, last_read_at);
 ALTER TABLE memory_read ADD PRIMARY KEY
     (tenant_id, store_id, memory_id, version_id, session_id, actor_type, actor_id, surface);
 
+-- How often versions of a store were shown and written on a day (days since 1970, UTC), by
+-- surface; written late, together with the access times. The rows with the nil UUID as
+-- `store_id` count the whole tenant, also what it did in stores that are gone.
+CREATE TABLE daily_use (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    day bigint NOT NULL,
+    surface text COLLATE "C" NOT NULL,
+    reads bigint NOT NULL,
+    writes bigint NOT NULL
+) WITH (fillfactor = 80);
+CREATE INDEX daily_use_of_tenant ON daily_use (tenant_id, day);
+CREATE INDEX daily_use_day ON daily_use (day);
+ALTER TABLE daily_use ADD PRIMARY KEY (tenant_id, store_id, day, surface);
+
 -- The search terms of each memory, written by the commit of its content. They
 -- are the terms of the content `blob_id`; if the memory has another content by
 -- now, they are outdated and made again. Rows have about 2 KB and are dense:
@@ -654,8 +669,8 @@ DECLARE
 BEGIN
     FOREACH wanted IN ARRAY ARRAY['tenant', 'tenant_counter', 'api_key', 'audit', 'idempotency', 'erasure', 'store',
         'memory', 'version', 'store_fork', 'memory_undo', 'memory_undo_part', 'directory', 'memory_access', 'memory_read',
-        'search_doc', 'embedding', 'embedded_store', 'content', 'blob_deletion', 'session', 'session_resource',
-        'session_event'] LOOP
+        'daily_use', 'search_doc', 'embedding', 'embedded_store', 'content', 'blob_deletion', 'session',
+        'session_resource', 'session_event'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', wanted);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', wanted);
         EXECUTE format('CREATE POLICY tenant_only ON %I TO keepsake_app

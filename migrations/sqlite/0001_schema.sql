@@ -379,6 +379,18 @@ CREATE TABLE memory_read (
 CREATE INDEX memory_read_session ON memory_read (tenant_id, session_id, first_read_at, version_id);
 CREATE INDEX memory_read_age ON memory_read (tenant_id, last_read_at);
 
+CREATE TABLE daily_use (
+    tenant_id BLOB NOT NULL,
+    store_id BLOB NOT NULL,
+    day INTEGER NOT NULL,
+    surface TEXT NOT NULL,
+    reads INTEGER NOT NULL,
+    writes INTEGER NOT NULL,
+    PRIMARY KEY (tenant_id, store_id, day, surface)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX daily_use_of_tenant ON daily_use (tenant_id, day);
+CREATE INDEX daily_use_day ON daily_use (day);
+
 -- Terms, vectors and contents are in tables with rowids, where up to 4 KB of a row are on the page of
 -- its key. Of a row without a rowid, SQLite moves what exceeds a kilobyte to a page of its own.
 CREATE TABLE search_doc (

@@ -102,6 +102,7 @@ export function screensOf({ store, memory, deleted, undone, versions, session, k
   const [to, from] = versions;
   const version = `${store.href}/versions/${from}`;
   return Object.entries({
+    overview: '/console/overview?days=90',
     stores: `/console/stores?name=${encodeURIComponent(store.name.slice(0, 100))}`,
     store: store.href,
     directory: `${store.href}?path=${directory}`,

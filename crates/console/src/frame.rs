@@ -5,6 +5,7 @@ use keepsake_engine::Audience;
 use keepsake_index::Scope;
 
 use crate::assets::ASSETS;
+use crate::next::HOME;
 use crate::request::{Caller, Person};
 use crate::text::markup::{self, Markup};
 
@@ -24,7 +25,10 @@ const fn section(href: &'static str, label: &'static str, key: char, scope: Opti
     Section { href, label, key, scope }
 }
 
-pub(crate) const SECTIONS: [Section; 8] = [
+const USAGE: &str = "/console/usage";
+
+pub(crate) const SECTIONS: [Section; 9] = [
+    section(HOME, "Overview", 'o', None),
     section("/console/stores", "Stores", 's', None),
     section("/console/search", "Search", 'f', None),
     section("/console/sessions", "Sessions", 'e', None),

@@ -1,7 +1,7 @@
 //! The page that a person sees after the sign-in.
 
 /// The page after the sign-in, if the person requested none.
-pub(crate) const HOME: &str = "/console/stores";
+pub(crate) const HOME: &str = "/console/overview";
 pub(crate) const OPERATOR_HOME: &str = "/console/health";
 /// Longer paths are not kept.
 const MAX_BYTES: usize = 2_000;

@@ -11,6 +11,7 @@ mod history;
 mod import;
 mod keys;
 mod memory;
+mod overview;
 mod past;
 mod place;
 mod readers;
@@ -113,6 +114,7 @@ pub fn tenant_pages() -> Pages {
     const VERSION: &str = "/console/stores/{memory_store_id}/versions/{memory_version_id}";
     Pages::default()
         .get("/console", async || see_other(next::HOME))
+        .get("/console/overview", overview::show)
         .post("/console/sign-out", sign_in::sign_out::<Arc<Principal>>)
         .get("/console/stores", stores::list)
         .post("/console/stores", stores::create)

@@ -251,6 +251,7 @@ object_types! {
     MemoryChangeType = "memory_change";
     HistoryRemovedType = "history_removed";
     MemoryStoreUsageType = "memory_store_usage";
+    DailyUsageType = "daily_usage";
     MemoryStoreImportType = "memory_store_import";
     MemoryType = "memory";
     MemoryPrefixType = "memory_prefix";

@@ -171,28 +171,27 @@ impl AccessTimes {
         if surface.is_of_agents() {
             self.note_uses(principal, shown.iter().map(|shown| (shown.store_id, shown.memory_id)));
         }
-        self.record(principal, surface, shown.iter().map(|shown| (shown.store_id, shown.version_id)));
+        let shown: Vec<_> = shown.iter().map(|shown| (shown.store_id, shown.version_id)).collect();
+        self.record(principal, surface, &shown);
     }
 
     /// Records who was shown a version that need not be the current one of its memory, which
     /// is no use of the memory.
     pub(crate) fn record_version(&self, principal: &Principal, store_id: StoreId, version_id: VersionId) {
-        self.record(principal, principal.surface, [(store_id, version_id)]);
+        self.record(principal, principal.surface, &[(store_id, version_id)]);
     }
 
-    fn record(
-        &self,
-        principal: &Principal,
-        surface: Surface,
-        shown: impl IntoIterator<Item = (StoreId, VersionId)>,
-    ) {
+    /// Counts shown versions, and records who was shown them.
+    fn record(&self, principal: &Principal, surface: Surface, shown: &[(StoreId, VersionId)]) {
+        let stores = shown.iter().map(|(store_id, _)| *store_id);
+        self.context.use_counts.note_reads(principal.tenant_id, surface, self.context.now(), stores);
         let Some(actor) = principal.actor().filter(|_| principal.limits.read_retention_secs > 0) else {
             return;
         };
         let session_id = principal.called_in.or_else(|| principal.session_id());
         let reader = VersionReader { actor: actor.clone(), session_id, surface };
         let time = || self.context.now().max(self.log.earliest());
-        let noted = self.log.readers.note(principal.tenant_id, &reader, shown, time);
+        let noted = self.log.readers.note(principal.tenant_id, &reader, shown.iter().copied(), time);
         if noted.dropped > 0 {
             self.context.metrics.reads_dropped(noted.dropped);
         }
@@ -304,6 +303,23 @@ impl AccessTimes {
         Ok(())
     }
 
+    /// Adds the noted reads and writes to the counts of their days. A batch that the index
+    /// refuses is dropped, so that the others are written.
+    async fn write_counts(&self) -> Result<(), IndexError> {
+        let mut counts = self.context.use_counts.take();
+        while let Some(batch) = counts.batch() {
+            match self.context.index.daily_use.add(batch).await {
+                Ok(()) => {}
+                Err(error) if error.is_passing() => return Err(error),
+                Err(error) => {
+                    tracing::error!(error = %error, "engine.write_counts: counts were refused, and are dropped");
+                }
+            }
+            counts.remove_batch();
+        }
+        Ok(())
+    }
+
     /// Writes the noted reads, then advances the time up to which all reads are written.
     pub(crate) async fn write(&self) -> Result<usize, IndexError> {
         let log = &self.log;
@@ -317,6 +333,7 @@ impl AccessTimes {
                 reads.note_written();
             }
             self.write_readers().await?;
+            self.write_counts().await?;
             // The use of a session counts as a read of the memories in its
             // stores.
             self.activity.write_use().await?;

@@ -21,6 +21,7 @@ use crate::compute::Computations;
 use crate::cursor::Cursors;
 use crate::embedding_queue::EmbeddingQueue;
 use crate::secrets::Secrets;
+use crate::use_counts::UseCounts;
 use crate::work::keep_held;
 use crate::{Clock, EngineError, IdSource, Principal};
 
@@ -41,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) computations: Computations,
     /// Stores whose changes this replica will embed.
     pub(crate) embedding_queue: Arc<EmbeddingQueue>,
+    /// What this replica's next flush adds to the daily use.
+    pub(crate) use_counts: UseCounts,
     /// How long a blob is kept after the rows that named it.
     pub(crate) blob_deletion_delay: Duration,
     /// The id of this process in leases and claims.
@@ -73,6 +76,13 @@ impl Context {
             entries_per_day: Some(principal.limits.audit_entries_per_day),
             ..self.audited(principal.by.clone())
         }
+    }
+
+    /// Notes a commit of some versions: they are counted, and their store is to be embedded.
+    pub(crate) fn note_commit(&self, principal: &Principal, store_id: StoreId, versions: usize) {
+        let store = (principal.tenant_id, store_id);
+        self.embedding_queue.push(store);
+        self.use_counts.note_writes(store, principal.surface, self.now(), versions);
     }
 
     /// Counts a change that exceeds a limit in the metrics.

@@ -63,6 +63,7 @@ mod tokens;
 mod tool;
 mod undo;
 mod usage;
+mod use_counts;
 mod use_log;
 mod verify;
 mod versions;
@@ -99,6 +100,7 @@ use erasure_queue::ErasureQueue;
 use jobs::Jobs;
 use secrets::Secrets;
 use sessions::{PAGES_AT_ONCE, PAGES_PER_TENANT};
+use use_counts::UseCounts;
 use use_log::KeyUses;
 use write::Writer;
 
@@ -158,7 +160,9 @@ pub use undo::{
     CreatedAt, LaterChange, MemoryUndo, StoreRestoration, UndoAction, UndoCounts, UndoRequest,
     UndoSkipReason, UndoStatus, UndoneMemory, Undos,
 };
-pub use usage::{MemoryUse, StoreUsageReport, Usage};
+pub use usage::{
+    DailyUseQuery, DailyUseReport, MemoryUse, StoreUsageReport, Usage, UseOfDay, UseOfStore, date_of,
+};
 pub use verify::{Problem, Verification, Verifier};
 pub use versions::{MemoryDeletion, RedactedVersion, ShownVersion, VersionQuery, Versions};
 pub use work::{RequestShares, holding};
@@ -334,6 +338,7 @@ impl Engine {
             secrets,
             computations: Computations::new(),
             embedding_queue,
+            use_counts: UseCounts::default(),
             blob_deletion_delay: options.blob_deletion_delay,
             writes: TaskTracker::new(),
         });

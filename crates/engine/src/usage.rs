@@ -1,13 +1,17 @@
-//! Usage of a store: which memories expire next, and which were never read.
+//! Usage of a store: which memories expire next, and which were never read; and how much is
+//! read and written each day.
 
 use keepsake_core::actor::VersionActor;
-use keepsake_core::schemas::MemoryStoreUsageType;
-use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp};
-use keepsake_index::{DailyChanges, Expiry, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UsedMemory};
-use serde::Serialize;
+use keepsake_core::schemas::{DailyUsageType, MemoryStoreUsageType};
+use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, ObjectKind, StoreId, Surface, Timestamp};
+use keepsake_index::{
+    DayOfUse, Expiry, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UsedMemory, WrittenStore,
+};
+use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::shared::service;
+use crate::stores::invalid;
 use crate::{EngineError, PageRequest, Principal, Stores};
 
 /// The usage of a store.
@@ -77,6 +81,104 @@ pub struct MemoryUse {
     pub expires_at: Option<Timestamp>,
 }
 
+/// Days of the daily use if a caller names none.
+const DAYS: u64 = 30;
+/// The retention of the daily use.
+pub(crate) const DAYS_KEPT: u64 = 400;
+/// Stores in the report of the daily use.
+const MOST_WRITTEN: u32 = 10;
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// The day of a time (UTC), in days since 1970.
+pub(crate) const fn day_of(at: Timestamp) -> i64 {
+    at.as_micros().div_euclid(MICROS_PER_DAY)
+}
+
+/// A day since 1970 as `2023-11-14`.
+pub fn date_of(day: i64) -> String {
+    let mut text = Timestamp::from_micros(day.saturating_mul(MICROS_PER_DAY)).to_rfc3339();
+    text.truncate("2023-11-14".len());
+    text
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn as_date<S: Serializer>(day: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&date_of(*day))
+}
+
+/// Which daily use is reported.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DailyUseQuery {
+    /// Days up to today, 1 to 400; 30 if unset.
+    pub days: Option<u64>,
+    /// Only this store.
+    pub store_id: Option<StoreId>,
+}
+
+/// How much is read and written each day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = DailyUsage)]
+pub struct DailyUseReport {
+    #[schema(inline)]
+    pub r#type: DailyUsageType,
+    /// The first day (UTC).
+    #[serde(rename = "from", serialize_with = "as_date")]
+    #[schema(value_type = String, format = Date, examples("2026-01-01"))]
+    pub first_day: i64,
+    /// Today (UTC).
+    #[serde(rename = "to", serialize_with = "as_date")]
+    #[schema(value_type = String, format = Date, examples("2026-01-30"))]
+    pub last_day: i64,
+    /// All reads of these days.
+    pub reads: u64,
+    /// All writes of these days.
+    pub writes: u64,
+    /// The counts of each day, by date and surface. Days without a read or write are left out.
+    pub data: Vec<UseOfDay>,
+    /// The stores with the most writes, at most ten.
+    pub most_written: Vec<UseOfStore>,
+}
+
+/// The reads and writes of a day at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = DailyUsageCount)]
+pub struct UseOfDay {
+    /// The day (UTC).
+    #[serde(rename = "date", serialize_with = "as_date")]
+    #[schema(value_type = String, format = Date, examples("2026-01-30"))]
+    pub day: i64,
+    pub surface: Surface,
+    /// How often a version was shown.
+    pub reads: u64,
+    /// How many versions were written.
+    pub writes: u64,
+}
+
+/// The reads and writes of a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = DailyUsageStore)]
+pub struct UseOfStore {
+    #[serde(rename = "memory_store_id")]
+    pub store_id: StoreId,
+    pub name: String,
+    /// How often a version was shown.
+    pub reads: u64,
+    /// How many versions were written.
+    pub writes: u64,
+}
+
+impl From<DayOfUse> for UseOfDay {
+    fn from(DayOfUse { day, surface, reads, writes }: DayOfUse) -> Self {
+        Self { day, surface, reads, writes }
+    }
+}
+
+impl From<WrittenStore> for UseOfStore {
+    fn from(WrittenStore { store_id, name, reads, writes }: WrittenStore) -> Self {
+        Self { store_id, name, reads, writes }
+    }
+}
+
 service!(pub Usage(shared) { stores: Stores = Stores::new(shared) });
 
 impl Usage {
@@ -142,18 +244,41 @@ impl Usage {
         usage.ok_or(EngineError::NotFound(ObjectKind::Tenant))
     }
 
-    /// Counts the changes of a store per day (UTC) since `from`, in the order of
-    /// the days. Only the newest 20,000 versions are counted.
-    #[tracing::instrument(name = "engine.daily_changes", level = "debug", skip_all)]
-    pub async fn daily_changes(
+    /// How often versions were shown and written each day, in the stores that the credential
+    /// may see.
+    ///
+    /// Reads and writes of the last 30 seconds are missing.
+    #[tracing::instrument(name = "engine.daily_use", level = "debug", skip_all)]
+    pub async fn daily(
         &self,
         principal: &Principal,
-        store_id: StoreId,
-        from: Timestamp,
-    ) -> Result<Vec<DailyChanges>, EngineError> {
-        self.stores.get(principal, store_id).await?;
-        let usage = &self.context.index.usage;
-        Ok(usage.daily_changes(principal.tenant_id, store_id, from).await?)
+        query: DailyUseQuery,
+    ) -> Result<DailyUseReport, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        principal.require_no_session()?;
+        let days = query.days.unwrap_or(DAYS);
+        if !(1..=DAYS_KEPT).contains(&days) {
+            return invalid("days", format!("must be 1 to {DAYS_KEPT}"));
+        }
+        if let Some(store_id) = query.store_id {
+            self.stores.get(principal, store_id).await?;
+        }
+        let one = query.store_id.map(|store_id| [store_id]);
+        let only = one.as_ref().map(<[StoreId; 1]>::as_slice).or_else(|| principal.store_ids());
+        let last_day = day_of(self.context.now());
+        let first_day = last_day - i64::try_from(days).unwrap_or_default() + 1;
+        let (daily_use, tenant_id) = (&self.context.index.daily_use, principal.tenant_id);
+        let data = daily_use.since(tenant_id, only, first_day).await?;
+        let most_written = daily_use.most_written(tenant_id, only, first_day, MOST_WRITTEN).await?;
+        Ok(DailyUseReport {
+            r#type: DailyUsageType,
+            first_day,
+            last_day,
+            reads: data.iter().map(|day| day.reads).sum(),
+            writes: data.iter().map(|day| day.writes).sum(),
+            data: data.into_iter().map(UseOfDay::from).collect(),
+            most_written: most_written.into_iter().map(UseOfStore::from).collect(),
+        })
     }
 
     fn use_of(

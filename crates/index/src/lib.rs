@@ -7,7 +7,7 @@
 //! Only the operator and the jobs use the parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`], [`AccessTimes`],
 //! [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`], [`Retention`],
-//! [`ReadRetention`], [`MemoryReads::flush`], [`MemoryReads::note_gap`], [`SearchTerms::unindexed`],
+//! [`ReadRetention`], [`DailyUse::add`], [`MemoryReads::flush`], [`MemoryReads::note_gap`], [`SearchTerms::unindexed`],
 //! [`Embeddings::work`], [`UndoJobs::open`] and [`Forks::open`], and the methods of [`StoreDeletions`] and [`Erasures`]
 //! that the jobs call.
 
@@ -18,6 +18,7 @@ mod changes;
 mod commit;
 mod contents;
 mod credentials;
+mod daily_use;
 mod database;
 mod directories;
 mod embeddings;
@@ -61,6 +62,7 @@ pub use changes::{ChangePage, Changes, SessionHead, StoreHead};
 pub use commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitChange, CommitOutcome, Guard, KeptMemory, PathGuard};
 pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
+pub use daily_use::{CountedUse, DailyUse, DayOfUse, WrittenStore};
 pub use database::DiskState;
 use database::{Backend, Database};
 pub use embeddings::{
@@ -114,7 +116,7 @@ pub use upkeep::{
     CallKey, CountedPlace, Counter, NamedBlob, Prunable, PrunedCalls, Recount, StoreCount, StoreCounters,
     TenantCount, Upkeep,
 };
-pub use usage::{DailyChanges, StoreUsage, Usage, UsedMemory};
+pub use usage::{StoreUsage, Usage, UsedMemory};
 pub use versions::Versions;
 
 /// The metadata of all tenants in one database; cheap to clone.
@@ -127,6 +129,7 @@ pub struct Index {
     pub blob_deletions: BlobDeletions,
     pub contents: Contents,
     pub credentials: Credentials,
+    pub daily_use: DailyUse,
     pub embeddings: Embeddings,
     pub erasures: Erasures,
     pub forks: Forks,
@@ -179,6 +182,7 @@ impl Index {
             blob_deletions: BlobDeletions(database.clone()),
             contents: Contents(database.clone()),
             credentials: Credentials(database.clone()),
+            daily_use: DailyUse(database.clone()),
             embeddings: Embeddings(database.clone()),
             erasures: Erasures(database.clone()),
             forks: Forks(database.clone()),

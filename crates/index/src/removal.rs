@@ -137,7 +137,7 @@ type Table = (&'static str, &'static str, &'static str);
 /// The tables with rows of stores, with the order of an index within a store. Copies,
 /// undos and vectors come first, so that none is left of content that is gone; then the
 /// versions, which are the last references to the blobs.
-const STORE_TABLES: [Table; 13] = [
+const STORE_TABLES: [Table; 14] = [
     ("store_fork", "store_id", "store_id"),
     ("memory_undo_part", "store_id, undo_id, part", "undo_id, part"),
     ("memory_undo", "store_id, undo_id", "undo_id"),
@@ -151,6 +151,7 @@ const STORE_TABLES: [Table; 13] = [
         "store_id, memory_id, version_id, session_id, actor_type, actor_id, surface",
         "memory_id",
     ),
+    ("daily_use", "store_id, day, surface", "day"),
     ("search_doc", "store_id, memory_id", "memory_id"),
     ("directory", "store_id, path", "path"),
     ("session_resource", "session_id, resource_id", "session_created_at, session_id"),

@@ -3,7 +3,7 @@
 use keepsake_core::{Actor, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, from_row};
+use crate::database::{Database, FromRow, Role, Row};
 use crate::model::Expiry;
 
 const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.version_count, s.version_bytes, \
@@ -53,21 +53,6 @@ const TIMED: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.updated_at, \
         AND NOT m.pinned ORDER BY m.expires_at, m.memory_id LIMIT $3 + 0) u \
     LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
     ORDER BY u.expires_at, u.memory_id";
-
-/// The changes of a store per day (UTC), among its newest versions.
-const DAILY_CHANGES: &str = "SELECT v.created_at / 86400000000 AS day, count(*) AS changes \
-    FROM (SELECT created_at FROM version WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq DESC LIMIT 20000) v \
-    WHERE v.created_at >= $3 GROUP BY v.created_at / 86400000000 ORDER BY v.created_at / 86400000000";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DailyChanges {
-    /// The day, in days since 1970 (UTC).
-    pub day: i64,
-    /// Versions created on that day.
-    pub changes: u64,
-}
-
-from_row!(DailyChanges { day, changes });
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUsage {
@@ -173,17 +158,5 @@ impl Usage {
         }
         tx.commit().await?;
         Ok(usage)
-    }
-
-    /// Counts the changes of a store per day (UTC) since `from`, among its newest
-    /// 20,000 versions.
-    pub async fn daily_changes(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        from: Timestamp,
-    ) -> Result<Vec<DailyChanges>, IndexError> {
-        let values = (tenant_id, store_id, from);
-        self.0.all("daily_changes", Role::Tenant(tenant_id), DAILY_CHANGES, values).await
     }
 }

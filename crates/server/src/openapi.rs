@@ -25,7 +25,7 @@ const DESCRIPTION: &str = "Self-hosted memory for agents: memory stores, their m
 
 /// Sections in order, with descriptions. An operation is in the section that the first word of its
 /// id names, unless it declares another.
-const TAGS: [(&str, &str); 12] = [
+const TAGS: [(&str, &str); 13] = [
     ("Memory stores", "Collections of memories."),
     ("Memories", "Text files in a store, identified by path."),
     ("Memory versions", "The recorded changes of memories."),
@@ -35,6 +35,7 @@ const TAGS: [(&str, &str); 12] = [
     ("MCP", "Tools, memories as resources, and a prompt, over MCP."),
     ("Erasures", "Permanent deletion, with receipts."),
     ("API keys", "Credentials of clients."),
+    ("Usage", "Reads and writes of each day."),
     ("Audit", "Recorded actions, with actor and time."),
     ("Health", "Health probes."),
     ("Reference", "This document."),

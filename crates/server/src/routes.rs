@@ -52,6 +52,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(undos::restore))
         .routes(routes!(store_tests::run))
         .routes(routes!(usage::retrieve))
+        .routes(routes!(usage::daily))
         .routes(routes!(differences::list))
         .routes(routes!(memories::create, memories::list))
         .routes(routes!(memories::batch::carry_out))

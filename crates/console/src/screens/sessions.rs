@@ -24,13 +24,13 @@ const fn meaning(access: Access) -> &'static str {
 }
 
 /// The name of an agent, or its id.
-fn agent_of(session: &Session) -> String {
+pub(super) fn agent_of(session: &Session) -> String {
     let agent: Value = serde_json::from_str(session.agent.as_str()).unwrap_or_default();
     let text = |name: &str| agent[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     text("name").or_else(|| text("id")).unwrap_or_else(|| "an agent".to_owned())
 }
 
-fn title_of(session: &Session) -> String {
+pub(super) fn title_of(session: &Session) -> String {
     session.title.clone().filter(|title| !title.is_empty()).unwrap_or_else(|| "Untitled session".to_owned())
 }
 

@@ -1,4 +1,4 @@
-//! Usage: quotas, changes over time, and memories that are no longer used.
+//! Usage: quotas, reads and writes over time, and memories that are no longer used.
 
 use askama::Template;
 use keepsake_core::limits::Limits;
@@ -6,13 +6,14 @@ use keepsake_core::{StoreId, words};
 use keepsake_engine::{EngineError, StoreUsageReport};
 use keepsake_index::{Store, StoreFilter, TenantUsage};
 
+use super::overview::Activity;
 use crate::frame::Frame;
-use crate::page::{PageResult, page};
+use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Pager};
-use crate::text::chart::{changes, first_day, percent};
-use crate::text::markup::{self, Markup};
+use crate::text::chart::percent;
+use crate::text::markup;
 
 const STORES_PER_PAGE: u64 = 100;
 const MEMORIES_PER_LIST: u64 = 50;
@@ -70,12 +71,7 @@ pub(super) async fn of_tenant(caller: Caller) -> PageResult {
     let filter = StoreFilter { include_archived: true, ..StoreFilter::default() };
     let asked = caller.query.page(STORES_PER_PAGE);
     let found = caller.engine.stores.list(&caller.principal, &filter, &asked).await?;
-    let usage = match caller.engine.usage.of_tenant(&caller.principal).await {
-        Ok(usage) => Some(usage),
-        // A credential that is bound to stores sees only the usage of these stores.
-        Err(EngineError::PermissionDenied(_)) => None,
-        Err(error) => return Err(error.into()),
-    };
+    let usage = usage_of_tenant(&caller).await?;
     page(&UsagePage {
         frame: caller.frame("Usage"),
         usage,
@@ -85,24 +81,31 @@ pub(super) async fn of_tenant(caller: Caller) -> PageResult {
     })
 }
 
+/// `None`: the credential is bound to stores, and sees only the usage of these stores.
+pub(super) async fn usage_of_tenant(caller: &Caller) -> Result<Option<TenantUsage>, Refusal> {
+    match caller.engine.usage.of_tenant(&caller.principal).await {
+        Ok(usage) => Ok(Some(usage)),
+        Err(EngineError::PermissionDenied(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 #[derive(Template)]
 #[template(path = "store_usage.html")]
 struct StoreUsagePage {
     frame: Frame,
     report: StoreUsageReport,
-    chart: Markup,
+    activity: Activity,
     people: People,
 }
 
 /// `GET /console/stores/{id}/usage`
 pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
-    let (usage, now) = (&caller.engine.usage, caller.engine.now());
-    let report = usage.of_store(&caller.principal, store_id, Some(MEMORIES_PER_LIST)).await?;
-    let days = usage.daily_changes(&caller.principal, store_id, first_day(now)).await?;
+    let report = caller.engine.usage.of_store(&caller.principal, store_id, Some(MEMORIES_PER_LIST)).await?;
     page(&StoreUsagePage {
         frame: caller.frame(format!("Usage of {}", report.store.name)),
         report,
-        chart: changes(&days, now),
+        activity: Activity::of(&caller, Some(store_id)).await?,
         people: People::look_up(&caller).await,
     })
 }

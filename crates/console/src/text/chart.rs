@@ -1,59 +1,204 @@
-//! Charts as SVG, without scripts or inline styles.
+//! Charts as SVG, without scripts or inline styles, with the same numbers as a table.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use keepsake_core::Timestamp;
-use keepsake_index::DailyChanges;
+use keepsake_core::words;
+use keepsake_engine::date_of;
 
 use super::markup::Markup;
 
-const MICROS_PER_DAY: i64 = 86_400_000_000;
-pub(crate) const DAYS: i64 = 30;
-const WIDTH: i64 = 600;
-const HEIGHT: i64 = 96;
+const WIDTH: i64 = 720;
+const HEIGHT: i64 = 180;
+/// The place of the bars; the rest is for numbers and dates.
+const LEFT: i64 = 48;
+const TOP: i64 = 20;
+const BOTTOM: i64 = HEIGHT - 24;
+/// Bars between two dates on the axis, at least.
+const DATES: i64 = 6;
 
-/// The first day of a chart that ends today.
-pub(crate) fn first_day(now: Timestamp) -> Timestamp {
-    let today = now.as_micros().div_euclid(MICROS_PER_DAY);
-    Timestamp::from_micros((today - DAYS + 1) * MICROS_PER_DAY)
+/// A part of each bar.
+pub(crate) struct Series {
+    pub(crate) name: &'static str,
+    /// The number of its colour.
+    pub(crate) colour: usize,
+    pub(crate) by_day: BTreeMap<i64, u64>,
 }
 
-/// A bar for the changes of each day.
-pub(crate) fn changes(days: &[DailyChanges], now: Timestamp) -> Markup {
-    let first = first_day(now).as_micros() / MICROS_PER_DAY;
-    let of_day = |day: i64| days.iter().find(|found| found.day == day).map_or(0, |found| found.changes);
-    let most = days.iter().map(|day| day.changes).max().unwrap_or_default().max(1);
-    let total: u64 = days.iter().map(|day| day.changes).sum();
-    let step = WIDTH / DAYS;
-    let mut svg = format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
-        aria-label=\"Changes per day in the last {DAYS} days: {total} in all, at most {most} a day\">\
-        <line class=\"axis\" x1=\"0\" x2=\"{WIDTH}\" y1=\"{HEIGHT}\" y2=\"{HEIGHT}\"/>"
-    );
-    for offset in 0..DAYS {
-        let changes = of_day(first + offset);
-        let height = scaled(changes, most);
-        let date = Timestamp::from_micros((first + offset) * MICROS_PER_DAY).to_rfc3339();
+/// A bar for each day, from the first to the last, with parts.
+pub(crate) struct DayChart<'a> {
+    /// What is counted, such as `read`.
+    pub(crate) counted: &'a str,
+    /// In days since 1970.
+    pub(crate) first_day: i64,
+    pub(crate) last_day: i64,
+    pub(crate) series: &'a [Series],
+}
+
+impl DayChart<'_> {
+    fn of_day(&self, day: i64) -> impl Iterator<Item = (&Series, u64)> {
+        let number = move |series: &Series| series.by_day.get(&day).copied().unwrap_or_default();
+        self.series.iter().map(move |series| (series, number(series))).filter(|(_, number)| *number > 0)
+    }
+
+    fn total_of(&self, day: i64) -> u64 {
+        self.of_day(day).map(|(_, number)| number).sum()
+    }
+
+    /// The day's numbers in words.
+    fn words(&self, day: i64) -> String {
+        let mut text = format!("{}: {}", date_of(day), words::counted(self.total_of(day), self.counted));
+        if self.series.len() > 1 {
+            let parts: Vec<_> = self.of_day(day).collect();
+            for (place, (series, number)) in parts.into_iter().enumerate() {
+                let before = if place == 0 { " – " } else { ", " };
+                let _ = write!(text, "{before}{} {}", series.name, words::count(number));
+            }
+        }
+        text
+    }
+
+    pub(crate) fn draw(&self) -> Markup {
+        let (first, last) = (self.first_day, self.last_day);
+        let days = (last - first + 1).max(1);
+        let most = (first..=last).map(|day| self.total_of(day)).max().unwrap_or_default();
+        let total: u64 = (first..=last).map(|day| self.total_of(day)).sum();
+        let top = above(most);
+        let mut svg = format!(
+            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"group\" \
+            aria-label=\"{} from {} to {}, at most {} a day\">",
+            words::counted(total, self.counted),
+            date_of(first),
+            date_of(last),
+            words::count(most),
+        );
+        for number in [0, top / 2, top] {
+            let y = BOTTOM - scaled(number, top);
+            let _ = write!(
+                svg,
+                "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{y}\" y2=\"{y}\"/>\
+                <text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+                LEFT - 6,
+                y + 4,
+                words::count(number),
+            );
+        }
+        let between = (days / DATES).max(1);
+        for day in first..=last {
+            let [x, end] = [day, day + 1].map(|day| LEFT + (WIDTH - LEFT) * (day - first) / days);
+            self.draw_day(&mut svg, day, [x, end], top);
+            if (last - day) % between == 0 && day - first >= between / 2 {
+                let date = date_of(day);
+                let _ = write!(
+                    svg,
+                    "<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>",
+                    if day == last { end } else { i64::midpoint(x, end) },
+                    HEIGHT - 6,
+                    if day == last { "end" } else { "middle" },
+                    &date[5..],
+                );
+            }
+        }
+        svg.push_str("</svg>");
+        let mut html = format!("<div class=\"plot\" tabindex=\"0\">{svg}</div>");
+        self.write_names(&mut html);
+        self.write_table(&mut html);
+        Markup::trusted(html)
+    }
+
+    /// A bar with its numbers, which are shown while a pointer is over it or it has the focus.
+    fn draw_day(&self, svg: &mut String, day: i64, [x, end]: [i64; 2], top: u64) {
+        let words = self.words(day);
+        // A day without numbers is no stop of the keyboard.
+        let focus = if self.total_of(day) > 0 { " tabindex=\"0\"" } else { "" };
+        let gap = i64::from(end - x > 4);
         let _ = write!(
             svg,
-            "<rect class=\"bar\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{height}\"><title>{}: {changes}</title></rect>",
-            offset * step + 2,
-            HEIGHT - height,
-            step - 4,
-            &date[..10],
+            "<g class=\"day\" role=\"img\" aria-label=\"{words}\"{focus}><title>{words}</title>\
+            <rect class=\"hit\" x=\"{x}\" y=\"{TOP}\" width=\"{}\" height=\"{}\"/>",
+            end - x,
+            BOTTOM - TOP,
+        );
+        let (mut below, mut base) = (0, BOTTOM);
+        for (series, number) in self.of_day(day) {
+            below += number;
+            // Every number is visible.
+            let y = (BOTTOM - scaled(below, top)).min(base - 1);
+            let _ = write!(
+                svg,
+                "<rect class=\"c{}\" x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{}\"/>",
+                series.colour,
+                x + gap,
+                (end - x - 2 * gap).max(1),
+                base - y,
+            );
+            base = y;
+        }
+        let (anchor, at) = if x > i64::midpoint(LEFT, WIDTH) { ("end", end) } else { ("start", x) };
+        let _ = write!(
+            svg,
+            "<text class=\"value\" x=\"{at}\" y=\"12\" text-anchor=\"{anchor}\" aria-hidden=\"true\">{words}</text></g>",
         );
     }
-    svg.push_str("</svg>");
-    Markup::trusted(svg)
+
+    /// The colours of the parts.
+    fn write_names(&self, html: &mut String) {
+        if self.series.len() < 2 {
+            return;
+        }
+        html.push_str("<ul class=\"legend\">");
+        for series in self.series {
+            let total = words::count(series.by_day.values().sum());
+            let _ = write!(
+                html,
+                "<li><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\"><rect class=\"c{}\" width=\"10\" height=\"10\"/></svg> {} {total}</li>",
+                series.colour, series.name,
+            );
+        }
+        html.push_str("</ul>");
+    }
+
+    fn write_table(&self, html: &mut String) {
+        html.push_str("<details class=\"numbers\"><summary>Show as table</summary>");
+        let _ = write!(
+            html,
+            "<div class=\"scroll\" tabindex=\"0\"><table class=\"list\"><caption class=\"hidden\">The {}s of each day</caption>\
+            <thead><tr><th scope=\"col\">Day</th>",
+            self.counted
+        );
+        for series in self.series {
+            let _ = write!(html, "<th scope=\"col\" class=\"num\">{}</th>", series.name);
+        }
+        html.push_str("<th scope=\"col\" class=\"num\">All</th></tr></thead><tbody>");
+        for day in (self.first_day..=self.last_day).rev() {
+            let _ = write!(html, "<tr><th scope=\"row\">{}</th>", date_of(day));
+            for series in self.series {
+                let number = series.by_day.get(&day).copied().unwrap_or_default();
+                let _ = write!(html, "<td class=\"num\">{}</td>", words::count(number));
+            }
+            let _ = write!(html, "<td class=\"num\">{}</td></tr>", words::count(self.total_of(day)));
+        }
+        html.push_str("</tbody></table></div></details>");
+    }
 }
 
-/// The height of a bar. The bar of a day with any change is visible.
-fn scaled(changes: u64, most: u64) -> i64 {
-    if changes == 0 {
-        return 1;
+/// The end of an axis: 2, 4 or 10 times a power of ten, and at least the number.
+fn above(number: u64) -> u64 {
+    let mut power = 1_u64;
+    loop {
+        let found =
+            [2, 4, 10].into_iter().map(|times| power.saturating_mul(times)).find(|end| *end >= number);
+        if let Some(end) = found {
+            return end;
+        }
+        power = power.saturating_mul(10);
     }
-    let height = u128::from(changes) * u128::from(HEIGHT.unsigned_abs() - 4) / u128::from(most);
-    i64::try_from(height).unwrap_or(HEIGHT).max(3)
+}
+
+/// The height of a number.
+fn scaled(number: u64, top: u64) -> i64 {
+    let height = u128::from(number) * u128::from((BOTTOM - TOP).unsigned_abs()) / u128::from(top.max(1));
+    i64::try_from(height).unwrap_or(BOTTOM - TOP)
 }
 
 /// At most 100. `None`: there is no limit.
@@ -70,11 +215,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chart_has_a_bar_for_each_day() {
-        let now = Timestamp::from_micros(100 * MICROS_PER_DAY + 5);
-        let svg = changes(&[DailyChanges { day: 100, changes: 7 }], now);
-        assert_eq!(svg.as_str().matches("<rect").count(), 30);
-        assert!(svg.as_str().contains("1970-04-11: 7"), "{svg}");
-        assert!(svg.as_str().contains("7 in all, at most 7 a day"));
+    fn chart_has_a_bar_and_a_row_for_each_day() {
+        let series = |name, colour, day, number| Series { name, colour, by_day: [(day, number)].into() };
+        let series = [series("Tools", 0, 100, 7), series("API", 2, 100, 1_000_000)];
+        let chart = DayChart { counted: "read", first_day: 71, last_day: 100, series: &series };
+        let drawn = chart.draw();
+        let count = |part: &str| drawn.as_str().matches(part).count();
+        assert_eq!(
+            (count("class=\"day\""), count("tabindex=\"0\"><title>"), count("<tr><th scope=\"row\">")),
+            (30, 1, 30)
+        );
+        assert!(drawn.as_str().contains("1970-04-11: 1,000,007 reads – Tools 7, API 1,000,000<"), "{drawn}");
+        assert!(
+            drawn.as_str().contains("<td class=\"num\">7</td><td class=\"num\">1,000,000</td>"),
+            "{drawn}"
+        );
+        for (number, end) in [(0, 2), (2, 2), (3, 4), (5, 10), (11, 20), (u64::MAX, u64::MAX)] {
+            assert_eq!(above(number), end);
+        }
     }
 }

@@ -12,6 +12,7 @@ use super::{DAY, Job, JobPlan, Lease};
 use crate::EngineError;
 use crate::idempotency::REMEMBERED_FOR;
 use crate::shared::Shared;
+use crate::usage::DAYS_KEPT;
 
 /// The time for which a call is recognised, plus a day for clock differences.
 const CALLS_KEPT_FOR: Duration = Duration::from_secs(REMEMBERED_FOR.as_secs() + DAY.as_secs());
@@ -28,8 +29,11 @@ const SESSIONS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
 /// Retention of the report of an undo that has ended.
 const UNDOS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 
+/// Retention of the counts of the daily use.
+const DAILY_USE_KEPT_FOR: Duration = Duration::from_hours(DAYS_KEPT * 24);
+
 /// Rows deleted by age: rows of a session before the session, and those of an undo before the undo.
-const OLD: [(Prunable, Duration, &str); 9] = [
+const OLD: [(Prunable, Duration, &str); 10] = [
     (Prunable::JobRuns, RUNS_KEPT_FOR, "job_runs"),
     (Prunable::Replicas, REPLICAS_KEPT_FOR, "replicas"),
     (Prunable::RedeemedCodes, CODES_KEPT_FOR, "redeemed_codes"),
@@ -39,11 +43,12 @@ const OLD: [(Prunable, Duration, &str); 9] = [
     (Prunable::EndedSessions, SESSIONS_KEPT_FOR, "sessions"),
     (Prunable::PartsOfEndedUndos, UNDOS_KEPT_FOR, "undo_parts"),
     (Prunable::EndedUndos, UNDOS_KEPT_FOR, "undos"),
+    (Prunable::DailyUse, DAILY_USE_KEPT_FOR, "daily_use"),
 ];
 
 /// Deletes, once a day, old records of idempotent calls, job runs, silent replicas,
-/// sign-in codes, session events, ended sessions, ended undos, old audit entries, and
-/// signing keys without valid tokens.
+/// sign-in codes, session events, ended sessions, ended undos, counts of the daily use, old
+/// audit entries, and signing keys without valid tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Prune {
     /// Rows of one batch, which is one transaction.

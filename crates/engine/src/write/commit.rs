@@ -90,7 +90,7 @@ impl Write<'_> {
             }
             let miss = match outcome? {
                 CommitOutcome::Committed { seq, purge_epoch, at, expiry } => {
-                    self.context().embedding_queue.push((tenant_id, self.store_id));
+                    self.context().note_commit(self.principal, self.store_id, commit.changes.len());
                     let brought = commit.changes.iter().filter(|change| brings_content(change));
                     for (change, (key, content)) in brought.zip(&blobs) {
                         let before = change.before.as_ref().map(|before| before.content.blob_id);

@@ -123,7 +123,7 @@ impl Write<'_> {
             }
             let refused = match self.context().counted(written)? {
                 ImportOutcome::Imported => {
-                    self.context().embedding_queue.push((tenant_id, self.store_id));
+                    self.context().note_commit(self.principal, self.store_id, part.versions.len());
                     return Ok(Ok(()));
                 }
                 ImportOutcome::OtherPosition { imported } => ImportRefusal::OtherPosition(imported),

@@ -2,6 +2,7 @@
 //!
 //! These tests use Postgres, where tables can be locked and grants revoked.
 
+use keepsake_engine::DailyUseQuery;
 use keepsake_index::MemoryTarget;
 
 use crate::prelude::*;
@@ -39,6 +40,15 @@ async fn reads_of_a_cancelled_or_failed_flush_are_written_by_the_next() {
     assert_eq!(setup.engine.replica.flush().await.unwrap(), 2);
     assert_eq!(last_read_at(&setup, &first).await, Some(read_at));
     assert_eq!(last_read_at(&setup, &second).await, Some(setup.now()));
+
+    setup.read(&first, View::Full).await;
+    let lock = setup.database().lock_table("daily_use").await;
+    let flush = tokio::time::timeout(Duration::from_millis(500), setup.engine.replica.flush());
+    assert!(flush.await.is_err(), "a flush got past the lock");
+    lock.unlock().await;
+    setup.engine.replica.flush().await.unwrap();
+    let counted = setup.engine.usage.daily(&setup.principal, DailyUseQuery::default()).await.unwrap();
+    assert_eq!((counted.reads, counted.writes), (3, 2), "each is counted once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,6 +26,8 @@ pub enum Prunable {
     PartsOfEndedUndos,
     /// Undos that ended before the time, without remaining parts.
     EndedUndos,
+    /// Counts of the use on days that ended before the time.
+    DailyUse,
 }
 
 impl Prunable {
@@ -102,6 +104,12 @@ impl Prunable {
                     SELECT u.tenant_id, u.store_id, u.undo_id FROM memory_undo u WHERE u.ended_at < $1 \
                     AND NOT EXISTS (SELECT 1 FROM memory_undo_part p WHERE p.tenant_id = u.tenant_id \
                         AND p.store_id = u.store_id AND p.undo_id = u.undo_id) LIMIT $2 + 0)",
+            ],
+            Self::DailyUse => [
+                "SELECT count(*) FROM daily_use WHERE day < $1 / 86400000000",
+                "DELETE FROM daily_use WHERE (tenant_id, store_id, day, surface) IN ( \
+                    SELECT tenant_id, store_id, day, surface FROM daily_use \
+                    WHERE day < $1 / 86400000000 ORDER BY day LIMIT $2 + 0)",
             ],
         }
     }

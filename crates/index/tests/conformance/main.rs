@@ -81,6 +81,7 @@ hold_on_both_databases! {
         drift_is_corrected_during_commits,
         stores_and_tenants_come_in_their_order,
         old_job_runs_replicas_and_codes_are_pruned,
+        daily_use_adds_up_until_its_store_or_its_time_ends,
     ]
     expiry: [
         expiry_checks_again_before_it_deletes,

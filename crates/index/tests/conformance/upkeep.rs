@@ -1,8 +1,10 @@
 //! Upkeep: recounts beside commits, pages of jobs, and pruning of old rows.
 
-use keepsake_index::Prunable;
+use keepsake_core::Surface;
+use keepsake_index::{CountedUse, DayOfUse, Prunable};
 use serde_json::json;
 
+use crate::deletions::purge_store;
 use crate::prelude::*;
 
 const JOB: &str = "sweep";
@@ -108,4 +110,53 @@ pub(crate) async fn old_job_runs_replicas_and_codes_are_pruned(place: Place) {
     let runs = index.job_runs.list(JOB, None, NOW, 10).await.unwrap();
     let slots: Vec<_> = runs.iter().map(|run| run.slot).collect();
     assert_eq!(slots, [after_seconds(4), after_seconds(3)]);
+}
+
+pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Place) {
+    const DAY: i64 = NOW.as_micros() / 86_400_000_000;
+    let (sibling, stranger) = (place.sibling().await, place.stranger().await);
+    let daily = &place.index.daily_use;
+    let count = |of: &Place, day, surface, [reads, writes]: [u64; 2]| {
+        let (tenant_id, store_id) = (of.tenant_id, Some(of.store_id));
+        CountedUse { tenant_id, store_id, day, surface, reads, writes }
+    };
+    let of_tenant = CountedUse { store_id: None, ..count(&place, DAY, Surface::Api, [7, 7]) };
+    for _ in 0..2 {
+        let counts = [
+            count(&sibling, DAY, Surface::Api, [1, 2]),
+            count(&place, DAY, Surface::Api, [3, 0]),
+            count(&place, DAY - 400, Surface::Mcp, [5, 1]),
+            count(&stranger, DAY, Surface::Tool, [9, 9]),
+            of_tenant,
+        ];
+        daily.add(&counts).await.unwrap();
+    }
+    let used = |day, surface, [reads, writes]: [u64; 2]| DayOfUse { day, surface, reads, writes };
+    let since = async |only: Option<&[StoreId]>| daily.since(place.tenant_id, only, DAY - 400).await.unwrap();
+    let both = [place.store_id, sibling.store_id];
+    let old = used(DAY - 400, Surface::Mcp, [10, 2]);
+    assert_eq!(since(None).await, [used(DAY, Surface::Api, [14, 14])]);
+    assert_eq!(since(Some(&both)).await, [old, used(DAY, Surface::Api, [8, 4])]);
+    assert!(since(Some(&[stranger.store_id])).await.is_empty());
+    for (only, day, expected) in [
+        (None, DAY, &both[1..]),
+        (None, DAY - 400, &[both[1], both[0]][..]),
+        (Some(&both[..1]), DAY - 400, &both[..1]),
+    ] {
+        let stores = daily.most_written(place.tenant_id, only, day, 10).await.unwrap();
+        let ids: Vec<_> = stores.iter().map(|store| store.store_id).collect();
+        assert_eq!(ids, expected, "{only:?} {day}");
+    }
+
+    let (upkeep, before) = (&place.index.upkeep, after_seconds(-399 * 86_400));
+    for (is_dry, pruned) in [(true, 1), (false, 1), (false, 0)] {
+        assert_eq!(upkeep.prune(Prunable::DailyUse, before, 10, is_dry).await.unwrap(), pruned);
+    }
+    assert_eq!(since(Some(&both)).await, [used(DAY, Surface::Api, [8, 4])]);
+    sibling.delete_store().await;
+    daily.add(&[count(&sibling, DAY, Surface::Api, [1, 1])]).await.unwrap();
+    assert_eq!(since(Some(&both[1..])).await, [used(DAY, Surface::Api, [2, 4])], "it is deleted");
+    purge_store(sibling).await;
+    assert!(since(Some(&both[1..])).await.is_empty());
+    assert_eq!(since(None).await, [used(DAY, Surface::Api, [14, 14])], "the tenant's own counts stay");
 }

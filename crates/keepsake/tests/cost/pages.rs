@@ -25,6 +25,7 @@ const LINES: usize = 25_600;
 /// Pages that no query makes more costly. A new page is added here or gets queries.
 const PLAIN_PAGES: [&str; 30] = [
     "",
+    "/overview",
     "/stores",
     "{store}/settings",
     "{store}/new",

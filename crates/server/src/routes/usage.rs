@@ -1,8 +1,8 @@
-//! `/v1/memory_stores/{id}/usage`
+//! `/v1/memory_stores/{id}/usage`, `/v1/usage/daily`
 
 use axum::extract::State;
 use keepsake_core::StoreId;
-use keepsake_engine::{Engine, StoreUsageReport};
+use keepsake_engine::{DailyUseQuery, DailyUseReport, Engine, StoreUsageReport};
 
 use crate::answer::Json;
 use crate::auth::Caller;
@@ -16,6 +16,17 @@ query_params! {
         /// Memories per list; 20 by default.
         #[param(minimum = 1, maximum = 100)]
         limit: Option<u64> = number("limit", "1 to 100"),
+    }
+}
+
+query_params! {
+    /// Parameters of the daily usage.
+    RetrieveDailyUsage {
+        /// Days up to today; 30 by default.
+        #[param(minimum = 1, maximum = 400)]
+        days: Option<u64> = number("days", "1 to 400"),
+        /// Only this store.
+        memory_store_id: Option<StoreId> = id("memory_store_id"),
     }
 }
 
@@ -37,5 +48,26 @@ pub(crate) async fn retrieve(
     QueryParams(params): QueryParams<RetrieveUsage>,
 ) -> Result<Json<StoreUsageReport>, ApiError> {
     let report = engine.usage.of_store(&principal, store_id, params.limit).await?;
+    Ok(Json(report))
+}
+
+/// Retrieve the daily usage
+///
+/// How often versions were shown and written each day (UTC), by surface, in the stores
+/// that the credential may see. Counts are at most a minute old, and are kept for 400 days.
+#[utoipa::path(
+    get,
+    path = "/usage/daily",
+    operation_id = "usage.daily",
+    params(RetrieveDailyUsage),
+    responses((status = 200, description = "The counts of each day.", body = DailyUseReport)),
+)]
+pub(crate) async fn daily(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    QueryParams(params): QueryParams<RetrieveDailyUsage>,
+) -> Result<Json<DailyUseReport>, ApiError> {
+    let RetrieveDailyUsage { days, memory_store_id: store_id } = params;
+    let report = engine.usage.daily(&principal, DailyUseQuery { days, store_id }).await?;
     Ok(Json(report))
 }

@@ -86,6 +86,7 @@ pub(super) async fn each_route_asks_for_its_scope(place: Place) {
         (READ, "GET", &store.versions(), none.clone()),
         (READ, "GET", &version, none.clone()),
         (READ, "GET", &format!("{}/readers", store.path), none.clone()),
+        (READ, "GET", "/v1/usage/daily", none.clone()),
         (READ, "POST", &calls, view),
         (READ, "POST", &calls, block("memory_read", &json!({"path": "/memories/a"}))),
         (READ, "POST", &calls, block("memory_list", &json!({}))),

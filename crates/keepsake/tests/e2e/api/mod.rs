@@ -108,6 +108,7 @@ area! {
         usage::expiry_time_of_a_memory_is_set_and_removed,
         usage::memories_show_when_they_expire_unused,
         usage::reading_content_is_access_and_listing_is_not,
+        usage::reads_and_writes_of_each_day_are_counted_by_surface,
         usage::usage_lists_next_expiries_and_unread_memories,
         usage::usage_counts_content_that_stays_once,
     ]

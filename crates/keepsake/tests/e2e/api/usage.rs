@@ -94,6 +94,50 @@ pub(super) async fn reading_content_is_access_and_listing_is_not(place: Place) {
     assert_eq!(store.version_count().await, 1);
 }
 
+pub(super) async fn reads_and_writes_of_each_day_are_counted_by_surface(place: Place) {
+    let (client, store) = (&place.client, place.new_store("busy").await);
+    let memory = store.create("/a", "one").await;
+    for _ in 0..2 {
+        store.read(&memory).await;
+    }
+    for input in [
+        json!({"command": "view", "path": "/memories/a"}),
+        json!({"command": "insert", "path": "/memories/a", "insert_line": 0, "insert_text": "zero"}),
+    ] {
+        ok(&client.call(&store.id, &input).await);
+    }
+    ok(&client.get(&format!("{}/search?query=one", store.path)).await);
+    place.store().create("/elsewhere", "x").await;
+    // The answer comes after a flush.
+    ok(&client.get(&format!("{}/readers", store.path)).await);
+
+    let daily =
+        async |client: &Client, query: &str| ok(&client.get(&format!("/v1/usage/daily{query}")).await);
+    // Midnight may be in between.
+    let of_surface = |report: &Value, surface: &str| {
+        let days = report["data"].as_array().unwrap().iter().filter(|day| day["surface"] == surface);
+        days.fold([0, 0], |[reads, writes], day| {
+            [reads + day["reads"].as_u64().unwrap(), writes + day["writes"].as_u64().unwrap()]
+        })
+    };
+    let all = daily(client, "?days=7").await;
+    let of_all = ["api", "tool", "search"].map(|surface| of_surface(&all, surface));
+    assert_eq!(of_all, [[2, 2], [1, 1], [1, 0]], "{all}");
+    shows(&all, &json!({"type": "daily_usage", "reads": 4, "writes": 3}));
+    assert!(text(&all["from"]) < text(&all["data"][0]["date"]), "{all}");
+    let most = json!({"memory_store_id": store.id, "name": "busy", "reads": 4, "writes": 2});
+    assert_eq!(all["most_written"][0], most);
+    let of_store = format!("?memory_store_id={}", store.id);
+    shows(&daily(client, &of_store).await, &json!({"reads": 4, "writes": 2}));
+    shows(&daily(&place.bound, "").await, &json!({"reads": 0, "writes": 1}));
+    for stranger in [&place.bound, &place.stranger] {
+        not_found(&stranger.get(&format!("/v1/usage/daily{of_store}")).await);
+    }
+    for days in ["0", "401"] {
+        invalid(&client.get(&format!("/v1/usage/daily?days={days}")).await, "`days`");
+    }
+}
+
 pub(super) async fn expiry_time_of_a_memory_is_set_and_removed(place: Place) {
     let store = place.new_store("timed").await;
     let time = "2999-12-31T00:00:00.000000Z";

@@ -143,7 +143,7 @@ async fn person_signs_in_at_an_issuer() {
 
         for foreign in ["https://evil.example/", "/console/%0d%0ax"] {
             let page = setup.sign_in(&mut setup.browser(), foreign).await.answered(200);
-            assert_eq!(next_page(&page), "/console/stores", "{foreign}");
+            assert_eq!(next_page(&page), "/console/overview", "{foreign}");
         }
         // Past the token's five minutes, and the minute by which clocks may differ.
         setup.clock.set(400);

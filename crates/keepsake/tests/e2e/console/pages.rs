@@ -1,11 +1,10 @@
 //! Pages: what they say, and what they weigh.
 
-use keepsake_testkit::{EmbeddingsFault, EmbeddingsServer};
-
 use super::browser::Browser;
 use super::store_in_console;
 use crate::prelude::*;
 use crate::support::meaning;
+use keepsake_testkit::{EmbeddingsFault, EmbeddingsServer};
 
 const MAX_PAGE_BYTES: usize = 150 * 1024;
 
@@ -61,7 +60,29 @@ async fn pages_show_memories_in_parts_and_errors() {
     browser.get("/console/audit?from=yesterday").await.answered(400).has("From must be a day");
     let front = browser.request(Method::GET, "/").header("accept", "text/html,*/*");
     assert_eq!(browser.send(front).await.answered(303).location(), "/console");
-    assert_eq!(browser.get("/console").await.answered(303).location(), "/console/stores");
+    assert_eq!(browser.get("/console").await.answered(303).location(), "/console/overview");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overview_shows_what_was_read_and_written_and_by_whom() {
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
+    browser.open("/console/overview").await.has("Nothing was written yet");
+    let made = store.create("/plan.md", "one").await;
+    store.update(&made, &json!({"content": "two"})).await;
+    store.read(&made).await;
+    // The answer comes after a flush.
+    ok(&store.client.get(&format!("{}/readers", store.path)).await);
+    let page = browser.open("/console/overview?days=90").await;
+    let history = format!("/console/stores/{}/history", store.id);
+    for part in
+        [">1 read</h2>", ">2 writes</h2>", ": 2 writes</title>", "Show as table", "plan.md", "API keys"]
+    {
+        page.has(part);
+    }
+    assert_eq!(page.text.matches("class=\"day\"").count(), 180);
+    page.has(&format!("<a href=\"{history}?from="));
+    browser.open(&format!("/console/stores/{}/usage?days=7", store.id)).await.has(": 1 read");
+    browser.get("/console/overview?days=500").await.answered(400).has("`days`");
 }
 
 #[tokio::test(flavor = "multi_thread")]

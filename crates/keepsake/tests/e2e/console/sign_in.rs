@@ -110,7 +110,7 @@ async fn development_server_prints_a_link_that_signs_in_once() {
     let looked_at = browser.request(Method::HEAD, &path);
     browser.send(looked_at).await.answered(405);
     let answer = browser.get(&path).await.answered(303);
-    assert_eq!(answer.location(), "/console/stores");
+    assert_eq!(answer.location(), "/console/overview");
     browser.open("/console/stores").await;
     let mut second = Browser::new(&server.url());
     second.get(&path).await.answered(410).has("works once");

@@ -1,0 +1,200 @@
+//! Reads and writes per day: written with the access times, and summed up.
+//!
+//! A flush adds counts of any tenant in one transaction. Counts of stores that are gone are
+//! dropped; those of the tenant stay.
+
+use keepsake_core::{StoreId, Surface, TenantId};
+use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::access_times::LOCK_STORES;
+use crate::database::{Database, Role, from_row};
+use crate::numbers::{hex, signed};
+
+/// Stands for the whole tenant in the key of a row.
+const WHOLE_TENANT: StoreId = StoreId::from_uuid(Uuid::nil());
+
+/// Locks tenants against the begin of their deletion, which takes their rows `FOR UPDATE`.
+const LOCK_TENANTS: &str = "SELECT FROM tenant t WHERE t.tenant_id IN ( \
+        SELECT r.tenant_id FROM jsonb_to_recordset($1::jsonb) AS r(tenant_id uuid)) \
+    ORDER BY t.tenant_id FOR KEY SHARE";
+
+/// The rows of the JSON parameter.
+const ROWS: [&str; 2] = [
+    "SELECT * FROM jsonb_to_recordset($1::jsonb) AS r(tenant_id uuid, store_id uuid, day bigint, surface text, \
+        reads bigint, writes bigint)",
+    "SELECT unhex(value ->> 'tenant_id') AS tenant_id, unhex(value ->> 'store_id') AS store_id, \
+        value ->> 'day' AS day, value ->> 'surface' AS surface, value ->> 'reads' AS reads, \
+        value ->> 'writes' AS writes FROM json_each($1)",
+];
+
+const OF_TENANT: &str = "SELECT day, surface, reads, writes FROM daily_use \
+    WHERE tenant_id = $1 AND store_id = $2 AND day >= $3 ORDER BY day, surface";
+
+/// The use of stores, in at most 100,000 rows.
+const OF_STORES: &str = "SELECT u.day, u.surface, CAST(sum(u.reads) AS bigint) AS reads, \
+        CAST(sum(u.writes) AS bigint) AS writes \
+    FROM (SELECT d.day, d.surface, d.reads, d.writes FROM (SELECT DISTINCT id FROM_IDS($2)) ids \
+        EACH[daily_use d: d.tenant_id = $1 AND d.store_id = ids.id AND d.day >= $3] LIMIT 100000) u \
+    GROUP BY u.day, u.surface ORDER BY u.day, u.surface";
+
+/// The newest rows of all stores.
+const NEWEST_ROWS: &str =
+    "daily_use d WHERE d.tenant_id = $1 AND d.day >= $2 ORDER BY d.day DESC LIMIT 10000";
+
+const ROWS_OF_STORES: &str = "(SELECT DISTINCT id FROM_IDS($5)) ids \
+    EACH[daily_use d: d.tenant_id = $1 AND d.store_id = ids.id AND d.day >= $2] LIMIT 100000";
+
+/// How often versions of a store were shown and written on one day, at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedUse {
+    pub tenant_id: TenantId,
+    /// `None`: in all stores of the tenant.
+    pub store_id: Option<StoreId>,
+    pub day: i64,
+    pub surface: Surface,
+    pub reads: u64,
+    pub writes: u64,
+}
+
+/// How often versions were shown and written on one day, at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DayOfUse {
+    /// The day, in days since 1970 (UTC).
+    pub day: i64,
+    pub surface: Surface,
+    /// Versions shown.
+    pub reads: u64,
+    /// Versions written.
+    pub writes: u64,
+}
+
+/// A store with changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenStore {
+    pub store_id: StoreId,
+    pub name: String,
+    /// Versions shown.
+    pub reads: u64,
+    /// Versions written.
+    pub writes: u64,
+}
+
+from_row! {
+    DayOfUse { day, surface, reads, writes }
+    WrittenStore { store_id, name, reads, writes }
+}
+
+#[derive(Debug, Clone)]
+pub struct DailyUse(pub(crate) Database);
+
+impl DailyUse {
+    /// Adds counts to those of their days.
+    pub async fn add(&self, counts: &[CountedUse]) -> Result<(), IndexError> {
+        let rows: Value = counts.iter().map(to_json).collect();
+        let rows = rows.to_string();
+        let mut tx = self.0.write("add_daily_use", Role::Shared(None)).await?;
+        tx.execute_on_postgres(LOCK_TENANTS, &rows).await?;
+        tx.execute_on_postgres(LOCK_STORES, &rows).await?;
+        let text = AssertSqlSafe(add(tx.choose(ROWS)));
+        tx.query(text).bind((&rows, WHOLE_TENANT)).execute().await?;
+        tx.commit().await
+    }
+
+    /// The use since a day, in the order of days. With `only`, that of these stores.
+    pub async fn since(
+        &self,
+        tenant_id: TenantId,
+        only: Option<&[StoreId]>,
+        day: i64,
+    ) -> Result<Vec<DayOfUse>, IndexError> {
+        let mut tx = self.0.read("daily_use", Role::Tenant(tenant_id)).await?;
+        let days = match only {
+            None => tx.query(OF_TENANT).bind((tenant_id, WHOLE_TENANT, day)).all().await?,
+            Some(_) => tx.query_with_lists(OF_STORES).bind(tenant_id).bind_ids(only).bind(day).all().await?,
+        };
+        tx.commit().await?;
+        Ok(days)
+    }
+
+    /// The most written stores since a day, at most `limit`; of very many counts, only the
+    /// newest ones are read. With `only`, among these stores.
+    pub async fn most_written(
+        &self,
+        tenant_id: TenantId,
+        only: Option<&[StoreId]>,
+        day: i64,
+        limit: u32,
+    ) -> Result<Vec<WrittenStore>, IndexError> {
+        let text = most_written(only.map_or(NEWEST_ROWS, |_| ROWS_OF_STORES));
+        let mut tx = self.0.read("most_written_stores", Role::Tenant(tenant_id)).await?;
+        let query = tx.query_with_lists(&text).bind((tenant_id, day, limit, WHOLE_TENANT));
+        let query = if only.is_some() { query.bind_ids(only) } else { query };
+        let stores = query.all().await?;
+        tx.commit().await?;
+        Ok(stores)
+    }
+}
+
+fn to_json(count: &CountedUse) -> Value {
+    let CountedUse { tenant_id, store_id, day, surface, reads, writes } = *count;
+    json!({
+        "tenant_id": hex(tenant_id.uuid()),
+        "store_id": hex(store_id.unwrap_or(WHOLE_TENANT).uuid()),
+        "day": day,
+        "surface": surface.name(),
+        "reads": signed(reads),
+        "writes": signed(writes),
+    })
+}
+
+/// The stores of these rows, the most written first, without stores that were just deleted.
+fn most_written(rows: &str) -> String {
+    format!(
+        "SELECT u.store_id, s.name, u.reads, u.writes \
+        FROM (SELECT n.store_id, CAST(sum(n.reads) AS bigint) AS reads, CAST(sum(n.writes) AS bigint) AS writes \
+            FROM (SELECT d.store_id, d.reads, d.writes FROM {rows}) n \
+            WHERE n.store_id <> $4 GROUP BY n.store_id HAVING sum(n.writes) > 0 \
+            ORDER BY sum(n.writes) DESC, sum(n.reads) DESC, n.store_id LIMIT $3 + 0) u \
+        EACH[store s: s.tenant_id = $1 AND s.store_id = u.store_id AND s.deleted_at IS NULL] \
+        ORDER BY u.writes DESC, u.reads DESC, u.store_id"
+    )
+}
+
+/// Every replica writes the rows in the same order, so that two flushes cannot deadlock.
+fn add(rows: &str) -> String {
+    format!(
+        "INSERT INTO daily_use AS a (tenant_id, store_id, day, surface, reads, writes) \
+        SELECT r.tenant_id, r.store_id, r.day, r.surface, r.reads, r.writes FROM ({rows}) r \
+        WHERE CASE WHEN r.store_id = $2 \
+            THEN EXISTS (SELECT 1 FROM tenant t WHERE t.tenant_id = r.tenant_id AND t.status <> 'deleting' \
+                LIMIT 1 OFFSET 0) \
+            ELSE EXISTS (SELECT 1 FROM store s WHERE s.tenant_id = r.tenant_id AND s.store_id = r.store_id \
+                AND s.deleted_at IS NULL LIMIT 1 OFFSET 0) END \
+        ORDER BY r.tenant_id, r.store_id, r.day, r.surface \
+        ON CONFLICT (tenant_id, store_id, day, surface) \
+        DO UPDATE SET reads = a.reads + excluded.reads, writes = a.writes + excluded.writes"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NEWEST_ROWS, OF_STORES, OF_TENANT, ROWS_OF_STORES, most_written};
+    use crate::sqlite::plans::assert_steps;
+
+    #[tokio::test]
+    async fn use_since_a_day_is_a_range_of_an_index() {
+        let of_store = "PRIMARY KEY (tenant_id=? AND store_id=? AND day>?)";
+        let of_tenant = "daily_use_of_tenant (tenant_id=? AND day>?)";
+        for (statement, range) in [
+            (OF_TENANT, of_store),
+            (OF_STORES, of_store),
+            (&most_written(ROWS_OF_STORES), of_store),
+            (&most_written(NEWEST_ROWS), of_tenant),
+        ] {
+            assert_steps(statement, &[range]).await;
+        }
+    }
+}
