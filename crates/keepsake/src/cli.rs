@@ -10,6 +10,8 @@ use keepsake_config::{Failure, SourceArgs};
 use keepsake_core::SearchMode;
 use serde_json::Value;
 
+use crate::output::shell_quoted;
+
 /// The server and the credential of a command, and the format of its output.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectionArgs {
