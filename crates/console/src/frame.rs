@@ -25,8 +25,6 @@ const fn section(href: &'static str, label: &'static str, key: char, scope: Opti
     Section { href, label, key, scope }
 }
 
-const USAGE: &str = "/console/usage";
-
 pub(crate) const SECTIONS: [Section; 9] = [
     section(HOME, "Overview", 'o', None),
     section("/console/stores", "Stores", 's', None),

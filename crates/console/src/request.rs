@@ -80,7 +80,7 @@ impl Person for Arc<Principal> {
     fn account(&self) -> Account {
         let name = self.key_name.as_ref().filter(|name| !name.is_empty());
         Account {
-            name: name.map_or_else(|| actor_text(self.actor()), |name| name.to_string()),
+            name: name.map_or_else(|| actor_text(self.actor()), ToString::to_string),
             tenant: self.tenant_name.to_string(),
             tenant_id: id(self.tenant_id),
         }
