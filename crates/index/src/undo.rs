@@ -28,7 +28,7 @@ pub(crate) const HEADS: &str = "SELECT m.memory_id, m.path, m.version_id, m.head
 
 /// The versions with the sequence numbers `$3`.
 pub(crate) const AT: &str = "SELECT COLUMNS_OF_VERSION \
-    FROM_TEXTS($3) EACH[version v: v.tenant_id = $1 AND v.store_id = $2 AND v.seq = CAST(texts.text AS bigint)]";
+    FROM_NUMBERS($3) EACH[version v: v.tenant_id = $1 AND v.store_id = $2 AND v.seq = numbers.number]";
 
 /// The live memories at the paths `$3`.
 pub(crate) const OCCUPIED: &str = "SELECT m.path, m.memory_id FROM_TEXTS($3) \

@@ -54,7 +54,7 @@ pub(crate) enum RowLock {
 
 /// The list forms of [`Tx::query_with_lists`], and the SQL before and after the parameter
 /// of each, for Postgres and then for SQLite.
-const LISTS: [(&str, [[&str; 2]; 2]); 5] = [
+const LISTS: [(&str, [[&str; 2]; 2]); 6] = [
     (
         "FROM_IDS(",
         [
@@ -68,6 +68,13 @@ const LISTS: [(&str, [[&str; 2]; 2]); 5] = [
         [
             ["FROM jsonb_array_elements_text(", "::jsonb) AS texts(text)"],
             ["FROM (SELECT value AS text FROM json_each(", ")) AS texts"],
+        ],
+    ),
+    (
+        "FROM_NUMBERS(",
+        [
+            ["FROM unnest(ARRAY(SELECT jsonb_array_elements_text(", "::jsonb)::bigint)) AS numbers(number)"],
+            ["FROM (SELECT value AS number FROM json_each(", ")) AS numbers"],
         ],
     ),
     (
@@ -139,9 +146,10 @@ impl Tx {
     /// A statement with lists.
     ///
     /// `column IN_IDS($n)` and `FROM_IDS($n)` use the ids of [`Query::bind_ids`].
-    /// `column IN_NUMBERS($n)`, `column IN_TEXTS($n)` and `FROM_TEXTS($n)` use the JSON
-    /// array bound to `$n`. `FROM_IDS` is a table `ids` with the column `id`, and
-    /// `FROM_TEXTS` a table `texts` with the column `text`.
+    /// `column IN_NUMBERS($n)`, `column IN_TEXTS($n)`, `FROM_TEXTS($n)` and `FROM_NUMBERS($n)` use the JSON
+    /// array bound to `$n`. `FROM_IDS` is a table `ids` with the column `id`, `FROM_TEXTS` a
+    /// table `texts` with the column `text`, and `FROM_NUMBERS` a table `numbers` with the
+    /// column `number`.
     ///
     /// `EACH[memory m: condition]` after such a table looks up the rows of each element
     /// by their key. With `IN_…`, Postgres reads a whole table that it has no statistics

@@ -82,7 +82,7 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     assert_eq!(page.text.matches("class=\"day\"").count(), 180);
     page.has(&format!("<a href=\"{history}?from="));
     browser.open(&format!("/console/stores/{}/usage?days=7", store.id)).await.has(": 1 read");
-    browser.get("/console/overview?days=500").await.answered(400).has("`days`");
+    browser.get("/console/overview?days=500").await.answered(400).has("Days must be");
 }
 
 #[tokio::test(flavor = "multi_thread")]
