@@ -221,10 +221,15 @@ pub(crate) fn sentence(message: &str) -> String {
         Some((field, rule)) if is_field(field) => format!("{}{rule}", label_of(field)),
         _ => message.to_owned(),
     };
-    let mut letters = message.chars();
-    let first = letters.next().map(|letter| letter.to_uppercase().to_string());
     let end = if message.ends_with(['.', '!', '?']) { "" } else { "." };
-    first.unwrap_or_default() + letters.as_str() + end
+    // The name of a file stays as it is.
+    let is_name =
+        message.split_whitespace().next().is_some_and(|word| word.trim_end_matches('.').contains('.'));
+    let mut letters = message.chars();
+    match letters.next().filter(|_| !is_name) {
+        Some(first) => first.to_uppercase().to_string() + letters.as_str() + end,
+        None => message + end,
+    }
 }
 
 /// Whether a text is the name of a field, and not a path or another value.

@@ -59,16 +59,17 @@ pub struct Credential {
 }
 
 impl Principal {
-    /// The credential, as its holder may see it.
-    pub fn credential(&self) -> Credential {
-        Credential {
+    /// The credential, as its holder may see it. A session's token is refused: what it may do, its session says.
+    pub fn credential(&self) -> Result<Credential, EngineError> {
+        self.require_no_session()?;
+        Ok(Credential {
             r#type: CredentialType,
             tenant_id: self.tenant_id,
             actor: self.actor().cloned(),
             scopes: self.scopes.clone(),
             store_ids: self.store_ids.clone(),
             expires_at: self.expires_at,
-        }
+        })
     }
 
     pub(crate) fn of_operator(tenant_id: TenantId, by: Auditor, limits: Limits) -> Self {

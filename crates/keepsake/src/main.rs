@@ -324,7 +324,6 @@ mod tests {
             "copy --from http://h --to http://g --follow --dry-run",
             "copy --from http://h --to http://g --on-conflict merge",
             "blobs move --to file:///blobs",
-            "key create --tenant memstore_00000000000000000000000001 --name n",
             &format!("key create {of_tenant} --scope all"),
             &format!("key create {of_tenant} --expires-in-days 0"),
         ] {

@@ -15,7 +15,7 @@ use keepsake_engine::{
 use super::{CredentialForm, Visit, check, is_final, remove_cookie, set_cookie, sign_in_path};
 use crate::frame::Frame;
 use crate::next::{HOME, or_home};
-use crate::page::{PageResult, Refusal, page, page_with};
+use crate::page::{PageResult, Refusal, page, page_with, sentence};
 
 /// Shown to a browser that returns from an issuer without a begun sign-in.
 const NOT_BEGUN: &str = "This browser did not begin this sign-in, has completed it already, began it more than ten \
@@ -133,11 +133,4 @@ fn failed(status: StatusCode, problem: &str, next: &str) -> PageResult {
     let template =
         FailedPage { frame: Frame::bare("You are not signed in"), problem, again: sign_in_path(next) };
     page_with(status, &template)
-}
-
-/// Capitalizes a message and ends it with a full stop.
-fn sentence(message: &str) -> String {
-    let mut letters = message.chars();
-    let first = letters.next().map(|letter| letter.to_uppercase().to_string());
-    format!("{}{}.", first.unwrap_or_default(), letters.as_str())
 }

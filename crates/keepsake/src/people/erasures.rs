@@ -143,11 +143,17 @@ pub(crate) async fn erase(args: EraseArgs) -> Result<(), Failure> {
     }));
     let mut erasure = connection.post(failed, &["erasures"], body).await?;
     let id = text_of(&erasure, "id").to_owned();
-    while text_of(&erasure, "state") != "done" {
-        let removed = &erasure["removed"]["memories"];
-        notice(&format!("{id} is under way: {removed} memories are erased"));
+    while matches!(text_of(&erasure, "state"), "pending" | "running") {
+        let removed = erasure["removed"]["memories"].as_u64().unwrap_or_default();
+        notice(&format!("{} is under way: {removed} memories are erased", printable(&id)));
         tokio::time::sleep(POLLED_EACH).await;
         erasure = connection.get("the erasure cannot be read", &["erasures", &id], &[]).await?;
+    }
+    if text_of(&erasure, "state") != "done" {
+        return Err(Failure::new(format!(
+            "{} has a state that this command does not know: `keepsake erasure show` shows it",
+            printable(&id)
+        )));
     }
     connection.printer.done(&erasure, || sentence(&erasure))?;
     notice("backups, exports and copies of clients are outside, and keep what they have");
@@ -161,6 +167,6 @@ fn sentence(erasure: &Value) -> String {
         counted(removed("memory_stores"), "memory store"),
         counted(removed("memory_versions"), "version"),
         bytes(removed("content_bytes")),
-        text_of(erasure, "id"),
+        printable(text_of(erasure, "id")),
     )
 }

@@ -65,7 +65,7 @@ async fn answers_are_as_documented_also_of_many_stores() {
         assert!(refused.text.contains(&format!("`{field}`")), "{}", refused.text);
     }
 
-    let mut stores = vec![tenant.store_id.to_string(), new_store(&client).await, new_store(&client).await];
+    let mut stores = vec![new_store(&client).await, new_store(&client).await, new_store(&client).await];
     for store in &stores {
         let store = Store::new(&client, store);
         for (path, times) in [("/y", 0), ("/z", 0), ("/x", 1), ("/w", 2), ("/v", 3)] {

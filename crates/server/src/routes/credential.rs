@@ -4,11 +4,12 @@ use keepsake_engine::Credential;
 
 use crate::answer::Json;
 use crate::auth::Caller;
+use crate::error::ApiError;
 
 /// Retrieve the credential
 ///
-/// Whom the credential of the request stands for, and what it may do. Every credential may make this
-/// call.
+/// Whom the credential of the request stands for, and what it may do. Every API key and every token of an issuer
+/// may make this call.
 #[utoipa::path(
     get,
     path = "/credential",
@@ -16,6 +17,6 @@ use crate::auth::Caller;
     tag = "API keys",
     responses((status = 200, description = "The credential, without its secret.", body = Credential)),
 )]
-pub(crate) async fn retrieve(Caller(principal): Caller) -> Json<Credential> {
-    Json(principal.credential())
+pub(crate) async fn retrieve(Caller(principal): Caller) -> Result<Json<Credential>, ApiError> {
+    Ok(Json(principal.credential()?))
 }

@@ -70,7 +70,11 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     let once = shown.field("once");
     let chosen = [("metadata_name", "team"), ("metadata_value", "red"), ("once", once.as_str())];
     let unsure = [&chosen[..], &[("confirm", "Reds")]].concat();
-    browser.submit(&shown, "/console/erasures", &unsure).await.answered(400).has("The confirmation must be erase");
+    browser
+        .submit(&shown, "/console/erasures", &unsure)
+        .await
+        .answered(400)
+        .has("The confirmation must be erase");
     let sure = [&chosen[..], &[("confirm", "erase")]].concat();
     browser.submit(&shown, "/console/erasures", &sure).await.answered(303);
     let erasure = client.get("/v1/erasures").await.json();
