@@ -354,7 +354,7 @@ for (const order of ['oldest', 'newest']) {
       }
       await callTool(session, { command: 'view', path: `${directory}/third.md` });
       await rows.nth(3).waitFor();
-      assert.ok(await page.getByText('1 reads and 3 writes').isVisible());
+      assert.ok(await page.getByText('Reads: 1, writes: 3').isVisible());
       assert.ok(!(await page.getByRole('heading', { name: 'No tool was called yet' }).isVisible()));
       await assertAccessible(page);
 
