@@ -96,7 +96,7 @@ done! {
     MemoryCreated = "memory_created": "The memory was created.";
     MemorySaved = "memory_saved": "The memory was saved as a new version.";
     MemoryMarked = "memory_marked":
-        "The memory was saved. The store replaced what it takes for secrets by a mark.";
+        "The memory was saved. The store replaced text that looks like a secret by a mark.";
     MemoryUnchanged = "memory_unchanged": "Nothing was changed, so no version was written.";
     MemoryMoved = "memory_moved": "The memory was renamed.";
     MemoryDeleted = "memory_deleted": "The memory was deleted.";

@@ -145,7 +145,7 @@ impl Work<'_> {
         Ok(false)
     }
 
-    /// Copies the next memories, or returns what was recorded when they were copied.
+    /// Copies the next memories, or returns the recorded result of the same copy.
     async fn copy(self, principal: &Principal, fork: &OpenFork) -> Result<CopiedPart, EngineError> {
         let next = self.next(principal, fork).await?;
         if next.memories.is_empty() {

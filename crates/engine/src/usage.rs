@@ -86,7 +86,7 @@ const DAYS: u64 = 30;
 /// The retention of the daily use.
 pub(crate) const DAYS_KEPT: u64 = 400;
 /// Stores in the report of the daily use.
-const MOST_WRITTEN: u32 = 10;
+const MAX_STORES: u32 = 10;
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// The day of a time (UTC), in days since 1970.
@@ -269,7 +269,7 @@ impl Usage {
         let first_day = last_day - i64::try_from(days).unwrap_or_default() + 1;
         let (daily_use, tenant_id) = (&self.context.index.daily_use, principal.tenant_id);
         let data = daily_use.since(tenant_id, only, first_day).await?;
-        let most_written = daily_use.most_written(tenant_id, only, first_day, MOST_WRITTEN).await?;
+        let most_written = daily_use.most_written(tenant_id, only, first_day, MAX_STORES).await?;
         Ok(DailyUseReport {
             r#type: DailyUsageType,
             first_day,

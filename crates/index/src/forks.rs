@@ -92,7 +92,7 @@ impl Forks {
     }
 
     /// Records up to which path memories were copied, and holds the copy until `until`; `false`: another
-    /// worker has taken it over from the one that held it until `held_until`.
+    /// worker has taken it over from the worker that held it until `held_until`.
     pub async fn advance(
         &self,
         tenant_id: TenantId,

@@ -180,7 +180,7 @@ impl UndoJobs {
     }
 
     /// Records what became of a part, unless it is recorded already, and holds the undo until `until`;
-    /// `false`: another worker has taken it over from the one that held it until `held_until`.
+    /// `false`: another worker has taken it over from the worker that held it until `held_until`.
     pub async fn finish_part(
         &self,
         key: UndoKey,

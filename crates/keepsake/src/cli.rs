@@ -174,7 +174,7 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// Refuses the operator's arguments without the one that makes a command the operator's.
+    /// Refuses arguments of the operator without `argument`, which makes a command the operator's.
     pub(crate) fn refuse_without(&self, argument: &str) -> Result<(), Failure> {
         let given = [
             ("--config", self.sources.config.is_some()),

@@ -82,7 +82,7 @@ pub(crate) fn print_credentials(
         return print(&welcome_text(credentials, &path, &list));
     }
     print(&format!(
-        "{}, with the data and the credentials of before ({})\n{list}",
+        "{}, with its earlier data and credentials ({})\n{list}",
         headline(credentials),
         path.display()
     ))

@@ -55,7 +55,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "session", "audit", "usage", "mcp", "doctor",
         ],
     ),
-    ("Administration of a tenant, with an API key that may", &["key", "erase", "erasure"]),
+    ("Administration of a tenant, with an API key that has an admin scope", &["key", "erase", "erasure"]),
     (
         "The server, on its machine",
         &[

@@ -6,7 +6,7 @@ use keepsake_core::MemoryPath;
 
 use crate::analyse::MAX_TEXT_BYTES;
 
-/// The form of the text of a chunk; a part of the id of its vector, so that another form is embedded anew.
+/// The form of a chunk's text. It is part of the id of the vectors, so that a new form is embedded again.
 pub const CHUNK_FORM: u32 = 2;
 
 /// Maximum bytes of a chunk.

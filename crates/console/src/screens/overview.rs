@@ -1,4 +1,4 @@
-//! The first page: what is read and written, by whom, and where.
+//! The overview: reads and writes of each day, quotas, open sessions and the last changes.
 
 use std::cmp::Reverse;
 

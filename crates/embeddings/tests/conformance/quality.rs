@@ -25,7 +25,7 @@ impl Meaning {
         Self { model: EmbeddedModel::new(ModelFolder::new(model_folder())), weight }
     }
 
-    /// The quality of words alone, and of words and meaning.
+    /// The quality of search by words only, and by words and meaning.
     fn compare(&self, set: &LabelledSet) -> [Quality; 2] {
         let (mut index, mut vectors) = (Postings::default(), Vectors::default());
         for (number, document) in (0..).zip(&set.documents) {
@@ -63,7 +63,7 @@ fn print(name: &str, qualities: &[Quality]) {
     println!("| {name} | {} |", columns.collect::<Vec<_>>().join(" | "));
 }
 
-/// The means of words alone, and of words and meaning, over the questions of these sets.
+/// The means over the questions of these sets: by words only, and by words and meaning.
 fn compare_all(sets: impl IntoIterator<Item = (&'static str, LabelledSet)>) -> [Quality; 2] {
     let meaning = Meaning::of_the_embedded_model();
     let (mut means, mut count) = ([Quality::default(); 2], 0.0);
@@ -82,7 +82,7 @@ fn compare_all(sets: impl IntoIterator<Item = (&'static str, LabelledSet)>) -> [
     means
 }
 
-/// Each bound is a hundredth or two below what was measured.
+/// Each bound is 0.01 or 0.02 below the measured value.
 #[test]
 fn paraphrases_are_found_in_their_language_and_across_languages() {
     let of = |name| (name, LabelledSet::paraphrases(name));

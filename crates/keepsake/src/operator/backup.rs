@@ -120,7 +120,7 @@ pub(crate) async fn back_up(args: BackupArgs) -> Result<(), Failure> {
     }
     if settings.engine.vault.is_locked() {
         notice(
-            "secrets.master_key is not in the file, which is of no use without it: keep it with your other secrets",
+            "the file does not contain secrets.master_key and is useless without it: keep it with your other secrets",
         );
     }
     Ok(())

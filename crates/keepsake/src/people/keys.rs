@@ -100,7 +100,7 @@ pub(crate) struct ListKeysArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A credential needs the scope keys:admin, and makes no key that may more than it.
+A credential needs the scope keys:admin, and gives a key only rights that it has.
 
 Examples:
   keepsake key create --name reader --scope memory:read --store memstore_… --expires-in-days 30

@@ -149,7 +149,7 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let policy = json!({"sensitive_data_policy": "redact"});
     store.client.post(&format!("/v1/memory_stores/{}", store.id), &policy).await.json();
     let with_secret = [("content", "password: hunter2Zq9\n"), ("base_sha256", base.as_str())];
-    ada.act(&edit, &at, &with_secret).await.has("replaced what it takes for secrets");
+    ada.act(&edit, &at, &with_secret).await.has("replaced text that looks like a secret");
     assert_eq!(store.read(&mixed).await["content"], "password: [redacted:password]\n");
     // Nor is a memory said to be renamed that was not.
     ada.submit(&edit, &format!("{page}/rename"), &[("path", "/taken.md")]).await.answered(409);

@@ -224,7 +224,7 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
     let shown = browser.open(&tests).await;
     shown.lacks(">holds<");
     let ran = browser.submit(&shown, &tests, &[]).await.answered(200);
-    for part in [">holds<", ">does not hold<", "there is no such memory", "They are no gate."] {
+    for part in [">holds<", ">does not hold<", "there is no such memory", "They are not a gate."] {
         ran.has(part);
     }
 }

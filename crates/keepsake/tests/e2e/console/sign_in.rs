@@ -29,7 +29,7 @@ async fn wrong_credentials_and_altered_cookies_are_refused() {
         stranger.cookies.insert("keepsake_console".to_owned(), value);
         stranger.get("/console/stores").await.answered(303);
     }
-    // One that another site of the domain has planted, and that the browser sends first, locks nobody out.
+    // A cookie that another site of the domain planted does not prevent a sign-in, even if it is sent first.
     let planted = Browser::new(&server.url()).request(Method::GET, "/console/stores");
     let cookies = format!("keepsake_console=planted; keepsake_console={cookie}");
     assert_eq!(planted.header("cookie", cookies).send().await.unwrap().status(), 200);

@@ -85,7 +85,7 @@ pub(crate) async fn run(args: DoctorArgs) -> Result<(), Failure> {
     let mut diagnosis = Diagnosis::default();
     match connect(&args.store.connection.server) {
         Ok((client, _)) => check_all(&mut diagnosis, &client, &args).await,
-        Err(failure) => diagnosis.problem("server", failure.to_string(), "name a server and a key, as said"),
+        Err(failure) => diagnosis.problem("server", failure.to_string(), "do what the message says"),
     }
     diagnosis.end(&printer)
 }
@@ -118,7 +118,7 @@ async fn check_server(diagnosis: &mut Diagnosis, client: &Client) -> bool {
     let answer = match get(client, "readyz").await {
         Ok(answer) => answer,
         Err(failure) => {
-            let advice = "start it, or correct the URL: `keepsake context list` shows what is known";
+            let advice = "start it, or correct the URL: `keepsake context list` shows the known servers";
             diagnosis.problem("server", failure.to_string(), advice);
             return false;
         }
@@ -331,7 +331,7 @@ fn check_folder(diagnosis: &mut Diagnosis, store: &StoreConnection, given: Optio
                 ignored => diagnosis.problem(
                     "folder",
                     format!("{found}; damaged entries: {ignored}"),
-                    &format!("`keepsake sync {shown}` compares these files anew"),
+                    &format!("`keepsake sync {shown}` compares these files again"),
                 ),
             }
         }
@@ -339,7 +339,7 @@ fn check_folder(diagnosis: &mut Diagnosis, store: &StoreConnection, given: Optio
             diagnosis.ok("folder", "the current one is not synchronised");
         }
         Ok(None) => {
-            let advice = format!("`keepsake sync {shown}` begins");
+            let advice = format!("start with `keepsake sync {shown}`");
             diagnosis.problem("folder", format!("{shown} was never synchronised"), &advice);
         }
         Err(failure) => {
