@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use crate::shared::service;
 use crate::stores::invalid;
+use crate::use_counts::{MICROS_PER_DAY, day_of};
 use crate::{EngineError, PageRequest, Principal, Stores};
 
 /// The usage of a store.
@@ -87,12 +88,6 @@ const DAYS: u64 = 30;
 pub(crate) const DAYS_KEPT: u64 = 400;
 /// Stores in the report of the daily use.
 const MAX_STORES: u32 = 10;
-const MICROS_PER_DAY: i64 = 86_400_000_000;
-
-/// The day of a time (UTC), in days since 1970.
-pub(crate) const fn day_of(at: Timestamp) -> i64 {
-    at.as_micros().div_euclid(MICROS_PER_DAY)
-}
 
 /// A day since 1970 as `2023-11-14`.
 pub fn date_of(day: i64) -> String {

@@ -10,14 +10,14 @@ use keepsake_core::{StoreId, Surface, TenantId, Timestamp};
 use keepsake_index::CountedUse;
 use parking_lot::Mutex;
 
-use crate::usage::day_of;
-
 /// Entries of all tenants, of about 100 bytes each.
 const MAX_ENTRIES: usize = 100_000;
 /// Entries after a failed flush: its own, and those noted meanwhile.
 const MAX_ENTRIES_AFTER_FAILURE: usize = 2 * MAX_ENTRIES;
 /// Entries written in one transaction.
 const BATCH_ROWS: usize = 500;
+
+pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// `None`: all stores of the tenant.
 type Place = (TenantId, Option<StoreId>, i64, Surface);
@@ -30,6 +30,11 @@ struct Counts {
     by_place: HashMap<Place, [u64; 2]>,
     /// Reads and writes without an entry.
     dropped: u64,
+}
+
+/// The day of a time (UTC), in days since 1970.
+pub(crate) const fn day_of(at: Timestamp) -> i64 {
+    at.as_micros().div_euclid(MICROS_PER_DAY)
 }
 
 impl Counts {

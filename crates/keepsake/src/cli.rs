@@ -1,6 +1,5 @@
 //! Arguments that several commands share.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use keepsake_config::{Failure, SourceArgs};
 use keepsake_core::SearchMode;
 use serde_json::Value;
 
-use crate::output::shell_quoted;
+use crate::shell::shell_word;
 
 /// The server and the credential of a command, and the format of its output.
 #[derive(Debug, Args)]
@@ -84,12 +83,6 @@ impl ServerArgs {
             (std::env::var(variable).ok().as_deref() != Some(value)).then_some((argument, value))
         })
     }
-}
-
-/// A printable text as one word of a shell.
-pub(crate) fn shell_word(text: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-:".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) { text.into() } else { shell_quoted(text).into() }
 }
 
 /// The connection, and the store that a command works on.

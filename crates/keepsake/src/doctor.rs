@@ -14,11 +14,10 @@ use reqwest::Response;
 use reqwest::header::DATE;
 use serde_json::{Value, json};
 
-use super::search::meaning_of;
-use super::{StoreConnection, connect, text_of};
 use crate::cli::StoreArgs;
 use crate::failures::{class_of, of_client};
 use crate::output::{Column, Printer, Text, actor_id, bytes, limit};
+use crate::people::{StoreConnection, connect, meaning_of, text_of};
 use crate::sync;
 
 /// A token is accepted with clocks that differ by this.

@@ -6,6 +6,7 @@
 // Only `output` prints texts of servers and agents.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod ambiguous;
 mod archive;
 mod backends;
 mod cli;
@@ -14,6 +15,7 @@ mod contexts;
 mod copy;
 mod data_dir;
 mod dev;
+mod doctor;
 mod failures;
 mod logs;
 mod manual;
@@ -24,6 +26,7 @@ mod operator;
 mod output;
 mod people;
 mod serve;
+mod shell;
 mod signals;
 mod store_changes;
 mod sync;
@@ -36,7 +39,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use keepsake_config::{Failure, SourceArgs};
 
 use operator::{backup, blobs, check, jobs, model as models, tenants, token_keys, verify};
-use people::{access, doctor, erasures, keys, memories, sessions, store_tests, stores, undo};
+use people::{access, erasures, keys, memories, sessions, store_tests, stores, undo};
 
 /// Memory for agents, hosted by you.
 #[derive(Debug, Parser)]

@@ -223,12 +223,6 @@ impl Printer {
     }
 }
 
-/// A text as one word of a shell's command.
-pub(crate) fn shell_quoted(text: &str) -> String {
-    // In single quotes, a shell takes everything but the quote as it is.
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
 /// The id of an actor, or `server`.
 pub(crate) fn actor_id(actor: &Value) -> String {
     let id = ["api_key_id", "session_id", "user_id", "service_account_id"]

@@ -2,7 +2,6 @@
 
 pub(crate) mod access;
 mod connection;
-pub(crate) mod doctor;
 mod editor;
 pub(crate) mod erasures;
 mod history;
@@ -24,7 +23,7 @@ use serde_json::Value;
 pub(crate) use crate::failures::failure_of;
 use crate::output::{answer, confirm};
 
-pub(crate) use ids::{candidates, several_named};
+pub(crate) use search::meaning_of;
 
 pub(crate) use connection::{StoreConnection, connect, find_store, is_same_server};
 
@@ -50,7 +49,7 @@ pub(crate) fn agent_path(path: &str) -> String {
 }
 
 /// A text field of an object; empty if it is missing.
-fn text_of<'a>(object: &'a Value, field: &str) -> &'a str {
+pub(crate) fn text_of<'a>(object: &'a Value, field: &str) -> &'a str {
     object[field].as_str().unwrap_or_default()
 }
 

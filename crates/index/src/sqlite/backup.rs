@@ -88,13 +88,14 @@ impl SqliteIndex {
         migrations::newest(&migrations::sqlite())
     }
 
-    /// Writes what the write-ahead log has into the file, and empties the log.
-    pub async fn empty_log(file: &Path) -> Result<(), IndexError> {
+    /// Writes what the write-ahead log has into the file, and empties the log. Returns false if
+    /// another connection keeps a part of the log.
+    pub async fn empty_log(file: &Path) -> Result<bool, IndexError> {
         let mut connection = options(file).connect().await?;
-        let emptied = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await;
+        let is_busy = sqlx::query_scalar::<_, i64>("PRAGMA wal_checkpoint(TRUNCATE)");
+        let is_busy = is_busy.fetch_one(&mut connection).await;
         connection.close().await?;
-        emptied?;
-        Ok(())
+        Ok(is_busy? == 0)
     }
 }
 

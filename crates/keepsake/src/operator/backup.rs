@@ -20,10 +20,13 @@ use crate::backends::of_index;
 use crate::cli::OutputArgs;
 use crate::data_dir::{self, FolderLock};
 use crate::logs;
-use crate::output::{Printer, bytes, counted, notice, printable, shell_quoted};
+use crate::output::{Printer, bytes, counted, notice, printable};
+use crate::shell::shell_quoted;
 
 /// The page that says how to back up a bucket.
 const BUCKETS: &str = "docs/operations.md#backing-up-a-bucket";
+/// What SQLite writes beside a database.
+const LOGS: [&str; 3] = ["-wal", "-shm", "-journal"];
 /// The parameters of a URL that Postgres's own tools know, too.
 const LIBPQ_PARAMETERS: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
 
@@ -107,6 +110,7 @@ pub(crate) async fn back_up(args: BackupArgs) -> Result<(), Failure> {
     }
     refuse_to_overwrite(&args).map_err(|failure| failure.within(failed()))?;
     let (copy, contents) = copy(database, &args.file).await.map_err(|failure| failure.within(failed()))?;
+    refuse_beside_a_log(&args.file).map_err(|failure| failure.within(failed()))?;
     let placed = if args.force { copy.persist(&args.file) } else { copy.persist_noclobber(&args.file) };
     placed.map_err(|error| match error.error.kind() {
         ErrorKind::AlreadyExists => exists(&args.file),
@@ -230,22 +234,25 @@ async fn inspect(file: &Path) -> Result<FileContents, Failure> {
 /// Gives the database, if there is one, a second name that stays when another file takes
 /// its place.
 async fn keep_aside(database: &Path) -> Result<Option<PathBuf>, Failure> {
-    if !database.exists() {
-        return Ok(None);
-    }
+    let exists = database.exists();
     // A damaged file keeps its log.
-    let _ = SqliteIndex::empty_log(database).await;
+    if exists && SqliteIndex::empty_log(database).await.is_ok_and(|is_empty| !is_empty) {
+        return Err(Failure::conflict("another process reads the database: end it, and try again"));
+    }
     let kept = aside_of(database, SystemClock.now());
     let failed = || Failure::of(format!("{} cannot be kept as {}", database.display(), kept.display()));
-    // A file system without links leaves no database for a moment.
-    fs::hard_link(database, &kept).or_else(|_| fs::rename(database, &kept)).map_err(failed())?;
-    for suffix in ["-wal", "-shm"] {
+    if exists {
+        // A file system without links leaves no database for a moment.
+        fs::hard_link(database, &kept).or_else(|_| fs::rename(database, &kept)).map_err(failed())?;
+    }
+    // SQLite would write a log that it finds into the restored file, also the log of a file that is gone.
+    for suffix in LOGS {
         match fs::rename(with_suffix(database, suffix), with_suffix(&kept, suffix)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed()(error)),
             _ => {}
         }
     }
-    Ok(Some(kept))
+    Ok(exists.then_some(kept))
 }
 
 /// A free name with the time: `index.db.replaced-20261120T090000Z`.
@@ -278,6 +285,18 @@ fn refuse_to_overwrite(args: &BackupArgs) -> Result<(), Failure> {
         }
         Ok(_) if !args.force => Err(exists(&args.file)),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a place whose earlier file left a log: SQLite would write it into the backup.
+fn refuse_beside_a_log(file: &Path) -> Result<(), Failure> {
+    match LOGS.map(|suffix| with_suffix(file, suffix)).into_iter().find(|log| log.symlink_metadata().is_ok())
+    {
+        Some(log) => Err(Failure::conflict(format!(
+            "{} is the log of an earlier database with this name: remove it, or name another file",
+            log.display()
+        ))),
+        None => Ok(()),
     }
 }
 

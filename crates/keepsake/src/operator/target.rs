@@ -13,11 +13,11 @@ use keepsake_server::operator_call;
 use serde_json::Value;
 
 use super::open;
+use crate::ambiguous::{candidates, several_named};
 use crate::backends::Backends;
 use crate::cli::{PageArgs, TargetArgs};
 use crate::failures::{class_of_status, of_client};
 use crate::output::{Column, Printer};
-use crate::people::{candidates, several_named};
 
 /// The variable with the operator's token, if `--token-file` is not given.
 const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";

@@ -13,7 +13,8 @@ use super::connection::find_store;
 use super::failure_of;
 use crate::cli::OutputArgs;
 use crate::contexts::{self, Context, Contexts};
-use crate::output::{Flag, Printer, Stream, Text, print, shell_quoted};
+use crate::output::{Flag, Printer, Stream, Text, print};
+use crate::shell::shell_quoted;
 
 const NO_CONTEXT: &str = "there is no context: `keepsake login URL` makes one";
 

@@ -9,7 +9,8 @@ use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
 
 use super::failure_of;
-use super::ids::{STORE, several_named};
+use super::ids::STORE;
+use crate::ambiguous::several_named;
 use crate::cli::{ConnectionArgs, ServerArgs, StoreArgs};
 use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;

@@ -7,13 +7,12 @@ use keepsake_config::Failure;
 use serde_json::Value;
 
 use super::{failure_of, text_of};
+use crate::ambiguous::candidates;
 
 /// Characters of an id after its prefix.
 const ID_CHARS: usize = 26;
 /// Items of a list that are compared with the beginning of an id.
 const MAX_COMPARED: usize = 20_000;
-/// Candidates that an error names.
-const MAX_CANDIDATES: usize = 10;
 
 /// A kind of objects that are given by the beginning of their id.
 pub(super) struct IdKind {
@@ -95,22 +94,6 @@ impl IdKind {
             several => Err(Failure::usage(candidates(beginning, several))),
         }
     }
-}
-
-/// Says that a beginning is that of several ids.
-pub(crate) fn candidates(beginning: &str, several: &[&String]) -> String {
-    format!("{} ids begin with `{beginning}`: {}", several.len(), listed(several))
-}
-
-/// Says that several objects have a name.
-pub(crate) fn several_named(nouns: &str, name: &str, several: &[&String]) -> String {
-    format!("{} {nouns} have the name `{name}`; give an id: {}", several.len(), listed(several))
-}
-
-fn listed(several: &[&String]) -> String {
-    let named = several.iter().take(MAX_CANDIDATES).map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
-    let more = if several.len() > MAX_CANDIDATES { ", …" } else { "" };
-    format!("{named}{more}")
 }
 
 pub(super) fn parse_version(given: &str) -> Result<String, String> {

@@ -21,9 +21,10 @@ use super::names::put_names;
 use super::readers::{self, ReadersArgs};
 use super::search::SearchArgs;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
-use crate::cli::{IdsArgs, MomentArgs, StoreArgs, parse_period, shell_word};
+use crate::cli::{IdsArgs, MomentArgs, StoreArgs, parse_period};
 use crate::open_folder::read_at_most;
 use crate::output::{Actor, Bytes, Flag, Text, Time, notice, print_styled, printable};
+use crate::shell::shell_word;
 use crate::signals::EndSignals;
 
 /// The value of `expires_at` for no time.

@@ -83,7 +83,7 @@ pub(super) async fn search(args: SearchArgs) -> Result<(), Failure> {
 }
 
 /// What the answer says about the search by meaning; `None`: the server has none.
-pub(super) fn meaning_of(found: &Value) -> Option<SearchMeaning> {
+pub(crate) fn meaning_of(found: &Value) -> Option<SearchMeaning> {
     let meaning = &found["meaning"];
     Some(SearchMeaning {
         used: meaning["used"].as_bool()?,

@@ -52,6 +52,21 @@ async fn backup_of_a_serving_database_comes_back() {
         assert!(fs::read(deployment.sqlite_file()).unwrap() == database, "{file}");
     }
 
+    // A log that an earlier database left is not written into the backup, nor into the restored database.
+    let log = |file: &str| format!("{file}-wal");
+    fs::write(log(&backup), "a log").unwrap();
+    server
+        .beside(&format!("backup {backup} --force"))
+        .await
+        .ends(4, "backup.db-wal is the log of an earlier");
+    fs::remove_file(log(&backup)).unwrap();
+    let beside = log(deployment.sqlite_file().to_str().unwrap());
+    fs::rename(deployment.sqlite_file(), path("moved.db")).unwrap();
+    fs::write(&beside, "a log").unwrap();
+    assert_eq!(server.beside(&format!("restore {backup} -o json")).await.json()["replaced"], Value::Null);
+    assert!(!Path::new(&beside).exists());
+    fs::rename(path("moved.db"), deployment.sqlite_file()).unwrap();
+
     let restored = server.beside(&format!("restore {backup} -o json")).await.json();
     assert_eq!(fs::metadata(deployment.sqlite_file()).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(fs::read(restored["replaced"].as_str().unwrap()).unwrap() == database);
