@@ -110,8 +110,10 @@ const SETTLED: &str = concat!(
 );
 
 /// Stores that a commit or a change locks are left to the next run, so that no deadlock is
-/// possible.
-const SETTLED_ON_POSTGRES: &str = " FOR NO KEY UPDATE SKIP LOCKED";
+/// possible. The lock comes before [`SETTLED`], which then sees every commit: of a row that changed while
+/// a statement ran, Postgres would look again at the row, but not at its other tables.
+const LOCK_STORES: &str = "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND s.store_id IN_IDS($2) \
+    FOR NO KEY UPDATE SKIP LOCKED";
 
 const SETTLE: &str = "UPDATE store SET embedded_by = $3 WHERE tenant_id = $1 AND store_id IN_IDS($2)";
 
@@ -193,8 +195,9 @@ const REMOVE_EARLIER: &str =
     "DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 AND model = $3 AND memory_id IN_IDS($4)";
 
 /// Records that a store is embedded through `$4`, and releases the claim of `$5` if no later
-/// version is left.
-const ADVANCE: &str = "UPDATE embedded_store SET seq = $4, edit = edit + 1, is_complete = is_complete OR $6, \
+/// version is left: `$6`. It is complete if all versions of the claim are embedded: `$7`; in a busy
+/// store others have come since.
+const ADVANCE: &str = "UPDATE embedded_store SET seq = $4, edit = edit + 1, is_complete = is_complete OR $7, \
     claimed_until = CASE WHEN $6 AND claimed_by = $5 THEN NULL ELSE claimed_until END \
     WHERE tenant_id = $1 AND store_id = $2 AND model = $3";
 
@@ -214,6 +217,10 @@ const OUTDATED: &str = concat!(
 
 /// A store that is to be searched by meaning again is then embedded from its first version.
 const BEGIN_AGAIN: &str = "UPDATE embedded_store SET seq = 0, is_complete = FALSE WHERE tenant_id = $1 AND store_id = $2 AND model = $3 AND seq > 0";
+
+/// The job then looks at the store again, if it has this model again.
+const UNSETTLE: &str =
+    "UPDATE store SET embedded_by = '' WHERE tenant_id = $1 AND store_id = $2 AND embedded_by = $3";
 
 /// Removes at most `$4` rows with about `$5` bytes, but at least one.
 const REMOVE: &str = "DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 AND (memory_id, model) IN ( \
@@ -509,8 +516,13 @@ impl Embeddings {
             tx.execute_on_postgres(PLAN_BY_KEYS, ()).await?;
             // A change of the tenant sees these stores afterwards, or is seen here.
             lock_live_tenant(&mut tx, tenant_id).await?;
-            let text = [SETTLED, tx.choose([SETTLED_ON_POSTGRES, ""])].concat();
-            let query = tx.query_with_lists(&text).bind(tenant_id).bind_ids(Some(&store_ids));
+            let locked: Vec<StoreId> = if tx.is_postgres() {
+                let query = tx.query_with_lists(LOCK_STORES).bind(tenant_id);
+                query.bind_ids(Some(&store_ids)).scalars().await?
+            } else {
+                store_ids
+            };
+            let query = tx.query_with_lists(SETTLED).bind(tenant_id).bind_ids(Some(&locked));
             let settled: Vec<StoreId> = query.bind(model).scalars().await?;
             if !settled.is_empty() {
                 let query = tx.query_with_lists(SETTLE).bind(tenant_id).bind_ids(Some(&settled));
@@ -595,7 +607,7 @@ impl Embeddings {
         }
         let query = tx.query(ADVANCE).bind(place).bind((model, page.through, claim.replica));
         let is_complete = page.through >= store.seq;
-        query.bind(is_complete).execute().await?;
+        query.bind((is_complete, page.is_last)).execute().await?;
         tx.commit().await?;
         Ok(EmbeddingOutcome::Written { is_complete })
     }
@@ -620,6 +632,7 @@ impl Embeddings {
         let mut removed = RemovedEmbeddings { rows: 0, is_done: true };
         for model in &outdated {
             tx.query(BEGIN_AGAIN).bind(place).bind(model).execute().await?;
+            tx.query(UNSETTLE).bind(place).bind(model).execute().await?;
             let query = tx.query(REMOVE).bind(place).bind(model);
             removed.rows += query.bind((limits.rows, limits.bytes)).execute().await?;
             // The model's row goes with its last vectors.
