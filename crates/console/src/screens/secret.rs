@@ -3,7 +3,7 @@
 
 use askama::Template;
 use axum::http::StatusCode;
-use keepsake_core::{MemoryId, StoreId, VersionId, words};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, VersionId, words};
 use keepsake_engine::{EngineError, MemoryEdit, PageRequest, Precondition, ShownVersion, VersionQuery, View};
 use keepsake_index::{Scope, Store};
 
@@ -11,7 +11,7 @@ use super::OfMemory;
 use super::memory::CurrentMemory;
 use super::version::VersionRow;
 use crate::frame::Frame;
-use crate::page::{PageResult, Refusal, page, page_with};
+use crate::page::{PageResult, page, page_with};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Form};
@@ -24,41 +24,133 @@ const MIN_CHARS: usize = 4;
 const MARK: &str = "[removed]";
 /// The word that confirms.
 const WORD: &str = "remove";
+const CHANGED: &str = "The memory or the text has changed since you looked: look again. Nothing was removed.";
 /// Versions whose contents are read at once.
 const PER_CALL: u64 = 20;
-/// Versions of a memory that are searched, the newest first.
-const MAX_VERSIONS: usize = 1_000;
-/// Versions that the preview lists.
-const MAX_ROWS: usize = 50;
+/// A search ends after the page on which it reaches one of these.
+const MAX_SEARCHED: usize = 1_000;
+const MAX_FOUND: usize = 100;
 
-/// The secret with each kind of line end.
-struct Secret([String; 2]);
+/// The secret, with `\n` at the end of each line.
+struct Secret(String);
 
 impl Secret {
     /// `None`: the text is too short.
     fn of(typed: &str) -> Option<Self> {
         let text = line_ends::typed(typed.trim());
-        (text.chars().count() >= MIN_CHARS).then(|| Self([text.replace('\n', "\r\n"), text]))
+        (text.chars().count() >= MIN_CHARS).then_some(Self(text))
     }
 
-    fn is_in(&self, content: &str) -> bool {
-        self.0.iter().any(|text| content.contains(text.as_str()))
+    /// Whatever the line ends of the text are.
+    fn is_in(&self, text: &str) -> bool {
+        line_ends::typed(text).contains(&self.0)
+    }
+
+    fn is_held_by(&self, shown: &ShownVersion) -> bool {
+        let path = shown.version.path.as_ref().map(MemoryPath::as_str);
+        [path, shown.content.as_deref()].into_iter().flatten().any(|text| self.is_in(text))
     }
 
     fn removed_from(&self, content: &str) -> String {
-        self.0.iter().fold(content.to_owned(), |content, text| content.replace(text.as_str(), MARK))
+        line_ends::kept(content, &line_ends::typed(content).replace(&self.0, MARK))
+    }
+}
+
+/// A version that holds the secret.
+struct Holder {
+    version_id: VersionId,
+    row: VersionRow,
+}
+
+#[derive(Default)]
+struct Holding {
+    holders: Vec<Holder>,
+    /// The first version that was searched.
+    newest: Option<VersionId>,
+    /// Versions whose contents are lost, and why.
+    unsearched: Vec<(VersionId, String)>,
+    /// The place of the older versions that were not searched.
+    next: Option<String>,
+}
+
+impl Holding {
+    /// What a person has seen, as the confirmation names it.
+    fn seen(&self, secret: &Secret, from: &str, is_live: bool) -> String {
+        let ids = self.holders.iter().map(|holder| holder.version_id.to_string());
+        let ids = ids.collect::<Vec<_>>().join(" ");
+        let seen = format!("{}:{}{}:{from}{is_live} {ids}", secret.0.len(), secret.0, from.len());
+        ContentHash::of(seen.as_bytes()).to_string()
+    }
+}
+
+struct Search<'a> {
+    form: &'a Form,
+    store_id: StoreId,
+    memory_id: MemoryId,
+    secret: &'a Secret,
+    people: People,
+    frame: Frame,
+}
+
+impl Search<'_> {
+    /// The versions that hold the secret, the newest first, from a place on; an empty one is the
+    /// newest version.
+    async fn holding(&self, from: &str) -> Result<Holding, EngineError> {
+        let from = (!from.is_empty()).then(|| from.to_owned());
+        let mut query = VersionQuery {
+            memory_id: Some(self.memory_id),
+            page: PageRequest { limit: Some(PER_CALL), page: from },
+            ..VersionQuery::default()
+        };
+        let (versions, principal) = (&self.form.engine.versions, &self.form.principal);
+        let (mut holding, mut searched) = (Holding::default(), 0);
+        loop {
+            let listed = versions.list(principal, self.store_id, &query, View::Full).await?;
+            searched += listed.items.len();
+            holding.newest =
+                holding.newest.or_else(|| listed.items.first().map(|shown| shown.version.version_id));
+            for shown in &listed.items {
+                let version_id = shown.version.version_id;
+                if self.secret.is_held_by(shown) {
+                    let row = VersionRow::of(shown, &self.people, &self.frame);
+                    holding.holders.push(Holder { version_id, row });
+                } else if let Some(error) = shown.content_error() {
+                    holding.unsearched.push((version_id, error.to_string()));
+                }
+            }
+            let is_enough = searched >= MAX_SEARCHED || holding.holders.len() >= MAX_FOUND;
+            if is_enough || listed.next.is_none() {
+                holding.next = listed.next;
+                return Ok(holding);
+            }
+            query.page.page = listed.next;
+        }
+    }
+
+    async fn redact(&self, holders: Vec<Holder>, receipt: &mut RemovedPage) {
+        for Holder { version_id, .. } in holders {
+            let versions = &self.form.engine.versions;
+            match versions.redact(&self.form.principal, self.store_id, version_id).await {
+                Ok(_) => receipt.redacted.push(version_id),
+                Err(error) => receipt.kept.push((version_id, error.to_string())),
+            }
+        }
     }
 }
 
 /// What would be removed.
 struct Plan {
+    secret: String,
+    /// Where the search began; empty: at the newest version.
+    from: String,
+    seen: String,
     /// Whether the memory's current text has the secret.
     is_live: bool,
+    is_in_path: bool,
     versions: Vec<VersionRow>,
     count: u64,
-    not_shown: u64,
-    /// Whether the memory has more versions than were searched.
-    is_cut: bool,
+    unsearched: Vec<(VersionId, String)>,
+    next: Option<String>,
 }
 
 #[derive(Template)]
@@ -84,31 +176,12 @@ impl SecretPage {
     }
 
     fn can_confirm(&self) -> bool {
-        self.plan.as_ref().is_some_and(|plan| plan.count > 0)
+        self.plan.as_ref().is_some_and(|plan| plan.count > 0 || plan.is_live)
     }
-}
 
-/// The versions of a memory that hold the secret, and whether some were not searched.
-async fn holding(
-    caller: &Caller,
-    (store_id, memory_id): (StoreId, MemoryId),
-    secret: &Secret,
-) -> Result<(Vec<ShownVersion>, bool), Refusal> {
-    let mut query = VersionQuery {
-        memory_id: Some(memory_id),
-        page: PageRequest { limit: Some(PER_CALL), page: None },
-        ..VersionQuery::default()
-    };
-    let (mut holding, mut searched) = (Vec::new(), 0);
-    loop {
-        let found = caller.engine.versions.list(&caller.principal, store_id, &query, View::Full).await?;
-        searched += found.items.len();
-        let holds = |shown: &ShownVersion| shown.content.as_deref().is_some_and(|text| secret.is_in(text));
-        holding.extend(found.items.into_iter().filter(holds));
-        query.page.page = found.next;
-        if query.page.page.is_none() || searched >= MAX_VERSIONS {
-            return Ok((holding, query.page.page.is_some()));
-        }
+    /// The place belongs to the secret, which then cannot be changed.
+    fn is_continued(&self) -> bool {
+        self.plan.as_ref().is_some_and(|plan| !plan.from.is_empty())
     }
 }
 
@@ -123,24 +196,39 @@ pub(super) async fn remove(Path((store_id, memory_id)): OfMemory, form: Form) ->
         again.problem = Some(format!("Type at least {MIN_CHARS} characters of the secret."));
         return page_with(StatusCode::BAD_REQUEST, &again);
     };
-    let is_live = secret.is_in(found.content());
-    let (versions, is_cut) = holding(&form, (store_id, memory_id), &secret).await?;
-    let confirmation = form.fields.filled("confirm");
-    if confirmation == Some(WORD) && !versions.is_empty() {
-        return carry_out(&form, found, &secret, versions).await;
-    }
-    let mut shown = SecretPage::new(&form, found, typed);
+    let from = form.fields.filled("from").unwrap_or_default();
     let people = People::look_up(&form).await;
-    let rows = versions.iter().take(MAX_ROWS);
+    let frame = form.frame("Remove a secret");
+    let search = Search { form: &form, store_id, memory_id, secret: &secret, people, frame };
+    let is_live = secret.is_in(found.content());
+    let holding = search.holding(from).await?;
+    let seen = holding.seen(&secret, from, is_live);
+    let can_act = is_live || !holding.holders.is_empty();
+    let (status, problem) = match form.fields.filled("confirm") {
+        Some(WORD) if can_act && form.fields.text("seen") == seen => {
+            return carry_out(&search, &found, holding, from).await;
+        }
+        Some(WORD) => (StatusCode::CONFLICT, Some(CHANGED.to_owned())),
+        Some(_) => {
+            let problem = format!("To confirm, type the word {WORD}. Nothing was removed.");
+            (StatusCode::BAD_REQUEST, Some(problem))
+        }
+        None => (StatusCode::OK, None),
+    };
+    let mut shown = SecretPage::new(&form, found, typed);
+    shown.problem = problem;
     shown.plan = Some(Plan {
+        from: from.to_owned(),
+        seen,
         is_live,
-        versions: rows.map(|version| VersionRow::of(version, &people, &shown.frame)).collect(),
-        count: versions.len() as u64,
-        not_shown: versions.len().saturating_sub(MAX_ROWS) as u64,
-        is_cut,
+        is_in_path: secret.is_in(shown.found.path()),
+        count: holding.holders.len() as u64,
+        versions: holding.holders.into_iter().map(|holder| holder.row).collect(),
+        unsearched: holding.unsearched,
+        next: holding.next,
+        secret: secret.0,
     });
-    shown.problem = confirmation.map(|_| format!("To confirm, type the word {WORD}. Nothing was removed."));
-    page_with(if shown.problem.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK }, &shown)
+    page_with(status, &shown)
 }
 
 #[derive(Template)]
@@ -150,51 +238,86 @@ struct RemovedPage {
     store: Store,
     memory_href: String,
     path: Markup,
+    secret: String,
     is_edited: bool,
+    is_in_path: bool,
+    problems: Vec<String>,
     redacted: Vec<VersionId>,
     count: u64,
     /// Versions that could not be redacted, and why.
     kept: Vec<(VersionId, String)>,
+    unsearched: Vec<(VersionId, String)>,
+    next: Option<String>,
 }
 
-/// Edits the memory, redacts the versions, and shows the receipt.
-async fn carry_out(
-    form: &Form,
-    found: CurrentMemory,
-    secret: &Secret,
-    versions: Vec<ShownVersion>,
-) -> PageResult {
-    let (store_id, memory_id) = (found.store.store_id, found.shown.memory.head.memory_id);
-    let is_edited = secret.is_in(found.content());
-    if is_edited {
+impl RemovedPage {
+    /// Whether the secret is, or may be, still somewhere in the memory.
+    fn is_left(&self) -> bool {
+        let is_kept = !self.kept.is_empty() || !self.unsearched.is_empty();
+        is_kept || self.is_in_path || !self.problems.is_empty() || self.next.is_some()
+    }
+}
+
+/// Edits the memory, redacts the versions, and shows the receipt, whatever could not be done.
+async fn carry_out(search: &Search<'_>, found: &CurrentMemory, holding: Holding, from: &str) -> PageResult {
+    let (form, secret) = (search.form, search.secret);
+    let mut receipt = RemovedPage {
+        frame: form.frame("Remove a secret"),
+        memory_href: found.href(),
+        path: markup::path(found.path()),
+        secret: secret.0.clone(),
+        is_edited: false,
+        is_in_path: secret.is_in(found.path()),
+        problems: Vec::new(),
+        redacted: Vec::new(),
+        count: 0,
+        kept: Vec::new(),
+        unsearched: holding.unsearched,
+        next: holding.next,
+        store: found.store.clone(),
+    };
+    if secret.is_in(found.content()) {
         let edit = MemoryEdit {
             content: Some(secret.removed_from(found.content())),
             precondition: Some(Precondition::ContentSha256(found.shown.memory.head.content.sha256)),
             ..MemoryEdit::default()
         };
-        form.engine.memories.update(&form.principal, store_id, memory_id, edit).await?;
-    }
-    let (mut redacted, mut kept) = (Vec::new(), Vec::new());
-    for version in versions {
-        let version_id = version.version.version_id;
-        match form.engine.versions.redact(&form.principal, store_id, version_id).await {
-            Ok(_) => redacted.push(version_id),
-            Err(error @ (EngineError::Refused(_) | EngineError::NotFound(_))) => {
-                kept.push((version_id, error.to_string()));
-            }
-            Err(error) => return Err(error.into()),
+        let memories = &form.engine.memories;
+        match memories.update(&form.principal, search.store_id, search.memory_id, edit).await {
+            Ok(_) => receipt.is_edited = true,
+            Err(error) => receipt.problems.push(format!("The current text still has the secret: {error}")),
         }
     }
-    page(&RemovedPage {
-        frame: form.frame("A secret was removed"),
-        memory_href: found.href(),
-        path: markup::path(found.path()),
-        store: found.store,
-        is_edited,
-        count: redacted.len() as u64,
-        redacted,
-        kept,
-    })
+    search.redact(holding.holders, &mut receipt).await;
+    // Versions that were written meanwhile. Older ones, which the person has not seen, are left to a search from
+    // the place of the receipt.
+    match search.holding("").await {
+        Ok(again) => {
+            let seen_through = holding.newest.filter(|_| from.is_empty());
+            for holder in again.holders {
+                let is_kept = receipt.kept.iter().any(|(kept, _)| *kept == holder.version_id);
+                match seen_through {
+                    _ if is_kept => {}
+                    Some(newest) if holder.version_id > newest => {
+                        search.redact(vec![holder], &mut receipt).await;
+                    }
+                    Some(_) if receipt.next.is_some() => {}
+                    _ => receipt
+                        .kept
+                        .push((holder.version_id, "it was not among those that you saw".to_owned())),
+                }
+            }
+            let known = &mut receipt.unsearched;
+            for (version_id, why) in again.unsearched {
+                if known.iter().all(|(other, _)| *other != version_id) {
+                    known.push((version_id, why));
+                }
+            }
+        }
+        Err(error) => receipt.problems.push(format!("The memory could not be searched again: {error}")),
+    }
+    receipt.count = receipt.redacted.len() as u64;
+    page(&receipt)
 }
 
 #[cfg(test)]
@@ -202,12 +325,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secret_is_found_with_either_line_end() {
-        let secret = Secret::of(" key\r\nof Ada ").unwrap();
-        for content in ["a key\nof Ada b", "a key\r\nof Ada b"] {
+    fn secret_is_found_with_any_line_ends() {
+        let secret = Secret::of(" key\r\nof\nAda ").unwrap();
+        for content in ["a key\nof\nAda b", "a key\r\nof\r\nAda b", "a key\nof\r\nAda b"] {
             assert!(secret.is_in(content));
             assert_eq!(secret.removed_from(content), "a [removed] b");
         }
         assert!(!secret.is_in("a key of Ada") && Secret::of(" abc ").is_none());
+        assert_eq!(secret.removed_from("x\r\nkey\nof\nAda\ny\r\n"), "x\r\n[removed]\ny\r\n");
+    }
+
+    #[test]
+    fn confirmation_names_all_that_was_seen() {
+        let secret = |text: &str| Secret::of(text).unwrap();
+        let seen = |text: &str, from: &str, is_live| Holding::default().seen(&secret(text), from, is_live);
+        let first = seen("s3cr3t", "", true);
+        assert_eq!(first, seen(" s3cr3t\r\n", "", true));
+        for other in [seen("s3cr3ts", "", true), seen("s3cr3t", "p", true), seen("s3cr3t", "", false)] {
+            assert_ne!(first, other);
+        }
     }
 }

@@ -244,18 +244,37 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     let at = format!("{page}/secret");
     let form = browser.open(&at).await;
     browser.submit(&form, &at, &[("secret", "s3")]).await.answered(400).has("at least 4 characters");
-    browser
-        .submit(&form, &at, &[("secret", "s3cr3t")])
-        .await
-        .answered(200)
-        .has("2 versions will be redacted");
+    let preview = browser.submit(&form, &at, &[("secret", "s3cr3t")]).await.answered(200);
+    preview.has("2 versions will be redacted");
     assert_eq!(store.read(&memory).await["content"], "a s3cr3t, b\n");
-    let sure = [("secret", "s3cr3t"), ("confirm", "remove")];
+    // A confirmation of something else than the preview showed removes nothing.
+    let seen = preview.field("seen");
+    let other = [("secret", "a s3cr3t"), ("confirm", "remove"), ("seen", seen.as_str())];
+    browser.submit(&form, &at, &other).await.answered(409).has("look again. Nothing was removed.");
+    store.update(&memory, &json!({"content": "a s3cr3t, c\n"})).await;
+    let sure = [("secret", "s3cr3t"), ("confirm", "remove"), ("seen", seen.as_str())];
+    let preview = browser.submit(&form, &at, &sure).await.answered(409);
+    preview.has("3 versions will be redacted");
+    assert_eq!(store.read(&memory).await["content"], "a s3cr3t, c\n");
+    let seen = preview.field("seen");
+    let sure = [("secret", "s3cr3t"), ("confirm", "remove"), ("seen", seen.as_str())];
     let receipt = browser.submit(&form, &at, &sure).await.answered(200);
-    receipt.has("2 versions of the memory were redacted");
-    assert_eq!(store.read(&memory).await["content"], "a [removed], b\n");
+    receipt.has("3 versions of the memory were redacted");
+    receipt.lacks("The secret is still in");
+    assert_eq!(store.read(&memory).await["content"], "a [removed], c\n");
     let versions = format!("/v1/memory_stores/{}/memory_versions?view=full", store.id);
     store.client.get(&versions).await.lacks("s3cr3t");
+
+    // A path cannot be edited here: the page says that the secret is still there.
+    let (_, page) = write(&store, "/s3cr3t.md", "x\n").await;
+    let at = format!("{page}/secret");
+    let preview = browser.submit(&form, &at, &[("secret", "s3cr3t")]).await.answered(200);
+    preview.has("The path of the memory has the secret");
+    let seen = preview.field("seen");
+    let sure = [("secret", "s3cr3t"), ("confirm", "remove"), ("seen", seen.as_str())];
+    let receipt = browser.submit(&form, &at, &sure).await.answered(200);
+    receipt.has("The secret is still in these versions");
+    receipt.has("The path of the memory has the secret");
 
     let (memory, page) = write(&store, "/a.md", "x").await;
     for (field, pinned) in
