@@ -84,7 +84,11 @@ pub(crate) async fn run(args: DoctorArgs) -> Result<(), Failure> {
     let mut diagnosis = Diagnosis::default();
     match connect(&args.store.connection.server) {
         Ok((client, _)) => check_all(&mut diagnosis, &client, &args).await,
-        Err(failure) => diagnosis.problem("server", failure.to_string(), "do what the message says"),
+        Err(failure) => diagnosis.problem(
+            "server",
+            failure.to_string(),
+            "name a server and an API key, or run `keepsake login URL`",
+        ),
     }
     diagnosis.end(&printer)
 }
