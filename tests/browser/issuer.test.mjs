@@ -15,6 +15,7 @@ test('sign-in at the page of an issuer leads back to the page that was asked for
     await assertAccessible(page);
     await page.getByRole('button', { name: 'Sign in with Example', exact: true }).click();
     await page.waitForURL(`${URL_OF_SERVER}/console/usage`);
+    await page.locator('header summary').click();
     await page.getByText('ada@example.com').waitFor();
     const cookies = await page.context().cookies();
     assert.deepEqual(
