@@ -295,7 +295,8 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
         "400" | "401" if is_operators => true,
         // A repeated creation may find that its object was deleted.
         "404" => {
-            path.contains('{') || is_v1 && (method == "POST" || ["/v1/search", "/v1/tools"].contains(&path))
+            let names_stores = ["/v1/search", "/v1/tools", "/v1/usage/daily"].contains(&path);
+            path.contains('{') || is_v1 && (method == "POST" || names_stores)
         }
         "409" if is_operators => method != "GET" && !path.contains("/api_keys"),
         "409" => {
