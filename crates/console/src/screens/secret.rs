@@ -41,7 +41,7 @@ impl Secret {
         (text.chars().count() >= MIN_CHARS).then_some(Self(text))
     }
 
-    /// Whatever the line ends of the text are.
+    /// The line ends of the text do not matter.
     fn is_in(&self, text: &str) -> bool {
         line_ends::typed(text).contains(&self.0)
     }
@@ -74,7 +74,7 @@ struct Holding {
 }
 
 impl Holding {
-    /// What a person has seen, as the confirmation names it.
+    /// The hash of what the preview showed, which the confirmation sends back.
     fn seen(&self, secret: &Secret, from: &str, is_live: bool) -> String {
         let ids = self.holders.iter().map(|holder| holder.version_id.to_string());
         let ids = ids.collect::<Vec<_>>().join(" ");
@@ -302,9 +302,10 @@ async fn carry_out(search: &Search<'_>, found: &CurrentMemory, holding: Holding,
                         search.redact(vec![holder], &mut receipt).await;
                     }
                     Some(_) if receipt.next.is_some() => {}
-                    _ => receipt
-                        .kept
-                        .push((holder.version_id, "it was not among those that you saw".to_owned())),
+                    _ => receipt.kept.push((
+                        holder.version_id,
+                        "the list that you confirmed did not have this version".to_owned(),
+                    )),
                 }
             }
             let known = &mut receipt.unsearched;
