@@ -1,6 +1,8 @@
 // Writes a picture of every page to a folder, by default light and 1,440 px wide.
 //
 //     node screenshots.mjs FOLDER [light|dark] [WIDTH]
+//
+// With KEEPSAKE_OPERATOR_URL and KEEPSAKE_OPERATOR_TOKEN also those of the operator.
 
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -21,6 +23,17 @@ const REFERENCE = [
   ['docs-objects', '/docs#schema-Memory'],
 ];
 
+/** The operator's screens, after the sign-in. */
+async function operatorScreens(page, url, token) {
+  await page.goto(`${url}/console/tenants`);
+  await page.getByLabel("The operator's token").fill(token);
+  await page.getByRole('button', { name: 'Sign in', exact: true }).click();
+  const tenant = url + (await page.locator('table.list tbody a').first().getAttribute('href'));
+  const parts = ['', '/limits', '/keys', '/audit'].map((part) => [`operator-tenant${part.replace('/', '-')}`, tenant + part]);
+  const others = ['health', 'tenants', 'jobs', 'jobs/sweep-blobs'];
+  return [...others.map((path) => [`operator-${path.replace('/', '-')}`, `${url}/console/${path}`]), ...parts];
+}
+
 async function take(page, screens) {
   for (const [name, path] of screens) {
     // From one part of a page to another a browser would only scroll.
@@ -40,6 +53,8 @@ try {
     await take(page, [['sign-in', '/console/sign-in']]);
     await signIn(page);
     await take(page, screensOf(await makeObjects({ name: 'Team notes' })));
+    const { KEEPSAKE_OPERATOR_URL: url, KEEPSAKE_OPERATOR_TOKEN: token } = process.env;
+    if (url && token) await take(page, await operatorScreens(page, url, token));
   });
 } finally {
   await browser.close();

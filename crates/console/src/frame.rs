@@ -1,6 +1,6 @@
 //! The part of a page around its content.
 
-use keepsake_core::{StoreId, Timestamp};
+use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::Audience;
 use keepsake_index::Scope;
 
@@ -43,9 +43,9 @@ pub(crate) const OPERATOR_SECTIONS: [Section; 3] = [
     section("/console/jobs", "Jobs", 'j', None),
 ];
 
-/// A tab of a store, which all pages of the store have.
+/// A tab of a store or of a tenant, which all its pages have.
 struct StoreTab {
-    /// The end of its address.
+    /// What follows the address of the store.
     end: &'static str,
     label: &'static str,
     /// What follows the store's address on the pages below the tab.
@@ -63,6 +63,13 @@ const STORE_TABS: [StoreTab; 6] = [
     tab("/tests", "Tests", &["tests"]),
     tab("/usage", "Usage", &["usage"]),
     tab("/settings", "Settings", &["settings", "fork"]),
+];
+
+const TENANT_TABS: [StoreTab; 4] = [
+    tab("", "Usage", &[""]),
+    tab("/limits", "Limits", &["limits"]),
+    tab("/keys", "API keys", &["keys"]),
+    tab("/audit", "Audit", &["audit"]),
 ];
 
 /// A tab as a page shows it.
@@ -113,13 +120,15 @@ done! {
     JobStarted = "job_started": "The run has started.";
     TenantSuspended = "tenant_suspended": "The tenant was suspended. Its data is kept.";
     TenantResumed = "tenant_resumed": "The tenant is served again.";
+    LimitsSaved = "limits_saved": "The limits were saved. They take effect within five seconds.";
+    LimitsUnchanged = "limits_unchanged": "Nothing was changed.";
 }
 
 /// The form that takes a finished action back.
 #[derive(Debug, Clone)]
 pub(crate) struct Undo {
     pub(crate) action: String,
-    pub(crate) fields: Vec<(&'static str, &'static str)>,
+    pub(crate) fields: Vec<(String, String)>,
 }
 
 /// Who is signed in, and where.
@@ -200,11 +209,19 @@ impl Frame {
 
     /// The tabs of a store; the current one is that of this page.
     pub(crate) fn tabs_of(&self, store_id: StoreId) -> impl Iterator<Item = ShownTab> {
-        let store = format!("/console/stores/{store_id}");
-        let below = self.path.strip_prefix(&store).unwrap_or_default().trim_start_matches('/');
+        self.tabs(format!("/console/stores/{store_id}"), &STORE_TABS)
+    }
+
+    /// The tabs of a tenant, on the operator's pages.
+    pub(crate) fn tabs_of_tenant(&self, tenant_id: TenantId) -> impl Iterator<Item = ShownTab> {
+        self.tabs(format!("/console/tenants/{tenant_id}"), &TENANT_TABS)
+    }
+
+    fn tabs(&self, place: String, tabs: &'static [StoreTab]) -> impl Iterator<Item = ShownTab> + use<> {
+        let below = self.path.strip_prefix(&place).unwrap_or_default().trim_start_matches('/');
         let page = below.split('/').next().unwrap_or_default().to_owned();
-        STORE_TABS.iter().map(move |tab| ShownTab {
-            href: format!("{store}{}", tab.end),
+        tabs.iter().map(move |tab| ShownTab {
+            href: format!("{place}{}", tab.end),
             label: tab.label,
             is_current: tab.pages.contains(&page.as_str()),
         })

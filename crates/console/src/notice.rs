@@ -7,31 +7,50 @@ use keepsake_core::VersionId;
 
 use crate::frame::Done;
 
+/// Between the name and the value of a field in the cookie.
+const IS: char = '~';
+/// Between two fields in the cookie.
+const NEXT: &str = "!";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notice {
     pub(crate) done: Done,
     /// The version that the action made: the page offers to take it back.
     pub(crate) version_id: Option<VersionId>,
+    /// The fields of a form that takes the action back, with their earlier values. Names and values
+    /// have letters, digits, `-` and `_`.
+    pub(crate) before: Vec<(String, String)>,
     /// The page that shows the message.
     path: String,
 }
 
 impl Notice {
     pub(crate) fn new(done: Done, version_id: Option<VersionId>, path: &str) -> Self {
-        Self { done, version_id, path: path.to_owned() }
+        Self { done, version_id, before: Vec::new(), path: path.to_owned() }
+    }
+
+    pub(crate) fn with_before(self, before: Vec<(String, String)>) -> Self {
+        Self { before, ..self }
     }
 
     pub(crate) fn to_cookie(&self) -> String {
-        let version = self.version_id.map_or_else(String::new, |id| id.to_string());
-        format!("{}.{version}.{}", self.done.name(), self.path)
+        let before = self.before.iter().map(|(name, value)| format!("{name}{IS}{value}"));
+        let before = before.collect::<Vec<_>>().join(NEXT);
+        let made = self.version_id.map_or(before, |id| id.to_string());
+        format!("{}.{made}.{}", self.done.name(), self.path)
     }
 
     /// `None`: the cookie has no message for the page at `path`.
     pub(crate) fn of_cookie(value: &str, path: &str) -> Option<Self> {
         let mut parts = value.splitn(3, '.');
-        let (done, version, at) = (parts.next()?, parts.next()?, parts.next()?);
-        let version_id = if version.is_empty() { None } else { Some(version.parse().ok()?) };
-        (at == path).then(|| Some(Self::new(Done::parse(done)?, version_id, path))).flatten()
+        let (done, made, at) = (parts.next()?, parts.next()?, parts.next()?);
+        let before: Option<Vec<_>> = made.split(NEXT).map(|field| field.split_once(IS)).collect();
+        let before = before.unwrap_or_default();
+        let has_version = !made.is_empty() && before.is_empty();
+        let version_id = if has_version { Some(made.parse().ok()?) } else { None };
+        let before = before.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let notice = Self::new(Done::parse(done)?, version_id, path).with_before(before.collect());
+        (at == path).then_some(notice)
     }
 }
 
@@ -43,8 +62,12 @@ mod tests {
 
     #[test]
     fn message_is_for_one_page() {
-        for version_id in [None, Some(VersionId::from_uuid(Uuid::nil()))] {
+        let before = ["a_b", "c"].map(|name| (name.to_owned(), String::new()));
+        for (version_id, before) in
+            [(None, &[][..]), (Some(VersionId::from_uuid(Uuid::nil())), &[]), (None, &before)]
+        {
             let sent = Notice::new(Done::MemorySaved, version_id, "/console/stores/a.b");
+            let sent = sent.with_before(before.to_vec());
             assert_eq!(Notice::of_cookie(&sent.to_cookie(), "/console/stores/a.b"), Some(sent.clone()));
             assert_eq!(Notice::of_cookie(&sent.to_cookie(), "/console/stores"), None);
         }

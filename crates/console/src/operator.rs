@@ -1,7 +1,10 @@
 //! The operator's pages, on the operator's listener.
 
+mod audit;
 mod health;
 mod jobs;
+mod keys;
+mod limits;
 mod tenants;
 
 use std::sync::Arc;
@@ -34,8 +37,14 @@ pub fn operator_routes() -> Router<Engine> {
         .route("/console", get(async || see_other(next::OPERATOR_HOME)))
         .route("/console/sign-out", post(sign_in::sign_out::<Operator>))
         .route("/console/health", get(health::show))
+        .route("/console/metrics", get(health::metrics))
         .route("/console/tenants", get(tenants::list))
         .route(TENANT, get(tenants::show))
+        .route(&format!("{TENANT}/limits"), get(limits::show).post(limits::save))
+        .route(&format!("{TENANT}/keys"), get(keys::list))
+        .route(&format!("{TENANT}/keys/{{api_key_id}}"), get(keys::show))
+        .route(&format!("{TENANT}/keys/{{api_key_id}}/revoke"), post(keys::revoke))
+        .route(&format!("{TENANT}/audit"), get(audit::of_tenant))
         .route(&format!("{TENANT}/suspend"), post(tenants::suspend))
         .route(&format!("{TENANT}/resume"), post(tenants::resume))
         .route("/console/jobs", get(jobs::list))

@@ -1,6 +1,6 @@
 //! The pages of a tenant, one module for each screen.
 
-mod audit;
+pub(crate) mod audit;
 mod compare;
 mod deletions;
 mod differences;
@@ -9,9 +9,9 @@ mod erasures;
 mod fork;
 mod history;
 mod import;
-mod keys;
+pub(crate) mod keys;
 mod memory;
-mod overview;
+pub(crate) mod overview;
 mod past;
 mod place;
 mod readers;

@@ -6,3 +6,4 @@ pub(crate) mod line_ends;
 pub(crate) mod lines;
 pub(crate) mod markdown;
 pub(crate) mod markup;
+pub(crate) mod timeline;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_blobs::BlobError;
-use keepsake_core::Timestamp;
+use keepsake_core::{MeaningReason, Timestamp};
 use tokio::sync::Mutex;
 
+use crate::EngineError;
+use crate::embedding::ready_model;
 use crate::shared::service;
 
 /// How long a result is cached. Probes need no credential, so frequent probes
@@ -18,6 +20,8 @@ const BLOBS_AWAITED_FOR: Duration = Duration::from_secs(1);
 /// Time limit of a test write to a disk that was full.
 const WRITE_AWAITED_FOR: Duration = Duration::from_secs(1);
 
+/// A job deletes blobs each minute.
+const DELETIONS_LATE_AFTER: Duration = Duration::from_mins(5);
 /// The periodic work of a replica is due every half minute.
 const UPKEEP_LATE_AFTER: Duration = Duration::from_mins(3);
 
@@ -87,6 +91,17 @@ impl Health {
         // A failure is not cached, so that the end of an outage shows at once.
         *last = readiness.has_index().then(|| (self.context.now(), readiness));
         readiness
+    }
+
+    /// The number of blobs whose deletion is overdue by the time of a run; at most `limit`.
+    pub async fn overdue_deletions(&self, limit: u32) -> Result<usize, EngineError> {
+        let due_before = self.context.now().minus(DELETIONS_LATE_AFTER);
+        Ok(self.context.index.blob_deletions.due(due_before, limit).await?.len())
+    }
+
+    /// The model that finds memories by meaning, or why they are found by words only. Does no I/O.
+    pub fn meaning(&self) -> Result<Arc<str>, MeaningReason> {
+        ready_model(&self.embedder)
     }
 
     async fn index_health(&self) -> StoreHealth {

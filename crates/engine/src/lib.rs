@@ -152,7 +152,7 @@ pub use sign_ins::{
 };
 pub use store_tests::StoreTests;
 pub use stores::{StoreDraft, StoreEdit, StoreFork, Stores};
-pub use tenants::{NewTenant, Tenants};
+pub use tenants::{NewTenant, TenantSummary, Tenants};
 pub use test_report::{BrokenTests, TestHit, TestReport, TestResult};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall, Tools, is_tool};

@@ -1,6 +1,7 @@
 //! Tenants: creation, changes, suspension and deletion by the operator, and the operator
 //! as a caller of a tenant's services.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use keepsake_core::limits::LimitOverrides;
@@ -14,6 +15,7 @@ use utoipa::ToSchema;
 use crate::cursor::Query;
 use crate::shared::service;
 use crate::stores::{MAX_UNUSED_SECS, invalid};
+use crate::use_counts::day_of;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 /// The largest limit; JSON and every database represent it exactly.
@@ -58,6 +60,17 @@ fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> 
         return invalid("limits", rule);
     }
     Ok(limits)
+}
+
+/// What a tenant stores, and how much of it was read and written lately.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TenantSummary {
+    pub stores: u64,
+    pub memories: u64,
+    /// Bytes of the live memories.
+    pub live_bytes: u64,
+    pub reads: u64,
+    pub writes: u64,
 }
 
 service!(pub Tenants);
@@ -116,6 +129,30 @@ impl Tenants {
         // One more item shows whether there is another page.
         let items = tenants.list(external_id, before, limit + 1).await?;
         cursors.page(identity, items, limit, |tenant| tenant.tenant_id).await
+    }
+
+    /// The sizes of these tenants, and their reads and writes of the last `days`, today included.
+    /// Tenants without a store and without a use are left out.
+    #[tracing::instrument(name = "engine.tenant_summaries", level = "debug", skip_all)]
+    pub async fn summaries(
+        &self,
+        tenant_ids: &[TenantId],
+        days: i64,
+    ) -> Result<HashMap<TenantId, TenantSummary>, EngineError> {
+        let (index, first_day) = (&self.context.index, day_of(self.context.now()) - days + 1);
+        let mut summaries: HashMap<TenantId, TenantSummary> = HashMap::new();
+        for size in index.tenants.sizes(tenant_ids).await? {
+            let summary = summaries.entry(size.tenant_id).or_default();
+            summary.stores = size.stores;
+            summary.memories = size.memories;
+            summary.live_bytes = size.live_bytes;
+        }
+        for (tenant_id, reads, writes) in index.daily_use.of_tenants(tenant_ids, first_day).await? {
+            let summary = summaries.entry(tenant_id).or_default();
+            summary.reads = reads;
+            summary.writes = writes;
+        }
+        Ok(summaries)
     }
 
     /// Changes a tenant's name, external id, limits, search mode and status. A tenant that is being

@@ -40,6 +40,12 @@ const OF_STORES: &str = "SELECT u.day, u.surface, CAST(sum(u.reads) AS bigint) A
         EACH[daily_use d: d.tenant_id = $1 AND d.store_id = ids.id AND d.day >= $3] LIMIT 100000) u \
     GROUP BY u.day, u.surface ORDER BY u.day, u.surface";
 
+/// The use of whole tenants, in all days since `$3`.
+const OF_TENANTS: &str = "SELECT d.tenant_id, CAST(sum(d.reads) AS bigint) AS reads, \
+        CAST(sum(d.writes) AS bigint) AS writes \
+    FROM (SELECT DISTINCT id FROM_IDS($1)) ids \
+    EACH[daily_use d: d.tenant_id = ids.id AND d.store_id = $2 AND d.day >= $3] GROUP BY d.tenant_id";
+
 /// The newest rows of all stores.
 const NEWEST_ROWS: &str =
     "daily_use d WHERE d.tenant_id = $1 AND d.day >= $2 ORDER BY d.day DESC LIMIT 10000";
@@ -119,6 +125,19 @@ impl DailyUse {
         Ok(days)
     }
 
+    /// The reads and writes of each of these tenants since a day, without tenants that have none.
+    pub async fn of_tenants(
+        &self,
+        tenant_ids: &[TenantId],
+        day: i64,
+    ) -> Result<Vec<(TenantId, u64, u64)>, IndexError> {
+        let mut tx = self.0.read_one("daily_use_of_tenants", Role::Shared(None)).await?;
+        let query = tx.query_with_lists(OF_TENANTS).bind_ids(Some(tenant_ids));
+        let used = query.bind((WHOLE_TENANT, day)).all().await?;
+        tx.commit().await?;
+        Ok(used)
+    }
+
     /// The most written stores since a day, at most `limit`; of very many counts, only the
     /// newest ones are read. With `only`, among these stores.
     pub async fn most_written(
@@ -181,7 +200,7 @@ fn add(rows: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{NEWEST_ROWS, OF_STORES, OF_TENANT, ROWS_OF_STORES, most_written};
+    use super::{NEWEST_ROWS, OF_STORES, OF_TENANT, OF_TENANTS, ROWS_OF_STORES, most_written};
     use crate::sqlite::plans::assert_steps;
 
     #[tokio::test]
@@ -191,6 +210,7 @@ mod tests {
         for (statement, range) in [
             (OF_TENANT, of_store),
             (OF_STORES, of_store),
+            (OF_TENANTS, of_store),
             (&most_written(ROWS_OF_STORES), of_store),
             (&most_written(NEWEST_ROWS), of_tenant),
         ] {

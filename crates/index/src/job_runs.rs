@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use keepsake_core::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::IndexError;
 use crate::audit::record_of_operator;
 use crate::database::{Database, Role, from_row};
-use crate::model::{AuditedAction, JobRun, RunPlace, job_action};
+use crate::model::{AuditedAction, JobRun, RunPlace, RunTally, job_action};
 
 /// A lease that ends after `$5` was taken by a clock that was ahead, and no longer
 /// counts.
@@ -51,6 +51,14 @@ const LIST: &str = "SELECT r.name AS job, r.slot, r.started_at, r.ended_at, \
     FROM job_run r LEFT JOIN job j ON j.name = r.name \
     WHERE r.name = $1 AND (r.started_at, r.slot) < ($3, $4) ORDER BY r.started_at DESC, r.slot DESC LIMIT $5 + 0";
 
+/// The runs since `$2`, by job and by parts of `$3` microseconds.
+const TALLY: &str = "SELECT r.name AS job, (r.started_at - $2) / $3 AS part, count(*) AS runs, \
+        CAST(sum(CASE WHEN r.error IS NULL THEN 0 ELSE 1 END) AS bigint) AS failed, \
+        CAST(sum(CASE WHEN r.ended_at IS NULL THEN 1 ELSE 0 END) AS bigint) AS open, \
+        CAST(coalesce(max(r.ended_at - r.started_at), 0) AS bigint) AS longest_micros \
+    FROM_TEXTS($1) EACH[job_run r: r.name = texts.text AND r.started_at >= $2] \
+    GROUP BY 1, 2 ORDER BY 1, 2";
+
 /// How long a failed run of the schedule waits before it is repeated.
 pub const FAILED_RUN_RESTS: Duration = Duration::from_mins(5);
 
@@ -59,6 +67,7 @@ pub struct JobRuns(pub(crate) Database);
 
 from_row! {
     JobRun { job, slot, status, reason, is_dry_run, started_at, ended_at, counts, error .. r#type }
+    RunTally { job, part, runs, failed, open, longest_micros }
 }
 
 impl JobRuns {
@@ -179,5 +188,21 @@ impl JobRuns {
             before.map_or((i64::MAX, i64::MAX), |(at, slot)| (at.as_micros(), slot.as_micros()));
         let values = (job, now, started_at, slot, limit);
         self.0.all("job_runs", Role::Shared(None), LIST, values).await
+    }
+
+    /// How many runs of these jobs began in each part of the time since `since`, without parts that
+    /// have none.
+    pub async fn tally(
+        &self,
+        jobs: &[&str],
+        since: Timestamp,
+        part: Duration,
+    ) -> Result<Vec<RunTally>, IndexError> {
+        let part = u64::try_from(part.as_micros()).unwrap_or(u64::MAX).max(1);
+        let mut tx = self.0.read_one("tally_runs", Role::Shared(None)).await?;
+        let query = tx.query_with_lists(TALLY).bind((json!(jobs).to_string(), since, part));
+        let tallies = query.all().await?;
+        tx.commit().await?;
+        Ok(tallies)
     }
 }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
 use crate::model::{
-    AuditAction, AuditObject, AuditedAction, Tenant, TenantChange, TenantStatus, TenantUsage,
+    AuditAction, AuditObject, AuditedAction, Tenant, TenantChange, TenantSize, TenantStatus, TenantUsage,
 };
 use crate::{ChangeError, IndexError, audit};
 
@@ -41,6 +41,12 @@ const USAGE: &str = "SELECT t.tenant_id, t.store_count AS stores, t.granted_byte
     FROM tenant t LEFT JOIN store s ON s.tenant_id = $1 AND s.deleted_at IS NULL \
     WHERE t.tenant_id = $1 GROUP BY t.tenant_id, t.store_count, t.granted_bytes";
 
+/// The sizes of tenants that have a store.
+const SIZES: &str = "SELECT s.tenant_id, count(*) AS stores, \
+        CAST(sum(s.memory_count) AS bigint) AS memories, CAST(sum(s.live_bytes) AS bigint) AS live_bytes \
+    FROM (SELECT DISTINCT id FROM_IDS($1)) ids \
+    EACH[store s: s.tenant_id = ids.id AND s.deleted_at IS NULL] GROUP BY s.tenant_id";
+
 #[derive(Debug, Clone)]
 pub struct Tenants(pub(crate) Database);
 
@@ -50,6 +56,7 @@ from_row! {
         tenant_id, stores, memories, live_bytes, versions, version_bytes, granted_bytes, api_keys, sessions,
         session_bytes .. r#type, limits
     }
+    TenantSize { tenant_id, stores, memories, live_bytes }
 }
 
 impl Tenants {
@@ -92,6 +99,14 @@ impl Tenants {
             Some(external_id) => self.0.all("tenants", role, LIST_BY_EXTERNAL_ID, (page, external_id)).await,
             None => self.0.all("tenants", role, LIST, page).await,
         }
+    }
+
+    /// The sizes of these tenants, without tenants that have no store.
+    pub async fn sizes(&self, tenant_ids: &[TenantId]) -> Result<Vec<TenantSize>, IndexError> {
+        let mut tx = self.0.read_one("tenant_sizes", Role::Shared(None)).await?;
+        let sizes = tx.query_with_lists(SIZES).bind_ids(Some(tenant_ids)).all().await?;
+        tx.commit().await?;
+        Ok(sizes)
     }
 
     /// Returns the tenant after the change.

@@ -1,19 +1,72 @@
-//! Health of this server: its backends, caches and work.
+//! Health of this server as lights, each with the number that matters and a sentence.
 
 use askama::Template;
 use axum::Extension;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use keepsake_core::words;
-use keepsake_engine::StoreHealth;
+use keepsake_engine::{Engine, MeaningReason, Readiness, StoreHealth};
+use keepsake_index::RunStatus;
 use keepsake_telemetry::Exposition;
 
 use super::Operator;
 use crate::frame::Frame;
-use crate::page::{PageResult, page};
+use crate::page::{PageResult, Refusal, page, secured};
 use crate::request::Caller;
+
+/// The longest queue that is counted.
+const MAX_COUNTED: u32 = 1_000;
+/// Reads are written each half minute.
+const READS_LATE_SECS: u64 = 90;
+/// Other replicas stop waiting for the reads of a replica soon after this.
+const READS_LOST_SECS: u64 = 300;
+
+/// The order of the lights: a failing part is first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Bad,
+    Look,
+    Good,
+}
+
+impl Level {
+    const fn class(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Look => "look",
+            Self::Bad => "bad",
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Good => "OK",
+            Self::Look => "Look at it",
+            Self::Bad => "Failing",
+        }
+    }
+}
+
+/// One part of the server.
+struct Light {
+    name: &'static str,
+    level: Level,
+    value: String,
+    /// What the value means, or what to do.
+    words: String,
+    /// The page with more about the part; empty: there is none.
+    href: &'static str,
+}
+
+impl Light {
+    fn new(name: &'static str, level: Level, value: impl Into<String>, words: impl Into<String>) -> Self {
+        Self { name, level, value: value.into(), words: words.into(), href: "" }
+    }
+}
 
 const fn advice(health: StoreHealth) -> &'static str {
     match health {
-        StoreHealth::Ok => "",
+        StoreHealth::Ok => "It answers, and takes writes.",
         StoreHealth::Unavailable => "It does not answer. Requests that need it are answered 503.",
         StoreHealth::AccessDenied => "It refuses the server's credentials: check them and their permissions.",
         StoreHealth::Misconfigured => "The settings do not match it: run `keepsake config check --connect`.",
@@ -21,15 +74,170 @@ const fn advice(health: StoreHealth) -> &'static str {
     }
 }
 
+const fn level_of(health: StoreHealth) -> Level {
+    if matches!(health, StoreHealth::Ok) { Level::Good } else { Level::Bad }
+}
+
+/// Readings of the metrics of this process.
+struct Readings(Vec<(String, u64)>);
+
+impl Readings {
+    /// Series with their labels, and their values without fractions.
+    fn of(text: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let readings = lines.filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let whole = value.split('.').next().unwrap_or_default();
+            Some((series.to_owned(), whole.parse().ok()?))
+        });
+        Self(readings.collect())
+    }
+
+    /// The sum of the series of a metric that have this label.
+    fn sum(&self, metric: &str, label: &str) -> u64 {
+        let is_wanted = |series: &str| {
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            name == metric && labels.contains(label)
+        };
+        let wanted = self.0.iter().filter(|(series, _)| is_wanted(series));
+        wanted.map(|(_, value)| value).sum()
+    }
+
+    fn all(&self, metric: &str) -> u64 {
+        self.sum(metric, "")
+    }
+}
+
+fn of_backends(readiness: Readiness, readings: &Readings) -> [Light; 5] {
+    let (index, blobs) = (readiness.index, readiness.blobs);
+    let in_use = readings.sum("keepsake_index_pool_connections", "state=\"in_use\"");
+    let (limit, waiting) =
+        (readings.all("keepsake_index_pool_limit"), readings.all("keepsake_index_pool_waiting"));
+    let waits = if waiting == 0 {
+        (Level::Good, "No call waits for a connection.")
+    } else {
+        (
+            Level::Look,
+            "Calls wait for a connection: look for slow statements, or raise index.max_connections.",
+        )
+    };
+    let calls = "keepsake_blob_call_duration_seconds_count";
+    let failed = readings.all(calls).saturating_sub(readings.sum(calls, "outcome=\"ok\""));
+    let is_open = readings.all("keepsake_blob_breaker_open") > 0;
+    let schema = if readiness.has_index() {
+        (Level::Good, "known", "This version can use the schema of the database.")
+    } else {
+        (
+            Level::Bad,
+            "unknown",
+            "It could not be checked. If the log says that it is too old, run `keepsake migrate`.",
+        )
+    };
+    [
+        Light::new("Database", level_of(index), index.name(), advice(index)),
+        Light::new("Schema", schema.0, schema.1, schema.2),
+        Light::new(
+            "Database connections",
+            waits.0,
+            format!("{in_use} of {limit} in use, {} waiting", words::count(waiting)),
+            waits.1,
+        ),
+        Light::new("Content storage", level_of(blobs), blobs.name(), advice(blobs)),
+        Light::new(
+            "Calls of the bucket",
+            if is_open { Level::Bad } else { Level::Good },
+            format!("{} failed since the start", words::count(failed)),
+            if is_open {
+                "The bucket did not answer, so calls are refused at once until it does."
+            } else {
+                "Calls are sent. With content in the index there are none."
+            },
+        ),
+    ]
+}
+
+fn of_replicas(engine: &Engine, readiness: Readiness, readings: &Readings) -> [Light; 3] {
+    let lag = readings.all("keepsake_access_flush_lag_seconds");
+    let reads = if lag <= READS_LATE_SECS {
+        (Level::Good, "Times of reads are written each half minute.")
+    } else if lag <= READS_LOST_SECS {
+        (Level::Look, "The last write of reads is late: look at the log of this process.")
+    } else {
+        (Level::Bad, "Reads cannot be written: check the database from this replica.")
+    };
+    let upkeep = if readiness.is_upkeep_late {
+        (Level::Bad, "This replica sent no heartbeat for three minutes: look at its log.")
+    } else {
+        (Level::Good, "They share the request rates of the tenants.")
+    };
+    [
+        Light::new("Live gateways", upkeep.0, words::count(engine.replica.gateways().into()), upkeep.1),
+        Light::new("Reads not yet written", reads.0, format!("since {lag} s"), reads.1),
+        Light::new(
+            "Requests under way",
+            Level::Good,
+            words::count(readings.all("keepsake_http_requests_in_flight")),
+            format!(
+                "{} were not admitted since the start.",
+                words::counted(readings.all("keepsake_rate_refusals_total"), "request")
+            ),
+        ),
+    ]
+}
+
+async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
+    let unread = "It could not be read from the database.";
+    let deletions = match engine.health.overdue_deletions(MAX_COUNTED).await {
+        Ok(0) => (Level::Good, "0 overdue".to_owned(), "Removed content is deleted in time."),
+        Ok(number) => {
+            let number = u64::try_from(number).unwrap_or(u64::MAX);
+            let at_least = if number >= u64::from(MAX_COUNTED) { "at least " } else { "" };
+            let value = format!("{at_least}{} overdue", words::count(number));
+            (Level::Look, value, "Removed content waits for its deletion: look at the job drain-deletions.")
+        }
+        Err(_) => (Level::Bad, "unknown".to_owned(), unread),
+    };
+    let jobs = match engine.manual_jobs.list().await {
+        Ok(jobs) => {
+            let last_runs = jobs.iter().filter_map(|job| job.last_run.as_ref());
+            let failed = last_runs.filter(|run| run.status == RunStatus::Failed).count();
+            let words = if failed == 0 { "The last run of no job failed." } else { "Look at their results." };
+            (if failed == 0 { Level::Good } else { Level::Look }, format!("{failed} failing"), words)
+        }
+        Err(_) => (Level::Bad, "unknown".to_owned(), unread),
+    };
+    let waiting = readings.all("keepsake_embedding_waiting_stores");
+    let meaning = match engine.health.meaning() {
+        Ok(model) => {
+            (Level::Good, model.to_string(), "Memories are found by words and by meaning.".to_owned())
+        }
+        Err(reason) => {
+            let level = if reason == MeaningReason::Off { Level::Good } else { Level::Look };
+            (level, "words only".to_owned(), format!("Because {}.", reason.in_words()))
+        }
+    };
+    [
+        Light {
+            href: "/console/jobs/drain-deletions",
+            ..Light::new("Deletions of content", deletions.0, deletions.1, deletions.2)
+        },
+        Light { href: "/console/jobs", ..Light::new("Jobs", jobs.0, jobs.1, jobs.2) },
+        Light::new("Search model", meaning.0, meaning.1, meaning.2),
+        Light::new(
+            "Stores to embed",
+            Level::Good,
+            format!("{} waiting", words::count(waiting)),
+            "Their newest memories are found by words, and soon by meaning.",
+        ),
+    ]
+}
+
 #[derive(Template)]
 #[template(path = "operator/health.html")]
 struct HealthPage {
     frame: Frame,
-    parts: [(&'static str, StoreHealth); 2],
     is_ready: bool,
-    gateways: u32,
-    /// Name and value.
-    readings: Vec<(String, String)>,
+    lights: Vec<Light>,
 }
 
 /// `GET /console/health`
@@ -39,57 +247,21 @@ pub(super) async fn show(
 ) -> PageResult {
     let engine = &caller.engine;
     let readiness = engine.health.check().await;
-    page(&HealthPage {
-        frame: caller.frame("Health"),
-        parts: [
-            ("Database, with a schema that this version knows", readiness.index),
-            ("Content storage", readiness.blobs),
-        ],
-        is_ready: readiness.has_index(),
-        gateways: engine.replica.gateways(),
-        readings: exposition.text().map(|text| shown(&text)).unwrap_or_default(),
-    })
+    let readings = Readings::of(&exposition.text().unwrap_or_default());
+    let mut lights = Vec::from(of_backends(readiness, &readings));
+    lights.extend(of_replicas(engine, readiness, &readings));
+    lights.extend(of_work(engine, &readings).await);
+    lights.sort_by_key(|light| light.level);
+    page(&HealthPage { frame: caller.frame("Health"), is_ready: readiness.has_index(), lights })
 }
 
-/// Metrics of the page, with names for people.
-const SHOWN: [(&str, &str, Unit); 9] = [
-    ("keepsake_http_requests_in_flight", "Requests under way", Unit::Number),
-    ("keepsake_cache_size_bytes", "Cache", Unit::Bytes),
-    ("keepsake_cache_lookups_total", "Look-ups in a cache", Unit::Number),
-    ("keepsake_access_flush_lag_seconds", "Reads not yet written, seconds", Unit::Number),
-    ("keepsake_blob_breaker_open", "Circuit breaker of the content storage is open", Unit::Number),
-    ("keepsake_conflicts_total", "Conflicts", Unit::Number),
-    ("keepsake_retries_total", "Retries", Unit::Number),
-    ("keepsake_quota_refusals_total", "Refused by a quota", Unit::Number),
-    ("keepsake_rate_refusals_total", "Not admitted", Unit::Number),
-];
-
-#[derive(Clone, Copy)]
-enum Unit {
-    Number,
-    Bytes,
-}
-
-/// The readings of the metrics in [`SHOWN`], with their labels.
-fn shown(text: &str) -> Vec<(String, String)> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let readings = lines.filter_map(|line| {
-        let (series, value) = line.rsplit_once(' ')?;
-        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-        let (_, words, unit) = SHOWN.iter().find(|(metric, ..)| *metric == name)?;
-        let labels = labels.trim_end_matches('}').replace('"', "").replace(',', ", ").replace('=', " ");
-        let name = if labels.is_empty() { (*words).to_owned() } else { format!("{words}: {labels}") };
-        Some((name, with_unit(value, *unit)))
-    });
-    readings.collect()
-}
-
-fn with_unit(value: &str, unit: Unit) -> String {
-    match (unit, value.parse::<u64>()) {
-        (Unit::Bytes, Ok(bytes)) => words::bytes(bytes),
-        (Unit::Number, Ok(number)) => words::count(number),
-        _ => value.to_owned(),
-    }
+/// `GET /console/metrics`: what `/metrics` has, for a person who is signed in
+pub(super) async fn metrics(
+    _: Caller<Operator>,
+    Extension(exposition): Extension<Exposition>,
+) -> Result<Response, Refusal> {
+    let text = exposition.text().ok_or(Refusal::Internal)?;
+    Ok(secured(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()))
 }
 
 #[cfg(test)]
@@ -97,14 +269,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_are_read() {
-        let text = "# HELP x\nkeepsake_cache_size_bytes{cache=\"content\"} 4096\nother 1\nkeepsake_http_requests_in_flight 2\n";
-        assert_eq!(
-            shown(text),
-            [
-                ("Cache: cache content".to_owned(), "4.00 KiB".to_owned()),
-                ("Requests under way".to_owned(), "2".to_owned())
-            ]
-        );
+    fn series_are_summed_up_by_label() {
+        let text = "# HELP x\na_count{outcome=\"ok\"} 4\na_count{outcome=\"error\"} 2\na_counts 9\nlag 1.5\n";
+        let readings = Readings::of(text);
+        assert_eq!((readings.all("a_count"), readings.sum("a_count", "outcome=\"ok\"")), (6, 4));
+        assert_eq!((readings.all("lag"), readings.all("none")), (1, 0));
     }
 }

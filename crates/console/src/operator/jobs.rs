@@ -1,9 +1,12 @@
-//! Scheduled jobs: when they ran, whether they failed, and manual runs.
+//! Scheduled jobs: their runs over time, whether they failed, and manual runs.
+
+use std::cmp::Reverse;
+use std::time::Duration;
 
 use askama::Template;
-use keepsake_core::words;
+use keepsake_core::{Timestamp, words};
 use keepsake_engine::JobState;
-use keepsake_index::{Auditor, JobRun, RunReason, RunStatus};
+use keepsake_index::{Auditor, JobRun, RunReason, RunStatus, RunTally};
 use serde_json::Value;
 
 use super::Operator;
@@ -11,16 +14,62 @@ use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::{JobName, Path};
 use crate::request::{Caller, Form, Pager};
-use crate::text::markup::encoded;
+use crate::text::markup::{Markup, encoded};
+use crate::text::timeline::{Part, Timeline, time_of};
 
 const PER_PAGE: u64 = 50;
+
+/// A time that a person chooses, and its parts.
+struct Period {
+    name: &'static str,
+    label: &'static str,
+    part_minutes: u32,
+    parts: u32,
+}
+
+const PERIODS: [Period; 2] = [
+    Period { name: "day", label: "24 hours", part_minutes: 30, parts: 48 },
+    Period { name: "week", label: "7 days", part_minutes: 240, parts: 42 },
+];
+
+impl Period {
+    /// The first one, unless the address names another one.
+    fn chosen(caller: &Caller<Operator>) -> &'static Self {
+        let named = PERIODS.iter().find(|period| Some(period.name) == caller.query.filled("period"));
+        named.unwrap_or(&PERIODS[0])
+    }
+
+    /// Name and label of each period, and whether it is this one.
+    fn choices(&self) -> [(&'static str, &'static str, bool); 2] {
+        PERIODS.map(|period| (period.name, period.label, period.name == self.name))
+    }
+
+    fn part_micros(&self) -> i64 {
+        i64::from(self.part_minutes) * 60_000_000
+    }
+
+    /// The begin of the first part; the last part is under way.
+    fn first(&self, now: Timestamp) -> Timestamp {
+        let part = self.part_micros();
+        let end = (now.as_micros().div_euclid(part) + 1) * part;
+        Timestamp::from_micros(end - i64::from(self.parts) * part)
+    }
+
+    fn part(&self) -> Duration {
+        Duration::from_mins(self.part_minutes.into())
+    }
+}
 
 /// How long a run took; empty until it ends.
 fn took(run: &JobRun) -> String {
     run.ended_at.map_or_else(String::new, |ended_at| {
-        let millis = (ended_at.as_micros() - run.started_at.as_micros()).max(0) / 1_000;
-        format!("{}.{:03} s", millis / 1_000, millis % 1_000)
+        seconds((ended_at.as_micros() - run.started_at.as_micros()).max(0).unsigned_abs())
     })
+}
+
+fn seconds(micros: u64) -> String {
+    let millis = micros / 1_000;
+    format!("{}.{:03} s", millis / 1_000, millis % 1_000)
 }
 
 /// The counts and the error of a run. Counts of zero are left out.
@@ -38,20 +87,120 @@ fn described(counts: &Value) -> String {
     if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
 }
 
+/// The colour of a run's status.
+const fn badge_of(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Done => "good",
+        RunStatus::Failed => "failed",
+        RunStatus::Running => "modified",
+        RunStatus::Interrupted => "",
+    }
+}
+
+/// The runs of a job in a period.
+#[derive(Default)]
+struct History {
+    parts: Vec<Part>,
+    runs: u64,
+    failed: u64,
+    open: u64,
+    longest_micros: u64,
+}
+
+impl History {
+    fn of(job: &str, tallies: &[RunTally], period: &Period, first: Timestamp) -> Self {
+        let mut history = Self::default();
+        // A run of a clock that was ahead is in none of the parts.
+        let is_shown = |tally: &&RunTally| tally.job == job && tally.part < i64::from(period.parts);
+        for tally in tallies.iter().filter(is_shown) {
+            history.runs += tally.runs;
+            history.failed += tally.failed;
+            history.open += tally.open;
+            history.longest_micros = history.longest_micros.max(tally.longest_micros);
+            history.parts.push(part_of(tally, period, first));
+        }
+        history
+    }
+
+    fn in_words(&self) -> String {
+        match (self.runs, self.failed) {
+            (0, _) => "no run".to_owned(),
+            (runs, 0) => words::counted(runs, "run"),
+            (runs, failed) => format!("{}, {} failed", words::counted(runs, "run"), words::count(failed)),
+        }
+    }
+
+    fn timeline<'a>(&'a self, label: &'a str, period: &Period, first: Timestamp) -> Timeline<'a> {
+        let (part_micros, count) = (period.part_micros(), i64::from(period.parts));
+        Timeline { label, first, part_micros, count, parts: &self.parts }
+    }
+}
+
+fn part_of(tally: &RunTally, period: &Period, first: Timestamp) -> Part {
+    let at = |place: i64| Timestamp::from_micros(first.as_micros() + place * period.part_micros());
+    let mut text = format!(
+        "{} to {} UTC: {}",
+        time_of(at(tally.part)),
+        time_of(at(tally.part + 1)),
+        words::counted(tally.runs, "run")
+    );
+    if tally.failed > 0 {
+        text = format!("{text}, {} failed", words::count(tally.failed));
+    }
+    if tally.open > 0 {
+        text = format!("{text}, {} not ended", words::count(tally.open));
+    }
+    if tally.longest_micros > 0 {
+        text = format!("{text}, the longest took {}", seconds(tally.longest_micros));
+    }
+    let state = match (tally.failed, tally.open) {
+        (1.., _) => "failed",
+        (0, 1..) => "open",
+        (0, 0) => "done",
+    };
+    Part { place: tally.part, state, words: text }
+}
+
+/// A job with its runs in the period.
+struct Row {
+    job: JobState,
+    history: History,
+    bars: Markup,
+}
+
+impl Row {
+    fn of(job: JobState, tallies: &[RunTally], period: &Period, first: Timestamp) -> Self {
+        let history = History::of(job.name, tallies, period, first);
+        let label = format!("{} in {}: {}", job.name, period.label, history.in_words());
+        let bars = history.timeline(&label, period, first).draw_bars();
+        Self { job, history, bars }
+    }
+
+    fn is_failing(&self) -> bool {
+        self.job.last_run.as_ref().is_some_and(|run| run.status == RunStatus::Failed)
+    }
+}
+
 #[derive(Template)]
 #[template(path = "operator/jobs.html")]
 struct JobsPage {
     frame: Frame,
-    jobs: Vec<JobState>,
-    failed: usize,
+    /// Those that fail come first.
+    rows: Vec<Row>,
+    failing: usize,
+    period: &'static Period,
 }
 
 /// `GET /console/jobs`
 pub(super) async fn list(caller: Caller<Operator>) -> PageResult {
-    let jobs = caller.engine.manual_jobs.list().await?;
-    let last_runs = jobs.iter().filter_map(|job| job.last_run.as_ref());
-    let failed = last_runs.filter(|run| run.status == RunStatus::Failed).count();
-    page(&JobsPage { frame: caller.frame("Jobs"), jobs, failed })
+    let (jobs, period) = (&caller.engine.manual_jobs, Period::chosen(&caller));
+    let first = period.first(caller.engine.now());
+    let tallies = jobs.tally(first, period.part()).await?;
+    let rows = jobs.list().await?.into_iter().map(|job| Row::of(job, &tallies, period, first));
+    let mut rows: Vec<_> = rows.collect();
+    rows.sort_by_key(|row| Reverse((row.is_failing(), row.history.failed > 0)));
+    let failing = rows.iter().filter(|row| row.is_failing()).count();
+    page(&JobsPage { frame: caller.frame("Jobs"), rows, failing, period })
 }
 
 #[derive(Template)]
@@ -61,19 +210,37 @@ struct JobPage {
     job: JobState,
     runs: Vec<JobRun>,
     pager: Pager,
+    period: &'static Period,
+    timeline: Markup,
+    in_words: String,
+    longest: String,
+    /// The newest dry run that has ended, on the first page.
+    dry_run: Option<JobRun>,
+    is_running: bool,
 }
 
 /// `GET /console/jobs/{job}`
 pub(super) async fn show(caller: Caller<Operator>, Path(JobName(name)): Path<JobName>) -> PageResult {
-    let jobs = &caller.engine.manual_jobs;
+    let (jobs, period) = (&caller.engine.manual_jobs, Period::chosen(&caller));
     let job = jobs.list().await?.into_iter().find(|job| job.name == name);
     let job = job.ok_or(Refusal::NotFound("the job was not found"))?;
+    let first = period.first(caller.engine.now());
+    let history = History::of(job.name, &jobs.tally(first, period.part()).await?, period, first);
     let found = jobs.runs(job.name, &caller.query.page(PER_PAGE)).await?;
+    let pager = caller.query.pager(found.next);
+    let ended_dry = found.items.iter().find(|run| run.is_dry_run && run.ended_at.is_some());
+    let label = format!("Runs in {}: {}", period.label, history.in_words());
     page(&JobPage {
         frame: caller.frame(job.name),
+        timeline: history.timeline(&label, period, first).draw(),
+        in_words: history.in_words(),
+        longest: seconds(history.longest_micros),
+        dry_run: ended_dry.filter(|_| pager.is_first()).cloned(),
+        is_running: job.last_run.as_ref().is_some_and(|run| run.status == RunStatus::Running),
         job,
         runs: found.items,
-        pager: caller.query.pager(found.next),
+        pager,
+        period,
     })
 }
 

@@ -1,45 +1,148 @@
-//! Tenants: their limits and their usage.
+//! Tenants: found by name, sorted by what they store and use; the usage of one.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use askama::Template;
 use keepsake_core::{SearchMode, TenantId, words};
+use keepsake_engine::{Page, TenantSummary};
 use keepsake_index::{Auditor, Tenant, TenantStatus, TenantUsage};
 
 use super::Operator;
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, done, page};
+use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
 use crate::request::{Caller, Form, Pager};
+use crate::screens::overview::Activity;
 use crate::screens::usage::{Quota, quotas_of};
-use crate::text::markup;
+use crate::text::markup::{self, encoded};
 
-const PER_PAGE: u64 = 50;
+/// The most that one call of the engine returns.
+const PER_PAGE: u64 = 100;
+/// Calls of the engine for a search.
+const MAX_SEARCHED_PAGES: usize = 10;
+/// Days whose reads and writes are shown.
+const DAYS: i64 = 30;
 
-/// The number of limits that the tenant has in place of the configured ones.
-fn own_limits(tenant: &Tenant) -> usize {
-    let limits = serde_json::to_value(&tenant.limits).unwrap_or_default();
-    let names = limits.as_object().into_iter().flat_map(|limits| limits.keys());
-    names.filter(|name| *name != "period_set_at").count()
+/// An order of the tenants of a page, with its name in the address and its column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Size,
+    Memories,
+    Stores,
+    Writes,
+    Reads,
+    Created,
+}
+
+const ORDERS: [(Order, &str, &str); 6] = [
+    (Order::Size, "size", "Size"),
+    (Order::Memories, "memories", "Memories"),
+    (Order::Stores, "stores", "Stores"),
+    (Order::Writes, "writes", "Writes"),
+    (Order::Reads, "reads", "Reads"),
+    (Order::Created, "created", "Created"),
+];
+
+/// A head of a column that sorts by it.
+struct Head {
+    label: &'static str,
+    href: String,
+    is_current: bool,
+    is_number: bool,
+}
+
+struct Row {
+    tenant: Tenant,
+    summary: TenantSummary,
 }
 
 #[derive(Template)]
 #[template(path = "operator/tenants.html")]
 struct TenantsPage {
     frame: Frame,
-    tenants: Vec<Tenant>,
+    rows: Vec<Row>,
+    heads: Vec<Head>,
     pager: Pager,
-    external_id: String,
+    name: String,
+    is_searched_in_part: bool,
 }
 
 /// `GET /console/tenants`
 pub(super) async fn list(caller: Caller<Operator>) -> PageResult {
     let fields = &caller.query;
-    let found = caller.engine.tenants.list(fields.filled("external_id"), &fields.page(PER_PAGE)).await?;
+    let name = fields.filled("name").unwrap_or_default().to_owned();
+    let found = find(&caller, &name).await?;
+    let ids: Vec<_> = found.items.iter().map(|tenant| tenant.tenant_id).collect();
+    let summaries = caller.engine.tenants.summaries(&ids, DAYS).await?;
+    let order = ORDERS.iter().find(|(_, order, _)| Some(*order) == fields.filled("order"));
+    let order = order.map_or(Order::Size, |(order, ..)| *order);
+    let head = |(of, named, label): (Order, &str, &'static str)| Head {
+        label,
+        href: format!("?name={}&order={named}&page={}", encoded(&name), encoded(fields.text("page"))),
+        is_current: of == order,
+        is_number: of != Order::Created,
+    };
     page(&TenantsPage {
         frame: caller.frame("Tenants"),
-        tenants: found.items,
+        rows: sorted(found.items, &summaries, order),
+        heads: ORDERS.map(head).into(),
+        is_searched_in_part: !name.is_empty() && found.next.is_some(),
         pager: fields.pager(found.next),
-        external_id: fields.text("external_id").to_owned(),
+        name,
     })
+}
+
+/// The newest tenants after those of the page before; with a name, those with it.
+async fn find(caller: &Caller<Operator>, name: &str) -> Result<Page<Tenant>, Refusal> {
+    let tenants = &caller.engine.tenants;
+    let mut asked = caller.query.page(PER_PAGE);
+    if name.is_empty() {
+        return Ok(tenants.list(None, &asked).await?);
+    }
+    // However many tenants there are.
+    if asked.page.is_none() {
+        let named = tenants.list(Some(name), &asked).await?;
+        if !named.items.is_empty() {
+            return Ok(named);
+        }
+    }
+    let wanted = name.to_lowercase();
+    let mut found = Page { items: Vec::new(), next: None };
+    for _ in 0..MAX_SEARCHED_PAGES {
+        let part = tenants.list(None, &asked).await?;
+        found.items.extend(part.items.into_iter().filter(|tenant| is_called(tenant, &wanted)));
+        found.next = part.next;
+        if found.next.is_none() || found.items.len() as u64 >= PER_PAGE {
+            break;
+        }
+        asked.page.clone_from(&found.next);
+    }
+    Ok(found)
+}
+
+fn is_called(tenant: &Tenant, wanted: &str) -> bool {
+    let external_id = tenant.external_id.as_deref().unwrap_or_default();
+    [tenant.name.as_str(), external_id].iter().any(|text| text.to_lowercase().contains(wanted))
+        || tenant.tenant_id.to_string().to_lowercase() == wanted
+}
+
+fn sorted(tenants: Vec<Tenant>, summaries: &HashMap<TenantId, TenantSummary>, order: Order) -> Vec<Row> {
+    let rows = tenants.into_iter().map(|tenant| {
+        let summary = summaries.get(&tenant.tenant_id).copied().unwrap_or_default();
+        Row { tenant, summary }
+    });
+    let mut rows: Vec<_> = rows.collect();
+    match order {
+        Order::Size => rows.sort_by_key(|row| Reverse(row.summary.live_bytes)),
+        Order::Memories => rows.sort_by_key(|row| Reverse(row.summary.memories)),
+        Order::Stores => rows.sort_by_key(|row| Reverse(row.summary.stores)),
+        Order::Writes => rows.sort_by_key(|row| Reverse(row.summary.writes)),
+        Order::Reads => rows.sort_by_key(|row| Reverse(row.summary.reads)),
+        // As they were listed.
+        Order::Created => {}
+    }
+    rows
 }
 
 /// How the stores without a mode are searched.
@@ -51,13 +154,6 @@ const fn words_of_mode(mode: Option<SearchMode>) -> &'static str {
     }
 }
 
-/// A limit, and whether it is the tenant's own.
-struct Limit {
-    name: String,
-    value: String,
-    is_own: bool,
-}
-
 #[derive(Template)]
 #[template(path = "operator/tenant.html")]
 struct TenantPage {
@@ -66,7 +162,7 @@ struct TenantPage {
     searched: &'static str,
     usage: TenantUsage,
     quotas: [Quota; 5],
-    limits: Vec<Limit>,
+    activity: Activity,
 }
 
 /// `GET /console/tenants/{id}`
@@ -75,21 +171,13 @@ pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantI
     let tenant = engine.tenants.get(tenant_id).await?;
     let principal = engine.tenants.operator(tenant_id, Auditor::Operator).await?;
     let usage = engine.usage.of_tenant(&principal).await?;
-    let own = serde_json::to_value(&tenant.limits).unwrap_or_default();
-    let all = serde_json::to_value(&usage.limits).unwrap_or_default();
-    let all = all.as_object().cloned().unwrap_or_default();
-    let limits = all.iter().map(|(name, value)| Limit {
-        name: name.replace('_', " "),
-        value: words::limit(name, value.as_u64().unwrap_or_default()),
-        is_own: own.get(name).is_some(),
-    });
     page(&TenantPage {
         frame: caller.frame(&tenant.name),
         searched: words_of_mode(tenant.search_mode),
         tenant,
         quotas: quotas_of(&usage, "Memories"),
-        limits: limits.collect(),
         usage,
+        activity: Activity::of_principal(&caller, &principal, None).await?,
     })
 }
 

@@ -57,7 +57,7 @@ fn export_of(query: &Fields) -> String {
     format!("/console/audit/export{}&format=", query.with_page(""))
 }
 
-fn filter_of(fields: &Fields) -> Result<AuditFilter, Refusal> {
+pub(crate) fn filter_of(fields: &Fields) -> Result<AuditFilter, Refusal> {
     let object = |text: &str| {
         let rule = || Refusal::Invalid("`object` must be the id of an object".to_owned());
         parse_audit_object_id(text).ok_or_else(rule)

@@ -32,7 +32,7 @@ const fn meaning(scope: Scope) -> &'static str {
 }
 
 /// Whether a key works, as far as its own times say.
-fn is_active(key: &ApiKey, now: Timestamp) -> bool {
+pub(crate) fn is_active(key: &ApiKey, now: Timestamp) -> bool {
     key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > now)
 }
 

@@ -156,8 +156,10 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
     let (may_write, is_pinned) = (caller.may_write(&found.store), found.shown.memory.is_pinned);
-    let undo_of_pin =
-        |action| Undo { action: format!("{}/expiry", found.href()), fields: vec![("action", action)] };
+    let undo_of_pin = |action: &str| Undo {
+        action: format!("{}/expiry", found.href()),
+        fields: vec![("action".to_owned(), action.to_owned())],
+    };
     frame.undo = match frame.done {
         Some(Done::MemoryPinned) => (may_write && is_pinned).then(|| undo_of_pin("unpin")),
         Some(Done::MemoryUnpinned) => (may_write && !is_pinned).then(|| undo_of_pin("pin")),

@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 
 use askama::Template;
 use keepsake_core::{StoreId, Surface, words};
-use keepsake_engine::{DailyUseQuery, DailyUseReport, PageRequest, UseOfDay, VersionQuery, View, date_of};
+use keepsake_engine::{
+    DailyUseQuery, DailyUseReport, PageRequest, Principal, UseOfDay, VersionQuery, View, date_of,
+};
 use keepsake_index::{Session, SessionFilter, Store};
 
 use super::sessions::{agent_of, title_of};
@@ -34,20 +36,29 @@ const HREFS: [&str; 5] =
     ["/console/stores", "/console/usage", "/console/sessions", "/console/sessions", "/console/keys"];
 
 /// What was read and written in some days, as a page shows it.
-pub(super) struct Activity {
+pub(crate) struct Activity {
     pub(super) days: u64,
     pub(super) from: String,
-    pub(super) report: DailyUseReport,
-    pub(super) reads: Markup,
-    pub(super) writes: Markup,
+    pub(crate) report: DailyUseReport,
+    pub(crate) reads: Markup,
+    pub(crate) writes: Markup,
 }
 
 impl Activity {
     /// Of all stores, or of one. The person chooses the days.
     pub(super) async fn of(caller: &Caller, store_id: Option<StoreId>) -> Result<Self, Refusal> {
+        Self::of_principal(caller, &caller.principal, store_id).await
+    }
+
+    /// That of a tenant, whose principal need not be the person who looks.
+    pub(crate) async fn of_principal<P>(
+        caller: &Caller<P>,
+        principal: &Principal,
+        store_id: Option<StoreId>,
+    ) -> Result<Self, Refusal> {
         let days = caller.query.number("days")?.unwrap_or(DAYS);
         let query = DailyUseQuery { days: Some(days), store_id };
-        let report = caller.engine.usage.daily(&caller.principal, query).await?;
+        let report = caller.engine.usage.daily(principal, query).await?;
         Ok(Self {
             days,
             from: date_of(report.first_day),
@@ -58,7 +69,7 @@ impl Activity {
     }
 
     /// The days to choose from, and whether they are chosen.
-    pub(super) fn periods(&self) -> [(u64, bool); 3] {
+    pub(crate) fn periods(&self) -> [(u64, bool); 3] {
         PERIODS.map(|days| (days, days == self.days))
     }
 }

@@ -1,10 +1,11 @@
 //! Scheduled jobs: their runs, and manual runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use keepsake_core::schemas::{self, JobRunType, JobType};
 use keepsake_core::{ObjectKind, Timestamp};
-use keepsake_index::{Auditor, JobRun, RunReason, RunStatus};
+use keepsake_index::{Auditor, JobRun, RunReason, RunStatus, RunTally};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -58,6 +59,12 @@ impl ManualJobs {
             });
         }
         Ok(jobs)
+    }
+
+    /// How the runs of all jobs since a time went, in parts of the time.
+    pub async fn tally(&self, since: Timestamp, part: Duration) -> Result<Vec<RunTally>, EngineError> {
+        let names: Vec<_> = fleet_jobs().iter().map(|job| job.plan().name).collect();
+        Ok(self.context.index.job_runs.tally(&names, since, part).await?)
     }
 
     /// Most recently started first.

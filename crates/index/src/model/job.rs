@@ -122,6 +122,20 @@ pub struct JobRun {
     pub error: Option<String>,
 }
 
+/// The runs of a job that began in one part of a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunTally {
+    pub job: String,
+    /// The number of the part, from 0.
+    pub part: i64,
+    pub runs: u64,
+    pub failed: u64,
+    /// Runs that have not ended.
+    pub open: u64,
+    /// The length of the longest run that has ended; 0: none has.
+    pub longest_micros: u64,
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn micros<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&at.as_micros())

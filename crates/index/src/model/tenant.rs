@@ -198,6 +198,18 @@ pub struct TenantUsage {
     pub limits: Limits,
 }
 
+/// What a tenant stores, by its counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TenantSize {
+    pub tenant_id: TenantId,
+    /// Stores that are not deleted.
+    pub stores: u64,
+    /// Live memories.
+    pub memories: u64,
+    /// Bytes of the live memories.
+    pub live_bytes: u64,
+}
+
 /// An API key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ApiKey {

@@ -100,6 +100,11 @@ pub(crate) async fn old_job_runs_replicas_and_codes_are_pruned(place: Place) {
             assert_eq!(index.redeemed_codes.add(&code, at).await.unwrap(), is_first);
         }
     }
+    let tallies =
+        index.job_runs.tally(&[JOB, "none"], after_seconds(1), Duration::from_secs(3)).await.unwrap();
+    let tallies: Vec<_> =
+        tallies.iter().map(|tally| (tally.part, tally.runs, tally.failed, tally.open)).collect();
+    assert_eq!(tallies, [(0, 3, 0, 0), (1, 1, 0, 0)]);
     let (upkeep, before) = (&index.upkeep, after_seconds(3));
     for what in [Prunable::JobRuns, Prunable::Replicas, Prunable::RedeemedCodes] {
         assert_eq!(upkeep.prune(what, before, 2, true).await.unwrap(), 3, "{what:?}");
@@ -138,6 +143,10 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
     assert_eq!(since(None).await, [used(DAY, Surface::Api, [14, 14])]);
     assert_eq!(since(Some(&both)).await, [old, used(DAY, Surface::Api, [8, 4])]);
     assert!(since(Some(&[stranger.store_id])).await.is_empty());
+    let tenant_ids = [place.tenant_id, stranger.tenant_id];
+    assert_eq!(daily.of_tenants(&tenant_ids, DAY).await.unwrap(), [(place.tenant_id, 14, 14)]);
+    let sizes = place.index.tenants.sizes(&tenant_ids[..1]).await.unwrap();
+    assert_eq!(sizes.iter().map(|size| (size.stores, size.memories)).collect::<Vec<_>>(), [(2, 0)]);
     for (only, day, expected) in [
         (None, DAY, &both[1..]),
         (None, DAY - 400, &[both[1], both[0]][..]),

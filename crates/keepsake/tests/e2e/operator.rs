@@ -3,6 +3,7 @@
 
 mod backup;
 mod commands;
+mod console;
 
 use keepsake_core::{StoreId, TenantId};
 use keepsake_engine::jobs::{DeleteTenants, RunRequest};

@@ -1,0 +1,198 @@
+//! The limits and the search mode of a tenant, changed as by the operator's API.
+
+use askama::Template;
+use axum::http::StatusCode;
+use keepsake_core::{ContentHash, SearchMode, TenantId, words};
+use keepsake_engine::{Engine, EngineError};
+use keepsake_index::{Auditor, Tenant, TenantChange, TenantStatus};
+use serde_json::{Map, Value};
+
+use super::Operator;
+use crate::frame::{Done, Frame, Undo};
+use crate::page::{PageResult, done, done_after, page, page_with, sentence};
+use crate::path::Path;
+use crate::request::{Caller, Fields, Form};
+use crate::text::markup;
+use crate::typed::label_of;
+
+/// Its configured value is always that no memory expires.
+const EXPIRES_UNUSED_AFTER: &str = "expires_unused_after";
+const SEARCH_MODE: &str = "search_mode";
+/// The name of a field before which this stands has what the form showed first.
+const WAS: &str = "was_";
+/// The first of the fields that take a change back: only this sign-in can make it.
+const SEAL: &str = "seal";
+
+/// A limit as its form shows it.
+struct LimitRow {
+    label: String,
+    name: String,
+    unit: &'static str,
+    typed: String,
+    /// The tenant's own value when the form was first shown.
+    was: String,
+    default: String,
+    /// The own value with its unit; empty: it has none.
+    own: String,
+}
+
+/// Every limit with its configured value.
+fn defaults(engine: &Engine) -> Map<String, Value> {
+    let mut limits = as_map(serde_json::to_value(engine.default_limits()));
+    limits.entry(EXPIRES_UNUSED_AFTER).or_insert_with(|| Value::from(0));
+    limits
+}
+
+fn as_map(limits: serde_json::Result<Value>) -> Map<String, Value> {
+    match limits {
+        Ok(Value::Object(limits)) => limits,
+        _ => Map::new(),
+    }
+}
+
+/// The limits that differ from the configured ones.
+fn own_limits(tenant: &Tenant) -> Map<String, Value> {
+    as_map(serde_json::to_value(&tenant.limits))
+}
+
+/// A tenant's own value of a limit; empty: it has the configured one.
+fn own_text(own: &Map<String, Value>, name: &str) -> String {
+    own.get(name).map(Value::to_string).unwrap_or_default()
+}
+
+fn unit_of(name: &str) -> &'static str {
+    if name.ends_with("_secs") || name == EXPIRES_UNUSED_AFTER {
+        "in seconds"
+    } else if name.contains("bytes") {
+        "in bytes"
+    } else {
+        ""
+    }
+}
+
+fn mode_text(mode: Option<SearchMode>) -> &'static str {
+    mode.map(SearchMode::name).unwrap_or_default()
+}
+
+#[derive(Template)]
+#[template(path = "operator/limits.html")]
+struct LimitsPage {
+    frame: Frame,
+    tenant: Tenant,
+    limits: Vec<LimitRow>,
+    search_mode: String,
+    was_search_mode: String,
+    /// Why nothing was saved.
+    problem: Option<String>,
+}
+
+impl LimitsPage {
+    /// The form with the tenant's limits, or with the typed texts of a refused form.
+    fn of(caller: &Caller<Operator>, tenant: Tenant, typed: &Fields, problem: Option<String>) -> Self {
+        let own = own_limits(&tenant);
+        let limits = defaults(&caller.engine).into_iter().map(|(name, default)| {
+            let own = own_text(&own, &name);
+            LimitRow {
+                label: label_of(&name),
+                unit: unit_of(&name),
+                default: words::limit(&name, default.as_u64().unwrap_or_default()),
+                typed: typed.get(&name).unwrap_or(&own).to_owned(),
+                was: typed.get(&format!("{WAS}{name}")).unwrap_or(&own).to_owned(),
+                own: own.parse().map(|number| words::limit(&name, number)).unwrap_or_default(),
+                name,
+            }
+        });
+        let mode = mode_text(tenant.search_mode);
+        Self {
+            frame: caller.frame(format!("Limits of {}", tenant.name)),
+            limits: limits.collect(),
+            search_mode: typed.get(SEARCH_MODE).unwrap_or(mode).to_owned(),
+            was_search_mode: typed.get("was_search_mode").unwrap_or(mode).to_owned(),
+            tenant,
+            problem,
+        }
+    }
+}
+
+/// `GET /console/tenants/{id}/limits`
+pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
+    let tenant = caller.engine.tenants.get(tenant_id).await?;
+    let mut shown = LimitsPage::of(&caller, tenant, &Fields::default(), None);
+    shown.frame.undo = undo_of(&caller, tenant_id);
+    page(&shown)
+}
+
+/// The fields that differ from what the form showed, as the operator's API takes them; or the rule
+/// that one of them breaks.
+fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, String> {
+    let is_changed = |name: &str| {
+        let typed = fields.get(name).map(str::trim);
+        typed.filter(|typed| fields.get(&format!("{WAS}{name}")) != Some(*typed))
+    };
+    let mut change = TenantChange::default();
+    for name in defaults(engine).keys() {
+        let Some(typed) = is_changed(name) else {
+            continue;
+        };
+        let value = if typed.is_empty() {
+            Value::Null
+        } else {
+            let number: u64 = typed.parse().map_err(|_| format!("`{name}` must be a whole number"))?;
+            number.into()
+        };
+        change.limits.insert(name.clone(), value);
+    }
+    if let Some(mode) = is_changed(SEARCH_MODE) {
+        let rule = || format!("`{SEARCH_MODE}` must be `hybrid` or `lexical`");
+        let mode = if mode.is_empty() { None } else { Some(SearchMode::parse(mode).ok_or_else(rule)?) };
+        change.search_mode = Some(mode);
+    }
+    Ok(change)
+}
+
+/// `POST /console/tenants/{id}/limits`
+pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
+    let tenants = &form.engine.tenants;
+    let before = tenants.get(tenant_id).await?;
+    let problem = match change_of(&form.engine, &form.fields) {
+        Ok(change) => match tenants.update(tenant_id, change, Auditor::Operator).await {
+            Ok(after) => return saved(&form, &before, &after),
+            Err(error @ EngineError::Invalid { .. }) => error.to_string(),
+            Err(error) => return Err(error.into()),
+        },
+        Err(rule) => rule,
+    };
+    let shown = LimitsPage::of(&form, before, &form.fields, Some(sentence(&problem)));
+    page_with(StatusCode::BAD_REQUEST, &shown)
+}
+
+/// Leads to the form, with the fields that take the change back.
+fn saved(form: &Form<Operator>, before: &Tenant, after: &Tenant) -> PageResult {
+    let href = format!("/console/tenants/{}/limits", before.tenant_id);
+    let (old, new) = (own_limits(before), own_limits(after));
+    let names = defaults(&form.engine);
+    let changed = names.keys().filter(|name| old.get(*name) != new.get(*name));
+    let mut fields: Vec<_> = changed.map(|name| (name.clone(), own_text(&old, name))).collect();
+    if before.search_mode != after.search_mode {
+        fields.push((SEARCH_MODE.to_owned(), mode_text(before.search_mode).to_owned()));
+    }
+    if fields.is_empty() {
+        return done(&href, Done::LimitsUnchanged);
+    }
+    fields.insert(0, (SEAL.to_owned(), seal(&form.token, &href, &fields)));
+    done_after(&href, Done::LimitsSaved, fields)
+}
+
+/// The form beside the message about saved limits. Another site of the domain may have made the
+/// cookie with the fields, but does not know the token of the sign-in.
+fn undo_of(caller: &Caller<Operator>, tenant_id: TenantId) -> Option<Undo> {
+    let (first, fields) = caller.notice.as_ref()?.before.split_first()?;
+    let action = format!("/console/tenants/{tenant_id}/limits");
+    let (name, sent) = first;
+    let is_own = name == SEAL && *sent == seal(&caller.token, &action, fields);
+    is_own.then(|| Undo { action, fields: fields.to_vec() })
+}
+
+fn seal(token: &str, href: &str, fields: &[(String, String)]) -> String {
+    ContentHash::of(format!("{token} {href} {fields:?} {token}").as_bytes()).to_string()
+}

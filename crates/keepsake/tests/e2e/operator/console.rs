@@ -1,0 +1,72 @@
+//! The operator's console: limits, keys, audit. `tests/browser/operator.test.mjs` uses it as a person does.
+
+use crate::console::browser::Browser;
+use crate::prelude::*;
+
+async fn signed_in() -> (Deployment, Tenant, Server, Operator, Browser) {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let (tenant, operator) = (deployment.tenant().await, Operator::new());
+    let server = deployment.start_with(&operator.config).await;
+    let browser = Browser::signed_in(&operator.url, &operator.token).await;
+    (deployment, tenant, server, operator, browser)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_changed_as_by_the_api_and_taken_back() {
+    let (_deployment, tenant, _server, operator, mut browser) = signed_in().await;
+    let (path, api) =
+        (format!("/console/tenants/{}/limits", tenant.id), format!("/admin/v1/tenants/{}", tenant.id));
+    let own = async |name: &str| operator.get(&api).await["limits"][name].clone();
+    let before = own("stores_per_tenant").await;
+    let page = browser.open(&path).await;
+    let fields = [("stores_per_tenant", "7"), ("requests_per_second", ""), ("was_requests_per_second", "")];
+    let saved = browser.act(&page, &path, &fields).await;
+    assert_eq!(own("stores_per_tenant").await, 7);
+    let audit = operator.audit(&format!("{api}/audit")).await;
+    assert!(audit.contains(&format!("operator tenant.update {}", tenant.id)), "{audit:?}");
+    for (typed, said) in
+        [("eight", "Stores per tenant must be a whole number."), ("9007199254740993", "Limits must")]
+    {
+        let refused = browser.submit(&page, &path, &[("stores_per_tenant", typed)]).await.answered(400);
+        refused.has(said);
+        refused.has(&format!("name=\"stores_per_tenant\" value=\"{typed}\""));
+        assert_eq!(own("stores_per_tenant").await, 7);
+    }
+    saved.has("name=\"stores_per_tenant\" value=\"7\"");
+    saved.has("Undo</button>");
+    let old = before.to_string().replace("null", "");
+    browser.act(&saved, &path, &[("stores_per_tenant", &old)]).await.has("Undo</button>");
+    assert_eq!(own("stores_per_tenant").await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_pages_show_a_tenant_and_forms_need_their_token() {
+    let (_deployment, tenant, server, _operator, mut browser) = signed_in().await;
+    let base = format!("/console/tenants/{}", tenant.id);
+    let (_, key_path) = server.client(&tenant).new_key(&["memory:read"]).await;
+    let key = format!("{base}/keys/{}", key_path.rsplit('/').next().unwrap());
+    let job = "/console/jobs/sweep-blobs";
+    for (path, part) in [
+        ("/console/tenants?order=writes", base.as_str()),
+        (&format!("/console/tenants?name={}", tenant.id), &base),
+        (&base, "Show as table"),
+        (&format!("{base}/keys"), &key),
+        (&format!("{base}/audit?action=api_key.create"), &key),
+        ("/console/jobs?period=week", "Show as table"),
+        (job, "Run now"),
+        ("/console/health", "Database connections"),
+        ("/console/metrics", "keepsake_http_requests_in_flight"),
+    ] {
+        browser.open(path).await.has(part);
+    }
+    for form in [
+        &format!("{base}/limits"),
+        &format!("{key}/revoke"),
+        &format!("{base}/suspend"),
+        &format!("{job}/run"),
+    ] {
+        browser.post(form, &[("token", "x"), ("stores_per_tenant", "1")]).await.answered(403);
+    }
+    let page = browser.open(&key).await;
+    browser.act(&page, &format!("{key}/revoke"), &[]).await.has("revoked</span>");
+}
