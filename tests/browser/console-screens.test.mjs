@@ -44,6 +44,8 @@ for (const colorScheme of SCHEMES) {
       await assertNoSidewaysScroll(page);
       await assertAccessible(page);
       await signIn(page);
+      assert.ok(await page.locator('header .scope[title]').isVisible(), 'the header has no tenant');
+      assert.ok((await page.locator('header').boundingBox()).height <= 56);
       await page.goto('/console/stores/memstore_00000000000000000000000001');
       await page.getByRole('alert').waitFor();
       await assertNoSidewaysScroll(page);

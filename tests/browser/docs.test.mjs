@@ -64,15 +64,23 @@ test('whole page is accessible', async () => {
   });
 });
 
-test('dark and light have different backgrounds', async () => {
-  const backgrounds = [];
+test('dark and light differ, and look as in the console', async () => {
+  const looks = { '/docs': [], '/console': [] };
   for (const colorScheme of SCHEMES) {
-    await withPage(browser, { colorScheme }, async (page) => {
-      await page.goto('/docs');
-      backgrounds.push(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
-    });
+    for (const [path, found] of Object.entries(looks)) {
+      await withPage(browser, { colorScheme }, async (page) => {
+        await page.goto(path);
+        const parts = ['body', 'header', 'header .tile'].map((part) => page.locator(part));
+        const styles = parts.map((part) => part.evaluate((element) => {
+          const { backgroundColor, borderColor, height, fill } = getComputedStyle(element);
+          return [backgroundColor, borderColor, element.matches('header') ? height : '', fill];
+        }));
+        found.push(await Promise.all(styles));
+      });
+    }
   }
-  assert.notEqual(backgrounds[0], backgrounds[1]);
+  assert.deepEqual(looks['/docs'], looks['/console']);
+  assert.notDeepEqual(...looks['/docs']);
 });
 
 test('list leads to an operation and follows the reader', async () => {

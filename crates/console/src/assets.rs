@@ -9,9 +9,11 @@ use keepsake_core::ContentHash;
 
 use crate::page::Refusal;
 
-const STYLE: &str = include_str!("../assets/console.css");
+const STYLE: &str = concat!(include_str!("../assets/tokens.css"), include_str!("../assets/console.css"));
 const SCRIPT: &str = include_str!("../assets/console.js");
 const ICON: &str = include_str!("../assets/icon.svg");
+/// The mark in the header, as SVG.
+pub const MARK: &str = include_str!("../templates/mark.html");
 /// A browser may keep a file for a year: other content has another name.
 const FOREVER: &str = "public, max-age=31536000, immutable";
 
@@ -26,6 +28,11 @@ pub(crate) static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
     script: path_of(SCRIPT, "js"),
     icon: path_of(ICON, "svg"),
 });
+
+/// The address of the icon.
+pub fn icon() -> &'static str {
+    &ASSETS.icon
+}
 
 fn path_of(content: &str, extension: &str) -> String {
     let hash = ContentHash::of(content.as_bytes()).to_string();

@@ -21,7 +21,7 @@ mod sign_in;
 mod text;
 mod typed;
 
-pub use assets::asset;
+pub use assets::{MARK, asset, icon};
 pub use operator::{operator_routes, operator_sign_in_routes};
 pub use page::{
     ErrorFrame, IsPage, Refusal, download, error_page, keep_frame, keep_operator_frame, refusal_of, secured,

@@ -63,6 +63,10 @@ impl Person for Operator {
         Some(Self)
     }
 
+    fn reading(self) -> Self {
+        self
+    }
+
     fn may(&self, _: Scope) -> bool {
         true
     }

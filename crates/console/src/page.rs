@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -13,7 +13,7 @@ use keepsake_engine::{Engine, EngineError, Principal};
 use crate::frame::{Done, Frame};
 use crate::notice::Notice;
 use crate::operator::Operator;
-use crate::request::{Caller, Person};
+use crate::request::{Person, SignedIn};
 use crate::text::markup::encoded;
 use crate::typed::{RefusedForm, TypedView, label_of};
 
@@ -143,12 +143,13 @@ pub async fn keep_operator_frame(state: State<Engine>, request: Request, next: N
 }
 
 async fn keep_frame_of<P: Person>(State(engine): State<Engine>, request: Request, next: Next) -> Response {
-    let (mut parts, body) = request.into_parts();
-    let caller = Caller::<P>::from_request_parts(&mut parts, &engine).await.ok();
+    let (parts, body) = request.into_parts();
+    let signed_in = SignedIn::<P>::of(&parts).ok();
     let mut response = next.run(Request::from_parts(parts, body)).await;
     let is_error = response.status().is_client_error() || response.status().is_server_error();
-    if let Some(caller) = caller.filter(|_| is_error) {
-        response.extensions_mut().insert(ErrorFrame(Arc::new(caller.frame(""))));
+    if let Some(signed_in) = signed_in.filter(|_| is_error) {
+        let frame = Frame::of_signed_in(signed_in, "", engine.now());
+        response.extensions_mut().insert(ErrorFrame(Arc::new(frame)));
     }
     response
 }

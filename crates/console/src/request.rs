@@ -58,6 +58,10 @@ pub(crate) trait Person: Sized + Send {
     /// `None`: the request has no sign-in.
     fn of(parts: &Parts) -> Option<Self>;
 
+    /// The same person, whose reads are no uses by an agent.
+    #[must_use]
+    fn reading(self) -> Self;
+
     fn may(&self, scope: Scope) -> bool;
 
     /// The names on every page.
@@ -69,8 +73,11 @@ impl Person for Arc<Principal> {
     const SECTIONS: &'static [Section] = &SECTIONS;
 
     fn of(parts: &Parts) -> Option<Self> {
-        let principal: &Self = parts.extensions.get()?;
-        Some(Self::new(principal.reading_for(Purpose::Console)))
+        parts.extensions.get().cloned()
+    }
+
+    fn reading(self) -> Self {
+        Self::new(self.reading_for(Purpose::Console))
     }
 
     fn may(&self, scope: Scope) -> bool {
@@ -84,6 +91,23 @@ impl Person for Arc<Principal> {
             tenant: self.tenant_name.to_string(),
             tenant_id: id(self.tenant_id),
         }
+    }
+}
+
+/// The part of a request that the frame of each page needs.
+pub(crate) struct SignedIn<P> {
+    pub(crate) person: P,
+    pub(crate) path: String,
+    /// Token of this sign-in's forms.
+    pub(crate) token: String,
+}
+
+impl<P: Person> SignedIn<P> {
+    pub(crate) fn of(parts: &Parts) -> Result<Self, Refusal> {
+        let FormToken(token) = parts.extensions.get().cloned().ok_or(Refusal::SignedOut)?;
+        let uri = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);
+        let person = P::of(parts).ok_or(Refusal::SignedOut)?;
+        Ok(Self { person, path: uri.path().to_owned(), token })
     }
 }
 
@@ -120,12 +144,11 @@ impl<P: Person> FromRequestParts<Engine> for Caller<P> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Refusal> {
-        let FormToken(token) = parts.extensions.get().cloned().ok_or(Refusal::SignedOut)?;
-        let uri = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);
+        let SignedIn { person, path, token } = SignedIn::<P>::of(parts)?;
         Ok(Self {
             engine: engine.clone(),
-            principal: P::of(parts).ok_or(Refusal::SignedOut)?,
-            path: uri.path().to_owned(),
+            principal: person.reading(),
+            path,
             query: Fields::of_query(parts),
             token,
             notice: parts.extensions.get().cloned(),

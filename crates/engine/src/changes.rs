@@ -200,7 +200,7 @@ fn watch(shared: &Shared) -> Watch<WatchKey, HeadNumbers> {
 
 impl Changes {
     /// Lists the changes after a place, oldest first.
-    #[tracing::instrument(name = "engine.changes", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.changes", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn list(
         &self,
         principal: &Principal,

@@ -205,7 +205,7 @@ impl Embeddings {
     }
 
     /// Embeds the next page of a store; `true`: this replica has nothing more to embed in it.
-    #[tracing::instrument(name = "engine.embed", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
+    #[tracing::instrument(name = "engine.embed", level = "debug", skip_all, fields(tenant.id = %tenant_id, gen_ai.memory.store.id = %store_id))]
     async fn embed_next(
         &self,
         (tenant_id, store_id): (TenantId, StoreId),

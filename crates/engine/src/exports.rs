@@ -95,7 +95,7 @@ impl Exports {
 
     /// Lists the memories of a store, and begins to send its archive. An export does not count
     /// as a use of the memories.
-    #[tracing::instrument(name = "engine.export", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.export", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn begin(
         &self,
         principal: &Principal,

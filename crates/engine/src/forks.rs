@@ -105,7 +105,7 @@ impl Work<'_> {
         );
     }
 
-    #[tracing::instrument(name = "engine.copy_store", skip_all, fields(tenant.id = %self.tenant_id, store.id = %self.store_id))]
+    #[tracing::instrument(name = "engine.copy_store", skip_all, fields(tenant.id = %self.tenant_id, gen_ai.memory.store.id = %self.store_id))]
     async fn run(self, mut held_until: Timestamp) -> Result<bool, EngineError> {
         let context = &self.shared.context;
         let Some(tenant) = context.index.tenants.find(self.tenant_id).await? else {

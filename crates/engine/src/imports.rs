@@ -135,7 +135,7 @@ impl Imports {
     /// batch, because the credential may be revoked or restricted during an import.
     ///
     /// Batches that were written before a failure stay.
-    #[tracing::instrument(name = "engine.import_archive", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.import_archive", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn write<A, F>(
         &self,
         archive: VerifiedArchive,

@@ -46,7 +46,7 @@ service!(pub Memories(shared, tests: &StoreTests) {
 
 impl Memories {
     /// With the content, this counts as access.
-    #[tracing::instrument(name = "engine.memory", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.memory", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn get(
         &self,
         principal: &Principal,
@@ -74,7 +74,7 @@ impl Memories {
     /// page.
     ///
     /// With content, this counts as access to each memory on the page.
-    #[tracing::instrument(name = "engine.memories", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.memories", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn list(
         &self,
         principal: &Principal,
@@ -173,7 +173,7 @@ impl Memories {
 
     /// Creates a memory, or replaces the content of the memory at the path. After a
     /// failure of the index the memory may have been created.
-    #[tracing::instrument(name = "engine.create_memory", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.create_memory", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn create(
         &self,
         principal: &Arc<Principal>,
@@ -197,7 +197,7 @@ impl Memories {
     /// Changes a memory's content, path, pin or expiry time, in at most one version. An
     /// update without any difference writes no version. After a failure of the index the
     /// memory may have been changed.
-    #[tracing::instrument(name = "engine.update_memory", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.update_memory", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn update(
         &self,
         principal: &Arc<Principal>,
@@ -218,7 +218,7 @@ impl Memories {
     /// Deletes a memory; its versions are kept. With `expected`, the memory's content
     /// must have this hash. After a failure of the index the memory may have been
     /// deleted.
-    #[tracing::instrument(name = "engine.delete_memory", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.delete_memory", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn delete(
         &self,
         principal: &Arc<Principal>,
@@ -240,7 +240,7 @@ impl Memories {
     /// Restores a version's content and path as a new version of its memory. A deleted
     /// memory is restored with its old id. A version without content cannot be restored.
     /// After a failure of the index the version may have been restored.
-    #[tracing::instrument(name = "engine.restore_version", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.restore_version", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn restore(
         &self,
         principal: &Arc<Principal>,

@@ -54,7 +54,7 @@ service!(pub Past);
 
 impl Past {
     /// The memory as it was; one that did not exist then is not found.
-    #[tracing::instrument(name = "engine.past_memory", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.past_memory", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn get(
         &self,
         principal: &Principal,
@@ -73,7 +73,7 @@ impl Past {
 
     /// Lists the memories as they were, in byte order of their paths. Those whose version is
     /// redacted have no path; a list of the whole store has them at its end.
-    #[tracing::instrument(name = "engine.past_memories", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.past_memories", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn list(
         &self,
         principal: &Principal,

@@ -51,7 +51,7 @@ service!(pub Readers(shared) { sessions: Sessions = Sessions::new(shared) });
 impl Readers {
     /// Lists who was shown versions of a store: of the newest memory and version first, and of
     /// a version those in the newest session first. A path must be that of a live memory.
-    #[tracing::instrument(name = "engine.readers", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.readers", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn of_store(
         &self,
         principal: &Principal,
@@ -102,7 +102,7 @@ impl Readers {
 
     /// Counts the readers of a memory, or of one version of it: at most 1,000, as far as
     /// their reads are written.
-    #[tracing::instrument(name = "engine.reader_counts", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.reader_counts", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn counts(
         &self,
         principal: &Principal,

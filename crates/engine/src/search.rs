@@ -251,7 +251,7 @@ impl Search {
     /// hit counts as a read of its memory. A hit whose blob no longer exists was changed
     /// meanwhile and is omitted, and so is a hit with damaged content. So a page may have
     /// fewer hits than requested.
-    #[tracing::instrument(name = "engine.search", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.search", level = "debug", skip_all, fields(gen_ai.memory.store.id = store_ids.first().filter(|_| store_ids.len() == 1).map(tracing::field::display)))]
     pub async fn find(
         &self,
         principal: &Principal,

@@ -114,7 +114,7 @@ impl Admission {
 
 impl StoreTests {
     /// Tests the store as it is, by the file of tests `tests` or by the file that the store has.
-    #[tracing::instrument(name = "engine.test_store", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.test_store", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn run(
         &self,
         principal: &Principal,

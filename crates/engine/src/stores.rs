@@ -88,7 +88,7 @@ impl Stores {
         self.find(tenant_id, store_id).await
     }
 
-    #[tracing::instrument(name = "engine.store", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.store", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn get(&self, principal: &Principal, store_id: StoreId) -> Result<Store, EngineError> {
         principal.require_in(Scope::MemoryRead, store_id)?;
         principal.require_no_session()?;
@@ -130,7 +130,7 @@ impl Stores {
     /// The sensitive-data policy, the expiry period, the recording of reads, the search mode and the
     /// metadata also need the scope `stores:admin`; erasures select stores by metadata. The answer
     /// shows the store, so a credential without that scope needs `memory:read`.
-    #[tracing::instrument(name = "engine.update_store", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.update_store", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn update(
         &self,
         principal: &Arc<Principal>,
@@ -163,7 +163,7 @@ impl Stores {
     }
 
     /// An archived store accepts no new content. This cannot be undone. Idempotent.
-    #[tracing::instrument(name = "engine.archive_store", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.archive_store", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn archive(&self, principal: &Arc<Principal>, store_id: StoreId) -> Result<Store, EngineError> {
         principal.require_in(Scope::StoresAdmin, store_id)?;
         let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
@@ -178,7 +178,7 @@ impl Stores {
     ///
     /// The job `purge-stores` removes its memories, versions and blobs afterwards, in
     /// batches.
-    #[tracing::instrument(name = "engine.delete_store", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.delete_store", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn delete(&self, principal: &Arc<Principal>, store_id: StoreId) -> Result<(), EngineError> {
         principal.require_in(Scope::StoresAdmin, store_id)?;
         let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);

@@ -72,7 +72,7 @@ impl Undos {
     ///
     /// The scope `memory:write` takes back changes of the caller; for those of others,
     /// `stores:admin` is required.
-    #[tracing::instrument(name = "engine.undo", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.undo", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn undo(
         &self,
         principal: &Arc<Principal>,
@@ -90,7 +90,7 @@ impl Undos {
     }
 
     /// Makes a store as it was, like [`Self::undo`] of all changes since.
-    #[tracing::instrument(name = "engine.restore_store", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.restore_store", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn restore(
         &self,
         principal: &Arc<Principal>,
@@ -116,7 +116,7 @@ impl Undos {
     }
 
     /// Takes back one change. The memory is skipped if another change followed.
-    #[tracing::instrument(name = "engine.undo_version", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.undo_version", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn undo_version(
         &self,
         principal: &Arc<Principal>,
@@ -135,7 +135,7 @@ impl Undos {
     }
 
     /// How far an undo in several commits is.
-    #[tracing::instrument(name = "engine.undo_progress", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.undo_progress", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn get(
         &self,
         principal: &Principal,

@@ -77,7 +77,7 @@ pub struct RedactedVersion {
 service!(pub Versions);
 
 impl Versions {
-    #[tracing::instrument(name = "engine.version", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.version", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn get(
         &self,
         principal: &Principal,
@@ -90,7 +90,7 @@ impl Versions {
     }
 
     /// Reads a version with its content, or with the reason why the content is lost.
-    #[tracing::instrument(name = "engine.inspect_version", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.inspect_version", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn inspect(
         &self,
         principal: &Principal,
@@ -113,7 +113,7 @@ impl Versions {
     }
 
     /// Newest first.
-    #[tracing::instrument(name = "engine.versions", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.versions", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn list(
         &self,
         principal: &Principal,
@@ -157,7 +157,7 @@ impl Versions {
 
     /// Lists the other versions of the store with the same content, newest
     /// first, at most 1,000. A redaction of this version does not remove them.
-    #[tracing::instrument(name = "engine.same_content", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.same_content", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn same_content(
         &self,
         principal: &Principal,
@@ -235,7 +235,7 @@ impl Versions {
     ///
     /// Idempotent. The blob is removed at once if the object store is available,
     /// otherwise later. It is kept while other versions share it.
-    #[tracing::instrument(name = "engine.redact_version", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.redact_version", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn redact(
         &self,
         principal: &Arc<Principal>,

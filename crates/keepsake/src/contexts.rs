@@ -56,6 +56,13 @@ impl std::fmt::Debug for Context {
     }
 }
 
+impl Context {
+    /// Whether `serve --dev` made the context.
+    const fn is_dev(&self) -> bool {
+        self.data_dir.is_some()
+    }
+}
+
 impl Contexts {
     /// Reads the file; without a file there are no contexts.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
@@ -141,11 +148,12 @@ impl Contexts {
     }
 }
 
-/// Whether a URL is that of `serve --dev` on this machine, whose reader is the operator.
+/// Whether a `serve --dev` of this user has made a context with this URL: then the reader is the
+/// operator.
 pub(crate) fn is_dev(url: &str) -> bool {
     let contexts = default_file(|name| std::env::var_os(name)).and_then(|path| Contexts::read(&path));
-    let context = contexts.ok().and_then(|mut contexts| contexts.contexts.remove(DEV));
-    context.is_some_and(|context| context.url.trim_end_matches('/') == url.trim_end_matches('/'))
+    let has_url = |context: &Context| context.url.trim_end_matches('/') == url.trim_end_matches('/');
+    contexts.is_ok_and(|known| known.contexts.values().any(|context| context.is_dev() && has_url(context)))
 }
 
 /// Warns if others on this machine may read the API keys.

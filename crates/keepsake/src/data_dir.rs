@@ -2,10 +2,13 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use keepsake_config::Failure;
+use rustix::process::geteuid;
+
+use crate::output::notice;
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -29,15 +32,8 @@ impl FolderLock {
     pub(crate) fn take(database: &Path) -> Result<Self, Failure> {
         // The resolved path, so that all links to the file share one lock.
         let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
-        let folder =
-            database.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let path = Self::file_of(&database);
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(FILE_MODE)
-            .open(&path)
+        let (folder, path) = (folder_of(&database), Self::file_of(&database));
+        let file = open_private(&path)
             .map_err(Failure::of(format_args!("the lock {} cannot be opened", path.display())))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
@@ -92,11 +88,52 @@ pub(crate) fn make_private_folder(folder: &Path) -> Result<(), Failure> {
 /// Existing ones are not changed. SQLite creates its other files with the mode
 /// of the database file.
 pub(crate) fn make_private_file(path: &Path) -> Result<(), Failure> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        make_private_folder(folder)?;
+    make_private_folder(folder_of(path))?;
+    open_private(path).map(drop).map_err(Failure::of(format_args!("{} cannot be written", path.display())))
+}
+
+/// The folder of a file, also of a file without one in its path.
+pub(crate) fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Opens a file to write to; a new one is private, and belongs to the owner of its folder.
+fn open_private(path: &Path) -> io::Result<File> {
+    match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(path)
+        }
+        made => made.and_then(|file| give_away(&file, path, folder_of(path)).map(|()| file)),
     }
-    let made = OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(path);
-    made.map(drop).map_err(Failure::of(format_args!("{} cannot be written", path.display())))
+}
+
+/// Gives a file that root has just made for `path` to the owner and the group of the file that it will
+/// replace, or else of its folder.
+///
+/// `sudo keepsake …` would otherwise leave files that the server of the folder's owner cannot open.
+pub(crate) fn give_to_owner_of(path: &Path, file: &File) -> io::Result<()> {
+    give_away(file, path, if path.exists() { path } else { folder_of(path) })
+}
+
+/// Gives an open file that root has just made to the owner and the group of `like`.
+///
+/// Not a path: the other user may put a link to any file in its place.
+fn give_away(file: &File, path: &Path, like: &Path) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let (new, owner) = (file.metadata()?, like.metadata()?);
+    if (new.uid(), new.gid()) == (owner.uid(), owner.gid()) {
+        return Ok(());
+    }
+    match fchown(file, Some(owner.uid()), Some(owner.gid())) {
+        // The root of a container may lack the capability.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            notice(&format!("{} belongs to root, and {} to another user", path.display(), like.display()));
+            Ok(())
+        }
+        given => given,
+    }
 }
 
 /// Replaces a file atomically; only its owner can read it.
@@ -110,13 +147,11 @@ pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
         _ => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
+    give_to_owner_of(path, &file)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
+    File::open(folder_of(path))?.sync_all()
 }
 
 pub(crate) fn default_folder(
@@ -131,17 +166,28 @@ pub(crate) fn default_folder(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::chown;
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().permissions().mode() & 0o777
     }
 
+    /// Root gives the folder to another user.
+    fn given_away(folder: &Path) -> u32 {
+        let own = folder.metadata().unwrap().uid();
+        let owner = if geteuid().is_root() { 12_345 } else { own };
+        chown(folder, Some(owner), None).unwrap();
+        owner
+    }
+
     #[test]
     fn second_lock_of_a_folder_is_refused_until_the_first_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("index.db");
-        std::fs::write(&database, "").unwrap();
+        let owner = given_away(folder.path());
+        make_private_file(&database).unwrap();
         let alias = folder.path().join("alias.db");
         std::os::unix::fs::symlink(&database, &alias).unwrap();
         let first = FolderLock::take(&database).unwrap();
@@ -150,6 +196,9 @@ mod tests {
         }
         drop(first);
         FolderLock::take(&database).unwrap();
+        for file in [database.as_path(), &FolderLock::file_of(&database)] {
+            assert_eq!(file.metadata().unwrap().uid(), owner);
+        }
     }
 
     #[test]
@@ -187,10 +236,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret.json");
         std::fs::write(folder.path().join("secret.tmp"), "left by a crash").unwrap();
+        let owner = given_away(folder.path());
         write_private_file(&path, "one").unwrap();
         write_private_file(&path, "two").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
-        assert_eq!(mode(&path), 0o600);
+        assert_eq!((mode(&path), path.metadata().unwrap().uid()), (0o600, owner));
         assert_eq!(folder.path().read_dir().unwrap().count(), 1);
     }
 }

@@ -41,7 +41,7 @@ impl Asset {
 pub(crate) const STYLE: Asset = Asset {
     name: "reference.css",
     media_type: "text/css; charset=utf-8",
-    text: include_str!("reference/reference.css"),
+    text: concat!(include_str!("../../console/assets/tokens.css"), include_str!("reference/reference.css")),
 };
 
 pub(crate) const SCRIPT: Asset = Asset {

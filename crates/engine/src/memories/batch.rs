@@ -71,7 +71,7 @@ impl Memories {
     ///
     /// An atomic batch commits all operations or none. Otherwise refused operations are
     /// left out. After a failure of the index the operations may have been carried out.
-    #[tracing::instrument(name = "engine.batch", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.batch", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn batch(
         &self,
         principal: &Arc<Principal>,

@@ -59,7 +59,7 @@ impl Memories {
     /// returns the number of imported versions. A part at another position is a conflict;
     /// the last imported part may be sent again. After a failure of the index the part
     /// may have been imported.
-    #[tracing::instrument(name = "engine.import", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.import", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn import(
         &self,
         principal: &Arc<Principal>,

@@ -265,7 +265,7 @@ impl Past {
     ///
     /// A page may be shorter than its limit although others follow: it has up to 1 MiB of
     /// compared contents, and its comparisons are bounded.
-    #[tracing::instrument(name = "engine.differences", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.differences", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn diff(
         &self,
         principal: &Principal,

@@ -71,7 +71,7 @@ impl Work<'_> {
 
     /// Makes the parts that are not made yet, until another worker takes over; `false`: the process shuts
     /// down.
-    #[tracing::instrument(name = "engine.make_undo", skip_all, fields(tenant.id = %self.key.tenant_id, undo.id = %self.key.undo_id))]
+    #[tracing::instrument(name = "engine.make_undo", skip_all, fields(tenant.id = %self.key.tenant_id, gen_ai.memory.store.id = %self.key.store_id, undo.id = %self.key.undo_id))]
     async fn run(self, mut held_until: Timestamp) -> Result<bool, EngineError> {
         let context = &self.shared.context;
         let jobs = &context.index.undo_jobs;

@@ -63,7 +63,7 @@ impl MemoryDeletion {
 
 impl Versions {
     /// The last deleted first. With a path, only memories that were deleted there.
-    #[tracing::instrument(name = "engine.deletions", level = "debug", skip_all)]
+    #[tracing::instrument(name = "engine.deletions", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn deletions(
         &self,
         principal: &Principal,

@@ -18,7 +18,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::backends::of_index;
 use crate::cli::OutputArgs;
-use crate::data_dir::{self, FolderLock};
+use crate::data_dir::{self, FolderLock, folder_of};
 use crate::logs;
 use crate::output::{Printer, bytes, counted, notice, printable};
 use crate::shell::shell_quoted;
@@ -109,7 +109,7 @@ pub(crate) async fn back_up(args: BackupArgs) -> Result<(), Failure> {
         return Err(Failure::usage("FILE is the database itself: name another file").within(failed()));
     }
     refuse_to_overwrite(&args).map_err(|failure| failure.within(failed()))?;
-    let (copy, contents) = copy(database, &args.file).await.map_err(|failure| failure.within(failed()))?;
+    let (_, copy, contents) = copy(database, &args.file).await.map_err(|failure| failure.within(failed()))?;
     refuse_beside_a_log(&args.file).map_err(|failure| failure.within(failed()))?;
     let placed = if args.force { copy.persist(&args.file) } else { copy.persist_noclobber(&args.file) };
     placed.map_err(|error| match error.error.kind() {
@@ -137,7 +137,7 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
     let database = match &settings.index.url {
         IndexUrl::Sqlite { file, .. } => file,
         IndexUrl::Postgres(_) => {
-            return refer_to_postgres(&settings, &printer, &restoration_of(&settings, &args.file));
+            return refer_to_postgres(&settings, &printer, &restoration_of(&settings, &args));
         }
     };
     let failed = || format!("{} was not restored", database.display());
@@ -165,9 +165,7 @@ async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileC
     if !file.exists() {
         return Err(Failure::not_found(format!("{} does not exist", file.display())));
     }
-    if let Some(folder) = folder_of(database) {
-        data_dir::make_private_folder(folder)?;
-    }
+    data_dir::make_private_folder(folder_of(database))?;
     // What a link names, so that the link stays.
     let database = &database.canonicalize().unwrap_or_else(|_| database.to_owned());
     let _lock = FolderLock::take(database)?;
@@ -189,7 +187,8 @@ async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileC
             file.display()
         )));
     }
-    let (copy, contents) = self::copy(file, database).await?;
+    let (made, copy, contents) = self::copy(file, database).await?;
+    data_dir::give_to_owner_of(database, &made).map_err(unwritable(database))?;
     let kept = keep_aside(database).await?;
     copy.persist(database).map_err(|error| unwritable(database)(error.error))?;
     sync_folder_of(database).map_err(unwritable(database))?;
@@ -197,8 +196,8 @@ async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileC
 }
 
 /// Copies a database into a temporary file beside `into`, and checks the copy.
-async fn copy(from: &Path, into: &Path) -> Result<(TempPath, FileContents), Failure> {
-    let folder = folder_of(into).unwrap_or(Path::new("."));
+async fn copy(from: &Path, into: &Path) -> Result<(File, TempPath, FileContents), Failure> {
+    let folder = folder_of(into);
     // Absolute, since SQLite takes a path that begins with `file:` for a URL.
     let folder = folder.canonicalize().map_err(data_dir::unusable(folder))?;
     // Only its owner can read it.
@@ -215,7 +214,7 @@ async fn copy(from: &Path, into: &Path) -> Result<(TempPath, FileContents), Fail
         Some(counts) if counts != contents.counts => {
             Err(Failure::new(format!("the copy of {} has other rows than it", from.display())))
         }
-        _ => Ok((path, contents)),
+        _ => Ok((file, path, contents)),
     }
 }
 
@@ -270,12 +269,8 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn folder_of(file: &Path) -> Option<&Path> {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty())
-}
-
 fn sync_folder_of(file: &Path) -> io::Result<()> {
-    File::open(folder_of(file).unwrap_or(Path::new(".")))?.sync_all()
+    File::open(folder_of(file))?.sync_all()
 }
 
 fn refuse_to_overwrite(args: &BackupArgs) -> Result<(), Failure> {
@@ -372,12 +367,14 @@ fn dump_of(settings: &Settings, file: &Path) -> Vec<String> {
     ]
 }
 
-fn restoration_of(settings: &Settings, file: &Path) -> Vec<String> {
-    let [url, file] = [postgres_url(settings).as_str(), &*file.to_string_lossy()].map(shell_quoted);
+fn restoration_of(settings: &Settings, args: &RestoreArgs) -> Vec<String> {
+    let [url, file] = [postgres_url(settings).as_str(), &*args.file.to_string_lossy()].map(shell_quoted);
+    let config = args.place.sources.config.as_ref();
+    let config = config.map(|config| format!(" --config {}", shell_quoted(&config.to_string_lossy())));
     vec![
         "# stop every server first; in a new database, `keepsake migrate` makes the roles".to_owned(),
         format!("pg_restore --clean --if-exists --single-transaction --exit-on-error --dbname {url} {file}"),
-        "keepsake verify".to_owned(),
+        format!("keepsake verify{}", config.unwrap_or_default()),
     ]
 }
 

@@ -1,29 +1,29 @@
 //! `keepsake memory …`
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+mod listing;
+
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use console::Style;
 use indicatif::HumanBytes;
 use keepsake_archive::format::MAX_CONTENT_BYTES;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
+use listing::LsArgs;
+
 use super::connection::Connection;
 use super::history::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
-use super::names::put_names;
 use super::readers::{self, ReadersArgs};
 use super::search::SearchArgs;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
-use crate::cli::{IdsArgs, MomentArgs, StoreArgs, parse_period};
+use crate::cli::{MomentArgs, StoreArgs, parse_period};
 use crate::open_folder::read_at_most;
-use crate::output::{Actor, Bytes, Flag, Text, Time, notice, print_styled, printable};
+use crate::output::{notice, printable};
 use crate::shell::shell_word;
 use crate::signals::EndSignals;
 
@@ -85,32 +85,6 @@ pub(crate) enum MemoryCommand {
     Redact(RedactArgs),
     /// Lists who was shown a memory or a version
     Readers(ReadersArgs),
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  keepsake memory ls
-  keepsake memory ls -R projects
-  keepsake memory ls -R -o jsonl | jq -r .path
-  keepsake memory ls --at 2026-11-20          what was there at the start of that day, in UTC
-  keepsake memory ls --deleted                what can be restored")]
-pub(crate) struct LsArgs {
-    #[command(flatten)]
-    store: StoreArgs,
-    /// The directory, as agents see it
-    #[arg(value_name = "PATH", default_value = "/memories")]
-    path: String,
-    /// Shows everything below it, as a tree
-    #[arg(short = 'R', long)]
-    recursive: bool,
-    #[command(flatten)]
-    moment: MomentArgs,
-    /// Shows what was deleted and can be restored, the last deleted first
-    #[arg(long, conflicts_with_all = ["recursive", "at", "at_seq"])]
-    deleted: bool,
-    /// With --deleted: shows ids of keys and sessions instead of their names
-    #[arg(long, requires = "deleted", help_heading = "Output")]
-    ids: bool,
 }
 
 #[derive(Debug, Args)]
@@ -220,7 +194,7 @@ pub(crate) struct ExpiryTime {
 
 pub(crate) async fn run(command: MemoryCommand) -> Result<(), Failure> {
     match command {
-        MemoryCommand::Ls(args) => list(args).await,
+        MemoryCommand::Ls(args) => listing::list(args).await,
         MemoryCommand::Cat(args) => cat(args).await,
         MemoryCommand::Put(args) => put(args).await,
         MemoryCommand::Edit(args) => editor::edit(args).await,
@@ -320,129 +294,6 @@ async fn below(
     let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some(depth)), at, at_seq];
     let failed = format!("{} cannot be listed", agent_path(directory));
     connection.list(failed, &["memories"], &query, usize::MAX).await
-}
-
-async fn list(args: LsArgs) -> Result<(), Failure> {
-    let path = api_path(&args.path)?;
-    let connection = Connection::of_store(&args.store).await?;
-    if args.deleted {
-        return list_deleted(&connection, &path, IdsArgs { ids: args.ids }).await;
-    }
-    let depth = if args.recursive { "0" } else { "1" };
-    let mut items = below(&connection, &path, depth, &args.moment).await?;
-    if items.is_empty() && path != "/" {
-        items.push(get_at(&connection, &path, "basic", &args.moment).await?);
-    }
-    if args.recursive && connection.printer.is_table() && !items.is_empty() {
-        return print_styled(&tree(&path, &items, |time| connection.printer.relative(time)));
-    }
-    // A table shows paths as agents see them; JSON has the paths of the API.
-    if connection.printer.is_table() {
-        for item in &mut items {
-            item["path"] = match text_of(item, "path") {
-                "" => REDACTED.into(),
-                path => agent_path(path).into(),
-            };
-        }
-    }
-    let [size, updated, expires, pinned, path] = [
-        ("SIZE", "/content_size_bytes", Bytes),
-        ("UPDATED", "/updated_at", Time),
-        ("EXPIRES", "/expires_at", Time),
-        ("PINNED", "/pinned", Flag),
-        ("PATH", "/path", Text),
-    ];
-    if args.moment.is_past() {
-        return connection.printer.items(&items, &[size, updated, path], "the memory store was empty");
-    }
-    let columns = [size, updated, expires, pinned, path];
-    connection.printer.items(&items, &columns, "the memory store is empty")
-}
-
-/// Lists what was deleted at a path or below it.
-async fn list_deleted(connection: &Connection, path: &str, ids: IdsArgs) -> Result<(), Failure> {
-    let failed = "the deleted memories cannot be listed";
-    let mut items = connection.list(failed, &["memories", "deleted"], &[], usize::MAX).await?;
-    let directory = format!("{}/", path.trim_end_matches('/'));
-    items.retain(|item| {
-        let deleted = text_of(item, "path");
-        deleted == path || deleted.starts_with(&directory)
-    });
-    if connection.printer.is_table() {
-        for item in &mut items {
-            item["path"] = agent_path(text_of(item, "path")).into();
-        }
-    }
-    put_names(connection, ids, &mut items, &["/deleted_by"]).await;
-    let columns = [
-        ("DELETED", "/deleted_at", Time),
-        ("BY", "/deleted_by", Actor),
-        ("RESTORABLE UNTIL", "/restorable_until", Time),
-        ("SIZE", "/content_size_bytes", Bytes),
-        ("PATH", "/path", Text),
-    ];
-    connection.printer.items(&items, &columns, "nothing was deleted that can be restored")
-}
-
-/// A directory of a tree: names with a directory or a memory's line.
-#[derive(Default)]
-struct Directory<'a>(BTreeMap<&'a str, Node<'a>>);
-
-enum Node<'a> {
-    Directory(Directory<'a>),
-    Memory(String),
-}
-
-fn tree(directory: &str, items: &[Value], relative: impl Fn(&str) -> String) -> String {
-    let mut root = Directory::default();
-    for item in items {
-        let path = text_of(item, "path");
-        let path = if path.is_empty() { REDACTED } else { path };
-        let below = path.strip_prefix(directory).unwrap_or(path).trim_start_matches('/');
-        let about = format!(
-            "{}, {}",
-            HumanBytes(item["content_size_bytes"].as_u64().unwrap_or_default()),
-            relative(text_of(item, "updated_at"))
-        );
-        root.insert(below, about);
-    }
-    let mut text = format!("{}\n", agent_path(directory.trim_end_matches('/')));
-    root.write(&mut text, "");
-    text
-}
-
-impl<'a> Directory<'a> {
-    fn insert(&mut self, path: &'a str, about: String) {
-        match path.split_once('/') {
-            None => {
-                self.0.insert(path, Node::Memory(about));
-            }
-            Some((name, rest)) => {
-                let node = self.0.entry(name).or_insert_with(|| Node::Directory(Self::default()));
-                if let Node::Directory(directory) = node {
-                    directory.insert(rest, about);
-                }
-            }
-        }
-    }
-
-    fn write(&self, text: &mut String, indent: &str) {
-        for (place, (name, node)) in self.0.iter().enumerate() {
-            let (branch, below) =
-                if place + 1 == self.0.len() { ("└── ", "    ") } else { ("├── ", "│   ") };
-            let name = printable(name);
-            match node {
-                Node::Memory(about) => {
-                    let about = Style::new().dim().apply_to(about);
-                    let _ = writeln!(text, "{indent}{branch}{name}  {about}");
-                }
-                Node::Directory(directory) => {
-                    let _ = writeln!(text, "{indent}{branch}{name}/");
-                    directory.write(text, &format!("{indent}{below}"));
-                }
-            }
-        }
-    }
 }
 
 async fn cat(args: CatArgs) -> Result<(), Failure> {
@@ -689,26 +540,4 @@ async fn expire(args: ExpireArgs) -> Result<(), Failure> {
 /// The time at the end of a period that begins now, in the form of the API.
 fn time_after(period: Duration) -> String {
     if period.is_zero() { NEVER.to_owned() } else { SystemClock.now().plus(period).to_rfc3339() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tree_shows_directories_once() {
-        let item = |path: &str| json!({"path": path, "content_size_bytes": 5, "updated_at": "t"});
-        let items = [item("/a.md"), item("/p/a.md"), item("/p/q/b.md")];
-        let text = tree("/", &items, str::to_owned);
-        assert_eq!(
-            console::strip_ansi_codes(&text),
-            "/memories\n\
-             ├── a.md  5 B, t\n\
-             └── p/\n    \
-                 ├── a.md  5 B, t\n    \
-                 └── q/\n        \
-                     └── b.md  5 B, t\n"
-        );
-        assert!(tree("/p", &items[1..], str::to_owned).starts_with("/memories/p\n├── a.md"));
-    }
 }

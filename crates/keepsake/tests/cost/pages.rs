@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Lines of a text, each of which differs from those of another text.
 const LINES: usize = 25_600;
 /// Pages that no query makes more costly. A new page is added here or gets queries.
-const PLAIN_PAGES: [&str; 31] = [
+const PLAIN_PAGES: [&str; 32] = [
     "",
     "/overview",
     "/stores",
@@ -38,6 +38,7 @@ const PLAIN_PAGES: [&str; 31] = [
     "{store}{memory}/file",
     "{store}{memory}/edit",
     "{store}{memory}/delete",
+    "{store}{memory}/secret",
     "{store}{memory}/history",
     "{store}{memory}/readers",
     "{store}/versions/{memory_version_id}",
@@ -186,6 +187,7 @@ impl Console {
                 let directory = format!("?path={}", encoded(&format!("{DIRECTORY}/")));
                 vec![String::new(), format!("{directory}&at_seq=0"), "?at_seq=100".to_owned(), directory]
             }
+            "{store}/branch" => vec![String::new(), format!("?path={}", encoded(&format!("{DIRECTORY}/")))],
             "{store}/diff" => vec!["?from_seq=0".to_owned()],
             "{store}/undo" => vec!["?after_seq=0&overwrite=1".to_owned()],
             "{store}/restore" => vec!["?at_seq=0".to_owned()],
@@ -210,6 +212,8 @@ impl Console {
             "{store}/new" => vec![("path", "/0.md".to_owned()), ("content", text)],
             "{store}{memory}/rename" => vec![("path", "/0.md".to_owned())],
             "{store}{memory}/expiry" => vec![("action", "pin".to_owned())],
+            // The preview, which removes nothing.
+            "{store}{memory}/secret" => vec![("secret", "> > >".to_owned())],
             "{store}/settings" => vec![("name", "x".repeat(100)), ("description", "<".repeat(1_000))],
             "/transfer" => {
                 let fields = [("token", self.token.as_str()), ("name", "x")];

@@ -47,6 +47,8 @@ async fn request_is_a_trace_below_its_clients_span_and_a_line_in_the_log() {
     let request = client.request(Method::POST, &tool_calls(tenant.store_id)).json(&input);
     let traced = send(request.header("traceparent", format!("00-{TRACE}-{PARENT}-01"))).await;
     assert_eq!(traced.status, 200, "{}", traced.text);
+    let memories = "/v1/memory_stores/{memory_store_id}/memories";
+    let listed = client.get(&memories.replace("{memory_store_id}", &tenant.store_id.to_string())).await;
     let malformed = client.request(Method::GET, &format!("/v1/{CONTENT}"));
     let nowhere = send(malformed.header("traceparent", "00-x-y-01")).await;
     let lost = client.get(&format!("/v1/memory_stores/{CONTENT}")).await;
@@ -72,6 +74,8 @@ async fn request_is_a_trace_below_its_clients_span_and_a_line_in_the_log() {
             assert_eq!(span.attributes["gen_ai.memory.store.id"], tenant.store_id.to_string());
         }
     }
+    let listing = spans.iter().find(|span| span.name == "engine.memories").expect("no span of the listing");
+    assert_eq!(listing.attributes["gen_ai.memory.store.id"], tenant.store_id.to_string());
     let elsewhere = spans.iter().find(|span| span.name == "GET none");
     let elsewhere = elsewhere.expect("no span of a request without a route");
     assert!(elsewhere.parent_span_id.is_empty() && elsewhere.trace_id != TRACE);
@@ -90,6 +94,7 @@ async fn request_is_a_trace_below_its_clients_span_and_a_line_in_the_log() {
     });
     let expected = [
         json!(["POST", &route[5..], 200, traced.header("request-id")]),
+        json!(["GET", memories, 200, listed.header("request-id")]),
         json!(["GET", "none", 404, nowhere.header("request-id")]),
         json!(["GET", "/v1/memory_stores/{memory_store_id}", 404, lost.header("request-id")]),
     ];

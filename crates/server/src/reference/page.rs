@@ -19,6 +19,8 @@ pub(super) struct Page {
     /// Names of the style sheet and the script below `/docs`.
     style: String,
     script: String,
+    icon: &'static str,
+    mark: &'static str,
     sections: Vec<Section>,
     errors: Vec<Status>,
     objects: Vec<ObjectView>,
@@ -106,6 +108,8 @@ impl Page {
             description: Html::prose(info.text_of("description")),
             style,
             script,
+            icon: keepsake_console::icon(),
+            mark: keepsake_console::MARK,
             sections: sections.collect(),
             errors: document
                 .shared_answers()

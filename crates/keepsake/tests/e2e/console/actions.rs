@@ -291,3 +291,32 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     browser.act(&form, &format!("{page}/expiry"), &[("expires_at", "2099-01-31T10:00")]).await;
     browser.open(&page).await.has("2099-01-31 10:00:30 UTC");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secret_is_removed_from_a_long_history_in_parts() {
+    let (_deployment, _, _server, store, mut browser) = store_in_console().await;
+    let (memory, page) = write(&store, "/key.md", "a s3cr3t\n").await;
+    for number in 0..100 {
+        store.update(&memory, &json!({"content": format!("{number} s3cr3t\n")})).await;
+    }
+    let at = format!("{page}/secret");
+    let form = browser.open(&at).await;
+    let (secret, mut from) = (("secret", "s3cr3t"), String::new());
+    for (versions, is_last) in [("100 versions", false), ("1 version", true)] {
+        let part = ("from", from.as_str());
+        let preview = browser.submit(&form, &at, &[secret, part]).await.answered(200);
+        preview.has(&format!("{versions} will be redacted"));
+        let seen = preview.field("seen");
+        let sure = [secret, part, ("confirm", "remove"), ("seen", seen.as_str())];
+        let receipt = browser.submit(&form, &at, &sure).await.answered(200);
+        receipt.has(&format!("{versions} of the memory"));
+        for (shown, part) in [(&preview, "it has older ones"), (&receipt, "still in older versions")] {
+            if is_last { shown.lacks(part) } else { shown.has(part) }
+        }
+        if !is_last {
+            from = receipt.field("from");
+        }
+    }
+    let versions = store.history().await;
+    assert_eq!(versions.iter().filter(|version| !version["redacted_at"].is_null()).count(), 101);
+}

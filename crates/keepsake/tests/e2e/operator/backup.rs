@@ -1,7 +1,9 @@
 //! `keepsake backup` and `keepsake restore`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+use rustix::process::geteuid;
 
 use crate::prelude::*;
 
@@ -63,7 +65,12 @@ async fn backup_of_a_serving_database_comes_back() {
     let beside = log(deployment.sqlite_file().to_str().unwrap());
     fs::rename(deployment.sqlite_file(), path("moved.db")).unwrap();
     fs::write(&beside, "a log").unwrap();
+    // Root restores into a folder of another user.
+    let home = deployment.sqlite_file().parent().unwrap().to_owned();
+    let owner = if geteuid().is_root() { 12_345 } else { home.metadata().unwrap().uid() };
+    chown(&home, Some(owner), None).unwrap();
     assert_eq!(server.beside(&format!("restore {backup} -o json")).await.json()["replaced"], Value::Null);
+    assert_eq!(fs::metadata(deployment.sqlite_file()).unwrap().uid(), owner);
     assert!(!Path::new(&beside).exists());
     fs::rename(path("moved.db"), deployment.sqlite_file()).unwrap();
 
@@ -108,4 +115,34 @@ async fn backup_says_where_the_rest_is() {
         secrets::assert_none_in(&(run.stdout + &run.stderr), &line);
     }
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn printed_commands_of_postgres_copy_the_database() {
+    let (deployment, tenant, server, client) = started(Pair::Postgres).await;
+    Store::of(&client, &tenant).create("/a.md", "a").await;
+    let folder = TempDir::new().unwrap();
+    let backup = folder.path().join("it's.dump").display().to_string();
+    paste(&deployment, &server.beside(&format!("backup {backup}")).await).await;
+    assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let other = Deployment::new(Pair::Postgres).await;
+    let mut restored = other.start().await;
+    restored.end().await;
+    paste(&other, &restored.beside(&format!("restore {backup}")).await).await;
+    restored.restart().await;
+    let client = restored.client(&tenant);
+    assert_eq!(Store::of(&client, &tenant).paths().await, ["/a.md"]);
+}
+
+/// Runs the printed commands, for a person who has Postgres's tools and the password.
+async fn paste(deployment: &Deployment, printed: &Run) {
+    printed.ends(1, "nothing was done: the database is on Postgres");
+    let url = reqwest::Url::parse(&deployment.postgres_url()).unwrap();
+    let pg_dump = script::from_environment(script::PG_DUMP);
+    let folders = [Path::new(&pg_dump), binary()].map(|program| program.parent().unwrap().to_string_lossy());
+    let path = format!("{}:{}", folders.join(":"), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", &printed.stdout]).env("PATH", path);
+    script::run(shell.env("PGPASSWORD", url.password().unwrap_or_default())).await;
 }

@@ -63,8 +63,12 @@ async fn import_over_a_limit_is_refused_before_anything_is_written() {
                 the operator raises the limit: `limits.memories_per_store`";
     person.ends(&import, 1, told).await;
     person.ends(&format!("{import} --dry-run"), 1, told).await;
-    let login = format!("login {} --name dev", person.server.url());
+    let login = format!("login {} --name dev-data", person.server.url());
     person.line_with(&login, &[], &person.tenant.key).await.ok();
+    // As `serve --dev` marks its context.
+    let file = person.path("keepsake/contexts.toml");
+    let contexts = fs::read_to_string(&file).unwrap();
+    fs::write(&file, contexts.replace("url = ", "data_dir = \"/data\"\nurl = ")).unwrap();
     let told = "`KEEPSAKE_LIMITS_MEMORIES_PER_STORE=5 keepsake serve --dev` raises the limit";
     person.ends(&import, 1, told).await;
     assert!(person.contents("").await.is_empty());
