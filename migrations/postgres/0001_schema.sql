@@ -154,6 +154,8 @@ CREATE INDEX tenant_deletion_open ON tenant_deletion (requested_at) WHERE ended_
 
 -- `external_id` is the operator's own id of the tenant: the only unique key
 -- that spans tenants. `search_mode` applies to stores that have none; null: hybrid.
+-- After a change of the mode or the status, the job `embed-memories` resets
+-- `store.embedded_by` of the stores after `unsettled_after`; null: of none.
 CREATE TABLE tenant (
     tenant_id uuid PRIMARY KEY,
     external_id text COLLATE "C" UNIQUE,
@@ -163,8 +165,10 @@ CREATE TABLE tenant (
     store_count bigint NOT NULL,
     granted_bytes bigint NOT NULL,
     search_mode text COLLATE "C",
+    unsettled_after uuid,
     created_at bigint NOT NULL
 );
+CREATE INDEX tenant_unsettled ON tenant (tenant_id) WHERE unsettled_after IS NOT NULL;
 
 -- Counters that quotas are checked against. Every transaction locks this row
 -- after all its other rows, so that two transactions cannot deadlock.
@@ -375,10 +379,11 @@ CREATE TABLE store_fork (
     created_at bigint NOT NULL,
     lease_until bigint NOT NULL,
     after_path text COLLATE "C",
+    copied bigint NOT NULL,
     skipped bigint NOT NULL,
     PRIMARY KEY (tenant_id, store_id)
 );
-CREATE INDEX store_fork_created ON store_fork (created_at);
+CREATE INDEX store_fork_lease ON store_fork (lease_until);
 
 -- Undos of many memories. `memory_undo_part` has the steps of one commit each, as JSON without
 -- paths and contents; they are fixed when the undo is recorded, and replaced by what became of them.
@@ -395,7 +400,7 @@ CREATE TABLE memory_undo (
     ended_at bigint,
     PRIMARY KEY (tenant_id, store_id, undo_id)
 );
-CREATE INDEX memory_undo_open ON memory_undo (created_at) WHERE ended_at IS NULL;
+CREATE INDEX memory_undo_open ON memory_undo (lease_until) WHERE ended_at IS NULL;
 CREATE INDEX memory_undo_ended ON memory_undo (ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE memory_undo_part (

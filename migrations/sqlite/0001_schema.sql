@@ -111,8 +111,10 @@ CREATE TABLE tenant (
     store_count INTEGER NOT NULL,
     granted_bytes INTEGER NOT NULL,
     search_mode TEXT,
+    unsettled_after BLOB,
     created_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX tenant_unsettled ON tenant (tenant_id) WHERE unsettled_after IS NOT NULL;
 
 CREATE TABLE tenant_counter (
     tenant_id BLOB NOT NULL PRIMARY KEY,
@@ -305,10 +307,11 @@ CREATE TABLE store_fork (
     created_at INTEGER NOT NULL,
     lease_until INTEGER NOT NULL,
     after_path TEXT,
+    copied INTEGER NOT NULL,
     skipped INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, store_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX store_fork_created ON store_fork (created_at);
+CREATE INDEX store_fork_lease ON store_fork (lease_until);
 
 CREATE TABLE memory_undo (
     tenant_id BLOB NOT NULL,
@@ -322,7 +325,7 @@ CREATE TABLE memory_undo (
     ended_at INTEGER,
     PRIMARY KEY (tenant_id, store_id, undo_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX memory_undo_open ON memory_undo (created_at) WHERE ended_at IS NULL;
+CREATE INDEX memory_undo_open ON memory_undo (lease_until) WHERE ended_at IS NULL;
 CREATE INDEX memory_undo_ended ON memory_undo (ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE memory_undo_part (

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use keepsake_core::{Breaker, BreakerChange, TenantId};
 use keepsake_embeddings::{Endpoint, EndpointAnswer, EndpointError};
+use keepsake_telemetry::Metrics;
 use tokio::time::{Instant, timeout_at};
 
 use crate::EngineError;
@@ -21,11 +22,12 @@ const TIME_LIMIT: Duration = Duration::from_millis(300);
 pub(crate) struct EndpointQueries {
     slots: FairSlots,
     breaker: Breaker,
+    metrics: Metrics,
 }
 
 impl EndpointQueries {
-    pub(crate) fn new() -> Self {
-        Self { slots: FairSlots::new(AT_ONCE, PER_TENANT), breaker: Breaker::default() }
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { slots: FairSlots::new(AT_ONCE, PER_TENANT), breaker: Breaker::default(), metrics }
     }
 
     /// The answer to a query, in time or not at all. After repeated time-outs, queries time out at
@@ -51,7 +53,11 @@ impl EndpointQueries {
         let is_timeout = matches!(answer, Err(EndpointError::TimedOut));
         // After a long wait behind other queries of its tenant, a time-out is not the endpoint's.
         if !is_timeout || left >= TIME_LIMIT / 2 {
-            match call.ended(is_timeout, Instant::now().into_std()) {
+            let change = call.ended(is_timeout, Instant::now().into_std());
+            if let Some(change) = change {
+                self.metrics.embedding_breaker_opened(change == BreakerChange::Opened);
+            }
+            match change {
                 Some(BreakerChange::Opened) => tracing::warn!(
                     "engine.search stops asking the embeddings endpoint for some seconds, since it does not answer \
                      in time; searches use words only"
@@ -105,7 +111,7 @@ pub(crate) mod tests {
     #[tokio::test(start_paused = true)]
     async fn hanging_endpoint_costs_each_search_the_time_limit_and_then_nothing() {
         let (_listener, config) = hanging_endpoint();
-        let (endpoint, queries) = (Endpoint::new(config).unwrap(), EndpointQueries::new());
+        let (endpoint, queries) = (Endpoint::new(config).unwrap(), EndpointQueries::new(Metrics::default()));
         let (in_time, at_once) = (TIME_LIMIT..TIME_LIMIT * 11 / 10, Duration::ZERO..TIME_LIMIT / 10);
         // Of one tenant, more than its slots and than the breaker admits: the others wait for a slot.
         let of_one = (0..3 * PER_TENANT).map(|_| waited(&queries, &endpoint, tenant(1)));
@@ -122,7 +128,7 @@ pub(crate) mod tests {
         }
 
         // Queries that wait long for their own tenant's slots say nothing about the endpoint.
-        let queries = EndpointQueries::new();
+        let queries = EndpointQueries::new(Metrics::default());
         let slots = join_all((0..PER_TENANT).map(|_| queries.slots.take(tenant(1)))).await;
         let late = async {
             tokio::time::sleep(TIME_LIMIT * 3 / 4).await;

@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{BlobKey, Content, DirPath, MemoryId, MemoryPath, Refused, StoreId, TenantId, Timestamp};
+use keepsake_core::{BlobKey, Content, DirPath, MemoryPath, Refused, StoreId, TenantId, Timestamp};
 use keepsake_index::{
-    Auditor, Depth, FORK_HELD_FOR, FoundMemories, Idempotency, MemoryTarget, Moment, OpenFork, PastItem,
-    PastListing, PastMemory, PastPlace, Point, PointError, Store, StoreOrigin, StoreOriginStatus,
+    Auditor, Depth, FORK_HELD_FOR, ForkCounts, FoundMemories, Idempotency, MemoryTarget, Moment, OpenFork,
+    PastItem, PastListing, PastMemory, PastPlace, Point, PointError, Store, StoreOrigin, StoreOriginStatus,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::content::ContentLoss;
 use crate::cursor::digest;
 use crate::shared::Shared;
+use crate::work::{COMMITS_PER_TURN, Turn};
 use crate::write::{Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write, WriteResult};
 use crate::{EngineError, Principal};
 
@@ -30,8 +30,8 @@ const HELD_FOR: Duration = FORK_HELD_FOR;
 /// Memories and bytes of one commit.
 const BATCH: u32 = 100;
 const BATCH_BYTES: u64 = 4 << 20;
-/// Redacted memories that one read counts.
-const REDACTED: u32 = 1000;
+/// Memories that one read counts.
+const COUNTED: u32 = 1000;
 const READS_AT_ONCE: usize = 10;
 
 /// Begins a copy in the background. The job `fork` continues the copy if this replica cannot.
@@ -50,7 +50,7 @@ pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store: &Stor
         let is_held = shared.context.now() < began.plus(HELD_FOR / 2);
         let made = match slot {
             Ok(_) if !is_held => return,
-            Ok(_slot) => work.run(held_until).await,
+            Ok(_slot) => work.run(held_until, usize::MAX).await,
             Err(error) => Err(error),
         };
         if let Err(error) = made {
@@ -59,17 +59,17 @@ pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store: &Stor
     });
 }
 
-/// Continues a copy that no worker holds; `false`: the process shuts down.
+/// Continues a copy that no worker holds for a turn.
 pub(crate) async fn continue_fork(
     shared: &Shared,
     (tenant_id, store_id): (TenantId, StoreId),
-) -> Result<bool, EngineError> {
+) -> Result<Turn, EngineError> {
     let now = shared.context.now();
     let until = now.plus(HELD_FOR);
     if !shared.context.index.forks.hold(tenant_id, store_id, now, until).await? {
-        return Ok(true);
+        return Ok(Turn::Ended);
     }
-    Work { shared, tenant_id, store_id }.run(until).await
+    Work { shared, tenant_id, store_id }.run(until, COMMITS_PER_TURN).await
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +91,7 @@ struct NextMemories {
 /// What became of the next memories, in the record of their commit.
 #[derive(Debug, Serialize, Deserialize)]
 struct CopiedPart {
+    copied: u64,
     /// Memories that could not be copied.
     skipped: u64,
     /// The path of the last memory; `None`: there is no other one.
@@ -106,15 +107,16 @@ impl Work<'_> {
     }
 
     #[tracing::instrument(name = "engine.copy_store", skip_all, fields(tenant.id = %self.tenant_id, gen_ai.memory.store.id = %self.store_id))]
-    async fn run(self, mut held_until: Timestamp) -> Result<bool, EngineError> {
+    async fn run(self, mut held_until: Timestamp, commits: usize) -> Result<Turn, EngineError> {
         let context = &self.shared.context;
         let Some(tenant) = context.index.tenants.find(self.tenant_id).await? else {
-            return Ok(true);
+            return Ok(Turn::Ended);
         };
         let limits = context.limits.with(&tenant.limits);
+        let mut made = 0;
         while !self.shared.stopping.is_cancelled() {
             let Some(fork) = context.index.forks.find(self.tenant_id, self.store_id).await? else {
-                return Ok(true);
+                return Ok(Turn::Ended);
             };
             let by = fork.actor.clone().map_or(Auditor::Job, Auditor::Credential);
             let principal = Principal::of_operator(self.tenant_id, by, limits.clone());
@@ -122,41 +124,50 @@ impl Work<'_> {
                 Ok(copied) => copied,
                 Err(error) if ends_fork(&error) => {
                     self.warn(&error);
-                    let failed = origin(&fork, fork.skipped, Some(error.to_string()));
+                    let failed = origin(&fork, fork.counts.skipped, Some(error.to_string()));
                     context.index.forks.end(self.tenant_id, self.store_id, &failed, held_until).await?;
-                    return Ok(true);
+                    return Ok(Turn::Ended);
                 }
                 Err(error) => return Err(error),
             };
-            let skipped = fork.skipped + copied.skipped;
-            let Some(last) = copied.last else {
-                let skipped = skipped + self.redacted(&fork).await?;
-                let done = origin(&fork, skipped, None);
-                context.index.forks.end(self.tenant_id, self.store_id, &done, held_until).await?;
-                return Ok(true);
+            let counts = ForkCounts {
+                copied: fork.counts.copied + copied.copied,
+                skipped: fork.counts.skipped + copied.skipped,
             };
-            let until = held_until.max(context.now().plus(HELD_FOR));
-            let (forks, place) = (&context.index.forks, (last.as_str(), skipped));
+            let Some(last) = copied.last else {
+                let not_copied = self.memories_at_point(&fork).await?.saturating_sub(counts.copied);
+                // A memory that was copied may be erased by now.
+                let done = origin(&fork, not_copied.max(counts.skipped), None);
+                context.index.forks.end(self.tenant_id, self.store_id, &done, held_until).await?;
+                return Ok(Turn::Ended);
+            };
+            made += 1;
+            let (now, pauses) = (context.now(), made == commits);
+            let until = if pauses { now } else { held_until.max(now.plus(HELD_FOR)) };
+            let (forks, place) = (&context.index.forks, (last.as_str(), counts));
             if !forks.advance(self.tenant_id, self.store_id, place, held_until, until).await? {
-                return Ok(true);
+                return Ok(Turn::Ended);
+            }
+            if pauses {
+                return Ok(Turn::Paused);
             }
             held_until = until;
         }
-        Ok(false)
+        Ok(Turn::Stopping)
     }
 
     /// Copies the next memories, or returns the recorded result of the same copy.
     async fn copy(self, principal: &Principal, fork: &OpenFork) -> Result<CopiedPart, EngineError> {
-        let next = self.next(principal, fork).await?;
-        if next.memories.is_empty() {
-            return Ok(CopiedPart { skipped: next.skipped, last: next.last });
-        }
-        let part = ForkPart::of(next);
+        let part = ForkPart::of(self.next(principal, fork).await?);
         let write = self.shared.writer.write(principal, self.store_id, Some(self.call(fork)));
+        if part.memories.is_empty() {
+            // Memories that the same part has copied may be redacted by now.
+            let recorded = recorded_part(&write).await?;
+            return Ok(recorded.unwrap_or_else(|| part.copied(0)));
+        }
         match write.run_once(&part).await? {
             (WriteResult::Replayed(_), _) => {
-                let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
-                let recorded = recorded.and_then(|recorded| serde_json::from_str(&recorded).ok());
+                let recorded = recorded_part(&write).await?;
                 recorded.ok_or(EngineError::Internal("a part of a copy has no record"))
             }
             (WriteResult::Written(written), _) => Ok(part.copied(written.changes.len())),
@@ -208,18 +219,19 @@ impl Work<'_> {
         Ok(NextMemories { memories, skipped, last })
     }
 
-    /// The memories of the point whose version is redacted by now.
-    async fn redacted(self, fork: &OpenFork) -> Result<u64, EngineError> {
-        let (past, mut count) = (&self.shared.context.index.past, 0);
-        let mut after = Some(PastPlace::Redacted(MemoryId::from_uuid(Uuid::nil())));
-        while after.is_some() {
-            let listing = PastListing { below: DirPath::root(), depth: Depth::All, after, limit: REDACTED };
+    /// The number of memories of the point, with those whose version is redacted by now.
+    async fn memories_at_point(self, fork: &OpenFork) -> Result<u64, EngineError> {
+        let (past, mut count, mut after) = (&self.shared.context.index.past, 0, None);
+        loop {
+            let listing = PastListing { below: DirPath::root(), depth: Depth::All, after, limit: COUNTED };
             let page = past.list(self.tenant_id, fork.source_id, Moment::Seq(fork.seq), &listing).await;
             let page = page.map_err(refusal)?;
             count += page.items.len() as u64;
             after = page.next;
+            if after.is_none() {
+                return Ok(count);
+            }
         }
-        Ok(count)
     }
 
     /// Identifies the commit of the memories after a path.
@@ -228,6 +240,12 @@ impl Work<'_> {
         let id = digest(&[b"fork", self.store_id.uuid().as_bytes(), after.as_bytes()]);
         Idempotency { scope_sha256: id, request_sha256: id, since: fork.created_at.minus(HELD_FOR) }
     }
+}
+
+/// The record of a part; `None`: the part is not committed.
+async fn recorded_part(write: &Write<'_>) -> Result<Option<CopiedPart>, EngineError> {
+    let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
+    Ok(recorded.and_then(|recorded| serde_json::from_str(&recorded).ok()))
 }
 
 /// What the store shows of a copy that ends.
@@ -274,7 +292,7 @@ impl ForkPart {
     /// What became of the part if so many memories were created.
     fn copied(&self, created: usize) -> CopiedPart {
         let skipped = self.gone + self.memories.len().saturating_sub(created) as u64;
-        CopiedPart { skipped, last: self.last.clone() }
+        CopiedPart { copied: created as u64, skipped, last: self.last.clone() }
     }
 
     fn wanted<'a>(

@@ -27,6 +27,7 @@ mod stores;
 mod sweep;
 mod tenants;
 mod totals;
+mod turns;
 mod undos;
 mod unused;
 mod versions;

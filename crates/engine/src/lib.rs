@@ -363,7 +363,7 @@ impl Engine {
             issuers: options.issuers,
             search_cache_bytes: options.search_cache_bytes,
             embedder: options.embedder,
-            endpoint_queries: EndpointQueries::new(),
+            endpoint_queries: EndpointQueries::new(context.metrics.clone()),
             request_deadline: options.request_deadline,
             audit_retention: options.audit_retention,
             stopping: CancellationToken::new(),

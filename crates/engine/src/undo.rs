@@ -41,7 +41,7 @@ use answer::UndoOutcome;
 pub use answer::{LaterChange, MemoryUndo, UndoCounts, UndoStatus, UndoneMemory};
 pub use plan::{UndoAction, UndoSkipReason};
 pub use request::{CreatedAt, StoreRestoration, UndoRequest};
-pub(crate) use work::{HELD_FOR, begin_undo, carry_out_undo};
+pub(crate) use work::{HELD_FOR, begin_undo, continue_undo};
 
 /// Memories that one commit changes.
 const MAX_CHANGES: usize = 500;

@@ -14,13 +14,13 @@ use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timest
 use uuid::Uuid;
 
 use statements::{
-    ADVANCE, BEGIN_AGAIN, CHANGES, CHANGES_ON_POSTGRES, CLAIM, EARLIER, EMBEDDED, HYBRID, LOCK, LOCK_STORES,
-    OUTDATED, PAGE, PUT, REMOVE, REMOVE_EARLIER, REMOVE_STORE, RENEW, SETTLE, SETTLED, STATES, UNSETTLE,
-    WORK,
+    ADVANCE, BEGIN, BEGIN_AGAIN, CHANGES, CHANGES_ON_POSTGRES, CLAIM, EARLIER, EMBEDDED, HYBRID, LOCK,
+    LOCK_STORES, NEXT_STORES, OUTDATED, PAGE, PUT, REMOVE, REMOVE_EARLIER, REMOVE_STORE, RENEW, SETTLE,
+    SETTLED, STATES, UNSETTLE, UNSETTLE_STORES, UNSETTLED_TENANT, UNSETTLED_THROUGH, WORK,
 };
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::database::{Database, FromRow, Role, Row, RowLock, Tx, from_row};
 use crate::numbers::{FIRST_STORE, LAST_STORE, signed};
 use crate::removal::{PLAN_BY_KEYS, begin_removal};
 use crate::stores::lock_live_store;
@@ -298,6 +298,24 @@ impl Embeddings {
         })
     }
 
+    /// Makes [`Self::work`] look at the next `limit` stores of a tenant whose mode or status changed;
+    /// `false`: there is no such tenant.
+    pub async fn unsettle(&self, limit: u32) -> Result<bool, IndexError> {
+        let mut tx = self.0.write("unsettle_embeddings", Role::Job(None)).await?;
+        tx.execute_on_postgres(PLAN_BY_KEYS, ()).await?;
+        let query = tx.query_locking(UNSETTLED_TENANT, RowLock::NoKeyUpdate);
+        let Some((tenant_id, after)) = query.optional::<(TenantId, StoreId)>().await? else {
+            return Ok(false);
+        };
+        let next: Vec<StoreId> = tx.query(NEXT_STORES).bind((tenant_id, after, limit)).scalars().await?;
+        let query = tx.query_with_lists(UNSETTLE_STORES).bind(tenant_id);
+        query.bind_ids(Some(&next)).execute().await?;
+        let last = next.last().filter(|_| next.len() >= limit as usize).copied();
+        tx.query(UNSETTLED_THROUGH).bind((tenant_id, last)).execute().await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+
     /// Leaves those of these stores out of [`Self::work`] with this model in which nothing is to
     /// be done until they change: by a commit, or a change of the store, of the mode or the
     /// status of the tenant, or of the model.
@@ -350,6 +368,7 @@ impl Embeddings {
         let Some(store) = store.filter(|store| store.seq > 0) else {
             return Ok(None);
         };
+        tx.query(BEGIN).bind(place).bind(&*claim.model).execute().await?;
         let query = tx.query(CLAIM).bind(place).bind(&*claim.model);
         let query = query.bind((now, claim.replica, until, store.seq));
         let Some(from) = query.optional_scalar::<i64>().await? else {

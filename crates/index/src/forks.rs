@@ -16,13 +16,13 @@ use crate::model::StoreOrigin;
 pub const FORK_HELD_FOR: Duration = Duration::from_mins(2);
 
 const INSERT: &str = "INSERT INTO store_fork (tenant_id, store_id, source_id, seq, actor_type, actor_id, created_at, \
-    lease_until, skipped) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)";
+    lease_until, copied, skipped) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, 0)";
 
-const FIND: &str = "SELECT source_id, seq, actor_type, actor_id, created_at, after_path, skipped FROM store_fork \
+const FIND: &str = "SELECT source_id, seq, actor_type, actor_id, created_at, after_path, copied, skipped FROM store_fork \
     WHERE tenant_id = $1 AND store_id = $2";
 
-const ADVANCE: &str = "UPDATE store_fork SET after_path = $3, skipped = $4, lease_until = $5 \
-    WHERE tenant_id = $1 AND store_id = $2 AND lease_until = $6";
+const ADVANCE: &str = "UPDATE store_fork SET after_path = $3, copied = $4, skipped = $5, lease_until = $6 \
+    WHERE tenant_id = $1 AND store_id = $2 AND lease_until = $7";
 
 const HOLD: &str =
     "UPDATE store_fork SET lease_until = $3 WHERE tenant_id = $1 AND store_id = $2 AND lease_until <= $4";
@@ -31,9 +31,11 @@ const DELETE: &str = "DELETE FROM store_fork WHERE tenant_id = $1 AND store_id =
 
 const SET_ORIGIN: &str = "UPDATE store SET forked_from = $3 WHERE tenant_id = $1 AND store_id = $2";
 
-/// Copies that no worker holds, oldest first.
-const OPEN: &str =
-    "SELECT tenant_id, store_id FROM store_fork WHERE lease_until <= $1 ORDER BY created_at LIMIT $2 + 0";
+/// Of each tenant the copy that no worker has held for the longest time.
+const OPEN: &str = "SELECT tenant_id, store_id FROM (SELECT tenant_id, store_id, lease_until, \
+        row_number() OVER (PARTITION BY tenant_id ORDER BY lease_until, store_id) AS place \
+    FROM store_fork WHERE lease_until <= $1) waiting \
+    WHERE place = 1 ORDER BY lease_until LIMIT $2 + 0";
 
 /// A copy that is under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +47,13 @@ pub struct OpenFork {
     pub created_at: Timestamp,
     /// The path of the last memory that was copied.
     pub after: Option<String>,
+    pub counts: ForkCounts,
+}
+
+/// Counts of the memories that a copy has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ForkCounts {
+    pub copied: u64,
     /// Memories that could not be copied.
     pub skipped: u64,
 }
@@ -67,7 +76,7 @@ impl FromRow for OpenFork {
             actor: row.actor(["actor_type", "actor_id"])?,
             created_at: row.get("created_at")?,
             after: row.get("after_path")?,
-            skipped: row.get("skipped")?,
+            counts: ForkCounts { copied: row.get("copied")?, skipped: row.get("skipped")? },
         })
     }
 }
@@ -91,18 +100,19 @@ impl Forks {
         self.0.optional("fork", Role::Tenant(tenant_id), FIND, (tenant_id, store_id)).await
     }
 
-    /// Records up to which path memories were copied, and holds the copy until `until`; `false`: another
-    /// worker has taken it over from the worker that held it until `held_until`.
+    /// Records up to which path memories were copied, and holds the copy until `until`, or releases it if
+    /// that is the present; `false`: another worker has taken it over from the worker that held it until `held_until`.
     pub async fn advance(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        (after, skipped): (&str, u64),
+        (after, counts): (&str, ForkCounts),
         held_until: Timestamp,
         until: Timestamp,
     ) -> Result<bool, IndexError> {
         let mut tx = self.0.write("advance_fork", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(ADVANCE).bind((tenant_id, store_id, after, skipped, until, held_until));
+        let query = tx.query(ADVANCE).bind((tenant_id, store_id, after));
+        let query = query.bind((counts.copied, counts.skipped, until, held_until));
         let advanced = query.execute().await?;
         tx.commit().await?;
         Ok(advanced > 0)
@@ -138,7 +148,8 @@ impl Forks {
         tx.commit().await
     }
 
-    /// Copies of all tenants that no worker holds, oldest first.
+    /// Copies of all tenants that no worker holds: one of each tenant, whose turn has been due for the
+    /// longest time.
     pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
         let places: Vec<Place> = self.0.all("open_forks", Role::Job(None), OPEN, (now, limit)).await?;
         Ok(places.into_iter().map(|place| (place.tenant_id, place.store_id)).collect())

@@ -75,7 +75,7 @@ pub use expiry::{
     AccessFlush, DueMemory, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf,
     SESSION_KEEPS_FOR, UnusedMemories,
 };
-pub use forks::{FORK_HELD_FOR, Forks, OpenFork};
+pub use forks::{FORK_HELD_FOR, ForkCounts, Forks, OpenFork};
 pub use grants::Grants;
 pub use imports::{HistoryPart, ImportOutcome, Imports};
 pub use job_runs::{FAILED_RUN_RESTS, JobRuns};

@@ -8,6 +8,7 @@ use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
 use crate::model::{
     AuditAction, AuditObject, AuditedAction, Tenant, TenantChange, TenantSize, TenantStatus, TenantUsage,
 };
+use crate::numbers::FIRST_STORE;
 use crate::{ChangeError, IndexError, audit};
 
 /// Does nothing when the id or the external id is taken.
@@ -27,8 +28,8 @@ const STATUS: &str = "SELECT status FROM tenant WHERE tenant_id = $1";
 const UPDATE: &str = "UPDATE tenant SET external_id = $2, name = $3, status = $4, limits = $5, search_mode = $6 \
     WHERE tenant_id = $1";
 
-/// Makes the job `embed-memories` look at the tenant's stores.
-const EMBED_STORES: &str = "UPDATE store SET embedded_by = '' WHERE tenant_id = $1 AND embedded_by <> ''";
+/// Makes the job `embed-memories` look at the tenant's stores, as many as these are.
+const UNSETTLE: &str = "UPDATE tenant SET unsettled_after = $2 WHERE tenant_id = $1";
 
 const USAGE: &str = "SELECT t.tenant_id, t.store_count AS stores, t.granted_bytes, \
         CAST(coalesce(sum(s.memory_count), 0) AS bigint) AS memories, \
@@ -134,7 +135,7 @@ impl Tenants {
             replaced => replaced?,
         };
         if (changed.search_mode, changed.status) != (before.search_mode, before.status) {
-            tx.query(EMBED_STORES).bind(tenant_id).execute().await?;
+            tx.query(UNSETTLE).bind((tenant_id, FIRST_STORE.1)).execute().await?;
         }
         let object = AuditObject::new(tenant_id.uuid());
         audit::record(&mut tx, tenant_id, audited, change.action(), object).await?;

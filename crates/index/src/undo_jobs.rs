@@ -46,9 +46,11 @@ const RENEW: &str = "UPDATE memory_undo SET lease_until = $4 \
 const END: &str = "UPDATE memory_undo SET ended_at = $4, error = $5 \
     WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until = $6";
 
-/// Undos that no worker holds, oldest first.
-const OPEN: &str = "SELECT tenant_id, store_id, undo_id FROM memory_undo \
-    WHERE ended_at IS NULL AND lease_until <= $1 ORDER BY created_at LIMIT $2 + 0";
+/// Of each tenant the undo that no worker has held for the longest time.
+const OPEN: &str = "SELECT tenant_id, store_id, undo_id FROM (SELECT tenant_id, store_id, undo_id, lease_until, \
+        row_number() OVER (PARTITION BY tenant_id ORDER BY lease_until, store_id) AS place \
+    FROM memory_undo WHERE ended_at IS NULL AND lease_until <= $1) waiting \
+    WHERE place = 1 ORDER BY lease_until LIMIT $2 + 0";
 
 /// One commit of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,8 +181,8 @@ impl UndoJobs {
         Ok(steps.map(|(steps,)| steps))
     }
 
-    /// Records what became of a part, unless it is recorded already, and holds the undo until `until`;
-    /// `false`: another worker has taken it over from the worker that held it until `held_until`.
+    /// Records what became of a part, unless it is recorded already, and holds the undo until `until`, or
+    /// releases it if that is the present; `false`: another worker has taken it over from the worker that held it until `held_until`.
     pub async fn finish_part(
         &self,
         key: UndoKey,
@@ -222,7 +224,8 @@ impl UndoJobs {
         tx.commit().await
     }
 
-    /// Undos of all tenants that no worker holds, oldest first.
+    /// Undos of all tenants that no worker holds: one of each tenant, whose turn has been due for the
+    /// longest time.
     pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<UndoKey>, IndexError> {
         self.0.all("open_undos", Role::Job(None), OPEN, (now, limit)).await
     }

@@ -212,6 +212,7 @@ impl Metrics {
         instruments.embedding_chunks.add(0, &[]);
         let failures = EmbeddingFailure::ALL.map(EmbeddingFailure::name);
         start_at_zero(&instruments.embedding_failures, "reason", failures);
+        instruments.embedding_breaker_open.record(0, &[]);
         instruments.requests_in_flight.add(0, &[]);
         metrics
     }
@@ -382,6 +383,10 @@ impl Metrics {
         self.0.embedding_failures.add(1, &labels([("reason", reason.name())]));
     }
 
+    pub fn embedding_breaker_opened(&self, is_open: bool) {
+        self.0.embedding_breaker_open.record(u64::from(is_open), &[]);
+    }
+
     /// Registers a callback for the number of stores that wait to be embedded; `None`: the
     /// queue was dropped.
     pub fn watch_embedding_queue(&self, stores: impl Fn() -> Option<u64> + Send + Sync + 'static) {
@@ -543,6 +548,7 @@ mod tests {
             "keepsake_embedding_time_seconds_total{of=\"query\"} 0",
             "keepsake_embedding_chunks_total 0",
             "keepsake_embedding_failures_total{reason=\"content\"} 0",
+            "keepsake_embedding_breaker_open 0",
         ] {
             assert_exposed(&telemetry, line);
         }
@@ -551,12 +557,14 @@ mod tests {
         metrics.embedded(Embedded::Memories, Duration::from_millis(1_500));
         metrics.chunks_embedded(7);
         metrics.embedding_failed(EmbeddingFailure::Content);
+        metrics.embedding_breaker_opened(true);
         for line in [
             "keepsake_searches_total{meaning=\"used\"} 1",
             "keepsake_searches_total{meaning=\"timeout\"} 1",
             "keepsake_embedding_time_seconds_total{of=\"memories\"} 1.5",
             "keepsake_embedding_chunks_total 7",
             "keepsake_embedding_failures_total{reason=\"content\"} 1",
+            "keepsake_embedding_breaker_open 1",
         ] {
             assert_exposed(&telemetry, line);
         }

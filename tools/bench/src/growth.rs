@@ -165,7 +165,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Growth, Failure> {
 }
 
 /// Measures a case; a failed call is an error.
-async fn measure_once(
+pub(super) async fn measure_once(
     endpoint: Endpoint,
     workload: &Arc<Workload>,
     scenario: Scenario,

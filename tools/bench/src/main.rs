@@ -22,6 +22,7 @@ mod plan;
 mod process;
 mod product;
 mod provision;
+mod readers;
 mod report;
 mod requests;
 mod scanner;
@@ -127,6 +128,8 @@ struct BenchArgs {
     growth: growth::GrowthArgs,
     #[command(flatten)]
     peers: peers::PeersArgs,
+    #[command(flatten)]
+    readers: readers::ReadersArgs,
     /// Also measures the fastest possible server for the same calls, alternately
     #[arg(long)]
     floor: bool,
@@ -204,6 +207,8 @@ async fn run(args: BenchArgs) -> Result<(), Failure> {
             print_report(&args, &growth::measure(&args).await?)?;
         } else if args.peers.peers {
             print_report(&args, &peers::measure(&args).await?)?;
+        } else if args.readers.readers {
+            print_report(&args, &readers::measure(&args).await?)?;
         } else {
             let (report, failure) = scenarios::measure(&args).await?;
             print_report(&args, &report)?;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::Request;
+use hyper::{Method, Request};
 use keepsake_config::Failure;
 use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
 use serde_json::Value;
@@ -45,7 +45,7 @@ impl Operator {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// Opens a connection for [`Self::create`].
+    /// Opens a connection for [`Self::call`].
     ///
     /// # Errors
     /// [`Failure`] if the server cannot be reached.
@@ -63,8 +63,23 @@ impl Operator {
         path: &str,
         body: &Value,
     ) -> Result<Value, Failure> {
-        let request = Request::post(format!("/admin/v1/{path}"));
-        let answer = self.send(connection, request, body.to_string()).await?;
+        self.call(connection, Method::POST, path, Some(body)).await
+    }
+
+    /// Sends a call below `/admin/v1`.
+    ///
+    /// # Errors
+    /// [`Failure`] with the server's answer.
+    pub(super) async fn call(
+        &self,
+        connection: &mut Connection,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let request = Request::builder().method(method).uri(format!("/admin/v1/{path}"));
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let answer = self.send(connection, request, body).await?;
         serde_json::from_slice(&answer).map_err(Failure::of("an answer is no JSON"))
     }
 

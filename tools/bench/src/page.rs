@@ -66,6 +66,7 @@ fn part(name: &str, results: &Results) -> Result<String, Failure> {
         "search" => tables::search(results),
         "console" => tables::console(results),
         "fairness" => tables::fairness(results),
+        "readers" => tables::readers(results),
         "rls" => tables::row_level_security(results),
         "scanner" => tables::scanner(results),
         _ => {

@@ -70,7 +70,7 @@ pub(super) async fn vacuum(settings: &Settings) -> Result<(), Failure> {
     };
     let vacuumed = async {
         let mut owner = PgConnection::connect(owner_url).await?;
-        owner.execute("VACUUM ANALYZE store, memory, version, directory").await?;
+        owner.execute("VACUUM ANALYZE store, memory, version, directory, memory_read").await?;
         owner.close().await
     };
     vacuumed

@@ -18,6 +18,8 @@ use crate::shared::Shared;
 
 /// Stores of one query.
 const STORES: u32 = 1_000;
+/// Stores of a tenant with another mode that one transaction notes.
+const UNSETTLED: u32 = 100;
 /// Removed in one transaction. The vectors of a large memory take some hundred KiB.
 const BATCH: RemovalLimits = RemovalLimits { rows: 500, bytes: 8 << 20 };
 
@@ -55,6 +57,11 @@ impl Job for EmbedMemories {
         let model = ready_model(&shared.embedder).ok();
         let mut counts = Counts::default();
         let mut after: Option<EmbeddingPlace> = lease.resumed_at().await?;
+        while !lease.dry_run() && shared.context.index.embeddings.unsettle(UNSETTLED).await? {
+            if !lease.renew_at(after.as_ref()).await? {
+                return Ok(counts.record(false));
+            }
+        }
         loop {
             let embeddings = &shared.context.index.embeddings;
             let page = embeddings.work(model.as_deref(), shared.context.now(), after, STORES).await?;

@@ -1,14 +1,15 @@
 //! `fork`: continues copies of stores.
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use keepsake_core::{StoreId, TenantId};
+use serde_json::Value;
 
+use super::turns::{LongWork, take_turns};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::forks::continue_fork;
 use crate::shared::Shared;
-
-const FORKS: u32 = 10;
+use crate::work::Turn;
 
 /// Continues, every minute, copies of stores that the receiving replica did not end.
 #[derive(Debug, Clone, Copy)]
@@ -20,28 +21,26 @@ impl Job for ContinueForks {
         JobPlan { name: "fork", schedule: "35 * * * * *", period: MINUTE, can_be_dry: false }
     }
 
-    /// A copy that fails is held until the next runs.
     async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let (mut continued, mut failed) = (0, 0);
-        loop {
-            let open = shared.context.index.forks.open(shared.context.now(), FORKS).await?;
-            let is_last = open.is_empty();
-            for place in open {
-                match continue_fork(shared, place).await {
-                    Ok(true) => continued += 1,
-                    Ok(false) => return Ok(json!({ "continued": continued, "failed": failed })),
-                    Err(error) => {
-                        failed += 1;
-                        tracing::warn!(
-                            tenant.id = %place.0, store.id = %place.1, error = %error,
-                            "job.fork: a copy was broken off; it is tried again"
-                        );
-                    }
-                }
-            }
-            if is_last || !lease.renew(None).await? {
-                return Ok(json!({ "continued": continued, "failed": failed }));
-            }
-        }
+        take_turns(&OpenForks(shared), lease).await
+    }
+}
+
+struct OpenForks<'a>(&'a Shared);
+
+impl LongWork for OpenForks<'_> {
+    type Key = (TenantId, StoreId);
+
+    fn place(key: Self::Key) -> (TenantId, StoreId) {
+        key
+    }
+
+    async fn open(&self, tenants: u32) -> Result<Vec<Self::Key>, EngineError> {
+        let context = &self.0.context;
+        Ok(context.index.forks.open(context.now(), tenants).await?)
+    }
+
+    async fn turn(&self, key: Self::Key) -> Result<Turn, EngineError> {
+        continue_fork(self.0, key).await
     }
 }

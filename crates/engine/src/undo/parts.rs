@@ -1,6 +1,6 @@
 //! Splits a large plan into commits. A memory takes a path only after the memories
-//! there have left, or in the same commit. The tests of the store come last: they may be a gate, which
-//! no other part would pass.
+//! there have left, or in the same commit. The memory that becomes the tests of the store comes last, with
+//! the memories that wait for its path: the tests may be a gate, and a gate refuses later parts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -28,16 +28,11 @@ pub(super) fn split(steps: &[PlannedStep<'_>], limits: PartLimits) -> Parts {
     let mut order = Order::of(steps);
     let mut parts = Parts::default();
     let mut open = OpenPart::default();
-    let mut groups: Vec<Vec<usize>> = Vec::new();
     while let Some(place) = order.next() {
-        if steps[place].is_of_tests() {
-            groups.push(vec![place]);
-        } else {
-            open.add(&[place], steps, limits, &mut parts);
-        }
+        open.add(&[place], steps, limits, &mut parts);
     }
-    groups.extend(order.groups());
-    groups.sort_by_key(|group| group.iter().any(|place| steps[*place].is_of_tests()));
+    let mut groups = order.groups();
+    groups.sort_by_key(|group| group.iter().any(|place| steps[*place].becomes_tests()));
     for group in groups {
         let bytes: u64 = group.iter().map(|place| steps[*place].bytes()).sum();
         if group.len() > limits.steps || bytes > limits.bytes {
@@ -97,7 +92,8 @@ impl Order {
         for (place, step) in made() {
             let first = step.memory.moves_to().map(|path| leaving(&left, path)).unwrap_or_default();
             let first: Vec<_> = first.into_iter().filter(|before| *before != place).collect();
-            waits.insert(place, first.len());
+            // Nothing releases the step that brings the tests, so it ends in a group with all steps after it.
+            waits.insert(place, first.len() + usize::from(step.becomes_tests()));
             for before in first {
                 waiting.entry(before).or_default().push(place);
             }
@@ -123,8 +119,8 @@ impl Order {
         Some(place)
     }
 
-    /// The steps that are left wait for each other in circles, or for such steps: groups that have
-    /// nothing to do with each other.
+    /// The steps that are left wait for each other in circles, for the tests, or for such steps: groups
+    /// that have nothing to do with each other.
     fn groups(self) -> Vec<Vec<usize>> {
         let mut near: BTreeMap<usize, Vec<usize>> =
             self.waits.keys().map(|place| (*place, Vec::new())).collect();

@@ -113,10 +113,10 @@ impl<'a> PlannedStep<'a> {
         before.into_iter().chain(self.path()).find(|path| self.is_made() && path.is_setting())
     }
 
-    /// Whether the step changes the tests of the store.
-    pub(super) fn is_of_tests(&self) -> bool {
-        let before = self.memory.live.as_ref().map(|head| &head.path);
-        before.into_iter().chain(self.path()).any(|path| path.as_str() == TESTS_PATH)
+    /// Whether the memory is the tests of the store after the step.
+    pub(super) fn becomes_tests(&self) -> bool {
+        let version = self.version().filter(|_| self.is_made());
+        version.and_then(|version| version.path.as_ref()).is_some_and(|path| path.as_str() == TESTS_PATH)
     }
 
     /// The path after the step, or else the memory's last path.

@@ -15,6 +15,7 @@ use super::change::{Source, UndoChange};
 use super::plan::UndoStep;
 use crate::cursor::digest;
 use crate::shared::Shared;
+use crate::work::{COMMITS_PER_TURN, Turn};
 use crate::write::WriteResult;
 use crate::{EngineError, Principal};
 
@@ -36,7 +37,7 @@ pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey, held_until: Timesta
         let is_held = shared.context.now() < began.plus(HELD_FOR / 2);
         let made = match slot {
             Ok(_) if !is_held => return,
-            Ok(_slot) => Work { shared: &shared, key }.run(held_until).await,
+            Ok(_slot) => Work { shared: &shared, key }.run(held_until, usize::MAX).await,
             Err(error) => Err(error),
         };
         if let Err(error) = made {
@@ -45,14 +46,14 @@ pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey, held_until: Timesta
     });
 }
 
-/// Continues an undo that no worker holds; `false`: the process shuts down.
-pub(crate) async fn carry_out_undo(shared: &Shared, key: UndoKey) -> Result<bool, EngineError> {
+/// Continues an undo that no worker holds for a turn.
+pub(crate) async fn continue_undo(shared: &Shared, key: UndoKey) -> Result<Turn, EngineError> {
     let (jobs, now) = (&shared.context.index.undo_jobs, shared.context.now());
     let until = now.plus(HELD_FOR);
     if !jobs.hold(key, now, until).await? {
-        return Ok(true);
+        return Ok(Turn::Ended);
     }
-    Work { shared, key }.run(until).await
+    Work { shared, key }.run(until, COMMITS_PER_TURN).await
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -69,42 +70,46 @@ impl Work<'_> {
         );
     }
 
-    /// Makes the parts that are not made yet, until another worker takes over; `false`: the process shuts
-    /// down.
+    /// Makes up to `commits` of the parts that are not made yet, until another worker takes over.
     #[tracing::instrument(name = "engine.make_undo", skip_all, fields(tenant.id = %self.key.tenant_id, gen_ai.memory.store.id = %self.key.store_id, undo.id = %self.key.undo_id))]
-    async fn run(self, mut held_until: Timestamp) -> Result<bool, EngineError> {
+    async fn run(self, mut held_until: Timestamp, commits: usize) -> Result<Turn, EngineError> {
         let context = &self.shared.context;
         let jobs = &context.index.undo_jobs;
         let Some((undo, parts)) = jobs.find(self.key).await? else {
-            return Ok(true);
+            return Ok(Turn::Ended);
         };
         if undo.ended_at.is_some() {
-            return Ok(true);
+            return Ok(Turn::Ended);
         }
         let Some(principal) = self.principal(&undo).await? else {
-            return Ok(true);
+            return Ok(Turn::Ended);
         };
-        for part in parts.iter().filter(|part| !part.is_done) {
+        let open: Vec<_> = parts.iter().filter(|part| !part.is_done).collect();
+        for (number, part) in (1..).zip(&open) {
             if self.shared.stopping.is_cancelled() {
-                return Ok(false);
+                return Ok(Turn::Stopping);
             }
             let done = match self.make(&principal, &undo, part).await {
                 Ok(done) => done,
                 Err(error) if ends_undo(&error) => {
                     self.warn(&error);
                     jobs.end(self.key, context.now(), Some(&error.to_string()), held_until).await?;
-                    return Ok(true);
+                    return Ok(Turn::Ended);
                 }
                 Err(error) => return Err(error),
             };
-            let until = held_until.max(context.now().plus(HELD_FOR));
+            let (now, pauses) = (context.now(), number == commits && number < open.len());
+            let until = if pauses { now } else { held_until.max(now.plus(HELD_FOR)) };
             if !jobs.finish_part(self.key, (part.part, &done), held_until, until).await? {
-                return Ok(true);
+                return Ok(Turn::Ended);
+            }
+            if pauses {
+                return Ok(Turn::Paused);
             }
             held_until = until;
         }
         jobs.end(self.key, context.now(), None, held_until).await?;
-        Ok(true)
+        Ok(Turn::Ended)
     }
 
     /// The caller of the undo, with the tenant's limits of now; `None`: the tenant is gone.

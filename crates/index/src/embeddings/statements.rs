@@ -97,7 +97,19 @@ pub(super) const LOCK_STORES: &str = "SELECT s.store_id FROM store s WHERE s.ten
 pub(super) const SETTLE: &str =
     "UPDATE store SET embedded_by = $3 WHERE tenant_id = $1 AND store_id IN_IDS($2)";
 
-/// Locks a store against the removal of its rows. Commits do not wait.
+/// A tenant whose mode or status changed, and the last of its stores that the job looks at since.
+pub(super) const UNSETTLED_TENANT: &str = "SELECT tenant_id, unsettled_after FROM tenant WHERE unsettled_after IS NOT NULL \
+    ORDER BY tenant_id LIMIT 1";
+
+pub(super) const NEXT_STORES: &str =
+    "SELECT store_id FROM store WHERE tenant_id = $1 AND store_id > $2 ORDER BY store_id LIMIT $3 + 0";
+
+pub(super) const UNSETTLE_STORES: &str =
+    "UPDATE store SET embedded_by = '' WHERE tenant_id = $1 AND store_id IN_IDS($2) AND embedded_by <> ''";
+
+pub(super) const UNSETTLED_THROUGH: &str = "UPDATE tenant SET unsettled_after = $2 WHERE tenant_id = $1";
+
+/// Locks a store against the removal of its rows. Commits do not wait, except for [`BEGIN`].
 pub(super) const LOCK: &str = "SELECT FROM store WHERE tenant_id = $1 AND store_id = $2 FOR KEY SHARE";
 
 /// A store whose vectors may be written.
@@ -106,6 +118,11 @@ pub(super) const HYBRID: &str = concat!(
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL AND t.status = 'active' AND ",
     is_hybrid!()
 );
+
+/// The first claim of a model makes the job look at the store again, because nothing else does if the model
+/// is rolled back and no commit follows. It waits for [`SETTLED`], and is seen by it.
+pub(super) const BEGIN: &str = "UPDATE store SET embedded_by = '' WHERE tenant_id = $1 AND store_id = $2 AND NOT EXISTS ( \
+        SELECT 1 FROM embedded_store e WHERE e.tenant_id = $1 AND e.store_id = $2 AND e.model = $3)";
 
 /// Claims a store that is embedded through an earlier version than `$7`. `edit` begins with
 /// the time, so that it never repeats when a store was forgotten and is embedded again.

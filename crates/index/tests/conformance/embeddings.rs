@@ -370,8 +370,20 @@ pub(crate) async fn stores_come_that_are_to_be_embedded_or_forgotten(place: Plac
     assert_eq!(looked_at(Some(MODEL)).await, 1, "one is not embedded");
     set_mode(&lexical, None).await;
     assert_eq!(looked_at(Some(MODEL)).await, 2);
+    // A model that was rolled back after its first claim leaves nothing.
+    let rolled_back = claim_of(&outdated, "rolled-back", REPLICA);
+    assert!(embeddings.claim(&rolled_back, NOW, after_seconds(1), LIMITS).await.unwrap().is_some());
+    assert_eq!(work(Some(MODEL)).await.1, [outdated.store_id]);
+    assert_eq!(remove(&outdated, MANY).await, (0, true));
+    embeddings.settle(Some(MODEL), &everything).await.unwrap();
+    assert_eq!(looked_at(Some(MODEL)).await, 2);
     outdated.create("/c", 1).await;
     assert_eq!(looked_at(Some(MODEL)).await, 3);
     change_tenant(&theirs, TenantChange::of_status(TenantStatus::Active)).await;
+    assert_eq!(looked_at(Some(MODEL)).await, 3);
+    // In steps of one store, the last one of which finds no other.
+    for is_left in [true, true, false] {
+        assert_eq!(embeddings.unsettle(1).await.unwrap(), is_left);
+    }
     assert_eq!(looked_at(Some(MODEL)).await, 4);
 }

@@ -3,7 +3,9 @@
 use crate::place::PLENTY;
 use crate::prelude::*;
 use keepsake_core::{Actor, ApiKeyId, MemoryUndoId, SessionId};
-use keepsake_index::{FORK_HELD_FOR, NewUndo, Store, StoreOrigin, StoreOriginStatus, UndoKey, UndoPart};
+use keepsake_index::{
+    FORK_HELD_FOR, ForkCounts, NewUndo, Store, StoreOrigin, StoreOriginStatus, UndoKey, UndoPart,
+};
 use std::collections::BTreeMap;
 
 const ONE: Uuid = Uuid::from_u128(1);
@@ -193,8 +195,10 @@ pub(crate) async fn worker_whose_copy_or_undo_was_taken_over_records_nothing(pla
     let fork = Store { forked_from: Some(copying.clone()), ..Store::new(store_id, "fork".to_owned(), NOW) };
     place.index.stores.create(tenant_id, &fork, PLENTY, None, &by_tenant(NOW)).await.unwrap();
     let forks = &place.index.forks;
-    let advance =
-        async |after, held, until| forks.advance(tenant_id, store_id, (after, 1), held, until).await.unwrap();
+    let counts = ForkCounts { copied: 2, skipped: 1 };
+    let advance = async |after, held, until| {
+        forks.advance(tenant_id, store_id, (after, counts), held, until).await.unwrap()
+    };
     assert!(!forks.hold(tenant_id, store_id, NOW, second).await.unwrap());
     assert!(advance("/a", first, first).await, "its own");
     assert!(forks.hold(tenant_id, store_id, taken_over, second).await.unwrap());
@@ -210,7 +214,7 @@ pub(crate) async fn worker_whose_copy_or_undo_was_taken_over_records_nothing(pla
         .await
         .unwrap();
     let open = forks.find(tenant_id, store_id).await.unwrap().unwrap();
-    assert_eq!((open.after.as_deref(), open.skipped), (Some("/c"), 1));
+    assert_eq!((open.after.as_deref(), open.counts), (Some("/c"), counts));
     forks
         .end(tenant_id, store_id, &StoreOrigin { status: StoreOriginStatus::Done, ..copying }, third)
         .await
@@ -224,8 +228,15 @@ pub(crate) async fn worker_whose_copy_or_undo_was_taken_over_records_nothing(pla
     let (undo_id, parts) = (key.undo_id, vec![part.clone()]);
     let undo = NewUndo { undo_id, store_id, actor: None, created_at: NOW, lease_until: first, parts };
     undos.create(tenant_id, &undo, None).await.unwrap();
+    let waiting = UndoKey { undo_id: MemoryUndoId::from_uuid(OTHER), store_id: place.store_id, ..key };
+    let (undo_id, lease_until) = (waiting.undo_id, taken_over);
+    let other = NewUndo { undo_id, store_id: place.store_id, lease_until, ..undo };
+    undos.create(tenant_id, &other, None).await.unwrap();
+    let next = async || undos.open(taken_over, 10).await.unwrap();
+    assert_eq!(next().await, [key], "one of each tenant");
     let finish = async |held| undos.finish_part(key, (0, &part), held, third).await.unwrap();
     assert!(undos.hold(key, taken_over, second).await.unwrap());
+    assert_eq!(next().await, [waiting]);
     assert!(!finish(first).await);
     undos.end(key, taken_over, Some("late"), first).await.unwrap();
     let (open, parts) = undos.find(key).await.unwrap().unwrap();

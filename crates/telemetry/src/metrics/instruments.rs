@@ -53,6 +53,8 @@ instruments! {
         counter("keepsake.embedding.chunks", "Chunks of memories whose embeddings were stored");
     embedding_failures: Counter<u64> =
         counter("keepsake.embedding.failures", "Failures while memories were embedded");
+    embedding_breaker_open: Gauge<u64> =
+        count("keepsake.embedding.breaker_open", "Whether searches do without the embeddings endpoint");
     job_runs: Counter<u64> = counter("keepsake.job.runs", "Finished runs of scheduled jobs");
     job_durations: Histogram<f64> =
         job_seconds("keepsake.job.run.duration", "Duration of scheduled job runs");

@@ -470,6 +470,41 @@ pub(super) fn fairness(results: &Results) -> Option<String> {
     table.end()
 }
 
+/// The record of readers.
+pub(super) fn readers(results: &Results) -> Option<String> {
+    let mut table = Table::new(&[
+        "",
+        "`view` with it / without",
+        "`search`",
+        "recorded reads",
+        "readers of a version, p50 ms",
+        "p99 ms",
+        "removed",
+        "in seconds",
+        "longest `create` meanwhile, ms",
+        "before, ms",
+    ]);
+    for (pair, title) in PAIRS {
+        let Some(seen) = results.file(&format!("readers-{pair}")) else {
+            continue;
+        };
+        let prune = &seen["prune"];
+        table.row(&[
+            title.to_owned(),
+            number(&seen["costs"][0]["median_ratio"]),
+            number(&seen["costs"][1]["median_ratio"]),
+            number(&seen["recorded_reads"]),
+            number(&seen["readers"]["p50_ms"]),
+            number(&seen["readers"]["p99_ms"]),
+            number(&prune["removed"]),
+            number(&prune["seconds"]),
+            number(&prune["meanwhile"]["max_ms"]),
+            number(&prune["before"]["max_ms"]),
+        ]);
+    }
+    table.end()
+}
+
 /// The cost of row-level security.
 pub(super) fn row_level_security(results: &Results) -> Option<String> {
     let mut table = Table::new(&["scenario", "requests/s with it", "without it", "ratio"]);

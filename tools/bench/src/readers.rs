@@ -1,0 +1,391 @@
+//! The record of who was shown which version: its cost, and its size.
+//!
+//! Calls in a store with the record alternate with those in an equal store without it. Then a
+//! store gets many recorded reads, written into the database at once, since a server would need
+//! hours. The readers of its versions are listed, and half of the reads are removed.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use hyper::Method;
+use keepsake_config::{Failure, Settings};
+use keepsake_core::TenantId;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_engine::{Clock, SystemClock};
+use serde::Serialize;
+use serde_json::{Value, json};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, Executor, PgConnection, Postgres, Sqlite};
+use uuid::Uuid;
+
+use super::costs::Backends;
+use super::growth::measure_once;
+use super::load::{self, Endpoint, Latencies, Measured, histogram, record};
+use super::operator::Operator;
+use super::plan::{Layout, Scenario};
+use super::process::Process;
+use super::product::{Product, Served};
+use super::provision::{self, BenchTenant, LIMITS};
+use super::report::{Machine, Setup, Summary, median, rounded};
+use super::search::Caller;
+use super::settings::{self, IndexPlace};
+use super::words::Numbers;
+use super::workload::{BenchStore, Side};
+use super::{BenchArgs, run_name, say};
+
+const SCENARIOS: [Scenario; 2] = [Scenario::View, Scenario::Search];
+/// The least rate with the record, as a share of that without it.
+const COST_BAR: f64 = 0.95;
+/// The versions that share the recorded reads.
+const VERSIONS: u64 = 1_000;
+/// Recorded reads of each version that one statement writes.
+const READS_AT_ONCE: u64 = 100;
+/// Lists of readers in a round.
+const LISTS: usize = 1_000;
+/// Maximum p99 of such a list.
+const LIST_BAR_MS: f64 = 20.0;
+/// Half of the recorded reads are as old, and are removed when the retention becomes shorter.
+const OLD: Duration = Duration::from_hours(20 * 24);
+const RETENTION: Duration = Duration::from_hours(10 * 24);
+/// New memories before the removal, and between two looks at it.
+const CREATES_BEFORE: usize = 500;
+const CREATES_AT_ONCE: usize = 10;
+
+/// Writes the reads with the numbers from `$3` to `$4` of each version, the last ones at `$5`; every second
+/// one is older by `$6`.
+const FILL_POSTGRES: &str = "INSERT INTO memory_read (tenant_id, store_id, memory_id, version_id, session_id, actor_type, \
+        actor_id, surface, first_read_at, last_read_at, read_count) \
+    SELECT m.tenant_id, m.store_id, m.memory_id, m.version_id, gen_random_uuid(), 'user_actor', 'bench', 'tool', \
+        t.at, t.at, 1 FROM memory m \
+    CROSS JOIN (SELECT $5::bigint - n - CASE WHEN n % 2 = 0 THEN $6::bigint ELSE 0 END AS at \
+        FROM generate_series($3::bigint, $4::bigint) AS numbers(n)) t \
+    WHERE m.tenant_id = $1 AND m.store_id = $2";
+
+const FILL_SQLITE: &str = "WITH RECURSIVE numbers(n) AS (SELECT $3 UNION ALL SELECT n + 1 FROM numbers WHERE n < $4) \
+    INSERT INTO memory_read (tenant_id, store_id, memory_id, version_id, session_id, actor_type, actor_id, surface, \
+        first_read_at, last_read_at, read_count) \
+    SELECT m.tenant_id, m.store_id, m.memory_id, m.version_id, randomblob(16), 'user_actor', 'bench', 'tool', \
+        t.at, t.at, 1 FROM memory m \
+    CROSS JOIN (SELECT $5 - n - CASE WHEN n % 2 = 0 THEN $6 ELSE 0 END AS at FROM numbers) t \
+    WHERE m.tenant_id = $1 AND m.store_id = $2";
+
+/// Options of `keepsake-bench --readers`.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct ReadersArgs {
+    /// Measures the record of who was shown which version: its cost for `view` and
+    /// `search`, lists of readers, and the removal of old reads
+    #[arg(long, conflicts_with_all = ["url", "credentials", "floor", "fairness", "search", "console", "growth"])]
+    pub(super) readers: bool,
+    /// Number of recorded reads
+    #[arg(long, default_value_t = 1_000_000, requires = "readers",
+        value_parser = clap::value_parser!(u64).range(VERSIONS..=10_000_000))]
+    recorded_reads: u64,
+}
+
+/// The results.
+#[derive(Debug, Serialize)]
+pub(super) struct ReadersFinding {
+    keepsake: &'static str,
+    machine: Machine,
+    setup: Setup,
+    cost_bar: f64,
+    costs: Vec<RecordCost>,
+    recorded_reads: u64,
+    versions: u64,
+    list_bar_ms: f64,
+    /// Lists of the first 20 readers of a version.
+    readers: Latencies,
+    prune: PrunedReads,
+}
+
+/// The rates of a scenario with the record and without it.
+#[derive(Debug, Serialize)]
+struct RecordCost {
+    scenario: Scenario,
+    with: Summary,
+    without: Summary,
+    /// The rate with the record divided by that without it, per round.
+    ratios: Vec<f64>,
+    median_ratio: Option<f64>,
+}
+
+/// The removal of old reads, beside a client that creates memories.
+#[derive(Debug, Serialize)]
+struct PrunedReads {
+    removed: u64,
+    seconds: f64,
+    /// Creations before the removal, and meanwhile.
+    before: Latencies,
+    meanwhile: Latencies,
+}
+
+impl RecordCost {
+    /// `None` without rounds.
+    fn of(scenario: Scenario, with: &[Measured], without: &[Measured]) -> Option<Self> {
+        let rounds = with.iter().zip(without);
+        let ratios: Vec<_> = rounds.map(|(with, without)| with.throughput() / without.throughput()).collect();
+        Some(Self {
+            scenario,
+            with: Summary::of(with)?,
+            without: Summary::of(without)?,
+            median_ratio: median(&ratios),
+            ratios,
+        })
+    }
+}
+
+/// Measures on a new server.
+///
+/// # Errors
+/// [`Failure`] of the setup or of a call.
+pub(super) async fn measure(args: &BenchArgs) -> Result<ReadersFinding, Failure> {
+    let machine = Machine::this();
+    let configured = args.settings()?;
+    let product = Product::of(args)?;
+    product.run(&["migrate"]).await?;
+    let run = run_name();
+    let limits = LimitOverrides { recorded_reads_per_tenant: Some(1 << 40), ..LIMITS };
+    let tenant = provision::tenant(&product, &format!("bench {run} readers"), &limits).await?;
+    let (mut server, address) = product.serve().await?;
+    let costs = measure_costs(args, &tenant, &run, (&mut server, address)).await?;
+    let store = tenant.store(address).await?;
+    let versions = make_versions(&mut Caller::open(address, &store).await?).await?;
+    // A running server locks the file of SQLite.
+    server.end().await?;
+    let tenant_id = store.tenant_id.ok_or_else(|| Failure::new("a store has no tenant"))?;
+    say(&format!("recording {} reads", args.readers.recorded_reads));
+    let recorded_reads = fill(&configured, (tenant_id, &store), args.readers.recorded_reads)
+        .await
+        .map_err(Failure::of("the reads cannot be recorded"))?;
+    settings::vacuum(&configured).await?;
+    let Served { mut process, address, operator } = product.serve_with(&[]).await?;
+    let mut caller = Caller::open(address, &store).await?;
+    let mut numbers = Numbers::new(1);
+    let mut lists = histogram()?;
+    for _ in 0..args.rounds * LISTS {
+        let place = usize::try_from((numbers.next() >> 16) % VERSIONS).unwrap_or_default();
+        let path = format!("/readers?memory_version_id={}", versions[place]);
+        let (took, found) = caller.call(Method::GET, &path, None).await?;
+        if found["data"].as_array().is_none_or(Vec::is_empty) {
+            return Err(Failure::new("a version has no readers"));
+        }
+        record(&mut lists, took);
+    }
+    let prune = measure_prune(&mut caller, operator, tenant_id).await?;
+    process.check()?;
+    process.end().await?;
+    Ok(ReadersFinding {
+        keepsake: env!("CARGO_PKG_VERSION"),
+        machine,
+        setup: args.setup(args.load(), Some(&configured)),
+        cost_bar: COST_BAR,
+        costs,
+        recorded_reads,
+        versions: VERSIONS,
+        list_bar_ms: LIST_BAR_MS,
+        readers: Latencies::of(&lists),
+        prune,
+    })
+}
+
+/// Measures two equal stores alternately; only the first one records its reads.
+async fn measure_costs(
+    args: &BenchArgs,
+    tenant: &BenchTenant,
+    run: &str,
+    (server, address): (&mut Process, SocketAddr),
+) -> Result<Vec<RecordCost>, Failure> {
+    let stores = [tenant.store(address).await?, tenant.store(address).await?];
+    let mut owner = Caller::open(address, &stores[1]).await?;
+    owner.call(Method::POST, "", Some(json!({"records_reads": false}))).await?;
+    let backends = Backends::default();
+    let endpoint = Endpoint { side: Side::Server, address, pid: server.pid(), backends, operator: None };
+    let mut workloads = Vec::new();
+    for store in stores {
+        let workload = args.workload(&[store], run, Layout::Small.shape(args.sizes))?;
+        load::seed(endpoint, &workload, args.load()).await?;
+        workloads.push(workload);
+    }
+    let mut costs = Vec::new();
+    for scenario in SCENARIOS {
+        let mut seen = [Vec::new(), Vec::new()];
+        for round in 0..args.rounds {
+            let turns = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for turn in turns {
+                seen[turn].push(measure_once(endpoint, &workloads[turn], scenario, args.load()).await?);
+            }
+            server.check()?;
+            say(&format!("readers, {}, round {} of {}", scenario.name(), round + 1, args.rounds));
+        }
+        let [with, without] = &seen;
+        costs.extend(RecordCost::of(scenario, with, without));
+    }
+    Ok(costs)
+}
+
+/// Creates a memory for each version; returns the ids of the versions.
+async fn make_versions(caller: &mut Caller) -> Result<Vec<String>, Failure> {
+    let mut versions = Vec::new();
+    for number in 0..VERSIONS {
+        let body = json!({"path": format!("/read/{number}.md"), "content": "Keep it short.\n"});
+        let (_, memory) = caller.call(Method::POST, "/memories", Some(body)).await?;
+        let version = memory["memory_version_id"].as_str();
+        versions.push(version.ok_or_else(|| Failure::new("a memory has no version"))?.to_owned());
+    }
+    Ok(versions)
+}
+
+/// Writes recorded reads of all memories of a store; returns how many.
+async fn fill(
+    configured: &Settings,
+    (tenant_id, store): (TenantId, &BenchStore),
+    reads: u64,
+) -> sqlx::Result<u64> {
+    let (tenant_id, store_id) = (tenant_id.uuid(), store.store_id.uuid());
+    let each = reads.div_ceil(VERSIONS);
+    let parts = (0..each).step_by(usize::try_from(READS_AT_ONCE).unwrap_or(usize::MAX)).map(|from| Part {
+        tenant_id,
+        store_id,
+        from: signed(from),
+        to: signed((from + READS_AT_ONCE).min(each) - 1),
+        last_at: SystemClock.now().as_micros(),
+    });
+    match IndexPlace::of(configured) {
+        IndexPlace::Postgres { owner_url, .. } => {
+            let mut owner = PgConnection::connect(owner_url).await?;
+            owner.execute("SET ROLE keepsake_jobs").await?;
+            for part in parts {
+                part.bound(sqlx::query::<Postgres>(FILL_POSTGRES)).execute(&mut owner).await?;
+            }
+            owner.close().await?;
+        }
+        IndexPlace::Sqlite { file } => {
+            let options = SqliteConnectOptions::new().filename(file).synchronous(SqliteSynchronous::Off);
+            let mut file = options.connect().await?;
+            for part in parts {
+                part.bound(sqlx::query::<Sqlite>(FILL_SQLITE)).execute(&mut file).await?;
+            }
+            file.close().await?;
+        }
+    }
+    Ok(each * VERSIONS)
+}
+
+/// The reads of one statement, by their numbers.
+struct Part {
+    tenant_id: Uuid,
+    store_id: Uuid,
+    from: i64,
+    to: i64,
+    /// When the last ones were, in microseconds.
+    last_at: i64,
+}
+
+impl Part {
+    fn bound<'q, D>(
+        &self,
+        query: sqlx::query::Query<'q, D, <D as sqlx::Database>::Arguments>,
+    ) -> sqlx::query::Query<'q, D, <D as sqlx::Database>::Arguments>
+    where
+        D: sqlx::Database,
+        Uuid: sqlx::Encode<'q, D> + sqlx::Type<D>,
+        i64: sqlx::Encode<'q, D> + sqlx::Type<D>,
+    {
+        let old = i64::try_from(OLD.as_micros()).unwrap_or(i64::MAX);
+        let query = query.bind(self.tenant_id).bind(self.store_id);
+        query.bind(self.from).bind(self.to).bind(self.last_at).bind(old)
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Shortens the retention, and removes the old reads while memories are created.
+async fn measure_prune(
+    caller: &mut Caller,
+    operator: Operator,
+    tenant_id: TenantId,
+) -> Result<PrunedReads, Failure> {
+    let (mut before, mut meanwhile, mut created) = (histogram()?, histogram()?, 0);
+    create(caller, &mut created, CREATES_BEFORE, &mut before).await?;
+    let mut connection = operator.connect().await?;
+    let limits = json!({"limits": {"read_retention_secs": RETENTION.as_secs()}});
+    operator.call(&mut connection, Method::PATCH, &format!("tenants/{tenant_id}"), Some(&limits)).await?;
+    say("removing old reads");
+    let began_at = Instant::now();
+    let begun = operator.create(&mut connection, "jobs/prune-reads/run", &json!({})).await?;
+    let run = loop {
+        create(caller, &mut created, CREATES_AT_ONCE, &mut meanwhile).await?;
+        let runs = operator.call(&mut connection, Method::GET, "jobs/prune-reads/runs", None).await?;
+        let mut runs = runs["data"].as_array().into_iter().flatten();
+        let run = runs.find(|run| run["id"] == begun["id"]);
+        let run = run.ok_or_else(|| Failure::new("the removal has no record"))?;
+        if run["status"] != "running" {
+            break run.clone();
+        }
+    };
+    let took = began_at.elapsed();
+    let removed = run["counts"]["removed"].as_u64().filter(|removed| *removed > 0);
+    let removed = removed.ok_or_else(|| Failure::new(format!("no read was removed: {run}")))?;
+    Ok(PrunedReads {
+        removed,
+        seconds: rounded(took.as_secs_f64()),
+        before: Latencies::of(&before),
+        meanwhile: Latencies::of(&meanwhile),
+    })
+}
+
+/// Creates some more memories.
+async fn create(
+    caller: &mut Caller,
+    created: &mut usize,
+    count: usize,
+    latency: &mut Histogram<u64>,
+) -> Result<(), Failure> {
+    for _ in 0..count {
+        let body: Value = json!({"path": format!("/new/{created}.md"), "content": "Written meanwhile.\n"});
+        *created += 1;
+        record(latency, caller.call(Method::POST, "/memories", Some(body)).await?.0);
+    }
+    Ok(())
+}
+
+fn line(f: &mut fmt::Formatter<'_>, name: &str, felt: &Latencies) -> fmt::Result {
+    writeln!(
+        f,
+        "{name:<28} {:>7} calls  p50 {:>7.2} ms  p99 {:>7.2} ms  max {:>8.2} ms",
+        felt.calls, felt.p50_ms, felt.p99_ms, felt.max_ms
+    )
+}
+
+impl fmt::Display for ReadersFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = |is_met: bool| if is_met { "met" } else { "MISSED" };
+        for RecordCost { scenario, with, without, ratios, median_ratio } in &self.costs {
+            let ratio = median_ratio.unwrap_or(f64::NAN);
+            let rounds: Vec<_> = ratios.iter().map(|ratio| format!("{ratio:.3}")).collect();
+            writeln!(
+                f,
+                "{:<8} with the record {:>9.0}/s  without {:>9.0}/s  ratio {ratio:.3} (bar {:.2}: {})  rounds {}",
+                scenario.name(),
+                with.requests_per_second,
+                without.requests_per_second,
+                self.cost_bar,
+                verdict(ratio >= self.cost_bar),
+                rounds.join(" ")
+            )?;
+        }
+        writeln!(f, "\n{} recorded reads of {} versions", self.recorded_reads, self.versions)?;
+        line(f, "readers of a version", &self.readers)?;
+        let is_met = self.readers.p99_ms <= self.list_bar_ms;
+        writeln!(f, "p99 (bar {:.0} ms: {})", self.list_bar_ms, verdict(is_met))?;
+        writeln!(f, "{} old reads were removed in {:.1} s", self.prune.removed, self.prune.seconds)?;
+        line(f, "create before the removal", &self.prune.before)?;
+        line(f, "create meanwhile", &self.prune.meanwhile)?;
+        let load = rounded(self.machine.load_before.unwrap_or_default());
+        writeln!(f, "load of the machine before the run {load}")
+    }
+}
