@@ -162,6 +162,43 @@ test('a folder of the tree opens in place', async () => {
   }
 });
 
+test('the palette finds a memory by its path, and keys move, edit and explain', async () => {
+  const store = await makeStore();
+  const memory = await makeMemory(store, '/plans/first.md', 'x\n');
+  await signedIn(browser, {}, async (page) => {
+    for (const place of [store.href, '/console/overview']) {
+      await page.goto(place);
+      await page.keyboard.press('Control+k');
+      await page.keyboard.type('plans/fir');
+      await page.getByRole('option', { name: '/plans/first.md' }).first().waitFor();
+      await assertAccessible(page, '#palette');
+      await page.keyboard.press('Enter');
+      await page.getByRole('heading', { level: 1, name: 'first.md' }).waitFor();
+    }
+    await page.keyboard.press('?');
+    const keys = page.getByRole('dialog', { name: 'Keys' });
+    await keys.getByText('Edit', { exact: true }).waitFor();
+    await assertAccessible(page, '#keys');
+    await page.keyboard.press('Escape');
+    await keys.waitFor({ state: 'hidden' });
+
+    await page.goto(store.href);
+    await page.keyboard.press('j');
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'plans');
+    await page.keyboard.press('Enter');
+    await page.locator('table.files').getByRole('link', { name: 'first.md' }).waitFor();
+    await page.goto(memory.href);
+    await page.keyboard.press('e');
+    // A letter that is typed into a field is a letter.
+    const field = page.getByRole('textbox', { name: 'Content' });
+    await field.pressSequentially('j?');
+    assert.match(await field.inputValue(), /j\?/);
+    await page.keyboard.press('Control+k');
+    await page.keyboard.type('sign');
+    await page.getByRole('option', { name: 'Sign out' }).waitFor();
+  });
+});
+
 test('the second of two people sees a difference and loses nothing', async () => {
   const memory = await makeMemory(await makeStore(), '/plan.md', 'one\ntwo\nthree\n');
   await signedIn(browser, {}, async (ada) => {

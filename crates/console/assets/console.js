@@ -1,5 +1,6 @@
 // Everything on a page works without this script. It adds copy buttons, folders that open in
-// place, keyboard shortcuts, warnings about unsaved and too long texts, and live updates.
+// place, keyboard shortcuts, a command palette, warnings about unsaved and too long texts, and live
+// updates.
 "use strict";
 (() => {
   const announce = (button, text) => {
@@ -70,9 +71,19 @@
     element instanceof HTMLElement &&
     (element.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(element.tagName));
 
+  // `j` and `k` move over the rows of the page's lists, by the first link of each.
+  const move = (steps) => {
+    const rows = [...document.querySelectorAll("main :is(.list tbody tr, .hits > li, .recent > li)")];
+    const links = rows.map((row) => row.offsetParent && row.querySelector("a[href]")).filter(Boolean);
+    const current = links.findIndex((link) => link.closest("tr, li").contains(document.activeElement));
+    const next = current < 0 ? links[0] : links[current + steps];
+    if (next) next.focus();
+  };
+
   // `g`, then the key of a section; `/` searches; a letter uses a control.
   let awaitsSection = 0;
   document.addEventListener("keydown", (event) => {
+    if (document.querySelector("dialog[open]")) return;
     if ((event.ctrlKey || event.metaKey) && event.key === "Enter") {
       const save = document.querySelector("[data-save]");
       if (save) { event.preventDefault(); save.click(); }
@@ -87,6 +98,7 @@
       return;
     }
     if (event.key === "g") { awaitsSection = Date.now() + 1500; return; }
+    if (event.key === "j" || event.key === "k") { move(event.key === "j" ? 1 : -1); return; }
     for (const target of document.querySelectorAll("[data-shortcut]")) {
       if (target.dataset.shortcut !== event.key) continue;
       event.preventDefault();
@@ -190,5 +202,182 @@
       }
     });
     addEventListener("pagehide", stop);
+  }
+
+  // Two dialogs, which only this script makes: the list of keys, and the palette that goes to a
+  // page, a store, a memory or a session, or acts on the page.
+  const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
+  const make = (tag, attributes, ...children) => {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...children);
+    return element;
+  };
+  const keysOf = (text) => text.split(" ").flatMap((key) => [make("kbd", {}, key), " "]);
+  const textOf = (element) => element.textContent.trim().replace(/\s+/g, " ");
+
+  /** Adds a dialog that `key` opens, and the page's button for it. */
+  const addDialog = (dialog, button, isKey, prepare) => {
+    document.body.append(dialog);
+    const open = () => {
+      if (document.querySelector("dialog[open]")) return;
+      closeAll();
+      prepare();
+      dialog.showModal();
+    };
+    button.hidden = false;
+    button.addEventListener("click", (event) => { event.stopPropagation(); open(); });
+    document.addEventListener("keydown", (event) => {
+      if (isKey(event)) { event.preventDefault(); open(); }
+    });
+    // The backdrop belongs to the dialog itself, and all else to what it contains.
+    dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+  };
+
+  const keysButton = document.querySelector("[data-opens=keys]");
+  if (keysButton) {
+    const list = make("dl", {});
+    const close = make("button", { type: "button", autofocus: "" }, "Close");
+    const title = make("h2", { id: "keys-title" }, "Keys");
+    const dialog = make("dialog", { id: "keys", "aria-labelledby": "keys-title" }, make("div", {}, title, list, close));
+    close.addEventListener("click", () => dialog.close());
+    const prepare = () => {
+      const sections = [...document.querySelectorAll("[data-key]")];
+      const shortcuts = [...document.querySelectorAll("[data-shortcut]:not(input)")];
+      const lines = [
+        [isMac ? "⌘ K" : "Ctrl K", "Go to a page, a store, a memory or a session"],
+        ...(document.querySelector("[data-shortcut='/']") ? [["/", "Search memories"]] : []),
+        ["j k", "Next and previous row of a list; Enter opens it"],
+        ...shortcuts.map((target) => [target.dataset.shortcut, textOf(target)]),
+        ...(document.querySelector("[data-save]") ? [[isMac ? "⌘ Enter" : "Ctrl Enter", "Save"]] : []),
+        ...sections.map((link) => [`g ${link.dataset.key}`, textOf(link)]),
+        ["?", "This list"],
+      ];
+      const shown = lines.map(([keys, does]) =>
+        make("div", {}, make("dt", {}, ...keysOf(keys)), make("dd", {}, does)));
+      list.replaceChildren(...shown);
+    };
+    const isKey = (event) =>
+      event.key === "?" && !event.ctrlKey && !event.metaKey && !event.altKey && !isTyping(event.target);
+    addDialog(dialog, keysButton, isKey, prepare);
+  }
+
+  const paletteButton = document.querySelector("[data-opens=palette]");
+  if (paletteButton) {
+    const { find, store } = paletteButton.dataset;
+    const list = make("div", { id: "palette-list", role: "listbox", "aria-label": "Where to go" });
+    const input = make("input", {
+      type: "text",
+      role: "combobox",
+      "aria-label": "Go to",
+      "aria-autocomplete": "list",
+      "aria-controls": "palette-list",
+      "aria-expanded": "false",
+      autocomplete: "off",
+      spellcheck: "false",
+      placeholder: find ? "Go to a page, a store, a path or a session" : "Go to a page",
+    });
+    const count = make("p", { class: "quiet", "aria-live": "polite" });
+    const dialog = make("dialog", { id: "palette", "aria-label": "Go to" }, make("div", {}, input, list, count));
+    /** What an option without an address clicks. */
+    const clicks = new WeakMap();
+    let selected = null;
+    let hasMoved = false;
+    let waiting = 0;
+    let turn = 0;
+
+    const select = (option) => {
+      if (selected) selected.setAttribute("aria-selected", "false");
+      selected = option;
+      if (!option) { input.removeAttribute("aria-activedescendant"); return; }
+      option.setAttribute("aria-selected", "true");
+      input.setAttribute("aria-activedescendant", option.id);
+      option.scrollIntoView({ block: "nearest" });
+    };
+    const show = () => {
+      const options = [...list.querySelectorAll("[role=option]")];
+      for (const [number, option] of options.entries()) option.id = `palette-${number}`;
+      list.hidden = options.length === 0;
+      input.setAttribute("aria-expanded", String(options.length > 0));
+      count.textContent = options.length === 0 ? "Nothing was found." : `${options.length} found`;
+      select(hasMoved && options.includes(selected) ? selected : options[0]);
+    };
+
+    const group = (label, options) =>
+      options.length > 0 ? [make("div", { role: "group", "aria-label": label }, ...options)] : [];
+    const option = (text, href) =>
+      make("div", { role: "option", "aria-selected": "false", ...(href ? { "data-href": href } : {}) }, text);
+    /** The links and buttons of the page whose texts have all the words. */
+    const ofPage = (label, selector, words) => {
+      const found = [...document.querySelectorAll(selector)].filter((element) => {
+        const text = textOf(element).toLowerCase();
+        return !element.hidden && words.every((word) => text.includes(word));
+      });
+      return group(label, found.map((element) => {
+        const made = option(textOf(element), element.href && element.getAttribute("href"));
+        clicks.set(made, element);
+        return made;
+      }));
+    };
+    const update = () => {
+      const text = input.value.trim();
+      const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+      const search = document.querySelector("form.quick");
+      const href = text && search && `${search.getAttribute("action")}?q=${encodeURIComponent(text)}`;
+      hasMoved = false;
+      turn += 1;
+      list.replaceChildren(
+        ...ofPage("This page", "main :is(a, summary).button", words),
+        ...ofPage("This store", ".storetabs a", words),
+        ...ofPage("Pages", ".sections a", words),
+        ...ofPage("Account", ".menubox > a, .menubox form button", words),
+        ...(href ? group("Search", [option(`Search memories for “${text}”`, href)]) : []),
+      );
+      show();
+      clearTimeout(waiting);
+      if (text && find) waiting = setTimeout(look, 150, text, turn);
+    };
+    /** Adds what the server finds, unless another text was typed meanwhile. */
+    const look = async (text, asked) => {
+      const query = new URLSearchParams({ q: text, store });
+      const answer = await fetch(`${find}?${query}`).catch(() => null);
+      if (!answer || !answer.ok || answer.redirected) return;
+      const holder = document.createElement("template");
+      holder.innerHTML = await answer.text();
+      if (turn !== asked || !dialog.open) return;
+      list.insertBefore(holder.content, list.querySelector("[aria-label=Search]"));
+      show();
+    };
+    const use = (chosen, inNewTab) => {
+      if (!chosen) return;
+      const { href } = chosen.dataset;
+      dialog.close();
+      if (href && inNewTab) open(href, "_blank", "noopener");
+      else if (clicks.has(chosen)) clicks.get(chosen).click();
+      else location.assign(href);
+    };
+
+    input.addEventListener("input", update);
+    input.addEventListener("keydown", (event) => {
+      // The keys that end a composition are of the input method.
+      if (event.isComposing) return;
+      const steps = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (steps) {
+        event.preventDefault();
+        const options = [...list.querySelectorAll("[role=option]")];
+        hasMoved = true;
+        select(options[(options.indexOf(selected) + steps + options.length) % options.length]);
+      } else if (event.key === "Enter") {
+        event.preventDefault();
+        use(selected, event.ctrlKey || event.metaKey);
+      }
+    });
+    list.addEventListener("click", (event) => {
+      use(event.target.closest("[role=option]"), event.ctrlKey || event.metaKey);
+    });
+    if (isMac) paletteButton.querySelector("kbd").textContent = "⌘ K";
+    const isKey = (event) =>
+      (isMac ? event.metaKey : event.ctrlKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k";
+    addDialog(dialog, paletteButton, isKey, () => { input.value = ""; update(); });
   }
 })();

@@ -238,6 +238,12 @@ impl Frame {
         })
     }
 
+    /// The id of the store whose page this is; empty for a page of no store.
+    pub(crate) fn store(&self) -> &str {
+        let below = self.path.strip_prefix("/console/stores/").unwrap_or_default();
+        below.split('/').next().unwrap_or_default()
+    }
+
     pub(crate) fn time(&self, at: Timestamp) -> Markup {
         markup::time(at, self.now)
     }

@@ -12,6 +12,7 @@ mod import;
 pub(crate) mod keys;
 mod memory;
 pub(crate) mod overview;
+mod palette;
 mod past;
 mod place;
 mod readers;
@@ -115,6 +116,7 @@ pub fn tenant_pages() -> Pages {
     Pages::default()
         .get("/console", async || see_other(next::HOME))
         .get("/console/overview", overview::show)
+        .get("/console/palette", palette::find)
         .post("/console/sign-out", sign_in::sign_out::<Arc<Principal>>)
         .get("/console/stores", stores::list)
         .post("/console/stores", stores::create)

@@ -1,6 +1,7 @@
 //! The safe pieces that pages are made of.
 
 pub(crate) mod chart;
+mod code;
 pub(crate) mod diff;
 pub(crate) mod line_ends;
 pub(crate) mod lines;

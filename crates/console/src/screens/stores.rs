@@ -78,7 +78,7 @@ pub(super) fn may_create_stores(caller: &Caller) -> bool {
     caller.may(Scope::StoresAdmin) && !caller.principal.is_bound_to_stores()
 }
 
-fn is_called(store: &Store, wanted: &str) -> bool {
+pub(super) fn is_called(store: &Store, wanted: &str) -> bool {
     store.name.to_lowercase().contains(wanted) || store.store_id.to_string().to_lowercase() == wanted
 }
 

@@ -9,8 +9,9 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use ammonia::{Builder, UrlRelative};
-use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag, TagEnd, html};
+use pulldown_cmark::{CodeBlockKind, CowStr, Event, LinkType, Options, Parser, Tag, TagEnd, html};
 
+use super::code::{self, Language, Marker};
 use super::markup::Markup;
 
 /// Longer texts are not rendered.
@@ -56,6 +57,9 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     let mut builder = Builder::empty();
     let mut elements: HashSet<&str> = ELEMENTS.into();
     elements.extend(["tr", "ul"]);
+    // Of boxes of tasks and of parts of code: HTML within the Markdown is text.
+    let mut classes = HashSet::from(["task", "done", "hidden"]);
+    classes.extend(code::CLASSES);
     builder
         .tags(elements)
         .clean_content_tags(HashSet::from(["script", "style"]))
@@ -63,8 +67,7 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
             ("a", HashSet::from(["href", "title"])),
             ("ol", HashSet::from(["start"])),
         ]))
-        // Only of boxes of tasks: HTML within the Markdown is text.
-        .allowed_classes(HashMap::from([("span", HashSet::from(["task", "done", "hidden"]))]))
+        .allowed_classes(HashMap::from([("span", classes)]))
         .url_schemes(SCHEMES.into())
         .url_relative(UrlRelative::Deny)
         .link_rel(Some("noopener noreferrer nofollow"));
@@ -77,10 +80,18 @@ pub(crate) fn render(text: &str) -> Option<Markup> {
     if text.len() > MAX_BYTES {
         return None;
     }
+    let mut marker = Marker::default();
+    let rendered = render_with(text, Some(&mut marker));
+    // The marks of code may make the HTML too long.
+    rendered.or_else(|| marker.is_used().then(|| render_with(text, None)).flatten())
+}
+
+/// Without a marker, code is plain.
+fn render_with(text: &str, marker: Option<&mut Marker>) -> Option<Markup> {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut depth = 0_usize;
     let mut is_too_deep = false;
-    let events = Parser::new_ext(text, options).map(inert).take_while(|event| {
+    let events = Parser::new_ext(text, options).take_while(|event| {
         match event {
             Event::Start(_) => depth += 1,
             Event::End(_) => depth = depth.saturating_sub(1),
@@ -89,6 +100,8 @@ pub(crate) fn render(text: &str) -> Option<Markup> {
         is_too_deep |= depth > MAX_DEPTH;
         !is_too_deep
     });
+    let mut blocks = CodeBlocks { marker, open: None };
+    let events = events.filter_map(|event| blocks.pass(event));
     let mut unsafe_html = BoundedHtml(String::with_capacity(text.len() * 2));
     let is_too_long = html::write_html_fmt(&mut unsafe_html, events).is_err();
     if is_too_long || is_too_deep {
@@ -96,6 +109,41 @@ pub(crate) fn render(text: &str) -> Option<Markup> {
     }
     let rendered = Markup::trusted(SANITISER.clean(&unsafe_html.0).to_string());
     (rendered.len() <= MAX_HTML_BYTES).then_some(rendered)
+}
+
+/// Marks the blocks of code whose language is known.
+struct CodeBlocks<'m> {
+    marker: Option<&'m mut Marker>,
+    /// Language and text of the block that is not at its end.
+    open: Option<(Language, String)>,
+}
+
+impl CodeBlocks<'_> {
+    /// `None`: the end of the block shows the event.
+    fn pass<'t>(&mut self, event: Event<'t>) -> Option<Event<'t>> {
+        let Some(marker) = &mut self.marker else {
+            return Some(inert(event));
+        };
+        match &event {
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
+                self.open = Language::of(info).map(|language| (language, String::new()));
+            }
+            Event::Text(text) => {
+                if let Some((_, code)) = &mut self.open {
+                    code.push_str(text);
+                    return None;
+                }
+            }
+            Event::End(TagEnd::CodeBlock) => {
+                if let Some((language, code)) = self.open.take() {
+                    let html = marker.html(language, &code) + "</code></pre>\n";
+                    return Some(Event::Html(html.into()));
+                }
+            }
+            _ => {}
+        }
+        Some(inert(event))
+    }
 }
 
 /// HTML of at most [`MAX_HTML_BYTES`].
@@ -125,9 +173,7 @@ fn inert(event: Event<'_>) -> Event<'_> {
         }
         Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
         // The language of a block would become a class.
-        Event::Start(Tag::CodeBlock(_)) => {
-            Event::Start(Tag::CodeBlock(pulldown_cmark::CodeBlockKind::Indented))
-        }
+        Event::Start(Tag::CodeBlock(_)) => Event::Start(Tag::CodeBlock(CodeBlockKind::Indented)),
         Event::TaskListMarker(is_done) => Event::Html(CowStr::Borrowed(task(is_done))),
         other => other,
     }
@@ -161,7 +207,9 @@ mod tests {
 
     #[test]
     fn markdown_is_rendered() {
-        let shown = html("# Title\n\n- *a*\n- **b** `c`\n- [x] d\n- [ ] e\n\n| x |\n|---|\n| 1 |\n");
+        let text = "# Title\n\n- *a*\n- **b** `c`\n- [x] d\n- [ ] e\n\n| x |\n|---|\n| 1 |\n\n";
+        let code = |language: &str| format!("```{language}\nlet a = \"<b>\"; // c\n```\n");
+        let shown = html(&format!("{text}{}{}", code("Rust"), code("unknown")));
         for part in [
             "<h1>Title</h1>",
             "<em>a</em>",
@@ -169,6 +217,9 @@ mod tests {
             "<td>1</td>",
             "<span class=\"task done\"></span>",
             "<span class=\"task\"></span>",
+            "<pre><code><span class=\"code-word\">let</span> a = <span class=\"code-text\">\"&lt;b&gt;\"</span>; \
+             <span class=\"code-comment\">// c</span>\n</code></pre>",
+            "<pre><code>let a = \"&lt;b&gt;\"; // c\n</code></pre>",
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
@@ -234,7 +285,20 @@ mod tests {
         assert!(shown.contains("<a href=\"https://example.com/cat.png\""), "{shown}");
     }
 
+    fn without_tags(html: &str) -> String {
+        html.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect()
+    }
+
     proptest! {
+        #[test]
+        fn marked_code_keeps_its_text(
+            language in prop::sample::select(vec!["rs", "py", "js", "sh", "cpp", "css", "html", "sql", "yaml"]),
+            code in "[a-z0-9\"'`/*#{}()<>\\\\ \t\n$=+é日-]{0,120}",
+        ) {
+            let block = |language: &str| html(&format!("~~~{language}\n{code}\n~~~"));
+            prop_assert_eq!(without_tags(&block(language)), without_tags(&block("")));
+        }
+
         #[test]
         fn any_text_becomes_known_elements(text in "[<>a-z\"'`()\\[\\]!*_&;:/= \n#-]{0,200}") {
             let shown = html(&text);

@@ -193,6 +193,10 @@ impl Console {
             "{store}/restore" => vec!["?at_seq=0".to_owned()],
             "{store}/compare" => vec![format!("?{compare}"), format!("?{compare}&view=inline")],
             "{store}{memory}" => vec![String::new(), "?raw=1".to_owned(), "?at_seq=100".to_owned()],
+            "/palette" => {
+                let none = "?q=none".to_owned();
+                vec![format!("?q=d&store={}", self.store), format!("{none}&store={}", self.store), none]
+            }
             "/search" => vec![format!("?q={}", encoded(&"b ".repeat(500))), "?q=b&prefix=%2Fd".to_owned()],
             "/erasures/preview" => vec![format!("?store={}&prefix=%2F", self.store)],
             "/audit/export" => vec!["?format=csv".to_owned()],

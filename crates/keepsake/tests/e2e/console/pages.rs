@@ -32,6 +32,10 @@ async fn pages_show_memories_in_parts_and_errors() {
     directory.has("<dt>Memories</dt><dd>1</dd>");
     directory.has("aria-current=\"page\"><svg");
     browser.open(&format!("{base}/branch?path=%2Fnotes%2F")).await.has("?path=%2Fnotes%2F2026%2F");
+    for query in ["q=FACT", "q=%2Ffact", &format!("q=fact&store={}", store.id)] {
+        browser.open(&format!("/console/palette?{query}")).await.has(&path);
+    }
+    browser.open("/console/palette?q=%2Fnotes%2Ffact").await.lacks(&path);
     let at_path = browser.get(&format!("{base}?path=%2Ffact.md")).await.answered(303);
     assert_eq!(at_path.location(), path);
 

@@ -56,6 +56,10 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
     for hidden in [other.to_string().as_str(), "Create the store", "/console/audit"] {
         stores.lacks(hidden);
     }
+    let palette = |id: &str| format!("/console/palette?q={id}&store={id}");
+    let (own, foreign) = (tenant.store_id.to_string(), other.to_string());
+    browser.open(&palette(&own)).await.has(&own);
+    browser.open(&palette(&foreign)).await.lacks(&foreign);
     browser.get(&format!("/console/stores/{other}")).await.answered(404);
     for page in ["keys", "audit", "erasures", "audit/export"] {
         browser.get(&format!("/console/{page}")).await.answered(403);
@@ -70,6 +74,7 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
 
     let mut browser = Browser::signed_in(&server.url(), &of_keys).await;
     browser.open("/console/keys").await;
+    browser.open(&palette(&own)).await.lacks(&own);
     for path in ["/console/stores", "/console/search?q=a"] {
         browser.get(path).await.answered(403);
     }

@@ -53,6 +53,8 @@ const REQUESTS: &[&str] = &[
     "POST /console/stores/{store}/memories/{memory}/expiry?action=pin",
     "POST /console/stores/{store}/memories/{memory}/delete?sha256={hash}",
     "POST /console/stores/{store}/versions/{version}/redact?confirm=redact",
+    "GET /console/palette?q=of",
+    "GET /console/palette?q=/&store={store}",
     "GET /console/search",
     "GET /console/search?q=second",
     "GET /console/search?q=second&store={store}",
