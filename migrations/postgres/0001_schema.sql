@@ -466,8 +466,8 @@ CREATE INDEX memory_read_age ON memory_read (tenant_id, last_read_at);
 ALTER TABLE memory_read ADD PRIMARY KEY
     (tenant_id, store_id, memory_id, version_id, session_id, actor_type, actor_id, surface);
 
--- How often versions of a store were shown and written on a day (days since 1970, UTC), by
--- surface; written late, together with the access times. The rows with the nil UUID as
+-- How often versions of a store were shown and written on a day (days since 1970, UTC), and how
+-- many changes were refused or came after another one, by surface; written late, together with the access times. The rows with the nil UUID as
 -- `store_id` count the whole tenant, also what it did in stores that are gone.
 CREATE TABLE daily_use (
     tenant_id uuid NOT NULL,
@@ -475,7 +475,9 @@ CREATE TABLE daily_use (
     day bigint NOT NULL,
     surface text COLLATE "C" NOT NULL,
     reads bigint NOT NULL,
-    writes bigint NOT NULL
+    writes bigint NOT NULL,
+    refusals bigint NOT NULL,
+    conflicts bigint NOT NULL
 ) WITH (fillfactor = 80);
 CREATE INDEX daily_use_of_tenant ON daily_use (tenant_id, day);
 CREATE INDEX daily_use_day ON daily_use (day);
@@ -565,7 +567,8 @@ CREATE INDEX blob_deletion_erasure ON blob_deletion (erasure_id) WHERE erasure_i
 
 -- A session attaches stores for an agent. `agent` is the JSON text that the API
 -- returns and is never parsed; `agent_id` and `agent_version` are copies of two
--- of its fields for listing. `last_used_at` is written late, together with the
+-- of its fields for listing, and `agent_name` is the beginning of its name, or
+-- its id. `last_used_at` is written late, together with the
 -- access times. `description_bytes` counts the bytes that the client supplied:
 -- agent, title, metadata, vault ids and the instructions of the attachments.
 CREATE TABLE session (
@@ -573,6 +576,7 @@ CREATE TABLE session (
     session_id uuid NOT NULL,
     agent text COLLATE "C" NOT NULL,
     agent_id text COLLATE "C" NOT NULL,
+    agent_name text COLLATE "C" NOT NULL,
     agent_version bigint NOT NULL,
     environment_id text COLLATE "C" NOT NULL,
     title text COLLATE "C",

@@ -389,6 +389,8 @@ CREATE TABLE daily_use (
     surface TEXT NOT NULL,
     reads INTEGER NOT NULL,
     writes INTEGER NOT NULL,
+    refusals INTEGER NOT NULL,
+    conflicts INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, store_id, day, surface)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX daily_use_of_tenant ON daily_use (tenant_id, day);
@@ -466,6 +468,7 @@ CREATE TABLE session (
     session_id BLOB NOT NULL,
     agent TEXT NOT NULL,
     agent_id TEXT NOT NULL,
+    agent_name TEXT NOT NULL,
     agent_version INTEGER NOT NULL,
     environment_id TEXT NOT NULL,
     title TEXT,

@@ -2,60 +2,116 @@
 
 use std::collections::HashMap;
 
-use keepsake_core::{Actor, ApiKeyId};
-use keepsake_engine::PageRequest;
-use keepsake_index::Scope;
+use keepsake_core::{Actor, ApiKeyId, SessionId};
+use keepsake_engine::ShownVersion;
+use keepsake_index::{Scope, SessionName};
 
 use crate::request::Caller;
-use crate::text::markup::{Markup, id_link, short};
+use crate::text::markup::{Markup, short};
 
-/// Keys whose names are looked up for one page.
-const MAX_KEYS: u64 = 100;
+/// Characters of a name that a page shows.
+const MAX_CHARS: usize = 80;
 
-/// Names of the API keys that the caller may see.
+/// Names of the actors on a page, as far as the caller may see them.
 #[derive(Debug, Default)]
-pub(crate) struct People(HashMap<ApiKeyId, String>);
+pub(crate) struct People {
+    keys: HashMap<ApiKeyId, String>,
+    sessions: HashMap<SessionId, String>,
+}
 
 impl People {
-    /// Looks up the names of the newest keys, with one call. Without the right to see keys, ids are
-    /// shown.
-    pub(crate) async fn look_up(caller: &Caller) -> Self {
-        if !caller.may(Scope::KeysAdmin) {
-            return Self::default();
+    /// Looks up the names of some actors, with at most one query for the keys and one for the
+    /// sessions.
+    pub(crate) async fn look_up(caller: &Caller, actors: Vec<&Actor>) -> Self {
+        let (mut api_key_ids, mut session_ids) = (Vec::new(), Vec::new());
+        for actor in actors {
+            match actor {
+                Actor::ApiKey(api_key_id) => api_key_ids.push(*api_key_id),
+                Actor::Session(session_id) => session_ids.push(*session_id),
+                Actor::User(_) | Actor::ServiceAccount(_) | Actor::Imported(..) => {}
+            }
         }
-        let page = PageRequest { limit: Some(MAX_KEYS), page: None };
-        let found = caller.engine.keys.list(&caller.principal, &page).await;
-        let keys = found.map(|page| page.items).unwrap_or_default();
-        Self(keys.into_iter().map(|key| (key.api_key_id, key.name)).collect())
+        let mut people = Self::default();
+        people.add_keys(caller, api_key_ids).await;
+        people.add_sessions(caller, session_ids).await;
+        people
     }
 
-    /// An actor, with a link to its key or session.
+    async fn add_keys(&mut self, caller: &Caller, mut api_key_ids: Vec<ApiKeyId>) {
+        let principal = &caller.principal;
+        if let (Some(Actor::ApiKey(own)), Some(name)) = (principal.actor(), &principal.key_name) {
+            self.keys.insert(*own, name.to_string());
+        }
+        api_key_ids.sort_unstable();
+        api_key_ids.dedup();
+        if !api_key_ids.is_empty() && caller.may(Scope::KeysAdmin) {
+            // A name that cannot be looked up is left out: the page shows the kind of the actor.
+            let found = caller.engine.keys.names(principal, &api_key_ids).await;
+            self.keys.extend(found.unwrap_or_default());
+        }
+    }
+
+    async fn add_sessions(&mut self, caller: &Caller, mut session_ids: Vec<SessionId>) {
+        session_ids.sort_unstable();
+        session_ids.dedup();
+        if !session_ids.is_empty() && caller.may(Scope::MemoryRead) {
+            let found = caller.engine.sessions.names(&caller.principal, &session_ids).await;
+            let names = found.unwrap_or_default();
+            self.sessions.extend(names.iter().map(|name| (name.session_id, session_name(name))));
+        }
+    }
+
+    /// An actor, with a link to its key or session. An actor without a known name is shown by its
+    /// kind.
     pub(crate) fn show(&self, actor: Option<&Actor>) -> Markup {
-        match actor {
+        let (kind, id, href) = match actor {
             Some(Actor::ApiKey(api_key_id)) => {
-                let href = format!("/console/keys/{api_key_id}");
-                match self.0.get(api_key_id) {
-                    Some(name) => Markup::trusted(format!(
-                        "<a href=\"{href}\" title=\"API key {api_key_id}\">{}</a>",
-                        Markup::text(name)
-                    )),
-                    None => Markup::trusted(format!("key {}", id_link(api_key_id, &href))),
-                }
+                ("an API key", api_key_id.to_string(), format!("/console/keys/{api_key_id}"))
             }
             Some(Actor::Session(session_id)) => {
-                let link = id_link(session_id, &format!("/console/sessions/{session_id}"));
-                Markup::trusted(format!("session {link}"))
+                ("a session", session_id.to_string(), format!("/console/sessions/{session_id}"))
             }
-            other => Markup::text(&actor_text(other)),
-        }
+            other => return Markup::text(&actor_text(other)),
+        };
+        Markup::trusted(match self.name_of(actor) {
+            Some(name) => {
+                let name = Markup::text(&cut(name));
+                format!("<a href=\"{href}\" title=\"{id}\"><bdi>{name}</bdi></a>")
+            }
+            None => format!("<span title=\"{id}\">{kind}</span>"),
+        })
     }
 
-    /// `None`: the key's name is not known.
-    pub(crate) fn name_of(&self, actor: Option<&Actor>) -> Option<&str> {
-        match actor {
-            Some(Actor::ApiKey(api_key_id)) => self.0.get(api_key_id).map(String::as_str),
-            _ => None,
-        }
+    /// `None`: the name is not known.
+    pub(crate) fn name_of<'a>(&'a self, actor: Option<&'a Actor>) -> Option<&'a str> {
+        let name = match actor? {
+            Actor::ApiKey(api_key_id) => self.keys.get(api_key_id),
+            Actor::Session(session_id) => self.sessions.get(session_id),
+            Actor::User(subject) | Actor::ServiceAccount(subject) => Some(subject),
+            Actor::Imported(..) => None,
+        };
+        name.map(String::as_str)
+    }
+}
+
+/// The authors of versions.
+pub(crate) fn authors<'a>(versions: impl IntoIterator<Item = &'a ShownVersion>) -> Vec<&'a Actor> {
+    versions.into_iter().filter_map(|shown| shown.version.created_by.as_ref()).collect()
+}
+
+/// The agent of a session and the session's title: `support-bot · Ticket 48502`.
+pub(crate) fn session_name(name: &SessionName) -> String {
+    match name.title.as_deref().filter(|title| !title.is_empty()) {
+        Some(title) => format!("{} · {title}", name.agent_name),
+        None => name.agent_name.clone(),
+    }
+}
+
+/// The beginning of a name.
+pub(crate) fn cut(name: &str) -> String {
+    match name.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
     }
 }
 

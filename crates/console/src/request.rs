@@ -158,6 +158,8 @@ impl<P: Person> FromRequestParts<Engine> for Caller<P> {
 
 /// Header in which a browser says whether a page of the same site sent a request.
 const SITE: &str = "sec-fetch-site";
+/// Days up to today that a filter offers.
+const PERIODS: [u64; 3] = [1, 7, 30];
 /// Field with the form token of the sign-in.
 pub(crate) const TOKEN: &str = "token";
 
@@ -186,6 +188,12 @@ impl Fields {
     /// Adds a field that the form did not have.
     pub(crate) fn add(&mut self, name: &str, value: String) {
         self.0.push((name.to_owned(), value));
+    }
+
+    /// Replaces a field, or adds it.
+    pub(crate) fn set(&mut self, name: &str, value: String) {
+        self.0.retain(|(key, _)| key != name);
+        self.add(name, value);
     }
 
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -233,6 +241,30 @@ impl Fields {
         let end_of_day = Duration::from_micros(86_399_999_999);
         let at = self.time(name)?;
         Ok(if is_day { at.map(|at| at.plus(end_of_day)) } else { at })
+    }
+
+    /// The day of a time, as a field of days shows it.
+    pub(crate) fn day(&self, name: &str) -> &str {
+        self.filled(name).and_then(|at| at.get(..10)).unwrap_or_default()
+    }
+
+    /// Replaces a number of days up to today by their first day, and checks that the range is not
+    /// empty.
+    pub(crate) fn choose_period(&mut self, now: Timestamp) -> Result<(), Refusal> {
+        if let Some(days) = self.number("period")? {
+            if !PERIODS.contains(&days) {
+                return Err(Refusal::Invalid("`period` must be 1, 7 or 30 days".to_owned()));
+            }
+            let first = now.minus(Duration::from_hours(24 * (days - 1))).to_rfc3339();
+            self.0.retain(|(name, _)| !["period", "to"].contains(&name.as_str()));
+            self.set("from", first[..10].to_owned());
+        }
+        match (self.time("from")?, self.until("to")?) {
+            (Some(from), Some(to)) if from > to => {
+                Err(Refusal::Invalid("`to` must not be before the first day".to_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// `None`: the field is empty.

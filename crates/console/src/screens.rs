@@ -1,6 +1,7 @@
 //! The pages of a tenant, one module for each screen.
 
 pub(crate) mod audit;
+mod choices;
 mod compare;
 mod deletions;
 mod differences;

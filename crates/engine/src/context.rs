@@ -10,7 +10,7 @@ use keepsake_core::{
 };
 use keepsake_index::{
     AuditedAction, Auditor, ChangeError, ChangePage, FoundMemory, FoundVersion, Index, Lookup, StoreState,
-    Version,
+    UseNumbers, Version,
 };
 use keepsake_telemetry::Metrics;
 use tokio_util::task::TaskTracker;
@@ -20,6 +20,7 @@ use uuid::Uuid;
 use crate::compute::Computations;
 use crate::cursor::Cursors;
 use crate::embedding_queue::EmbeddingQueue;
+use crate::error::Rejection;
 use crate::secrets::Secrets;
 use crate::use_counts::UseCounts;
 use crate::work::keep_held;
@@ -82,7 +83,18 @@ impl Context {
     pub(crate) fn note_commit(&self, principal: &Principal, store_id: StoreId, versions: usize) {
         let store = (principal.tenant_id, store_id);
         self.embedding_queue.push(store);
-        self.use_counts.note_writes(store, principal.surface, self.now(), versions);
+        let numbers = UseNumbers { writes: versions as u64, ..UseNumbers::default() };
+        self.use_counts.note_changes(store, principal.surface, self.now(), numbers);
+    }
+
+    /// Counts a change of a store's memories that was not made.
+    pub(crate) fn note_rejection(&self, principal: &Principal, store_id: StoreId, rejection: Rejection) {
+        let numbers = match rejection {
+            Rejection::Refusal => UseNumbers { refusals: 1, ..UseNumbers::default() },
+            Rejection::Conflict => UseNumbers { conflicts: 1, ..UseNumbers::default() },
+        };
+        let store = (principal.tenant_id, store_id);
+        self.use_counts.note_changes(store, principal.surface, self.now(), numbers);
     }
 
     /// Counts a change that exceeds a limit in the metrics.

@@ -133,7 +133,40 @@ pub enum Fault {
     Bug,
 }
 
+/// How the daily use counts a change of memories that was not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rejection {
+    /// A limit, a policy, a test or the state of the store refused it.
+    Refusal,
+    /// Another change came before it.
+    Conflict,
+}
+
 impl EngineError {
+    /// How a change with this error is counted; `None`: not at all.
+    pub(crate) fn rejection(&self) -> Option<Rejection> {
+        match self {
+            Self::PreconditionFailed { .. }
+            | Self::Refused(
+                Refused::PathTaken { .. }
+                | Refused::PathIsDirectory { .. }
+                | Refused::ParentIsFile { .. }
+                | Refused::Contended,
+            ) => Some(Rejection::Conflict),
+            Self::BrokenTests(_)
+            | Self::Refused(
+                Refused::Archived
+                | Refused::OverLimit(_)
+                | Refused::Content(_)
+                | Refused::Sensitive { .. }
+                | Refused::Setting { .. }
+                | Refused::Tests(_),
+            ) => Some(Rejection::Refusal),
+            Self::Shared(shared) | Self::OfOperation { refusal: shared, .. } => shared.rejection(),
+            _ => None,
+        }
+    }
+
     pub fn fault(&self) -> Fault {
         match self {
             Self::Unauthenticated(_)

@@ -20,6 +20,8 @@ use crate::tenants::check_text;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 const MAX_STORES: usize = 1000;
+/// Keys whose names one call looks up.
+const MAX_NAMES: usize = 200;
 /// Keys read per query when some of them are filtered out.
 const READ_AT_ONCE: u32 = 100;
 
@@ -168,6 +170,20 @@ impl ApiKeys {
             }
         }
         cursors.page(identity, seen, limit, |key| key.api_key_id).await
+    }
+
+    /// The names of those of some keys that the credential may see; of at most 200.
+    #[tracing::instrument(name = "engine.api_key_names", level = "debug", skip_all)]
+    pub async fn names(
+        &self,
+        principal: &Principal,
+        api_key_ids: &[ApiKeyId],
+    ) -> Result<Vec<(ApiKeyId, String)>, EngineError> {
+        principal.require(Scope::KeysAdmin)?;
+        let api_key_ids = &api_key_ids[..api_key_ids.len().min(MAX_NAMES)];
+        let found = self.context.index.keys.find_all(principal.tenant_id, api_key_ids).await?;
+        let seen = found.into_iter().filter(|key| sees(principal, key));
+        Ok(seen.map(|key| (key.api_key_id, key.name)).collect())
     }
 
     /// Revokes a key of the credential's tenant, possibly the credential's own

@@ -231,7 +231,7 @@ impl Memories {
         let (memories, owner) = (self.clone(), Arc::clone(principal));
         let outcome = self.context.run_to_end(async move {
             let write = memories.writer.write(&owner, store_id, None);
-            write.run(&MemoryUpdate(memory_id, deletion)).await.map(drop)
+            write.run_once(&MemoryUpdate(memory_id, deletion)).await.map(drop)
         });
         let refusal = |error| conceal_refusal(principal, error, None);
         outcome.await.map_err(refusal)

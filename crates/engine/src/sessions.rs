@@ -20,7 +20,7 @@ use std::time::Duration;
 use keepsake_core::{Actor, ObjectKind, Refused, SessionId, StoreId, Timestamp};
 use keepsake_index::{
     Access, Attachment, AuditAction, AuditObject, Detail, Idempotency, Scope, Session, SessionChange,
-    SessionFilter, SessionLimits, SessionListing, sees_session_of,
+    SessionFilter, SessionLimits, SessionListing, SessionName, SessionPage, SessionSummary, sees_session_of,
 };
 use keepsake_tokens::{MAX_LIFE, TokenError};
 
@@ -42,6 +42,8 @@ const TOKEN_LIFE: Duration = MAX_LIFE;
 
 /// Maximum bytes of the agents of one page; a single agent may exceed it.
 const PAGE_AGENT_BYTES: u64 = 1 << 20;
+/// Sessions whose names one call looks up.
+const MAX_NAMES: usize = 200;
 /// Concurrently built pages, of all tenants and of one tenant.
 pub(crate) const PAGES_AT_ONCE: usize = 8;
 pub(crate) const PAGES_PER_TENANT: usize = 2;
@@ -116,12 +118,54 @@ impl Sessions {
         filter: &SessionFilter,
         page: &PageRequest,
     ) -> Result<Page<Session>, EngineError> {
+        let (identity, listing) = self.listing(principal, filter, page).await?;
+        let _slot = self.pages.take(principal.tenant_id).await?;
+        let page = self.context.index.sessions.list(principal.tenant_id, &listing).await?;
+        charge(BYTES_PER_SESSION_BYTE * page.sessions.iter().map(bytes_of).sum::<usize>())?;
+        self.sealed(identity, page).await
+    }
+
+    /// Lists sessions like [`Self::list`], without their agents.
+    #[tracing::instrument(name = "engine.session_summaries", level = "debug", skip_all)]
+    pub async fn summaries(
+        &self,
+        principal: &Principal,
+        filter: &SessionFilter,
+        page: &PageRequest,
+    ) -> Result<Page<SessionSummary>, EngineError> {
+        let (identity, listing) = self.listing(principal, filter, page).await?;
+        // No agent is read, so none limits the page.
+        let listing = SessionListing { max_agent_bytes: u64::MAX, ..listing };
+        let page = self.context.index.sessions.summaries(principal.tenant_id, &listing).await?;
+        self.sealed(identity, page).await
+    }
+
+    /// The names of those of some sessions that the credential may see; of at most 200.
+    #[tracing::instrument(name = "engine.session_names", level = "debug", skip_all)]
+    pub async fn names(
+        &self,
+        principal: &Principal,
+        session_ids: &[SessionId],
+    ) -> Result<Vec<SessionName>, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        principal.require_no_session()?;
+        let session_ids = &session_ids[..session_ids.len().min(MAX_NAMES)];
+        let (index, only) = (&self.context.index, principal.store_ids());
+        Ok(index.sessions.names(principal.tenant_id, session_ids, only).await?)
+    }
+
+    /// A listing that the credential may request, with its identity.
+    async fn listing(
+        &self,
+        principal: &Principal,
+        filter: &SessionFilter,
+        page: &PageRequest,
+    ) -> Result<(Query, SessionListing), EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_no_session()?;
         let limit = page.limit(false)?;
         let identity = Query::filtered("sessions", principal.tenant_id, filter)?;
-        let cursors = &self.context.cursors;
-        let after = cursors.after(identity, page).await?;
+        let after = self.context.cursors.after(identity, page).await?;
         let listing = SessionListing {
             filter: filter.clone(),
             only: principal.store_ids().map(<[StoreId]>::to_vec),
@@ -129,11 +173,12 @@ impl Sessions {
             limit,
             max_agent_bytes: PAGE_AGENT_BYTES,
         };
-        let _slot = self.pages.take(principal.tenant_id).await?;
-        let page = self.context.index.sessions.list(principal.tenant_id, &listing).await?;
-        charge(BYTES_PER_SESSION_BYTE * page.sessions.iter().map(bytes_of).sum::<usize>())?;
+        Ok((identity, listing))
+    }
+
+    async fn sealed<S>(&self, identity: Query, page: SessionPage<S>) -> Result<Page<S>, EngineError> {
         let next = match page.next {
-            Some(place) => Some(cursors.seal(identity, &place).await?),
+            Some(place) => Some(self.context.cursors.seal(identity, &place).await?),
             None => None,
         };
         Ok(Page { items: page.sessions, next })

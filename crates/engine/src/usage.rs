@@ -1,11 +1,12 @@
 //! Usage of a store: which memories expire next, and which were never read; and how much is
-//! read and written each day.
+//! read, written and refused each day.
 
 use keepsake_core::actor::VersionActor;
 use keepsake_core::schemas::{DailyUsageType, MemoryStoreUsageType};
 use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, ObjectKind, StoreId, Surface, Timestamp};
 use keepsake_index::{
-    DayOfUse, Expiry, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UsedMemory, WrittenStore,
+    DayOfUse, Expiry, MostUsed, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UseNumbers, UsedMemory,
+    UsedStore,
 };
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
@@ -110,7 +111,7 @@ pub struct DailyUseQuery {
     pub store_id: Option<StoreId>,
 }
 
-/// How much is read and written each day.
+/// How much is read, written and refused each day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = DailyUsage)]
 pub struct DailyUseReport {
@@ -128,13 +129,19 @@ pub struct DailyUseReport {
     pub reads: u64,
     /// All writes of these days.
     pub writes: u64,
-    /// The counts of each day, by date and surface. Days without a read or write are left out.
+    /// All changes of these days that a limit, a policy, a test or the state of a store refused.
+    pub refusals: u64,
+    /// All changes of these days that another change came before.
+    pub conflicts: u64,
+    /// The counts of each day, by date and surface. Days on which nothing was counted are left out.
     pub data: Vec<UseOfDay>,
     /// The stores with the most writes, at most ten.
     pub most_written: Vec<UseOfStore>,
+    /// The stores with the most refusals and conflicts, at most ten.
+    pub most_refused: Vec<UseOfStore>,
 }
 
-/// The reads and writes of a day at one place.
+/// The use of a day at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = DailyUsageCount)]
 pub struct UseOfDay {
@@ -147,9 +154,13 @@ pub struct UseOfDay {
     pub reads: u64,
     /// How many versions were written.
     pub writes: u64,
+    /// How many changes were refused.
+    pub refusals: u64,
+    /// How many changes came after another one.
+    pub conflicts: u64,
 }
 
-/// The reads and writes of a store.
+/// The use of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = DailyUsageStore)]
 pub struct UseOfStore {
@@ -160,17 +171,23 @@ pub struct UseOfStore {
     pub reads: u64,
     /// How many versions were written.
     pub writes: u64,
+    /// How many changes were refused.
+    pub refusals: u64,
+    /// How many changes came after another one.
+    pub conflicts: u64,
 }
 
 impl From<DayOfUse> for UseOfDay {
-    fn from(DayOfUse { day, surface, reads, writes }: DayOfUse) -> Self {
-        Self { day, surface, reads, writes }
+    fn from(DayOfUse { day, surface, numbers }: DayOfUse) -> Self {
+        let UseNumbers { reads, writes, refusals, conflicts } = numbers;
+        Self { day, surface, reads, writes, refusals, conflicts }
     }
 }
 
-impl From<WrittenStore> for UseOfStore {
-    fn from(WrittenStore { store_id, name, reads, writes }: WrittenStore) -> Self {
-        Self { store_id, name, reads, writes }
+impl From<UsedStore> for UseOfStore {
+    fn from(UsedStore { store_id, name, numbers }: UsedStore) -> Self {
+        let UseNumbers { reads, writes, refusals, conflicts } = numbers;
+        Self { store_id, name, reads, writes, refusals, conflicts }
     }
 }
 
@@ -239,10 +256,10 @@ impl Usage {
         usage.ok_or(EngineError::NotFound(ObjectKind::Tenant))
     }
 
-    /// How often versions were shown and written each day, in the stores that the credential
-    /// may see.
+    /// How often versions were shown and written each day, and how many changes were refused or
+    /// came after another one, in the stores that the credential may see.
     ///
-    /// Reads and writes of the last 30 seconds are missing.
+    /// The last 30 seconds are missing.
     #[tracing::instrument(name = "engine.daily_use", level = "debug", skip_all)]
     pub async fn daily(
         &self,
@@ -264,15 +281,20 @@ impl Usage {
         let first_day = last_day - i64::try_from(days).unwrap_or_default() + 1;
         let (daily_use, tenant_id) = (&self.context.index.daily_use, principal.tenant_id);
         let data = daily_use.since(tenant_id, only, first_day).await?;
-        let most_written = daily_use.most_written(tenant_id, only, first_day, MAX_STORES).await?;
+        let most = |by| daily_use.most_used(tenant_id, only, first_day, by, MAX_STORES);
+        let (most_written, most_refused) = (most(MostUsed::Written).await?, most(MostUsed::Refused).await?);
+        let sum = |number: fn(&UseNumbers) -> u64| data.iter().map(|day| number(&day.numbers)).sum::<u64>();
         Ok(DailyUseReport {
             r#type: DailyUsageType,
             first_day,
             last_day,
-            reads: data.iter().map(|day| day.reads).sum(),
-            writes: data.iter().map(|day| day.writes).sum(),
+            reads: sum(|use_of| use_of.reads),
+            writes: sum(|use_of| use_of.writes),
+            refusals: sum(|use_of| use_of.refusals),
+            conflicts: sum(|use_of| use_of.conflicts),
             data: data.into_iter().map(UseOfDay::from).collect(),
             most_written: most_written.into_iter().map(UseOfStore::from).collect(),
+            most_refused: most_refused.into_iter().map(UseOfStore::from).collect(),
         })
     }
 

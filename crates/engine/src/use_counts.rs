@@ -1,13 +1,13 @@
-//! Reads and writes of each day and store since the last flush.
+//! Reads, writes and refused changes of each day and store since the last flush.
 //!
-//! A read or a commit costs two entries of a map, and no write. The number of entries is
+//! A read or a change costs two entries of a map, and no write. The number of entries is
 //! bounded: what exceeds the bound is dropped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use keepsake_core::{StoreId, Surface, TenantId, Timestamp};
-use keepsake_index::CountedUse;
+use keepsake_index::{CountedUse, UseNumbers};
 use parking_lot::Mutex;
 
 /// Entries of all tenants, of about 100 bytes each.
@@ -27,8 +27,8 @@ pub(crate) struct UseCounts(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    by_place: HashMap<Place, [u64; 2]>,
-    /// Reads and writes without an entry.
+    by_place: HashMap<Place, UseNumbers>,
+    /// Uses without an entry.
     dropped: u64,
 }
 
@@ -38,18 +38,21 @@ pub(crate) const fn day_of(at: Timestamp) -> i64 {
 }
 
 impl Counts {
-    fn add(&mut self, place: Place, [reads, writes]: [u64; 2], max_entries: usize) {
+    fn add(&mut self, place: Place, numbers: UseNumbers, max_entries: usize) {
+        let UseNumbers { reads, writes, refusals, conflicts } = numbers;
         let has_room = self.by_place.len() < max_entries;
         match self.by_place.entry(place) {
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
-                known[0] += reads;
-                known[1] += writes;
+                known.reads += reads;
+                known.writes += writes;
+                known.refusals += refusals;
+                known.conflicts += conflicts;
             }
             Entry::Vacant(free) if has_room => {
-                free.insert([reads, writes]);
+                free.insert(numbers);
             }
-            Entry::Vacant(_) => self.dropped += reads + writes,
+            Entry::Vacant(_) => self.dropped += reads + writes + refusals + conflicts,
         }
     }
 }
@@ -63,17 +66,19 @@ impl UseCounts {
         at: Timestamp,
         stores: impl Iterator<Item = StoreId>,
     ) {
-        self.note(tenant_id, surface, at, stores.map(|store_id| (store_id, [1, 0])));
+        let read = UseNumbers { reads: 1, ..UseNumbers::default() };
+        self.note(tenant_id, surface, at, stores.map(|store_id| (store_id, read)));
     }
 
-    pub(crate) fn note_writes(
+    /// Counts written versions, or changes that were not made.
+    pub(crate) fn note_changes(
         &self,
         (tenant_id, store_id): (TenantId, StoreId),
         surface: Surface,
         at: Timestamp,
-        versions: usize,
+        numbers: UseNumbers,
     ) {
-        self.note(tenant_id, surface, at, [(store_id, [0, versions as u64])].into_iter());
+        self.note(tenant_id, surface, at, [(store_id, numbers)].into_iter());
     }
 
     fn note(
@@ -81,7 +86,7 @@ impl UseCounts {
         tenant_id: TenantId,
         surface: Surface,
         at: Timestamp,
-        uses: impl Iterator<Item = (StoreId, [u64; 2])>,
+        uses: impl Iterator<Item = (StoreId, UseNumbers)>,
     ) {
         let (day, mut counts) = (day_of(at), self.0.lock());
         for (store_id, numbers) in uses {
@@ -96,8 +101,12 @@ impl UseCounts {
         if dropped > 0 {
             tracing::warn!(dropped, "engine.use_counts: more stores were used than are counted at once");
         }
-        let counted = |((tenant_id, store_id, day, surface), [reads, writes]): (Place, [u64; 2])| {
-            CountedUse { tenant_id, store_id, day, surface, reads, writes }
+        let counted = |((tenant_id, store_id, day, surface), numbers): (Place, UseNumbers)| CountedUse {
+            tenant_id,
+            store_id,
+            day,
+            surface,
+            numbers,
         };
         UnwrittenCounts { log: self, counts: by_place.into_iter().map(counted).collect() }
     }
@@ -130,7 +139,7 @@ impl Drop for UnwrittenCounts<'_> {
         let mut log = self.log.0.lock();
         for count in self.counts.drain(..) {
             let place = (count.tenant_id, count.store_id, count.day, count.surface);
-            log.add(place, [count.reads, count.writes], MAX_ENTRIES_AFTER_FAILURE);
+            log.add(place, count.numbers, MAX_ENTRIES_AFTER_FAILURE);
         }
     }
 }

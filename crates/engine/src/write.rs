@@ -37,6 +37,7 @@ use keepsake_index::{
 
 use crate::content::Contents;
 use crate::context::Context;
+use crate::error::Rejection;
 use crate::{EngineError, Principal};
 
 use claims::ClaimWait;
@@ -358,9 +359,19 @@ impl Write<'_> {
         match self.run(change).await {
             Err(error) => match self.earlier_call().await {
                 Ok(Some(seq)) => Ok((WriteResult::Replayed(seq), None)),
-                Ok(None) | Err(_) => Err(error),
+                Ok(None) | Err(_) => {
+                    self.note_rejection(error.rejection());
+                    Err(error)
+                }
             },
             Ok((outcome, read)) => Ok((outcome, Some(read))),
+        }
+    }
+
+    /// Counts a change that was not made.
+    pub(crate) fn note_rejection(&self, rejection: Option<Rejection>) {
+        if let Some(rejection) = rejection {
+            self.context().note_rejection(self.principal, self.store_id, rejection);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads and writes per day: written with the access times, and summed up.
+//! Reads, writes and refused changes per day: written with the access times, and summed up.
 //!
 //! A flush adds counts of any tenant in one transaction. Counts of stores that are gone are
 //! dropped; those of the tenant stay.
@@ -24,19 +24,21 @@ const LOCK_TENANTS: &str = "SELECT FROM tenant t WHERE t.tenant_id IN ( \
 /// The rows of the JSON parameter.
 const ROWS: [&str; 2] = [
     "SELECT * FROM jsonb_to_recordset($1::jsonb) AS r(tenant_id uuid, store_id uuid, day bigint, surface text, \
-        reads bigint, writes bigint)",
+        reads bigint, writes bigint, refusals bigint, conflicts bigint)",
     "SELECT unhex(value ->> 'tenant_id') AS tenant_id, unhex(value ->> 'store_id') AS store_id, \
         value ->> 'day' AS day, value ->> 'surface' AS surface, value ->> 'reads' AS reads, \
-        value ->> 'writes' AS writes FROM json_each($1)",
+        value ->> 'writes' AS writes, value ->> 'refusals' AS refusals, value ->> 'conflicts' AS conflicts \
+        FROM json_each($1)",
 ];
 
-const OF_TENANT: &str = "SELECT day, surface, reads, writes FROM daily_use \
+const OF_TENANT: &str = "SELECT day, surface, reads, writes, refusals, conflicts FROM daily_use \
     WHERE tenant_id = $1 AND store_id = $2 AND day >= $3 ORDER BY day, surface";
 
 /// The use of stores, in at most 100,000 rows.
 const OF_STORES: &str = "SELECT u.day, u.surface, CAST(sum(u.reads) AS bigint) AS reads, \
-        CAST(sum(u.writes) AS bigint) AS writes \
-    FROM (SELECT d.day, d.surface, d.reads, d.writes FROM (SELECT DISTINCT id FROM_IDS($2)) ids \
+        CAST(sum(u.writes) AS bigint) AS writes, CAST(sum(u.refusals) AS bigint) AS refusals, \
+        CAST(sum(u.conflicts) AS bigint) AS conflicts \
+    FROM (SELECT d.day, d.surface, d.reads, d.writes, d.refusals, d.conflicts FROM (SELECT DISTINCT id FROM_IDS($2)) ids \
         EACH[daily_use d: d.tenant_id = $1 AND d.store_id = ids.id AND d.day >= $3] LIMIT 100000) u \
     GROUP BY u.day, u.surface ORDER BY u.day, u.surface";
 
@@ -53,7 +55,38 @@ const NEWEST_ROWS: &str =
 const ROWS_OF_STORES: &str = "(SELECT DISTINCT id FROM_IDS($5)) ids \
     EACH[daily_use d: d.tenant_id = $1 AND d.store_id = ids.id AND d.day >= $2] LIMIT 100000";
 
-/// How often versions of a store were shown and written on one day, at one place.
+/// How often something was done with the memories of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UseNumbers {
+    /// Versions shown.
+    pub reads: u64,
+    /// Versions written.
+    pub writes: u64,
+    /// Changes that a limit, a policy or a state of the store refused.
+    pub refusals: u64,
+    /// Changes that another change came before.
+    pub conflicts: u64,
+}
+
+/// The order of the stores in [`DailyUse::most_used`]; a store without such a use is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MostUsed {
+    Written,
+    /// By refusals and conflicts.
+    Refused,
+}
+
+impl MostUsed {
+    /// The number of a row, with a store's rows summed up.
+    const fn sum(self) -> &'static str {
+        match self {
+            Self::Written => "sum(n.writes)",
+            Self::Refused => "sum(n.refusals + n.conflicts)",
+        }
+    }
+}
+
+/// The use of a store on one day, at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountedUse {
     pub tenant_id: TenantId,
@@ -61,36 +94,30 @@ pub struct CountedUse {
     pub store_id: Option<StoreId>,
     pub day: i64,
     pub surface: Surface,
-    pub reads: u64,
-    pub writes: u64,
+    pub numbers: UseNumbers,
 }
 
-/// How often versions were shown and written on one day, at one place.
+/// The use of one day, at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DayOfUse {
     /// The day, in days since 1970 (UTC).
     pub day: i64,
     pub surface: Surface,
-    /// Versions shown.
-    pub reads: u64,
-    /// Versions written.
-    pub writes: u64,
+    pub numbers: UseNumbers,
 }
 
-/// A store with changes.
+/// The use of a store over some days.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WrittenStore {
+pub struct UsedStore {
     pub store_id: StoreId,
     pub name: String,
-    /// Versions shown.
-    pub reads: u64,
-    /// Versions written.
-    pub writes: u64,
+    pub numbers: UseNumbers,
 }
 
 from_row! {
-    DayOfUse { day, surface, reads, writes }
-    WrittenStore { store_id, name, reads, writes }
+    UseNumbers { reads, writes, refusals, conflicts }
+    DayOfUse { day, surface; numbers }
+    UsedStore { store_id, name; numbers }
 }
 
 #[derive(Debug, Clone)]
@@ -138,17 +165,18 @@ impl DailyUse {
         Ok(used)
     }
 
-    /// The most written stores since a day, at most `limit`; of very many counts, only the
+    /// The stores with the most uses since a day, at most `limit`; of very many counts, only the
     /// newest ones are read. With `only`, among these stores.
-    pub async fn most_written(
+    pub async fn most_used(
         &self,
         tenant_id: TenantId,
         only: Option<&[StoreId]>,
         day: i64,
+        by: MostUsed,
         limit: u32,
-    ) -> Result<Vec<WrittenStore>, IndexError> {
-        let text = most_written(only.map_or(NEWEST_ROWS, |_| ROWS_OF_STORES));
-        let mut tx = self.0.read("most_written_stores", Role::Tenant(tenant_id)).await?;
+    ) -> Result<Vec<UsedStore>, IndexError> {
+        let text = most_used(only.map_or(NEWEST_ROWS, |_| ROWS_OF_STORES), by);
+        let mut tx = self.0.read("most_used_stores", Role::Tenant(tenant_id)).await?;
         let query = tx.query_with_lists(&text).bind((tenant_id, day, limit, WHOLE_TENANT));
         let query = if only.is_some() { query.bind_ids(only) } else { query };
         let stores = query.all().await?;
@@ -158,35 +186,40 @@ impl DailyUse {
 }
 
 fn to_json(count: &CountedUse) -> Value {
-    let CountedUse { tenant_id, store_id, day, surface, reads, writes } = *count;
+    let CountedUse { tenant_id, store_id, day, surface, numbers } = *count;
     json!({
         "tenant_id": hex(tenant_id.uuid()),
         "store_id": hex(store_id.unwrap_or(WHOLE_TENANT).uuid()),
         "day": day,
         "surface": surface.name(),
-        "reads": signed(reads),
-        "writes": signed(writes),
+        "reads": signed(numbers.reads),
+        "writes": signed(numbers.writes),
+        "refusals": signed(numbers.refusals),
+        "conflicts": signed(numbers.conflicts),
     })
 }
 
-/// The stores of these rows, the most written first, without stores that were just deleted.
-fn most_written(rows: &str) -> String {
+/// The stores of these rows, the most used first, without stores that were just deleted.
+fn most_used(rows: &str, by: MostUsed) -> String {
+    let sum = by.sum();
     format!(
-        "SELECT u.store_id, s.name, u.reads, u.writes \
-        FROM (SELECT n.store_id, CAST(sum(n.reads) AS bigint) AS reads, CAST(sum(n.writes) AS bigint) AS writes \
-            FROM (SELECT d.store_id, d.reads, d.writes FROM {rows}) n \
-            WHERE n.store_id <> $4 GROUP BY n.store_id HAVING sum(n.writes) > 0 \
-            ORDER BY sum(n.writes) DESC, sum(n.reads) DESC, n.store_id LIMIT $3 + 0) u \
+        "SELECT u.store_id, s.name, u.reads, u.writes, u.refusals, u.conflicts \
+        FROM (SELECT n.store_id, CAST({sum} AS bigint) AS uses, CAST(sum(n.reads) AS bigint) AS reads, \
+                CAST(sum(n.writes) AS bigint) AS writes, CAST(sum(n.refusals) AS bigint) AS refusals, \
+                CAST(sum(n.conflicts) AS bigint) AS conflicts \
+            FROM (SELECT d.store_id, d.reads, d.writes, d.refusals, d.conflicts FROM {rows}) n \
+            WHERE n.store_id <> $4 GROUP BY n.store_id HAVING {sum} > 0 \
+            ORDER BY {sum} DESC, sum(n.reads) DESC, n.store_id LIMIT $3 + 0) u \
         EACH[store s: s.tenant_id = $1 AND s.store_id = u.store_id AND s.deleted_at IS NULL] \
-        ORDER BY u.writes DESC, u.reads DESC, u.store_id"
+        ORDER BY u.uses DESC, u.reads DESC, u.store_id"
     )
 }
 
 /// Every replica writes the rows in the same order, so that two flushes cannot deadlock.
 fn add(rows: &str) -> String {
     format!(
-        "INSERT INTO daily_use AS a (tenant_id, store_id, day, surface, reads, writes) \
-        SELECT r.tenant_id, r.store_id, r.day, r.surface, r.reads, r.writes FROM ({rows}) r \
+        "INSERT INTO daily_use AS a (tenant_id, store_id, day, surface, reads, writes, refusals, conflicts) \
+        SELECT r.tenant_id, r.store_id, r.day, r.surface, r.reads, r.writes, r.refusals, r.conflicts FROM ({rows}) r \
         WHERE CASE WHEN r.store_id = $2 \
             THEN EXISTS (SELECT 1 FROM tenant t WHERE t.tenant_id = r.tenant_id AND t.status <> 'deleting' \
                 LIMIT 1 OFFSET 0) \
@@ -194,13 +227,14 @@ fn add(rows: &str) -> String {
                 AND s.deleted_at IS NULL LIMIT 1 OFFSET 0) END \
         ORDER BY r.tenant_id, r.store_id, r.day, r.surface \
         ON CONFLICT (tenant_id, store_id, day, surface) \
-        DO UPDATE SET reads = a.reads + excluded.reads, writes = a.writes + excluded.writes"
+        DO UPDATE SET reads = a.reads + excluded.reads, writes = a.writes + excluded.writes, \
+            refusals = a.refusals + excluded.refusals, conflicts = a.conflicts + excluded.conflicts"
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{NEWEST_ROWS, OF_STORES, OF_TENANT, OF_TENANTS, ROWS_OF_STORES, most_written};
+    use super::{MostUsed, NEWEST_ROWS, OF_STORES, OF_TENANT, OF_TENANTS, ROWS_OF_STORES, most_used};
     use crate::sqlite::plans::assert_steps;
 
     #[tokio::test]
@@ -211,8 +245,8 @@ mod tests {
             (OF_TENANT, of_store),
             (OF_STORES, of_store),
             (OF_TENANTS, of_store),
-            (&most_written(ROWS_OF_STORES), of_store),
-            (&most_written(NEWEST_ROWS), of_tenant),
+            (&most_used(ROWS_OF_STORES, MostUsed::Written), of_store),
+            (&most_used(NEWEST_ROWS, MostUsed::Refused), of_tenant),
         ] {
             assert_steps(statement, &[range]).await;
         }

@@ -30,6 +30,9 @@ selects! {
     const LIST = "api_key_id < $2 ORDER BY api_key_id DESC LIMIT $3 + 0";
 }
 
+const FIND_ALL: &str = "SELECT k.tenant_id, k.api_key_id, k.name, k.scopes, k.store_ids, k.created_at, k.expires_at, \
+    k.last_used_at, k.revoked_at FROM_IDS($2) EACH[api_key k: k.tenant_id = $1 AND k.api_key_id = ids.id]";
+
 /// Whether a key may make another one: it is valid and its tenant is active.
 const MAY_MAKE_KEYS: &str = "SELECT count(*) > 0 FROM api_key k JOIN tenant t ON t.tenant_id = k.tenant_id \
     WHERE k.tenant_id = $1 AND k.api_key_id = $2 AND k.revoked_at IS NULL \
@@ -107,6 +110,19 @@ impl ApiKeys {
         api_key_id: ApiKeyId,
     ) -> Result<Option<ApiKey>, IndexError> {
         self.0.optional("api_key", Role::Tenant(tenant_id), FIND, (tenant_id, api_key_id)).await
+    }
+
+    /// Finds keys, also revoked ones.
+    pub async fn find_all(
+        &self,
+        tenant_id: TenantId,
+        api_key_ids: &[ApiKeyId],
+    ) -> Result<Vec<ApiKey>, IndexError> {
+        let mut tx = self.0.read("api_keys_by_id", Role::Tenant(tenant_id)).await?;
+        let query = tx.query_with_lists(FIND_ALL).bind(tenant_id);
+        let keys = query.bind_ids(Some(api_key_ids)).all().await?;
+        tx.commit().await?;
+        Ok(keys)
     }
 
     /// Lists keys with ids before one, newest id first.

@@ -62,7 +62,7 @@ pub use changes::{ChangePage, Changes, SessionHead, StoreHead};
 pub use commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitChange, CommitOutcome, Guard, KeptMemory, PathGuard};
 pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
-pub use daily_use::{CountedUse, DailyUse, DayOfUse, WrittenStore};
+pub use daily_use::{CountedUse, DailyUse, DayOfUse, MostUsed, UseNumbers, UsedStore};
 pub use database::DiskState;
 use database::{Backend, Database};
 pub use embeddings::{
@@ -102,7 +102,7 @@ pub use secrets::{ServerSecret, ServerSecrets};
 pub use sessions::{
     Access, Attachment, AttachmentName, Detail, EventFilter, EventListing, EventPlace, MAX_ATTACHMENTS,
     NewAttachment, NewSession, Session, SessionChange, SessionEvent, SessionFilter, SessionLimits,
-    SessionListing, SessionPage, Sessions, sees_session_of,
+    SessionListing, SessionName, SessionPage, SessionSummary, Sessions, sees_session_of,
 };
 pub use sqlite::{FileContents, FileCounts, FileState, SqliteIndex};
 pub use stores::Stores;

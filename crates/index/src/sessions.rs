@@ -96,6 +96,54 @@ pub struct Session {
     pub last_used_at: Option<Timestamp>,
 }
 
+/// The texts by which people know a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionName {
+    pub session_id: SessionId,
+    /// The beginning of the agent's name, or the agent's id.
+    pub agent_name: String,
+    pub title: Option<String>,
+}
+
+/// A session without the description of its agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionSummary {
+    pub name: SessionName,
+    /// In their order.
+    pub attachments: Vec<Attachment>,
+    pub created_at: Timestamp,
+    pub archived_at: Option<Timestamp>,
+    /// When a call last used the session, as far as uses are flushed.
+    pub last_used_at: Option<Timestamp>,
+}
+
+/// A session that was read without its attachments.
+pub(crate) trait Attachable {
+    fn session_id(&self) -> SessionId;
+
+    fn attachments(&mut self) -> &mut Vec<Attachment>;
+}
+
+impl Attachable for Session {
+    fn session_id(&self) -> SessionId {
+        self.session_id
+    }
+
+    fn attachments(&mut self) -> &mut Vec<Attachment> {
+        &mut self.attachments
+    }
+}
+
+impl Attachable for SessionSummary {
+    fn session_id(&self) -> SessionId {
+        self.name.session_id
+    }
+
+    fn attachments(&mut self) -> &mut Vec<Attachment> {
+        &mut self.attachments
+    }
+}
+
 impl Session {
     pub fn attachment(&self, name: AttachmentName) -> Option<&Attachment> {
         self.attachments.iter().find(|attachment| name.is_of(attachment))
@@ -156,6 +204,8 @@ pub struct NewSession {
     pub session: Session,
     /// A filter of listings.
     pub agent_id: String,
+    /// The beginning of the agent's name, or its id.
+    pub agent_name: String,
     /// A filter of listings.
     pub agent_version: i64,
     /// In their order.
@@ -229,24 +279,22 @@ pub(crate) struct FoundSession {
     pub(crate) agent_bytes: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SessionPage {
-    pub sessions: Vec<Session>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionPage<S> {
+    pub sessions: Vec<S>,
     /// The position after which the next page starts; `None`: this is the last page.
     pub next: Option<(Timestamp, SessionId)>,
 }
 
-impl SessionPage {
-    /// Reads the sessions and keeps the order in which they were found.
-    pub(crate) fn of(
-        found: &[FoundSession],
-        mut sessions: Vec<Session>,
-        next: Option<(Timestamp, SessionId)>,
-    ) -> Self {
-        let place = |session: &Session| found.iter().position(|found| found.session_id == session.session_id);
-        sessions.sort_by_key(place);
-        Self { sessions, next }
-    }
+/// The page with the sessions in the order in which they were found.
+pub(crate) fn page_of<S: Attachable>(
+    found: &[FoundSession],
+    mut sessions: Vec<S>,
+    next: Option<(Timestamp, SessionId)>,
+) -> SessionPage<S> {
+    let place = |session: &S| found.iter().position(|found| found.session_id == session.session_id());
+    sessions.sort_by_key(place);
+    SessionPage { sessions, next }
 }
 
 /// A tool call in a session.

@@ -4,20 +4,22 @@ use std::fmt::Write;
 
 use askama::Template;
 use axum::response::Response;
+use keepsake_core::{Actor, ApiKeyId, SessionId, StoreId};
 use keepsake_engine::PageRequest;
-use keepsake_index::{AuditAction, AuditEntry, AuditFilter, Auditor, parse_audit_object_id};
+use keepsake_index::{AuditAction, AuditEntry, AuditFilter, Auditor, Scope, parse_audit_object_id};
 
+use super::choices::{ChoiceField, Choices, StoreChoices, actor_of};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, download, page};
 use crate::people::People;
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{self, Markup, id, id_link};
+use crate::text::markup::{Markup, id, id_link};
 
 const PER_PAGE: u64 = 100;
 /// Calls of the engine for one file: 10,000 entries.
 const MAX_EXPORTED_PAGES: usize = 100;
 
-fn actor_of(entry: &AuditEntry, people: &People) -> Markup {
+fn auditor_of(entry: &AuditEntry, people: &People) -> Markup {
     match &entry.actor {
         Auditor::Credential(actor) => people.show(Some(actor)),
         Auditor::Operator | Auditor::OperatorCli => Markup::text("the operator"),
@@ -25,14 +27,38 @@ fn actor_of(entry: &AuditEntry, people: &People) -> Markup {
     }
 }
 
+/// The key or the session that an entry is about.
+fn actor_in(entry: &AuditEntry) -> Option<Actor> {
+    let object = entry.object.as_ref()?;
+    match object.r#type.as_str() {
+        "api_key" => object.id.parse::<ApiKeyId>().ok().map(Actor::ApiKey),
+        "session" => object.id.parse::<SessionId>().ok().map(Actor::Session),
+        _ => None,
+    }
+}
+
+fn store_of(store_id: StoreId, stores: &StoreChoices) -> Markup {
+    let href = format!("/console/stores/{store_id}");
+    match stores.name_of(store_id) {
+        Some(name) => Markup::trusted(format!("<a href=\"{href}\"><bdi>{}</bdi></a>", Markup::text(name))),
+        None => id_link(store_id, &href),
+    }
+}
+
 /// Links to the object's page, if it has one.
-fn object_of(entry: &AuditEntry) -> Markup {
+fn object_of(entry: &AuditEntry, people: &People, stores: &StoreChoices) -> Markup {
     let Some(object) = &entry.object else {
         return Markup::default();
     };
     let full = object.id.as_str();
+    let actor = actor_in(entry);
+    if people.name_of(actor.as_ref()).is_some() {
+        return people.show(actor.as_ref());
+    }
+    if let ("memory_store", Ok(store_id)) = (object.r#type.as_str(), full.parse::<StoreId>()) {
+        return store_of(store_id, stores);
+    }
     let below = match (object.r#type.as_str(), entry.store_id) {
-        ("memory_store", _) => format!("stores/{full}"),
         ("memory_version", Some(store_id)) => format!("stores/{store_id}/versions/{full}"),
         ("session", _) => format!("sessions/{full}"),
         ("api_key", _) => format!("keys/{full}"),
@@ -48,7 +74,10 @@ struct AuditPage {
     frame: Frame,
     entries: Vec<AuditEntry>,
     people: People,
+    stores: StoreChoices,
     pager: Pager,
+    actor: ChoiceField,
+    object: ChoiceField,
     query: Fields,
 }
 
@@ -65,22 +94,44 @@ pub(crate) fn filter_of(fields: &Fields) -> Result<AuditFilter, Refusal> {
     Ok(AuditFilter {
         created_from: fields.time("from")?,
         created_to: fields.until("to")?,
-        action: fields.filled("action").and_then(AuditAction::parse),
-        actor_id: fields.filled("actor").map(str::to_owned),
+        action: fields.filled("action").map(action_of).transpose()?,
+        actor_id: fields.filled("actor").map(|text| actor_of(text).1),
         object_id: fields.filled("object").map(object).transpose()?,
     })
 }
 
+fn action_of(text: &str) -> Result<AuditAction, Refusal> {
+    let rule = || Refusal::Invalid("`action` must be an action of the list".to_owned());
+    AuditAction::parse(text).ok_or_else(rule)
+}
+
 /// `GET /console/audit`
-pub(super) async fn list(caller: Caller) -> PageResult {
+pub(super) async fn list(mut caller: Caller) -> PageResult {
+    // Without the right to see stores, ids are shown.
+    let stores = if caller.may(Scope::MemoryRead) {
+        StoreChoices::of(&caller, true).await?
+    } else {
+        StoreChoices::default()
+    };
+    let mut actors = Choices::authors(&caller, None).await;
+    let objects = Choices::objects(&caller, &stores).await;
+    actors.resolve_author(&mut caller.query, "actor")?;
+    objects.resolve_object(&mut caller.query, "object")?;
+    caller.query.choose_period(caller.engine.now())?;
     let filter = filter_of(&caller.query)?;
     let found = caller.engine.audit.list(&caller.principal, &filter, &caller.query.page(PER_PAGE)).await?;
-    let people = People::look_up(&caller).await;
+    let named: Vec<_> = found.items.iter().filter_map(actor_in).collect();
+    let by: Vec<_> = found.items.iter().filter_map(|entry| entry.actor.actor()).collect();
+    actors.add_people(by.iter().copied());
+    let people = People::look_up(&caller, by.into_iter().chain(&named).collect()).await;
     page(&AuditPage {
         frame: caller.frame("Audit"),
         entries: found.items,
         people,
+        stores,
         pager: caller.query.pager(found.next),
+        actor: actors.field("actor", "Actor", "everybody", &caller.query),
+        object: objects.field("object", "Object", "everything", &caller.query),
         query: caller.query,
     })
 }

@@ -10,7 +10,7 @@ use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
-use crate::people::People;
+use crate::people::{People, authors};
 use crate::request::Caller;
 use crate::text::diff::{Diff, Row};
 
@@ -52,7 +52,7 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
         Some(from) => Some(caller.engine.versions.inspect(principal, store_id, from).await?),
         None => None,
     };
-    let people = People::look_up(&caller).await;
+    let people = People::look_up(&caller, authors(older.iter().chain([&newer]))).await;
     let text = |shown: Option<&ShownVersion>| shown.and_then(|shown| shown.content.clone());
     let (old, new) = (text(older.as_ref()), text(Some(&newer)));
     let diff = Diff::computed(&caller, old.unwrap_or_default(), new.unwrap_or_default()).await?;

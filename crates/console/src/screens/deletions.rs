@@ -33,10 +33,11 @@ pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> P
     let store = engine.stores.get(principal, store_id).await?;
     let asked = caller.query.page(PER_PAGE);
     let found = engine.versions.deletions(principal, store_id, None, &asked).await?;
+    let actors = found.items.iter().filter_map(|deletion| deletion.deleted_by.as_ref()).collect();
     page(&DeletionsPage {
         frame: caller.frame(format!("Recently deleted in {}", store.name)),
+        people: People::look_up(&caller, actors).await,
         deletions: found.items,
-        people: People::look_up(&caller).await,
         may_restore: caller.may_write(&store) && caller.may(Scope::MemoryRead),
         pager: caller.query.pager(found.next),
         store,

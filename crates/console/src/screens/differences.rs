@@ -5,6 +5,7 @@ use keepsake_core::{MemoryPath, StoreId};
 use keepsake_engine::{DiffQuery, DifferenceKind, MemoryDifference};
 use keepsake_index::Store;
 
+use super::choices::{ChoiceField, StoreChoices};
 use super::past::{moment_in_words, moment_of, today};
 use crate::frame::Frame;
 use crate::page::{PageResult, page};
@@ -73,18 +74,20 @@ struct DifferencesPage {
     /// The days of the form.
     from: String,
     to: String,
-    /// The id of the other store.
-    other: String,
+    /// The other store.
+    other: ChoiceField,
 }
 
 /// `GET /console/stores/{id}/diff?from=&to=`, or `?other_store_id=` for another store
-pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
+pub(super) async fn of_store(mut caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
+    let store = caller.engine.stores.get(&caller.principal, store_id).await?;
+    let stores = StoreChoices::of(&caller, true).await?;
+    let other_store_id = stores.resolve(&mut caller, "other_store_id").await?;
     let (engine, principal, fields) = (&caller.engine, &caller.principal, &caller.query);
-    let store = engine.stores.get(principal, store_id).await?;
     let query = DiffQuery {
         from: moment_of(&caller, fields, FROM)?,
         to: moment_of(&caller, fields, TO)?,
-        other_store_id: fields.id("other_store_id")?,
+        other_store_id,
         page: fields.page(PER_PAGE),
     };
     let (mut rows, mut next) = (Vec::new(), None);
@@ -110,7 +113,7 @@ pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> P
         pager: fields.pager(next),
         from: day("from"),
         to: day("to"),
-        other: fields.filled("other_store_id").unwrap_or_default().to_owned(),
+        other: stores.field("other_store_id", "In the other store", "in this one", fields),
         store,
     })
 }

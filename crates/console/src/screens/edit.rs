@@ -16,7 +16,7 @@ use super::version::last_version;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, done_as, page, page_with, sentence};
 use crate::path::Path;
-use crate::people::People;
+use crate::people::{People, authors};
 use crate::request::{Caller, Form};
 use crate::text::diff::{Diff, Hunk, Row};
 use crate::text::line_ends;
@@ -262,7 +262,7 @@ pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> P
 /// again replaces that text.
 async fn conflict(caller: &Caller, store_id: StoreId, memory_id: MemoryId, mine: &str) -> PageResult {
     let found = CurrentMemory::inspect(caller, store_id, memory_id).await?;
-    let people = People::look_up(caller).await;
+    let people = People::look_up(caller, authors([&found.version])).await;
     let theirs = found.version.content.clone().unwrap_or_default();
     let diff = Diff::computed(caller, theirs, mine.into()).await?;
     let mut again = EditPage::of(caller, &found, mine);

@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use keepsake_core::actor::ActorKind;
-use keepsake_core::{Actor, MemoryId, StoreId, VersionId};
+use keepsake_core::{MemoryId, StoreId, VersionId};
 use keepsake_engine::{MemoryDeletion, PageRequest, ShownVersion, VersionQuery, View};
 use keepsake_index::{Operation, Scope, Store};
 
 use super::OfMemory;
+use super::choices::{ChoiceField, Choices, actor_of};
 use super::memory::href_of;
 use super::undo::undo_of;
 use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
-use crate::people::People;
+use crate::people::{People, authors};
 use crate::request::{Caller, Fields, Pager};
 use crate::text::markup::{Markup, encoded, path};
 
@@ -39,6 +39,7 @@ struct HistoryPage {
     entries: Vec<VersionRow>,
     may_write: bool,
     pager: Pager,
+    author: ChoiceField,
     query: Fields,
     is_filtered: bool,
 }
@@ -61,7 +62,7 @@ pub(super) async fn of_deleted(caller: Caller, store_id: StoreId, memory_id: Mem
 fn query_of(memory_id: Option<MemoryId>, fields: &Fields) -> Result<VersionQuery, Refusal> {
     Ok(VersionQuery {
         memory_id,
-        operation: fields.filled("operation").and_then(Operation::parse),
+        operation: fields.filled("operation").map(operation_of).transpose()?,
         actors: fields.filled("actor").map(actor_of).into_iter().collect(),
         includes_imported: false,
         created_from: fields.time("from")?,
@@ -70,42 +71,25 @@ fn query_of(memory_id: Option<MemoryId>, fields: &Fields) -> Result<VersionQuery
     })
 }
 
-/// Before the subject of a workload's token, as pages show it.
-const WORKLOAD: &str = "service ";
-
-/// An id tells the kind of an actor; another text is the subject of a token.
-pub(super) fn actor_of(text: &str) -> (ActorKind, String) {
-    if let Some(subject) = text.strip_prefix(WORKLOAD) {
-        return (ActorKind::ServiceAccount, subject.to_owned());
-    }
-    let kind = if text.starts_with("apikey_") {
-        ActorKind::ApiKey
-    } else if text.starts_with("sesn_") {
-        ActorKind::Session
-    } else {
-        ActorKind::User
-    };
-    (kind, text.to_owned())
+fn operation_of(text: &str) -> Result<Operation, Refusal> {
+    let rule = || Refusal::Invalid("`operation` must be created, modified or deleted".to_owned());
+    Operation::parse(text).ok_or_else(rule)
 }
 
-/// The text that [`actor_of`] reads.
-pub(super) fn actor_in_form(actor: Option<&Actor>) -> String {
-    match actor {
-        Some(Actor::ServiceAccount(subject)) => format!("{WORKLOAD}{subject}"),
-        Some(actor) => actor.id(),
-        None => String::new(),
-    }
-}
-
-async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) -> PageResult {
+async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) -> PageResult {
+    let store = caller.engine.stores.get(&caller.principal, store_id).await?;
+    let mut choices = Choices::authors(&caller, Some(store_id)).await;
+    choices.resolve_author(&mut caller.query, "actor")?;
+    caller.query.choose_period(caller.engine.now())?;
     let (principal, fields) = (&caller.principal, &caller.query);
-    let store = caller.engine.stores.get(principal, store_id).await?;
     let query = query_of(memory_id, fields)?;
     let found = caller.engine.versions.list(principal, store_id, &query, View::Basic).await?;
     if memory_id.is_some() && found.items.is_empty() && !is_filtered(fields) && !fields.is_on("page") {
         return Err(Refusal::NotFound("the memory was not found"));
     }
-    let people = People::look_up(&caller).await;
+    let actors = authors(&found.items);
+    choices.add_people(actors.iter().copied());
+    let people = People::look_up(&caller, actors).await;
     let newest = found.items.first();
     let is_live = newest.is_some_and(|newest| newest.version.operation != Operation::Deleted);
     let deletion = match newest {
@@ -140,6 +124,7 @@ async fn show(caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) ->
         people,
         store,
         pager: fields.pager(found.next),
+        author: choices.field("actor", "Author", "everybody", fields),
         is_filtered: is_filtered(fields),
         query: caller.query,
     })

@@ -142,7 +142,6 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         }
         found => found?,
     };
-    let people = People::look_up(&caller).await;
     let is_plain = !is_markdown(found.path());
     let wants_raw = caller.query.is_on("raw") || caller.query.is_on("line");
     let text = found.version.content.clone().unwrap_or_default();
@@ -165,9 +164,11 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         Some(Done::MemoryUnpinned) => (may_write && !is_pinned).then(|| undo_of_pin("pin")),
         _ => undo_of(&caller, &found.store, &found.version),
     };
+    // The newest of the changes made the text.
+    let (recent, people) = place::recent(&caller, store_id, Some(memory_id), &frame).await?;
     page(&MemoryPage {
         tree: place::tree(&caller, store_id, found.path()).await?,
-        recent: place::recent(&caller, store_id, Some(memory_id), &people, &frame).await?,
+        recent,
         seen_by: seen_by(&caller, store_id, ReadVersions::Memory(memory_id), &frame).await?,
         frame,
         crumbs: crumbs(&found.store, directory),

@@ -1,21 +1,24 @@
-//! The overview: reads and writes of each day, quotas, open sessions and the last changes.
+//! The overview: reads, writes and refused changes of each day, quotas, open sessions, the last
+//! changes, and memories that are often rewritten.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
 use askama::Template;
-use keepsake_core::{StoreId, Surface, words};
+use keepsake_core::{MemoryId, StoreId, Surface, words};
 use keepsake_engine::{
-    DailyUseQuery, DailyUseReport, PageRequest, Principal, UseOfDay, VersionQuery, View, date_of,
+    DailyUseQuery, DailyUseReport, PageRequest, Principal, ShownVersion, UseOfDay, VersionQuery, View,
+    date_of,
 };
-use keepsake_index::{Session, SessionFilter, Store};
+use keepsake_index::{Operation, SessionFilter, SessionSummary, Store};
 
-use super::sessions::{agent_of, title_of};
+use super::sessions::title_of;
 use super::stores::stores_to_choose;
 use super::usage::{Quota, quotas_of, usage_of_tenant};
 use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
-use crate::people::People;
+use crate::people::{People, authors};
 use crate::request::Caller;
 use crate::text::chart::{DayChart, Series};
 use crate::text::markup::Markup;
@@ -28,20 +31,26 @@ const SESSIONS: u64 = 6;
 const STORES: usize = 5;
 /// Stores whose last changes are shown.
 const CHANGED_STORES: usize = 4;
-const CHANGES_PER_STORE: u64 = 5;
+/// Changes of a store among which often rewritten memories are found.
+const CHANGES_PER_STORE: u64 = 50;
 const CHANGES: usize = 8;
+/// Changes of a memory that is often rewritten.
+const OFTEN: u64 = 3;
+const REWRITTEN: usize = 5;
 
 /// The places of the quotas that [`quotas_of`] has.
 const HREFS: [&str; 5] =
     ["/console/stores", "/console/usage", "/console/sessions", "/console/sessions", "/console/keys"];
 
-/// What was read and written in some days, as a page shows it.
+/// What was read, written and refused in some days, as a page shows it.
 pub(crate) struct Activity {
     pub(super) days: u64,
     pub(super) from: String,
     pub(crate) report: DailyUseReport,
     pub(crate) reads: Markup,
     pub(crate) writes: Markup,
+    /// Refusals and conflicts.
+    pub(crate) rejected: Markup,
 }
 
 impl Activity {
@@ -64,8 +73,14 @@ impl Activity {
             from: date_of(report.first_day),
             reads: drawn(&report, "read", |day| day.reads),
             writes: drawn(&report, "write", |day| day.writes),
+            rejected: drawn_rejected(&report),
             report,
         })
+    }
+
+    /// Changes that were not made.
+    pub(crate) fn rejected_count(&self) -> u64 {
+        self.report.refusals + self.report.conflicts
     }
 
     /// The days to choose from, and whether they are chosen.
@@ -97,11 +112,32 @@ fn drawn(report: &DailyUseReport, counted: &str, number: impl Fn(&UseOfDay) -> u
     DayChart { counted, first_day, last_day, series: &series }.draw()
 }
 
+/// The refused changes and the conflicts of all surfaces.
+fn drawn_rejected(report: &DailyUseReport) -> Markup {
+    let of_kind = |name, colour, number: fn(&UseOfDay) -> u64| {
+        let mut by_day: BTreeMap<i64, u64> = BTreeMap::new();
+        for day in report.data.iter().filter(|day| number(day) > 0) {
+            *by_day.entry(day.day).or_default() += number(day);
+        }
+        Series { name, colour, by_day }
+    };
+    let series = [of_kind("Refused", 6, |day| day.refusals), of_kind("Conflicts", 2, |day| day.conflicts)];
+    let series: Vec<_> = series.into_iter().filter(|series| !series.by_day.is_empty()).collect();
+    let (first_day, last_day) = (report.first_day, report.last_day);
+    DayChart { counted: "rejected change", first_day, last_day, series: &series }.draw()
+}
+
 /// A change, and the store of its memory.
 struct Change {
     store_id: StoreId,
     store: String,
     row: VersionRow,
+}
+
+/// A memory with many changes among the last ones of its store.
+struct Rewritten {
+    last: Change,
+    times: String,
 }
 
 #[derive(Template)]
@@ -111,9 +147,10 @@ struct OverviewPage {
     activity: Activity,
     /// Quotas with the lists that they limit; none if the credential is bound to stores.
     quotas: Vec<(&'static str, Quota)>,
-    sessions: Vec<Session>,
+    sessions: Vec<SessionSummary>,
     changed: Vec<Store>,
     changes: Vec<Change>,
+    rewritten: Vec<Rewritten>,
 }
 
 /// `GET /console/overview`
@@ -123,14 +160,16 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     let quotas = usage.map(|usage| HREFS.into_iter().zip(quotas_of(&usage, "Memories of all stores")));
     let filter = SessionFilter { live: true, ..SessionFilter::default() };
     let newest = PageRequest { limit: Some(SESSIONS), page: None };
-    let sessions = caller.engine.sessions.list(&caller.principal, &filter, &newest).await?.items;
+    let sessions = caller.engine.sessions.summaries(&caller.principal, &filter, &newest).await?.items;
     let changed = changed_last(&caller, &activity.report).await?;
     let frame = caller.frame("Overview");
+    let (changes, rewritten) = last_changes(&caller, &changed, &frame).await?;
     page(&OverviewPage {
         activity,
         quotas: quotas.into_iter().flatten().collect(),
         sessions,
-        changes: last_changes(&caller, &changed, &frame).await?,
+        changes,
+        rewritten,
         changed,
         frame,
     })
@@ -151,8 +190,12 @@ async fn changed_last(caller: &Caller, report: &DailyUseReport) -> Result<Vec<St
     Ok(stores)
 }
 
-/// The last changes in these stores, newest first.
-async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Result<Vec<Change>, Refusal> {
+/// The last changes in these stores, newest first, and the memories that are often rewritten.
+async fn last_changes(
+    caller: &Caller,
+    stores: &[Store],
+    frame: &Frame,
+) -> Result<(Vec<Change>, Vec<Rewritten>), Refusal> {
     let mut found = Vec::new();
     for store in stores.iter().take(CHANGED_STORES) {
         let query = VersionQuery {
@@ -164,12 +207,36 @@ async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Resul
         found.extend(page.items.into_iter().map(|shown| (store, shown)));
     }
     found.sort_by_key(|(_, shown)| Reverse(shown.version.created_at));
-    found.truncate(CHANGES);
-    let people = People::look_up(caller).await;
-    let change = |(store, shown): (&Store, _)| Change {
-        store_id: store.store_id,
-        store: store.name.clone(),
-        row: VersionRow::of(&shown, &people, frame),
+    let often = often_rewritten(&found);
+    let last: Vec<_> = (0..found.len().min(CHANGES)).collect();
+    let shown = last.iter().chain(often.iter().map(|(place, _)| place)).filter_map(|place| found.get(*place));
+    let people = People::look_up(caller, authors(shown.map(|(_, shown)| shown))).await;
+    let change = |place: usize| {
+        found.get(place).map(|(store, shown)| Change {
+            store_id: store.store_id,
+            store: store.name.clone(),
+            row: VersionRow::of(shown, &people, frame),
+        })
     };
-    Ok(found.into_iter().map(change).collect())
+    let rewritten = |(place, times): &(usize, u64)| {
+        change(*place).map(|last| Rewritten { last, times: words::count(*times) })
+    };
+    Ok((last.into_iter().filter_map(change).collect(), often.iter().filter_map(rewritten).collect()))
+}
+
+/// The places of the newest versions of live memories with many changes, and their numbers of
+/// changes.
+fn often_rewritten(newest_first: &[(&Store, ShownVersion)]) -> Vec<(usize, u64)> {
+    let mut changes: HashMap<MemoryId, (usize, u64)> = HashMap::new();
+    for (place, (_, shown)) in newest_first.iter().enumerate() {
+        changes.entry(shown.version.memory_id).or_insert((place, 0)).1 += 1;
+    }
+    let is_live = |place: usize| {
+        newest_first.get(place).is_some_and(|(_, shown)| shown.version.operation != Operation::Deleted)
+    };
+    let mut often: Vec<_> =
+        changes.into_values().filter(|(place, times)| *times >= OFTEN && is_live(*place)).collect();
+    often.sort_by_key(|(place, times)| (Reverse(*times), *place));
+    often.truncate(REWRITTEN);
+    often
 }

@@ -13,7 +13,7 @@ use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
-use crate::people::People;
+use crate::people::{People, authors};
 use crate::request::Caller;
 use crate::text::markup::{Markup, name_of};
 
@@ -168,18 +168,18 @@ pub(super) async fn branch(caller: Caller, Path(store_id): Path<StoreId>) -> Pag
     })
 }
 
-/// The newest versions of a memory or of a store.
+/// The newest versions of a memory or of a store, and their authors.
 pub(super) async fn recent(
     caller: &Caller,
     store_id: StoreId,
     memory_id: Option<MemoryId>,
-    people: &People,
     frame: &Frame,
-) -> Result<Vec<VersionRow>, Refusal> {
+) -> Result<(Vec<VersionRow>, People), Refusal> {
     let page = PageRequest { limit: Some(RECENT), page: None };
     let query = VersionQuery { memory_id, page, ..VersionQuery::default() };
     let found = caller.engine.versions.list(&caller.principal, store_id, &query, View::Basic).await?;
-    Ok(found.items.iter().map(|shown| VersionRow::of(shown, people, frame)).collect())
+    let people = People::look_up(caller, authors(&found.items)).await;
+    Ok((found.items.iter().map(|shown| VersionRow::of(shown, &people, frame)).collect(), people))
 }
 
 #[cfg(test)]

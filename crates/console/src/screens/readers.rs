@@ -1,11 +1,11 @@
 //! Who was shown a memory or a version, and what a session was shown.
 
 use askama::Template;
-use keepsake_core::{SessionId, StoreId, Surface, words};
+use keepsake_core::{Actor, SessionId, StoreId, Surface, words};
 use keepsake_engine::{PageRequest, ReaderList, ReaderQuery};
 use keepsake_index::{MemoryReader, ReadVersions};
 
-use super::history::actor_in_form;
+use super::choices::actor_in_form;
 use super::memory::href_of;
 use super::{OfMemory, OfVersion};
 use crate::frame::Frame;
@@ -68,7 +68,7 @@ impl ReaderRow {
     fn of(reader: &MemoryReader, people: &People, frame: &Frame) -> Self {
         let (store_id, version_id) = (reader.store_id, reader.version_id);
         let version_href = format!("/console/stores/{store_id}/versions/{version_id}");
-        let session = |session_id: SessionId| id_link(session_id, &format!("/console/sessions/{session_id}"));
+        let session = |session_id| people.show(Some(&Actor::Session(session_id)));
         let written =
             |actor: String| format!("/console/stores/{store_id}/history?actor={}", markup::encoded(&actor));
         let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
@@ -104,7 +104,11 @@ struct ReadersPage {
 }
 
 async fn show(caller: Caller, heading: &'static str, back_href: String, found: ReaderList) -> PageResult {
-    let people = People::look_up(&caller).await;
+    let readers = &found.page.items;
+    let sessions: Vec<_> =
+        readers.iter().filter_map(|reader| reader.session_id.map(Actor::Session)).collect();
+    let actors = readers.iter().map(|reader| &reader.actor).chain(&sessions).collect();
+    let people = People::look_up(&caller, actors).await;
     let frame = caller.frame(heading);
     page(&ReadersPage {
         heading,

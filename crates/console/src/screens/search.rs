@@ -1,14 +1,11 @@
 //! Search over the stores that the credential may read.
 
 use askama::Template;
-use keepsake_core::id::StoreKind;
-use keepsake_core::{Timestamp, words};
-use keepsake_engine::{
-    EngineError, PageRequest, SearchExplanation, SearchHit, SearchQuery, VersionQuery, View,
-};
-use keepsake_index::Store;
+use keepsake_core::{Actor, StoreId, Timestamp, words};
+use keepsake_engine::{EngineError, SearchExplanation, SearchHit, SearchQuery};
 
-use super::stores::stores_to_choose;
+use super::choices::{ChoiceField, Choices, StoreChoices};
+use super::version::last_version;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, sentence};
 use crate::people::{People, actor_text};
@@ -53,7 +50,8 @@ impl FoundBy {
 struct SearchPage {
     frame: Frame,
     query: Fields,
-    stores: Vec<Store>,
+    store: ChoiceField,
+    author: ChoiceField,
     hits: Vec<Row>,
     pager: Pager,
     is_asked: bool,
@@ -84,16 +82,6 @@ impl Filter {
     }
 }
 
-/// The author of a hit, compared with the filter.
-enum Author {
-    /// The filter has no author.
-    NotAsked,
-    /// The filter names this author.
-    Wanted(Markup),
-    /// The filter names another author.
-    Other,
-}
-
 enum SearchOutcome {
     Hits(Hits),
     /// What is wrong with the query.
@@ -109,18 +97,23 @@ struct Hits {
 }
 
 /// `GET /console/search`
-pub(super) async fn show(caller: Caller) -> PageResult {
-    let stores = stores_to_choose(&caller, true).await?;
+pub(super) async fn show(mut caller: Caller) -> PageResult {
+    let stores = StoreChoices::of(&caller, true).await?;
+    let chosen = stores.resolve(&mut caller, "store").await?;
+    let authors = Choices::authors(&caller, chosen).await;
+    authors.resolve_author(&mut caller.query, "author")?;
+    caller.query.choose_period(caller.engine.now())?;
     let is_asked = caller.query.filled("q").is_some();
     let searched =
-        if is_asked { search(&caller, &stores).await? } else { SearchOutcome::Hits(Hits::default()) };
+        if is_asked { search(&caller, chosen, &stores).await? } else { SearchOutcome::Hits(Hits::default()) };
     let (hits, problem) = match searched {
         SearchOutcome::Hits(hits) => (hits, None),
         SearchOutcome::Problem(problem) => (Hits::default(), Some(problem)),
     };
     page(&SearchPage {
         frame: caller.frame("Search"),
-        stores,
+        store: stores.field("store", "Store", "all stores", &caller.query),
+        author: authors.field("author", "Author", "everybody", &caller.query),
         count: words::counted(hits.rows.len() as u64, "hit"),
         hits: hits.rows,
         notice: hits.notice,
@@ -131,17 +124,20 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     })
 }
 
-async fn search(caller: &Caller, stores: &[Store]) -> Result<SearchOutcome, Refusal> {
+async fn search(
+    caller: &Caller,
+    chosen: Option<StoreId>,
+    stores: &StoreChoices,
+) -> Result<SearchOutcome, Refusal> {
     let fields = &caller.query;
     let filter = Filter::of(fields)?;
-    let chosen: Vec<_> = fields.id::<StoreKind>("store")?.into_iter().collect();
+    let chosen: Vec<_> = chosen.into_iter().collect();
     let mut query = SearchQuery {
         query: fields.text("q").to_owned(),
         path_prefix: fields.filled("prefix").map(str::to_owned),
         page: fields.page(PER_PAGE),
         explain: true,
     };
-    let people = People::look_up(caller).await;
     let mut hits = Hits::default();
     for _ in 0..MAX_PAGES {
         let found = match caller.engine.search.find_everywhere(&caller.principal, &chosen, &query).await {
@@ -152,14 +148,18 @@ async fn search(caller: &Caller, stores: &[Store]) -> Result<SearchOutcome, Refu
             Err(error) => return Err(error.into()),
         };
         hits.notice = found.meaning.notice();
-        for hit in found.items.into_iter().filter(|hit| filter.has_time(hit)) {
-            let by = match author_of(caller, &filter, &people, &hit).await? {
-                Author::NotAsked => None,
-                Author::Wanted(by) => Some(by),
-                Author::Other => continue,
+        let items: Vec<_> = found.items.into_iter().filter(|hit| filter.has_time(hit)).collect();
+        let authors = authors_of(caller, &filter, &items).await?;
+        let people = People::look_up(caller, authors.iter().flatten().collect()).await;
+        for (place, hit) in items.into_iter().enumerate() {
+            let actor = authors.get(place).and_then(Option::as_ref);
+            let by = match &filter.author {
+                Some(wanted) if !is_wanted(wanted, actor, &people) => continue,
+                Some(_) => Some(people.show(actor)),
+                None => None,
             };
-            let store = stores.iter().find(|store| store.store_id == hit.store_id);
-            let store = store.map_or_else(|| hit.store_id.to_string(), |store| store.name.clone());
+            let store = stores.name_of(hit.store_id);
+            let store = store.map_or_else(|| hit.store_id.to_string(), str::to_owned);
             let found_by = found.meaning.used.then_some(hit.explanation).flatten();
             let found_by = found_by.map(|parts| FoundBy::of(hit.score, parts));
             hits.rows.push(Row { hit, store, by, found_by });
@@ -173,30 +173,29 @@ async fn search(caller: &Caller, stores: &[Store]) -> Result<SearchOutcome, Refu
     Ok(SearchOutcome::Hits(hits))
 }
 
-/// Looks up the author of a hit only if the filter has an author.
-async fn author_of(
+/// The last author of each hit; of none, if the filter has no author.
+async fn authors_of(
     caller: &Caller,
     filter: &Filter,
-    people: &People,
-    hit: &SearchHit,
-) -> Result<Author, Refusal> {
-    let Some(wanted) = &filter.author else {
-        return Ok(Author::NotAsked);
-    };
-    let query = VersionQuery {
-        memory_id: Some(hit.memory_id),
-        page: PageRequest { limit: Some(1), page: None },
-        ..VersionQuery::default()
-    };
-    let found = caller.engine.versions.list(&caller.principal, hit.store_id, &query, View::Basic).await?;
-    let Some(newest) = found.items.first() else {
-        return Ok(Author::Other);
-    };
-    let actor = newest.version.created_by.as_ref();
-    let is_wanted = actor.is_some_and(|actor| actor.id() == *wanted)
-        || actor_text(actor).to_lowercase().contains(&wanted.to_lowercase())
-        || people.name_of(actor).is_some_and(|name| name.to_lowercase().contains(&wanted.to_lowercase()));
-    Ok(if is_wanted { Author::Wanted(people.show(actor)) } else { Author::Other })
+    hits: &[SearchHit],
+) -> Result<Vec<Option<Actor>>, Refusal> {
+    let mut found = Vec::new();
+    if filter.author.is_none() {
+        return Ok(found);
+    }
+    for hit in hits {
+        let newest = last_version(caller, hit.store_id, hit.memory_id).await?;
+        found.push(newest.and_then(|newest| newest.version.created_by));
+    }
+    Ok(found)
+}
+
+/// Whether a filter names an author, by the id or by a part of the name.
+fn is_wanted(wanted: &str, actor: Option<&Actor>, people: &People) -> bool {
+    let has = |name: &str| name.to_lowercase().contains(&wanted.to_lowercase());
+    actor.is_some_and(|actor| actor.id() == wanted)
+        || has(&actor_text(actor))
+        || people.name_of(actor).is_some_and(has)
 }
 
 /// The line in which the shown part begins: a long memory's page begins near the hit.

@@ -13,7 +13,7 @@ use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, page, page_with};
 use crate::path::Path;
-use crate::people::People;
+use crate::people::{People, authors};
 use crate::request::{Caller, Form};
 use crate::text::line_ends;
 use crate::text::markup::{self, Markup, text_area};
@@ -88,7 +88,6 @@ struct Search<'a> {
     store_id: StoreId,
     memory_id: MemoryId,
     secret: &'a Secret,
-    people: People,
     frame: Frame,
 }
 
@@ -109,12 +108,16 @@ impl Search<'_> {
             searched += listed.items.len();
             holding.newest =
                 holding.newest.or_else(|| listed.items.first().map(|shown| shown.version.version_id));
-            for shown in &listed.items {
+            let (held, others): (Vec<_>, Vec<_>) =
+                listed.items.iter().partition(|shown| self.secret.is_held_by(shown));
+            let people = People::look_up(self.form, authors(held.iter().copied())).await;
+            for shown in held {
+                let row = VersionRow::of(shown, &people, &self.frame);
+                holding.holders.push(Holder { version_id: shown.version.version_id, row });
+            }
+            for shown in others {
                 let version_id = shown.version.version_id;
-                if self.secret.is_held_by(shown) {
-                    let row = VersionRow::of(shown, &self.people, &self.frame);
-                    holding.holders.push(Holder { version_id, row });
-                } else if let Some(error) = shown.content_error() {
+                if let Some(error) = shown.content_error() {
                     holding.unsearched.push((version_id, error.to_string()));
                 }
             }
@@ -197,9 +200,8 @@ pub(super) async fn remove(Path((store_id, memory_id)): OfMemory, form: Form) ->
         return page_with(StatusCode::BAD_REQUEST, &again);
     };
     let from = form.fields.filled("from").unwrap_or_default();
-    let people = People::look_up(&form).await;
     let frame = form.frame("Remove a secret");
-    let search = Search { form: &form, store_id, memory_id, secret: &secret, people, frame };
+    let search = Search { form: &form, store_id, memory_id, secret: &secret, frame };
     let is_live = secret.is_in(found.content());
     let holding = search.holding(from).await?;
     let seen = holding.seen(&secret, from, is_live);

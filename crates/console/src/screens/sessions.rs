@@ -1,11 +1,13 @@
 //! Sessions: the stores that an agent has, and its reads and writes.
 
 use askama::Template;
-use keepsake_core::id::StoreKind;
 use keepsake_core::{Actor, EventId, SessionId, Timestamp};
-use keepsake_index::{Access, Attachment, EventFilter, Scope, Session, SessionEvent, SessionFilter};
+use keepsake_index::{
+    Access, Attachment, EventFilter, Scope, Session, SessionEvent, SessionFilter, SessionSummary,
+};
 use serde_json::Value;
 
+use super::choices::{ChoiceField, StoreChoices};
 use super::undo;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, done, page, rendered};
@@ -24,42 +26,43 @@ const fn meaning(access: Access) -> &'static str {
 }
 
 /// The name of an agent, or its id.
-pub(super) fn agent_of(session: &Session) -> String {
+fn agent_of(session: &Session) -> String {
     let agent: Value = serde_json::from_str(session.agent.as_str()).unwrap_or_default();
     let text = |name: &str| agent[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     text("name").or_else(|| text("id")).unwrap_or_else(|| "an agent".to_owned())
 }
 
-pub(super) fn title_of(session: &Session) -> String {
-    session.title.clone().filter(|title| !title.is_empty()).unwrap_or_else(|| "Untitled session".to_owned())
+pub(super) fn title_of(title: Option<&String>) -> &str {
+    title.map(String::as_str).filter(|title| !title.is_empty()).unwrap_or("Untitled session")
 }
 
 #[derive(Template)]
 #[template(path = "sessions.html")]
 struct SessionsPage {
     frame: Frame,
-    sessions: Vec<Session>,
+    sessions: Vec<SessionSummary>,
     pager: Pager,
     has_ended: bool,
-    store: String,
+    store: ChoiceField,
 }
 
 /// `GET /console/sessions`
-pub(super) async fn list(caller: Caller) -> PageResult {
+pub(super) async fn list(mut caller: Caller) -> PageResult {
+    let stores = StoreChoices::of(&caller, true).await?;
     let filter = SessionFilter {
-        store_id: caller.query.id::<StoreKind>("store")?,
+        store_id: stores.resolve(&mut caller, "store").await?,
         live: true,
         archived: caller.query.is_on("ended"),
         ..SessionFilter::default()
     };
     let asked = caller.query.page(PER_PAGE);
-    let found = caller.engine.sessions.list(&caller.principal, &filter, &asked).await?;
+    let found = caller.engine.sessions.summaries(&caller.principal, &filter, &asked).await?;
     page(&SessionsPage {
         frame: caller.frame("Sessions"),
         sessions: found.items,
         pager: caller.query.pager(found.next),
         has_ended: filter.archived,
-        store: caller.query.text("store").to_owned(),
+        store: stores.field("store", "Store", "all stores", &caller.query),
     })
 }
 
@@ -165,7 +168,7 @@ pub(super) async fn show(caller: Caller, Path(session_id): Path<SessionId>) -> P
     let filter = EventFilter { newest_first, ..EventFilter::default() };
     let found =
         engine.events.list(principal, session_id, &filter, &caller.query.page(EVENTS_PER_PAGE)).await?;
-    let frame = caller.frame(title_of(&session));
+    let frame = caller.frame(title_of(session.title.as_ref()));
     let calls: Vec<_> = found.items.iter().map(|event| Call::of(event, frame.now)).collect();
     let writes = calls.iter().filter(|call| call.is_write).count();
     let pager = caller.query.pager(found.next);

@@ -16,7 +16,7 @@ const PER_PAGE: u64 = 100;
 /// The longest time that a form takes. No time after the year 9999 can be shown.
 const MAX_DAYS: u64 = 1_000_000;
 /// Maximum number of engine calls for a search by name.
-const MAX_SEARCHED_PAGES: usize = 10;
+pub(super) const MAX_SEARCHED_PAGES: usize = 10;
 
 #[derive(Template)]
 #[template(path = "stores.html")]

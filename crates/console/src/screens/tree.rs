@@ -14,7 +14,6 @@ use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
 use crate::path::Path;
-use crate::people::People;
 use crate::request::{Caller, Pager};
 use crate::text::markup::{self, Markup, encoded, visible};
 
@@ -93,7 +92,7 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
     };
     let frame = caller.frame(format!("{directory} in {}", store.name));
     page(&TreePage {
-        recent: place::recent(&caller, store_id, None, &People::look_up(&caller).await, &frame).await?,
+        recent: place::recent(&caller, store_id, None, &frame).await?.0,
         frame,
         items: found.items,
         sizes,

@@ -11,7 +11,7 @@ use keepsake_engine::{
 use keepsake_index::{Scope, Store};
 
 use super::OfVersion;
-use super::history::{actor_in_form, actor_of};
+use super::choices::{ChoiceField, Choices, actor_in_form, actor_of};
 use super::memory::href_of;
 use super::past::{moment_in_words, today};
 use super::version::last_version;
@@ -115,6 +115,12 @@ impl Plan {
     }
 }
 
+/// The authors of later changes of the memories that a plan shows.
+async fn people_of(caller: &Caller, undo: &MemoryUndo) -> People {
+    let later = undo.data.iter().take(MAX_ROWS).filter_map(|undone| undone.changed_by.as_ref());
+    People::look_up(caller, later.filter_map(|later| later.created_by.as_ref()).collect()).await
+}
+
 /// The form that carries a plan out.
 struct Confirmation {
     action: String,
@@ -183,16 +189,19 @@ struct UndoPage {
     query: Fields,
     may_write: bool,
     may_undo_others: bool,
-    /// The caller as the form names an author.
-    own: String,
+    author: ChoiceField,
     plan: Option<Plan>,
     confirmation: Confirmation,
 }
 
 /// `GET /console/stores/{id}/undo`: the plan
-pub(super) async fn choose(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
+pub(super) async fn choose(mut caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
+    let store = caller.engine.stores.get(&caller.principal, store_id).await?;
+    let mut authors = Choices::authors(&caller, Some(store_id)).await;
+    authors.add_people(caller.principal.actor());
+    authors.resolve_author(&mut caller.query, "actor")?;
+    caller.query.choose_period(caller.engine.now())?;
     let (engine, principal) = (&caller.engine, &caller.principal);
-    let store = engine.stores.get(principal, store_id).await?;
     let may_write = caller.may_write(&store) && caller.may(Scope::MemoryRead);
     let frame = caller.frame(format!("Undo changes of {}", store.name));
     // Read before the plan, so that the confirmation changes nothing that the plan does not show.
@@ -201,7 +210,7 @@ pub(super) async fn choose(caller: Caller, Path(store_id): Path<StoreId>) -> Pag
         Some(request) if may_write => {
             let request = UndoRequest { dry_run: Some(true), ..request };
             let undo = engine.undos.undo(principal, store_id, request).await?;
-            Some(Plan::of(store_id, &undo, &People::look_up(&caller).await, &frame))
+            Some(Plan::of(store_id, &undo, &people_of(&caller, &undo).await, &frame))
         }
         _ => None,
     };
@@ -209,7 +218,7 @@ pub(super) async fn choose(caller: Caller, Path(store_id): Path<StoreId>) -> Pag
         frame,
         may_write,
         may_undo_others: caller.may(Scope::StoresAdmin),
-        own: actor_in_form(principal.actor()),
+        author: authors.field("actor", "Author", "everybody", &caller.query),
         plan,
         confirmation,
         store,
@@ -260,7 +269,7 @@ pub(super) async fn preview_restoration(caller: Caller, Path(store_id): Path<Sto
     let plan = if when.is_some() {
         let request = StoreRestoration { dry_run: Some(true), ..restoration_of(&caller, &caller.query)? };
         let undo = engine.undos.restore(principal, store_id, request).await?;
-        Some(Plan::of(store_id, &undo, &People::look_up(&caller).await, &frame))
+        Some(Plan::of(store_id, &undo, &people_of(&caller, &undo).await, &frame))
     } else {
         None
     };
@@ -319,7 +328,7 @@ async fn show_undone(caller: &Caller, store_id: StoreId, undo: &MemoryUndo, befo
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
     let frame = caller.frame(format!("Undo in {}", store.name));
     page(&UndonePage {
-        plan: Plan::of(store_id, undo, &People::look_up(caller).await, &frame),
+        plan: Plan::of(store_id, undo, &people_of(caller, undo).await, &frame),
         status: undo.status,
         error: undo.error.clone(),
         left: undo.left,

@@ -102,10 +102,13 @@ struct StoreUsagePage {
 /// `GET /console/stores/{id}/usage`
 pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let report = caller.engine.usage.of_store(&caller.principal, store_id, Some(MEMORIES_PER_LIST)).await?;
+    let memories = report.expiring_next.iter().chain(&report.never_read);
+    let actors = memories.flat_map(|memory| [&memory.last_written_by, &memory.last_accessed_by]);
+    let people = People::look_up(&caller, actors.flatten().collect()).await;
     page(&StoreUsagePage {
         frame: caller.frame(format!("Usage of {}", report.store.name)),
         report,
         activity: Activity::of(&caller, Some(store_id)).await?,
-        people: People::look_up(&caller).await,
+        people,
     })
 }

@@ -11,7 +11,7 @@ use super::readers::seen_by;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
-use crate::people::People;
+use crate::people::{People, authors};
 use crate::request::{Caller, Form};
 use crate::text::lines::Lines;
 use crate::text::markup::{self, Markup, id_link, path};
@@ -78,7 +78,9 @@ pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion
     let live = live_memory(&caller, &shown).await?;
     let live_href =
         live.filter(|path| shown.version.path.as_ref() == Some(path)).map(|_| memory_href(&shown));
-    let people = People::look_up(&caller).await;
+    let mut actors = authors([&shown]);
+    actors.extend(shown.version.redacted_by.as_ref());
+    let people = People::look_up(&caller, actors).await;
     let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
     let (frame, version) = (caller.frame("Version"), &shown.version);
     let versions = ReadVersions::Version(version.memory_id, version_id);
@@ -145,7 +147,7 @@ pub(super) async fn preview(caller: Caller, Path((store_id, version_id)): OfVers
     let also_in = engine.versions.same_content(principal, store_id, version_id).await?;
     let shown = engine.versions.inspect(principal, store_id, version_id).await?;
     let live = live_memory(&caller, &shown).await?;
-    let people = People::look_up(&caller).await;
+    let people = People::look_up(&caller, authors([&shown])).await;
     let frame = caller.frame("Redact a version");
     let link = |other| id_link(other, &format!("/console/stores/{store_id}/versions/{other}"));
     page(&RedactPage {

@@ -13,12 +13,16 @@ use crate::EngineError;
 use crate::stores::invalid;
 
 const AGENT_BYTES: usize = 256 << 10;
+/// Characters of an agent's name that lists show.
+const NAME_CHARS: usize = 100;
 
 /// An agent in the form of answers, with its fields for listings.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Agent {
     pub(super) shown: JsonText,
     pub(super) id: String,
+    /// The beginning of its name, or its id.
+    pub(super) name: String,
     pub(super) version: i64,
 }
 
@@ -85,6 +89,10 @@ impl Agent {
             version.map_or_else(|| invalid("agent.version", "must be an integer of at least 0"), Ok)
         })?;
         let null = || Field::Made(Value::Null);
+        // No database accepts NUL in a text.
+        let name = given.get("name").copied().and_then(string).map(|name| name.replace('\0', ""));
+        let name = name.filter(|name| !name.is_empty());
+        let name: String = name.as_ref().unwrap_or(&id).chars().take(NAME_CHARS).collect();
         let shown = AgentObject {
             r#type: "agent",
             id: &id,
@@ -111,7 +119,7 @@ impl Agent {
             return invalid("agent", rule);
         }
         let shown = JsonText::from_trusted(&shown);
-        Ok(Self { shown, id, version })
+        Ok(Self { shown, id, name, version })
     }
 }
 

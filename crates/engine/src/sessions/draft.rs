@@ -117,6 +117,7 @@ impl SessionDraft {
                 last_used_at: None,
             },
             agent_id: agent.id,
+            agent_name: agent.name,
             agent_version: agent.version,
             attachments: attachments.collect::<Result<_, _>>()?,
         })

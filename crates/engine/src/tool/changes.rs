@@ -11,6 +11,7 @@ use keepsake_telemetry::Conflict;
 
 use super::replay::Replay;
 use super::{Stop, ToolAnswer, ToolCall, ToolCommand, of_read};
+use crate::error::Rejection;
 use crate::shared::Shared;
 use crate::write::{
     Change, Decision, NewContent, Obstacle, Origin, PathRead, Proposal, ProposedChange, Write, WriteResult,
@@ -66,13 +67,39 @@ async fn change_once<C: ToolCommand>(
         // A call that fails now may have succeeded earlier.
         Err(Stop::Tool(error)) => match write.earlier_version().await? {
             Some(earlier) => earlier,
-            None => return Err(error.into()),
+            None => {
+                write.note_rejection(rejection_of(&error));
+                return Err(error.into());
+            }
         },
-        Err(error) => return Err(error),
+        Err(Stop::Engine(error)) => {
+            write.note_rejection(error.rejection());
+            return Err(Stop::Engine(error));
+        }
     };
     Replay { shared, principal: write.principal, store_id: write.store_id }
         .answer(command, seq, is_kept)
         .await
+}
+
+/// How a call with this error is counted, like the same change by the API.
+fn rejection_of(error: &ToolError) -> Option<Rejection> {
+    match error {
+        ToolError::Exists { .. }
+        | ToolError::ContentDiffers { .. }
+        | ToolError::AlreadyExists { .. }
+        | ToolError::DestinationExists { .. }
+        | ToolError::ParentIsFile { .. }
+        | ToolError::Conflict { .. } => Some(Rejection::Conflict),
+        ToolError::Archived
+        | ToolError::OverLimit(_)
+        | ToolError::FileTooLarge { .. }
+        | ToolError::Nul { .. }
+        | ToolError::Sensitive { .. }
+        | ToolError::Setting { .. }
+        | ToolError::Tests { .. } => Some(Rejection::Refusal),
+        _ => None,
+    }
 }
 
 fn made_by(change: &CommitChange) -> WrittenVersion {

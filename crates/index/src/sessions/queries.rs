@@ -13,11 +13,11 @@ use rows::{AttachmentRow, row_of_event};
 
 use super::change::StoreToAttach;
 use super::{
-    Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCounters,
-    SessionEvent, SessionLimits, SessionListing, SessionPage,
+    Attachable, Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCounters,
+    SessionEvent, SessionLimits, SessionListing, SessionName, SessionPage, SessionSummary, page_of,
 };
 use crate::calls::{CallObject, earlier_object, record_call};
-use crate::database::{Database, Role, RowLock, Tx};
+use crate::database::{Database, FromRow, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, AuditedAction, Idempotency};
 use crate::tenants::lock_live_tenant;
 use crate::{ChangeError, IndexError, audit};
@@ -87,16 +87,51 @@ impl Sessions {
         &self,
         tenant_id: TenantId,
         listing: &SessionListing,
-    ) -> Result<SessionPage, IndexError> {
-        let mut tx = self.0.read("list_sessions", Role::Tenant(tenant_id)).await?;
+    ) -> Result<SessionPage<Session>, IndexError> {
+        self.read_page("list_sessions", tenant_id, listing, texts::SESSIONS).await
+    }
+
+    /// Lists sessions like [`Self::list`], without their agents.
+    pub async fn summaries(
+        &self,
+        tenant_id: TenantId,
+        listing: &SessionListing,
+    ) -> Result<SessionPage<SessionSummary>, IndexError> {
+        self.read_page("session_summaries", tenant_id, listing, texts::SUMMARIES).await
+    }
+
+    /// Reads a page with a statement that takes the ids of the found sessions.
+    async fn read_page<S: Attachable + FromRow>(
+        &self,
+        call: &'static str,
+        tenant_id: TenantId,
+        listing: &SessionListing,
+        text: &str,
+    ) -> Result<SessionPage<S>, IndexError> {
+        let mut tx = self.0.read(call, Role::Tenant(tenant_id)).await?;
         let mut found = find_page(&mut tx, tenant_id, listing).await?;
         let next = listing.fit(&mut found);
         let ids: Vec<_> = found.iter().map(|found| found.session_id).collect();
-        let query = tx.query_with_lists(texts::SESSIONS).bind(tenant_id);
-        let mut sessions: Vec<Session> = query.bind_ids(Some(&ids)).all().await?;
+        let query = tx.query_with_lists(text).bind(tenant_id);
+        let mut sessions: Vec<S> = query.bind_ids(Some(&ids)).all().await?;
         add_attachments(&mut tx, tenant_id, &mut sessions).await?;
         tx.commit().await?;
-        Ok(SessionPage::of(&found, sessions, next))
+        Ok(page_of(&found, sessions, next))
+    }
+
+    /// The names of sessions that are not deleted. With `only`, of the sessions whose stores are
+    /// all among these.
+    pub async fn names(
+        &self,
+        tenant_id: TenantId,
+        session_ids: &[SessionId],
+        only: Option<&[StoreId]>,
+    ) -> Result<Vec<SessionName>, IndexError> {
+        let mut tx = self.0.read("session_names", Role::Tenant(tenant_id)).await?;
+        let query = tx.query_with_lists(&texts::names()).bind(tenant_id);
+        let names = query.bind_ids(Some(session_ids)).bind_ids(only).all().await?;
+        tx.commit().await?;
+        Ok(names)
     }
 
     /// Returns the session after the change. A change that the same call made earlier is
@@ -232,24 +267,24 @@ async fn with_attachments(
 }
 
 /// Adds the attachments whose stores are not deleted.
-async fn add_attachments(
+async fn add_attachments<S: Attachable>(
     tx: &mut Tx,
     tenant_id: TenantId,
-    sessions: &mut [Session],
+    sessions: &mut [S],
 ) -> Result<(), IndexError> {
     if sessions.is_empty() {
         return Ok(());
     }
-    let ids: Vec<_> = sessions.iter().map(|session| session.session_id).collect();
+    let ids: Vec<_> = sessions.iter().map(Attachable::session_id).collect();
     let query = tx.query_with_lists(texts::ATTACHMENTS).bind(tenant_id);
     let rows: Vec<AttachmentRow> = query.bind_ids(Some(&ids)).all().await?;
     for row in rows {
-        if let Some(session) = sessions.iter_mut().find(|session| session.session_id == row.session_id) {
-            session.attachments.push(row.attachment);
+        if let Some(session) = sessions.iter_mut().find(|session| session.session_id() == row.session_id) {
+            session.attachments().push(row.attachment);
         }
     }
     for session in sessions {
-        session.attachments.sort_by_key(|attachment| attachment.position);
+        session.attachments().sort_by_key(|attachment| attachment.position);
     }
     Ok(())
 }
@@ -277,6 +312,7 @@ async fn insert(
         .bind(session.session_id)
         .bind(session.agent.as_str())
         .bind(&new.agent_id)
+        .bind(&new.agent_name)
         .bind(new.agent_version)
         .bind(&session.environment_id)
         .bind(session.title.as_deref())

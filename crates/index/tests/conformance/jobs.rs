@@ -96,8 +96,8 @@ pub(crate) async fn concurrent_flushes_are_all_stored(place: Place) {
 async fn use_of_a_session_never_moves_back(place: Place) {
     // A session with the id of its only store.
     for statement in [
-        "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_version, environment_id, metadata, \
-         vault_ids, created_at, updated_at) VALUES ($1, $2, '{}', 'a', 1, 'e', '{}', '[]', 1, 1)",
+        "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_name, agent_version, environment_id, \
+         metadata, vault_ids, created_at, updated_at) VALUES ($1, $2, '{}', 'a', 'a', 1, 'e', '{}', '[]', 1, 1)",
         "INSERT INTO session_resource (tenant_id, session_id, resource_id, position, store_id, \
          session_created_at, slug, access, name, description, created_at, updated_at) \
          VALUES ($1, $2, $2, 1, $2, 1, 's', 'read_write', 'n', '', 1, 1)",

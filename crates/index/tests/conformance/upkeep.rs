@@ -1,7 +1,7 @@
 //! Upkeep: recounts beside commits, pages of jobs, and pruning of old rows.
 
 use keepsake_core::Surface;
-use keepsake_index::{CountedUse, DayOfUse, Prunable};
+use keepsake_index::{CountedUse, DayOfUse, MostUsed, Prunable, UseNumbers};
 use serde_json::json;
 
 use crate::deletions::purge_store;
@@ -121,9 +121,10 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
     const DAY: i64 = NOW.as_micros() / 86_400_000_000;
     let (sibling, stranger) = (place.sibling().await, place.stranger().await);
     let daily = &place.index.daily_use;
-    let count = |of: &Place, day, surface, [reads, writes]: [u64; 2]| {
-        let (tenant_id, store_id) = (of.tenant_id, Some(of.store_id));
-        CountedUse { tenant_id, store_id, day, surface, reads, writes }
+    let numbers = |[reads, writes]: [u64; 2]| UseNumbers { reads, writes, refusals: reads, conflicts: 0 };
+    let count = |of: &Place, day, surface, uses| {
+        let (tenant_id, store_id, numbers) = (of.tenant_id, Some(of.store_id), numbers(uses));
+        CountedUse { tenant_id, store_id, day, surface, numbers }
     };
     let of_tenant = CountedUse { store_id: None, ..count(&place, DAY, Surface::Api, [7, 7]) };
     for _ in 0..2 {
@@ -136,7 +137,7 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
         ];
         daily.add(&counts).await.unwrap();
     }
-    let used = |day, surface, [reads, writes]: [u64; 2]| DayOfUse { day, surface, reads, writes };
+    let used = |day, surface, uses| DayOfUse { day, surface, numbers: numbers(uses) };
     let since = async |only: Option<&[StoreId]>| daily.since(place.tenant_id, only, DAY - 400).await.unwrap();
     let both = [place.store_id, sibling.store_id];
     let old = used(DAY - 400, Surface::Mcp, [10, 2]);
@@ -147,14 +148,15 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
     assert_eq!(daily.of_tenants(&tenant_ids, DAY).await.unwrap(), [(place.tenant_id, 14, 14)]);
     let sizes = place.index.tenants.sizes(&tenant_ids[..1]).await.unwrap();
     assert_eq!(sizes.iter().map(|size| (size.stores, size.memories)).collect::<Vec<_>>(), [(2, 0)]);
-    for (only, day, expected) in [
-        (None, DAY, &both[1..]),
-        (None, DAY - 400, &[both[1], both[0]][..]),
-        (Some(&both[..1]), DAY - 400, &both[..1]),
+    for (only, day, by, expected) in [
+        (None, DAY, MostUsed::Written, &both[1..]),
+        (None, DAY - 400, MostUsed::Written, &[both[1], both[0]][..]),
+        (None, DAY - 400, MostUsed::Refused, &both[..]),
+        (Some(&both[..1]), DAY - 400, MostUsed::Written, &both[..1]),
     ] {
-        let stores = daily.most_written(place.tenant_id, only, day, 10).await.unwrap();
+        let stores = daily.most_used(place.tenant_id, only, day, by, 10).await.unwrap();
         let ids: Vec<_> = stores.iter().map(|store| store.store_id).collect();
-        assert_eq!(ids, expected, "{only:?} {day}");
+        assert_eq!(ids, expected, "{only:?} {day} {by:?}");
     }
 
     let (upkeep, before) = (&place.index.upkeep, after_seconds(-399 * 86_400));

@@ -120,7 +120,10 @@ impl Answers<'_> {
                 let recorded = RecordedStatus::of(&settled);
                 let is_use = matches!(settled, Ok(Decision::Pin(_, _, Some(_))));
                 let (memory_id, memory) = match settled {
-                    Err(error) => return Ok(Self::refused(operation, error)),
+                    Err(error) => {
+                        self.write.note_rejection(error.rejection());
+                        return Ok(Self::refused(operation, error));
+                    }
                     Ok(Decision::Pin(memory, expiry, _)) => {
                         let memory = expiry.applied_to(memory.clone());
                         (memory.head.memory_id, Some(memory))

@@ -7,7 +7,9 @@ use crate::IndexError;
 use crate::database::{FromRow, Row, from_row, named_columns};
 use crate::numbers::hex;
 use crate::sessions::change::StoreToAttach;
-use crate::sessions::{Access, Attachment, EventPlace, FoundSession, Session, SessionEvent};
+use crate::sessions::{
+    Access, Attachment, EventPlace, FoundSession, Session, SessionEvent, SessionName, SessionSummary,
+};
 
 /// An event, in the form that the statement reads that writes it.
 pub(super) fn row_of_event(event: &SessionEvent) -> Value {
@@ -34,6 +36,8 @@ named_columns!(Access);
 
 from_row! {
     FoundSession { session_id, created_at, agent_bytes }
+    SessionName { session_id, agent_name, title }
+    SessionSummary { created_at, archived_at, last_used_at; name .. attachments }
     Attachment {
         resource_id, store_id, position, slug, access, instructions, name, description, created_at, updated_at
         .. r#type

@@ -6,9 +6,9 @@ pub(super) const SESSION: &str = "SELECT s.session_id, s.agent, s.environment_id
     s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM session s \
     WHERE s.tenant_id = $1 AND s.session_id = $2 AND s.deleted_at IS NULL";
 
-pub(super) const INSERT: &str = "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_version, \
-    environment_id, title, metadata, vault_ids, created_at, updated_at, description_bytes) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11)";
+pub(super) const INSERT: &str = "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_name, \
+    agent_version, environment_id, title, metadata, vault_ids, created_at, updated_at, description_bytes) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12)";
 
 pub(super) const UPDATE: &str = "UPDATE session SET title = $3, metadata = $4, updated_at = $5, \
     archived_at = $6, description_bytes = $7 WHERE tenant_id = $1 AND session_id = $2";
@@ -36,6 +36,10 @@ pub(super) const SESSIONS: &str = "SELECT s.session_id, s.agent, s.environment_i
     s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM_IDS($2) \
     EACH[session s: s.tenant_id = $1 AND s.session_id = ids.id AND s.deleted_at IS NULL]";
 
+pub(super) const SUMMARIES: &str = "SELECT s.session_id, s.agent_name, s.title, s.created_at, s.archived_at, \
+    s.last_used_at FROM_IDS($2) \
+    EACH[session s: s.tenant_id = $1 AND s.session_id = ids.id AND s.deleted_at IS NULL]";
+
 /// Attachments of sessions to stores that are not deleted.
 pub(super) const ATTACHMENTS: &str = "SELECT r.session_id, r.resource_id, r.store_id, \
     CAST(r.position AS bigint) AS position, r.slug, r.access, r.instructions, r.name, r.description, \
@@ -43,14 +47,27 @@ pub(super) const ATTACHMENTS: &str = "SELECT r.session_id, r.resource_id, r.stor
     EACH[session_resource r: r.tenant_id = $1 AND r.session_id = ids.id] \
     EACH[store t: t.tenant_id = $1 AND t.store_id = r.store_id AND t.deleted_at IS NULL]";
 
-/// Whether a session has stores, and only stores of a list. A credential that is bound
-/// to stores sees only such sessions.
-const HAS_ONLY: &str = "$10 IS NULL OR (EXISTS (SELECT 1 FROM session_resource o JOIN store t \
-        ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
-        WHERE o.tenant_id = $1 AND o.session_id = s.session_id) \
-    AND NOT EXISTS (SELECT 1 FROM session_resource o JOIN store t \
-        ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
-        WHERE o.tenant_id = $1 AND o.session_id = s.session_id AND NOT (o.store_id IN_IDS($10))))";
+/// Whether a session has stores, and only stores of the list in a parameter. A credential that is
+/// bound to stores sees only such sessions.
+fn has_only(list: &str) -> String {
+    format!(
+        "{list} IS NULL OR (EXISTS (SELECT 1 FROM session_resource o JOIN store t \
+            ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
+            WHERE o.tenant_id = $1 AND o.session_id = s.session_id) \
+        AND NOT EXISTS (SELECT 1 FROM session_resource o JOIN store t \
+            ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
+            WHERE o.tenant_id = $1 AND o.session_id = s.session_id AND NOT (o.store_id IN_IDS({list}))))"
+    )
+}
+
+/// The names of sessions.
+pub(super) fn names() -> String {
+    let has_only = has_only("$3");
+    format!(
+        "SELECT s.session_id, s.agent_name, s.title FROM_IDS($2) \
+         EACH[session s: s.tenant_id = $1 AND s.session_id = ids.id AND s.deleted_at IS NULL] WHERE {has_only}"
+    )
+}
 
 /// The rows of the JSON parameter of [`flush_events`].
 pub(super) const EVENTS: [&str; 2] = [
@@ -97,11 +114,12 @@ pub(super) fn find_sessions(filter: &SessionFilter) -> String {
     // One text for both cases could not use the index of agents.
     let of_agent = if filter.agent_id.is_some() { "s.agent_id = $9" } else { "$9 IS NULL" };
     let (order, is_after) = if filter.oldest_first { ("ASC", ">") } else { ("DESC", "<") };
+    let has_only = has_only("$10");
     format!(
         "SELECT s.session_id, s.created_at, CAST(octet_length(s.agent) AS bigint) AS agent_bytes FROM {from} \
          AND {time} >= $2 AND {time} <= $3 AND ({time}, {id}) {is_after} ($4, $5) AND s.deleted_at IS NULL \
          AND (($6 AND s.archived_at IS NULL) OR ($7 AND s.archived_at IS NOT NULL)) \
-         AND ($8 IS NULL OR s.agent_version = $8) AND {of_agent} AND ({HAS_ONLY}) \
+         AND ($8 IS NULL OR s.agent_version = $8) AND {of_agent} AND ({has_only}) \
          ORDER BY {time} {order}, {id} {order} LIMIT $11 + 0"
     )
 }
@@ -116,4 +134,17 @@ pub(super) fn list_events(newest_first: bool) -> String {
          AND (store_id IS NULL OR $8 IS NULL OR store_id IN_IDS($8)) \
          ORDER BY at {order}, event_id {order} LIMIT $7 + 0"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SUMMARIES, names};
+    use crate::sqlite::plans::assert_steps;
+
+    #[tokio::test]
+    async fn names_of_sessions_are_found_by_their_whole_keys() {
+        let key = "(tenant_id=? AND session_id=?)";
+        assert_steps(&names(), &[key, "store_id=?)"]).await;
+        assert_steps(SUMMARIES, &[key]).await;
+    }
 }

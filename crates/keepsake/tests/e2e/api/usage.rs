@@ -107,6 +107,16 @@ pub(super) async fn reads_and_writes_of_each_day_are_counted_by_surface(place: P
         ok(&client.call(&store.id, &input).await);
     }
     ok(&client.get(&format!("{}/search?query=one", store.path)).await);
+    // Two changes come after another one, and one is refused.
+    let operations = json!({"operations": [{"type": "create", "path": "/a", "content": "x"}]});
+    for (below, body, status) in [
+        ("", json!({"path": "/a", "content": "x"}), 409),
+        ("/batch", operations, 200),
+        ("", json!({"path": "/.keepsake/tests.yaml", "content": "tests:\n- search: a\n  within: 3\n"}), 400),
+    ] {
+        let answer = client.post(&format!("{}{below}", store.memories()), &body).await;
+        assert_eq!(answer.status, status, "{}", answer.text);
+    }
     place.store().create("/elsewhere", "x").await;
     // The answer comes after a flush.
     ok(&client.get(&format!("{}/readers", store.path)).await);
@@ -123,10 +133,12 @@ pub(super) async fn reads_and_writes_of_each_day_are_counted_by_surface(place: P
     let all = daily(client, "?days=7").await;
     let of_all = ["api", "tool", "search"].map(|surface| of_surface(&all, surface));
     assert_eq!(of_all, [[2, 2], [1, 1], [1, 0]], "{all}");
-    shows(&all, &json!({"type": "daily_usage", "reads": 4, "writes": 3}));
+    shows(&all, &json!({"type": "daily_usage", "reads": 4, "writes": 3, "refusals": 1, "conflicts": 2}));
     assert!(text(&all["from"]) < text(&all["data"][0]["date"]), "{all}");
-    let most = json!({"memory_store_id": store.id, "name": "busy", "reads": 4, "writes": 2});
-    assert_eq!(all["most_written"][0], most);
+    let (store_id, rejected) = (&store.id, ["refusals", "conflicts"].map(|name| &all[name]));
+    let most = json!({"memory_store_id": store_id, "name": "busy", "reads": 4, "writes": 2,
+        "refusals": rejected[0], "conflicts": rejected[1]});
+    assert_eq!((&all["most_written"][0], &all["most_refused"]), (&most, &json!([most])));
     let of_store = format!("?memory_store_id={}", store.id);
     shows(&daily(client, &of_store).await, &json!({"reads": 4, "writes": 2}));
     shows(&daily(&place.bound, "").await, &json!({"reads": 0, "writes": 1}));

@@ -153,7 +153,9 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     let (reader, _) = store.client.new_key(&["memory:read"]).await;
     let mut reader = Browser::signed_in(&server.url(), &reader).await;
     reader.open(&plan).await.has("memory:write");
-    reader.open(&format!("{base}/history")).await.lacks(&undo);
+    let history = reader.open(&format!("{base}/history")).await;
+    history.lacks(&undo);
+    history.has(">an API key</span>");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -72,18 +72,54 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     browser.open("/console/overview").await.has("Nothing was written yet");
     let made = store.create("/plan.md", "one").await;
-    store.update(&made, &json!({"content": "two"})).await;
+    for content in ["two", "three"] {
+        store.update(&made, &json!({"content": content})).await;
+    }
+    let taken = store.client.post(&store.memories(), &json!({"path": "/plan.md", "content": "four"})).await;
+    assert_eq!(taken.status, 409, "{}", taken.text);
+    let attached = json!([{"type": "memory_store", "memory_store_id": store.id}]);
+    let bot = json!({"type": "agent", "id": "a", "name": "support-bot"});
+    let new = json!({"agent": bot, "environment_id": "e", "title": "<Ticket>", "resources": attached});
+    let session = new_session(&store.client, &new).await;
+    let path = format!("{}/by-bot.md", text(&session["resources"][0]["mount_path"]));
+    let call = block("memory", &json!({"command": "create", "path": path, "file_text": "one"}));
+    let calls = format!("/v1/sessions/{}/tool_calls", text(&session["id"]));
+    ok(&store.client.with_key(text(&session["token"])).post(&calls, &call).await);
     store.read(&made).await;
     // The answer comes after a flush.
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
     let page = browser.open("/console/overview?days=90").await;
     let history = format!("/console/stores/{}/history", store.id);
-    for part in
-        [">1 read</h2>", ">2 writes</h2>", ": 2 writes</title>", "Show as table", "plan.md", "API keys"]
-    {
+    let often =
+        format!("<a href=\"/console/stores/{}/memories/{}/history\">3</a>", store.id, text(&made["id"]));
+    for part in [
+        ">1 read</h2>",
+        ">4 writes</h2>",
+        ": 4 writes – Tools 1, API 3</title>",
+        ">0 refused changes, 1 conflict</h2>",
+        "Show as table",
+        "plan.md",
+        "API keys",
+        "support-bot · &lt;Ticket&gt;",
+        &often,
+    ] {
         page.has(part);
     }
-    assert_eq!(page.text.matches("class=\"day\"").count(), 180);
+    assert_eq!(page.text.matches("class=\"day\"").count(), 270);
+    let by_bot = browser.open(&format!("{history}?actor=Support-bot+%C2%B7+%3Cticket%3E&period=7")).await;
+    by_bot.has("by-bot.md");
+    by_bot.lacks("plan.md");
+    for (filter, problem) in [
+        ("actor=sesn_1", "Actor fits no name or id"),
+        ("period=2", "Period must be 1, 7 or 30 days"),
+        ("operation=seen", "Operation must be created, modified or deleted"),
+        ("from=2026-02-01&to=2026-01-31", "To must not be before the first day"),
+    ] {
+        browser.get(&format!("{history}?{filter}")).await.answered(400).has(problem);
+    }
+    let sessions = browser.open(&format!("/console/sessions?store={}", &store.id[..14])).await;
+    sessions.has("support-bot");
+    browser.get("/console/search?q=a&store=none").await.answered(400).has("Store fits no name or id");
     page.has(&format!("<a href=\"{history}?from="));
     browser.open(&format!("/console/stores/{}/usage?days=7", store.id)).await.has(": 1 read");
     browser.get("/console/overview?days=500").await.answered(400).has("Days must be");
