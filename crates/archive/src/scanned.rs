@@ -186,12 +186,17 @@ mod tests {
     }
 
     #[test]
-    fn truncated_or_invalid_archive_is_refused() {
+    fn truncated_invalid_or_huge_archive_is_refused() {
         let whole = packed(&files_of(&[("/a.md", &"text ".repeat(1_000))]));
         for length in 0..whole.len() {
             assert!(found(&whole[..length]).is_err(), "{length} of {} bytes", whole.len());
         }
         assert!(found(b"no archive").is_err());
+        let bomb = files_of(&[("/a.md", &"0".repeat(4 << 20))]);
+        assert!(found(&packed(&bomb)).unwrap_err().contains("to more than 2097152 bytes"));
+        let mut long = files_of(&[]);
+        long[1].1 = vec![b'\n'; 128 << 10];
+        assert_eq!(found(&packed(&long)).unwrap_err(), "index.jsonl: needs too much memory");
     }
 
     #[test]
@@ -225,15 +230,5 @@ mod tests {
         assert_eq!(found(&with_window(23)).unwrap(), ["/a.md"]);
         let error = found(&with_window(24)).unwrap_err();
         assert!(error.contains("memory"), "{error}");
-    }
-
-    #[test]
-    fn bomb_and_long_lists_are_refused() {
-        let bomb = files_of(&[("/a.md", &"0".repeat(4 << 20))]);
-        assert!(found(&packed(&bomb)).unwrap_err().contains("to more than 2097152 bytes"));
-        let mut long = files_of(&[]);
-        long[1].1 = vec![b'\n'; 128 << 10];
-        let error = found(&packed(&long)).unwrap_err();
-        assert_eq!(error, "index.jsonl: needs too much memory");
     }
 }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn list_ends_where_a_page_is_named_again_or_after_very_many() {
+    fn list_ends_where_a_page_is_named_again_or_after_very_many_or_empty_ones() {
         let mut progress = Progress::default();
         for next in 0..100 {
             progress.add(&page(1, Some(next))).unwrap();
@@ -128,20 +128,12 @@ mod tests {
         let mut progress = Progress::default();
         let ended = (0..=MAX_PAGES).position(|next| progress.add(&page(1, Some(next))).is_err());
         assert_eq!(ended, Some(MAX_PAGES));
-    }
-
-    #[test]
-    fn list_of_empty_pages_ends() {
+        // Empty pages count in a row.
         let mut progress = Progress::default();
-        for next in 0..MAX_EMPTY_PAGES {
-            progress.add(&page(0, Some(next))).unwrap();
-        }
-        progress.add(&page(1, Some(MAX_EMPTY_PAGES))).unwrap();
-        let mut pages = (MAX_EMPTY_PAGES + 1)..;
-        let mut ended = pages.by_ref().map(|next| progress.add(&page(0, Some(next))));
-        let error = ended.find_map(Result::err);
-        assert_eq!(error, Some("the list has no end"));
-        drop(ended);
-        assert_eq!(pages.start, 2 * MAX_EMPTY_PAGES + 2);
+        let empty = |count: usize| std::iter::repeat_n(0, count);
+        let mut sizes = empty(MAX_EMPTY_PAGES).chain([1]).chain(empty(MAX_EMPTY_PAGES + 1)).zip(0..);
+        let ended =
+            sizes.find_map(|(items, next)| Some((next, progress.add(&page(items, Some(next))).err()?)));
+        assert_eq!(ended, Some((2 * MAX_EMPTY_PAGES + 1, "the list has no end")));
     }
 }

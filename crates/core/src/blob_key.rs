@@ -73,21 +73,3 @@ impl Serialize for BlobKey {
         serializer.collect_str(self)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use uuid::Uuid;
-
-    #[test]
-    fn text_round_trips() {
-        let key = BlobKey {
-            tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
-            store_id: StoreId::from_uuid(Uuid::from_u128(2)),
-            blob_id: VersionId::from_uuid(Uuid::from_u128(3)),
-        };
-        assert_eq!(key.to_string().parse::<BlobKey>(), Ok(key));
-        assert!("a/b/c".parse::<BlobKey>().is_err());
-        assert!(format!("{key}/x").parse::<BlobKey>().is_err());
-    }
-}

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn private_file_is_not_recreated() {
+    fn private_file_is_not_recreated_and_replaced_as_a_whole() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("a/b/index.db");
         make_private_file(&path).unwrap();

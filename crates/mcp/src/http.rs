@@ -178,22 +178,14 @@ mod tests {
         ];
         let allowed_origins = allowed.map(str::to_owned).to_vec();
         let options = HttpOptions { allowed_origins, ..HttpOptions::default() };
-        for (origin, is_allowed) in [
-            ("https://app.example.com", true),
-            ("https://app.example.com:443", true),
-            ("https://app.example.com:8443", false),
-            ("http://app.example.com", false),
-            ("https://app.example.com.evil.example", false),
-            ("https://other.example", true),
-            ("http://localhost", true),
-            ("http://localhost:3000", true),
-            ("http://localhost.evil.example:80", false),
-            ("http://[::1]:8080", true),
-            ("http://[::1]", false),
-            ("null", false),
-            ("", false),
-        ] {
-            assert_eq!(options.allows_origin(origin), is_allowed, "{origin}");
+        let same = "https://app.example.com https://app.example.com:443 https://other.example http://localhost \
+            http://localhost:3000 http://[::1]:8080";
+        let others = "https://app.example.com:8443 http://app.example.com https://app.example.com.evil.example \
+            http://localhost.evil.example:80 http://[::1] null ";
+        for (origins, is_allowed) in [(same, true), (others, false)] {
+            for origin in origins.split(' ') {
+                assert_eq!(options.allows_origin(origin), is_allowed, "{origin}");
+            }
         }
         assert!(!HttpOptions::default().allows_origin("https://app.example.com"));
     }

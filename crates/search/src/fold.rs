@@ -80,19 +80,9 @@ mod tests {
 
     #[test]
     fn width_case_and_accents_are_folded_and_distinguishing_marks_kept() {
-        for (word, plain) in [
-            ("Ｋｅｅｐ", "keep"),
-            ("Café", "cafe"),
-            ("cafe\u{301}", "cafe"),
-            ("STRAßE", "strasse"),
-            ("İstanbul", "istanbul"),
-            ("ΟΔΟΣ", "οδοσ"),
-            ("ﬁle", "file"),
-            ("Søren", "soren"),
-            ("ﾊﾞｽ", "バス"),
-            ("が", "が"),
-            ("한국", "한국"),
-        ] {
+        let words = "Ｋｅｅｐ=keep Café=cafe cafe\u{301}=cafe STRAßE=strasse İstanbul=istanbul ΟΔΟΣ=οδοσ \
+            ﬁle=file Søren=soren ﾊﾞｽ=バス が=が 한국=한국";
+        for (word, plain) in words.split(' ').map(|pair| pair.split_once('=').unwrap()) {
             assert_eq!(folded(word), plain);
         }
     }

@@ -266,8 +266,6 @@ fn decode(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use keepsake_core::id::MemoryKind;
-
     use super::*;
 
     fn query(text: &str) -> Query {
@@ -306,12 +304,5 @@ mod tests {
         assert_eq!(message, "`created_at[gte]` must be a time in RFC 3339 format");
         let message = refused(query("created_at_gte=2026-01-01T01:00:00+01:00").time("created_at", "gte"));
         assert!(message.ends_with("write the `+` of its offset as `%2B`"), "{message}");
-    }
-
-    #[test]
-    fn malformed_hash_or_id_is_refused() {
-        assert!(refused(query("h=0").hash("h")).starts_with("`h` must be a SHA-256"));
-        let other_kind = refused(query("memory_id=memver_1").id::<MemoryKind>("memory_id"));
-        assert_eq!(other_kind, "`memory_id` must be an id that begins with `mem_`");
     }
 }

@@ -119,35 +119,6 @@ async fn locked_versions_are_counted_and_the_others_deleted() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_are_denied_and_a_missing_bucket_is_a_misconfiguration() {
-    let mut options = fresh_options();
-    options.settings.credentials.as_mut().unwrap().secret_access_key = "wrong".repeat(8).into();
-    let store = connect(options).await;
-    for outcome in [
-        store.check().await,
-        store.put(&key(1, 1, 1), Bytes::from_static(b"text")).await,
-        store.get(&key(1, 1, 1), 1_000).await.map(drop),
-        store.delete(&key(1, 1, 1)).await,
-        store.list(None, None, 1).await.map(drop),
-    ] {
-        assert!(matches!(outcome, Err(BlobError::Denied(_))), "{outcome:?}");
-    }
-    let mut options = fresh_options();
-    options.settings.credentials.as_mut().unwrap().access_key_id = "GK0123456789abcdef01234567".to_owned();
-    let outcome = connect(options).await.check().await;
-    assert!(matches!(outcome, Err(BlobError::Denied(_))), "{outcome:?}");
-
-    let mut options = fresh_options();
-    options.bucket = "keepsake-tests-no-such-bucket".to_owned();
-    let store = connect(options).await;
-    for outcome in [store.check().await, store.get(&key(1, 1, 1), 1_000).await.map(drop)] {
-        // A server may also say that these credentials have no such bucket.
-        let expected = matches!(outcome, Err(BlobError::Misconfigured(_) | BlobError::Denied(_)));
-        assert!(expected, "{outcome:?}");
-    }
-}
-
-#[tokio::test]
 async fn unreachable_failing_and_cut_off_servers_are_unavailable() {
     let unused_port = keepsake_testkit::keepsake_server::free_port();
     for endpoint in [format!("http://127.0.0.1:{unused_port}"), "http://no-such-host.invalid".to_owned()] {

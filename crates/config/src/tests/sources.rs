@@ -56,43 +56,25 @@ fn unknown_keys_and_variables_are_reported_with_their_origin() {
 
 #[test]
 fn variables_of_a_kubernetes_service_of_clients_and_of_tests_are_ignored() {
-    let injected = [
-        ("KEEPSAKE_SERVICE_HOST", "10.0.0.1"),
-        ("KEEPSAKE_SERVICE_PORT_HTTP", "8080"),
-        ("KEEPSAKE_PORT", "tcp://10.0.0.1:8080"),
-        ("KEEPSAKE_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
-        ("KEEPSAKE_PORT_8080_TCP_PORT", "8080"),
-        ("KEEPSAKE_PORT_8080_TCP_ADDR", "10.0.0.1"),
-        ("KEEPSAKE_PORT_53_UDP", "udp://10.0.0.1:53"),
-        ("KEEPSAKE_OPERATOR_SERVICE_HOST", "fd00::1"),
-        ("KEEPSAKE_OPERATOR_SERVICE_PORT_OPERATOR", "8081"),
-        ("KEEPSAKE_OPERATOR_PORT", "tcp://10.0.0.1:8081"),
-        ("KEEPSAKE_POSTGRESQL_HL_PORT_5432_TCP_PROTO", "tcp"),
-        ("KEEPSAKE_TEST_S3_ENDPOINT", "http://127.0.0.1:1"),
-        ("KEEPSAKE_URL", "http://127.0.0.1:8080"),
-        ("KEEPSAKE_API_KEY", "ks_live_x"),
-        ("KEEPSAKE_STORE", "notes"),
-        ("KEEPSAKE_CONTEXT", "dev"),
-        ("KEEPSAKE_FROM_API_KEY", "ks_live_x"),
-        ("KEEPSAKE_TO_API_KEY", "ks_live_x"),
-    ];
+    // Without `KEEPSAKE_`.
+    let injected = "SERVICE_HOST=10.0.0.1 SERVICE_PORT_HTTP=8080 PORT=tcp://10.0.0.1:8080 \
+        PORT_8080_TCP=tcp://10.0.0.1:8080 PORT_8080_TCP_PORT=8080 PORT_8080_TCP_ADDR=10.0.0.1 \
+        PORT_53_UDP=udp://10.0.0.1:53 OPERATOR_SERVICE_HOST=fd00::1 OPERATOR_SERVICE_PORT_OPERATOR=8081 \
+        OPERATOR_PORT=tcp://10.0.0.1:8081 POSTGRESQL_HL_PORT_5432_TCP_PROTO=tcp \
+        TEST_S3_ENDPOINT=http://127.0.0.1:1 URL=http://127.0.0.1:8080 API_KEY=ks_live_x STORE=notes \
+        CONTEXT=dev FROM_API_KEY=ks_live_x TO_API_KEY=ks_live_x";
+    let unknown = "PORT=8080 PORT_8080_TCP=8080 PORT_8080_TCP_PORT_X=x PORT_8080=tcp://10.0.0.1:8080 \
+        PORT_8080_HTTP=tcp://10.0.0.1:8080 PORTS=tcp://10.0.0.1:8080 SERVICE_HOSTS=x SERVICE_PORT_=8080 \
+        OPERATOR_SERVICE_PORT=x SERVICE_HOST=x =x TESTS=x index_url=x";
+    let variables = |text: &str| {
+        let pairs = text.split(' ').map(|pair| pair.split_once('=').unwrap());
+        pairs.map(|(name, value)| (format!("KEEPSAKE_{name}"), value.to_owned())).collect::<Vec<_>>()
+    };
+    let injected = variables(injected);
+    let injected: Vec<_> = injected.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     settings(MINIMAL, &injected).unwrap();
-    for (name, value) in [
-        ("KEEPSAKE_PORT", "8080"),
-        ("KEEPSAKE_PORT_8080_TCP", "8080"),
-        ("KEEPSAKE_PORT_8080_TCP_PORT_X", "x"),
-        ("KEEPSAKE_PORT_8080", "tcp://10.0.0.1:8080"),
-        ("KEEPSAKE_PORT_8080_HTTP", "tcp://10.0.0.1:8080"),
-        ("KEEPSAKE_PORTS", "tcp://10.0.0.1:8080"),
-        ("KEEPSAKE_SERVICE_HOSTS", "x"),
-        ("KEEPSAKE_SERVICE_PORT_", "8080"),
-        ("KEEPSAKE_OPERATOR_SERVICE_PORT", "x"),
-        ("KEEPSAKE_SERVICE_HOST", "x"),
-        ("KEEPSAKE_", "x"),
-        ("KEEPSAKE_TESTS", "x"),
-        ("KEEPSAKE_index_url", "x"),
-    ] {
-        assert_problem(MINIMAL, &[(name, value)], &format!("unknown variable {name};"));
+    for (name, value) in variables(unknown) {
+        assert_problem(MINIMAL, &[(&name, &value)], &format!("unknown variable {name};"));
     }
 }
 

@@ -88,13 +88,9 @@ mod tests {
 
     #[test]
     fn notice_says_what_meaning_did_not_do() {
-        let lexical = |reason| SearchMeaning { used: false, pending: 7, reason };
+        let lexical = SearchMeaning { used: false, pending: 7, reason: None };
         let hybrid = |pending| SearchMeaning { used: true, pending, reason: None };
-        assert_eq!(
-            lexical(Some(MeaningReason::QuotedQuery)).notice().as_deref(),
-            Some("only words were searched, because the query has a quoted phrase")
-        );
-        assert_eq!(lexical(None).notice(), None);
+        assert_eq!(lexical.notice(), None);
         for (pending, text) in [
             (0, None),
             (1, Some("1 memory is not yet searched by meaning")),

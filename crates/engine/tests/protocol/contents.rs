@@ -8,32 +8,14 @@ use keepsake_engine::jobs::SweepBlobs;
 use crate::prelude::*;
 
 crate::with_index_content! {
-    every_content_gets_its_own_key,
     refused_writes_leave_no_content,
     content_of_expired_versions_and_purged_stores_is_removed_at_once,
     content_that_no_version_names_is_not_stored,
 }
 
-crate::with_object_store! {
-    every_content_gets_its_own_key,
-    blob_removed_between_two_reads_is_read_again,
-}
+crate::with_object_store! { blob_removed_between_two_reads_is_read_again, }
 
 crate::on_backend! { sqlite_and_s3, in_the_process, cached_content_costs_no_call_of_the_object_store, }
-
-async fn every_content_gets_its_own_key(setup: TestEngine) {
-    setup.create("/memories/a.txt", "0\n").await;
-    for line in 1..=5 {
-        setup.call(insert("/memories/a.txt", 0, &line.to_string())).await;
-    }
-    setup.call(rename("/memories/a.txt", "/memories/b.txt")).await;
-    for engine in [&setup, &setup.elsewhere()] {
-        assert_eq!(engine.text_at("/memories/b.txt").await, "5\n4\n3\n2\n1\n0\n");
-    }
-    setup.call(delete("/memories/b.txt")).await;
-    // History is kept: nothing was removed or written over.
-    assert_eq!(setup.blobs_there().await.len(), 6, "a rename and a delete bring no content");
-}
 
 async fn refused_writes_leave_no_content(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;

@@ -10,8 +10,7 @@ use crate::prelude::*;
 crate::with_object_store! {
     erasure_keeps_running_until_its_blobs_are_removed,
     interrupted_erasure_is_resumed,
-    restore_during_an_erasure_finds_nothing,
-    edit_during_an_erasure_finds_nothing,
+    restore_or_edit_during_an_erasure_finds_nothing,
 }
 
 pub(crate) fn below(setup: &TestEngine, prefix: &str) -> ErasureRequest {
@@ -90,7 +89,7 @@ async fn interrupted_erasure_is_resumed(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn restore_during_an_erasure_finds_nothing(setup: TestEngine) {
+async fn restore_or_edit_during_an_erasure_finds_nothing(setup: TestEngine) {
     let memory = setup.make("/p/a", "secret").await;
     setup.update(&memory, edit_of(Some("newer"), Some("/moved"), None)).await.unwrap();
     // The restoration has read the version, and reads its content: now it is erased.
@@ -102,9 +101,7 @@ async fn restore_during_an_erasure_finds_nothing(setup: TestEngine) {
     assert!(matches!(restored, Err(EngineError::NotFound(ObjectKind::Version))), "{restored:?}");
     assert_eq!(setup.operations().await.len(), 0);
     assert_eq!(setup.blobs_there().await, []);
-}
 
-async fn edit_during_an_erasure_finds_nothing(setup: TestEngine) {
     let memory = setup.make("/p/a", "secret").await;
     // Its content is stored, its commit comes: between the two it is erased.
     let erasing = setup.clone();

@@ -9,6 +9,7 @@ use keepsake_testkit::{
 };
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
+use tokio::task::JoinHandle;
 
 use crate::prelude::*;
 
@@ -22,7 +23,6 @@ crate::on_both_databases! {
     vectors_of_removed_history_are_not_written,
     pages_of_words_and_meaning_have_each_hit_once,
     page_after_a_fused_one_is_scored_alike_or_refused,
-    job_queues_what_a_replica_did_not_embed,
     new_model_takes_over_when_its_vectors_are_complete,
     store_whose_vectors_do_not_fit_is_searched_by_words,
     tenants_take_turns,
@@ -147,18 +147,6 @@ async fn memory_is_found_by_meaning_after_the_turn_of_its_store(setup: TestEngin
         assert_eq!((hit.path.as_str(), hit.snippet.as_str(), hit.line), (TEXTS[0].0, TEXTS[0].1, 1));
         assert_eq!(meant(replica, "간결").await.path.as_str(), "/style.md");
     }
-    // Words and meaning count together.
-    let both = &found(&setup, "terse").await.items[0];
-    let explanation = both.explanation.unwrap();
-    assert_eq!(both.path.as_str(), "/style.md");
-    assert!(explanation.lexical > 0.0 && explanation.meaning > 0.0, "{explanation:?}");
-    assert!((explanation.lexical + explanation.meaning - both.score).abs() < 1e-9);
-    assert_eq!(both.snippet, "prefers ⟦terse⟧ replies\n");
-    // Filters hold for both.
-    assert_eq!(paths(&setup, "short path:style").await, ["/style.md"]);
-    assert_eq!(paths(&setup, "short path:weather").await, [""; 0]);
-    assert!(!paths(&setup, "short -replies").await.contains(&"/style.md".to_owned()));
-
     let call = tool_call(None, json!({"query": "short"}));
     let answer = setup.engine.tools.call(&setup.principal, setup.store_id, "memory_search", call).await;
     assert!(answer.unwrap().content.contains("/memories/style.md"));
@@ -311,15 +299,17 @@ async fn lexical_store_has_no_vectors_and_sends_nothing(setup: TestEngine) {
     assert_eq!(meant(&meaning_by(&server, &setup), "short").await.path.as_str(), "/style.md");
 }
 
+fn begin_turn(setup: &TestEngine) -> JoinHandle<Result<bool, EmbeddingError>> {
+    let embeddings = setup.engine.embeddings.clone();
+    tokio::spawn(async move { embeddings.take_turn().await })
+}
+
 async fn vectors_of_removed_history_are_not_written(setup: TestEngine) {
     let (server, setup) = with_meaning(&setup).await;
     let made = make_all(&setup).await;
     let edited = setup.update(&made[0], edit_of(Some("prefers a short reply\n"), None, None)).await.unwrap();
     server.fail(EmbeddingsFault::Silent);
-    let turn = {
-        let embeddings = setup.engine.embeddings.clone();
-        tokio::spawn(async move { embeddings.take_turn().await })
-    };
+    let turn = begin_turn(&setup);
     server.is_asked("a short reply").await;
     setup.delete(&edited).await;
     setup.redact(&edited).await;
@@ -335,10 +325,7 @@ async fn vectors_of_removed_history_are_not_written(setup: TestEngine) {
     // Without a removal of history, only the memory that changed is left out.
     server.fail(EmbeddingsFault::Silent);
     let made = [setup.make("/a.md", "wrote music\n").await, setup.make("/b.md", "found a bakery\n").await];
-    let turn = {
-        let embeddings = setup.engine.embeddings.clone();
-        tokio::spawn(async move { embeddings.take_turn().await })
-    };
+    let turn = begin_turn(&setup);
     server.is_asked("found a bakery").await;
     setup.update(&made[0], edit_of(Some("went to the summit\n"), None, None)).await.unwrap();
     server.fail(EmbeddingsFault::None);
@@ -440,24 +427,14 @@ async fn page_after_a_fused_one_is_scored_alike_or_refused(setup: TestEngine) {
     assert_eq!(of_both.len(), 10);
 }
 
-async fn job_queues_what_a_replica_did_not_embed(setup: TestEngine) {
-    make_all(&setup).await;
-    assert_eq!(setup.run(EmbedMemories).await["queued"], 0, "no model");
-    let (_server, worker) = with_meaning(&setup).await;
-    assert!(!worker.engine.embeddings.take_turn().await.unwrap());
-    assert_eq!(worker.dry_run(EmbedMemories).await, json!({"would_queue": 1, "would_remove_from": 0}));
-    assert!(!worker.engine.embeddings.take_turn().await.unwrap());
-    assert_eq!(worker.run(EmbedMemories).await["queued"], 1);
-    embed_all(&worker).await;
-    assert_eq!(meant(&worker, "short").await.path.as_str(), "/style.md");
-    assert_eq!(worker.run(EmbedMemories).await["queued"], 0);
-}
-
 async fn new_model_takes_over_when_its_vectors_are_complete(setup: TestEngine) {
     let (server, old) = with_meaning(&setup).await;
     make_many(&old, [1, 1, 32]).await;
     embed_all(&old).await;
+    assert_eq!(setup.run(EmbedMemories).await["queued"], 0, "no model");
     let new = setup.on(setup.replica_with(with(&model_with(&server, "passage: "))));
+    assert_eq!(new.dry_run(EmbedMemories).await, json!({"would_queue": 1, "would_remove_from": 0}));
+    assert!(!new.engine.embeddings.take_turn().await.unwrap(), "nothing is queued");
     assert_eq!(new.run(EmbedMemories).await["queued"], 1);
     // A turn embeds 32 of the 34 memories.
     for _ in 0..2 {

@@ -9,7 +9,6 @@ use crate::prelude::*;
 crate::with_object_store! {
     erasure_removes_blobs_queued_by_retention,
     erasure_of_a_directory_keeps_tombstones_of_orphans,
-    redacted_content_is_served_from_no_cache,
     restore_during_a_redaction_is_refused,
 }
 
@@ -111,30 +110,6 @@ async fn removed_content_is_in_no_file_after_the_next_flush() {
     expired_memory(&setup, "/deleted.md").await;
     setup.engine.replica.flush().await.unwrap();
     assert!(!is_in_a_file());
-}
-
-async fn redacted_content_is_served_from_no_cache(setup: TestEngine) {
-    let memory = setup.make("/a.txt", "secret").await;
-    let kept = setup.update(&memory, edit_of(Some("kept"), None, None)).await.unwrap();
-    setup.update(&memory, edit_of(Some("harmless"), None, None)).await.unwrap();
-    let (id, kept) = (memory.memory.head.version_id, kept.memory.head.version_id);
-    let replicas = [setup.replica(), setup.replica()];
-    // Looks at both versions on each replica.
-    let assert_seen = async |secret: Option<&str>, fetches: usize| {
-        let before = setup.blobs.calls().get;
-        for engine in &replicas {
-            for (version_id, expected) in [(id, secret), (kept, Some("kept"))] {
-                let shown = engine.versions.get(&setup.principal, setup.store_id, version_id, View::Full);
-                assert_eq!(shown.await.unwrap().content.as_deref(), expected);
-            }
-        }
-        assert_eq!(setup.blobs.calls().get - before, fetches);
-    };
-    assert_seen(Some("secret"), 4).await;
-    assert_seen(Some("secret"), 0).await;
-    setup.redact(&memory).await;
-    // No entry from before the redaction is served again, whichever content it has.
-    assert_seen(None, 2).await;
 }
 
 async fn restore_during_a_redaction_is_refused(setup: TestEngine) {

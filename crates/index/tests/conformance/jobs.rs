@@ -204,21 +204,14 @@ pub(crate) async fn worker_whose_copy_or_undo_was_taken_over_records_nothing(pla
     assert!(forks.hold(tenant_id, store_id, taken_over, second).await.unwrap());
     assert!(advance("/c", second, third).await);
     assert!(!advance("/b", first, third).await);
-    forks
-        .end(
-            tenant_id,
-            store_id,
-            &StoreOrigin { status: StoreOriginStatus::Failed, ..copying.clone() },
-            first,
-        )
-        .await
-        .unwrap();
+    let end = async |status, held| {
+        let origin = StoreOrigin { status, ..copying.clone() };
+        forks.end(tenant_id, store_id, &origin, held).await.unwrap();
+    };
+    end(StoreOriginStatus::Failed, first).await;
     let open = forks.find(tenant_id, store_id).await.unwrap().unwrap();
     assert_eq!((open.after.as_deref(), open.counts), (Some("/c"), counts));
-    forks
-        .end(tenant_id, store_id, &StoreOrigin { status: StoreOriginStatus::Done, ..copying }, third)
-        .await
-        .unwrap();
+    end(StoreOriginStatus::Done, third).await;
     let origin = place.index.stores.find(tenant_id, store_id).await.unwrap().unwrap().forked_from;
     assert_eq!(origin.map(|origin| origin.status), Some(StoreOriginStatus::Done));
 

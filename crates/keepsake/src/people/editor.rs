@@ -211,12 +211,4 @@ mod tests {
         assert_eq!(of("", "nano"), "nano");
         assert_eq!(of("", ""), "vi");
     }
-
-    #[test]
-    fn typed_text_is_kept_also_if_it_is_no_unicode() {
-        let failed = keep_typed("/a.md", b"bad \xff", Failure::new("no")).to_string();
-        let file = failed.strip_prefix("no; your text is in ").unwrap();
-        assert_eq!(std::fs::read(file).unwrap(), b"bad \xff");
-        std::fs::remove_file(file).unwrap();
-    }
 }

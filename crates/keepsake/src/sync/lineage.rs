@@ -193,21 +193,16 @@ mod tests {
 
     #[test]
     fn erased_version_is_told_from_a_lost_one() {
-        for (before, now, state) in [
-            ("7.2", "7.3", VersionState::Removed),
-            ("7.2", "9.4", VersionState::Removed),
-            ("7.2", "5.2", VersionState::Lost),
-            ("7.2", "9.2", VersionState::Lost),
-            // A restored backup, and an erasure since then.
-            ("7.2", "6.3", VersionState::Unclear),
-            ("", "6.1", VersionState::Unclear),
-            ("", "6.0", VersionState::Lost),
-            // Servers of before do not count removals.
-            ("7.2", "7", VersionState::Unclear),
-            ("7", "7.3", VersionState::Unclear),
+        for (places, state) in [
+            ("7.2>7.3 7.2>9.4", VersionState::Removed),
+            ("7.2>5.2 7.2>9.2 >6.0", VersionState::Lost),
+            // A restored backup, and an erasure since then; servers of before do not count removals.
+            ("7.2>6.3 >6.1 7.2>7 7>7.3", VersionState::Unclear),
         ] {
-            let found = state_of_missing(before.parse().ok(), now.parse().unwrap());
-            assert_eq!(found, state, "{before} {now}");
+            for (before, now) in places.split(' ').map(|pair| pair.split_once('>').unwrap()) {
+                let found = state_of_missing(before.parse().ok(), now.parse().unwrap());
+                assert_eq!(found, state, "{before} {now}");
+            }
         }
     }
 

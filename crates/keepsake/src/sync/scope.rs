@@ -81,23 +81,15 @@ mod tests {
         let scope =
             scope("# drafts\n*.tmp\n/build/\n!keep.tmp\nprivate/*\n!private/shared.md\ncafe\u{301}/\n")
                 .unwrap();
-        for (path, is_excluded) in [
-            ("/a.md", false),
-            ("/a.tmp", true),
-            ("/café/a.md", true),
-            ("/d/a.tmp", true),
-            ("/keep.tmp", false),
-            ("/build/a.md", true),
-            ("/d/build/a.md", false),
-            ("/build", false),
-            ("/private/a.md", true),
-            ("/private/shared.md", false),
-            ("/.hidden", true),
-            ("/.git/config", true),
-            (format!("/{}", "a".repeat(256)).as_str(), true),
-        ] {
-            let found = scope.excludes(&MemoryPath::parse(path).unwrap());
-            assert_eq!(found.is_some(), is_excluded, "{path}: {found:?}");
+        let excluded =
+            "/a.tmp /café/a.md /d/a.tmp /build/a.md /private/a.md /.hidden /.git/config ".to_owned();
+        let excluded = excluded + "/" + &"a".repeat(256);
+        let others = "/a.md /keep.tmp /d/build/a.md /build /private/shared.md";
+        for (paths, is_excluded) in [(excluded.as_str(), true), (others, false)] {
+            for path in paths.split(' ') {
+                let found = scope.excludes(&MemoryPath::parse(path).unwrap());
+                assert_eq!(found.is_some(), is_excluded, "{path}: {found:?}");
+            }
         }
     }
 

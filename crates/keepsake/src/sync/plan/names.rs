@@ -163,14 +163,4 @@ mod tests {
         let deep = format!("/0123456789012345{}/n.md", format!("/{}", "d".repeat(199)).repeat(5));
         assert_eq!(kept(&deep, &deep, &[]), "/n.conflict-T.md");
     }
-
-    #[test]
-    fn spellings_of_one_name_are_found_in_every_segment() {
-        let names = Names::new([path("/Notes/A.md")].iter()).ignoring_case();
-        for (text, expected) in
-            [("/Notes/b.md", false), ("/notes/b.md", true), ("/Notes/a.md", true), ("/other", false)]
-        {
-            assert_eq!(names.is_other_spelling(&path(text)), expected, "{text}");
-        }
-    }
 }
