@@ -357,13 +357,13 @@ impl Write<'_> {
             return Ok((WriteResult::Replayed(seq), None));
         }
         match self.run(change).await {
-            Err(error) => match self.earlier_call().await {
-                Ok(Some(seq)) => Ok((WriteResult::Replayed(seq), None)),
-                Ok(None) | Err(_) => {
-                    self.note_rejection(error.rejection());
-                    Err(error)
+            Err(error) => {
+                if let Ok(Some(seq)) = self.earlier_call().await {
+                    return Ok((WriteResult::Replayed(seq), None));
                 }
-            },
+                self.note_rejection(error.rejection());
+                Err(error)
+            }
             Ok((outcome, read)) => Ok((outcome, Some(read))),
         }
     }

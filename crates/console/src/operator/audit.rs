@@ -35,11 +35,11 @@ impl Row {
         let by = match &entry.actor {
             Auditor::Credential(Actor::ApiKey(api_key_id)) => {
                 let href = href_of_key(&api_key_id.to_string());
-                let named = |name: &String| {
+                let link = |name: &String| {
                     let name = Markup::text(name);
                     Markup::trusted(format!("<a href=\"{href}\" title=\"API key {api_key_id}\">{name}</a>"))
                 };
-                names.get(api_key_id).map_or_else(|| id_link(api_key_id, &href), named)
+                names.get(api_key_id).map_or_else(|| id_link(api_key_id, &href), link)
             }
             Auditor::Credential(actor) => Markup::text(&actor_text(Some(actor))),
             Auditor::Operator | Auditor::OperatorCli => Markup::text("the operator"),

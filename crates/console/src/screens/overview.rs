@@ -163,12 +163,12 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     let sessions = caller.engine.sessions.summaries(&caller.principal, &filter, &newest).await?.items;
     let changed = changed_last(&caller, &activity.report).await?;
     let frame = caller.frame("Overview");
-    let (changes, rewritten) = last_changes(&caller, &changed, &frame).await?;
+    let (last_changes, rewritten) = last_changes(&caller, &changed, &frame).await?;
     page(&OverviewPage {
         activity,
         quotas: quotas.into_iter().flatten().collect(),
         sessions,
-        changes,
+        changes: last_changes,
         rewritten,
         changed,
         frame,

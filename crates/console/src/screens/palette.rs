@@ -6,7 +6,7 @@ use keepsake_engine::{EngineError, MemoryQuery, PageRequest, ShownItem, View};
 use keepsake_index::{Scope, SessionFilter, Store};
 
 use super::memory::href_of;
-use super::sessions::{agent_of, title_of};
+use super::sessions::title_of;
 use super::stores::{is_called, stores_to_choose};
 use crate::page::{PageResult, Refusal, page};
 use crate::request::Caller;
@@ -94,8 +94,8 @@ async fn memories(caller: &Caller, stores: &[Store], text: &str) -> Result<Vec<E
                 ShownItem::Memory(shown) => Some(&shown.memory.head),
                 ShownItem::Prefix(_) => None,
             });
-            let called = heads.filter(|head| head.path.as_str().to_lowercase().contains(&wanted));
-            entries.extend(called.take(room).map(|head| Entry {
+            let wanted_heads = heads.filter(|head| head.path.as_str().to_lowercase().contains(&wanted));
+            entries.extend(wanted_heads.take(room).map(|head| Entry {
                 href: href_of(store_id, head.memory_id),
                 name: path(head.path.as_str()),
                 detail: store.map(visible),
@@ -112,12 +112,13 @@ async fn memories(caller: &Caller, stores: &[Store], text: &str) -> Result<Vec<E
 async fn sessions(caller: &Caller, wanted: &str) -> Result<Vec<Entry>, Refusal> {
     let filter = SessionFilter { live: true, archived: true, ..SessionFilter::default() };
     let newest = PageRequest { limit: Some(PER_CALL), page: None };
-    let found = caller.engine.sessions.list(&caller.principal, &filter, &newest).await?;
-    let called = found.items.iter().filter(|session| title_of(session).to_lowercase().contains(wanted));
-    let entries = called.take(MAX_ENTRIES).map(|session| Entry {
-        href: format!("/console/sessions/{}", session.session_id),
-        name: visible(&title_of(session)),
-        detail: Some(visible(&agent_of(session))),
+    let found = caller.engine.sessions.summaries(&caller.principal, &filter, &newest).await?;
+    let names = found.items.into_iter().map(|session| session.name);
+    let is_wanted = |title: Option<&String>| title_of(title).to_lowercase().contains(wanted);
+    let entries = names.filter(|name| is_wanted(name.title.as_ref())).take(MAX_ENTRIES).map(|name| Entry {
+        href: format!("/console/sessions/{}", name.session_id),
+        name: visible(title_of(name.title.as_ref())),
+        detail: Some(visible(&name.agent_name)),
     });
     Ok(entries.collect())
 }

@@ -65,13 +65,13 @@ async fn change_once<C: ToolCommand>(
         }
         Ok((WriteResult::Replayed(seq), _)) => write.earlier_version().await?.unwrap_or((seq, false)),
         // A call that fails now may have succeeded earlier.
-        Err(Stop::Tool(error)) => match write.earlier_version().await? {
-            Some(earlier) => earlier,
-            None => {
+        Err(Stop::Tool(error)) => {
+            let Some(earlier) = write.earlier_version().await? else {
                 write.note_rejection(rejection_of(&error));
                 return Err(error.into());
-            }
-        },
+            };
+            earlier
+        }
         Err(Stop::Engine(error)) => {
             write.note_rejection(error.rejection());
             return Err(Stop::Engine(error));

@@ -270,6 +270,21 @@ pub(crate) async fn vectors_are_removed_with_their_content(place: Place) {
     assert!(purge_store(place.clone()).await.0 > 0);
 }
 
+/// The stores that the job embeds, and those with outdated vectors.
+async fn work(place: &Place, model: Option<&str>, now: Timestamp) -> (Vec<StoreId>, Vec<StoreId>) {
+    let (mut pending, mut outdated, mut after) = (Vec::new(), Vec::new(), None);
+    loop {
+        let page = place.index.embeddings.work(model, now, after, 2).await.unwrap();
+        assert!(page.looked_at <= 2);
+        pending.extend(page.pending.into_iter().map(|(_, store_id)| store_id));
+        outdated.extend(page.outdated.into_iter().map(|(_, store_id)| store_id));
+        after = page.last;
+        if after.is_none() {
+            return (pending, outdated);
+        }
+    }
+}
+
 pub(crate) async fn stores_come_that_are_to_be_embedded_or_forgotten(place: Place) {
     let outdated = place.sibling().await;
     let lexical = place.sibling().await;
@@ -297,19 +312,7 @@ pub(crate) async fn stores_come_that_are_to_be_embedded_or_forgotten(place: Plac
 
     // Vectors of another model are kept for so long.
     let later = after_seconds(3_601);
-    let work_at = async |model, now| {
-        let (mut pending, mut outdated, mut after) = (Vec::new(), Vec::new(), None);
-        loop {
-            let page = embeddings.work(model, now, after, 2).await.unwrap();
-            assert!(page.looked_at <= 2);
-            pending.extend(page.pending.into_iter().map(|(_, store_id)| store_id));
-            outdated.extend(page.outdated.into_iter().map(|(_, store_id)| store_id));
-            after = page.last;
-            if after.is_none() {
-                return (pending, outdated);
-            }
-        }
-    };
+    let work_at = async |model, now| work(&place, model, now).await;
     let work = async |model| work_at(model, later).await;
     assert_eq!(work_at(Some(MODEL), after_seconds(3_599)).await.1, [lexical.store_id]);
     let both = vec![outdated.store_id, lexical.store_id];
