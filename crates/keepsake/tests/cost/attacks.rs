@@ -55,7 +55,6 @@ fn objects(bytes: usize) -> String {
     format!("[{}]", items.trim_end_matches(','))
 }
 
-/// A body with its content type.
 async fn post_text(client: &Client, path: &str, body: String) -> reqwest::Result<u16> {
     let request = client.request(Method::POST, path).header("content-type", "application/json");
     let request = request.header("accept", "application/json, text/event-stream");
@@ -125,7 +124,6 @@ pub(super) async fn leave_answers_unread(port: u16, tenant: &Tenant) -> Vec<TcpS
     sockets
 }
 
-/// Sends bodies a little at a time over many sockets.
 pub(super) async fn send_slow_bodies(port: u16, tenant: &Tenant, stop: Arc<AtomicBool>) {
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nx-api-key: {}\r\ncontent-type: application/json\r\n\
@@ -165,7 +163,6 @@ pub(super) async fn fill_stores(client: &Client) -> Vec<String> {
     stores
 }
 
-/// Searches all of them, again and again.
 pub(super) async fn search_stores(client: &Client, stores: &[String], stop: Arc<AtomicBool>) {
     repeat(CONNECTIONS, POLL, &stop, async |number, _| {
         let path = format!("{}/search?query=w1f4", stores[number % stores.len()]);

@@ -61,7 +61,6 @@ struct Neighbours {
     /// Stores of the victim that it searches in turn, so that each is used rarely.
     searched: Vec<String>,
     next_search: AtomicUsize,
-    /// The most memory that the server may use.
     max_bytes: u64,
     _deployment: Deployment,
     _alone: MutexGuard<'static, ()>,
@@ -112,9 +111,7 @@ impl Neighbours {
             let stop = Arc::new(AtomicBool::new(false));
             let (with, ()) = tokio::join!(self.p99(Some(&stop)), attack(Arc::clone(&stop)));
             let ratio = with.as_secs_f64() / without.max(FLOOR).as_secs_f64();
-            println!(
-                "{name}: p99 without {without:.1?}, with {with:.1?}, ratio {ratio:.2} (floor {FLOOR:?})"
-            );
+            println!("{name}: p99 without {without:.1?}, with {with:.1?}, ratio {ratio:.2}, floor {FLOOR:?}");
             self.assert_memory(name);
             if ratio <= MAX_RATIO {
                 return;

@@ -86,8 +86,7 @@ impl Model<'_> {
         let not_exists = json!({"type": "not_exists"});
         let write = |content: &str, precondition: &Value| json!({"path": path, "content": content, "precondition": precondition});
         let edit = |expected: &str| json!({"path": path, "edits": [{"old_str": "one", "new_str": "two"}], "precondition": holds(expected)});
-        let delete =
-            |path: &str, expected: &str| json!({"path": path, "expected_content_sha256": sha256(expected)});
+        let delete = |path: &str, old: &str| json!({"path": path, "expected_content_sha256": sha256(old)});
         let told = self.not_done("memory_write", write("x", &holds("x"))).await;
         assert!(told.contains("/memories/checked does not exist"), "{told}");
         self.done("memory_write", write("one", &not_exists)).await;
@@ -184,12 +183,10 @@ fn write(path: &str, content: &str) -> Value {
     json!({"path": path, "content": content})
 }
 
-/// What results say of a file with this content.
 fn state(content: &str) -> String {
     format!("{} bytes, content_sha256 {}", content.len(), sha256(content))
 }
 
-/// The page that a note of a list or a search names.
 fn page_in(note: &str) -> Option<String> {
     let (_, page) = note.split_once("Continue with page `")?;
     Some(page.split('`').next()?.to_owned())

@@ -123,10 +123,9 @@ fn call_of(step: Step, model: &Model) -> Option<Call> {
         Step::Create(path, content, mode) => Call::Create { path, content, mode },
         Step::Update(memory, edit, guess) => {
             let memory = one_of(memory, memories)?;
-            let precondition = precondition(guess, memory);
-            // It is about the new path.
-            let precondition =
-                precondition.filter(|it| *it != Precondition::NotExists || edit.path.is_some());
+            // That there is no memory is about the new path.
+            let is_meant = |it: &Precondition| *it != Precondition::NotExists || edit.path.is_some();
+            let precondition = precondition(guess, memory).filter(is_meant);
             Call::Update { memory, edit, precondition }
         }
         Step::Delete(memory, guess) => {
@@ -170,7 +169,6 @@ fn assert_lasting(ids: &mut Vec<String>, number: usize, shown: &Value, at: &str)
     assert_eq!(*shown, ids[number], "{at}");
 }
 
-/// An answer to be repeated, and the version that it names.
 type FirstAnswer = (Value, Option<usize>);
 
 struct History {
@@ -187,11 +185,10 @@ struct History {
 
 impl History {
     async fn begin(clients: &[Client; 2]) -> Self {
-        let made = ok(&clients[0].post("/v1/memory_stores", &json!({"name": "any history"})).await);
         Self {
             clients: clients.clone(),
             api_key_ids: vec![String::new(); 2],
-            store: format!("/v1/memory_stores/{}", made["id"].as_str().unwrap()),
+            store: Store::make(&clients[0], "any history").await.path,
             model: Model::default(),
             memory_ids: Vec::new(),
             version_ids: Vec::new(),
@@ -201,14 +198,10 @@ impl History {
 
     async fn step(&mut self, step: Step, client: usize, key: Option<String>) {
         let (by, key, call, first) = if matches!(step, Step::Again) {
-            let Some((by, key, call, first)) = self.last_keyed.clone() else {
-                return;
-            };
+            let Some((by, key, call, first)) = self.last_keyed.clone() else { return };
             (by, Some(key), call, first)
         } else {
-            let Some(call) = call_of(step, &self.model) else {
-                return;
-            };
+            let Some(call) = call_of(step, &self.model) else { return };
             (client, key, call, None)
         };
         let (method, path, body) = self.request_of(&call);
@@ -250,11 +243,9 @@ impl History {
         self.assert_answers(&expected, status, &body, &told);
         if let Some(key) = key {
             // Refusals are not recorded, and a repeated redaction is carried out again.
-            let is_recorded = matches!(call, Call::Batched { is_atomic: false, .. })
-                || matches!(
-                    expected,
-                    Answer::Memory(_) | Answer::Deleted(_) | Answer::Tool { is_error: false }
-                );
+            let is_done =
+                matches!(expected, Answer::Memory(_) | Answer::Deleted(_) | Answer::Tool { is_error: false });
+            let is_recorded = is_done || matches!(call, Call::Batched { is_atomic: false, .. });
             let recorded = is_recorded.then(|| {
                 let named = body["memory_version_id"].as_str();
                 let named = self.version_ids.iter().position(|id| Some(id.as_str()) == named);
@@ -349,8 +340,7 @@ impl History {
             let mut found: Vec<_> = found.collect();
             found.sort_by_key(|it| it[1].to_string());
             let holding = live.values().filter(|(_, it)| it.content.contains(word));
-            let expected =
-                holding.map(|(number, it)| json!([self.memory_ids[*number], it.path, sha256(&it.content)]));
+            let expected = holding.map(|(n, it)| json!([self.memory_ids[*n], it.path, sha256(&it.content)]));
             assert_eq!(found, expected.collect::<Vec<_>>(), "memories with `{word}` after {told}");
         }
         self.check_directories(told).await;

@@ -115,10 +115,8 @@ async fn damage_keeps_the_originals_and_leftovers_are_removed() {
     let config = server.config_file();
     let bucket = deployment.blobs().await;
     let [damaged, missing, sound] = keys(&*bucket).await.try_into().unwrap();
-    let mut contents = Vec::new();
-    for key in [&damaged, &missing] {
-        contents.push(bucket.get(key, 100).await.unwrap().unwrap());
-    }
+    let contents = [&damaged, &missing].map(|key| bucket.get(key, 100));
+    let contents = join_all(contents).await.into_iter().map(|content| content.unwrap().unwrap());
     replace(&*bucket, &damaged, Bytes::from_static(b"other bytes")).await;
     bucket.delete(&missing).await.unwrap();
     let run = move_content(&config, "--to index: -o json").await;
@@ -151,7 +149,7 @@ async fn damage_keeps_the_originals_and_leftovers_are_removed() {
     // A server with the old configuration logs that the content is elsewhere.
     server.restart().await;
     let said = "content of this index is not at blobs.url";
-    eventually("the log says so", Duration::from_secs(10), async || server.output().contains(said)).await;
+    soon("the log says so", async || server.output().contains(said)).await;
     server.end().await;
     let mut server = deployment.start().await;
     assert_readable(&server, &tenant, &TEXTS).await;
@@ -163,9 +161,8 @@ async fn damage_keeps_the_originals_and_leftovers_are_removed() {
 async fn content_redacted_between_two_passes_is_removed_from_the_copy() {
     let (mut deployment, tenant, mut server, client) = started(Pair::Sqlite).await;
     write(&server, &tenant, &[("a", "secret\n")]).await;
-    let edit =
-        json!({"command": "str_replace", "path": "/memories/a", "old_str": "secret", "new_str": "public"});
-    client.tool_ok(&tenant, &edit).await;
+    let edits = json!([{"old_str": "secret", "new_str": "public"}]);
+    client.tool_ok(&tenant, &block("memory_edit", &json!({"path": "/memories/a", "edits": edits}))).await;
     server.end().await;
     deployment.pair = Pair::SqliteS3;
     let with_s3 = deployment.command(&ServerConfig::default());

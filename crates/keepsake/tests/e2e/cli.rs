@@ -23,8 +23,7 @@ async fn tenant_store_and_key_made_by_commands_work() {
     let made = format!("{create} --limit bytes_per_memory=10 -o json");
     let tenant = run(&made).await.json();
     let tenant_id = tenant["id"].as_str().unwrap();
-    let shown = ["name", "external_id", "limits"].map(|field| &tenant[field]);
-    assert_eq!(json!(shown), json!(["Acme", "acme", {"bytes_per_memory": 10}]));
+    shows(&tenant, &json!({"name": "Acme", "external_id": "acme", "limits": {"bytes_per_memory": 10}}));
     run(create).await.ends(4, "external id exists");
     for given in ["Acme", "acme", tenant_id.split_at(30).0] {
         let shown = run(&format!("tenant get {given} -o json")).await.json();
@@ -39,9 +38,7 @@ async fn tenant_store_and_key_made_by_commands_work() {
     run(&elsewhere).await.ends(2, "--url cannot be used with --tenant");
     let make_key = async |options: &str| {
         let line = format!("key create --tenant {tenant_id} --name agent -o json {options}");
-        let key = run(&line).await.json();
-        secrets::remember(key["api_key"].as_str().unwrap(), "an API key");
-        key["api_key"].as_str().unwrap().to_owned()
+        secret(&run(&line).await.json(), "api_key").to_owned()
     };
     let key = make_key("--scope memory:read --scope memory:write").await;
     let bound = make_key(&format!("--store {store_id} --expires-in-days 1")).await;
@@ -59,8 +56,7 @@ async fn tenant_store_and_key_made_by_commands_work() {
         let long = json!({"command": "create", "path": "/memories/a", "file_text": "x".repeat(11)});
         let result = client.call(store_id, &long).await.tool_result();
         assert!(result.is_error && result.content.contains("limit of 10 bytes"), "{result:?}");
-        let store = client.post("/v1/memory_stores", &json!({"name": "a"})).await;
-        assert_eq!(store.status, 403, "{}", store.text);
+        refused(&client.post(STORES, &json!({"name": "a"})).await, 403, "permission_error");
     }
 }
 
@@ -91,9 +87,8 @@ async fn several_servers_may_migrate_at_once() {
         let file = command.config_file().display().to_string();
         command.arguments(&["serve", "--migrate", "--config", &file])
     });
-    for server in futures::future::join_all(commands.map(Server::start)).await {
-        let ready = Client::new(&server.url(), "").get("/readyz").await;
-        assert_eq!(ready.status, 200, "{}", ready.text);
+    for server in join_all(commands.map(Server::start)).await {
+        ok(&Client::new(&server.url(), "").get("/readyz").await);
     }
 }
 

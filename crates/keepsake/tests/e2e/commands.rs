@@ -16,7 +16,7 @@ mod sync;
 use crate::prelude::*;
 
 /// Everything below a folder by its path: files with their content, directories and links without.
-fn everything(folder: impl AsRef<Path>) -> BTreeMap<String, Option<Vec<u8>>> {
+pub(crate) fn everything(folder: impl AsRef<Path>) -> BTreeMap<String, Option<Vec<u8>>> {
     let root = folder.as_ref();
     let (mut found, mut folders) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(current) = folders.pop() {
@@ -37,34 +37,23 @@ fn files(folder: impl AsRef<Path>) -> BTreeMap<String, Vec<u8>> {
     found.filter_map(|(name, content)| Some((name, content?))).collect()
 }
 
-/// A person with a home folder, a server and a key for it.
 struct Person {
     home: TempDir,
     /// Contains the server's data.
     deployment: Deployment,
     tenant: Tenant,
     server: Server,
-    /// A key that may only read.
     reader: String,
 }
 
 impl Person {
     async fn new() -> Self {
-        Self::on(Pair::Sqlite).await
+        Self::with(Pair::Sqlite, &ServerConfig::default()).await
     }
 
-    async fn on(pair: Pair) -> Self {
-        Self::with(pair, &ServerConfig::default()).await
-    }
-
-    /// With more of a configuration.
     async fn with(pair: Pair, config: &ServerConfig) -> Self {
-        let deployment = Deployment::new(pair).await;
-        let provision = deployment.provision().await;
-        let tenant = provision.tenant().await;
-        let reader = provision.key(tenant.id, &[Scope::MemoryRead], None).await;
-        provision.close().await;
-        let server = deployment.start_with(config).await;
+        let (deployment, tenant, server, client) = started_with(pair, config).await;
+        let (reader, _) = client.new_key(&["memory:read"]).await;
         Self { home: TempDir::new().unwrap(), server, deployment, tenant, reader }
     }
 
@@ -76,13 +65,11 @@ impl Person {
         Store::of(&self.client(), &self.tenant)
     }
 
-    /// The items of a list below the store.
     async fn listed(&self, list: &str) -> Vec<Value> {
         let store = self.store();
         store.client.all(&format!("{}/{list}&limit=20", store.path)).await
     }
 
-    /// The contents of the memories by path.
     async fn texts(&self) -> BTreeMap<String, String> {
         let memories = self.listed("memories?view=full").await;
         let of = |memory: &Value| ["path", "content"].map(|field| text(&memory[field]).to_owned());
@@ -93,7 +80,6 @@ impl Person {
         self.server.variables(&self.tenant, self.home.path())
     }
 
-    /// Runs the words of a line in a pipe.
     async fn line(&self, line: &str) -> Run {
         self.line_with(line, &[], "").await
     }
@@ -106,7 +92,6 @@ impl Person {
         self.line(line).await.json()
     }
 
-    /// Runs a line that must end with this code and tell this.
     async fn ends(&self, line: &str, code: i32, cause: &str) {
         self.line(line).await.ends(code, cause);
     }
@@ -127,13 +112,11 @@ impl Person {
         self.line_with(&format!("memory put {path}"), &[], content).await.ok()
     }
 
-    /// A session with the store attached.
     async fn session(&self, access: &str) -> Value {
-        let store =
-            json!({"type": "memory_store", "memory_store_id": self.tenant.store_id, "access": access});
-        let new = json!({
-            "agent": "agent", "environment_id": "env", "title": "Ticket ZD-48502", "resources": [store],
-        });
+        let store_id = self.tenant.store_id;
+        let store = json!({"type": "memory_store", "memory_store_id": store_id, "access": access});
+        let mut new = json!({"agent": "agent", "environment_id": "env", "resources": [store]});
+        new["title"] = "Ticket ZD-48502".into();
         self.client().post("/v1/sessions", &new).await.json()
     }
 

@@ -12,9 +12,6 @@ use crate::prelude::*;
 use crate::support::client::try_send;
 use crate::support::script::{CHART_PYTHON, PROMTOOL};
 
-/// Jobs run each minute, and rates need two scrapes after that.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(100);
-
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
     // One metric exists on SQLite only, and some only with an object store.
@@ -30,7 +27,7 @@ async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
     let queries = queries().await;
     assert!(queries.len() > 20, "{queries:?}");
     for query in queries {
-        eventually(&query, ANSWERED_WITHIN, async || {
+        soon(&query, async || {
             use_it(&client, &tenant).await;
             prometheus.answers(&query).await > 0
         })
@@ -41,9 +38,9 @@ async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
 async fn queries() -> Vec<String> {
     let mut command = Command::new(script::from_environment(CHART_PYTHON));
     command.arg("-B").arg(suite().join("queries.py"));
-    let listed: Value = serde_json::from_str(&script::run(&mut command).await).unwrap();
-    let queries = listed.as_array().unwrap().iter().filter(|query| query["in"] == "dashboard");
-    queries.map(|query| query["query"].as_str().unwrap().to_owned()).collect()
+    let mut listed: Vec<Value> = serde_json::from_str(&script::run(&mut command).await).unwrap();
+    listed.retain(|query| query["in"] == "dashboard");
+    strings(&listed, "query")
 }
 
 /// A write, a read, and a request that finds nothing.
@@ -66,25 +63,21 @@ impl Prometheus {
         let folder = tempfile::tempdir().unwrap();
         let configuration = folder.path().join("prometheus.yaml");
         let target = target.trim_start_matches("http://");
-        let text = format!(
-            "global: {{scrape_interval: 1s}}\n\
-             scrape_configs:\n\
-             - {{job_name: keepsake, honor_labels: true, static_configs: [{{targets: ['{target}']}}]}}\n"
+        let scraped = format!(
+            "{{job_name: keepsake, honor_labels: true, static_configs: [{{targets: ['{target}']}}]}}"
         );
+        let text = format!("global: {{scrape_interval: 1s}}\nscrape_configs:\n- {scraped}\n");
         std::fs::write(&configuration, text).unwrap();
         let port = free_port();
         // The program `prometheus` is beside `promtool`.
         let program = Path::new(&script::from_environment(PROMTOOL)).with_file_name("prometheus");
-        let process = Command::new(program)
-            .arg(format!("--config.file={}", configuration.display()))
-            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap_or_else(|error| panic!("Prometheus cannot be run ({error}): run ./tests/run"));
+        let mut process = Command::new(program);
+        process.arg(format!("--config.file={}", configuration.display()));
+        process.arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()));
+        process.arg(format!("--web.listen-address=127.0.0.1:{port}")).kill_on_drop(true);
+        process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = process.spawn();
+        let process = process.unwrap_or_else(|error| panic!("Prometheus: {error}: run ./tests/run"));
         Self { url: format!("http://127.0.0.1:{port}"), _process: process, _folder: folder }
     }
 

@@ -1,7 +1,6 @@
 //! `keepsake serve --dev`: the first command that anyone runs.
 
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
 
 use crate::prelude::*;
 use crate::support::server::signal as send_signal;
@@ -10,7 +9,6 @@ pub(crate) fn dev_command(folder: &Path) -> ServerCommand {
     with_arguments(folder, &["serve", "--dev", "--no-model"])
 }
 
-/// The same, which downloads the model for search by meaning.
 pub(crate) fn dev_command_with_model(folder: &Path) -> ServerCommand {
     with_arguments(folder, &["serve", "--dev"])
 }
@@ -28,16 +26,7 @@ pub(crate) fn credentials(folder: &Path) -> Value {
 }
 
 async fn paste(command: &str) -> Value {
-    let output = Command::new("bash")
-        .args(["-c", command])
-        .env("no_proxy", "*")
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .unwrap();
-    let printed = String::from_utf8(output.stdout).unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {printed}{errors}");
+    let printed = script::run(Command::new("bash").args(["-c", command])).await;
     serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{command}: {error}: {printed}"))
 }
 
@@ -57,10 +46,7 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
     let key = known["api_key"].as_str().unwrap();
 
     let printed = first.output();
-    assert!(
-        printed.starts_with("Keepsake keeps the memory of your agents, at http://127.0.0.1:"),
-        "{printed}"
-    );
+    assert!(printed.starts_with("Keepsake keeps the memory of your agents, at http://127.0.0.1:"));
     assert!(printed.lines().last().unwrap().contains("/console/sign-in/once?token="), "{printed}");
     assert!(printed.contains(key), "{printed}");
     let curls: Vec<_> = printed.split("\n\n").filter(|paragraph| paragraph.starts_with("curl ")).collect();
@@ -81,7 +67,7 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
     let told = second.output();
     assert!(told.contains("dev-credentials.json") && told.contains("memory ls --context dev\n"), "{told}");
     let is_logged = async || second.output().contains("http.request ended");
-    eventually("the request is logged", Duration::from_secs(10), is_logged).await;
+    soon("the request is logged", is_logged).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,27 +75,18 @@ async fn second_process_on_the_folder_is_refused_and_the_first_continues() {
     let base = TempDir::new().unwrap();
     let mut first = dev_command(base.path()).start().await;
     let elsewhere = TempDir::new().unwrap();
-    let same_address = dev_command(elsewhere.path()).arguments(&[
-        "serve",
-        "--dev",
-        "--no-model",
-        "--listen",
-        &first.url()["http://".len()..],
-        "--data-dir",
-        &elsewhere.path().display().to_string(),
-    ]);
-    let mut refused = same_address.spawn();
-    assert_eq!(refused.wait().await.code(), Some(1), "{}", refused.output());
-    assert!(
-        refused.output().contains("another process listens there; end it, or --listen names another"),
-        "{}",
-        refused.output()
-    );
-    let mut second = dev_command(base.path()).spawn();
-    assert_eq!(second.wait().await.code(), Some(1), "{}", second.output());
-    let folder = base.path().display().to_string();
-    let told = format!("another process is using the folder {folder}");
-    assert!(second.output().contains(&told), "{}", second.output());
+    let (address, other) = (first.url().replace("http://", ""), elsewhere.path().display().to_string());
+    let same_address = ["serve", "--dev", "--no-model", "--listen", &address, "--data-dir", &other];
+    let same_address = dev_command(elsewhere.path()).arguments(&same_address);
+    let is_used = format!("another process is using the folder {}", base.path().display());
+    for (command, why) in [
+        (same_address, "another process listens there; end it, or --listen names another"),
+        (dev_command(base.path()), is_used.as_str()),
+    ] {
+        let mut refused = command.spawn();
+        assert_eq!(refused.wait().await.code(), Some(1), "{}", refused.output());
+        says(&refused.output(), &[why]);
+    }
 
     let known = credentials(base.path());
     let client = Client::new(&first.url(), known["api_key"].as_str().unwrap());

@@ -55,8 +55,8 @@ async fn ten_thousand_files_are_renamed_and_deleted_in_one_call_each(pair: Pair)
 }
 
 async fn assert_counts(client: &Client, tenant: &Tenant, memories: u64, bytes: u64) {
-    let store: Value = client.get(&format!("/v1/memory_stores/{}", tenant.store_id)).await.json();
-    assert_eq!((&store["memory_count"], &store["content_bytes"]), (&json!(memories), &json!(bytes)));
+    let store = Store::of(client, tenant).object().await;
+    shows(&store, &json!({"memory_count": memories, "content_bytes": bytes}));
 }
 
 /// The versions of one operation on the moved files: one for each file, made at

@@ -1,7 +1,7 @@
 //! 64 writers race at each limit, through two servers on Postgres: together they stop
 //! exactly at the limit.
 
-use crate::api::quotas::over_quota;
+use crate::api::quotas::{made_up_to, over_quota};
 use crate::prelude::*;
 
 const WRITERS: usize = 64;
@@ -46,12 +46,7 @@ impl Fleet {
             let (path, body) = post(writer);
             async move { client.post_patiently(&path, &body, &format!("writer {writer}")).await }
         });
-        let (made, refused): (Vec<_>, Vec<_>) =
-            join_all(writes).await.into_iter().partition(|answer| answer.status == 200);
-        for answer in &refused {
-            over_quota(answer, limit);
-        }
-        made.len()
+        made_up_to(limit, join_all(writes).await).len()
     }
 }
 
@@ -69,9 +64,7 @@ async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
         json!({"stores_per_tenant": 41}),
     ];
     let fleet = Fleet::new(pair, limits).await;
-    let [memories, store_bytes, tenant_bytes, stores] = &fleet.tenants[..] else {
-        unreachable!("four tenants were made");
-    };
+    let [memories, store_bytes, tenant_bytes, stores] = fleet.tenants.first_chunk::<4>().unwrap();
     for (tenant, bytes, limit) in [(memories, 1, 40), (store_bytes, 10, 400)] {
         let store = fleet.store(tenant);
         assert_eq!(fleet.race(tenant, limit, |writer| memory(&store, writer, bytes)).await, 40);

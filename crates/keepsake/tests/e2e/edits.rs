@@ -12,7 +12,6 @@ const PUTS_AN_EDIT: usize = 3;
 /// Whether an edit was acknowledged or refused, by the line that it adds.
 type Edits = BTreeMap<String, bool>;
 
-/// Adds unique lines at the top of the file one by one.
 async fn write(client: &Client, tenant: &Tenant, writer: usize) -> Edits {
     let mut edits = Edits::new();
     for n in 0..EDITS {

@@ -15,8 +15,6 @@ const MARK: &str = "qzx-erase-me";
 /// A mark in every text to keep.
 const KEPT: &str = "kept-for-good";
 const KEPT_PATHS: [&str; 3] = ["/people/bob", "/people/other/x", "/z"];
-/// A worker may have to wait for a lease.
-const DONE_WITHIN: Duration = Duration::from_mins(3);
 
 on_pairs! { erased_memories_are_nowhere: PostgresS3, Postgres, Sqlite }
 
@@ -65,9 +63,11 @@ async fn erasures_are_bounded_and_wait_for_each_other_while_the_object_store_is_
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let (tenant, crowd) = (deployment.tenant().await, deployment.tenant().await);
     // Gateways run no jobs: the job would take over an erasure that stalls for two minutes.
-    let gateway =
-        |config: &ServerConfig| Server::start(deployment.command(config).env("KEEPSAKE_ROLE", "gateway"));
-    let stalled = gateway(&ServerConfig { endpoint: Some(endpoint), ..ServerConfig::default() }).await;
+    let gateway = |endpoint: Option<String>| {
+        let config = ServerConfig { endpoint, ..ServerConfig::default() };
+        Server::start(deployment.command(&config).env("KEEPSAKE_ROLE", "gateway"))
+    };
+    let stalled = gateway(Some(endpoint)).await;
     let (client, many) = (stalled.client(&tenant), stalled.client(&crowd));
     client.create_file(&tenant, "/memories/p/a.md", "text").await;
 
@@ -75,7 +75,7 @@ async fn erasures_are_bounded_and_wait_for_each_other_while_the_object_store_is_
     let (own, theirs) = (tenant.store_id.to_string(), crowd.store_id.to_string());
     let first = erase_below(&client, &own, "/p/").await;
     let are_erased = async || ok(&shown(&client, &first).await)["removed"]["memory_versions"] == 1;
-    eventually("the rows are erased", Duration::from_mins(1), are_erased).await;
+    soon("the rows are erased", are_erased).await;
     let ask = |key: &str, prefix: &str| {
         let below = json!({"memory_store_id": theirs, "path_prefix": prefix});
         send(many.request(Method::POST, "/v1/erasures").json(&below).header("idempotency-key", key))
@@ -95,11 +95,11 @@ async fn erasures_are_bounded_and_wait_for_each_other_while_the_object_store_is_
     assert_eq!(ask(&key, "/q/").await.status, 400);
 
     // A server whose object store works finds nothing left to erase.
-    let working = gateway(&ServerConfig::default()).await;
+    let working = gateway(None).await;
     let there = working.client(&tenant);
     let second = erase_below(&there, &own, "/p/").await;
-    let elsewhere = ok(&there.post("/v1/memory_stores", &json!({"name": "other"})).await);
-    let third = erase_below(&there, elsewhere["id"].as_str().unwrap(), "/p/").await;
+    let elsewhere = Store::make(&there, "other").await;
+    let third = erase_below(&there, &elsewhere.id, "/p/").await;
     // It works on one after the other.
     receipt(&there, &third).await;
     assert_eq!(ok(&shown(&there, &second).await)["state"], "running");
@@ -111,7 +111,7 @@ async fn erasures_are_bounded_and_wait_for_each_other_while_the_object_store_is_
         let first = ok(&shown(&client, &first).await);
         first["state"] == "done" || !first["error"].is_null()
     };
-    eventually("the stalled call ends", DONE_WITHIN, has_gone_on).await;
+    soon("the stalled call ends", has_gone_on).await;
     // Some minutes on, no worker holds an erasure; the first run ends what others wait for.
     let worker = deployment.worker_ahead(Duration::from_mins(5)).await;
     for _ in 0..2 {
@@ -123,7 +123,7 @@ async fn erasures_are_bounded_and_wait_for_each_other_while_the_object_store_is_
     assert_eq!(blobs.list(None, None, 10).await.unwrap(), []);
     receipt(&there, &second).await;
     let has_room = async || ask("another key", "/p/").await.status == 200;
-    eventually("others are done", DONE_WITHIN, has_room).await;
+    soon("others are done", has_room).await;
 }
 
 fn occurrences(bytes: &[u8], needle: &[u8]) -> usize {
@@ -177,16 +177,16 @@ impl<'a> Place<'a> {
     /// Writes every kind of data about a person in a directory.
     async fn live(&mut self) {
         let path = |name: &str| format!("/people/{MARK}/{name}");
-        let text = |name: &str| format!("{MARK} {name}\nand more of it");
-        let memory = |path: String, name: &str| json!({"path": path, "content": text(name)});
+        let content = |name: &str| format!("{MARK} {name}\nand more of it");
+        let memory = |path: String, name: &str| json!({"path": path, "content": content(name)});
         // Old versions, and a first one that was redacted.
         let edited = self.write("", memory(path("edited"), "one")).await;
         for number in 0..5 {
-            self.write(&edited, json!({"content": text(&format!("edit {number}"))})).await;
+            self.write(&edited, json!({"content": content(&format!("edit {number}"))})).await;
         }
         let versions = format!("/memory_stores/{}/memory_versions", self.store);
-        let history = ok(&self.client.get(&format!("/v1{versions}?memory_id={edited}")).await);
-        let first = history["data"].as_array().unwrap().last().unwrap()["id"].as_str().unwrap();
+        let history = self.client.all(&format!("/v1{versions}?memory_id={edited}")).await;
+        let first = text(&history.last().unwrap()["id"]);
         self.post(&format!("{versions}/{first}/redact"), &json!({})).await;
         // Moved out, and in, and out again; deleted.
         let moved = self.write("", memory(path("moved"), "moved")).await;
@@ -201,7 +201,7 @@ impl<'a> Place<'a> {
         let to = format!("/memories/people/{MARK}/sub/tool.md");
         let replace = json!({"command": "str_replace", "path": at, "old_str": "tool", "new_str": "replaced"});
         for (id, input) in [
-            ("toolu_1", json!({"command": "create", "path": at, "file_text": text("tool")})),
+            ("toolu_1", json!({"command": "create", "path": at, "file_text": content("tool")})),
             ("toolu_2", replace),
             ("toolu_3", json!({"command": "rename", "old_path": at, "new_path": to})),
         ] {
@@ -311,11 +311,7 @@ async fn erased_memories_are_nowhere(pair: Pair) {
         there.end().await;
     }
     assert_eq!(receipt["memory_store_ids"], json!([place.store]));
-    for (field, value) in
-        [("selected_by", json!("path_prefix")), ("error", Value::Null), ("backups", json!("outside"))]
-    {
-        assert_eq!(receipt[field], value, "{receipt}");
-    }
+    shows(&receipt, &json!({"selected_by": "path_prefix", "error": null, "backups": "outside"}));
     let steps = receipt["steps"].as_array().unwrap();
     assert_eq!(strings(steps, "name"), ["rows", "idempotency_records", "blobs"]);
     assert!(steps.iter().all(|step| step["ended_at"].is_string()), "{receipt}");
@@ -333,10 +329,9 @@ async fn erased_memories_are_nowhere(pair: Pair) {
     assert_eq!(ok(&client.get(&search).await)["data"], json!([]));
 
     let store = Store::of(&client, &tenant);
-    let listed = client.all(&format!("{}?view=full", store.memories())).await.into_iter();
-    let listed: Vec<_> =
-        listed.map(|memory| ["path", "content"].map(|field| memory[field].clone())).collect();
-    assert_eq!(listed, KEPT_PATHS.map(|path| [json!(path), json!(format!("{KEPT} {path}"))]));
+    let listed = client.all(&format!("{}?view=full", store.memories())).await;
+    assert_eq!(strings(&listed, "path"), KEPT_PATHS);
+    assert_eq!(strings(&listed, "content"), KEPT_PATHS.map(|path| format!("{KEPT} {path}")));
     assert_eq!(store.version_count().await, 3);
     // The same call again finds the erasure, though what it asked is forgotten.
     place.requests -= 1;
@@ -356,14 +351,10 @@ async fn erased_stores_are_nowhere(pair: Pair) {
     let both = json!({"person": "ada", "kind": "test"});
     let others = client.with_key(&stranger.key);
     let mut bystanders = Vec::new();
-    for (client, metadata) in [
-        (&client, json!({"person": "ada"})),
-        (&client, json!({"person": "bob", "kind": "test"})),
-        (&others, both.clone()),
-    ] {
+    let [of_ada, of_bob] = [json!({"person": "ada"}), json!({"person": "bob", "kind": "test"})];
+    for (client, metadata) in [(&client, &of_ada), (&client, &of_bob), (&others, &both)] {
         let draft = json!({"name": "stays", "metadata": metadata});
-        let made = ok(&client.post("/v1/memory_stores", &draft).await);
-        bystanders.push((client, format!("/v1/memory_stores/{}", made["id"].as_str().unwrap())));
+        bystanders.push(Store::make_with(client, &draft).await);
     }
     let mut stores = place.live_in_three_stores(&both).await;
     ok(&client.post(&format!("/v1/memory_stores/{}/archive", stores[0]), &json!({})).await);
@@ -409,8 +400,8 @@ async fn erased_stores_are_nowhere(pair: Pair) {
     assert_eq!(paths_in(&client, &session).await, [json!(format!("{}/people/bob", mounts[1]))]);
     let left = ok(&client.get(&session).await)["resources"].clone();
     assert_eq!((left.as_array().unwrap().len(), &left[0]["memory_store_id"]), (1, &json!(kept)));
-    for (client, store) in bystanders {
-        ok(&client.get(&store).await);
+    for store in bystanders {
+        store.object().await;
     }
     assert_eq!(Store::new(&client, &kept).paths().await.len(), KEPT_PATHS.len());
     assert_directory_erases_the_rest_of_a_deleted_store(&mut place).await;

@@ -5,7 +5,6 @@ use tokio::net::TcpStream;
 
 use crate::prelude::*;
 
-/// No answer but a closed connection.
 const CLOSED: u16 = 0;
 /// Longer than any bound of the server's that is met here.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -86,9 +85,8 @@ async fn heads(server: &Server) {
         let request = [b"GET ".as_slice(), path, b" HTTP/1.1\r\n", END.as_bytes()].concat();
         answered_one_of(server, request, &[400, 401, 404]).await;
     }
-    let key =
-        [b"GET /v1/memory_stores HTTP/1.1\r\nx-api-key: \xff\xfe\r\n".as_slice(), END.as_bytes()].concat();
-    answered_one_of(server, key, &[401]).await;
+    let key = b"GET /v1/memory_stores HTTP/1.1\r\nx-api-key: \xff\xfe\r\n";
+    answered_one_of(server, [&key[..], END.as_bytes()].concat(), &[401]).await;
 }
 
 /// Bodies whose length is a lie or a riddle.
@@ -178,9 +176,8 @@ async fn slow_forms(server: &Server) {
 async fn excess_connection_is_refused_except_for_health_probes() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
-    let config = deployment.config(&ServerConfig::default());
-    let config = config.replace("[server]\n", "[server]\nmax_connections = 4\n");
-    let server = Server::start(ServerCommand::new(binary(), &config)).await;
+    let command = deployment.command(&ServerConfig::default());
+    let server = Server::start(command.env("KEEPSAKE_SERVER_MAX_CONNECTIONS", "4")).await;
     let mut held = Vec::new();
     let hold_another = async || {
         let mut stream = connect(&server).await;

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::prelude::*;
 use crate::support::client::try_send;
 
-const WITHIN: Duration = Duration::from_secs(30);
 /// Clients that send one request after the other.
 const CLIENTS: usize = 4;
 const PROBE_EACH: Duration = Duration::from_millis(100);
@@ -26,7 +25,7 @@ async fn server_is_ready_on_a_newer_schema_and_not_on_an_older_one() {
         let update = format!("UPDATE _sqlx_migrations SET version = {to} WHERE version = {from}");
         database.execute(update).await;
         let what = format!("it answers {status}");
-        eventually(&what, WITHIN, async || readiness(&client).await == status).await;
+        soon(&what, async || readiness(&client).await == status).await;
         assert_eq!(send(client.bare(Method::GET, "/livez")).await.status, 200);
     }
     database.close().await;
@@ -48,7 +47,7 @@ async fn draining_server_is_not_ready_but_serves_and_closes_connections() {
     let before = client.call(tenant.store_id, &view).await;
     assert_eq!((before.status, before.header("connection")), (200, ""));
     server.ask_to_end().await;
-    eventually("it is not ready", WITHIN, async || readiness(&client).await == 503).await;
+    soon("it is not ready", async || readiness(&client).await == 503).await;
     let during = client.call(tenant.store_id, &view).await;
     assert_eq!((during.status, during.header("connection")), (200, "close"));
     server.ended().await;
@@ -106,12 +105,8 @@ impl Balancer {
 async fn rolling_two_replicas_under_load_drops_no_request() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
-    let config = ServerConfig {
-        drain_seconds: 2,
-        more: "[limits]\nrequests_per_second = 1_000_000\nrequest_burst = 1_000_000\nmemories_per_store = 1_000_000\n"
-            .to_owned(),
-        ..ServerConfig::default()
-    };
+    let more = format!("{FREE_RATES}memories_per_store = 1_000_000\n");
+    let config = ServerConfig { drain_seconds: 2, more, ..ServerConfig::default() };
     // Few connections, so that a replica that starts does not meet its load with
     // as many that must be opened first.
     let start = async || {
@@ -128,9 +123,9 @@ async fn rolling_two_replicas_under_load_drops_no_request() {
         for replica in [0, 1, 0, 1] {
             // As an orchestrator does it.
             replicas[replica].end().await;
-            eventually("the balancer has seen the end", WITHIN, async || !balancer.is_ready(replica)).await;
+            soon("the balancer has seen the end", async || !balancer.is_ready(replica)).await;
             replicas[replica].restart().await;
-            eventually("the balancer has seen the start", WITHIN, async || balancer.is_ready(replica)).await;
+            soon("the balancer has seen the start", async || balancer.is_ready(replica)).await;
         }
         balancer.is_over.store(true, Ordering::Relaxed);
     };

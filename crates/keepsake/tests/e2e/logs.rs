@@ -5,7 +5,6 @@ use crate::prelude::*;
 
 /// A word of content and paths that no log may have.
 const CONTENT: &str = "Zugspitze";
-/// A hash that no content has.
 const STALE: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 on_pairs! { finest_log_has_no_secret_content_or_path }
@@ -109,14 +108,12 @@ async fn use_session(client: &Client, store_id: &str) {
         "agent": {"type": "agent", "id": CONTENT, "system": CONTENT}, "environment_id": CONTENT,
         "title": CONTENT, "metadata": {CONTENT: CONTENT}, "vault_ids": [CONTENT], "resources": [resource],
     });
-    let session = ok(&client.post("/v1/sessions", &session).await);
-    let token = session["token"].as_str().unwrap();
-    secrets::remember(token, "a session's token");
-    let at = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
+    let session = new_session(client, &session).await;
+    let at = format!("{SESSIONS}/{}", text(&session["id"]));
     ok(&client.post(&at, &json!({"title": format!("{CONTENT} again")})).await);
     let instructions = json!({"instructions": format!("{CONTENT} again")});
     ok(&client.post(&format!("{at}/resources/{store_id}"), &instructions).await);
-    let holder = client.with_key(token);
+    let holder = client.with_key(text(&session["token"]));
     let root = format!("/memories/{}", CONTENT.to_lowercase());
     use_tools(&holder, &format!("{at}/tool_calls"), "/mcp", &root).await;
     ok(&holder.get(&format!("{at}/events")).await);

@@ -2,6 +2,7 @@
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
+use crate::api::sessions::{attached, open};
 use crate::prelude::*;
 use crate::support::script::{MCP_NODE_MODULES, MCP_PYTHON};
 
@@ -49,9 +50,10 @@ async fn clients_are_served_over_http() {
     let of_store = ("KEEPSAKE_MCP_URL", format!("{}/mcp/{}", server.url(), tenant.store_id));
     Place { reached: of_store, key: &tenant.key, root: "/memories", slug: "notes" }.suites().await;
 
-    let (_, token) = session(&client, &[(&tenant.store_id.to_string(), "read_write")]).await;
+    let (session, ..) = open(&client, &[attached(&Store::of(&client, &tenant), "read_write")]).await;
     let of_session = ("KEEPSAKE_MCP_URL", format!("{}/mcp", server.url()));
-    Place { reached: of_session, key: &token, root: "/memories/notes", slug: "notes" }.suites().await;
+    let key = text(&session["token"]);
+    Place { reached: of_session, key, root: "/memories/notes", slug: "notes" }.suites().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,101 +74,84 @@ async fn server_is_bridged_to_stdio() {
     Place { reached: bridge, key: &tenant.key, root: "/memories", slug: "notes" }.suites().await;
 }
 
-/// Makes a session; answers its id and its token.
-async fn session(client: &Client, stores: &[(&str, &str)]) -> (String, String) {
-    let resource = |(store, access): &(&str, &str)| json!({"type": "memory_store", "memory_store_id": store, "access": access});
-    let resources: Vec<_> = stores.iter().map(resource).collect();
-    let body = json!({"agent": "agent_1", "environment_id": "env_1", "resources": resources});
-    let made = new_session(client, &body).await;
-    (text(&made["id"]).to_owned(), text(&made["token"]).to_owned())
+async fn ask(client: &Client, path: &str, method: &str, params: Value) -> Answer {
+    client.post(path, &json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})).await
 }
 
-async fn ask(client: &Client, token: &str, path: &str, method: &str, params: Value) -> Answer {
-    let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-    send(client.bare(Method::POST, path).bearer_auth(token).json(&message)).await
+/// All resources, whose pages fit into the view limit.
+async fn resources(client: &Client, path: &str) -> Vec<Value> {
+    let (mut listed, mut cursor) = (Vec::new(), Value::Null);
+    loop {
+        let page =
+            ok(&ask(client, path, "resources/list", json!({"cursor": cursor})).await)["result"].clone();
+        assert!(page.to_string().chars().count() <= 16_000);
+        listed.extend(page["resources"].as_array().unwrap().clone());
+        cursor = page["nextCursor"].clone();
+        if cursor.is_null() {
+            return listed;
+        }
+    }
 }
 
-async fn call(client: &Client, token: &str, tool: &str, arguments: Value) -> Value {
+async fn call(client: &Client, tool: &str, arguments: Value) -> Value {
     let params = json!({"name": tool, "arguments": arguments});
-    ok(&ask(client, token, "/mcp", "tools/call", params).await)["result"].clone()
+    ok(&ask(client, "/mcp", "tools/call", params).await)["result"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_sees_its_stores_and_reads_resources_in_parts() {
     let (_deployment, _server, tenant, client) = on_sqlite().await;
-    let notes = tenant.store_id.to_string();
-    let handbook = Store::make(&client, "notes").await;
+    let (notes, handbook) = (Store::of(&client, &tenant), Store::make(&client, "notes").await);
     handbook.create("/rules.md", "# Rules for tea").await;
-    let (session_id, token) = session(&client, &[(&notes, "read_write"), (&handbook.id, "read_only")]).await;
+    let both = [attached(&notes, "read_write"), attached(&handbook, "read_only")];
+    let (_, session, holder) = open(&client, &both).await;
 
-    let listed = call(&client, &token, "memory_list", json!({})).await;
+    let listed = call(&holder, "memory_list", json!({})).await;
     let mounts = json!([
         {"type": "directory", "path": "/memories/notes/", "read_only": false},
         {"type": "directory", "path": "/memories/notes-2/", "read_only": true},
     ]);
     assert_eq!(listed["structuredContent"]["entries"], mounts);
     let appended = json!({"path": "/memories/notes/log.md", "content": "tea"});
-    let written = call(&client, &token, "memory_append", appended).await;
+    let written = call(&holder, "memory_append", appended).await;
     assert_eq!(written["isError"], json!(false), "{written}");
-    let (mut uris, mut cursor) = (Vec::new(), Some(Value::Null));
-    while let Some(given) = cursor {
-        let page = ask(&client, &token, "/mcp", "resources/list", json!({"cursor": given})).await.json();
-        let found = page["result"]["resources"].as_array().unwrap().iter();
-        uris.extend(found.map(|resource| resource["uri"].clone()));
-        cursor = Some(page["result"]["nextCursor"].clone()).filter(Value::is_string);
-    }
+    let uris = strings(&resources(&holder, "/mcp").await, "uri");
     assert_eq!(uris, ["memory://notes/log.md", "memory://notes-2/rules.md"]);
 
     // The session's events have the calls without their content.
-    let events = client.get(&format!("/v1/sessions/{session_id}/events")).await.json();
-    let events = events["data"].as_array().unwrap().iter();
-    let names: Vec<_> = events.map(|event| event["name"].clone()).collect();
-    assert_eq!(names, ["memory_list", "memory_append"]);
+    let events = client.get(&format!("{session}/events")).await.json();
+    assert_eq!(strings(events["data"].as_array().unwrap(), "name"), ["memory_list", "memory_append"]);
 
-    paths_lead_to_mounts(&client, &token).await;
+    paths_lead_to_mounts(&holder).await;
 
     // A key must name a store, and a missing scope is a protocol error.
-    let (reader, _) = client.new_key(&["memory:read"]).await;
+    let reader = client.with_key(&client.new_key(&["memory:read"]).await.0);
     let params = json!({"name": "memory_write", "arguments": {"path": "/memories/a", "content": "x"}});
-    let unnamed = ask(&client, &reader, "/mcp", "tools/call", params.clone()).await;
+    let unnamed = ask(&reader, "/mcp", "tools/call", params.clone()).await;
     assert_eq!(unnamed.status, 400, "{}", unnamed.text);
-    let told = ok(&ask(&client, &reader, &format!("/mcp/{notes}"), "tools/call", params).await);
-    assert!(told["error"]["message"].as_str().unwrap().contains("memory:write"), "{told}");
+    let mcp = format!("/mcp/{}", notes.id);
+    let told = ok(&ask(&reader, &mcp, "tools/call", params).await);
+    says(text(&told["error"]["message"]), &["memory:write"]);
 
-    let (mcp, store) = (format!("/mcp/{}", tenant.store_id), Store::of(&client, &tenant));
-    let asked = async |method: &str, params: Value| {
-        ask(&client, &tenant.key, &mcp, method, params).await.json()["result"].clone()
-    };
-    let text = "é\n".repeat(20_000);
+    let content = "é\n".repeat(20_000);
     let long_names = (0..12).map(|number| format!("/{number}{}", "é".repeat(450)));
     for path in long_names.chain(["/long.md".to_owned()]) {
-        store.create(&path, &text).await;
+        notes.create(&path, &content).await;
     }
-    let (mut listed, mut cursor) = (0, Value::Null);
-    loop {
-        let page = asked("resources/list", json!({"cursor": cursor})).await;
-        assert!(page.to_string().chars().count() <= 16_000);
-        listed += page["resources"].as_array().unwrap().len();
-        cursor = page["nextCursor"].clone();
-        if cursor.is_null() {
-            break;
-        }
-    }
-    assert_eq!(listed, 13 + 1, "with that of the session");
+    assert_eq!(resources(&client, &mcp).await.len(), 13 + 1, "with that of the session");
     let (mut read, mut uri) = (String::new(), json!("memory://notes/long.md"));
     while uri.is_string() {
-        let contents = asked("resources/read", json!({"uri": uri})).await["contents"].clone();
-        let texts = contents.as_array().unwrap().iter().map(|content| content["text"].as_str().unwrap());
-        assert!(texts.map(|text| text.chars().count()).sum::<usize>() <= 16_000);
-        read.push_str(contents[0]["text"].as_str().unwrap());
+        let page = ok(&ask(&client, &mcp, "resources/read", json!({"uri": uri})).await);
+        let contents = page["result"]["contents"].clone();
+        assert!(strings(contents.as_array().unwrap(), "text").concat().chars().count() <= 16_000);
+        read.push_str(text(&contents[0]["text"]));
         uri = contents[1]["uri"].clone();
     }
-    assert!(read == text, "{} of {} bytes", read.len(), text.len());
+    assert!(read == content, "{} of {} bytes", read.len(), content.len());
 }
 
-async fn paths_lead_to_mounts(client: &Client, token: &str) {
-    let listed = json!({"path_prefix": "/mnt/memory/notes-2"});
-    let listed = call(client, token, "memory_list", listed).await;
+async fn paths_lead_to_mounts(holder: &Client) {
+    let listed = call(holder, "memory_list", json!({"path_prefix": "/mnt/memory/notes-2"})).await;
     let entry = &listed["structuredContent"]["entries"][0];
     assert_eq!(entry["path"], "/mnt/memory/notes-2/rules.md", "{listed}");
     for (place, paths) in [
@@ -174,9 +159,8 @@ async fn paths_lead_to_mounts(client: &Client, token: &str) {
         (Some("/mnt/memory/notes-2"), vec!["/mnt/memory/notes-2/rules.md"]),
     ] {
         let query = json!({"query": "tea", "path_prefix": place});
-        let found = call(client, token, "memory_search", query).await;
-        let hits = found["structuredContent"]["hits"].as_array().unwrap().iter();
-        let mut found: Vec<_> = hits.map(|hit| hit["path"].as_str().unwrap()).collect();
+        let found = call(holder, "memory_search", query).await;
+        let mut found = strings(found["structuredContent"]["hits"].as_array().unwrap(), "path");
         found.sort_unstable();
         assert_eq!(found, paths);
     }
@@ -192,10 +176,9 @@ async fn paths_lead_to_mounts(client: &Client, token: &str) {
         if tool == "memory_write" {
             arguments["content"] = json!("x");
         }
-        let refused = call(client, token, tool, arguments).await;
+        let refused = call(holder, tool, arguments).await;
         assert_eq!(refused["isError"], json!(true), "{refused}");
-        let text = refused["content"][0]["text"].as_str().unwrap();
-        assert!(text.contains(why), "{text}");
+        says(text(&refused["content"][0]["text"]), &[why]);
     }
 }
 
@@ -249,13 +232,13 @@ async fn message_that_cannot_be_served_is_answered_and_the_next_is_served() {
         for (message, code, cause) in UNSERVED {
             let error = &both(message).await["error"];
             assert_eq!(error["code"], code, "{error}");
-            assert!(error["message"].as_str().unwrap().contains(cause), "{error}");
+            says(text(&error["message"]), &[cause]);
         }
         // A message that cannot be served does not affect the other messages of its batch.
         let answered = both(batch.as_bytes()).await;
         assert_eq!([&answered[0], &answered[3]], [&reply(json!(1)), &reply(json!("b"))]);
         assert_eq!((&answered[1]["error"]["code"], &answered[2]["id"]), (&json!(-32_700), &json!(2)));
-        assert!(answered[2]["error"]["message"].as_str().unwrap().contains("`initialize`"), "{answered}");
+        says(text(&answered[2]["error"]["message"]), &["`initialize`"]);
         // Nothing else was written, and the end of the input ends it.
         drop(stdin);
         assert_eq!(lines.next_line().await.unwrap(), None);
@@ -274,14 +257,14 @@ async fn message_that_cannot_be_served_is_answered_and_the_next_is_served() {
 async fn pages_of_allowed_origins_may_call() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
-    let origins = ("KEEPSAKE_SERVER_MCP_ALLOWED_ORIGINS", "https://app.example.com");
-    let command = deployment.command(&ServerConfig::default()).env(origins.0, origins.1);
-    let server = Server::start(command).await;
+    let allowed = "https://app.example.com";
+    let command = deployment.command(&ServerConfig::default());
+    let server = Server::start(command.env("KEEPSAKE_SERVER_MCP_ALLOWED_ORIGINS", allowed)).await;
     let client = server.client(&tenant);
     let mcp = format!("/mcp/{}", tenant.store_id);
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     let described = format!("/.well-known/oauth-protected-resource{mcp}");
-    for (origin, is_allowed) in [(origins.1, true), ("https://evil.example", false)] {
+    for (origin, is_allowed) in [(allowed, true), ("https://evil.example", false)] {
         let asks = client.bare(Method::OPTIONS, &mcp).header("access-control-request-method", "POST");
         let asks = asks.header("access-control-request-headers", "x-api-key,mcp-protocol-version");
         for (request, status) in [

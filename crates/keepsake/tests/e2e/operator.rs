@@ -10,7 +10,6 @@ use keepsake_engine::jobs::{DeleteTenants, RunRequest};
 use keepsake_testkit::keepsake_server::free_port;
 use uuid::Uuid;
 
-use crate::api::support;
 use crate::prelude::*;
 
 const TENANTS: &str = "/admin/v1/tenants";
@@ -36,18 +35,13 @@ impl Operator {
     pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         let client = Client::new(&self.url, "");
         let request = client.bare(method, path).bearer_auth(&self.token);
-        send(match body {
-            Some(body) => request.json(body),
-            None => request,
-        })
-        .await
+        send(if let Some(body) = body { request.json(body) } else { request }).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
         ok(&self.send(Method::GET, path, None).await)
     }
 
-    /// The value of a series of the metrics.
     pub(crate) async fn metric(&self, series: &str) -> Option<usize> {
         let metrics = self.send(Method::GET, "/metrics", None).await.text;
         Some(metrics.lines().find_map(|line| line.strip_prefix(series))?.parse().unwrap())
@@ -60,27 +54,9 @@ impl Operator {
     /// What the audit under a path tells, as actor, action and object.
     async fn audit(&self, path: &str) -> BTreeSet<String> {
         let listed = self.get(&format!("{path}?limit=100")).await;
-        let entries = listed["data"].as_array().unwrap().iter();
-        let fields = ["actor", "action", "object_id"];
-        entries.map(|entry| fields.map(|name| text(&entry[name])).join(" ")).collect()
+        let told = |entry: &Value| ["actor", "action", "object_id"].map(|name| text(&entry[name])).join(" ");
+        listed["data"].as_array().unwrap().iter().map(told).collect()
     }
-}
-
-/// The message of an answer that must be a refusal.
-#[track_caller]
-fn refused(answer: &Answer, status: u16, kind: &str) -> String {
-    text(&support::refused(answer, status, kind)["message"])
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap().to_owned()
-}
-
-/// The secret of a key that was just made, which no server may log.
-fn remembered(key: &Value) -> String {
-    let secret = text(&key["api_key"]);
-    secrets::remember(&secret, "an API key");
-    secret
 }
 
 async fn is_felt(what: &str, client: &Client, status: u16) {
@@ -100,8 +76,7 @@ async fn deleted_tenant_leaves_nothing(pair: Pair) {
     assert_eq!(begun.status, 202, "{}", begun.text);
     assert_eq!(begun.json()["status"], "removing");
     is_felt("the deletion", &client, 401).await;
-    let unknown = refused(&client.get(STORES).await, 401, "authentication_error");
-    assert!(unknown.contains("unknown"), "{unknown}");
+    refused_for(&client.get(STORES).await, 401, "authentication_error", "unknown");
     let resumed = operator.send(Method::POST, &format!("{path}/resume"), None).await;
     refused(&resumed, 409, "conflict_error");
     let late = operator.send(Method::POST, &format!("{path}/api_keys"), Some(&all_scopes())).await;
@@ -133,15 +108,15 @@ async fn tenant_with_a_life(operator: &Operator, server: &Server) -> (String, Cl
     let path = format!("{TENANTS}/{}", text(&tenant["id"]));
     let all_keys = format!("{path}/api_keys");
     let key = operator.post(&all_keys, &all_scopes()).await;
-    let client = Client::new(&server.url(), &remembered(&key));
+    let client = Client::new(&server.url(), secret(&key, "api_key"));
     let written = write(&client).await;
     // A deleted store is counted no longer.
     let deleted = write(&client).await;
     ok(&delete(&client, &format!("{STORES}/{deleted}")).await);
     let usage = operator.get(&format!("{path}/usage")).await;
-    let names =
-        ["memory_stores", "memories", "content_bytes", "memory_versions", "version_bytes", "api_keys"];
-    assert_eq!(names.map(|name| usage[name].as_u64().unwrap()), [1, 2, 15, 3, 20, 1], "{usage}");
+    let names = "memory_stores memories content_bytes memory_versions version_bytes api_keys".split(' ');
+    let counted: Vec<_> = names.map(|name| usage[name].as_u64().unwrap()).collect();
+    assert_eq!(counted, [1, 2, 15, 3, 20, 1], "{usage}");
 
     operator.post(&format!("{path}/suspend"), &json!({})).await;
     is_felt("the suspension", &client, 401).await;
@@ -150,7 +125,7 @@ async fn tenant_with_a_life(operator: &Operator, server: &Server) -> (String, Cl
 
     let own = json!({"name": "own", "scopes": ["memory:read"], "memory_store_ids": [written]});
     let own = ok(&client.post("/v1/api_keys", &own).await);
-    let by_own = client.with_key(&remembered(&own));
+    let by_own = client.with_key(secret(&own, "api_key"));
     is_felt("the new key", &by_own, 200).await;
     let third = operator.send(Method::POST, &all_keys, Some(&all_scopes())).await;
     refused(&third, 429, "rate_limit_error");
@@ -250,19 +225,16 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
 
     let keys = format!("{TENANTS}/{}/api_keys", tenant.id);
     let tenant_with = |field: &str, value: Value| (TENANTS, json!({"name": "a", field: value}));
+    let wrong_mode = "`search_mode`: unknown variant `words`, expected `lexical` or `hybrid`";
     for ((path, body), named) in [
         (tenant_with("external_id", json!("\u{7}")), "`external_id`"),
         (tenant_with("limits", json!({"bytes_per_memroy": 1})), "`bytes_per_memroy`"),
         (tenant_with("nmae", json!("b")), "`nmae`"),
-        (
-            tenant_with("search_mode", json!("words")),
-            "`search_mode`: unknown variant `words`, expected `lexical` or `hybrid`",
-        ),
+        (tenant_with("search_mode", json!("words")), wrong_mode),
         ((keys.as_str(), json!({"name": "a", "scopes": ["all"]})), "scopes"),
     ] {
         let answer = operator.send(Method::POST, path, Some(&body)).await;
-        let message = refused(&answer, 400, "invalid_request_error");
-        assert!(message.contains(named), "{message}");
+        invalid(&answer, named);
     }
 }
 
@@ -301,14 +273,9 @@ async fn racing_requests_make_one_tenant_and_lose_no_change(pair: Pair) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_made_and_revoked_by_their_tenant() {
-    let deployment = Deployment::new(Pair::Postgres).await;
-    let provision = deployment.provision().await;
-    let tenant = provision.tenant().await;
-    let second = provision.store(tenant.id).await;
-    provision.close().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
-    key_grants_no_more_than_its_own_rights(&client, tenant.store_id, second).await;
+    let (_deployment, tenant, _server, client) = started(Pair::Postgres).await;
+    let second = Store::make(&client, "second").await;
+    key_grants_no_more_than_its_own_rights(&client, tenant.store_id, &second.id).await;
     let post = async |name: &str| {
         let body = json!({"name": name, "scopes": ["memory:read"], "expires_at": "2999-01-01"});
         let request = client.request(Method::POST, "/v1/api_keys").json(&body);
@@ -319,7 +286,7 @@ async fn keys_are_made_and_revoked_by_their_tenant() {
     let (made, again): (Vec<_>, Vec<_>) = answers.iter().partition(|key| key["api_key"].is_string());
     assert_eq!(made.len(), 1, "its secret is shown once");
     let made = made[0];
-    remembered(made);
+    secret(made, "api_key");
     assert!(again.iter().all(|key| key["id"] == made["id"]));
     refused(&post("another").await, 400, "invalid_request_error");
 
@@ -332,7 +299,7 @@ async fn keys_are_made_and_revoked_by_their_tenant() {
 }
 
 /// A key with some of all rights makes keys; `own` is the only store that it sees.
-async fn key_grants_no_more_than_its_own_rights(client: &Client, own: StoreId, other: StoreId) {
+async fn key_grants_no_more_than_its_own_rights(client: &Client, own: StoreId, other: &str) {
     let keys = "/v1/api_keys";
     let with = |field: &str, value: Value| {
         let mut body = json!({
@@ -343,13 +310,12 @@ async fn key_grants_no_more_than_its_own_rights(client: &Client, own: StoreId, o
     };
     let make = async |maker: &Client, scopes: Value| {
         let made = ok(&maker.post(keys, &with("scopes", scopes)).await);
-        client.with_key(&remembered(&made))
+        client.with_key(secret(&made, "api_key"))
     };
     let maker = make(client, json!(["keys:admin", "memory:read"])).await;
     let reader = make(&maker, json!(["memory:read"])).await;
     let body = with("name", json!("by a reader"));
-    let message = refused(&reader.post(keys, &body).await, 403, "permission_error");
-    assert!(message.contains("keys:admin"), "{message}");
+    denied(&reader.post(keys, &body).await, "keys:admin");
 
     let list = format!("{keys}?limit=100");
     let count = async || ok(&client.get(&list).await)["data"].as_array().unwrap().len();
@@ -363,8 +329,7 @@ async fn key_grants_no_more_than_its_own_rights(client: &Client, own: StoreId, o
         (400, "invalid_request_error", "expires_at", json!("2999-01-01T00:00:00.000001Z"), "`expires_at`"),
         (400, "invalid_request_error", "expires_at", json!("2020-01-01"), "`expires_at`"),
     ] {
-        let message = refused(&maker.post(keys, &with(field, value)).await, status, kind);
-        assert!(message.contains(told), "{field}: {message}");
+        refused_for(&maker.post(keys, &with(field, value)).await, status, kind, told);
     }
     assert_eq!(count().await, before, "no key was made");
 }

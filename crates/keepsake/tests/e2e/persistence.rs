@@ -8,8 +8,6 @@ use crate::prelude::*;
 use crate::support::client::try_send;
 use crate::support::history::{Database, orphans};
 
-/// How long to wait for a step of a write.
-const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 /// Kills amid writes, at whatever step they are.
 const KILLS_UNDER_LOAD: usize = 3;
 const WRITERS: usize = 8;
@@ -39,7 +37,7 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
     let count = "SELECT count(*) FROM version";
     let before = database.number(count).await;
     let call = send(&client, &tenant, &create("after", "after"));
-    eventually("the commit lands", SHOWN_WITHIN, async || database.number(count).await > before).await;
+    soon("the commit lands", async || database.number(count).await > before).await;
     server.kill9().await;
     let _ = call.await;
     server.restart().await;
@@ -52,7 +50,7 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
         let writers: Vec<_> = (0..WRITERS).map(write).collect();
         let before = database.number(count).await;
         let shown = async || database.number(count).await >= before + 40;
-        eventually("the writers write", SHOWN_WITHIN, shown).await;
+        soon("the writers write", shown).await;
         server.kill9().await;
         for (writer, acknowledged) in writers.into_iter().enumerate() {
             written.push((round, writer, acknowledged.await.unwrap()));
@@ -102,7 +100,7 @@ async fn kill_between_put_and_commit(
     let before = count().await;
     database.execute("BEGIN; SELECT seq FROM store FOR UPDATE".to_owned()).await;
     let call = send(&server.client(tenant), tenant, create);
-    eventually("the blob is put", SHOWN_WITHIN, async || count().await > before).await;
+    soon("the blob is put", async || count().await > before).await;
     server.kill9().await;
     // Postgres does not notice by itself that a waiting client is dead.
     let release = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \

@@ -15,7 +15,7 @@ pub(crate) use tokio::process::Command;
 
 pub(crate) use crate::api::support::{
     Place, SESSIONS, STORES, Store, block, delete, denied, invalid, micros, new_session, not_found, patch,
-    post_text, post_with, refused, secret, sha256, shows, strings, text,
+    post_text, post_with, refused, refused_for, secret, sha256, shows, strings, text,
 };
 pub(crate) use crate::operator::Operator;
 pub(crate) use crate::support::client::{ok, page_of, send, tool_calls};
@@ -27,5 +27,5 @@ pub(crate) use crate::support::server::{signal, started, started_with};
 pub(crate) use crate::support::sessions::{open_session, view_in};
 pub(crate) use crate::support::{
     Answer, Client, Deployment, Pair, Server, Tenant, binary, eventually, now_secs, on_sqlite, repository,
-    script, secrets,
+    says, script, secrets, soon,
 };

@@ -64,21 +64,17 @@ impl Reader {
 
     /// Runs code in the terminal, whose variables outlive it.
     async fn paste(&mut self, code: &str, more: &[(&str, &str)]) {
-        let terminal = format!(
-            "set -euo pipefail\n[ ! -f variables ] || . ./variables\n{code}\ndeclare -px >variables\n"
-        );
+        let begin = "set -euo pipefail\n[ ! -f variables ] || . ./variables";
+        let terminal = format!("{begin}\n{code}\ndeclare -px >variables\n");
         let mut command = Command::new("bash");
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("KEEPSAKE_") {
                 command.env_remove(name);
             }
         }
-        let path = std::env::var("PATH").unwrap();
-        command
-            .args(["-c", &terminal])
-            .current_dir(self.folder.path())
-            .env("PATH", format!("{}:{path}", self.path("target/debug").display()))
-            .envs(more.iter().copied());
+        let path = format!("{}:{}", self.path("target/debug").display(), std::env::var("PATH").unwrap());
+        command.args(["-c", &terminal]).current_dir(self.folder.path());
+        command.env("PATH", path).envs(more.iter().copied());
         self.printed = script::run(&mut command).await;
     }
 

@@ -63,8 +63,7 @@ fn assert_bill_names_what_is_built(folder: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn release_is_the_same_each_time_and_works() {
     let base = TempDir::new().unwrap();
-    let (tree, first, second) =
-        (base.path().join("tree"), base.path().join("first"), base.path().join("second"));
+    let [tree, first, second] = ["tree", "first", "second"].map(|name| base.path().join(name));
     // Also changes that are not committed yet are in the release.
     let copy = format!(
         "git clone --quiet --local . '{0}' && git diff --binary HEAD | git -C '{0}' apply --allow-empty && \
@@ -72,9 +71,7 @@ async fn release_is_the_same_each_time_and_works() {
          git -c user.name=test -c user.email=test@localhost commit --quiet --allow-empty --message=test",
         tree.display()
     );
-    let mut command = Command::new("bash");
-    command.args(["-c", &copy]).current_dir(repository());
-    script::run(&mut command).await;
+    script::run(Command::new("bash").args(["-c", &copy]).current_dir(repository())).await;
 
     let (key, public_key) = (base.path().join("key"), base.path().join("key.pub"));
     let mut generate = Command::new(script::from_environment(MINISIGN));
@@ -100,10 +97,8 @@ async fn release_is_the_same_each_time_and_works() {
     std::fs::write(&recipe, format!("{text}\n")).unwrap();
     let refused = smoke(&tree, &first, &public_key).output().await.unwrap();
     assert_refused(&refused, "a file is not as SHA256SUMS says");
-    let mut sum = Command::new("sh");
-    sum.args(["-c", "find . -type f ! -name 'SHA256SUMS*' -printf '%P\\n' | xargs sha256sum >SHA256SUMS"])
-        .current_dir(&first);
-    script::run(&mut sum).await;
+    let sum = "find . -type f ! -name 'SHA256SUMS*' -printf '%P\\n' | xargs sha256sum >SHA256SUMS";
+    script::run(Command::new("sh").args(["-c", sum]).current_dir(&first)).await;
     let refused = smoke(&tree, &first, &public_key).output().await.unwrap();
     assert_refused(&refused, "SHA256SUMS is not signed with this key");
 }

@@ -17,7 +17,7 @@ async fn workers_run_every_job_and_gateways_none() {
         let request = Client::new(&of_worker.url, "").bare(Method::GET, "/readyz");
         matches!(request.send().await, Ok(answer) if answer.status().is_success())
     };
-    eventually("the worker is ready", Duration::from_secs(30), is_ready).await;
+    soon("the worker is ready", is_ready).await;
     // A worker serves no clients.
     assert!(Client::new(&worker.url(), "").bare(Method::GET, "/livez").send().await.is_err());
     assert_eq!(Client::new(&gateway.url(), &tenant.key).get("/v1/memory_stores").await.status, 200);
@@ -50,7 +50,7 @@ async fn workers_run_every_job_and_gateways_none() {
     }
     let series = "keepsake_job_runs_total{job=\"prune\",outcome=\"succeeded\"} ";
     let is_counted_once = async || of_gateway.metric(series).await == Some(1);
-    eventually("one run is counted", Duration::from_secs(10), is_counted_once).await;
+    soon("one run is counted", is_counted_once).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,11 +104,8 @@ async fn jobs_run_by_hand() {
     }
 
     // Another replica has the lease.
-    let until = (now_secs() + 60) * 1_000_000;
-    let take = format!(
-        "UPDATE job SET lease_until = {until}, fence = fence + 1, owner = randomblob(16) WHERE name = 'prune'"
-    );
-    database.execute(take).await;
+    let set = format!("lease_until = {}, fence = fence + 1", (now_secs() + 60) * 1_000_000);
+    database.execute(format!("UPDATE job SET {set}, owner = randomblob(16) WHERE name = 'prune'")).await;
     let held = run("prune", None).await;
     assert_eq!((held.status, &held.json()["error"]["type"]), (409, &json!("conflict_error")));
     job("run prune").await.ends(4, "the job is running already");

@@ -62,7 +62,6 @@ fn calls(round: usize) -> [(&'static str, Value); 9] {
     ]
 }
 
-/// Sends a block from all senders; returns the answer that all of them got.
 async fn send_at_once(clients: &[Client], tenant: &Tenant, block: &Value) -> Value {
     let senders = (0..SENDERS).map(|sender| clients[sender % clients.len()].call(tenant.store_id, block));
     let answers = join_all(senders).await;

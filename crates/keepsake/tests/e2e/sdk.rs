@@ -28,7 +28,6 @@ async fn python_sdk_syncs_a_session() {
     python_suite_passes(&["session_memory_stores"]).await;
 }
 
-/// Runs modules, each test of them with both clients of the SDK.
 async fn python_suite_passes(modules: &[&str]) {
     let server = SdkServer::new(Pair::Sqlite).await;
     let mut command = server.command(script::from_environment(PYTHON));
@@ -59,21 +58,16 @@ async fn documentation_names_one_current_model() {
 pub(crate) struct SdkServer {
     server: Server,
     tenant: Tenant,
-    /// The names and secrets of a suite's other keys.
     other_keys: [(&'static str, String); 4],
     _deployment: Deployment,
 }
 
 impl SdkServer {
     pub(crate) async fn new(pair: Pair) -> Self {
-        Self::with_tenants(pair, []).await.0
+        Self::with_tenants(pair, Vec::new()).await.0
     }
 
-    /// The same, and a tenant for each of these limits.
-    pub(crate) async fn with_tenants(
-        pair: Pair,
-        limits: impl IntoIterator<Item = Value>,
-    ) -> (Self, Vec<Tenant>) {
+    pub(crate) async fn with_tenants(pair: Pair, limits: Vec<Value>) -> (Self, Vec<Tenant>) {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
         let tenant = provision.tenant().await;
@@ -94,13 +88,10 @@ impl SdkServer {
         (server, tenants)
     }
 
-    /// A command with the server and the keys in its environment.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
-        command
-            .env("KEEPSAKE_BASE_URL", self.server.url())
-            .env("KEEPSAKE_API_KEY", &self.tenant.key)
-            .env("KEEPSAKE_WORKSPACE_ID", self.tenant.id.to_string());
+        command.env("KEEPSAKE_BASE_URL", self.server.url()).env("KEEPSAKE_API_KEY", &self.tenant.key);
+        command.env("KEEPSAKE_WORKSPACE_ID", self.tenant.id.to_string());
         for (name, key) in &self.other_keys {
             command.env(format!("KEEPSAKE_{name}_API_KEY"), key);
         }

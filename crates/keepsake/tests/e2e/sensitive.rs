@@ -40,16 +40,15 @@ async fn secrets_are_refused_or_redacted_and_kept_nowhere(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig { log_filter: "trace", ..ServerConfig::default() };
-    let command = deployment
-        .command(&config)
-        .env("KEEPSAKE_SENSITIVE_DATA_RULES", "[{ kind = 'employee_id', pattern = 'EMP-[0-9]{6}' }]");
+    let rules = "[{ kind = 'employee_id', pattern = 'EMP-[0-9]{6}' }]";
+    let command = deployment.command(&config).env("KEEPSAKE_SENSITIVE_DATA_RULES", rules);
     let mut server = Server::start(command).await;
     let client = server.client(&tenant);
     let secrets = secrets_of_each_kind();
     for policy in ["reject", "redact"] {
         let place = Place::new(&client, policy).await;
         for secret in &secrets {
-            let memory = place.create_clean(&format!("/kept-{}.md", secret.kind)).await;
+            let memory = place.store.create(&format!("/kept-{}.md", secret.kind), CLEAN).await;
             place.api_refuses(secret, &memory).await;
             place.batch_leaves_out(secret).await;
             place.tools_refuse_or_redact(secret).await;
@@ -57,7 +56,7 @@ async fn secrets_are_refused_or_redacted_and_kept_nowhere(pair: Pair) {
             let shown = redacted.map_or(format!("[redacted:{}]", secret.kind), |redacted| redacted.text);
             let left = format!("\n{shown}\n\n\n{shown}\n{shown}\n");
             let left = if policy == "reject" { CLEAN } else { &left };
-            assert_eq!(client.get(&memory).await.json()["content"], left, "{policy}");
+            assert_eq!(place.store.read(&memory).await["content"], left, "{policy}");
         }
     }
     server.end().await;
@@ -70,59 +69,42 @@ async fn secrets_are_refused_or_redacted_and_kept_nowhere(pair: Pair) {
     }
 }
 
-struct Place<'a> {
-    client: &'a Client,
-    path: String,
+/// A store, and the policy that it was made with.
+struct Place {
+    store: Store,
     policy: &'static str,
 }
 
-impl<'a> Place<'a> {
-    async fn new(client: &'a Client, policy: &'static str) -> Self {
-        let store = json!({"name": policy, "sensitive_data_policy": policy});
-        let store = client.post("/v1/memory_stores", &store).await.json();
-        let path = format!("/v1/memory_stores/{}", store["id"].as_str().unwrap());
-        Self { client, path, policy }
-    }
-
-    async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.client.post(&format!("{}{path}", self.path), body).await
+impl Place {
+    async fn new(client: &Client, policy: &'static str) -> Self {
+        let new = json!({"name": policy, "sensitive_data_policy": policy});
+        Self { store: Store::make_with(client, &new).await, policy }
     }
 
     async fn set_policy(&self, policy: &str) {
-        ok(&self.post("", &json!({"sensitive_data_policy": policy})).await);
-    }
-
-    /// Makes a memory without a secret; answers where it is.
-    async fn create_clean(&self, path: &str) -> String {
-        let memory = self.post("/memories", &json!({"path": path, "content": CLEAN})).await.json();
-        format!("{}/memories/{}", self.path, memory["id"].as_str().unwrap())
+        ok(&self.store.client.post(&self.store.path, &json!({"sensitive_data_policy": policy})).await);
     }
 
     async fn call(&self, tool: &str, input: &Value) -> ToolResult {
         let block = json!({"type": "tool_use", "id": "toolu_1", "name": tool, "input": input});
-        let answer = self.post("/tool_calls", &block).await;
+        let answer = self.store.client.call(&self.store.id, &block).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         answer.tool_result()
     }
 
-    async fn api_refuses(&self, Secret { kind, text, part }: &Secret, memory: &str) {
-        let content = format!("{CLEAN}but {text}\n");
+    async fn api_refuses(&self, Secret { kind, text, part }: &Secret, memory: &Value) {
+        let (store, content) = (&self.store, format!("{CLEAN}but {text}\n"));
         let new = json!({"path": "/new.md", "content": content});
-        let over = json!({"path": format!("/kept-{kind}.md"), "content": content});
-        let creation = self.client.request(Method::POST, &format!("{}/memories", self.path));
-        let upsert = creation.try_clone().unwrap().header("anthropic-beta", "managed-agents-2026-04-01");
         for refused in [
-            self.post("/memories", &new).await,
-            send(upsert.json(&over)).await,
-            send(creation.header("idempotency-key", *kind).json(&new)).await,
-            self.client.post(memory, &json!({"content": content})).await,
-            self.client.post(memory, &json!({"content": content, "path": "/moved.md"})).await,
+            store.try_create("/new.md", &content).await,
+            store.upsert(&format!("/kept-{kind}.md"), &content).await,
+            post_with(&store.client, &store.memories(), &new, ("idempotency-key", *kind)).await,
+            store.try_update(memory, &json!({"content": content})).await,
+            store.try_update(memory, &json!({"content": content, "path": "/moved.md"})).await,
         ] {
-            assert_eq!(refused.status, 400, "{kind}: {}", refused.text);
             assert!(!refused.text.contains(part), "the answer has a {kind}");
-            let message = refused.json()["error"]["message"].to_string();
-            let rule = format!("policy (`{}`) refuses: {kind} in line 2", self.policy);
-            assert!(message.contains("`content`") && message.contains(&rule), "{message}");
+            invalid(&refused, &format!("policy (`{}`) refuses: {kind} in line 2", self.policy));
+            invalid(&refused, "`content`");
         }
     }
 
@@ -133,10 +115,10 @@ impl<'a> Place<'a> {
             {"type": "create", "path": "/new.md", "content": content},
             {"type": "upsert", "path": format!("/kept-{kind}.md"), "content": content},
         ]});
-        let refused = self.post("/memories/batch", &body).await;
+        let refused = self.store.batch(&body).await;
         assert_eq!((refused.status, &refused.json()["error"]["operation"]), (400, &json!(1)), "{kind}");
         body["atomic"] = json!(false);
-        let made = self.post("/memories/batch", &body).await;
+        let made = self.store.batch(&body).await;
         assert!(!made.text.contains(part) && !refused.text.contains(part), "an answer has a {kind}");
         let [clean, new, over] = [0, 1, 2].map(|position: usize| made.json()["data"][position].clone());
         assert_eq!(clean["status"], "created", "{}", made.text);
@@ -178,9 +160,9 @@ async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
     let (_deployment, _server, _, client) = on_sqlite().await;
     let [Secret { text: token, .. }, ..] = secrets_of_each_kind();
     let place = Place::new(&client, "off").await;
-    let memory = place.create_clean("/kept.md").await;
-    let content = async || client.get(&memory).await.json()["content"].clone();
-    let update = async |content: &str| client.post(&memory, &json!({"content": content})).await;
+    let memory = place.store.create("/kept.md", CLEAN).await;
+    let content = async || place.store.read(&memory).await["content"].clone();
+    let update = async |content: &str| place.store.try_update(&memory, &json!({"content": content})).await;
     let first = format!("head\n{token}\n");
     let written = update(&first).await.json();
     assert_eq!(content().await, first, "no policy refuses it");
@@ -203,9 +185,7 @@ async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
     }
     let kept = format!("all new\n{token}\n");
     assert_eq!(update(&kept).await.status, 200);
-    let copied = update(&format!("{kept}{token}\n")).await;
-    assert_eq!(copied.status, 400, "{}", copied.text);
-    assert!(copied.text.contains("github_token in line 3"), "{}", copied.text);
+    invalid(&update(&format!("{kept}{token}\n")).await, "github_token in line 3");
 
     place.set_policy("redact").await;
     let redacted = insert(2, &token);
@@ -216,7 +196,7 @@ async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
         assert_eq!(place.call("memory", &redacted).await, told, "the same call under {policy}");
     }
     // A text that is redacted to the content of the file makes no version.
-    let version = async || client.get(&memory).await.json()["memory_version_id"].clone();
+    let version = async || place.store.basic(&memory).await["memory_version_id"].clone();
     let before = version().await;
     let told = place.call("memory_write", &whole(&format!("{kept}{token}\n"))).await;
     assert!(told.content.contains("1 secret replaced"), "{told:?}");
@@ -225,17 +205,15 @@ async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
 
     // A restored version is new as a whole.
     assert_eq!(update("clean").await.status, 200);
-    let restore = format!("/memory_versions/{}/restore", written["memory_version_id"].as_str().unwrap());
-    for (policy, status, left) in
-        [("reject", 400, "clean"), ("redact", 400, "clean"), ("off", 200, first.as_str())]
-    {
+    let restore = async || place.store.try_restore(&written["memory_version_id"], &json!({})).await;
+    for policy in ["reject", "redact"] {
         place.set_policy(policy).await;
-        let answer = place.post(&restore, &json!({})).await;
-        assert_eq!(answer.status, status, "{policy}: {}", answer.text);
-        let is_named = answer.text.contains("github_token in line 2");
-        assert_eq!(is_named, status == 400, "{policy}: {}", answer.text);
-        assert_eq!(content().await, left, "{policy}");
+        invalid(&restore().await, "github_token in line 2");
+        assert_eq!(content().await, "clean", "{policy}");
     }
+    place.set_policy("off").await;
+    ok(&restore().await);
+    assert_eq!(content().await, first);
 }
 
 /// Whether bytes hold a text; a dump has bytes as hexadecimal digits.

@@ -65,11 +65,9 @@ async fn view(client: &Client, tenant: &Tenant, credential: &str) -> Answer {
     client.with_key(credential).call(tenant.store_id, &input).await
 }
 
+#[track_caller]
 fn assert_401(answer: &Answer, why: &str) {
-    assert_eq!(answer.status, 401, "{}", answer.text);
-    let body = answer.json();
-    assert_eq!(body["error"]["type"], "authentication_error");
-    assert!(body["error"]["message"].as_str().unwrap().contains(why), "{body}");
+    refused_for(answer, 401, "authentication_error", why);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,9 +86,8 @@ async fn key_is_taken_from_either_header_and_no_other_one_is_good() {
 
     let store = format!("/v1/memory_stores/{}", tenant.store_id);
     let (x, bearer) = ("x-api-key", "authorization");
-    for (header, value) in
-        [(x, key.clone()), (bearer, format!("Bearer {key}")), (bearer, format!("bearer {key}"))]
-    {
+    let [upper, lower] = ["Bearer", "bearer"].map(|scheme| (bearer, format!("{scheme} {key}")));
+    for (header, value) in [(x, key.clone()), upper, lower] {
         let answer = send(client.bare(Method::GET, &store).header(header, value)).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert_eq!(answer.header("anthropic-workspace-id"), tenant.id.to_string());
@@ -154,20 +151,13 @@ async fn writes_are_attributed_to_the_tokens_subject() {
 async fn invalid_token_is_401_with_a_reason() {
     let issuers = Issuers::new().await;
     let deployment = Deployment::new(Pair::Sqlite).await;
-    let provision = deployment.provision().await;
-    let tenant = provision.tenant().await;
-    let acme = provision.tenant().await;
-    let suspended = provision.tenant().await;
-    let deleting = provision.tenant().await;
-    provision.close().await;
+    let (tenant, acme) = (deployment.tenant().await, deployment.tenant().await);
+    let (suspended, deleting) = (deployment.tenant().await, deployment.tenant().await);
     for (of, name, status) in
         [(&acme, "acme", "active"), (&suspended, "suspended", "suspended"), (&deleting, "gone", "deleting")]
     {
-        let tenant_id = of.id.uuid().simple();
-        let update = format!(
-            "UPDATE tenant SET external_id = '{name}', status = '{status}' WHERE tenant_id = x'{tenant_id}'"
-        );
-        deployment.execute(update).await;
+        let (set, id) = (format!("external_id = '{name}', status = '{status}'"), of.id.uuid().simple());
+        deployment.execute(format!("UPDATE tenant SET {set} WHERE tenant_id = x'{id}'")).await;
     }
     let server = deployment.start_with(&issuers.config()).await;
     let client = server.client(&tenant);
@@ -220,8 +210,8 @@ async fn suspension_and_revocation_take_effect_on_every_replica_within_five_seco
     let issuers = Issuers::new().await;
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
-    let servers =
-        [deployment.start_with(&issuers.config()).await, deployment.start_with(&issuers.config()).await];
+    let config = issuers.config();
+    let servers = [deployment.start_with(&config).await, deployment.start_with(&config).await];
     let database = deployment.database().await;
     let token = issuers.person(&tenant.id.to_string(), &json!({}));
     let is_served = async |server: &Server, credential: &str| {
@@ -273,8 +263,8 @@ async fn master_key_wraps_stored_secrets_and_can_be_changed() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
     let database = deployment.database().await;
-    let stored_bytes =
-        async || database.number("SELECT sum(octet_length(wrapped_key)) FROM server_secret").await;
+    let size = "SELECT sum(octet_length(wrapped_key)) FROM server_secret";
+    let stored_bytes = async || database.number(size).await;
     let open = deployment.start().await;
     let output = open.output();
     assert!(output.contains("secrets.master_key is not set"), "{output}");

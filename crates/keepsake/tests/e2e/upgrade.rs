@@ -39,13 +39,11 @@ async fn data_of_each_release_is_upgraded(pair: Pair) {
     }
 }
 
-/// The versions in the headings of the changelog.
 fn releases() -> BTreeSet<String> {
     let changelog = std::fs::read_to_string(repository().join("CHANGELOG.md")).unwrap();
     let headings = changelog.lines().filter_map(|line| line.strip_prefix("## "));
     let versions = headings.filter_map(|heading| heading.split_whitespace().next());
-    let releases = versions.filter(|&version| version != "Unreleased");
-    releases.map(str::to_owned).collect()
+    versions.filter(|&version| version != "Unreleased").map(str::to_owned).collect()
 }
 
 fn data_of(release: &str, pair: Pair) -> PathBuf {
@@ -87,10 +85,9 @@ async fn make_history(store: &Store) {
 /// Fields that clients must still read after every later upgrade.
 async fn facts(client: &Client, store: &str) -> Value {
     let fields = async |path: &str, names: &[&str]| {
-        let listed = ok(&client.get(path).await);
-        let rows = listed["data"].as_array().unwrap().iter();
-        let rows = rows.map(|row| names.iter().map(|&name| row[name].clone()).collect::<Vec<_>>());
-        json!(rows.collect::<Vec<_>>())
+        let listed = client.all(path).await;
+        let row = |row: &Value| names.iter().map(|&name| row[name].clone()).collect::<Value>();
+        listed.iter().map(row).collect::<Value>()
     };
     json!({
         "memories": fields(&format!("{store}/memories?view=full"), &["id", "path", "content"]).await,

@@ -47,16 +47,11 @@ async fn ended_sessions_are_pruned_and_make_room(pair: Pair) {
     server.end().await;
 }
 
-/// Sessions, their attachments and their events.
 async fn session_rows(deployment: &Deployment) -> [i64; 3] {
-    let mut rows = [0; 3];
-    for (rows, table) in rows.iter_mut().zip(["session", "session_resource", "session_event"]) {
-        *rows = deployment.number(&format!("SELECT count(*) FROM {table}")).await;
-    }
-    rows
+    let count = async |table: &str| deployment.number(&format!("SELECT count(*) FROM {table}")).await;
+    [count("session").await, count("session_resource").await, count("session_event").await]
 }
 
-/// The problems that a verification finds.
 async fn problems(server: &Server) -> Vec<Value> {
     let run = server.beside("verify -o json --paths --concurrency 2").await;
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
@@ -213,10 +208,8 @@ async fn verification_finds_damaged_search_terms_and_names_a_damaged_index() {
         problem["problem"] == "damaged_index" && says.contains("missing from index version_actor")
     });
     assert!(is_named, "{found:?}");
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn verification_creates_no_index() {
+    // It makes no index where there is none.
     let folder = tempfile::tempdir().unwrap();
     let run = keepsake(&["verify", "--data-dir", folder.path().to_str().unwrap()]).await;
     run.ends(1, "there is no index to verify");

@@ -167,10 +167,7 @@ impl Model {
         for memory in self.live_below(directory) {
             let memory = &self.memories[memory];
             let rest = &memory.path[directory.len() + 1..];
-            let (name, is_directory) = match rest.split_once('/') {
-                Some((name, _)) => (name, true),
-                None => (rest, false),
-            };
+            let (name, is_directory) = rest.split_once('/').map_or((rest, false), |(name, _)| (name, true));
             children.entry(name).or_insert((is_directory, 0)).1 += memory.content.len() as u64;
         }
         children
@@ -200,12 +197,12 @@ impl Model {
     }
 
     fn obstacle(&self, path: &str) -> Option<Obstacle> {
-        let at = self.live_at(path).map(|memory| Obstacle::Taken { memory, is_directory: false });
-        let below =
-            || self.live_below(path).first().map(|&memory| Obstacle::Taken { memory, is_directory: true });
+        let taken = |is_directory| move |memory| Obstacle::Taken { memory, is_directory };
+        let at = self.live_at(path).map(taken(false));
+        let below = || self.live_below(path).first().copied().map(taken(true));
         let above = || {
-            let slashes = path.match_indices('/').skip(1);
-            slashes.filter_map(|(end, _)| self.live_at(&path[..end])).map(Obstacle::Above).next()
+            let mut slashes = path.match_indices('/').skip(1);
+            slashes.find_map(|(end, _)| self.live_at(&path[..end])).map(Obstacle::Above)
         };
         at.or_else(below).or_else(above)
     }
@@ -263,8 +260,7 @@ impl Model {
 
     /// Forgets all memories that ever had a path below the prefix, as far as it is known.
     fn apply_erase(&mut self, prefix: &str) -> Answer {
-        let is_below =
-            |version: &&Version| version.path.as_ref().is_some_and(|path| path.starts_with(prefix));
+        let is_below = |it: &&Version| it.path.as_ref().is_some_and(|path| path.starts_with(prefix));
         let below = self.versions.iter().filter(is_below);
         let memories: BTreeSet<_> = below.map(|version| version.memory).collect();
         let mut versions = 0;

@@ -11,14 +11,11 @@ type State<'a> = BTreeMap<usize, (usize, &'a Version)>;
 fn state(history: &History, seq: usize) -> State<'_> {
     let mut state = State::new();
     for (number, version) in history.model.versions.iter().enumerate().take(seq) {
-        if version.is_erased {
-            continue;
-        }
-        if version.operation == "deleted" {
-            state.remove(&version.memory);
-        } else {
-            state.insert(version.memory, (number, version));
-        }
+        match version.operation {
+            _ if version.is_erased => None,
+            "deleted" => state.remove(&version.memory),
+            _ => state.insert(version.memory, (number, version)),
+        };
     }
     state
 }
@@ -53,10 +50,9 @@ impl History {
     async fn check_list(&self, seq: usize, query: &str) {
         let told = format!("{query} of {:?}", self.model.versions);
         let shown = self.all(&format!("memories?view=full&{query}")).await;
-        let fields = ["path", "id", "memory_version_id", "content"];
-        let shown = shown.iter().map(|it| (fields.map(|field| &it[field]), it["redacted_at"].is_string()));
-        let shown = shown.map(|([path, id, version, content], is_redacted)| {
-            json!([path, id, version, content, is_redacted])
+        let shown = shown.iter().map(|it| {
+            let is_redacted = it["redacted_at"].is_string();
+            json!([it["path"], it["id"], it["memory_version_id"], it["content"], is_redacted])
         });
         let expected = state(self, seq).into_iter().map(|(memory, (number, version))| {
             let path = version.path.as_deref().unwrap_or_default();
@@ -69,15 +65,13 @@ impl History {
         assert_eq!(shown.collect::<Vec<_>>(), expected, "{told}");
     }
 
-    /// The direct children of a directory.
     async fn check_children(&self, seq: usize) {
         let directory = if seq.is_multiple_of(2) { "/" } else { "/a/" };
         let query = format!("memories?depth=1&path_prefix={directory}&at_seq={seq}&limit={}", 1 + seq % 4);
         let shown = self.all(&query).await;
         let shown: Vec<_> = shown.iter().map(|it| it["path"].as_str().unwrap()).collect();
         let state = state(self, seq);
-        let below =
-            state.values().filter_map(|(_, version)| version.path.as_deref()?.strip_prefix(directory));
+        let below = state.values().filter_map(|(_, it)| it.path.as_deref()?.strip_prefix(directory));
         let children = below.map(|rest| match rest.split_once('/') {
             Some((name, _)) => format!("{directory}{name}/"),
             None => format!("{directory}{rest}"),
@@ -88,7 +82,6 @@ impl History {
         assert_eq!(shown, expected, "{query} of {:?}", self.model.versions);
     }
 
-    /// A memory by its id and by its path.
     async fn check_memory(&self, seq: usize) {
         if self.memory_ids.is_empty() {
             return;
@@ -131,8 +124,7 @@ impl History {
         let unchanged = |memory: &usize, (number, _): &(usize, &Version)| {
             after.get(memory).is_some_and(|(other, _)| other == number)
         };
-        let same: Vec<_> =
-            before.iter().filter(|(memory, at)| unchanged(memory, at)).map(|(it, _)| *it).collect();
+        let same: Vec<_> = before.keys().copied().filter(|it| unchanged(it, &before[it])).collect();
         for memory in same {
             before.remove(&memory);
             after.remove(&memory);
@@ -146,9 +138,8 @@ impl History {
         }
         for version in added {
             // Another memory that was removed from the same path.
-            let replaced =
-                before.iter().find(|(_, (_, it))| version.path.is_some() && it.path == version.path);
-            let replaced = replaced.map(|(memory, _)| *memory);
+            let is_at_path = |it: &Version| version.path.is_some() && it.path == version.path;
+            let replaced = before.keys().copied().find(|memory| is_at_path(before[memory].1));
             let earlier = replaced.and_then(|memory| before.remove(&memory)).map(|(_, version)| version);
             pairs.push((earlier, Some(version)));
         }
@@ -159,8 +150,7 @@ impl History {
         pairs.retain(|(one, other)| !one.zip(*other).is_some_and(|(one, other)| is_same(one, other)));
         let shown = pairs.into_iter().map(|(one, other)| {
             let path = |version: Option<&Version>| version.and_then(|version| version.path.clone());
-            let hash =
-                |version: Option<&Version>| version.and_then(content_of).map(|content| sha256(content));
+            let hash = |it: Option<&Version>| it.and_then(content_of).map(|content| sha256(content));
             let id = |version: Option<&Version>| version.map(|version| &self.memory_ids[version.memory]);
             let is_renamed = path(one).is_some() && path(other).is_some() && path(one) != path(other);
             let change = match (one, other) {
@@ -174,8 +164,8 @@ impl History {
                 None => Some(0),
                 Some(version) => content_of(version).map(|content| content.lines().count()),
             };
-            let lines =
-                lines(one).zip(lines(other)).map(|(one, other)| other.cast_signed() - one.cast_signed());
+            let change_of = |(one, other): (usize, usize)| other.cast_signed() - one.cast_signed();
+            let lines = lines(one).zip(lines(other)).map(change_of);
             let shown = other.or(one).and_then(|version| version.path.clone());
             json!([change, shown, previous, id(one), hash(one), id(other), hash(other), lines])
         });

@@ -8,16 +8,12 @@ impl History {
     /// The request of a call; its body is null if it has none.
     pub(super) fn request_of(&self, call: &Call) -> (Method, String, Value) {
         let store = &self.store;
-        let version_path =
-            |version: &usize| format!("{store}/memory_versions/{}", self.version_ids[*version]);
+        let version_path = |it: &usize| format!("{store}/memory_versions/{}", self.version_ids[*it]);
         let (path, body) = match call {
-            Call::Create { .. } => {
-                (format!("{store}/memories?view=full"), without(self.operation_of(call), &["type"]))
+            Call::Create { .. } => (format!("{store}/memories?view=full"), self.body_of(call)),
+            Call::Update { memory, .. } => {
+                (format!("{store}/memories/{}?view=full", self.memory_ids[*memory]), self.body_of(call))
             }
-            Call::Update { memory, .. } => (
-                format!("{store}/memories/{}?view=full", self.memory_ids[*memory]),
-                without(self.operation_of(call), &["type", "memory_id"]),
-            ),
             Call::Delete { memory, expected } => {
                 let query = expected.as_ref().map(|expected| format!("?expected_content_sha256={expected}"));
                 let (id, query) = (&self.memory_ids[*memory], query.unwrap_or_default());
@@ -42,6 +38,12 @@ impl History {
         (Method::POST, path, body)
     }
 
+    fn body_of(&self, call: &Call) -> Value {
+        let mut operation = self.operation_of(call);
+        operation.as_object_mut().unwrap().retain(|field, _| field != "type" && field != "memory_id");
+        operation
+    }
+
     fn operation_of(&self, call: &Call) -> Value {
         match call {
             Call::Create { path, content, mode } => {
@@ -59,11 +61,6 @@ impl History {
             other => panic!("{other:?} is no operation of a batch"),
         }
     }
-}
-
-fn without(mut operation: Value, fields: &[&str]) -> Value {
-    operation.as_object_mut().unwrap().retain(|field, _| !fields.contains(&field.as_str()));
-    operation
 }
 
 fn condition_of(precondition: Option<&Precondition>) -> Value {

@@ -11,7 +11,6 @@ async fn entries(place: &Place, query: &str) -> Vec<Value> {
     place.client.all(&format!("{AUDIT}?limit=100&{query}")).await
 }
 
-/// Checks the recorded actions on an object, oldest first.
 async fn assert_done_to(place: &Place, object: &Value, expected: &str) {
     let mut entries = entries(place, &format!("object_id={}", text(object))).await;
     entries.reverse();
@@ -23,16 +22,12 @@ pub(super) async fn deletion_of_a_store_is_in_the_audit(place: Place) {
     ok(&delete(&place.second, &store.path).await);
     assert_eq!(delete(&place.client, &store.path).await.status, 404);
     let of_store = entries(&place, &format!("object_id={}", store.id)).await;
-    let [entry, creation] = of_store.as_slice() else {
-        panic!("it is deleted once: {of_store:?}");
-    };
+    let [entry, creation] = &of_store[..] else { panic!("it is deleted once: {of_store:?}") };
     assert_fields(entry, "id type created_at actor action object memory_store_id");
     assert_id(&entry["id"], "audit_");
     assert_time(&entry["created_at"]);
-    assert_eq!(entry["type"], "audit_entry");
-    assert_eq!(entry["action"], "memory_store.delete");
+    shows(entry, &json!({"type": "audit_entry", "action": "memory_store.delete", "memory_store_id": null}));
     assert_eq!(entry["object"], json!({"id": store.id, "type": "memory_store"}));
-    assert!(entry["memory_store_id"].is_null());
     assert_id(&entry["actor"]["api_key_id"], "apikey_");
     assert_ne!(entry["actor"], creation["actor"], "another key deleted it");
     let by_second = text(&entry["actor"]["api_key_id"]);
@@ -129,9 +124,6 @@ pub(super) async fn audit_is_filtered_and_paged(place: Place) {
     ] {
         invalid(&get(query).await, named);
     }
-    // Another tenant has its own.
-    let theirs = ok(&place.stranger.get(&format!("{AUDIT}?limit=100")).await).to_string();
-    assert!(!theirs.contains(text(&created[0]["id"])), "{theirs}");
 }
 
 pub(super) async fn audit_holds_no_names_and_needs_an_unbound_administrator(place: Place) {

@@ -3,11 +3,7 @@
 use super::support::holds;
 use crate::prelude::*;
 
-fn batch_of(store: &Store) -> String {
-    format!("{}/batch", store.memories())
-}
-
-fn create(path: &str, content: &str) -> Value {
+pub(super) fn create(path: &str, content: &str) -> Value {
     json!({"type": "create", "path": path, "content": content})
 }
 
@@ -18,13 +14,12 @@ fn statuses(body: &Value) -> Vec<&str> {
 
 pub(super) async fn results_come_in_the_order_sent(place: Place) {
     let (client, store) = (&place.client, place.store());
-    let [edited, deleted, same, moved, pinned] = [
-        store.create("/edited", "one").await,
-        store.create("/deleted", "one").await,
-        store.create("/same", "same").await,
-        store.create("/moved", "one").await,
-        store.create("/pinned", "one").await,
-    ];
+    let mut there = Vec::new();
+    for path in ["/edited", "/deleted", "/moved", "/pinned"] {
+        there.push(store.create(path, "one").await);
+    }
+    let [edited, deleted, moved, pinned] = <[Value; 4]>::try_from(there).unwrap();
+    let same = store.create("/same", "same").await;
     let not_exists = json!({"type": "not_exists"});
     let body = json!({"atomic": false, "operations": [
         {"type": "create", "path": "/made", "content": "x", "pinned": true, "precondition": not_exists},
@@ -90,11 +85,9 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
     assert_eq!(store.paths().await, ["/edited", "/made", "/new/c", "/pinned", "/put", "/same"]);
     // Neither the unchanged memory, nor the pin, nor a refusal is a version.
     assert_eq!(store.version_count().await, 5 + 5);
+    let batch = format!("{}/batch", store.memories());
     for (operation, why) in [
-        (
-            r#"{"type": "create", "path": "/new", "content": "x", "content": "x"}"#,
-            "duplicate field `content`",
-        ),
+        (r#"{"type": "create", "path": "/n", "content": "x", "content": "x"}"#, "duplicate field `content`"),
         (r#"{"type": "create", "path": "/new", "content": "\ud83d"}"#, "hex escape"),
         (r#"{"type": "create", "path": "/new"}"#, "content"),
         (r#"{"type": "create", "path": "/new", "content": "", "memory_id": "mem_1"}"#, "memory_id"),
@@ -102,22 +95,21 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
         (r#"{"type": "upsert", "path": "/new", "content": "", "expires_at": "soon"}"#, "`expires_at`"),
         ("{}", "type"),
     ] {
-        let same = create("/edited", "x");
-        let body =
-            |is_atomic: bool| format!(r#"{{"atomic": {is_atomic}, "operations": [{same}, {operation}]}}"#);
-        let answer = ok(&post_text(client, &batch_of(&store), body(false)).await);
+        let all = format!("[{}, {operation}]", create("/edited", "x"));
+        let body = |is_atomic: bool| format!(r#"{{"atomic": {is_atomic}, "operations": {all}}}"#);
+        let answer = ok(&post_text(client, &batch, body(false)).await);
         let told = text(&answer["data"][1]["error"]["message"]);
         assert!(told.starts_with("`operations` 1 is malformed: ") && told.contains(why), "{told}");
-        invalid(&post_text(client, &batch_of(&store), body(true)).await, "`operations` 1");
+        invalid(&post_text(client, &batch, body(true)).await, "`operations` 1");
     }
     let body = json!({"operations": [create("/last", "x")]});
-    let answer = ok(&client.post(&format!("{}?memories=false", batch_of(&store)), &body).await);
+    let answer = ok(&client.post(&format!("{batch}?memories=false"), &body).await);
     let result = &answer["data"][0];
     assert_eq!((&result["status"], &result["memory"]), (&json!("created"), &Value::Null));
     assert!(result["memory_id"].is_string(), "{result}");
 }
 
-pub(super) async fn five_hundred_operations_are_one_commit(place: Place) {
+pub(super) async fn five_hundred_operations_or_eight_mebibytes_are_one_batch(place: Place) {
     let store = place.store();
     let text = "four kilobytes of text\n".repeat(180);
     let path = |number: usize| format!("/d{}/e{}/f{number}", number % 10, number % 7);
@@ -130,9 +122,8 @@ pub(super) async fn five_hundred_operations_are_one_commit(place: Place) {
     let results = made(creations, "created").await;
     assert_eq!(store.read(&results[499]["memory"]).await["content"], format!("499 {text}"));
     let ids = results.iter().map(|result| &result["memory_id"]);
-    let edits =
-        ids.clone().map(|id| json!({"type": "update", "memory_id": id, "content": "short"})).collect();
-    made(edits, "updated").await;
+    let edit = |id: &Value| json!({"type": "update", "memory_id": id, "content": "short"});
+    made(ids.clone().map(edit).collect(), "updated").await;
     let hash = sha256("short");
     let delete = |id: &Value| json!({"type": "delete", "memory_id": id, "expected_content_sha256": hash});
     made(ids.map(delete).collect(), "deleted").await;
@@ -143,6 +134,14 @@ pub(super) async fn five_hundred_operations_are_one_commit(place: Place) {
         assert!(commit.iter().all(is_of_commit), "one commit has one time");
     }
     assert_eq!(store.paths().await, [""; 0]);
+
+    let content = "x".repeat(100_000);
+    let operations: Vec<_> = (0..83).map(|number| create(&format!("/{number}"), &content)).collect();
+    let answer = ok(&store.batch(&json!({"operations": operations})).await);
+    assert!(statuses(&answer).iter().all(|status| *status == "created"));
+    let too_large = format!("{{\"operations\": [], \"x\": \"{}\"}}", "x".repeat(8 << 20));
+    let batch = format!("{}/batch", store.memories());
+    refused(&post_text(&place.client, &batch, too_large).await, 413, "invalid_request_error");
 }
 
 pub(super) async fn atomic_batch_fails_with_its_first_refused_operation(place: Place) {
@@ -209,23 +208,13 @@ async fn operations_on_one_memory_or_path_are_refused(store: &Store, memory: &Va
     assert_eq!(store.version_count().await, 1);
 }
 
-pub(super) async fn body_of_a_batch_may_have_eight_mebibytes(place: Place) {
-    let (client, store) = (&place.client, place.store());
-    let content = "x".repeat(100_000);
-    let operations: Vec<_> = (0..83).map(|number| create(&format!("/{number}"), &content)).collect();
-    let answer = ok(&store.batch(&json!({"operations": operations})).await);
-    assert!(statuses(&answer).iter().all(|status| *status == "created"));
-    let too_large = format!("{{\"operations\": [], \"x\": \"{}\"}}", "x".repeat(8 << 20));
-    let refused_body = post_text(client, &batch_of(&store), too_large).await;
-    refused(&refused_body, 413, "invalid_request_error");
-}
-
 /// Also if it wrote no version.
 pub(super) async fn batch_with_a_key_is_made_once(place: Place) {
     let (client, store) = (&place.client, place.store());
+    let batch = format!("{}/batch", store.memories());
     for (content, status) in [("one", "created"), ("later", "unchanged")] {
         let body = json!({"operations": [{"type": "upsert", "path": "/a", "content": content}]});
-        let again = async || post_with(client, &batch_of(&store), &body, ("idempotency-key", content)).await;
+        let again = async || post_with(client, &batch, &body, ("idempotency-key", content)).await;
         let first = ok(&again().await);
         assert_eq!(statuses(&first), [status]);
         let memory = &first["data"][0]["memory"];

@@ -35,9 +35,7 @@ pub(super) async fn pages_of_any_size_make_one_list(place: Place) {
         }
         // A cursor is good for another limit and another key, and no worse for having been used.
         let next = page_of(&client.get(&format!("{list}limit=2")).await).1.unwrap();
-        for (query, end) in
-            [("", whole.len()), ("limit=1&", 3), ("limit=99&beta=true&unknown=1&", whole.len())]
-        {
+        for (query, end) in [("", whole.len()), ("limit=1&", 3), ("limit=99&beta=true&x=1&", whole.len())] {
             for client in [client, &place.second] {
                 let (items, _) = page_of(&client.get(&format!("{list}{query}page={next}")).await);
                 assert_eq!(items, whole[2..end], "{list}{query}");

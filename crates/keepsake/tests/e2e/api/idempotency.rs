@@ -43,12 +43,10 @@ pub(super) async fn concurrent_duplicates_are_made_once(place: Place) {
 pub(super) async fn duplicates_are_made_once_through(stores: &[Store; 2]) {
     let [store, _] = stores;
     let memory = store.create("/edited", "one").await;
-    let tool =
-        json!({"command": "insert", "path": "/memories/edited", "insert_line": 0, "insert_text": "0\n"});
-    let batch = json!({"operations": [
-        {"type": "create", "path": "/b", "content": "one"},
-        {"type": "create", "path": "/c", "content": "two"},
-    ]});
+    let path = "/memories/edited";
+    let tool = json!({"command": "insert", "path": path, "insert_line": 0, "insert_text": "0\n"});
+    let create = |path: &str| json!({"type": "create", "path": path, "content": "one"});
+    let batch = json!({"operations": [create("/b"), create("/c")]});
     let list = format!("{STORES}?limit=100");
     let before = store.client.all(&list).await.len();
     for (path, body) in [
@@ -71,7 +69,7 @@ pub(super) async fn duplicates_are_made_once_through(stores: &[Store; 2]) {
     assert_eq!(store.read(&memory).await["content"], "0\ntwo\n");
 }
 
-pub(super) async fn bad_key_and_key_with_another_body_are_400(place: Place) {
+pub(super) async fn bad_key_and_key_with_another_body_are_400_and_patch_takes_none(place: Place) {
     let (client, store) = (&place.client, place.store());
     for key in ["", &"k".repeat(256)] {
         invalid(&post(client, key, STORES, &json!({"name": "a"})).await, "Idempotency-Key");
@@ -97,6 +95,14 @@ pub(super) async fn bad_key_and_key_with_another_body_are_400(place: Place) {
     }
     assert_eq!(client.all(&format!("{STORES}?limit=100")).await.len(), 2);
     assert_eq!(store.paths().await, ["/a", "/edited", "/m"]);
+    let at = store.memory(&memory);
+    for (path, field, values) in [(&at, "path", ["/b", "/c"]), (&store.path, "name", ["one", "two"])] {
+        for value in values {
+            let request = client.request(Method::PATCH, path).header("idempotency-key", "k");
+            ok(&send(request.json(&json!({field: value}))).await);
+            assert_eq!(ok(&client.get(path).await)[field], value);
+        }
+    }
 }
 
 pub(super) async fn key_is_scoped_to_one_credential_and_path(place: Place) {
@@ -113,17 +119,14 @@ pub(super) async fn key_is_scoped_to_one_credential_and_path(place: Place) {
     let made = futures::future::join_all(made).await;
     let ids: BTreeSet<_> = made.iter().map(|made| text(&ok(made)["id"]).to_owned()).collect();
     assert_eq!(ids.len(), 3, "{ids:?}");
-    same_block_of_two_credentials_is_two_calls(&place, &store).await;
-}
-
-async fn same_block_of_two_credentials_is_two_calls(place: &Place, store: &Store) {
+    // So is the block of a tool.
     let log = store.create("/log", "").await;
     let insert = json!({"command": "insert", "path": "/memories/log", "insert_line": 0, "insert_text": "x"});
     let append = json!({"path": "/memories/log", "content": "y"});
     for (tool, input) in [("memory", insert), ("memory_append", append)] {
         let block = json!({"type": "tool_use", "id": "toolu_1", "name": tool, "input": input});
         // Each sends it twice.
-        for client in [&place.client, &place.second, &place.client, &place.second] {
+        for client in [client, &place.second, client, &place.second] {
             assert!(!client.call(&store.id, &block).await.tool_result().is_error);
         }
     }
@@ -159,16 +162,4 @@ pub(super) async fn repeated_call_is_answered_even_if_it_is_now_forbidden(place:
     let full = ok(&post(client, "k", &format!("{at}?view=full"), &calls[0].1).await);
     assert_eq!(full["content"], "two");
     assert_eq!(store.version_count().await, 5);
-}
-
-pub(super) async fn patch_takes_no_key(place: Place) {
-    let (client, store) = (&place.client, place.store());
-    let at = store.memory(&store.create("/a", "one").await);
-    for (path, field, values) in [(&at, "path", ["/b", "/c"]), (&store.path, "name", ["one", "two"])] {
-        for value in values {
-            let request = client.request(Method::PATCH, path).header("idempotency-key", "k");
-            ok(&send(request.json(&json!({field: value}))).await);
-            assert_eq!(ok(&client.get(path).await)[field], value);
-        }
-    }
 }

@@ -78,12 +78,12 @@ pub(super) async fn conflict_fails_is_skipped_or_replaced(place: Place) {
     copy.create("/a.md", "mine").await;
     copy.create("/b.md/in/the/way", "mine").await;
     for query in ["", "dry_run=true", "on_conflict=fail"] {
-        let error = refused(&import(&copy, query, &archive).await, 409, "conflict_error");
-        assert!(text(&error["message"]).contains("at 2 paths, the first is /a.md"), "{error}");
+        let answer = import(&copy, query, &archive).await;
+        refused_for(&answer, 409, "conflict_error", "at 2 paths, the first is /a.md");
     }
     assert_eq!(copy.version_count().await, 2);
-    let blocked =
-        json!({"path": "/b.md", "result": "refused", "reason": "is a directory in the memory store"});
+    let reason = "is a directory in the memory store";
+    let blocked = json!({"path": "/b.md", "result": "refused", "reason": reason});
     let skipped = has_counts(&import(&copy, "on_conflict=skip", &archive).await, [1, 0, 0, 1, 1]);
     let other = json!({"path": "/a.md", "result": "skipped", "reason": "has other content"});
     assert_eq!(skipped, json!([other, blocked]));
@@ -112,9 +112,8 @@ pub(super) async fn damaged_or_large_archive_changes_nothing(place: Place) {
         }
     }
     refused(&import(&copy, "", &vec![0; MAX_BYTES + 1]).await, 413, "invalid_request_error");
-    let error =
-        refused(&send_as("application/gzip", &copy, "", &archive).await, 415, "invalid_request_error");
-    assert!(text(&error["message"]).contains("application/zstd"), "{error}");
+    let other = send_as("application/gzip", &copy, "", &archive).await;
+    refused_for(&other, 415, "invalid_request_error", "application/zstd");
     // A history has no dry run, so asking for one must not write it.
     let history = br#"{"position": 0, "versions": []}"#;
     for (name, value) in [("on_conflict", "skip"), ("prefix", "/a/"), ("dry_run", "true")] {
@@ -129,10 +128,9 @@ pub(super) async fn import_asks_for_both_scopes_and_a_writable_store(place: Plac
     store.create("/a.md", "one").await;
     let archive = export(&store).await;
     let into = async |client, store: &Store| import(&store.seen_by(client), "", &archive).await;
-    for (client, missing) in
-        [(&place.reader, "memory:write"), (&place.writer, "memory:read"), (&place.admin, "memory:read")]
-    {
-        denied(&into(client, &copy).await, missing);
+    denied(&into(&place.reader, &copy).await, "memory:write");
+    for client in [&place.writer, &place.admin] {
+        denied(&into(client, &copy).await, "memory:read");
     }
     for client in [&place.stranger, &place.bound] {
         not_found(&into(client, &copy).await);

@@ -20,7 +20,7 @@ mod readers;
 mod redaction;
 mod replicas;
 mod session_rights;
-mod sessions;
+pub(crate) mod sessions;
 mod store_tests;
 mod stores;
 pub(crate) mod support;
@@ -48,14 +48,10 @@ area! {
         conventions::every_answer_names_its_request_and_tenant_and_stays_out_of_caches,
         conventions::unknown_routes_and_methods_get_an_error_envelope,
         bodies::unknown_fields_and_wrong_values_are_refused_by_name,
-        bodies::erasures_that_select_too_little_or_too_much_are_refused,
         bodies::bodies_other_than_objects_are_refused,
-        bodies::other_than_json_is_415,
-        bodies::bodies_of_redact_and_restore_may_be_left_out,
-        bodies::body_over_the_limit_is_413,
+        bodies::other_than_json_is_415_and_over_the_limit_413,
         bodies::invalid_tool_call_is_400_and_a_bad_input_is_a_tool_error,
-        queries::unknown_parameters_are_ignored_except_on_delete,
-        queries::bad_parameters_are_refused_by_name,
+        queries::unknown_parameters_are_ignored_except_on_delete_and_bad_ones_refused,
     ]
 }
 
@@ -64,8 +60,7 @@ area! {
         access::each_route_asks_for_its_scope,
         access::write_only_key_sees_nothing_of_existing_memories,
         access::tool_results_hide_existing_content_from_a_write_only_key,
-        access::metadata_expiry_and_policy_need_the_scope_of_stores,
-        access::bound_key_sees_no_other_store,
+        access::settings_need_the_scope_of_stores_and_a_bound_key_sees_one_store,
     ]
 }
 
@@ -90,10 +85,9 @@ area! {
         sessions::agents_calls_are_attributed_to_their_session,
         sessions::events_record_each_call_without_content,
         sessions::archived_session_takes_no_change,
-        sessions::repeated_creation_with_a_key_makes_one_session,
         sessions::stores_are_attached_and_detached_in_a_live_session,
         sessions::root_shows_the_stores_and_their_entries_in_byte_order,
-        sessions::same_block_in_another_session_is_another_call,
+        sessions::repeated_calls_are_made_once_in_each_session,
         session_rights::session_has_no_more_rights_than_its_maker,
         session_rights::token_reaches_no_store_that_its_key_may_not_see,
         session_rights::bound_key_sees_only_sessions_of_its_stores,
@@ -124,9 +118,8 @@ area! {
 area! {
     batches_behave: [
         batches::results_come_in_the_order_sent,
-        batches::five_hundred_operations_are_one_commit,
+        batches::five_hundred_operations_or_eight_mebibytes_are_one_batch,
         batches::atomic_batch_fails_with_its_first_refused_operation,
-        batches::body_of_a_batch_may_have_eight_mebibytes,
         batches::batch_with_a_key_is_made_once,
     ]
 }
@@ -154,8 +147,7 @@ area! {
     races_have_one_winner: [
         races::one_creation_gets_the_path,
         races::deletion_and_update_leave_one_history,
-        races::no_merge_of_metadata_is_lost,
-        races::pin_and_edit_are_both_made,
+        races::no_merge_of_metadata_and_no_pin_is_lost,
         races::session_gets_no_more_stores_than_it_may_have,
         races::nothing_is_written_after_the_archiving,
         races::directory_is_deleted_as_a_whole_while_files_are_created_in_it,
@@ -190,8 +182,7 @@ area! {
         readers::readers_are_recorded_where_the_store_says_so_and_go_with_their_version,
         redaction::redaction_removes_content_and_keeps_who_did_what,
         redaction::content_is_redacted_when_it_is_no_longer_live,
-        redaction::path_of_a_deleted_memory_is_redacted_too,
-        redaction::repeated_edit_shows_nothing_of_a_redacted_version,
+        redaction::path_of_a_deleted_memory_is_redacted_and_a_repeated_edit_shows_nothing,
     ]
 }
 
@@ -199,9 +190,8 @@ area! {
     calls_sent_again_are_made_once: [
         idempotency::store_is_made_and_changed_once,
         idempotency::concurrent_duplicates_are_made_once,
-        idempotency::bad_key_and_key_with_another_body_are_400,
+        idempotency::bad_key_and_key_with_another_body_are_400_and_patch_takes_none,
         idempotency::key_is_scoped_to_one_credential_and_path,
         idempotency::repeated_call_is_answered_even_if_it_is_now_forbidden,
-        idempotency::patch_takes_no_key,
     ]
 }

@@ -19,16 +19,12 @@ pub(super) async fn text_for_models_has_its_options_everywhere(place: Place) {
     store.create("/notes/a.md", "# The \"garden\"\nmore\n").await;
     store.create("/b.md", "").await;
     let of_tools = text_of_tools(client, &format!("{OPTIONS}&memory_store_id={}", store.id)).await;
-    for part in ["Before anything else", "Keep the files tidy", ": the garden"] {
-        assert!(of_tools.contains(part), "{part}: {of_tools}");
-    }
+    says(&of_tools, &["Before anything else", "Keep the files tidy", ": the garden"]);
     let last = "\n/memories/b.md: \"\"\n/memories/notes/a.md: \"# The \\\"garden\\\"\"";
     assert!(of_tools.ends_with(last), "{of_tools}");
     let arguments = json!({"keep_tidy": "true", "topic": "the garden", "file_index": "true"});
-    let asked = json!({
-        "jsonrpc": "2.0", "id": 1, "method": "prompts/get",
-        "params": {"name": "memory_protocol", "arguments": arguments},
-    });
+    let params = json!({"name": "memory_protocol", "arguments": arguments});
+    let asked = json!({"jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": params});
     let request = client.request(reqwest::Method::POST, &format!("/mcp/{}", store.id)).json(&asked);
     let of_mcp = ok(&send(request.header("accept", "application/json, text/event-stream")).await);
     assert_eq!(of_mcp["result"]["messages"][0]["content"]["text"], of_tools);
@@ -53,8 +49,6 @@ pub(super) async fn text_for_models_has_its_options_everywhere(place: Place) {
     ] {
         invalid(&client.get(&format!("/v1/tools?{query}")).await, named);
     }
-    let theirs = format!("/v1/tools?file_index=true&memory_store_id={}", store.id);
-    not_found(&place.stranger.get(&theirs).await);
 }
 
 pub(super) async fn session_is_told_of_each_store_and_users_stay_on_their_line(place: Place) {
@@ -72,12 +66,9 @@ pub(super) async fn session_is_told_of_each_store_and_users_stay_on_their_line(p
     ]);
     let told = told_with(resources).await;
     assert!(told.starts_with(&text_of_tools(client, "").await), "{told}");
-    for part in [
-        "\n\n/memories/notes (in a file system: /mnt/memory/notes)\nAccess: read and write\nName: \"notes\"",
-        "\nAccess: read-only: every change is refused\nName: \"x\\\"",
-    ] {
-        assert!(told.contains(part), "{part}: {told}");
-    }
+    let notes =
+        "\n\n/memories/notes (in a file system: /mnt/memory/notes)\nAccess: read and write\nName: \"notes\"";
+    says(&told, &[notes, "\nAccess: read-only: every change is refused\nName: \"x\\\""]);
     let mut quoted = 0;
     for line in told.split(['\n', '\r', '\u{2028}']) {
         assert!(!line.starts_with("System") && !line.contains('\u{202e}'), "{line}: {told}");

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-pub(super) async fn unknown_parameters_are_ignored_except_on_delete(place: Place) {
+pub(super) async fn unknown_parameters_are_ignored_except_on_delete_and_bad_ones_refused(place: Place) {
     let (client, store) = (&place.client, place.new_store("queries").await);
     let memory = store.create("/a", "one").await;
     let at = store.memory(&memory);
@@ -25,10 +25,8 @@ pub(super) async fn unknown_parameters_are_ignored_except_on_delete(place: Place
     }
     ok(&delete(client, &format!("{at}?beta=true&{right}")).await);
     ok(&delete(client, &format!("{}?beta=true", store.path)).await);
-}
-
-pub(super) async fn bad_parameters_are_refused_by_name(place: Place) {
-    let (client, store) = (&place.client, place.store());
+    // Bad values are refused by name.
+    let store = place.store();
     let memory = store.create("/a", "one").await;
     let (memories, versions, at) = (store.memories(), store.versions(), store.memory(&memory));
     let version = store.version(&memory["memory_version_id"]);

@@ -2,7 +2,7 @@
 
 use keepsake_core::Timestamp;
 
-use super::support::{Fact, check, fact, path_conflict};
+use super::support::{Fact, check, fact, parted, path_conflict};
 use crate::prelude::*;
 
 on_pairs! { limits_are_exact }
@@ -50,10 +50,11 @@ async fn tools_say(place: &Place, tools: &[&str], path: &str, content: &str, sai
 /// Checks a batch that makes these memories: those that are `Some` of the message of
 /// a refusal are left out, and the first of them refuses an atomic batch.
 async fn batch_is_made_but_for(store: &Store, memories: &[(&str, usize, Option<&str>)]) {
-    let create = |(path, bytes, _): &(&str, usize, Option<&str>)| json!({"type": "create", "path": path, "content": "x".repeat(*bytes)});
-    let operations: Vec<_> = memories.iter().map(create).collect();
-    let batch =
-        async |is_atomic: bool| store.batch(&json!({"atomic": is_atomic, "operations": operations})).await;
+    let operations = memories
+        .iter()
+        .map(|(path, bytes, _)| json!({"type": "create", "path": path, "content": "x".repeat(*bytes)}));
+    let operations: Vec<_> = operations.collect();
+    let batch = async |atomic: bool| store.batch(&json!({"atomic": atomic, "operations": operations})).await;
     let error = refused(&batch(true).await, 429, "rate_limit_error");
     let first = memories.iter().position(|(.., why)| why.is_some());
     assert_eq!(error["operation"].as_u64(), first.map(|first| first as u64), "{error}");
@@ -179,12 +180,12 @@ async fn tenant_has_so_many_stores(place: Place) {
 
 /// What was made; the other calls were over the limit.
 #[track_caller]
-fn made_up_to(limit: u64, answers: &[Answer]) -> Vec<Value> {
-    let (made, over): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
-    for answer in over {
+pub(crate) fn made_up_to(limit: u64, answers: Vec<Answer>) -> Vec<Value> {
+    let (made, over) = parted(answers);
+    for answer in &over {
         over_quota(answer, limit);
     }
-    made.into_iter().map(ok).collect()
+    made
 }
 
 async fn make_session(client: &Client, system: &str) -> Answer {
@@ -202,7 +203,7 @@ fn at(object: &Value) -> String {
 
 async fn tenant_has_so_many_sessions(place: Place) {
     let client = &place.client;
-    let sessions = made_up_to(2, &join_all((0..6).map(|_| make_session(client, ""))).await);
+    let sessions = made_up_to(2, join_all((0..6).map(|_| make_session(client, ""))).await);
     assert_eq!(sessions.len(), 2);
     // An archived one counts, a deleted one does not.
     ok(&client.post(&format!("{}/archive", at(&sessions[0])), &json!({})).await);
@@ -230,7 +231,7 @@ async fn tenant_has_so_many_keys(place: Place) {
     let new = json!({"name": "more", "scopes": ["memory:read"]});
     let listed = client.all("/v1/api_keys").await.len();
     let racing = (0..12).map(|_| client.post("/v1/api_keys", &new));
-    let made = made_up_to(8, &join_all(racing).await);
+    let made = made_up_to(8, join_all(racing).await);
     assert_eq!(made.len(), 8 - listed);
     for key in &made {
         secret(key, "api_key");
@@ -260,10 +261,7 @@ async fn tenant_makes_so_many_changes_in_a_day(place: Place) {
     let erased = json!({"memory_store_id": store.id, "path_prefix": "/none/"});
     ok(&client.post("/v1/erasures", &erased).await);
     // Neither a job nor a change that changes nothing counts.
-    eventually("the erasure ends", Duration::from_mins(3), async || {
-        client.all("/v1/audit?action=erasure.finish").await.len() == 1
-    })
-    .await;
+    soon("the erasure ends", async || client.all("/v1/audit?action=erasure.finish").await.len() == 1).await;
     ok(&rename(text(&store.object().await["name"])).await);
     // Each day has as many; midnight may come at any time.
     loop {
@@ -275,15 +273,15 @@ async fn tenant_makes_so_many_changes_in_a_day(place: Place) {
         let before = audit.iter().filter(is_of_the_day).count();
         let names: Vec<_> = (0..8).map(|number| format!("{day} {number}")).collect();
         let answers = join_all(names.iter().map(|name| rename(name))).await;
-        let made = made_up_to(6, &answers).len();
-        let others = [
+        let made = made_up_to(6, answers).len();
+        let others = vec![
             client.post(STORES, &json!({"name": "more"})).await,
             client.post("/v1/api_keys", &new_key).await,
             make_session(client, "").await,
         ];
         if today() == day {
             assert_eq!(before + made, 6, "{before} before");
-            assert_eq!(made_up_to(6, &others), [] as [Value; 0]);
+            assert_eq!(made_up_to(6, others), [] as [Value; 0]);
             break;
         }
     }

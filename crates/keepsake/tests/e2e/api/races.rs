@@ -3,16 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::sessions::{attached, open};
-use super::support::path_conflict;
+use super::support::{parted, path_conflict};
 use crate::prelude::*;
 
 const AT_ONCE: usize = 12;
-
-/// The answers that are 200, and the others.
-fn parted(answers: Vec<Answer>) -> (Vec<Value>, Vec<Answer>) {
-    let (made, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 200);
-    (made.iter().map(ok).collect(), refused)
-}
 
 /// Makes these memories at once, of which each excludes every other one.
 async fn one_of_these_is_created(store: &Store, paths: &[String]) {
@@ -25,21 +19,16 @@ async fn one_of_these_is_created(store: &Store, paths: &[String]) {
 }
 
 pub(super) async fn one_creation_gets_the_path(place: Place) {
-    let store = place.store();
+    let store = &place.store();
     for round in 0..3 {
-        one_of_these_is_created(&store, &vec![format!("/{round}"); AT_ONCE]).await;
+        one_of_these_is_created(store, &vec![format!("/{round}"); AT_ONCE]).await;
         let nested = ["", "/a", "/a/b", "/a/b/c"].map(|below| format!("/nested-{round}{below}"));
-        one_of_these_is_created(&store, &nested).await;
+        one_of_these_is_created(store, &nested).await;
     }
-    let waiting = join_all((0..6).map(|n| {
-        let store = &store;
-        async move { store.create(&format!("/mover-{n}"), "x").await }
-    }))
-    .await;
-    let moves = waiting.iter().enumerate().map(|(n, memory)| {
-        let edit = json!({"path": format!("/goal{}", "/a".repeat(n % 3))});
-        let store = &store;
-        async move { store.try_update(memory, &edit).await }
+    let create = |n: usize| async move { store.create(&format!("/mover-{n}"), "x").await };
+    let waiting = join_all((0..6).map(create)).await;
+    let moves = waiting.iter().enumerate().map(|(n, memory)| async move {
+        store.try_update(memory, &json!({"path": format!("/goal{}", "/a".repeat(n % 3))})).await
     });
     let (made, conflicts) = parted(join_all(moves).await);
     assert_eq!(made.len(), 1, "{made:?}");
@@ -107,25 +96,20 @@ pub(super) async fn deletion_and_update_leave_one_history(place: Place) {
     }
 }
 
-pub(super) async fn no_merge_of_metadata_is_lost(place: Place) {
+pub(super) async fn no_merge_of_metadata_and_no_pin_is_lost(place: Place) {
     let store = place.new_store("merged").await;
-    let merge = |key: String| {
-        let (client, path) = (&place.client, &store.path);
-        async move { client.post(path, &json!({"metadata": {key: "v"}})).await }
-    };
-    let merged = join_all((0..10).map(|n| merge(format!("k{n}")))).await;
+    let (client, path) = (&place.client, &store.path);
+    let merge = |n: usize| async move { client.post(path, &json!({"metadata": {n.to_string(): "v"}})).await };
+    let merged = join_all((0..10).map(merge)).await;
     assert_eq!(parted(merged).1.len(), 0);
     // Together the others would be too many.
-    let (made, over) = parted(join_all((10..22).map(|n| merge(format!("k{n}")))).await);
+    let (made, over) = parted(join_all((10..22).map(merge)).await);
     assert_eq!((made.len(), over.len()), (6, 6));
     for answer in &over {
         refused(answer, 400, "invalid_request_error");
     }
     assert_eq!(store.object().await["metadata"].as_object().unwrap().len(), 16);
-}
 
-pub(super) async fn pin_and_edit_are_both_made(place: Place) {
-    let store = place.store();
     let (pin, edit) = (json!({"pinned": true}), json!({"content": "after"}));
     for round in 0..12 {
         let memory = store.create(&format!("/{round}"), "before").await;
@@ -137,16 +121,13 @@ pub(super) async fn pin_and_edit_are_both_made(place: Place) {
 
 pub(super) async fn session_gets_no_more_stores_than_it_may_have(place: Place) {
     let (_, session, _) = open(&place.client, &[]).await;
-    let resources = format!("{session}/resources");
+    let (client, resources) = (&place.client, &format!("{session}/resources"));
     let mut stores = Vec::new();
     for _ in 0..AT_ONCE {
         stores.push(place.new_store("of one name").await);
     }
-    let attaching = stores.iter().map(|store| {
-        let body = attached(store, "read_write");
-        let (client, resources) = (&place.client, &resources);
-        async move { client.post(resources, &body).await }
-    });
+    let attach = |store| async move { client.post(resources, &attached(store, "read_write")).await };
+    let attaching = stores.iter().map(attach);
     let (attached, over) = parted(join_all(attaching).await);
     assert_eq!((attached.len(), over.len()), (8, 4));
     for answer in &over {
@@ -157,11 +138,8 @@ pub(super) async fn session_gets_no_more_stores_than_it_may_have(place: Place) {
 }
 
 pub(super) async fn nothing_is_written_after_the_archiving(place: Place) {
-    let store = place.new_store("archived meanwhile").await;
-    let creations = (0..AT_ONCE).map(|n| {
-        let store = &store;
-        async move { store.try_create(&format!("/{n}"), "x").await }
-    });
+    let store = &place.new_store("archived meanwhile").await;
+    let creations = (0..AT_ONCE).map(|n| async move { store.try_create(&format!("/{n}"), "x").await });
     let archive = format!("{}/archive", store.path);
     let nothing = json!({});
     let (creations, archived) = tokio::join!(join_all(creations), place.second.post(&archive, &nothing));
@@ -177,15 +155,12 @@ pub(super) async fn nothing_is_written_after_the_archiving(place: Place) {
 }
 
 pub(super) async fn directory_is_deleted_as_a_whole_while_files_are_created_in_it(place: Place) {
-    let store = place.store();
+    let store = &place.store();
     for n in 0..10 {
         store.create(&format!("/d/{n}/x"), "x").await;
     }
     // A deletion that meets a new file begins again, up to eight times.
-    let creations = (0..4).map(|n| {
-        let store = &store;
-        async move { store.create(&format!("/d/late-{n}"), "x").await }
-    });
+    let creations = (0..4).map(|n| async move { store.create(&format!("/d/late-{n}"), "x").await });
     let deletion = json!({"command": "delete", "path": "/memories/d"});
     let (created, _) = tokio::join!(join_all(creations), place.client.tool_ok(&place.tenant, &deletion));
     // Each late file was deleted with the others, or came after all of them were gone.
@@ -287,8 +262,8 @@ pub(super) async fn racing_changes_keep_every_count_through(stores: &[Store; 2])
     let kept = AT_ONCE / 3;
     for directory in 0..3 {
         let at = format!("/memories/{directory}");
-        let expected =
-            [(at.clone(), 100 * kept), (format!("{at}/0/"), 50 * kept), (format!("{at}/1/"), 50 * kept)];
+        let [zero, one] = [0, 1].map(|below| (format!("{at}/{below}/"), 50 * kept));
+        let expected = [(at.clone(), 100 * kept), zero, one];
         let mut shown = shown_bytes(&stores[1], &at).await;
         shown.retain(|path, _| path.ends_with('/') || *path == at);
         assert_eq!(shown, BTreeMap::from(expected));

@@ -8,7 +8,6 @@ impl Store {
     }
 }
 
-/// The surfaces of readers, with their counts.
 fn places(readers: &[Value]) -> Vec<(&str, u64)> {
     let mut places: Vec<_> =
         readers.iter().map(|reader| (text(&reader["surface"]), reader["count"].as_u64().unwrap())).collect();
@@ -36,17 +35,14 @@ pub(super) async fn readers_are_listed_by_version_session_and_surface(place: Pla
     ] {
         ok(&client.get(&read).await);
     }
-    for input in [
-        json!({"command": "view", "path": "/memories/a"}),
-        json!({"command": "view", "path": "/memories/none"}),
-    ] {
-        ok(&client.call(&store.id, &input).await);
+    for path in ["/memories/a", "/memories/none"] {
+        ok(&client.call(&store.id, &json!({"command": "view", "path": path})).await);
     }
     view_in(client, &session, &format!("{}/a", mounts[0])).await;
-    let found = json!({"type": "tool_use", "name": "memory_search", "input": {"query": "one"}});
+    let found = block("memory_search", &json!({"query": "one"}));
     ok(&client.post(&format!("{session}/tool_calls"), &found).await);
-    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": {"name": "memory_read", "arguments": {"path": "/memories/a"}}});
+    let params = json!({"name": "memory_read", "arguments": {"path": "/memories/a"}});
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     ok(&client.post(&format!("/mcp/{}", store.id), &message).await);
     for purpose in ["backup", "person"] {
         for request in [store.memory(&memory), format!("{}/search?query=one", store.path)] {
@@ -95,23 +91,20 @@ pub(super) async fn readers_are_listed_by_version_session_and_surface(place: Pla
         not_found(&client.get(&format!("{}/readers?{query}", store.path)).await);
     }
     invalid(&client.get(&format!("{}/readers?path=a", store.path)).await, "`path`");
-    not_found(&place.stranger.get(&format!("{}/readers", store.path)).await);
-    not_found(&place.bound.get(&format!("{session}/reads")).await);
 }
 
 pub(super) async fn readers_are_recorded_where_the_store_says_so_and_go_with_their_version(place: Place) {
     let new = json!({"name": "quiet", "records_reads": false});
-    let made = ok(&place.client.post(STORES, &new).await);
+    let store = Store::make_with(&place.client, &new).await;
+    let made = store.object().await;
     assert_eq!(made["records_reads"], false);
-    let store = Store::new(&place.client, text(&made["id"]));
     let memory = store.create("/p/a", "one").await;
     let list = async || ok(&place.client.get(&format!("{}/readers", store.path)).await);
     store.read(&memory).await;
     let quiet = list().await;
     assert_eq!((&quiet["data"], &quiet["complete_from"]), (&json!([]), &Value::Null));
 
-    let records =
-        async |records: bool| ok(&place.client.post(&store.path, &json!({"records_reads": records})).await);
+    let records = async |on: bool| ok(&place.client.post(&store.path, &json!({"records_reads": on})).await);
     assert_eq!(records(true).await["records_reads"], true);
     store.read(&memory).await;
     let recorded = list().await;
@@ -130,7 +123,7 @@ pub(super) async fn readers_are_recorded_where_the_store_says_so_and_go_with_the
     assert_eq!(list().await["data"].as_array().unwrap().len(), 2);
     store.redact(&memory["memory_version_id"]).await;
     let left = list().await;
-    assert_eq!(strings(left["data"].as_array().unwrap(), "memory_version_id").len(), 1);
+    assert_eq!(left["data"].as_array().unwrap().len(), 1);
     assert_ne!(left["data"][0]["memory_version_id"], memory["memory_version_id"]);
     let below = json!({"memory_store_id": store.id, "path_prefix": "/p/"});
     let erasure = ok(&place.client.post("/v1/erasures", &below).await);

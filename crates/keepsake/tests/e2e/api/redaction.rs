@@ -18,8 +18,7 @@ async fn blobs(place: &Place, store: &Store) -> Vec<String> {
 pub(super) async fn redaction_removes_content_and_keeps_who_did_what(place: Place) {
     let store = place.new_store("redacted").await;
     let memory = store.create("/secret/path", "secret").await;
-    let edit = json!({"content": "harmless", "path": "/plain"});
-    store.update(&memory, &edit).await;
+    store.update(&memory, &json!({"content": "harmless", "path": "/plain"})).await;
     assert_eq!(blobs(&place, &store).await, ["harmless", "secret"]);
     let before = store.history().await[1].clone();
     let redacted = store.seen_by(&place.second).redact(&before["id"]).await;
@@ -96,7 +95,7 @@ pub(super) async fn content_is_redacted_when_it_is_no_longer_live(place: Place) 
     assert!(history.iter().all(|version| version["path"].is_null() && version["redacted_at"].is_string()));
 }
 
-pub(super) async fn path_of_a_deleted_memory_is_redacted_too(place: Place) {
+pub(super) async fn path_of_a_deleted_memory_is_redacted_and_a_repeated_edit_shows_nothing(place: Place) {
     let store = place.new_store("deleted").await;
     let memory = store.create("/secret-name", "x").await;
     store.delete(&memory).await;
@@ -117,9 +116,7 @@ pub(super) async fn path_of_a_deleted_memory_is_redacted_too(place: Place) {
                 + (SELECT count(*) FROM memory WHERE path LIKE '%secret-name%' OR name LIKE '%secret-name%') \
                 + (SELECT count(*) FROM directory WHERE path LIKE '%secret-name%')";
     assert_eq!(place.deployment.number(rows).await, 0);
-}
 
-pub(super) async fn repeated_edit_shows_nothing_of_a_redacted_version(place: Place) {
     let store = place.new_store("edited").await;
     let memory = store.create("/a.txt", "one\nsecret\n").await;
     let edit = json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "secret\n", "new_str": "two\n"});

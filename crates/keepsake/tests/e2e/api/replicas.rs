@@ -117,13 +117,13 @@ async fn access_changed_here_is_changed_there(here: &Client, there: &Client, ten
     assert_eq!(ok(&holder.post(&calls, &write).await)["is_error"], false);
     let resource = format!("{path}/resources/{}", tenant.store_id);
     ok(&here.post(&resource, &json!({"access": "read_only"})).await);
-    let says = async |word: &str| {
+    let becomes = async |word: &str| {
         let is_said = async || holder.post(&calls, &write).await.text.contains(word);
         eventually(word, Duration::from_secs(5), is_said).await;
     };
-    says("read-only").await;
+    becomes("read-only").await;
     ok(&delete(here, &resource).await);
-    says("None is attached").await;
+    becomes("None is attached").await;
     let memories = format!("{STORES}/{}/memories", tenant.store_id);
     not_found(&holder.get(&memories).await);
 }

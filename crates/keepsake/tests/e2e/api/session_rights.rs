@@ -1,13 +1,9 @@
 //! Sessions and their tokens can do no more than the credentials that made them.
 
-use super::sessions::{attached, attaching, call, changes, of_resources, open, view};
+use super::sessions::{attached, attaching, call, changes, create_file, of_resources, open, view};
 use crate::prelude::*;
 
 const READS: [&str; 2] = ["sessions:write", "memory:read"];
-
-fn create(path: &str) -> Value {
-    json!({"command": "create", "path": path, "file_text": "x"})
-}
 
 pub(super) async fn session_has_no_more_rights_than_its_maker(place: Place) {
     let store = place.store();
@@ -22,7 +18,7 @@ pub(super) async fn session_has_no_more_rights_than_its_maker(place: Place) {
     let reader = place.key(&READS, None).await;
     let (_, path, holder) = open(&reader, &[attached(&store, "read_only")]).await;
     let (resource, tokens) = (format!("{path}/resources/{}", store.id), format!("{path}/token"));
-    let (write, file) = (json!({"access": "read_write"}), create("/memories/notes/a"));
+    let (write, file) = (json!({"access": "read_write"}), create_file("/memories/notes/a"));
     denied(&reader.post(&resource, &write).await, "memory:write");
     secret(&ok(&reader.post(&tokens, &json!({})).await), "token");
     // Once another key grants write access, the reader neither gets a token nor calls a
@@ -43,7 +39,7 @@ pub(super) async fn token_reaches_no_store_that_its_key_may_not_see(place: Place
     let (_, path, holder) = open(&bound, &[attached(&own, "read_write")]).await;
     ok(&owner.post(&format!("{path}/resources"), &attached(&other, "read_write")).await);
     let hidden = "/memories/other/secret.md";
-    assert!(!call(owner, &path, &create(hidden)).await.1);
+    assert!(!call(owner, &path, &create_file(hidden)).await.1);
 
     let (root, _) = call(&holder, &path, &view("/memories")).await;
     assert!(root.contains("notes") && !root.contains("other"), "{root}");
@@ -60,10 +56,9 @@ pub(super) async fn token_reaches_no_store_that_its_key_may_not_see(place: Place
     assert_eq!(strings(&holder.all("/v1/search?query=secret").await, "memory_store_id"), [other.id]);
 }
 
-/// Checks that for a credential a session is as one that never existed.
 async fn assert_hidden(client: &Client, path: &str) {
-    for (at, body) in [("", json!({"title": "x"})), ("/token", json!({})), ("/tool_calls", view("/memories"))]
-    {
+    let title = json!({"title": "x"});
+    for (at, body) in [("", title), ("/token", json!({})), ("/tool_calls", view("/memories"))] {
         not_found(&client.post(&format!("{path}{at}"), &body).await);
     }
     for at in ["", "/events", "/resources"] {
@@ -113,12 +108,13 @@ pub(super) async fn each_route_of_sessions_asks_for_its_scopes(place: Place) {
     }
     assert_eq!(ok(&client.get(&path).await), before);
     ok(&place.reader.post(&calls, &view("/memories")).await);
+    let lists = [&path, &resource, &format!("{path}/events"), &SESSIONS.to_owned()];
+    for at in lists {
+        ok(&place.reader.get(at).await);
+    }
     for unable in [&place.writer, &place.admin] {
         refused(&unable.post(&calls, &view("/memories")).await, 403, "permission_error");
-    }
-    for at in [&path, &resource, &format!("{path}/events"), &SESSIONS.to_owned()] {
-        ok(&place.reader.get(at).await);
-        for unable in [&place.writer, &place.admin] {
+        for at in lists {
             refused(&unable.get(at).await, 403, "permission_error");
         }
     }

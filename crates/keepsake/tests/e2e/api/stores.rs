@@ -4,9 +4,7 @@ use crate::prelude::*;
 
 pub(super) async fn search_mode_is_set_and_taken_back(place: Place) {
     let client = &place.client;
-    let made = ok(&client.post(STORES, &json!({"name": "a", "search_mode": "lexical"})).await);
-    assert_eq!(made["search_mode"], "lexical");
-    let store = Store::new(client, text(&made["id"]));
+    let store = Store::make_with(client, &json!({"name": "a", "search_mode": "lexical"})).await;
     for (change, mode) in [
         (json!({"name": "b"}), json!("lexical")),
         (json!({"search_mode": "hybrid"}), json!("hybrid")),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub(crate) use crate::support::client::ok;
 use crate::support::client::send;
 use crate::support::provision::Provision;
-use crate::support::{Answer, Client, Deployment, Pair, Tenant, secrets};
+use crate::support::{Answer, Client, Deployment, Pair, Tenant, says, secrets};
 
 pub(crate) const STORES: &str = "/v1/memory_stores";
 pub(crate) const SESSIONS: &str = "/v1/sessions";
@@ -107,10 +107,8 @@ pub(crate) async fn check(pair: Pair, facts: Vec<Fact>) {
         .await;
     let output = server.output();
     let complaints: Vec<_> = output.lines().filter(|line| line.contains("ERROR")).collect();
-    assert!(
-        failed.is_empty() && complaints.is_empty(),
-        "these do not hold: {failed:#?}; the server said {complaints:#?}"
-    );
+    let is_well = failed.is_empty() && complaints.is_empty();
+    assert!(is_well, "these do not hold: {failed:#?}; the server said {complaints:#?}");
 }
 
 async fn keys(provision: &Provision, tenant: &Tenant) -> [String; 5] {
@@ -157,16 +155,17 @@ impl Store {
     }
 
     pub(crate) async fn make(client: &Client, name: &str) -> Self {
-        let made = ok(&client.post(STORES, &json!({"name": name})).await);
-        Self::new(client, text(&made["id"]))
+        Self::make_with(client, &json!({"name": name})).await
     }
 
-    /// The first store of a tenant.
+    pub(crate) async fn make_with(client: &Client, new: &Value) -> Self {
+        Self::new(client, text(&ok(&client.post(STORES, new).await)["id"]))
+    }
+
     pub(crate) fn of(client: &Client, tenant: &Tenant) -> Self {
         Self::new(client, &tenant.store_id.to_string())
     }
 
-    /// The same store as another client sees it.
     pub(crate) fn seen_by(&self, client: &Client) -> Self {
         Self::new(client, &self.id)
     }
@@ -325,26 +324,35 @@ pub(crate) fn refused(answer: &Answer, status: u16, kind: &str) -> Value {
     assert_eq!(body, json!({"type": "error", "error": error, "request_id": request_id}));
     assert_eq!(error["type"], kind, "{}", answer.text);
     assert_ne!(text(&error["message"]), "");
-    let is_in_vain =
-        matches!(status, 409 | 410 | 507) || (status == 429 && answer.header("retry-after").is_empty());
-    let should_retry = if is_in_vain { "false" } else { "" };
+    let is_over = status == 429 && answer.header("retry-after").is_empty();
+    let should_retry = if is_over || matches!(status, 409 | 410 | 507) { "false" } else { "" };
     assert_eq!(answer.header("x-should-retry"), should_retry, "{}", answer.text);
     error
 }
 
-/// Checks that an answer is 400 and that its message holds `named`.
+/// The same, whose message has this part.
 #[track_caller]
-pub(crate) fn invalid(answer: &Answer, named: &str) {
-    let error = refused(answer, 400, "invalid_request_error");
-    let message = text(&error["message"]);
-    assert!(message.contains(named), "{named:?} is not in {message:?}");
+pub(crate) fn refused_for(answer: &Answer, status: u16, kind: &str, part: &str) -> Value {
+    let error = refused(answer, status, kind);
+    says(text(&error["message"]), &[part]);
+    error
 }
 
-/// Checks that an answer is 403 and that its message names the missing scope.
+#[track_caller]
+pub(crate) fn invalid(answer: &Answer, named: &str) {
+    refused_for(answer, 400, "invalid_request_error", named);
+}
+
 #[track_caller]
 pub(crate) fn denied(answer: &Answer, scope: &str) {
-    let error = refused(answer, 403, "permission_error");
-    assert!(text(&error["message"]).contains(scope), "{error}");
+    refused_for(answer, 403, "permission_error", scope);
+}
+
+/// The answers that are 200, and the others.
+#[track_caller]
+pub(crate) fn parted(answers: Vec<Answer>) -> (Vec<Value>, Vec<Answer>) {
+    let (made, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 200);
+    (made.iter().map(ok).collect(), refused)
 }
 
 #[track_caller]
@@ -352,7 +360,6 @@ pub(crate) fn not_found(answer: &Answer) {
     refused(answer, 404, "not_found_error");
 }
 
-/// Checks that an answer is 409 for `conflicting`, a memory in the way.
 #[track_caller]
 pub(crate) fn path_conflict(answer: &Answer, conflicting: &Value) {
     let error = refused(answer, 409, "memory_path_conflict_error");
@@ -360,7 +367,6 @@ pub(crate) fn path_conflict(answer: &Answer, conflicting: &Value) {
     assert_eq!(error["conflicting_path"], conflicting["path"], "{error}");
 }
 
-/// One field of each item.
 pub(crate) fn strings(items: &[Value], field: &str) -> Vec<String> {
     items.iter().map(|item| text(&item[field]).to_owned()).collect()
 }
@@ -374,12 +380,10 @@ pub(crate) fn sha256(content: &str) -> String {
     ContentHash::of(content.as_bytes()).to_string()
 }
 
-/// A call of a tool, as a model sends it.
 pub(crate) fn block(tool: &str, input: &Value) -> Value {
     json!({"type": "tool_use", "name": tool, "input": input})
 }
 
-/// A precondition on content.
 pub(crate) fn holds(content: &str) -> Value {
     json!({"type": "content_sha256", "content_sha256": sha256(content)})
 }

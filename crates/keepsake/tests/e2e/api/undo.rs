@@ -53,11 +53,9 @@ impl Model {
     fn selected(&self, is_selected: impl Fn(&Change, Option<&Change>) -> bool, overwrite: bool) -> Wanted {
         let mut found = BTreeMap::new();
         for (id, changes) in &self.memories {
-            let selected =
-                |place: usize| is_selected(&changes[place], place.checked_sub(1).map(|it| &changes[it]));
-            let Some(mut first) = (0..changes.len()).rfind(|place| selected(*place)) else {
-                continue;
-            };
+            let before = |place: usize| place.checked_sub(1).map(|it| &changes[it]);
+            let selected = |place: usize| is_selected(&changes[place], before(place));
+            let Some(mut first) = (0..changes.len()).rfind(|place| selected(*place)) else { continue };
             if first + 1 < changes.len() && !overwrite {
                 found.insert(id.clone(), Err(()));
                 continue;
@@ -65,8 +63,7 @@ impl Model {
             while first > 0 && selected(first - 1) {
                 first -= 1;
             }
-            let then = first.checked_sub(1).and_then(|before| changes[before].after.clone());
-            found.insert(id.clone(), Ok(then));
+            found.insert(id.clone(), Ok(before(first).and_then(|before| before.after.clone())));
         }
         found
     }
@@ -127,13 +124,14 @@ fn check(model: &mut Model, wanted: &Wanted, answer: &Value, by: usize) {
     let before = model.tree();
     let items = answer["data"].as_array().unwrap();
     let of = |id: &str| items.iter().find(|item| item["memory_id"] == id);
+    let listed_as = |id: &str| of(id).unwrap_or_else(|| panic!("{id} is not listed: {answer}"));
     let skipped = |item: &Value, reason: &str| item["action"] == "skipped" && item["reason"] == reason;
     let mut listed = 0;
     let (mut blocked, mut made) = (Vec::new(), Vec::new());
     for (id, then) in wanted {
         let now = before.get(id);
         let Ok(then) = then else {
-            let item = of(id).unwrap_or_else(|| panic!("{id} is not listed: {answer}"));
+            let item = listed_as(id);
             assert!(skipped(item, "changed_later"), "{item}");
             assert_eq!(item["changed_by"]["memory_version_id"], item["from_version_id"], "{item}");
             listed += 1;
@@ -143,7 +141,7 @@ fn check(model: &mut Model, wanted: &Wanted, answer: &Value, by: usize) {
             assert!(of(id).is_none(), "{id} is as before: {answer}");
             continue;
         }
-        let item = of(id).unwrap_or_else(|| panic!("{id} is not listed: {answer}"));
+        let item = listed_as(id);
         listed += 1;
         if skipped(item, "path_taken") {
             blocked.push((id.clone(), then.clone().unwrap().0));
@@ -165,9 +163,10 @@ fn check(model: &mut Model, wanted: &Wanted, answer: &Value, by: usize) {
     }
     let after = model.tree();
     for (id, path) in &blocked {
-        let in_the_way = after.iter().any(|(other, (at, _))| other != id && excludes(at, path));
-        let also_blocked = blocked.iter().any(|(other, at)| other != id && excludes(at, path));
-        assert!(in_the_way || also_blocked, "nothing is in the way of {id} to {path}: {answer}");
+        let live = after.iter().map(|(other, (at, _))| (other, at));
+        let mut others = live.chain(blocked.iter().map(|(other, at)| (other, at)));
+        let is_blocked = others.any(|(other, at)| other != id && excludes(at, path));
+        assert!(is_blocked, "nothing is in the way of {id} to {path}: {answer}");
     }
 }
 
@@ -208,19 +207,16 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
         }
         let (by, after) = (1 + dice(2), begin + dice(STEPS));
         let (overwrite, below) = (dice(2) == 1, [None, Some("/a/"), Some("/b/")][dice(3)]);
-        let body = json!({
-            "api_key_id": keys[by], "after_seq": after, "overwrite": overwrite, "path_prefix": below,
-        });
+        let mut body = json!({"api_key_id": keys[by], "after_seq": after, "overwrite": overwrite});
+        body["path_prefix"] = below.into();
         let is_below = |change: Option<&Change>| {
             let path = change.and_then(|change| change.after.as_ref()).map(|(path, _)| path.as_str());
             below.is_none_or(|below| path.is_some_and(|path| path.starts_with(below)))
         };
-        let wanted = model.selected(
-            |change, before| {
-                change.by == by && change.seq > after && (is_below(Some(change)) || is_below(before))
-            },
-            overwrite,
-        );
+        let is_chosen = |change: &Change, before: Option<&Change>| {
+            change.by == by && change.seq > after && (is_below(Some(change)) || is_below(before))
+        };
+        let wanted = model.selected(is_chosen, overwrite);
         let mut dry = body.clone();
         dry["dry_run"] = true.into();
         let planned = undo(&store, &dry).await;
@@ -239,9 +235,8 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
         assert_eq!(model.tree(), before, "round {round}: {again}");
         assert_eq!(tree_of(&store).await, before);
 
-        let at = begin.max(2) + dice(STEPS);
         // The model does not know the order of the changes in the commit of an undo.
-        let at = at.min(seq);
+        let at = (begin.max(2) + dice(STEPS)).min(seq);
         let restored = restore_to(&store, at).await;
         let wanted = model.selected(|change, _| change.seq > at, false);
         let expected = model.tree_at(at);
@@ -291,31 +286,32 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
     let own_key = key_of(&own, &store).await;
     let second_key = key_of(&place.second, &store).await;
 
-    invalid(&store.client.post(&path, &json!({})).await, "`session_id`");
-    invalid(&store.client.post(&path, &json!({"overwrite": true})).await, "`session_id`");
-    let both = json!({"api_key_id": own_key, "user_id": "ada"});
-    invalid(&store.client.post(&path, &both).await, "`user_id`");
-    invalid(&store.client.post(&path, &json!({"created_at": {"gte": "soon"}})).await, "`created_at.gte`");
-    invalid(&store.client.post(&path, &json!({"path_prefix": "/a"})).await, "`path_prefix`");
     let restore = format!("{}/restore", store.path);
-    invalid(&store.client.post(&restore, &json!({})).await, "`at`");
-    invalid(&store.client.post(&restore, &json!({"at": "2026-01-01T00:00:00Z", "at_seq": 1})).await, "`at`");
+    for (path, body, named) in [
+        (&path, json!({}), "`session_id`"),
+        (&path, json!({"overwrite": true}), "`session_id`"),
+        (&path, json!({"api_key_id": own_key, "user_id": "ada"}), "`user_id`"),
+        (&path, json!({"created_at": {"gte": "soon"}}), "`created_at.gte`"),
+        (&path, json!({"path_prefix": "/a"}), "`path_prefix`"),
+        (&restore, json!({}), "`at`"),
+        (&restore, json!({"at": "2026-01-01T00:00:00Z", "at_seq": 1}), "`at`"),
+    ] {
+        invalid(&store.client.post(path, &body).await, named);
+    }
 
     // Without `stores:admin`, only what the caller changed.
-    for body in [
-        json!({"api_key_id": second_key}),
-        json!({"after_seq": 0}),
-        json!({"api_key_id": own_key, "overwrite": true}),
+    for (path, body) in [
+        (&path, json!({"api_key_id": second_key})),
+        (&path, json!({"after_seq": 0})),
+        (&path, json!({"api_key_id": own_key, "overwrite": true})),
+        (&restore, json!({"at_seq": 0})),
     ] {
-        refused(&own.post(&path, &body).await, 403, "permission_error");
+        refused(&own.post(path, &body).await, 403, "permission_error");
     }
-    refused(&own.post(&restore, &json!({"at_seq": 0})).await, 403, "permission_error");
     ok(&own.post(&path, &json!({"api_key_id": own_key})).await);
     for client in [&place.reader, &place.writer, &place.admin] {
         refused(&client.post(&path, &json!({"api_key_id": own_key})).await, 403, "permission_error");
     }
-    not_found(&place.stranger.post(&path, &json!({"after_seq": 0})).await);
-    not_found(&store.client.get(&format!("{path}/memundo_00000000000000000000000001")).await);
 
     // The first author's change was followed by another.
     let first_key = key_of(&place.client, &store).await;
@@ -369,9 +365,8 @@ pub(super) async fn large_undo_is_made_in_parts(place: Place) {
     let batch = format!("{}/batch?memories=false", store.memories());
     let mut created = Vec::new();
     for part in 0..3 {
-        let operations: Vec<_> = (0..250)
-            .map(|n| json!({"type": "create", "path": format!("/old/{part}/{n}"), "content": "x"}))
-            .collect();
+        let create = |n| json!({"type": "create", "path": format!("/old/{part}/{n}"), "content": "x"});
+        let operations: Vec<_> = (0..250).map(create).collect();
         let made = ok(&store.client.post(&batch, &json!({"operations": operations})).await);
         created.extend(made["data"].as_array().unwrap().clone());
     }
@@ -386,19 +381,18 @@ pub(super) async fn large_undo_is_made_in_parts(place: Place) {
         store.update(memory, &json!({"path": path})).await;
     }
     for part in created.chunks(250) {
-        let operation = |(n, memory): (usize, &Value)| {
-            let (id, path) = (&memory["memory_id"], format!("/new/{n}/{}", text(&memory["memory_id"])));
-            json!({"type": "update", "memory_id": id, "path": path})
-        };
-        let operations: Vec<_> = part.iter().enumerate().map(operation).collect();
+        let operations = part.iter().enumerate().map(|(n, memory)| {
+            let id = text(&memory["memory_id"]);
+            json!({"type": "update", "memory_id": id, "path": format!("/new/{n}/{id}")})
+        });
+        let operations: Vec<_> = operations.collect();
         ok(&store.client.post(&batch, &json!({"operations": operations})).await);
     }
     // A file is where a directory comes back.
     let in_the_way = store.create("/old", "file").await;
     let moved = undo(&store, &json!({"after_seq": begin, "dry_run": true})).await;
     shows(&moved, &json!({"left": 755, "not_shown": 255}));
-    let body = json!({"after_seq": begin});
-    let mut done = undo(&store, &body).await;
+    let mut done = undo(&store, &json!({"after_seq": begin})).await;
     assert!(text(&done["id"]).starts_with("memundo_"), "{done}");
     let progress = format!("{}/undo/{}", store.path, text(&done["id"]));
     while done["status"] == "in_progress" {
@@ -409,10 +403,8 @@ pub(super) async fn large_undo_is_made_in_parts(place: Place) {
     shows(&done["counts"], &json!({"renamed": 754, "deleted": 1, "skipped": 0}));
     assert_eq!(tree_of(&store).await, before);
     not_found(&delete(&store.client, &store.memory(&in_the_way)).await);
-    not_found(&place.stranger.get(&progress).await);
     let elsewhere = place.new_store("elsewhere").await;
-    let id = text(&done["id"]);
-    not_found(&store.client.get(&format!("{STORES}/{}/undo/{id}", elsewhere.id)).await);
+    not_found(&store.client.get(&progress.replace(&store.id, &elsewhere.id)).await);
 }
 
 pub(super) async fn fork_gets_the_memories_of_a_point(place: Place) {
@@ -433,7 +425,8 @@ pub(super) async fn fork_gets_the_memories_of_a_point(place: Place) {
         refused(&client.post(STORES, &new).await, 403, "permission_error");
     }
     not_found(&place.stranger.post(STORES, &new).await);
-    let ahead = json!({"name": "fork", "fork_of": {"memory_store_id": store.id, "at_seq": 500}});
+    let mut ahead = new.clone();
+    ahead["fork_of"]["at_seq"] = 500.into();
     invalid(&place.client.post(STORES, &ahead).await, "`fork_of.at_seq`");
 
     ok(&patch(&place.client, &store.path, &json!({"search_mode": "lexical"})).await);

@@ -7,8 +7,7 @@ const DAY_SECS: i64 = 86_400;
 /// A store whose memories expire unused after 30 days.
 async fn expiring_store(place: &Place) -> Store {
     let new = json!({"name": "used", "expires_unused_after": 30 * DAY_SECS});
-    let made = ok(&place.client.post(STORES, &new).await);
-    Store::new(&place.client, text(&made["id"]))
+    Store::make_with(&place.client, &new).await
 }
 
 pub(super) async fn memories_show_when_they_expire_unused(place: Place) {

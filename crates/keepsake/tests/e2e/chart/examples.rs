@@ -14,11 +14,6 @@ use sqlx::postgres::PgPoolOptions;
 use super::rendering::{Chart, Pod, suite};
 use crate::prelude::*;
 
-/// Some job is due every twenty seconds; a busy machine may be slow to say so.
-const JOB_WITHIN: Duration = Duration::from_mins(2);
-/// The sidecar looks for changes every two seconds.
-const SYNCHRONISED_WITHIN: Duration = Duration::from_mins(1);
-
 pub(super) fn folder() -> PathBuf {
     repository().join("helm/keepsake/examples")
 }
@@ -30,15 +25,14 @@ async fn example_of_a_single_node_runs() {
     // The volume outlives the pod.
     let pod = chart.start("gateway").await;
     let memories = format!("{}/memories?view=full", first_store(&client).await);
-    let listed = ok(&client.get(&memories).await);
-    assert_eq!(listed["data"][0]["content"], "Remember us.\n", "{listed}");
+    assert_eq!(client.all(&memories).await[0]["content"], "Remember us.\n");
     pod.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn example_of_postgres_and_s3_with_irsa_runs() {
     let installation = Installation::new("postgres-s3-irsa").await;
-    let container = installation.chart(&installation.values).await.main_container("gateway");
+    let container = installation.chart().await.main_container("gateway");
     let mut names = container.variables.iter().map(|(name, _)| name.as_str());
     assert!(names.all(|name| name != "KEEPSAKE_BLOBS_SECRET_ACCESS_KEY"));
     installation.runs(&[]).await;
@@ -57,19 +51,19 @@ async fn example_of_everything_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sidecar_of_the_example_synchronises_a_folder() {
     let installation = Installation::new("postgres").await;
-    let chart = installation.chart(&installation.values).await;
+    let chart = installation.chart().await;
     let gateway = installation.start(&chart).await;
     let (client, key) = installation.follow_notes(&chart).await;
 
     let file = folder().join("sync-sidecar.yaml");
     installation.cluster.run(&commands_of(&file), &[("KEY", &key)]).await;
-    let upgraded = installation.chart(&installation.values).await;
+    let upgraded = installation.chart().await;
     let (mut sidecar, memory) = upgraded.start_sidecar("agent");
     let memories = format!("{}/memories", first_store(&client).await);
     let created = json!({"path": "/from-store.md", "content": "From the store.\n"});
     ok(&client.post(&memories, &created).await);
     std::fs::write(memory.join("from-agent.md"), "From the agent.\n").unwrap();
-    eventually("both sides have both", SYNCHRONISED_WITHIN, async || {
+    soon("both sides have both", async || {
         let listed = ok(&client.get(&format!("{memories}?view=full")).await);
         let mut memories = listed["data"].as_array().unwrap().iter();
         let has_uploaded = memories.any(|memory| memory["content"] == "From the agent.\n");
@@ -113,11 +107,8 @@ impl Installation {
             variables.push(variable("AWS_ACCESS_KEY_ID", id));
             variables.push(variable("AWS_SECRET_ACCESS_KEY", secret));
         }
-        let mut values = json!({
-            "gateway": {"port": free_port()},
-            "operator": {"port": free_port()},
-            "extraEnv": variables,
-        });
+        let [gateway, operator] = [free_port(), free_port()].map(|port| json!({"port": port}));
+        let mut values = json!({"gateway": gateway, "operator": operator, "extraEnv": variables});
         if std::fs::read_to_string(&file).unwrap().contains("url: s3://") {
             values["blobs"] = json!({
                 "url": format!("s3://{}/{}", s3.bucket, s3.prefix),
@@ -129,7 +120,11 @@ impl Installation {
         Self { cluster, database, values }
     }
 
-    async fn chart(&self, values: &Value) -> Chart {
+    async fn chart(&self) -> Chart {
+        self.chart_with(&self.values).await
+    }
+
+    async fn chart_with(&self, values: &Value) -> Chart {
         Chart::render_example(&self.cluster.values(), values, self.cluster.objects()).await
     }
 
@@ -143,7 +138,7 @@ impl Installation {
     /// Starts every process of the example, follows the notes, upgrades, uses the key,
     /// and ends the processes.
     async fn runs(&self, more: &[&str]) -> (Chart, Client) {
-        let chart = self.chart(&self.values).await;
+        let chart = self.chart().await;
         let gateway = self.start(&chart).await;
         let mut others = Vec::new();
         for component in more {
@@ -151,7 +146,7 @@ impl Installation {
             let mut values = self.values.clone();
             values["gateway"]["port"] = free_port().into();
             values["operator"]["port"] = free_port().into();
-            others.push(self.chart(&values).await.start(component).await);
+            others.push(self.chart_with(&values).await.start(component).await);
         }
         let (client, _) = self.follow_notes(&chart).await;
         for test in chart.run_hooks("test").await {
@@ -178,7 +173,7 @@ impl Installation {
         const RUNS: &str = "SELECT count(*) FROM job_run WHERE ended_at IS NOT NULL AND error IS NULL";
         let pool = PgPoolOptions::new().max_connections(1);
         let pool = pool.connect(&self.database.url()).await.unwrap();
-        eventually("a job has run", JOB_WITHIN, async || {
+        soon("a job has run", async || {
             sqlx::query_scalar::<_, i64>(RUNS).fetch_one(&pool).await.unwrap() > 0
         })
         .await;
@@ -223,15 +218,10 @@ impl Cluster {
         let programs = suite().join("cluster");
         let path = std::env::var("PATH").unwrap();
         let mut command = Command::new("bash");
-        command
-            .args(["-euo", "pipefail", "-c", commands])
-            .current_dir(repository())
-            .env("PATH", format!("{}:{path}", programs.display()))
-            .env("CLUSTER", self.0.path())
-            .env("DEPLOYMENT", "keepsake-gateway")
-            .env("KEEPSAKE", binary())
-            .envs(variables.iter().copied());
-        script::run(&mut command).await
+        command.args(["-euo", "pipefail", "-c", commands]).current_dir(repository());
+        command.env("PATH", format!("{}:{path}", programs.display())).env("CLUSTER", self.0.path());
+        command.env("DEPLOYMENT", "keepsake-gateway").env("KEEPSAKE", binary());
+        script::run(command.envs(variables.iter().copied())).await
     }
 
     /// The files of values of the last installation or upgrade.
@@ -262,14 +252,12 @@ impl Cluster {
         let mut objects = Vec::new();
         for (folder, kind, field) in kinds {
             for object in entries(&self.0.path().join(folder)) {
-                let data: serde_json::Map<_, _> = entries(&object)
-                    .iter()
-                    .map(|file| (name_of(file), std::fs::read_to_string(file).unwrap().into()))
-                    .collect();
-                for (key, value) in &data {
-                    if ["operator-token", "master-key"].contains(&key.as_str()) {
-                        secrets::remember(value.as_str().unwrap(), "a secret of an example");
-                    }
+                let files = entries(&object).into_iter();
+                let read =
+                    |file: PathBuf| (name_of(&file), Value::from(std::fs::read_to_string(file).unwrap()));
+                let data: serde_json::Map<_, _> = files.map(read).collect();
+                for secret in ["operator-token", "master-key"].into_iter().filter_map(|key| data.get(key)) {
+                    secrets::remember(text(secret), "a secret of an example");
                 }
                 objects.push(json!({"kind": kind, "metadata": {"name": name_of(&object)}, (field): data}));
             }

@@ -69,7 +69,7 @@ impl Chart {
         Self {
             objects: array(&rendered["objects"].take()).to_vec(),
             outside,
-            notes: text(&rendered["notes"]),
+            notes: text(&rendered["notes"]).to_owned(),
             name,
             folder,
         }
@@ -86,8 +86,7 @@ impl Chart {
         for hook in hooks {
             if let Some(spec) = pod_spec(hook) {
                 let container = self.container(spec, &spec["containers"][0], &there);
-                let arguments: Vec<_> = container.arguments.iter().map(String::as_str).collect();
-                runs.push(container.run(&arguments).await);
+                runs.push(container.run(&container.arguments()).await);
             }
             there.push(hook);
         }
@@ -109,7 +108,10 @@ impl Chart {
     }
 
     pub(crate) fn main_container(&self, component: &str) -> Container {
-        let spec = self.spec_of(component);
+        self.first_container(self.spec_of(component))
+    }
+
+    fn first_container(&self, spec: &Value) -> Container {
         self.container(spec, &spec["containers"][0], &self.ordinary().collect::<Vec<_>>())
     }
 
@@ -125,14 +127,16 @@ impl Chart {
         assert_eq!(sidecar["restartPolicy"], "Always", "{sidecar}");
         assert_eq!(sidecar["image"], self.spec_of("gateway")["containers"][0]["image"]);
         let container = self.container(spec, sidecar, &self.ordinary().collect::<Vec<_>>());
-        let [volume] = array(&spec["volumes"]) else {
-            panic!("one volume: {spec}");
-        };
+        let [volume] = array(&spec["volumes"]) else { panic!("one volume: {spec}") };
         (container.spawn(), self.folder_of(volume))
     }
 
+    pub(crate) fn public_url(&self) -> String {
+        self.url(self.name)
+    }
+
     /// Where a Service leads, as a URL: to the port of the pods that it selects.
-    pub(crate) fn url(&self, service: &str) -> String {
+    fn url(&self, service: &str) -> String {
         let service = &self.named("Service", service)["spec"];
         let selector = service["selector"].as_object().unwrap();
         let selected = self.ordinary().find(|object| {
@@ -150,16 +154,11 @@ impl Chart {
         limit.strip_suffix("Mi").unwrap().parse().unwrap()
     }
 
-    pub(crate) fn public_url(&self) -> String {
-        self.url(self.name)
-    }
-
     /// The output of `keepsake config check` with the environment of a Deployment's
     /// first pod. Values of Secrets outside the release are invented.
     pub(crate) async fn check_config(&self) -> Run {
         let deployment = self.ordinary().find(|object| object["kind"] == "Deployment");
-        let spec = pod_spec(deployment.unwrap()).unwrap();
-        let container = self.container(spec, &spec["containers"][0], &self.ordinary().collect::<Vec<_>>());
+        let container = self.first_container(pod_spec(deployment.unwrap()).unwrap());
         container.run(&["config", "check", "--config", container.arguments.last().unwrap()]).await
     }
 
@@ -179,45 +178,35 @@ impl Chart {
         let places = self.places(spec, container);
         for volume in array(&spec["volumes"]) {
             let name = volume["configMap"]["name"].as_str().unwrap_or_default();
-            let Some(map) = find(there.iter().copied(), "ConfigMap", name) else {
-                continue;
-            };
+            let Some(map) = find(there.iter().copied(), "ConfigMap", name) else { continue };
             let folder = self.folder_of(volume);
             for (file, content) in map["data"].as_object().unwrap() {
-                let content = moved(content.as_str().unwrap(), &places);
-                std::fs::write(folder.join(file), content).unwrap();
+                std::fs::write(folder.join(file), moved(text(content), &places)).unwrap();
             }
         }
         let sources = array(&container["envFrom"]).iter();
         let from_maps = sources.flat_map(|source| {
             let name = text(&source["configMapRef"]["name"]);
-            let map = find(there.iter().copied(), "ConfigMap", &name);
+            let map = find(there.iter().copied(), "ConfigMap", name);
             assert!(map.is_some() || self.outside.is_empty(), "the ConfigMap {name} is not there");
             let data = map.and_then(|map| map["data"].as_object());
-            data.into_iter().flatten().map(|(name, value)| (name.clone(), text(value)))
+            data.into_iter().flatten().map(|(name, value)| (name.clone(), text(value).to_owned()))
         });
         let variables = array(&container["env"]).iter().map(|variable| {
             let value = self.value_of(variable, &there);
-            (text(&variable["name"]), self.resolved(&value))
+            (text(&variable["name"]).to_owned(), self.resolved(&value))
         });
         let arguments = array(&container["args"]).iter();
-        Container {
-            arguments: arguments
-                .map(|argument| self.resolved(&moved(argument.as_str().unwrap(), &places)))
-                .collect(),
-            variables: from_maps.chain(variables).collect(),
-        }
+        let arguments = arguments.map(|argument| self.resolved(&moved(text(argument), &places)));
+        Container { arguments: arguments.collect(), variables: from_maps.chain(variables).collect() }
     }
 
     fn places(&self, spec: &Value, container: &Value) -> Vec<(String, PathBuf)> {
-        let volumes = array(&spec["volumes"]);
-        array(&container["volumeMounts"])
-            .iter()
-            .map(|mount| {
-                let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]);
-                (text(&mount["mountPath"]), self.folder_of(volume.unwrap()))
-            })
-            .collect()
+        let mounts = array(&container["volumeMounts"]).iter().map(|mount| {
+            let volume = array(&spec["volumes"]).iter().find(|volume| volume["name"] == mount["name"]);
+            (text(&mount["mountPath"]).to_owned(), self.folder_of(volume.unwrap()))
+        });
+        mounts.collect()
     }
 
     fn folder_of(&self, volume: &Value) -> PathBuf {
@@ -229,44 +218,47 @@ impl Chart {
     /// An argument in which the address of a Service is where it leads.
     fn resolved(&self, argument: &str) -> String {
         let services = self.ordinary().filter(|object| object["kind"] == "Service");
-        let names =
-            services.map(|service| (text(&service["metadata"]["name"]), &service["spec"]["ports"][0]));
-        let mut addresses = names.map(|(name, port)| (format!("http://{name}:{}", port["port"]), name));
+        let mut addresses = services.map(|service| {
+            let (name, port) = (text(&service["metadata"]["name"]), &service["spec"]["ports"][0]);
+            (format!("http://{name}:{}", port["port"]), name)
+        });
         match addresses.find(|(address, _)| argument.contains(address.as_str())) {
-            Some((address, name)) => argument.replace(&address, &self.url(&name)),
+            Some((address, name)) => argument.replace(&address, &self.url(name)),
             None => argument.to_owned(),
         }
     }
 
-    /// The value of a variable, which may come from a Secret.
     fn value_of(&self, variable: &Value, there: &[&Value]) -> String {
         if let Some(value) = variable["value"].as_str() {
             return value.to_owned();
         }
         let reference = &variable["valueFrom"]["secretKeyRef"];
         let (name, key) = (text(&reference["name"]), text(&reference["key"]));
-        match find(there.iter().copied(), "Secret", &name) {
+        match find(there.iter().copied(), "Secret", name) {
             Some(secret) => {
-                let value = secret["stringData"][&key].as_str();
+                let value = secret["stringData"][key].as_str();
                 value.unwrap_or_else(|| panic!("the Secret {name} has no {key}")).to_owned()
             }
             None if !self.outside.is_empty() || name.starts_with(RELEASE[1]) => {
                 panic!("the Secret {name} is not there")
             }
-            None => made_up(&text(&variable["name"])),
+            None => made_up(text(&variable["name"])),
         }
     }
 }
 
 impl Container {
+    fn arguments(&self) -> Vec<&str> {
+        self.arguments.iter().map(String::as_str).collect()
+    }
+
     async fn run(&self, arguments: &[&str]) -> Run {
         let variables = self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         keepsake_with(arguments, &variables.collect::<Vec<_>>()).await
     }
 
     fn spawn(&self) -> RunningServer {
-        let arguments: Vec<_> = self.arguments.iter().map(String::as_str).collect();
-        let command = ServerCommand::new(binary(), "").arguments(&arguments);
+        let command = ServerCommand::new(binary(), "").arguments(&self.arguments());
         let command = self.variables.iter().fold(command, |command, (name, value)| command.env(name, value));
         command.spawn()
     }
@@ -282,7 +274,7 @@ impl Pod {
         let kubelet = Client::new(&url, "");
         let is_met = tokio::time::timeout(Duration::from_secs(patience), async {
             loop {
-                let probed = client::try_send(kubelet.bare(reqwest::Method::GET, &path)).await;
+                let probed = client::try_send(kubelet.bare(Method::GET, path)).await;
                 if probed.is_ok_and(|answer| answer.status == 200) {
                     return;
                 }
@@ -330,11 +322,10 @@ fn find<'a>(objects: impl IntoIterator<Item = &'a Value>, kind: &str, name: &str
 
 /// A value of the type of a variable, for Secrets that the chart does not create.
 fn made_up(variable: &str) -> String {
+    const MASTER_KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
     let value = match variable {
         "KEEPSAKE_INDEX_URL" | "KEEPSAKE_INDEX_JOBS_URL" => "postgres://made:up@database/keepsake",
-        "KEEPSAKE_SECRETS_MASTER_KEY" | "KEEPSAKE_SECRETS_PREVIOUS_MASTER_KEY" => {
-            "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-        }
+        "KEEPSAKE_SECRETS_MASTER_KEY" | "KEEPSAKE_SECRETS_PREVIOUS_MASTER_KEY" => MASTER_KEY,
         "KEEPSAKE_TELEMETRY_OTLP_HEADERS" => "authorization=made-up",
         _ => "made-up-made-up-made-up-made-up-",
     };
@@ -362,10 +353,6 @@ fn port_named(ports: &Value, name: &Value) -> u64 {
 
 fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap().to_owned()
 }
 
 fn number(value: &Value) -> u64 {

@@ -10,11 +10,9 @@ mod histories;
 mod hostile;
 mod sources;
 
-/// What an import prints: how many were created, replaced, unchanged, skipped and refused.
 fn counts([created, replaced, unchanged, skipped, refused]: [u32; 5]) -> String {
-    format!(
-        "{created} created, {replaced} replaced, {unchanged} unchanged, {skipped} skipped, {refused} refused\n"
-    )
+    let conflicts = format!("{skipped} skipped, {refused} refused\n");
+    format!("{created} created, {replaced} replaced, {unchanged} unchanged, {conflicts}")
 }
 
 const COPY: &str = "--store copy";
@@ -34,23 +32,14 @@ impl Person {
         folder
     }
 
-    async fn create_many(&self, count: usize) {
-        self.ok(&format!("import {}", self.many(count))).await;
-    }
-
     async fn copy(&self) {
         self.ok("store create copy").await;
     }
 
-    /// The paths and contents of the memories, as `memory ls` lists them.
     async fn contents(&self, store: &str) -> BTreeMap<String, Value> {
         let listed = self.ok(&format!("memory ls -R -o jsonl {store}")).await;
         let listed = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let each = listed.map(|memory| {
-            let path = memory["path"].as_str().unwrap().to_owned();
-            (path, memory["content_sha256"].clone())
-        });
-        each.collect()
+        listed.map(|it| (text(&it["path"]).to_owned(), it["content_sha256"].clone())).collect()
     }
 
     /// Starts a command through a proxy, and returns it when a request is held.
@@ -70,7 +59,7 @@ impl Person {
     async fn kill_when_partly_done(&self, import: &str, proxy: &HoldingProxy, store: &str) {
         let mut killed = self.run_until_held(import, &[], proxy).await;
         let is_partly_done = async || self.contents(store).await.len() >= 200;
-        eventually("a part is written", Duration::from_mins(1), is_partly_done).await;
+        soon("a part is written", is_partly_done).await;
         killed.kill().await.unwrap();
     }
 
@@ -98,7 +87,7 @@ impl Person {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_export_begins_again() {
     let person = Person::new().await;
-    person.create_many(60).await;
+    person.ok(&format!("import {}", person.many(60))).await;
     let target = person.path("archive.tar.zst");
     let proxy = HoldingProxy::start(&person.server.url(), "/export", 0).await;
     let export = format!("export {target}");
@@ -161,7 +150,7 @@ async fn archives_are_written_once_and_unpacked_without_a_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn memories_that_move_while_a_store_is_read_are_all_read() {
     let person = Person::new().await;
-    person.create_many(120).await;
+    person.ok(&format!("import {}", person.many(120))).await;
     let folder = person.path("folder");
     person.move_behind_reader(&format!("sync {folder}")).await;
     let files = files(&folder).into_keys().filter(|file| !file.starts_with(".keepsake"));
@@ -212,9 +201,8 @@ async fn expiry_times_are_kept_and_those_that_cannot_be_are_counted() {
     }
     // A memory that has the content already.
     person.ok("memory expire a.md --never --store copy").await;
-    for (more, replaced, end) in
-        [("", 0, ", 1 without their expiry time"), ("--on-conflict replace", 1, ""), ("", 0, "")]
-    {
+    let lost = ", 1 without their expiry time";
+    for (more, replaced, end) in [("", 0, lost), ("--on-conflict replace", 1, ""), ("", 0, "")] {
         let imported = person.ok(&format!("import {archive} --store copy {more}")).await;
         let counts = format!("{replaced} replaced, {} unchanged, 0 skipped, 0 refused{end}\n", 3 - replaced);
         assert!(imported.ends_with(&counts), "{imported}");
@@ -248,7 +236,6 @@ async fn conflict_fails_is_skipped_or_replaced() {
     person.put("w/x", "x").await;
     let blocked = import("w --on-conflict replace").await;
     blocked.ends(4, "");
-    for told in ["is a directory in the memory store", "/memories/w/x is a memory, not a directory"] {
-        assert!(blocked.stdout.contains(told), "{}", blocked.stdout);
-    }
+    let why = ["is a directory in the memory store", "/memories/w/x is a memory, not a directory"];
+    says(&blocked.stdout, &why);
 }

@@ -34,10 +34,9 @@ async fn login_remembers_the_server_for_later_commands() {
     run("memory ls").await.ok();
     let contexts = run("context list").await.ok();
     assert!(contexts.contains("work") && !contexts.contains("ks_live"), "{contexts}");
-    let exports = format!(
-        "export KEEPSAKE_URL='{url}'\nexport KEEPSAKE_API_KEY='{key}'\nexport KEEPSAKE_STORE='notes'\n"
-    );
-    assert_eq!(run("context env").await.ok(), exports);
+    let exports = [("URL", url.as_str()), ("API_KEY", key.as_str()), ("STORE", "notes")];
+    let exports = exports.map(|(name, value)| format!("export KEEPSAKE_{name}='{value}'\n"));
+    assert_eq!(run("context env").await.ok(), exports.concat());
     // The key is not sent to another server.
     let elsewhere = person.in_context("memory ls", &[("KEEPSAKE_URL", "http://127.0.0.1:9")], "").await;
     elsewhere.ends(2, "no API key is known for http://127.0.0.1:9");

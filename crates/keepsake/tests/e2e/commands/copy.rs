@@ -14,8 +14,6 @@ const MEMORIES: &str = "KEEPSAKE_TEST_COPY_MEMORIES";
 const SECONDS: &str = "KEEPSAKE_TEST_SYNC_SECONDS";
 const ROUNDS: usize = 3;
 const EDITS_PER_ROUND: usize = 20;
-/// How long the copy may be behind on a busy machine.
-const SOON: Duration = Duration::from_mins(3);
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|number| number.parse().unwrap())
@@ -53,7 +51,6 @@ impl Servers {
     }
 }
 
-/// Edits of a store whose memories have some of the paths.
 struct Edits {
     runner: TestRunner,
     paths: Vec<String>,
@@ -100,8 +97,8 @@ async fn follow(is_source_official: bool) {
         1 => format!("/d{}/deep/{number}.md", number / 20),
         _ => format!("/n/{number}.md"),
     };
-    let mut edits =
-        Edits { runner: seed.runner(Config::default()), paths: (0..count).map(name).collect(), made: 0 };
+    let paths = (0..count).map(name).collect();
+    let mut edits = Edits { runner: seed.runner(Config::default()), paths, made: 0 };
     for _ in 0..count * 2 {
         edits.make(&servers.source).await;
     }
@@ -117,7 +114,7 @@ async fn follow(is_source_official: bool) {
         match seconds {
             Some(seconds) if started.elapsed() > Duration::from_secs(seconds) => break,
             Some(_) => {}
-            None => eventually("both are equal", SOON, is_equal).await,
+            None => soon("both are equal", is_equal).await,
         }
         if seconds.is_none() && round == ROUNDS {
             break;
@@ -125,7 +122,7 @@ async fn follow(is_source_official: bool) {
     }
     let expected = servers.source.texts().await;
     let edited = started.elapsed();
-    eventually("both are equal", SOON, async || servers.target.texts().await == expected).await;
+    soon("both are equal", async || servers.target.texts().await == expected).await;
     let behind = started.elapsed().saturating_sub(edited);
     signal(running.id().unwrap(), "INT").await;
     let mut printed = [String::new(), String::new()];
@@ -159,9 +156,9 @@ async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
     let mut servers = Servers::new().await;
     let proxy = OfficialProxy::start(&servers.to, true, None).await;
     proxy.url().clone_into(&mut servers.to);
-    let texts =
-        [("a.md", "one\n"), ("b.md", "two\n"), ("b.md", "three\n"), ("c.md", "equal\n"), ("e.md", "five\n")];
-    for (path, content) in texts {
+    for (path, content) in
+        [("a.md", "one\n"), ("b.md", "2\n"), ("b.md", "3\n"), ("c.md", "equal\n"), ("e.md", "5\n")]
+    {
         servers.source.put(path, content).await;
     }
     servers.source.ok("memory pin a.md").await;
@@ -171,26 +168,17 @@ async fn what_the_target_cannot_hold_is_told_before_anything_is_written() {
     }
     let before = servers.target.texts().await;
 
-    let refused = servers.copy("").await;
-    refused.ends(4, "something else at 2 paths, the first is /memories/b.md");
+    servers.copy("").await.ends(4, "something else at 2 paths, the first is /memories/b.md");
     let refused = servers.copy("--dry-run -o json").await;
     refused.ends(4, "something else at 2 paths");
     let planned: Value = serde_json::from_str(&refused.stdout).unwrap();
     let store = &planned["stores"][0];
-    let conflicts: Vec<_> = store["data"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|item| item["result"] == "refused")
-        .cloned()
-        .collect();
+    let mut conflicts = store["data"].as_array().unwrap().clone();
+    conflicts.retain(|item| item["result"] == "refused");
     assert_eq!(strings(&conflicts, "path"), ["/b.md", "/e.md"]);
-    assert_eq!(
-        [&planned["complete"], &store["counts"]["refused"], &store["not_shown"]],
-        [&json!(false), &json!(2), &json!(0)]
-    );
-    let strict = servers.copy("--strict --on-conflict skip").await;
-    strict.ends(1, "cannot hold: 1 pin");
+    let told = json!([planned["complete"], store["counts"]["refused"], store["not_shown"]]);
+    assert_eq!(told, json!([false, 2, 0]));
+    servers.copy("--strict --on-conflict skip").await.ends(1, "cannot hold: 1 pin");
     let planned = servers.copy("--dry-run --on-conflict replace --delete -o json").await.json();
     let store = &planned["stores"][0];
     let items = store["data"].as_array().unwrap();

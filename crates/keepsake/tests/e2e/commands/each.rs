@@ -71,7 +71,9 @@ fn names_something(name: &str) -> bool {
     !name.ends_with("-list") && !names_nothing.contains(&name)
 }
 
-pub(super) fn filled((name, arguments): (&str, &str), values: &BTreeMap<&str, String>) -> String {
+pub(super) type Values = BTreeMap<&'static str, String>;
+
+pub(super) fn filled((name, arguments): (&str, &str), values: &Values) -> String {
     let line = format!("{} {arguments}", name.replace('-', " "));
     values.iter().fold(line, |line, (name, value)| line.replace(&format!("{{{name}}}"), value))
 }
@@ -101,7 +103,7 @@ impl Person {
 
     /// Prepares what the commands change in this place; answers the values of their
     /// arguments.
-    async fn values(&self, place: &str, session: &str) -> BTreeMap<&'static str, String> {
+    async fn values(&self, place: &str, session: &str) -> Values {
         for name in ["moved", "removed"] {
             self.put(&format!("{name}-{place}.md"), "text").await;
         }
@@ -130,12 +132,7 @@ impl Person {
         ])
     }
 
-    async fn in_pipe(
-        &self,
-        command: (&str, &str),
-        values: &BTreeMap<&str, String>,
-        more: &[(&str, &str)],
-    ) -> Run {
+    async fn in_pipe(&self, command: (&str, &str), values: &Values, more: &[(&str, &str)]) -> Run {
         let input = if command.0 == "login" { values["key"].as_str() } else { "text" };
         let more = [&[("EDITOR", "true")], more].concat();
         self.line_with(&filled(command, values), &more, &format!("{input}\n")).await
@@ -151,16 +148,11 @@ fn each_command_is_in_this_test() {
     // `man` is of both, and its pages are compared with the code.
     let groups = ["keepsake", "man", "context", "store", "memory", "key", "erasure", "session"];
     let pages = fs::read_dir(crate::support::repository().join("docs/man")).unwrap();
-    let names = pages.map(|page| {
-        let name = page.unwrap().file_name().into_string().unwrap();
-        name.trim_start_matches("keepsake-").trim_end_matches(".1").to_owned()
-    });
-    let is_for_people = |name: &String| {
-        let first = name.split('-').next().unwrap();
-        !for_operators.contains(&first) && !groups.contains(&name.as_str())
-    };
-    let names: BTreeSet<_> = names.filter(is_for_people).collect();
-    assert_eq!(names, BTreeSet::from(COMMANDS.map(|(name, _)| name.to_owned())));
+    let names: Vec<_> = pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+    let names = names.iter().map(|name| name.trim_start_matches("keepsake-").trim_end_matches(".1"));
+    let is_for_people =
+        |name: &&str| !for_operators.contains(&name.split('-').next().unwrap()) && !groups.contains(name);
+    assert_eq!(names.filter(is_for_people).collect::<BTreeSet<_>>(), BTreeSet::from(COMMANDS.map(|it| it.0)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,13 +166,9 @@ async fn each_command_works_in_a_pipe_and_in_a_terminal() {
     }
     let values = person.values("terminal", &session).await;
     let (url, home) = (person.server.url(), person.home.path().to_string_lossy());
-    let said = keepsake_asking_in_terminal(
-        &["login", &url, "--name", "work-terminal"],
-        &[("XDG_CONFIG_HOME", &home)],
-        ("API key for", &person.tenant.key),
-    )
-    .await
-    .ok();
+    let login = ["login", &url, "--name", "work-terminal"];
+    let (variables, asked) = ([("XDG_CONFIG_HOME", &*home)], ("API key for", person.tenant.key.as_str()));
+    let said = keepsake_asking_in_terminal(&login, &variables, asked).await.ok();
     assert!(said.contains("the current context is work-terminal"), "{said}");
     assert!(!said.contains(&person.tenant.key), "{said}");
     for command in COMMANDS.into_iter().filter(|(name, _)| *name != "login") {
@@ -212,8 +200,8 @@ async fn each_command_fails_with_the_code_and_the_cause() {
     // They try again for a while, and so run at the same time.
     // `doctor` ends with 1: `commands::doctor`.
     let remote = COMMANDS.into_iter().filter(|(name, _)| calls_server(name) && *name != "doctor");
-    let unreached =
-        remote.clone().map(|command| person.in_pipe(command, &nowhere, &[("KEEPSAKE_URL", NOWHERE)]));
+    let elsewhere = [("KEEPSAKE_URL", NOWHERE)];
+    let unreached = remote.clone().map(|command| person.in_pipe(command, &nowhere, &elsewhere));
     for run in join_all(unreached).await {
         run.ends(6, &format!("{NOWHERE} cannot be reached: tcp connect error: Connection refused"));
     }

@@ -18,7 +18,6 @@ impl Person {
     }
 }
 
-/// The text in the file that a failure names.
 fn kept(failed: &Run) -> Vec<u8> {
     let file = failed.stderr.trim().rsplit("your text is in ").next().unwrap();
     let kept = fs::read(file).unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use keepsake_testkit::{EndlessPages, HostileServer, Hostility};
 
-use super::each::{COMMANDS, calls_server, filled, typed_for};
+use super::each::{COMMANDS, Values, calls_server, filled, typed_for};
 use super::{Person, everything};
 use crate::prelude::*;
 
@@ -60,7 +60,7 @@ impl Victim {
         keepsake_in_terminal(&words(line), &borrowed(&variables), 1_000, typed).await
     }
 
-    fn values(&self) -> BTreeMap<&'static str, String> {
+    fn values(&self) -> Values {
         BTreeMap::from([
             ("place", "terminal".to_owned()),
             ("url", self.server.url().to_owned()),
@@ -170,9 +170,8 @@ async fn no_command_lets_a_server_control_the_terminal() {
             let line = filled(command, &values);
             for format in ["table", "json"] {
                 let run = victim.run_in_terminal(&format!("{line} -o {format}")).await;
-                let controls = ["\u{1b}]", "\u{1b}[2J", "\u{7}", "\u{9b}", "\u{7f}"];
-                let turning = ["\u{202e}", "\u{2066}", "\u{200f}", "\u{61c}"];
-                for control in controls.iter().chain(&turning) {
+                let controls = "\u{1b}]|\u{1b}[2J|\u{7}|\u{9b}|\u{7f}|\u{202e}|\u{2066}|\u{200f}|\u{61c}";
+                for control in controls.split('|') {
                     assert!(!run.stdout.contains(control), "{line}: {:?}", run.stdout);
                 }
             }
@@ -182,13 +181,9 @@ async fn no_command_lets_a_server_control_the_terminal() {
     }
     // Nor does an error, when stdout is a file.
     let line = format!("'{}' store list > /dev/null", crate::support::binary().display());
-    let output = tokio::process::Command::new("script")
-        .args(["-qec", &line, "/dev/null"])
-        .envs(victims[1].variables())
-        .stdin(std::process::Stdio::null())
-        .output()
-        .await
-        .unwrap();
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).envs(victims[1].variables());
+    let output = script.stdin(std::process::Stdio::null()).output().await.unwrap();
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.contains(r"a\u001b]0;title\u0007"), "{shown:?}");
 }
@@ -197,8 +192,7 @@ async fn no_command_lets_a_server_control_the_terminal() {
 async fn list_or_answer_without_an_end_ends_a_command() {
     let whole_store = ["sync {folder}/memory", "import {folder}/notes"];
     let events = format!("session events {SESSION}");
-    let lists =
-        ["memory ls -R", "memory log -n 100000", "store list", "store get name", "usage", events.as_str()];
+    let lists = ["memory ls -R", "memory log -n 100000", "store list", "store get name", "usage", &events];
     let all = [&whole_store[..], &lists].concat();
     for (pages, code, reason, lines) in [
         (EndlessPages::Same, 1, "the list names a next page for the second time", &all[..]),
@@ -214,9 +208,8 @@ async fn list_or_answer_without_an_end_ends_a_command() {
 
     let victim = Victim::new(Hostility { is_endless: true, ..Hostility::default() }).await;
     let reason = format!("it has more than {} bytes", (64 << 20) + (64 << 10));
-    for line in
-        ["memory cat a.md", "memory put a.md", "store list", &format!("sync {}", victim.path("memory"))]
-    {
+    let sync = format!("sync {}", victim.path("memory"));
+    for line in ["memory cat a.md", "memory put a.md", "store list", &sync] {
         victim.run(line).await.ends(1, &reason);
     }
 }

@@ -38,10 +38,7 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     let diff = person.ok("memory diff done/plan.md").await;
     assert!(diff.ends_with("-two\n"), "{diff}");
     let listed = person.ok("memory ls --deleted").await;
-    assert!(
-        listed.contains("  tests  ") && listed.trim_end().ends_with("/memories/done/plan.md"),
-        "{listed}"
-    );
+    assert!(listed.contains("  tests  ") && listed.ends_with("/memories/done/plan.md\n"), "{listed}");
     let log = person.ok("memory log done/plan.md -o jsonl").await;
     assert!(log.starts_with('{') && log.lines().count() == 5, "{log}");
     person.ends("memory restore a.md", 4, "/memories/a.md exists").await;
@@ -124,7 +121,7 @@ async fn reads_by_people_and_copies_postpone_no_expiry() {
     }
     let readers = person.json("memory readers a.md -o json").await;
     let readers = readers["data"].as_array().unwrap();
-    let mut surfaces: Vec<_> = readers.iter().map(|reader| reader["surface"].as_str().unwrap()).collect();
+    let mut surfaces = strings(readers, "surface");
     surfaces.sort_unstable();
     assert_eq!(surfaces, ["backup", "person"]);
     let version = readers[0]["memory_version_id"].as_str().unwrap();
@@ -205,9 +202,7 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     person.ends("undo", 2, "nothing says what to take back").await;
     person.ends("undo --after-seq 2", 2, "--yes").await;
     let plan = person.ok("undo --after-seq 2 --dry-run").await;
-    for part in ["restored", "recreated", "/memories/b.md"] {
-        assert!(plan.contains(part), "{plan}");
-    }
+    says(&plan, &["restored", "recreated", "/memories/b.md"]);
     assert_eq!(person.ok("undo --after-seq 2 --under c --yes").await, "there is nothing to take back\n");
     assert_eq!(person.ok("undo --since 1h --after-seq 2 --yes").await, "restored 1, recreated 1\n");
     assert_eq!(person.ok("memory cat a.md").await, "one\n");
@@ -224,17 +219,14 @@ async fn store_is_tested_and_an_import_refused_by_its_tests() {
     let person = Person::new().await;
     assert_eq!(person.put("policy/refunds.md", "The refund limit is 200 EUR.\n").await.lines().count(), 1);
     person.ends("test", 3, "/.keepsake/tests.yaml").await;
-    let tests =
-        "gate: true\ntests:\n- search: refund\n  finds: /policy/refunds.md\n  within: 1\n- max_files: 2\n";
-    person.line_with("memory put .keepsake/tests.yaml", &[], tests).await.ok();
+    let search = "- search: refund\n  finds: /policy/refunds.md\n  within: 1\n";
+    person.put(".keepsake/tests.yaml", &format!("gate: true\ntests:\n{search}- max_files: 2\n")).await;
     let search = "passed  line 3: search refund finds /policy/refunds.md within 1\n";
     assert_eq!(person.ok("test").await, format!("{search}passed  line 6: at most 2 memories\n"));
     person.put("refund.md", "refund").await;
     person.ends("test -o junit", 1, "1 of 2 tests did not hold").await;
     let broken = person.line("test").await.stdout;
-    for part in ["broken  line 3", "it is hit 2", "1. /refund.md"] {
-        assert!(broken.contains(part), "{broken}");
-    }
+    says(&broken, &["broken  line 3", "it is hit 2", "1. /refund.md"]);
 
     std::fs::create_dir(person.path("more")).unwrap();
     std::fs::write(person.path("more/b.md"), "x").unwrap();
@@ -256,10 +248,8 @@ async fn search_explains_words_and_meaning() {
     let found = person.line("memory search keep it short --explain").await;
     assert_eq!(found.stderr, "");
     let first = found.stdout.lines().next().unwrap();
-    assert!(
-        first.starts_with("/memories/style.md:1  0.") && first.contains(" = words 0.00 + meaning 0."),
-        "{first}"
-    );
+    assert!(first.starts_with("/memories/style.md:1  0."), "{first}");
+    says(first, &[" = words 0.00 + meaning 0."]);
     let found = person.json("memory search ship on tuesdays --explain -o json").await;
     assert_eq!(found["meaning"], json!({"used": true, "pending": 0, "reason": null}));
     let hit = &found["data"][0];
@@ -269,13 +259,10 @@ async fn search_explains_words_and_meaning() {
     let found = person.json("memory search ship -o json").await;
     assert_eq!(found["data"][0].get("explanation"), None, "{found}");
 
+    let uncomputed = "the meaning of the query could not be computed";
     for (query, fault, reason) in [
         ("\"terse replies\"", EmbeddingsFault::None, "the query has a quoted phrase"),
-        (
-            "umbrellas and replies",
-            EmbeddingsFault::Unavailable,
-            "the meaning of the query could not be computed",
-        ),
+        ("umbrellas and replies", EmbeddingsFault::Unavailable, uncomputed),
     ] {
         embeddings.fail(fault);
         let found = person.line(&format!("memory search {query}")).await;
@@ -283,8 +270,6 @@ async fn search_explains_words_and_meaning() {
         assert!(found.stdout.starts_with("/memories/"), "{}", found.stdout);
     }
     let usage = person.ok("store usage").await;
-    assert!(
-        usage.lines().any(|line| line.starts_with("searched by meaning") && line.ends_with(" 3")),
-        "{usage}"
-    );
+    let by_meaning = usage.lines().find(|line| line.starts_with("searched by meaning"));
+    assert!(by_meaning.is_some_and(|line| line.ends_with(" 3")), "{usage}");
 }

@@ -30,8 +30,7 @@ async fn output_is_made_for_terminals_and_pipes() {
     let binary = crate::support::binary().display();
     let line = format!("'{binary}' memory cat a.md | head -1; echo ${{PIPESTATUS[0]}}");
     let mut bash = tokio::process::Command::new("bash");
-    let output = bash.args(["-c", &line]).envs(person.variables()).output();
-    let output = output.await.unwrap();
+    let output = bash.args(["-c", &line]).envs(person.variables()).output().await.unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "line\n141\n");
 }

@@ -83,25 +83,23 @@ impl Workplace {
         self.person.ok(&format!("memory rm {name} --yes")).await;
     }
 
-    /// Copies the file of the stopped server; the server goes on.
-    async fn back_up(&mut self) {
-        let (index, backup) = (self.person.deployment.sqlite_file(), self.backup());
-        self.copy_while_stopped(&index, &backup).await;
-    }
-
-    async fn restore_backup(&mut self) {
-        let (index, backup) = (self.person.deployment.sqlite_file(), self.backup());
-        self.copy_while_stopped(&backup, &index).await;
-    }
-
-    async fn copy_while_stopped(&mut self, from: &Path, to: &Path) {
+    /// Copies the file of the stopped server, or the copy back; the server goes on.
+    async fn copy(&mut self, is_back: bool) {
+        let mut files = [self.person.deployment.sqlite_file(), self.person.home.path().join("backup.db")];
+        if is_back {
+            files.reverse();
+        }
         self.person.server.end().await;
-        std::fs::copy(from, to).unwrap();
+        std::fs::copy(&files[0], &files[1]).unwrap();
         self.person.server.restart().await;
     }
 
-    fn backup(&self) -> PathBuf {
-        self.person.home.path().join("backup.db")
+    async fn back_up(&mut self) {
+        self.copy(false).await;
+    }
+
+    async fn restore_backup(&mut self) {
+        self.copy(true).await;
     }
 
     async fn erase(&self, below: &str) {
@@ -119,9 +117,8 @@ async fn changes_of_both_sides_are_carried_over() {
     assert_eq!(place.sync("--dry-run").await.ok(), dry_run);
     assert!(!place.folder.exists());
     place.write("from/folder.md", "folder");
-    let first_run =
-        "downloaded from/store.md\nuploaded from/folder.md\n1 downloaded, 1 uploaded; 2 synchronised\n";
-    assert_eq!(place.sync("").await.ok(), first_run);
+    let told = "downloaded from/store.md\nuploaded from/folder.md\n";
+    assert_eq!(place.sync("").await.ok(), format!("{told}1 downloaded, 1 uploaded; 2 synchronised\n"));
     place.assert_equal(&[("from/folder.md", "folder"), ("from/store.md", "store")]).await;
 
     place.write("from/store.md", "edited");
@@ -143,20 +140,16 @@ async fn changes_of_both_sides_are_carried_over() {
     place.sync("").await.ok();
     place.assert_equal(&edited[..2]).await;
     assert_eq!(place.sync("").await.ok(), "nothing to do; 2 synchronised\n");
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn file_in_the_place_of_a_folder_is_named() {
-    let person = Person::new().await;
-    let file = person.path("notes");
-    std::fs::write(&file, "").unwrap();
+    // A file in the place of a folder is named.
+    let file = place.folder.join("from/store.md").display().to_string();
     for line in ["sync FILE", "sync FILE --dry-run", "sync FILE/d", "export FILE/x", "mcp --data-dir FILE"] {
-        person.ends(&line.replace("FILE", &file), 2, &format!("{file} is a file; ")).await;
+        place.person.ends(&line.replace("FILE", &file), 2, &format!("{file} is a file; ")).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn change_of_both_sides_keeps_both_and_ends_with_4() {
+async fn change_of_both_sides_keeps_both_and_a_renamed_file_stays_one_memory() {
     let place = Workplace::with(&[("n.md", "base"), ("same.md", "base")]).await;
     place.write("n.md", "mine");
     place.person.put("n.md", "theirs").await;
@@ -167,17 +160,12 @@ async fn change_of_both_sides_keeps_both_and_ends_with_4() {
     let kept = files.keys().find(|name| name.contains(".conflict-")).unwrap();
     place.assert_equal(&[(kept.as_str(), "mine"), ("n.md", "theirs"), ("same.md", "equal")]).await;
     place.sync("").await.ok();
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn renamed_file_stays_one_memory() {
     let place = Workplace::with(&[("a.md", "1"), ("b.md", "2")]).await;
     place.rename("a.md", "d/A.md");
     place.person.ok("memory mv b.md B.md").await;
-    let moved = place.sync("").await.ok();
-    let told =
-        "moved b.md to B.md in the folder\nmoved a.md to d/A.md in the store\n2 moved; 2 synchronised\n";
-    assert_eq!(moved, told);
+    let told = "moved b.md to B.md in the folder\nmoved a.md to d/A.md in the store\n";
+    assert_eq!(place.sync("").await.ok(), format!("{told}2 moved; 2 synchronised\n"));
     place.assert_equal(&[("B.md", "2"), ("d/A.md", "1")]).await;
     // Two were created and two moved; none was deleted.
     assert_eq!(place.person.ok("memory log -o jsonl").await.lines().count(), 4);
@@ -231,11 +219,10 @@ async fn token_of_a_session_synchronises_and_removes_no_last_copy() {
     place.sync(&with_token).await.ok();
     place.assert_equal(&before).await;
     let removed = place.folder.join(".keepsake/removed");
-    let kept = removed.read_dir().unwrap();
-    let kept = kept.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
-    let kept: BTreeSet<_> = kept.collect();
+    let kept: BTreeSet<_> = files(&removed).into_values().collect();
     // `c1` was removed before the restore: the token could not ask for its version either.
-    assert_eq!(kept, BTreeSet::from(["a2", "c1", "c2", "of the folder"].map(str::to_owned)));
+    let expected = ["a2", "c1", "c2", "of the folder"].map(|text| text.as_bytes().to_vec());
+    assert_eq!(kept, BTreeSet::from(expected));
     let old = removed.join(format!("20200101T000000Z-{}", "0".repeat(64)));
     std::fs::write(&old, "old").unwrap();
     place.sync(&with_token).await.ok();

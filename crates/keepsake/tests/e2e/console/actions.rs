@@ -35,13 +35,8 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     assert_eq!(client.post(&of_api, &json!({"expires_unused_after": 129_600})).await.status, 200);
     let settings = browser.open(&format!("{path}/settings")).await;
     settings.has("value=\"1.5\"");
-    let edit = [
-        ("name", "Notes"),
-        ("description", "other"),
-        ("policy", "reject"),
-        ("expires_days", "1.5"),
-        ("search_mode", "lexical"),
-    ];
+    let mut edit = vec![("name", "Notes"), ("description", "other"), ("policy", "reject")];
+    edit.extend([("expires_days", "1.5"), ("search_mode", "lexical")]);
     browser.act(&settings, &format!("{path}/settings"), &edit).await;
     let store = client.get(&of_api).await.json();
     assert_eq!(store["search_mode"], "lexical");
@@ -64,17 +59,13 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
         assert_eq!(client.post("/v1/memory_stores", &new).await.status, 200);
     }
     let shown = browser.open("/console/erasures/preview?metadata_name=team&metadata_value=red").await;
-    shown.has("<li>1 store</li>");
-    shown.has("Reds");
+    says(&shown.text, &["<li>1 store</li>", "Reds"]);
     shown.lacks("Blues");
     let once = shown.field("once");
     let chosen = [("metadata_name", "team"), ("metadata_value", "red"), ("once", once.as_str())];
     let unsure = [&chosen[..], &[("confirm", "Reds")]].concat();
-    browser
-        .submit(&shown, "/console/erasures", &unsure)
-        .await
-        .answered(400)
-        .has("The confirmation must be erase");
+    let refused = browser.submit(&shown, "/console/erasures", &unsure).await.answered(400);
+    refused.has("The confirmation must be erase");
     let sure = [&chosen[..], &[("confirm", "erase")]].concat();
     browser.submit(&shown, "/console/erasures", &sure).await.answered(303);
     let erasure = client.get("/v1/erasures").await.json();
@@ -98,24 +89,15 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let base = refused.field("base_sha256");
     let of_bob = [("content", "one\ntwo by Bob <b>\n"), ("base_sha256", base.as_str())];
     let conflict = bob.submit(&second, &at, &of_bob).await.answered(409);
-    for part in ["Somebody else changed this memory", "by Ada", "two by Bob &lt;b>\n</textarea>"] {
-        conflict.has(part);
-    }
+    says(&conflict.text, &["Somebody else changed this memory", "by Ada", "two by Bob &lt;b>\n</textarea>"]);
     assert_eq!(store.read(&memory).await["content"], "one\ntwo by Ada\n");
-    // Now Bob has seen Ada's text, and replaces it knowingly.
-    let base = conflict.field("base_sha256");
-    let both = [("content", "one\ntwo by both\n"), ("base_sha256", base.as_str())];
-    bob.act(&conflict, &at, &both).await;
-    assert_eq!(store.read(&memory).await["content"], "one\ntwo by both\n");
 
     let edit = ada.open(&at).await;
     let base = edit.field("base_sha256");
     store.delete(&memory).await;
     let late = [("content", "late text"), ("base_sha256", base.as_str()), ("newlines", "crlf")];
     let kept = ada.submit(&edit, &at, &late).await.answered(409);
-    kept.has("late text");
-    kept.has("value=\"/shared.md\"");
-    kept.has("name=\"newlines\" value=\"crlf\"");
+    says(&kept.text, &["late text", "value=\"/shared.md\"", "name=\"newlines\" value=\"crlf\""]);
     // A new memory at a path that is taken.
     write(&store, "/taken.md", "theirs").await;
     let taken = [("path", "/taken.md"), ("content", "my text"), ("once", "1")];
@@ -124,12 +106,8 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     // Agents see every path below /memories.
     let doubled = [("path", "/memories/x.md"), ("content", "x"), ("once", "2")];
     let shown = ada.act(&edit, &new, &doubled).await;
-    for part in [
-        "/memories/memories/</span>x.md",
-        "rename it to <code class=\"path\"><span class=\"dir\">/</span>x.md",
-    ] {
-        shown.has(part);
-    }
+    let advice = "rename it to <code class=\"path\"><span class=\"dir\">/</span>x.md";
+    says(&shown.text, &["/memories/memories/</span>x.md", advice]);
     // Browsers send every line end as CRLF: a save without a change changes none.
     let (mixed, page) = write(&store, "/mixed.md", "a\nb\r\nc\n").await;
     let at = format!("{page}/edit");
@@ -142,8 +120,7 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     // A preview saves nothing.
     let preview = [("content", "**bold**\r\n"), ("base_sha256", base.as_str()), ("preview", "1")];
     let shown = ada.submit(&edit, &at, &preview).await.answered(200);
-    shown.has("<strong>bold</strong>");
-    shown.has("**bold**\n</textarea>");
+    says(&shown.text, &["<strong>bold</strong>", "**bold**\n</textarea>"]);
     assert_eq!(store.read(&mixed).await["content"], "a\nb\r\nc\n");
     // The policy `redact` replaces secrets in a person's text, as in an agent's.
     let policy = json!({"sensitive_data_policy": "redact"});
@@ -164,11 +141,7 @@ async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
     let (token, base) = (form.field("token"), form.field("base_sha256"));
     let typed = format!("<b>typed</b>\r\n{}", "x".repeat(40_000));
     let content = [("content", typed.as_str()), ("base_sha256", &base), ("newlines", "")];
-    let with = |token| {
-        let mut all = vec![("token", token)];
-        all.extend_from_slice(&content);
-        all
-    };
+    let with = |token| [&[("token", token)][..], &content].concat();
     let shown = "&lt;b>typed&lt;/b>";
 
     // A form of another site is not given back.
@@ -233,10 +206,8 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     store.update(&memory, &json!({"content": "about nobody\n"})).await;
     let redact = format!("{}/versions/{version}/redact", page_of(&store));
     let preview = browser.open(&redact).await;
-    preview.has("about Ada");
     browser.submit(&preview, &redact, &[("confirm", "yes")]).await.answered(400);
     browser.open(&redact).await.has("about Ada");
-    browser.act(&preview, &redact, &[("confirm", "redact")]).await.lacks("about Ada");
 
     // A secret is removed from the text, and from each version that holds it.
     let (memory, page) = write(&store, "/key.md", "a s3cr3t\n").await;
@@ -273,13 +244,11 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     let seen = preview.field("seen");
     let sure = [("secret", "s3cr3t"), ("confirm", "remove"), ("seen", seen.as_str())];
     let receipt = browser.submit(&form, &at, &sure).await.answered(200);
-    receipt.has("The secret is still in these versions");
-    receipt.has("The path of the memory has the secret");
+    says(&receipt.text, &["The secret is still in these versions", "The path of the memory has the secret"]);
 
     let (memory, page) = write(&store, "/a.md", "x").await;
-    for (field, pinned) in
-        [(("action", "pin"), true), (("action", "unpin"), false), (("expires_at", "2099-01-31T10:00"), false)]
-    {
+    let end = ("expires_at", "2099-01-31T10:00");
+    for (field, pinned) in [(("action", "pin"), true), (("action", "unpin"), false), (end, false)] {
         let form = browser.open(&page).await;
         browser.act(&form, &format!("{page}/expiry"), &[field]).await;
         assert_eq!(store.read(&memory).await["pinned"], pinned);
@@ -288,7 +257,7 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     // A save without a change keeps the seconds.
     store.update(&memory, &json!({"expires_at": "2099-01-31T10:00:30Z"})).await;
     let form = browser.open(&page).await;
-    browser.act(&form, &format!("{page}/expiry"), &[("expires_at", "2099-01-31T10:00")]).await;
+    browser.act(&form, &format!("{page}/expiry"), &[end]).await;
     browser.open(&page).await.has("2099-01-31 10:00:30 UTC");
 }
 

@@ -19,16 +19,12 @@ async fn saved(browser: &Browser, store: &Store, query: &str) -> Vec<u8> {
     answer.bytes().await.unwrap().to_vec()
 }
 
-/// Sends an archive from the page, with these fields of the form.
 async fn upload(browser: &mut Browser, fields: &[(&str, &str)], file: &[u8]) -> Page {
     let token = browser.open(UPLOAD).await.field("token");
-    let mut all = vec![("token", token.as_str())];
-    all.extend_from_slice(fields);
-    let request = browser.form_with_file(&all, file);
+    let request = browser.form_with_file(&[&[("token", token.as_str())], fields].concat(), file);
     browser.send(request).await
 }
 
-/// Sends an archive from the page, into a store.
 async fn import(browser: &mut Browser, store_id: &str, on_conflict: &str, file: &[u8]) -> Page {
     upload(browser, &[("store", store_id), ("on_conflict", on_conflict)], file).await
 }
@@ -36,8 +32,7 @@ async fn import(browser: &mut Browser, store_id: &str, on_conflict: &str, file: 
 /// That a report counts the created, replaced, unchanged, skipped and refused memories.
 #[track_caller]
 fn has_counts(report: &Page, expected: [usize; 5]) {
-    let names = ["created", "replaced", "unchanged", "skipped", "refused"];
-    for (name, count) in names.into_iter().zip(expected) {
+    for (name, count) in "created replaced unchanged skipped refused".split(' ').zip(expected) {
         report.has(&format!("id=\"{name}\">{count}</td>"));
     }
 }
@@ -47,7 +42,6 @@ async fn memories(store: &Store) -> BTreeMap<String, Value> {
     listed.map(|memory| (text(&memory["path"]).to_owned(), memory)).collect()
 }
 
-/// The contents of a store by path, each with its pin and its expiry time.
 async fn contents(store: &Store) -> BTreeMap<String, [Value; 3]> {
     let kept = |memory: &Value| ["content", "pinned", "expiry_time"].map(|field| memory[field].clone());
     memories(store).await.into_iter().map(|(path, memory)| (path, kept(&memory))).collect()
@@ -93,12 +87,10 @@ async fn export_has_the_memories_that_are_renamed_meanwhile() {
     const MEMORIES: usize = 2_000;
     let (_deployment, _, _server, store, browser) = store_in_console().await;
     let mut memories = Vec::new();
+    let create = |n| json!({"type": "create", "path": format!("/z/{n:04}.md"), "content": "kept"});
     for first in (0..MEMORIES).step_by(500) {
-        let create =
-            |number| json!({"type": "create", "path": format!("/z/{number:04}.md"), "content": "kept"});
         let operations: Vec<_> = (first..first + 500).map(create).collect();
-        let body = json!({"atomic": true, "operations": operations});
-        let batch = ok(&store.batch(&body).await);
+        let batch = ok(&store.batch(&json!({"operations": operations})).await);
         memories.extend(batch["data"].as_array().unwrap().iter().map(|made| made["memory"].clone()));
     }
     let is_saved = AtomicBool::new(false);
@@ -154,14 +146,12 @@ async fn archive_is_imported_once_and_a_damaged_or_large_one_changes_nothing() {
     let other = &memories(&target).await["/notes/a.md"];
     target.update(other, &json!({"content": "mine"})).await;
     let refused = import(&mut browser, copy, "fail", &archive).await.answered(409);
-    refused.has("Nothing was imported");
-    refused.has("/notes/a.md");
+    says(&refused.text, &["Nothing was imported", "/notes/a.md"]);
     has_counts(&import(&mut browser, copy, "skip", &archive).await, [0, 0, 2, 1, 0]);
     import(&mut browser, copy, "merge", &archive).await.answered(400).has("On conflict must be");
     // The commands and the API show each damage of the content.
-    for (file, fault) in
-        [(&archive[..archive.len() - 5], "notes.tar.zst is damaged"), (&[][..], "File must be an archive")]
-    {
+    let cut_off = &archive[..archive.len() - 5];
+    for (file, fault) in [(cut_off, "notes.tar.zst is damaged"), (&[], "File must be an archive")] {
         let form = [("once", "2"), ("name", "New"), ("on_conflict", "replace")];
         upload(&mut browser, &form, file).await.answered(400).has(fault);
         import(&mut browser, copy, "replace", file).await.answered(400);

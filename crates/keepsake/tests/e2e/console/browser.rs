@@ -103,7 +103,6 @@ impl Browser {
         self.send(request).await
     }
 
-    /// Opens a page that must be there.
     pub(crate) async fn open(&mut self, path: &str) -> Page {
         let page = self.get(path).await;
         assert_eq!(page.status, 200, "{path}: {}", page.text);
@@ -182,7 +181,6 @@ pub(crate) fn encoded(text: &str) -> String {
     text.bytes().map(encode).collect()
 }
 
-/// A server with a tenant, and a browser that is signed in with its key.
 pub(crate) async fn console_on(pair: Pair) -> (Deployment, Tenant, Server, Browser) {
     let (deployment, tenant, server, _) = started(pair).await;
     let browser = Browser::signed_in(&server.url(), &tenant.key).await;

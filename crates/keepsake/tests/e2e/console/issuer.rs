@@ -48,10 +48,6 @@ impl Setup {
         Self { provider, server, tenant, clock, _folder: folder, _deployment: deployment }
     }
 
-    async fn of_api() -> Self {
-        Self::new("127.0.0.1", AUDIENCE).await
-    }
-
     fn browser(&self) -> Browser {
         Browser::new(&self.server.url())
     }
@@ -77,7 +73,6 @@ impl Setup {
         location.strip_prefix(&self.server.url()).unwrap().to_owned()
     }
 
-    /// Signs in, and returns the page after the provider's.
     async fn sign_in(&self, browser: &mut Browser, next: &str) -> Page {
         let url = self.leave(browser, next).await;
         let path = self.at_provider(&url).await;
@@ -93,14 +88,11 @@ impl Setup {
 }
 
 fn next_page(page: &Page) -> String {
-    let (_, rest) = page
-        .text
-        .split_once("<meta http-equiv=\"refresh\" content=\"0; url=")
-        .unwrap_or_else(|| panic!("no next page: {}", page.text));
+    let leads = page.text.split_once("<meta http-equiv=\"refresh\" content=\"0; url=");
+    let (_, rest) = leads.unwrap_or_else(|| panic!("no next page: {}", page.text));
     rest.split_once('"').unwrap().0.replace("&#38;", "&")
 }
 
-/// The URL with another value of a field.
 fn with(url: &str, field: &str, value: &str) -> String {
     let (before, rest) = url.split_once(&format!("{field}=")).unwrap();
     let rest = rest.split_once('&').map_or("", |(_, rest)| rest);
@@ -115,8 +107,7 @@ fn access_token(claims: Value) -> Behaviour {
 #[track_caller]
 fn assert_refused(page: &Page, browser: &Browser, status: u16, why: &str) {
     assert_eq!(page.status, status, "{why}: {}", page.text);
-    page.has("<h1>You are not signed in</h1>");
-    page.has(why);
+    says(&page.text, &["<h1>You are not signed in</h1>", why]);
     assert!(!browser.cookies.contains_key("keepsake_console"), "{why}");
 }
 
@@ -163,7 +154,7 @@ async fn sign_in_at_an_issuer_of_another_site_works_in_a_browser() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn issuer_answer_is_accepted_once_and_only_from_the_same_browser() {
-    let setup = Setup::of_api().await;
+    let setup = Setup::new("127.0.0.1", AUDIENCE).await;
     // A code signs in once, whatever the issuer does.
     setup.provider.behave(Behaviour { accepts_codes_again: true, ..Behaviour::default() });
     let mut browser = setup.browser();
@@ -172,33 +163,28 @@ async fn issuer_answer_is_accepted_once_and_only_from_the_same_browser() {
 
     let begun = "did not begin this sign-in";
     let mut stranger = setup.browser();
-    let page = stranger.get(&path).await;
-    assert_refused(&page, &stranger, 403, begun);
+    assert_refused(&stranger.get(&path).await, &stranger, 403, begun);
     // A stranger who has begun another one can still complete that.
     let own = setup.leave(&mut stranger, "").await;
-    let page = stranger.get(&path).await;
-    assert_refused(&page, &stranger, 403, begun);
+    assert_refused(&stranger.get(&path).await, &stranger, 403, begun);
     let own = setup.at_provider(&own).await;
     stranger.get(&own).await.answered(200);
 
     for wrong in ["", "x"] {
-        let page = browser.get(&with(&path, "state", wrong)).await;
-        assert_refused(&page, &browser, 403, begun);
+        assert_refused(&browser.get(&with(&path, "state", wrong)).await, &browser, 403, begun);
     }
     let mut copied = browser.clone();
     browser.get(&path).await.answered(200);
     browser.open("/console/stores").await;
     browser.cookies.remove("keepsake_console");
-    let page = browser.get(&path).await;
-    assert_refused(&page, &browser, 403, begun);
-    let page = copied.get(&path).await;
-    assert_refused(&page, &copied, 401, "The code of the issuer was used before.");
+    assert_refused(&browser.get(&path).await, &browser, 403, begun);
+    assert_refused(&copied.get(&path).await, &copied, 401, "The code of the issuer was used before.");
     assert!(!copied.cookies.contains_key("keepsake_issuer"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn altered_answers_and_invalid_tokens_do_not_sign_in() {
-    let setup = Setup::of_api().await;
+    let setup = Setup::new("127.0.0.1", AUDIENCE).await;
     for (field, value, why) in [
         ("nonce", "other", "it belongs to another sign-in"),
         ("code_challenge", "other", "invalid_grant"),
@@ -217,10 +203,7 @@ async fn altered_answers_and_invalid_tokens_do_not_sign_in() {
         assert!(!browser.cookies.contains_key("keepsake_issuer"), "{why}");
     }
     let refusal = "console.sign_in at an issuer failed: the issuer refused the sign-in: invalid_grant";
-    eventually("the log has the reason", Duration::from_secs(10), async || {
-        setup.server.output().contains(refusal)
-    })
-    .await;
+    soon("the log has the reason", async || setup.server.output().contains(refusal)).await;
 
     let id_token = |claims: Value| Behaviour { id_token: claims, ..Behaviour::default() };
     let denial = |code: &'static str| Behaviour { denies_with: Some(code), ..Behaviour::default() };
@@ -254,7 +237,7 @@ async fn altered_answers_and_invalid_tokens_do_not_sign_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unreachable_or_other_issuer_affects_no_other_sign_ins() {
-    let setup = Setup::of_api().await;
+    let setup = Setup::new("127.0.0.1", AUDIENCE).await;
     setup.provider.behave(Behaviour { is_down: true, ..Behaviour::default() });
     let mut browser = setup.browser();
     let form = browser.open("/console/sign-in").await;

@@ -16,9 +16,8 @@ async fn pages_show_memories_in_parts_and_errors() {
     let path = format!("{base}/memories/{}", made["id"].as_str().unwrap());
     for _ in 0..2 {
         let page = browser.open(&path).await;
-        page.has("<h1>A fact</h1>");
-        page.has("/console/keys/apikey_");
-        page.has("Last read</dt><dd><span class=\"none\">never by an agent</span>");
+        let never_read = "Last read</dt><dd><span class=\"none\">never by an agent</span>";
+        says(&page.text, &["<h1>A fact</h1>", "/console/keys/apikey_", never_read]);
     }
     let file = browser.open(&format!("{path}/file")).await;
     assert_eq!(file.text, "# A fact\n");
@@ -29,8 +28,7 @@ async fn pages_show_memories_in_parts_and_errors() {
     let root = browser.open(&base).await;
     root.has(">1 memory</span></td><td class=\"num\">5 B</td>");
     let directory = browser.open(&format!("{base}?path=%2Fnotes%2F2026%2F")).await;
-    directory.has("<dt>Memories</dt><dd>1</dd>");
-    directory.has("aria-current=\"page\"><svg");
+    says(&directory.text, &["<dt>Memories</dt><dd>1</dd>", "aria-current=\"page\"><svg"]);
     browser.open(&format!("{base}/branch?path=%2Fnotes%2F")).await.has("?path=%2Fnotes%2F2026%2F");
     for query in ["q=FACT", "q=%2Ffact", &format!("q=fact&store={}", store.id)] {
         browser.open(&format!("/console/palette?{query}")).await.has(&path);
@@ -55,9 +53,8 @@ async fn pages_show_memories_in_parts_and_errors() {
     }
 
     let missing = browser.get("/console/stores/memstore_00000000000000000000000001").await.answered(404);
-    missing.has("The memory store was not found.");
-    missing.has("/console/sign-out");
-    missing.has(missing.header("request-id"));
+    let id = missing.header("request-id");
+    says(&missing.text, &["The memory store was not found.", "/console/sign-out", id]);
     let unknown = browser.get("/console/nothing").await.answered(404);
     assert_eq!(unknown.header("content-type"), "text/html; charset=utf-8");
     browser.open("/console/search?q=%22&prefix=nonsense").await.has("role=\"alert\"");
@@ -92,19 +89,9 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     let history = format!("/console/stores/{}/history", store.id);
     let often =
         format!("<a href=\"/console/stores/{}/memories/{}/history\">3</a>", store.id, text(&made["id"]));
-    for part in [
-        ">1 read</h2>",
-        ">4 writes</h2>",
-        ": 4 writes – Tools 1, API 3</title>",
-        ">0 refused changes, 1 conflict</h2>",
-        "Show as table",
-        "plan.md",
-        "API keys",
-        "support-bot · &lt;Ticket&gt;",
-        &often,
-    ] {
-        page.has(part);
-    }
+    says(&page.text, &[">1 read</h2>", ">4 writes</h2>", ": 4 writes – Tools 1, API 3</title>", "API keys"]);
+    says(&page.text, &[">0 refused changes, 1 conflict</h2>", "Show as table", "plan.md", &often]);
+    page.has("support-bot · &lt;Ticket&gt;");
     assert_eq!(page.text.matches("class=\"day\"").count(), 270);
     let by_bot = browser.open(&format!("{history}?actor=Support-bot+%C2%B7+%3Cticket%3E&period=7")).await;
     by_bot.has("by-bot.md");
@@ -128,8 +115,8 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
 #[tokio::test(flavor = "multi_thread")]
 async fn search_page_says_what_found_a_hit_and_why() {
     let embeddings = EmbeddingsServer::start(meaning::CONCEPTS).await;
-    let (_deployment, tenant, server, client) =
-        started_with(Pair::Sqlite, &meaning::config(&embeddings)).await;
+    let config = meaning::config(&embeddings);
+    let (_deployment, tenant, server, client) = started_with(Pair::Sqlite, &config).await;
     let mut browser = Browser::signed_in(&server.url(), &tenant.key).await;
     let store = Store::of(&client, &tenant);
     for (path, content) in [
@@ -142,11 +129,9 @@ async fn search_page_says_what_found_a_hit_and_why() {
     meaning::is_complete(&client, tenant.store_id).await;
 
     let page = browser.open("/console/search?q=keep+it+short").await;
-    page.has("1 hit on this page, best first.</p>");
-    page.has("found by meaning, line 1");
-    page.has("She prefers terse replies.");
-    page.has("<summary>Why</summary><p>Score 0.");
-    page.has(": words 0.00, meaning 0.");
+    let score = ["<summary>Why</summary><p>Score 0.", ": words 0.00, meaning 0."];
+    says(&page.text, &["1 hit on this page, best first.</p>", "She prefers terse replies."]);
+    says(&page.text, &["found by meaning, line 1", score[0], score[1]]);
     browser.open("/console/search?q=ship+on+tuesdays").await.has("found by words and meaning, line 1");
 
     let quoted = browser.open("/console/search?q=%22terse+replies%22").await;

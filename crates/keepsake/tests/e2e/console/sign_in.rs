@@ -22,9 +22,8 @@ async fn wrong_credentials_and_altered_cookies_are_refused() {
     let mut changed = cookie.clone().into_bytes();
     let middle = changed.len() / 2;
     changed[middle] = if changed[middle] == b'A' { b'B' } else { b'A' };
-    for value in
-        [String::from_utf8(changed).unwrap(), cookie[1..].to_owned(), tenant.key.clone(), "x".repeat(5_000)]
-    {
+    let changed = String::from_utf8(changed).unwrap();
+    for value in [changed, cookie[1..].to_owned(), tenant.key.clone(), "x".repeat(5_000)] {
         let mut stranger = Browser::new(&server.url());
         stranger.cookies.insert("keepsake_console".to_owned(), value);
         stranger.get("/console/stores").await.answered(303);
@@ -41,19 +40,16 @@ async fn wrong_credentials_and_altered_cookies_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn console_is_limited_to_the_keys_scopes_and_stores() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let provision = deployment.provision().await;
-    let tenant = provision.tenant().await;
-    let other = provision.store(tenant.id).await;
-    let reader = provision.key(tenant.id, &[Scope::MemoryRead], Some(vec![tenant.store_id])).await;
-    let of_keys = provision.key(tenant.id, &[Scope::KeysAdmin], None).await;
-    provision.close().await;
-    let server = deployment.start().await;
+    let (_deployment, tenant, server, client) = started(Pair::Sqlite).await;
+    let other = Store::make(&client, "other").await.id;
+    let (of_keys, _) = client.new_key(&["keys:admin"]).await;
+    let reader = json!({"name": "a", "scopes": ["memory:read"], "memory_store_ids": [tenant.store_id]});
+    let reader = ok(&client.post("/v1/api_keys", &reader).await);
 
-    let mut browser = Browser::signed_in(&server.url(), &reader).await;
+    let mut browser = Browser::signed_in(&server.url(), secret(&reader, "api_key")).await;
     let stores = browser.open("/console/stores").await;
     stores.has(&tenant.store_id.to_string());
-    for hidden in [other.to_string().as_str(), "Create the store", "/console/audit"] {
+    for hidden in [other.as_str(), "Create the store", "/console/audit"] {
         stores.lacks(hidden);
     }
     let palette = |id: &str| format!("/console/palette?q={id}&store={id}");

@@ -1,7 +1,5 @@
 //! Caches never serve one tenant's data to another.
 
-use futures::future;
-
 use super::fixture::{NEVER, session_on};
 use crate::prelude::*;
 
@@ -52,12 +50,11 @@ pub(super) async fn are_of_one_tenant(one: &Client, other: &Client) {
     assert_eq!(ok(&one.get(&here.version()).await)["content"], Value::Null);
     // Through the same connections, at the same time.
     let reads = (0..64).map(async |number| {
-        let (held, content) =
-            if number % 2 == 0 { (&here, "something else") } else { (&there, "content of both") };
+        let (held, content) = [(&here, "something else"), (&there, "content of both")][number % 2];
         let memory = held.store.read(&held.memory).await;
         assert_eq!((&memory["content"], &memory["id"]), (&json!(content), &held.memory["id"]));
     });
-    future::join_all(reads).await;
+    join_all(reads).await;
     // A session that was used just now is unknown to others.
     let session = session_on(one, "caches", &here.store.id).await;
     let view = json!({"command": "view", "path": "/memories"});

@@ -65,7 +65,6 @@ impl Ids {
         serde_json::from_str(&self.fill(body)).unwrap()
     }
 
-    /// These values, with those of some kinds replaced by the values of `others`.
     pub(super) fn with(&self, kinds: &[&'static str], others: &Self) -> Self {
         let mut mixed = self.clone();
         for &kind in kinds {
@@ -92,12 +91,12 @@ impl Ids {
     /// Fills a store that is there with two memories, the first of which is changed once.
     pub(super) async fn in_store(client: &Client, label: &str, store: &str) -> Self {
         let memories = format!("{STORES}/{store}/memories");
-        let new =
-            |name: &str| json!({"path": format!("/{label}/{name}"), "content": format!("{label} first")});
+        let content = format!("{label} first");
+        let new = |name: &str| json!({"path": format!("/{label}/{name}"), "content": content});
         // Two deleted memories, for a second page of them.
         for _ in 0..2 {
             let deleted = made(client, &memories, &new("one")).await;
-            ok(&send(client.request(Method::DELETE, &format!("{memories}/{}", text(&deleted["id"])))).await);
+            ok(&delete(client, &format!("{memories}/{}", text(&deleted["id"]))).await);
         }
         let memory = made(client, &memories, &new("one")).await;
         made(client, &memories, &new("two")).await;
@@ -173,14 +172,12 @@ pub(super) async fn session_on(client: &Client, label: &str, store: &str) -> Val
     session
 }
 
-/// Posts what must be carried out.
 pub(super) async fn made(client: &Client, path: &str, body: &Value) -> Value {
     let made = ok(&client.post(path, body).await);
     remember_secret_of(&made);
     made
 }
 
-/// Remembers the secret of a new key, or the token of a session.
 pub(super) fn remember_secret_of(made: &Value) {
     if let Some(secret) = made["api_key"].as_str().or(made["token"].as_str()) {
         secrets::remember(secret, "an API key or a session's token");

@@ -70,7 +70,6 @@ fn changes(body: &Value) -> bool {
     !matches!(command, Some("view")) && !matches!(name, "memory_list" | "memory_read" | "memory_search")
 }
 
-/// Whether a tool refused, and what it told.
 fn outcome(answer: &Answer) -> (bool, String) {
     let told = answer.json();
     if told["jsonrpc"].is_string() {

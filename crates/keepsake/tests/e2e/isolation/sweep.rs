@@ -83,12 +83,11 @@ impl Form {
         } else {
             vec![Vec::new(), operation.query.clone()]
         };
-        let bodies = cases::bodies(&operation.id);
-        let bodies: Vec<_> = if bodies.is_empty() {
-            vec![None]
-        } else {
-            bodies.iter().copied().enumerate().map(Some).collect()
-        };
+        let bodies = cases::bodies(&operation.id).iter().copied();
+        let mut bodies: Vec<_> = bodies.enumerate().map(Some).collect();
+        if bodies.is_empty() {
+            bodies.push(None);
+        }
         let numbered = queries.into_iter().enumerate();
         let forms = numbered.flat_map(|(number, query)| {
             bodies.iter().map(move |body| Self { query: query.clone(), has_headers: number > 0, body: *body })
@@ -173,7 +172,6 @@ impl Attacker {
         }
     }
 
-    /// Compares the answers for foreign ids of some kinds and for unknown ids.
     async fn compare(
         &self,
         target: &Target,
@@ -213,12 +211,11 @@ impl Attacker {
             // A key that sees one store has no second page of stores and of a session's resources.
             let is_of_stores = !operation.path.contains('{') || operation.id == "sessions.resources.list";
             let has_none = self.refusal == 401 || self.is_of_tenant && is_of_stores;
-            let page = if has_none {
-                "page_none".to_owned()
+            if has_none {
+                ids.set("page", "page_none");
             } else {
-                next_page(&self.client, operation, &ids).await
-            };
-            ids.set("page", &page);
+                ids.set("page", &next_page(&self.client, operation, &ids).await);
+            }
         }
         ids
     }
@@ -364,7 +361,6 @@ pub(super) async fn call_own(attacker: &Attacker, operations: &[Operation], list
     }
 }
 
-/// Public operations have the same answer for all.
 pub(super) async fn assert_open(operations: &[Operation], one: &Client, other: &Client) {
     for Operation { id, path, .. } in operations {
         // A store's metadata exist only with an issuer.

@@ -1,6 +1,5 @@
 //! The operator's commands, beside the database and over HTTP.
 
-use super::{Operator, refused, remembered, text};
 use crate::prelude::*;
 
 struct Sides {
@@ -48,7 +47,7 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     let (id, other_id) = (text(&made["id"]), text(&other["id"]));
     let create = format!("key create --tenant {id} --name k --expires-in-days 1 -o json");
     let key = remote(&create).await.json();
-    remembered(&key);
+    secret(&key, "api_key");
     let key_id = text(&key["id"]);
     assert_eq!(key["scopes"], json!(["memory:read", "memory:write"]));
     let update = format!("tenant update {id} --name uno --limit bytes_per_memory=5 --search-mode hybrid");
@@ -79,8 +78,8 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     assert_eq!([&listed["data"][0]["id"], &rest["data"][0]["id"]], [&other_id, &id]);
 
     beside(&format!("tenant resume {id}")).await.ok();
-    let (revoke, delete) =
-        (format!("key revoke --tenant {id} {key_id}"), format!("tenant delete {other_id}"));
+    let revoke = format!("key revoke --tenant {id} {key_id}");
+    let delete = format!("tenant delete {other_id}");
     for line in [delete.as_str(), &revoke, "token-key rotate --compromised"] {
         remote(line).await.ends(2, "--yes");
     }
@@ -104,7 +103,7 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     assert_eq!(sides.operator.audit("/admin/v1/audit").await, BTreeSet::from(audited));
 
     let unknown = "tenant get wrkspc_00000000000000000000000001";
-    for run in [sides.beside(unknown).await, sides.remote(unknown).await] {
+    for run in [beside(unknown).await, remote(unknown).await] {
         run.ends(3, "not found");
     }
     let (url, token) = (sides.operator.url.as_str(), sides.operator.token.as_str());
@@ -120,10 +119,8 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
         let token = [("KEEPSAKE_OPERATOR_TOKEN", token)];
         run("tenant list", &["--server", url], &token).await.ends(code, cause);
     }
-    let person = ["store", "list", "--url", url, "--api-key", "ks_live_x"];
-    keepsake(&person).await.ends(3, "(server.listen)");
-    let without = run("tenant list", &["--server", url], &[]).await;
-    without.ends(2, "KEEPSAKE_OPERATOR_TOKEN");
+    run("store list", &["--url", url, "--api-key", "ks_live_x"], &[]).await.ends(3, "(server.listen)");
+    run("tenant list", &["--server", url], &[]).await.ends(2, "KEEPSAKE_OPERATOR_TOKEN");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,11 +148,7 @@ async fn signing_key_is_rotated_locally_and_over_http_and_audited() {
     let client = sides.server.client(&tenant);
     let session = ok(&client.post("/v1/sessions", &json!({"agent": "a", "environment_id": "e"})).await);
     let path = format!("/v1/sessions/{}", text(&session["id"]));
-    let holder_of = |issued: &Value| {
-        let token = text(&issued["token"]);
-        secrets::remember(&token, "a session's token");
-        client.with_key(&token)
-    };
+    let holder_of = |issued: &Value| client.with_key(secret(issued, "token"));
     let old = holder_of(&session);
     let new_holder = async || holder_of(&ok(&client.post(&format!("{path}/token"), &json!({})).await));
 
@@ -180,7 +173,7 @@ async fn signing_key_is_rotated_locally_and_over_http_and_audited() {
 
     let audit = sides.operator.get("/admin/v1/audit?limit=100").await;
     let entries = audit["data"].as_array().unwrap().iter();
-    let entries = entries.map(|entry| [text(&entry["actor"]), text(&entry["action"])].join(" "));
+    let entries = entries.map(|entry| ["actor", "action"].map(|name| text(&entry[name])).join(" "));
     let rotations: Vec<_> = entries.filter(|entry| entry.contains(" token_key.")).collect();
     let [rotated, distrusted] = ["operator token_key.rotate", "operator token_key.distrust"];
     assert_eq!(rotations, [rotated, distrusted, "operator_cli token_key.rotate", rotated]);

@@ -1,15 +1,13 @@
 //! An HTTP client with one credential.
 
 use std::fmt::Display;
-use std::time::Duration;
 
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use super::{Tenant, eventually, secrets};
+use super::{Tenant, secrets, soon};
 
-/// Sends requests of one credential to one server.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
@@ -42,7 +40,6 @@ impl Client {
         Self { http, url: url.to_owned(), key: key.to_owned() }
     }
 
-    /// The same connections with another key.
     pub(crate) fn with_key(&self, key: &str) -> Self {
         Self { key: key.to_owned(), ..self.clone() }
     }
@@ -100,7 +97,7 @@ impl Client {
     pub(crate) async fn receipt(&self, erasure: &Value) -> Answer {
         let path = format!("/v1/erasures/{}", erasure["id"].as_str().unwrap());
         let is_done = async || ok(&self.get(&path).await)["state"] == "done";
-        eventually("the erasure is done", Duration::from_mins(3), is_done).await;
+        soon("the erasure is done", is_done).await;
         self.get(&path).await
     }
 
@@ -127,14 +124,12 @@ impl Client {
         answer.tool_result()
     }
 
-    /// Like [`Self::tool`], for a call that must succeed.
     pub(crate) async fn tool_ok(&self, tenant: &Tenant, body: &Value) -> String {
         let result = self.tool(tenant, body).await;
         assert!(!result.is_error, "{body}: {}", result.content);
         result.content
     }
 
-    /// Makes a file by the tool.
     pub(crate) async fn create_file(&self, tenant: &Tenant, path: &str, text: &str) {
         self.tool_ok(tenant, &json!({"command": "create", "path": path, "file_text": text})).await;
     }
@@ -206,11 +201,9 @@ impl Answer {
 
     /// Status, headers and text, but for what differs from request to request.
     pub(crate) fn lasting(&self) -> (u16, Vec<(String, String)>, String) {
-        let headers = self.headers.iter();
-        let mut headers: Vec<_> = headers
-            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
-            .filter(|(name, _)| name != "request-id" && name != "date")
-            .collect();
+        let headers = self.headers.iter().filter(|(name, _)| *name != "request-id" && *name != "date");
+        let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
+        let mut headers: Vec<_> = headers.map(|(name, value)| (name.to_string(), text(value))).collect();
         headers.sort();
         let text = self.text.replace(self.header("request-id"), "req_");
         (self.status, headers, text)
@@ -228,9 +221,7 @@ impl Answer {
         let known = ["type", "tool_use_id", "content", "is_error"];
         assert!(fields.keys().all(|field| known.contains(&field.as_str())), "{block}");
         assert_eq!(block["type"], "tool_result", "{block}");
-        ToolResult {
-            content: block["content"].as_str().unwrap().to_owned(),
-            is_error: block["is_error"].as_bool().unwrap(),
-        }
+        let content = block["content"].as_str().unwrap().to_owned();
+        ToolResult { content, is_error: block["is_error"].as_bool().unwrap() }
     }
 }

@@ -18,18 +18,14 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// Variables as a command takes them.
 pub(crate) fn borrowed<'a>(variables: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
-    let variables = variables.iter();
-    variables.map(|(name, value)| (*name, value.as_str())).collect()
+    variables.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 
-/// The words of a line, which have no spaces.
 pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// Runs `keepsake` without any variable of Keepsake's.
 pub(crate) async fn keepsake(arguments: &[&str]) -> Run {
     keepsake_with(arguments, &[]).await
 }
@@ -39,7 +35,6 @@ pub(crate) async fn keepsake_with(arguments: &[&str], variables: &[(&str, &str)]
     keepsake_reading(arguments, variables, "").await
 }
 
-/// The same with this working directory.
 pub(crate) async fn keepsake_in(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Run {
     let mut command = Command::new(binary());
     command.args(arguments).current_dir(folder);
@@ -100,15 +95,11 @@ pub(crate) async fn keepsake_asking_in_terminal(
     }
 }
 
-/// A command in a pseudo-terminal, made by `script`.
 fn in_terminal(arguments: &[&str], width: u16) -> Command {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
     let arguments: Vec<_> = arguments.iter().map(|argument| quoted(argument)).collect();
-    let line = format!(
-        "stty -echo rows 24 cols {width}; exec {} {}",
-        quoted(&binary().to_string_lossy()),
-        arguments.join(" ")
-    );
+    let program = quoted(&binary().to_string_lossy());
+    let line = format!("stty -echo rows 24 cols {width}; exec {program} {}", arguments.join(" "));
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm");
     command
@@ -127,14 +118,8 @@ fn start(mut command: Command, variables: &[(&str, &str)]) -> Child {
             command.env_remove(name);
         }
     }
-    command
-        .envs(variables.iter().copied())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap()
+    command.envs(variables.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap()
 }
 
 async fn run(command: Command, variables: &[(&str, &str)], input: &str) -> Run {
@@ -160,14 +145,12 @@ impl Run {
         self.stdout
     }
 
-    /// That it ended with this code and told this on stderr.
     #[track_caller]
     pub(crate) fn ends(&self, code: i32, cause: &str) {
         assert_eq!(self.code, Some(code), "{}: {}{}", self.line, self.stdout, self.stderr);
         assert!(self.stderr.contains(cause), "{}: {cause}: {}", self.line, self.stderr);
     }
 
-    /// The JSON object that the command printed; it must have succeeded.
     pub(crate) fn json(self) -> Value {
         let printed = self.ok();
         serde_json::from_str(&printed).unwrap_or_else(|error| panic!("not JSON ({error}): {printed}"))

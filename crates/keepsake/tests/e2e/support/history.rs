@@ -10,7 +10,6 @@ use uuid::Uuid;
 use super::script::{PG_DUMP, from_environment, run};
 use super::{Deployment, Tenant};
 
-/// A row of `version`.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) id: Uuid,
@@ -44,7 +43,6 @@ impl Deployment {
         database.close().await;
     }
 
-    /// The one number that a query of either dialect answers.
     pub(crate) async fn number(&self, query: &str) -> i64 {
         let database = self.database().await;
         let number = database.number(query).await;
@@ -63,7 +61,6 @@ impl Deployment {
         files.iter().flat_map(|file| std::fs::read(file).unwrap_or_default()).collect()
     }
 
-    /// All content, one after the other.
     pub(crate) async fn content_bytes(&self) -> Vec<u8> {
         let blobs = self.blobs().await;
         let mut bytes = Vec::new();
@@ -75,7 +72,6 @@ impl Deployment {
 }
 
 impl Database {
-    /// Every version of a store in its order.
     pub(crate) async fn versions(&self, store_id: StoreId) -> Vec<Version> {
         const SELECT: &str = "SELECT version_id, blob_id FROM version WHERE store_id = $1 ORDER BY seq";
         let id = store_id.uuid();

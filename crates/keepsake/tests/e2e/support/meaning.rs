@@ -1,19 +1,17 @@
 //! Search by meaning, with vectors of an endpoint of the tests.
 
 use std::fmt::Display;
-use std::time::Duration;
 
 use keepsake_testkit::{EMBEDDINGS_DIMENSIONS, EMBEDDINGS_KEY, EMBEDDINGS_MODEL, EmbeddingsServer};
 
 use super::client::ok;
 use super::deployment::{FREE_RATES, ServerConfig};
-use super::{Client, eventually};
+use super::{Client, soon};
 
 /// Words of equal meaning.
 pub(crate) const CONCEPTS: &[&[&str]] =
     &[&["terse", "short", "brief"], &["deploy", "ship"], &["umbrella", "rain"], &["invoice", "bill"]];
 
-/// The configuration of a server that gets its vectors from this one.
 pub(crate) fn config(embeddings: &EmbeddingsServer) -> ServerConfig {
     let more = format!(
         "{FREE_RATES}[search]\nmeaning = \"endpoint\"\n[search.embeddings]\nurl = \"{}\"\n\
@@ -26,7 +24,7 @@ pub(crate) fn config(embeddings: &EmbeddingsServer) -> ServerConfig {
 /// Waits until every memory of the store is searched by meaning.
 pub(crate) async fn is_complete(client: &Client, store_id: impl Display) {
     let path = format!("/v1/memory_stores/{store_id}/search?query=zebra");
-    eventually("all memories have vectors", Duration::from_mins(2), || async {
+    soon("all memories have vectors", || async {
         let meaning = &ok(&client.get(&path).await)["meaning"];
         meaning["used"] == true && meaning["pending"] == 0
     })

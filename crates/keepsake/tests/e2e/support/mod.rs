@@ -33,6 +33,14 @@ pub(crate) async fn on_sqlite() -> (Deployment, Server, Tenant, Client) {
     (deployment, server, tenant, client)
 }
 
+/// That a text has each of these parts.
+#[track_caller]
+pub(crate) fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
 /// Polls until `condition` holds; fails with `what` when it does not in time.
 pub(crate) async fn eventually<F: Future<Output = bool>>(
     what: &str,
@@ -45,6 +53,11 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(
         }
     });
     assert!(is_met.await.is_ok(), "not within {within:?}: {what}");
+}
+
+/// The same for what has no bound of its own, and may take long on a busy machine.
+pub(crate) async fn soon<F: Future<Output = bool>>(what: &str, condition: impl FnMut() -> F) {
+    eventually(what, Duration::from_mins(3), condition).await;
 }
 
 /// The time in seconds since the epoch, as a server in another process reads it.

@@ -53,7 +53,6 @@ impl Provision {
         self.tenant_with(json!({})).await
     }
 
-    /// Makes a tenant with the limits that are named.
     pub(crate) async fn tenant_with(&self, limits: Value) -> Tenant {
         let limits = serde_json::from_value(limits).unwrap();
         let new = NewTenant { name: "tests".to_owned(), external_id: None, limits, search_mode: None };
@@ -61,7 +60,6 @@ impl Provision {
         Tenant { id, key: self.key(id, &Scope::ALL, None).await, store_id: self.store(id).await }
     }
 
-    /// Gives a tenant the limits that are named; the others stay.
     pub(crate) async fn set_limits(&self, tenant_id: TenantId, limits: &Value) {
         let change = TenantChange { limits: limits.as_object().unwrap().clone(), ..TenantChange::default() };
         self.engine.tenants.update(tenant_id, change, Auditor::OperatorCli).await.unwrap();

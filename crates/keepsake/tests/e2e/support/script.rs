@@ -37,21 +37,16 @@ pub(crate) struct FakeModel {
 
 impl FakeModel {
     pub(crate) async fn start(answer: &str) -> Self {
-        let mut program = Command::new(from_environment(PYTHON))
-            .args(["-B", "fakes.py", answer])
-            .current_dir(super::repository().join("tests/sdk"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut program = Command::new(from_environment(PYTHON));
+        program.args(["-B", "fakes.py", answer]).current_dir(super::repository().join("tests/sdk"));
+        program.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut program = program.spawn().unwrap();
         let mut url = String::new();
         let mut lines = BufReader::new(program.stdout.take().unwrap());
         lines.read_line(&mut url).await.unwrap();
         Self { url: url.trim_end().to_owned(), _program: program }
     }
 
-    /// The variables that make the official SDKs call it.
     pub(crate) fn variables(&self) -> [(&str, &str); 3] {
         [("ANTHROPIC_BASE_URL", self.url.as_str()), ("ANTHROPIC_API_KEY", "fake"), ("MODEL", "fake")]
     }
@@ -80,7 +75,6 @@ pub(crate) async fn browser_suite(mut node: Command, file: &str) {
     assert!(!output.contains("# tests 0\n"), "{output}");
 }
 
-/// What a variable of `tests/run` names.
 pub(crate) fn from_environment(variable: &str) -> String {
     let value = std::env::var(variable).unwrap_or_default();
     assert!(!value.is_empty(), "{variable} is not set: run ./tests/run");
@@ -101,8 +95,8 @@ pub(crate) async fn run(command: &mut Command) -> String {
     let output = output
         .unwrap_or_else(|_| panic!("{shown} did not end in {LIMIT:?}"))
         .unwrap_or_else(|error| panic!("{shown} cannot be run ({error}): run ./tests/run"));
-    let printed =
-        format!("{}{}", String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    let printed = [output.stderr, output.stdout].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
     assert!(output.status.success(), "{shown}: {}\n{printed}", output.status);
     printed
 }

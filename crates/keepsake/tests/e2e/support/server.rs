@@ -36,7 +36,6 @@ impl Server {
         self.running.pid()
     }
 
-    /// The file that it is configured by.
     pub(crate) fn config_file(&self) -> PathBuf {
         self.command.config_file()
     }
@@ -60,7 +59,6 @@ impl Server {
         self.ended().await;
     }
 
-    /// Asks it to end as an operator would, and goes on.
     pub(crate) async fn ask_to_end(&mut self) {
         self.running.terminate().await;
     }
@@ -109,7 +107,6 @@ pub(crate) async fn started(pair: Pair) -> (Deployment, Tenant, Server, Client) 
     started_with(pair, &ServerConfig::default()).await
 }
 
-/// The same, with more of a configuration.
 pub(crate) async fn started_with(pair: Pair, config: &ServerConfig) -> (Deployment, Tenant, Server, Client) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;

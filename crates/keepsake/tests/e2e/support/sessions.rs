@@ -9,9 +9,8 @@ use super::{Client, secrets};
 
 /// Opens a session with stores; answers its path, and the directories of the stores.
 pub(crate) async fn open_session(client: &Client, stores: &[impl Display]) -> (String, Vec<String>) {
-    let stores = stores.iter().map(ToString::to_string);
-    let attached: Vec<_> =
-        stores.map(|store| json!({"type": "memory_store", "memory_store_id": store})).collect();
+    let attached = stores.iter().map(|it| json!({"type": "memory_store", "memory_store_id": it.to_string()}));
+    let attached: Vec<_> = attached.collect();
     let new = json!({"agent": "a", "environment_id": "e", "resources": attached});
     let made = ok(&client.post("/v1/sessions", &new).await);
     let text = |value: &Value| value.as_str().unwrap().to_owned();

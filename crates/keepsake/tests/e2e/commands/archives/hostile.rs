@@ -44,7 +44,6 @@ fn entry(name: &str, kind: EntryType) -> Vec<u8> {
     archive_of(&[(name, kind, 0, b"")])
 }
 
-/// A part of the error, and the damage that causes it.
 type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
 
 async fn archive(person: &Person) -> String {
@@ -141,7 +140,6 @@ async fn export_removes_nothing_through_a_symbolic_link() {
     assert_eq!(fs::read_to_string(person.path("archive/memories/b/c.md")).unwrap(), "two\n");
 }
 
-/// Files that are no archives, with a part of the error.
 fn hostile_files() -> Vec<(Vec<u8>, &'static str)> {
     let file = EntryType::Regular;
     let mut cut_off = entry("memories/a", file);

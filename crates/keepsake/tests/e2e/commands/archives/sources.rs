@@ -77,10 +77,8 @@ async fn import_over_a_limit_is_refused_before_anything_is_written() {
         fs::write(format!("{many}/{number}.md"), "x".repeat(11)).unwrap();
     }
     let run = person.line(&import).await;
-    run.ends(
-        1,
-        "4 files will not be imported, the first is /memories/0.md: has 11 bytes, over the limit of 10",
-    );
+    let why = "4 files will not be imported, the first is /memories/0.md: has 11 bytes, over the limit of 10";
+    run.ends(1, why);
     assert!(run.stdout.contains("/0.md and 3 others"), "{}", run.stdout);
     assert!(run.stdout.ends_with(&counts([1, 0, 0, 0, 4])), "{}", run.stdout);
 }

@@ -27,7 +27,6 @@ struct Chaos {
     client: Client,
     /// Contents that the folder's user wrote and did not remove.
     written: BTreeSet<String>,
-    /// Contents that the store acknowledged.
     acknowledged: BTreeSet<String>,
     edits: u64,
 }
@@ -66,8 +65,7 @@ impl Chaos {
     }
 
     fn name(&mut self) -> &'static str {
-        let place = usize::try_from(self.below(NAMES.len() as u64)).unwrap();
-        NAMES[place]
+        NAMES[usize::try_from(self.below(NAMES.len() as u64)).unwrap()]
     }
 
     fn content(&mut self, side: &str) -> String {
@@ -168,8 +166,7 @@ impl Chaos {
         assert_eq!((self.file_times(), self.place.person.listed("memories?view=basic").await), before);
         // Every content that the store ever had.
         let versions = self.place.person.listed("memory_versions?view=full").await;
-        let history: BTreeSet<_> =
-            versions.iter().filter_map(|version| version["content"].as_str()).collect();
+        let history: BTreeSet<_> = versions.iter().filter_map(|it| it["content"].as_str()).collect();
         for content in self.acknowledged.iter().chain(&self.written) {
             assert!(history.contains(content.as_str()), "{content:?} is lost");
         }
