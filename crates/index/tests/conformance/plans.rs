@@ -26,7 +26,7 @@ async fn plan(index: &PostgresIndex, place: &Place, query: &str, types: &str) ->
 fn statement(name: &str) -> String {
     let source = concat!(
         include_str!("../../src/search.rs"),
-        include_str!("../../src/embeddings.rs"),
+        include_str!("../../src/embeddings/statements.rs"),
         include_str!("../../src/expiry.rs"),
         include_str!("../../src/memories.rs"),
         include_str!("../../src/removal/retention.rs"),
