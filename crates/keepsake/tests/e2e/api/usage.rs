@@ -110,7 +110,7 @@ pub(super) async fn reads_and_writes_of_each_day_are_counted_by_surface(place: P
     let operations = json!({"operations": [{"type": "create", "path": "/a", "content": "x"}]});
     for (below, body, status) in [
         ("", json!({"path": "/a", "content": "x"}), 409),
-        ("/batch", operations, 200),
+        ("/batch", operations, 409),
         ("", json!({"path": "/.keepsake/tests.yaml", "content": "tests:\n- search: a\n  within: 3\n"}), 400),
     ] {
         let answer = client.post(&format!("{}{below}", store.memories()), &body).await;
