@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use keepsake_config::{Failure, SourceArgs};
-use keepsake_core::SearchMode;
+use keepsake_core::{SearchMode, Timestamp};
+use keepsake_engine::{Clock, SystemClock};
 use serde_json::Value;
 
 use crate::shell::shell_word;
@@ -105,8 +106,8 @@ pub(crate) struct StoreArgs {
 /// A moment of the past.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct MomentArgs {
-    /// As the store was at this time, in RFC 3339 format: 2026-11-20 or 2026-11-20T09:00:00Z
-    #[arg(long, value_name = "TIME")]
+    /// As the store was at this time: 2026-11-20 or 2026-11-20T09:00:00Z, or 2h, 3d or 1w ago
+    #[arg(long, value_name = "TIME", value_parser = moment_text)]
     at: Option<String>,
     /// As the store was after the change with this sequence number
     #[arg(long, value_name = "N", conflicts_with = "at")]
@@ -210,6 +211,22 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     };
     let seconds = number.and_then(|number| number.checked_mul(unit_seconds)).ok_or_else(rule)?;
     Ok(Duration::from_secs(seconds))
+}
+
+/// A time, a date, which means its midnight in UTC, or a period before now.
+pub(crate) fn parse_moment(text: &str) -> Result<Timestamp, String> {
+    match Timestamp::parse(text) {
+        Some(at) => Ok(at),
+        None => match parse_period(text) {
+            Ok(period) if !period.is_zero() => Ok(SystemClock.now().minus(period)),
+            _ => Err("a time is a date, a time in RFC 3339, or a period before now, such as 2h".to_owned()),
+        },
+    }
+}
+
+/// As [`parse_moment`], for a parameter of the API.
+pub(crate) fn moment_text(text: &str) -> Result<String, String> {
+    parse_moment(text).map(Timestamp::to_rfc3339)
 }
 
 /// The choices of `--search-mode`.

@@ -57,8 +57,8 @@ pub(crate) async fn install_missing(folder: PathBuf, shutdown: CancellationToken
         () = shutdown.cancelled() => return,
     };
     match installed {
-        Ok(model) => tracing::debug!(
-            "search by meaning has its model, of {}, in {}",
+        Ok(model) => tracing::info!(
+            "search goes by meaning, too: its model, of {}, is in {}",
             bytes(model.bytes),
             folder.display()
         ),

@@ -54,7 +54,9 @@ impl Fitting<'_> {
         if !is_broken(self.columns[column].2) {
             return natural;
         }
-        let ids = rows.iter().filter(|row| is_id(&row[column])).map(|row| row[column].chars().count());
+        let words = rows.iter().flat_map(|row| row[column].split_whitespace());
+        let ids = words.filter(|word| is_id(word.trim_matches(['(', ')', ':', ',', ';'])));
+        let ids = ids.map(|word| word.chars().count());
         let unbroken = ids.max().unwrap_or_default().max(self.columns[column].0.len());
         natural.min(of_text).max(unbroken)
     }
@@ -187,5 +189,8 @@ mod tests {
             assert_eq!(layout[0], (0, version_width), "{width}: {rows:?}");
             assert_eq!(measure_text_width(&rows[0][0]), version_width, "{width}: {rows:?}");
         }
+        let found = "apikey_01KAK5R2M0E9V7Q3C4D8X6Y1ZT: memory:read, memory:write, stores:admin".to_owned();
+        let mut rows = vec![vec![found, "make another key on the page Keys of the console".to_owned()]];
+        assert!(fit(&[("FOUND", "", Text), ("WHAT TO DO", "", Text)], &mut rows, 60)[0].1 >= 34);
     }
 }

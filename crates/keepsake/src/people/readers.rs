@@ -71,7 +71,10 @@ pub(super) async fn list(args: ReadersArgs) -> Result<(), Failure> {
     connection.printer.page(&readers, &COLUMNS, "nobody was shown it")?;
     let through = readers["complete_through"].as_str().unwrap_or_default();
     match readers["complete_from"].as_str() {
-        Some(from) => notice(&format!("complete from {from} through {through}")),
+        Some(from) => {
+            let [from, through] = [from, through].map(|time| connection.printer.relative(time));
+            notice(&format!("complete from {from} through {through}"));
+        }
         None => notice("the memory store records no reads"),
     }
     Ok(())

@@ -11,7 +11,7 @@ use super::connection::{Connection, find_store};
 use super::memories::REDACTED;
 use super::undo::{ForkStoreArgs, RestoreStoreArgs, fork, restore};
 use super::{agent_path, confirm, text_of};
-use crate::cli::{ConnectionArgs, SearchModeArgs, choice, given, parse_period};
+use crate::cli::{ConnectionArgs, SearchModeArgs, choice, given, moment_text, parse_period};
 use crate::operator;
 use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, print, printable};
 
@@ -137,15 +137,15 @@ pub(crate) struct DiffStoreArgs {
     /// The memory store: its id or its name [default: the context's]
     #[arg(value_name = "STORE", env = "KEEPSAKE_STORE", hide_env = true)]
     store: Option<String>,
-    /// The earlier moment: 2026-11-20 or 2026-11-20T09:00:00Z [default: the oldest that can be
-    /// shown; with --other, now]
-    #[arg(long, value_name = "TIME")]
+    /// The earlier moment: 2026-11-20 or 2026-11-20T09:00:00Z, or 2h, 3d or 1w ago [default: the
+    /// oldest that can be shown; with --other, now]
+    #[arg(long, value_name = "TIME", value_parser = moment_text)]
     from: Option<String>,
     /// The earlier moment, after the change with this sequence number
     #[arg(long, value_name = "N", conflicts_with = "from")]
     from_seq: Option<String>,
     /// The later moment, or that of the other store [default: now]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = moment_text)]
     to: Option<String>,
     /// The later moment, or that of the other store, after the change with this sequence number
     #[arg(long, value_name = "N", conflicts_with = "to")]

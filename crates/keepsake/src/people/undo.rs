@@ -5,7 +5,6 @@ use std::time::Duration;
 use clap::Args;
 use keepsake_config::Failure;
 use keepsake_core::Timestamp;
-use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use super::connection::Connection;
@@ -13,7 +12,7 @@ use super::ids::{API_KEY, parse_key, parse_session};
 use super::names::put_names;
 use super::sessions::find_session;
 use super::{agent_path, api_path, confirm, text_of};
-use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, given, parse_period};
+use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, given, parse_moment};
 use crate::output::{Actor, Text, notice, printable};
 
 const NOT_UNDONE: &str = "nothing is known to be taken back";
@@ -157,7 +156,7 @@ pub(super) async fn fork(args: ForkStoreArgs) -> Result<(), Failure> {
     let mut made = connection.post("the memory store was not made", &["memory_stores"], body).await?;
     connection.store_id = Some(text_of(&made, "id").to_owned());
     while made["forked_from"]["status"] == "copying" {
-        notice(&format!("{} memories are copied", made["memory_count"]));
+        notice(&format!("{} memories are copied so far", made["memory_count"]));
         tokio::time::sleep(POLLED_EACH).await;
         made = connection.get("the memory store cannot be read", &[], &[]).await?;
     }
@@ -273,15 +272,4 @@ fn period(since: Option<Timestamp>, until: Option<Timestamp>) -> Option<Value> {
 pub(super) fn folder(path: &str) -> Result<String, Failure> {
     let path = api_path(path)?;
     Ok(if path == "/" { path } else { format!("{path}/") })
-}
-
-/// A time, a date, which means its midnight in UTC, or a period before now.
-fn parse_moment(text: &str) -> Result<Timestamp, String> {
-    match Timestamp::parse(text) {
-        Some(at) => Ok(at),
-        None => match parse_period(text) {
-            Ok(period) if !period.is_zero() => Ok(SystemClock.now().minus(period)),
-            _ => Err("a time is a date, a time in RFC 3339, or a period before now, such as 2h".to_owned()),
-        },
-    }
 }

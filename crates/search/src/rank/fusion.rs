@@ -18,8 +18,9 @@ const FULL_Z: f64 = 4.0;
 /// often no nearer to what they mean. The hits are ordered by this distance.
 const MIN_Z: f64 = 1.0;
 /// The share of the largest possible distance from the mean that is enough in a store
-/// with few chunks: among `n` chunks none is further away than the root of `n - 1`.
-const MIN_SHARE_OF_Z: f64 = 0.5;
+/// with few chunks: among `n` chunks none is further away than the root of `n - 1`. Below
+/// this, a few hits too many cost less than one too few.
+const MIN_SHARE_OF_Z: f64 = 0.25;
 /// Maximum number of hits that have no word of the query.
 const MAX_HITS_WITHOUT_WORDS: usize = 100;
 

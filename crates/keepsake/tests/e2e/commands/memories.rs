@@ -81,7 +81,9 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
     assert_eq!(paths("--at-seq 1").await, ["/a.md"]);
     assert_eq!(paths("--at-seq 3").await, ["/a.md", "/b/"]);
     assert_eq!(paths("b -R --at-seq 3").await, ["/b/c.md"]);
-    assert_eq!(paths("--at 2020-01-01").await, [""; 0]);
+    for past in ["2020-01-01", "52w"] {
+        assert_eq!(paths(&format!("--at {past}")).await, [""; 0]);
+    }
     person.ends("memory cat a.md --at 2020-01-01", 3, "there was no such memory then").await;
     person.ends("memory ls --at 2999-01-01", 1, "`at` must not be in the future").await;
     person.ends("memory ls --at-seq 9", 1, "`at_seq` must be at most 4").await;

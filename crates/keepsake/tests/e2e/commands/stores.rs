@@ -58,6 +58,10 @@ async fn stores_and_sessions_are_used() {
         assert!(line.contains(&format!("\"path\":\"{path}\"")), "{line}");
         call("/memories/notes").await;
     }
+    let file = json!({"command": "create", "path": "/memories/notes/a.md", "file_text": "four\n"});
+    agent.post(&format!("/v1/sessions/{id}/tool_calls"), &file).await;
+    let table = person.ok(&format!("session events {id}")).await;
+    assert!(table.contains("file_text=5 B"), "{table}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

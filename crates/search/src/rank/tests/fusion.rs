@@ -98,6 +98,9 @@ fn memory_is_found_by_its_nearest_chunk() {
     let two = store(&[("/a", "one"), ("/b", "two")]);
     assert_eq!(paths(&fused(&two, "absent", &self::vectors(&[FAR, NEAR]), NEAR)), ["b"]);
     assert_eq!(paths(&fused(&two, "absent", &self::vectors(&[FAR]), NEAR)), ["a"]);
+    // Of four, also one that is a little nearer than the mean.
+    let four = self::vectors(&[NEAR, [1.0, 0.8], FAR, FAR]);
+    assert_eq!(paths(&fused(&index, "absent", &four, NEAR)), ["a", "b"]);
     // All are equally near.
     assert_eq!(fused(&two, "absent", &self::vectors(&[NEAR, NEAR]), NEAR), []);
 }
