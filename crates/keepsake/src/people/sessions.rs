@@ -166,7 +166,9 @@ async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
     let mut written = connection.list("the events cannot be listed", &path, &[], usize::MAX).await?;
     if !args.follow {
         if connection.printer.is_table() {
-            written.iter_mut().for_each(|event| put_sizes(&mut event["input"]));
+            for event in &mut written {
+                put_sizes(&mut event["input"]);
+            }
         }
         return connection.printer.items(&written, &EVENTS, "the session has no events");
     }
