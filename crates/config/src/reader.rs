@@ -170,7 +170,8 @@ impl Reader {
         if self.is_set(name) && self.is_set(&file) {
             self.secret(name, |_| Ok(()));
             self.optional(&file, |_| Ok(()));
-            self.refuse(&file, &format!("is set, and so is {name}: set one of them"));
+            let other = self.origin(name);
+            self.refuse(&file, &format!("is set, and so is {name} ({other}): set one of them"));
             return None;
         }
         let of_key = self.secret(name, |value| check(text(value)?));
@@ -209,8 +210,12 @@ impl Reader {
     }
 
     pub(crate) fn refuse(&mut self, name: &str, rule: &str) {
-        let origin = self.find(name).map_or("default".to_owned(), |found| found.origin);
+        let origin = self.origin(name);
         self.problems.push(format!("{name} ({origin}) {rule}"));
+    }
+
+    fn origin(&self, name: &str) -> String {
+        self.find(name).map_or("default".to_owned(), |found| found.origin)
     }
 
     /// Reports a problem of a source that belongs to no key.

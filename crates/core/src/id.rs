@@ -79,7 +79,7 @@ impl<K> Id<K> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("is not an id that begins with `{expected_prefix}`")]
+#[error("is not a whole id: `{expected_prefix}` and {chars} characters", chars = BODY_CHARS)]
 pub struct IdError {
     pub expected_prefix: &'static str,
 }

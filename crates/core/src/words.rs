@@ -31,10 +31,14 @@ pub fn count(count: u64) -> String {
     text
 }
 
-/// A number and the name of what it counts: `1 blob`, `2,000 blobs`.
+/// A number and the name of what it counts: `1 blob`, `2,000 blobs`, `2 memories`.
 pub fn counted(number: u64, name: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {name}{plural}", count(number))
+    let number_text = count(number);
+    match name.strip_suffix("ory") {
+        _ if number == 1 => format!("{number_text} {name}"),
+        Some(stem) => format!("{number_text} {stem}ories"),
+        None => format!("{number_text} {name}s"),
+    }
 }
 
 /// A number of seconds in the largest unit that states it exactly.
@@ -87,6 +91,8 @@ mod tests {
             (count(1_234_567), "1,234,567"),
             (counted(1, "blob"), "1 blob"),
             (counted(2_000, "blob"), "2,000 blobs"),
+            (counted(1, "memory"), "1 memory"),
+            (counted(0, "memory"), "0 memories"),
             (period(7_776_000), "90 days"),
             (period(61), "61 seconds"),
             (period(0), "0 seconds"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
-use keepsake_client::{Client, StatusCode, Url, body_of, extended, from_json};
+use keepsake_client::{Client, ClientError, StatusCode, Url, body_of, extended, from_json};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::MeaningReason;
 use keepsake_core::words::{counted, period};
@@ -22,6 +22,7 @@ use crate::sync;
 
 /// A token is accepted with clocks that differ by this.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_mins(1);
+const TRY_AGAIN: &str = "try again, and tell the operator if it stays so";
 /// A query with a word, for which meaning is used where it can be.
 const QUERY: &str = "memory";
 /// A store that has more of its limit than this, in hundredths, is almost full.
@@ -138,9 +139,13 @@ async fn check_server(diagnosis: &mut Diagnosis, client: &Client) -> bool {
                 diagnosis.problem("server", found, "tell the operator, whose log and alerts say more");
             }
         }
-        Ok(_) if status == StatusCode::SERVICE_UNAVAILABLE => {
-            let advice = "wait until it has started, or tell the operator: its database is unavailable";
-            diagnosis.problem("server", format!("{url} is not ready"), advice);
+        // Later checks would wait long for the database.
+        Ok(answer) if status == StatusCode::SERVICE_UNAVAILABLE => {
+            let advice = "wait until it is ready, or tell the operator, whose log says more";
+            let reason = answer["error"]["message"].as_str();
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            diagnosis.problem("server", format!("{url} is not ready{reason}"), advice);
+            return false;
         }
         _ => {
             diagnosis.problem("server", client.no_json(status, &body), "correct the URL");
@@ -213,7 +218,15 @@ async fn check_key(diagnosis: &mut Diagnosis, client: &Client) -> bool {
             return true;
         }
         Err(error) => {
-            let advice = "make a key on the page Keys of the console, and `keepsake login URL` with it";
+            let advice = match error.status() {
+                Some(StatusCode::UNAUTHORIZED) if error.to_string().contains("suspended") => {
+                    "ask the operator, who ends it with `keepsake tenant resume`"
+                }
+                Some(StatusCode::UNAUTHORIZED) => {
+                    "make a key on the page Keys of the console, and `keepsake login URL` with it"
+                }
+                _ => TRY_AGAIN,
+            };
             diagnosis.problem("key", error.to_string(), advice);
             return false;
         }
@@ -251,8 +264,7 @@ async fn check_store(diagnosis: &mut Diagnosis, store: &StoreConnection) {
     let (about, usage) = match found {
         Ok(found) => found,
         Err(error) => {
-            let advice = "use a key with the scope memory:read for this store";
-            return diagnosis.problem("store", error.to_string(), advice);
+            return diagnosis.problem("store", error.to_string(), advice_to_read(&error));
         }
     };
     let number = |object: &Value, field: &str| object[field].as_u64().unwrap_or_default();
@@ -273,17 +285,22 @@ async fn check_store(diagnosis: &mut Diagnosis, store: &StoreConnection) {
             return diagnosis.problem("store", found, advice);
         }
     }
-    let memories = if memories == 1 { "1 memory".to_owned() } else { format!("{memories} memories") };
-    diagnosis.ok("store", format!("{named}: {memories}, {}", bytes(size)));
+    diagnosis.ok("store", format!("{named}: {}, {}", counted(memories, "memory"), bytes(size)));
+}
+
+/// What to do if reading from the store failed.
+fn advice_to_read(error: &ClientError) -> &'static str {
+    match class_of(error) {
+        FailureClass::NotAllowed => "use a key with the scope memory:read for this store",
+        _ => TRY_AGAIN,
+    }
 }
 
 async fn check_search(diagnosis: &mut Diagnosis, store: &StoreConnection) {
     let query = [("query", Some(QUERY)), ("limit", Some("1"))];
     let found = match store.client.get::<Value>(&store.path(&["search"]), &query).await {
         Ok(found) => found,
-        Err(error) => {
-            return diagnosis.problem("search", error.to_string(), "use a key with the scope memory:read");
-        }
+        Err(error) => return diagnosis.problem("search", error.to_string(), advice_to_read(&error)),
     };
     let Some(meaning) = meaning_of(&found) else {
         return diagnosis.ok("search", "by words");

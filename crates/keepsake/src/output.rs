@@ -223,13 +223,14 @@ impl Printer {
     }
 }
 
-/// The id of an actor, or `server`.
+/// The id of an actor, `operator` or `server`.
 pub(crate) fn actor_id(actor: &Value) -> String {
     let id = ["api_key_id", "session_id", "user_id", "service_account_id"]
         .iter()
         .find_map(|field| actor[field].as_str());
     match id {
         Some(id) => printable(id),
+        None if actor["type"] == "operator_actor" => "operator".to_owned(),
         None => "server".to_owned(),
     }
 }
@@ -245,7 +246,10 @@ fn text_of(value: &Value) -> String {
         Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(", "),
         Value::Object(fields) if fields.is_empty() => "-".to_owned(),
         Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| format!("{name}={}", text_of(value)));
+            let fields = fields.iter().map(|(name, value)| match value {
+                Value::Object(inner) if !inner.is_empty() => format!("{name}=({})", text_of(value)),
+                value => format!("{name}={}", text_of(value)),
+            });
             fields.collect::<Vec<_>>().join(", ")
         }
     }
@@ -267,6 +271,8 @@ mod tests {
         assert_eq!(shown(&("SCHEDULE", "", Schedule)), "daily at 00:03 UTC, next in 4 hours");
         let outcome = shown(&("RESULT", "/last_run", Outcome));
         assert!(["removed=3, kept=2", "kept=2, removed=3"].contains(&outcome.as_str()), "{outcome}");
+        assert_eq!(actor_id(&json!({"type": "operator_actor"})), "operator");
+        assert_eq!(text_of(&json!({"totals": {"stores": 1}})), "totals=(stores=1)");
         let failed = json!({"counts": null, "error": "no\u{1b}"});
         let outcome = printer.shown(&failed, &("RESULT", "", Outcome));
         assert_eq!(outcome, "no\\u001b");

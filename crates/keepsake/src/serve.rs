@@ -91,6 +91,9 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
              so anyone who can read it can sign"
         );
     }
+    if settings.operator.is_none() && !args.dev {
+        tracing::info!("operator.token is not set: there is no operator's API or console, and no /metrics");
+    }
     let engine = opened.engine(&settings);
     let serving = ServerRun {
         engine: &engine,

@@ -57,9 +57,12 @@ impl MasterKey {
 /// The reason why a stored secret cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
-    #[error("is wrapped by a master key, and none is configured")]
+    #[error("is wrapped by a master key, and none is configured: set the one it was stored with")]
     Locked,
-    #[error("is wrapped by another master key than those configured, or was changed")]
+    #[error(
+        "is wrapped by another master key than those configured, or was changed: set the one it was stored with as \
+         secrets.previous_master_key"
+    )]
     WrongKey,
     #[error("has a format that this version does not know")]
     UnknownForm,

@@ -32,7 +32,8 @@ impl IndexSettings {
         let url = reader.url("index.url", None, index_url);
         reader.require(
             "index.url",
-            "set it to sqlite:///path/to/index.db or postgres://user:password@host/database",
+            "set it in the file of --config or as KEEPSAKE_INDEX_URL, to sqlite:///path/to/index.db or \
+             postgres://user:password@host/database",
         );
         let migrate_url = reader.url("index.migrate_url", None, index_url);
         let jobs_url = reader.url("index.jobs_url", None, |value| match index_url(value)? {

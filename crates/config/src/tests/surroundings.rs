@@ -24,6 +24,8 @@ fn operator_is_served_only_with_a_token() {
     ] {
         assert_problem(MINIMAL, &[variables], expected);
     }
+    let both = [("KEEPSAKE_OPERATOR_TOKEN", token), ("KEEPSAKE_OPERATOR_TOKEN_FILE", "/nowhere")];
+    assert_problem(MINIMAL, &both, "is set, and so is operator.token (KEEPSAKE_OPERATOR_TOKEN): set one");
 }
 
 #[test]

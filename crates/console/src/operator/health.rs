@@ -213,7 +213,9 @@ async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
         }
         Err(reason) => {
             let level = if reason == MeaningReason::Off { Level::Good } else { Level::Look };
-            (level, "words only".to_owned(), format!("Because {}.", reason.in_words()))
+            let is_missing = reason == MeaningReason::NotInstalled;
+            let advice = if is_missing { " Install it with keepsake model install." } else { "" };
+            (level, "words only".to_owned(), format!("Because {}.{advice}", reason.in_words()))
         }
     };
     [

@@ -79,12 +79,29 @@ fn result_of(run: &JobRun) -> String {
 }
 
 fn described(counts: &Value) -> String {
-    let Some(counts) = counts.as_object() else {
-        return counts.to_string();
-    };
-    let counts = counts.iter().filter(|(_, value)| value.as_u64() != Some(0) && !value.is_null());
-    let parts: Vec<_> = counts.map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect();
+    let mut parts = Vec::new();
+    describe("", counts, &mut parts);
     if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
+}
+
+/// Adds the values that are not zero, false or empty; `outer` is put before their names.
+fn describe(outer: &str, counts: &Value, parts: &mut Vec<String>) {
+    for (name, value) in counts.as_object().into_iter().flatten() {
+        let name = format!("{outer}{}", name.replace('_', " "));
+        match value {
+            Value::Null | Value::Bool(false) => {}
+            Value::Bool(true) => parts.push(name),
+            Value::Number(number) if number.as_u64() == Some(0) => {}
+            Value::Number(number) => parts.push(format!("{name} {number}")),
+            Value::String(text) => parts.push(format!("{name} {text}")),
+            Value::Array(items) if items.is_empty() => {}
+            Value::Array(items) => {
+                let text = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+                parts.push(format!("{name} {}", items.iter().map(text).collect::<Vec<_>>().join(" ")));
+            }
+            Value::Object(_) => describe(&format!("{name} "), value, parts),
+        }
+    }
 }
 
 /// The colour of a run's status.
@@ -249,4 +266,19 @@ pub(super) async fn run(Path(JobName(name)): Path<JobName>, form: Form<Operator>
     let is_dry = form.fields.is_on("dry_run");
     form.engine.manual_jobs.run(&name, is_dry, Auditor::Operator).await?;
     done(&format!("/console/jobs/{}", encoded(&name)), Done::JobStarted)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::described;
+
+    #[test]
+    fn counts_are_shown_in_words() {
+        let counts =
+            json!({"drifted": ["a", "b"], "is_stalled": false, "lost_heads": 0, "totals": {"old_runs": 2}});
+        assert_eq!(described(&counts), "drifted a b, totals old runs 2");
+        assert_eq!(described(&json!({"drifted": []})), "nothing to do");
+    }
 }

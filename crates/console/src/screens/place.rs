@@ -154,7 +154,7 @@ impl Node {
 
 /// A number of memories in words.
 pub(super) fn memories(number: u64) -> String {
-    if number == 1 { "1 memory".to_owned() } else { format!("{} memories", words::count(number)) }
+    words::counted(number, "memory")
 }
 
 /// `GET /console/stores/{id}/branch?path=`: the entries of a directory that a person opens in the tree

@@ -325,10 +325,7 @@ fn sentence(done: &str, file: &Path, report: &Value, counts: &FileCounts) -> Str
         counted_rows(counts.tenants, "tenant"),
         counted_rows(counts.memory_stores, "memory store"),
         counted_rows(counts.memory_versions, "version"),
-        match counts.memories {
-            1 => "1 memory".to_owned(),
-            many => format!("{many} memories"),
-        },
+        counted_rows(counts.memories, "memory"),
     )
 }
 
@@ -355,7 +352,8 @@ fn refer_to_postgres(settings: &Settings, printer: &Printer, commands: &[String]
     Err(Failure::of_class(
         FailureClass::Failed,
         "nothing was done: the database is on Postgres, whose own tools do this. Run the commands above as a \
-         superuser or a role with BYPASSRLS; PGPASSWORD or ~/.pgpass has the password",
+         superuser or a role with BYPASSRLS: write its name into the URL, unless the one there is such a role. \
+         PGPASSWORD or ~/.pgpass has the password",
     ))
 }
 

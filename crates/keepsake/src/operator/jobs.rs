@@ -103,12 +103,13 @@ async fn list_jobs(args: ListJobsArgs) -> Result<(), Failure> {
 }
 
 async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
-    let printer = Printer::new(args.target.output.output);
+    let format = args.target.output.output;
     let target = OperatorApi::open(args.target).await?;
     let ended = begin_and_wait(&target, &args.job, args.dry_run).await;
     target.close().await;
     let ended = ended.map_err(|failure| failure.within(format_args!("{} did not run", args.job)))?;
-    printer.object(&ended, &RUN_FIELDS)?;
+    // Times are shown relative to the moment at which the printer is made.
+    Printer::new(format).object(&ended, &RUN_FIELDS)?;
     match ended["status"].as_str() {
         Some("done") => Ok(()),
         status => Err(Failure::new(format!(

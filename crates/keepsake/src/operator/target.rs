@@ -115,14 +115,14 @@ impl OperatorApi {
         self.call(&Request { method: method.clone(), path: &path, query, body: body.clone() }).await
     }
 
-    /// The id of the only tenant with this external id or name, or whose id begins so. A whole id is taken
-    /// as it is.
+    /// The id of the only tenant with this external id or name, or whose id begins so. A tenant that is
+    /// being deleted leaves its name to another one. A whole id is taken as it is.
     pub(super) async fn find_tenant(&self, given: &str) -> Result<String, Failure> {
         if given.parse::<TenantId>().is_ok() {
             return Ok(given.to_owned());
         }
         let beginning = given.trim_end_matches('…');
-        let (mut named, mut begun) = (BTreeSet::new(), BTreeSet::new());
+        let (mut named, mut leaving, mut begun) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut page: Option<String> = None;
         for _ in 0..MAX_PAGES {
             let query = [("limit", Some("100")), ("page", page.as_deref())];
@@ -133,7 +133,8 @@ impl OperatorApi {
                     return Ok(id);
                 }
                 if tenant["name"] == given {
-                    named.insert(id);
+                    let ids = if tenant["status"] == "deleting" { &mut leaving } else { &mut named };
+                    ids.insert(id);
                 } else if beginning.starts_with(ID_PREFIX) && id.starts_with(beginning) {
                     begun.insert(id);
                 }
@@ -143,6 +144,7 @@ impl OperatorApi {
                 break;
             }
         }
+        let named = if named.is_empty() { leaving } else { named };
         let found = if named.is_empty() { &begun } else { &named };
         match found.iter().collect::<Vec<_>>().as_slice() {
             [id] => Ok((*id).clone()),

@@ -3,7 +3,6 @@
 use clap::{Args, Subcommand};
 use keepsake_client::Method;
 use keepsake_config::{Failure, MAX_NUMBER};
-use keepsake_core::limits::LimitOverrides;
 use serde_json::{Map, Value, json};
 
 use super::target::{Request, call, id_of, list, show};
@@ -304,30 +303,36 @@ fn limits(limits: Vec<(String, u64)>) -> Map<String, Value> {
     limits.into_iter().map(|(name, value)| (name, Value::from(value))).collect()
 }
 
+/// The names of all limits.
+fn limit_names() -> Vec<String> {
+    let limits = serde_json::to_value(keepsake_core::Limits::default()).unwrap_or_default();
+    let names = limits.as_object().into_iter().flatten().map(|(name, _)| name.clone());
+    names.chain(["expires_unused_after".to_owned()]).collect()
+}
+
 /// Examples, and the names of all limits.
 fn limits_after(examples: &str) -> String {
-    let limits = serde_json::to_value(keepsake_core::Limits::default()).unwrap_or_default();
-    let mut names: Vec<_> = limits.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-    names.push("expires_unused_after");
-    format!("{examples}\n\nLimits:\n  {}", names.join("\n  "))
+    format!("{examples}\n\nLimits:\n  {}", limit_names().join("\n  "))
 }
 
 fn parse_limit(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or("a limit is given as KEY=VALUE")?;
     let value = value.parse().ok().filter(|value| *value <= MAX_NUMBER);
     let value = value.ok_or_else(|| format!("a limit is a whole number up to {MAX_NUMBER}"))?;
-    check_limit(name, value)?;
+    check_limit(name)?;
     Ok((name.to_owned(), value))
 }
 
 fn parse_limit_name(name: &str) -> Result<String, String> {
-    check_limit(name, 0)?;
+    check_limit(name)?;
     Ok(name.to_owned())
 }
 
 /// Checks that a limit of this name exists.
-fn check_limit(name: &str, value: u64) -> Result<(), String> {
-    let limits = serde_json::json!({ name: value });
-    let known = serde_json::from_value::<LimitOverrides>(limits);
-    known.map(|_| ()).map_err(|error| error.to_string())
+fn check_limit(name: &str) -> Result<(), String> {
+    let names = limit_names();
+    if names.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    Err(format!("there is no limit of this name; the limits are {}", names.join(", ")))
 }

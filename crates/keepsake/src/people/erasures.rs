@@ -162,9 +162,13 @@ pub(crate) async fn erase(args: EraseArgs) -> Result<(), Failure> {
 
 fn sentence(erasure: &Value) -> String {
     let removed = |field: &str| erasure["removed"][field].as_u64().unwrap_or_default();
+    let stores = match removed("memory_stores") {
+        0 => String::new(),
+        stores => format!("{}, ", counted(stores, "memory store")),
+    };
     format!(
-        "erased {}, {} of {}; the receipt is {}\n",
-        counted(removed("memory_stores"), "memory store"),
+        "erased {stores}{}, {} of {}; the receipt is {}\n",
+        counted(removed("memories"), "memory"),
         counted(removed("memory_versions"), "version"),
         bytes(removed("content_bytes")),
         printable(text_of(erasure, "id")),

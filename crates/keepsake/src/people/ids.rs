@@ -17,7 +17,7 @@ const MAX_COMPARED: usize = 20_000;
 /// A kind of objects that are given by the beginning of their id.
 pub(super) struct IdKind {
     prefix: &'static str,
-    /// The noun of an object.
+    /// The noun of an object, with its article.
     noun: &'static str,
     /// The field of a listed item that has the id.
     field: &'static str,
@@ -26,16 +26,16 @@ pub(super) struct IdKind {
 }
 
 pub(super) const VERSION: IdKind =
-    IdKind { prefix: "memver_", noun: "version", field: "id", command: "keepsake memory log" };
+    IdKind { prefix: "memver_", noun: "a version", field: "id", command: "keepsake memory log" };
 /// A memory, found in the list of versions, which also has those of deleted memories.
 pub(super) const MEMORY: IdKind =
-    IdKind { prefix: "mem_", noun: "memory", field: "memory_id", command: "keepsake memory ls -o json" };
+    IdKind { prefix: "mem_", noun: "a memory", field: "memory_id", command: "keepsake memory ls -o json" };
 pub(super) const STORE: IdKind =
-    IdKind { prefix: "memstore_", noun: "memory store", field: "id", command: "keepsake store list --all" };
+    IdKind { prefix: "memstore_", noun: "a memory store", field: "id", command: "keepsake store list --all" };
 pub(super) const SESSION: IdKind =
-    IdKind { prefix: "sesn_", noun: "session", field: "id", command: "keepsake session list" };
+    IdKind { prefix: "sesn_", noun: "a session", field: "id", command: "keepsake session list" };
 pub(super) const API_KEY: IdKind =
-    IdKind { prefix: "apikey_", noun: "API key", field: "id", command: "keepsake memory log --ids" };
+    IdKind { prefix: "apikey_", noun: "an API key", field: "id", command: "keepsake memory log --ids" };
 
 impl IdKind {
     /// The given beginning of an id, or `None` if the text is something else.
@@ -51,7 +51,7 @@ impl IdKind {
     fn parse(&self, given: &str) -> Result<String, String> {
         let beginning = self.beginning(given).map(str::to_owned);
         beginning.ok_or_else(|| {
-            format!("a {} is given by its id or the beginning of it: {}…", self.noun, self.prefix)
+            format!("{} is given by its id or the beginning of it: {}…", self.noun, self.prefix)
         })
     }
 
@@ -88,7 +88,7 @@ impl IdKind {
         match found.iter().collect::<Vec<_>>().as_slice() {
             [id] => Ok((*id).clone()),
             [] => Err(Failure::not_found(format!(
-                "no id of a {} begins with `{beginning}`; `{}` shows all",
+                "no id of {} begins with `{beginning}`; `{}` shows all",
                 self.noun, self.command
             ))),
             several => Err(Failure::usage(candidates(beginning, several))),

@@ -75,7 +75,7 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
     // A malformed operation refuses only itself.
     let malformed = json!({
         "type": "invalid_request_error",
-        "message": "`operations` 9 is malformed: `memory_id` is not an id that begins with `mem_`",
+        "message": "`operations` 9 is malformed: `memory_id` is not a whole id: `mem_` and 26 characters",
     });
     assert_eq!(data[9]["error"], malformed);
     // A path that another operation frees is still taken.

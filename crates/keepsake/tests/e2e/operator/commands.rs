@@ -55,6 +55,11 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     let limits = "--default-limit bytes_per_memory --limit max_view_chars=7 --search-mode lexical";
     beside(&format!("tenant update {id} {limits}")).await.ok();
     remote(&format!("tenant suspend {id}")).await.ok();
+    let (url, api_key) = (sides.server.url(), text(&key["api_key"]));
+    let variables = [("KEEPSAKE_URL", &*url), ("KEEPSAKE_API_KEY", api_key), ("XDG_CONFIG_HOME", "/nowhere")];
+    let doctor = keepsake_with(&["doctor"], &variables).await;
+    doctor.ends(1, "1 problem found");
+    says(&doctor.stdout, &["the tenant is suspended", "`keepsake tenant resume`"]);
 
     for line in [
         "tenant list --limit 1",
@@ -89,7 +94,10 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     for run in [beside(&deletion).await, remote(&deletion).await] {
         assert_eq!(run.json()["id"], other_id);
     }
+    let again = beside("tenant create --name two -o json").await.json();
+    assert_eq!(remote("tenant get two -o json").await.json()["id"], again["id"]);
     let audited = [
+        format!("operator_cli tenant.create {}", text(&again["id"])),
         format!("operator_cli tenant.create {id}"),
         format!("operator tenant.create {other_id}"),
         format!("operator api_key.create {key_id}"),
