@@ -38,7 +38,6 @@ pub struct Manifest {
     /// The memory store, as the API shows it.
     pub store: Map<String, Value>,
     pub counts: Counts,
-    /// The SHA-256 of `index.jsonl`.
     pub index_sha256: String,
     /// The SHA-256 of `versions.jsonl`, if there is one.
     pub versions_sha256: Option<String>,

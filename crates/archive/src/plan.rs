@@ -91,7 +91,6 @@ impl ImportStep {
     }
 }
 
-/// A memory of the destination.
 #[derive(Debug, Clone)]
 pub struct DestinationMemory {
     pub id: String,
@@ -101,7 +100,6 @@ pub struct DestinationMemory {
     pub expires_at: Option<Timestamp>,
 }
 
-/// The live memories of the destination.
 #[derive(Debug, Default)]
 pub struct Destination {
     memories: HashMap<String, DestinationMemory>,

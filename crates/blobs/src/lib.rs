@@ -105,7 +105,6 @@ pub trait BlobStore: Send + Sync + Debug {
     async fn check(&self) -> Result<(), BlobError>;
 }
 
-/// The result of erasing a batch of blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErasedBatch {
     /// The number of blobs that were erased completely.

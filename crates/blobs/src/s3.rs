@@ -72,10 +72,8 @@ pub struct S3Settings {
     pub max_call: Option<Duration>,
 }
 
-/// A pair of S3 keys.
 #[derive(Debug, Clone)]
 pub struct S3Credentials {
-    /// The id of the key.
     pub access_key_id: String,
     /// The secret that signs requests.
     pub secret_access_key: SecretString,

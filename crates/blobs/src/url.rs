@@ -11,7 +11,6 @@ pub enum BlobUrl {
     /// `index:`: in the database of the index.
     #[default]
     Index,
-    /// `s3://bucket/prefix`
     S3 {
         /// The bucket, which must exist.
         bucket: String,
@@ -61,7 +60,7 @@ fn is_dots(part: &str) -> bool {
     matches!(part, "." | "..")
 }
 
-fn misconfigured(what: &str) -> BlobError {
+pub(crate) fn misconfigured(what: &str) -> BlobError {
     BlobError::Misconfigured(what.to_owned())
 }
 

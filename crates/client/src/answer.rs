@@ -8,12 +8,11 @@ use serde::de::DeserializeOwned;
 use crate::error::{Envelope, Refusal};
 use crate::{ClientError, advice};
 
-/// Maximum size of an answer or an event. The longest answer of a server is one memory:
-/// by default it takes a body of 64 MiB at most, and an answer is the content as JSON
-/// with a few fields.
+/// Maximum size of an answer or an event. The longest answer is one memory as JSON: by default a
+/// server accepts bodies of at most 64 MiB, and its answer adds a few fields to the content.
 pub const MAX_ANSWER_BYTES: usize = (64 << 20) + (64 << 10);
-/// Maximum number of values in an answer, each of which takes up to 700 bytes of memory.
-/// A server gives at most the 500 results of a batch.
+/// Maximum number of JSON values in an answer; a value takes up to 700 bytes of memory. The answer
+/// with the most values has the 500 results of a batch.
 const MAX_ANSWER_VALUES: usize = 100_000;
 
 /// Reads a body of at most [`MAX_ANSWER_BYTES`].

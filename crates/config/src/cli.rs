@@ -47,7 +47,6 @@ pub enum FailureClass {
     Failed = 1,
     /// The arguments, variables or contexts are wrong.
     Usage = 2,
-    /// The object does not exist.
     NotFound = 3,
     /// A precondition does not hold, or the object is in another state.
     Conflict = 4,

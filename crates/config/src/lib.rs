@@ -42,7 +42,6 @@ pub struct Sources {
     pub data_dir: Option<PathBuf>,
     pub listen: Option<String>,
     pub log_filter: Option<String>,
-    /// The default of `log.filter`.
     pub default_log_filter: Option<&'static str>,
     pub role: Option<Role>,
 }

@@ -94,10 +94,10 @@ limits! {
     version_age_secs = 0;
     /// Versions of a live memory, the current one included; 0: no limit.
     versions_per_memory = 0;
-    /// Seconds for which a record of who was shown a version is kept after the last time;
-    /// 0: nothing is recorded.
+    /// Seconds for which the server remembers who read a version, from their last read on;
+    /// 0: readers are not recorded.
     read_retention_secs = 30 * 86_400;
-    /// Records of who was shown a version; the oldest beyond this number are removed.
+    /// Remembered readers of versions; the oldest beyond this number are removed.
     recorded_reads_per_tenant = 1_000_000;
 }
 

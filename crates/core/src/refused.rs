@@ -32,7 +32,6 @@ pub enum Refused {
         #[serde(skip)]
         memory_id: Option<MemoryId>,
     },
-    /// A parent of the path is a file.
     #[error("a parent of the path is a memory, not a directory: `{path}`")]
     ParentIsFile {
         /// The path of the file.

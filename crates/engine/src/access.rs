@@ -166,7 +166,7 @@ impl AccessTimes {
         self.note_shown(principal, surface, shown);
     }
 
-    /// It is a use of the memories, unless a backup or a person looked.
+    /// Counts a use of the memories if an agent read them, not a backup or a person.
     fn note_shown(&self, principal: &Principal, surface: Surface, shown: &[ShownVersionId]) {
         if surface.is_of_agents() {
             self.note_uses(principal, shown.iter().map(|shown| (shown.store_id, shown.memory_id)));
@@ -175,8 +175,7 @@ impl AccessTimes {
         self.record(principal, surface, &shown);
     }
 
-    /// Records who was shown a version that need not be the current one of its memory, which
-    /// is no use of the memory.
+    /// Records who was shown a version from the history. This is no use of the memory.
     pub(crate) fn record_version(&self, principal: &Principal, store_id: StoreId, version_id: VersionId) {
         self.record(principal, principal.surface, &[(store_id, version_id)]);
     }

@@ -45,9 +45,10 @@ impl PageRequest {
         let Some(limit) = self.limit else {
             return Ok(default);
         };
-        u32::try_from(limit).ok().filter(|limit| (1..=max).contains(limit)).ok_or_else(|| {
-            EngineError::Invalid { field: "limit", rule: format!("must be 1 to {max}, but is {limit}") }
-        })
+        u32::try_from(limit)
+            .ok()
+            .filter(|limit| (1..=max).contains(limit))
+            .ok_or_else(|| EngineError::invalid("limit", format!("must be 1 to {max}, but is {limit}")))
     }
 }
 
@@ -132,7 +133,7 @@ impl Cursors {
         };
         let key = self.key().await?;
         let place = cursor::unseal(key.expose(), &query.0, page)
-            .map_err(|rule| EngineError::Invalid { field: "page", rule: rule.to_string() })?;
+            .map_err(|rule| EngineError::invalid("page", rule.to_string()))?;
         let place = P::decode(&place).ok_or(EngineError::Internal("a cursor with another position"))?;
         Ok(Some(place))
     }

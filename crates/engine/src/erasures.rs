@@ -11,9 +11,9 @@ use utoipa::ToSchema;
 
 use crate::cursor::Query;
 use crate::jobs::begin_erasure;
-use crate::request_paths::parse_prefix;
+use crate::request_fields::{invalid, parse_prefix};
 use crate::shared::service;
-use crate::stores::{check_metadata, invalid};
+use crate::stores::check_metadata;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 /// The data to erase: a store, all memories that ever had a path below a

@@ -143,6 +143,10 @@ pub(crate) enum Rejection {
 }
 
 impl EngineError {
+    pub(crate) fn invalid(field: &'static str, rule: impl Into<String>) -> Self {
+        Self::Invalid { field, rule: rule.into() }
+    }
+
     /// How a change with this error is counted; `None`: not at all.
     pub(crate) fn rejection(&self) -> Option<Rejection> {
         match self {

@@ -20,9 +20,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::ContentLoss;
 use crate::cursor::digest;
+use crate::long_work::{COMMITS_PER_TURN, Turn, begin_work, ends_work};
 use crate::shared::Shared;
-use crate::work::{COMMITS_PER_TURN, Turn};
-use crate::write::{Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write, WriteResult};
+use crate::write::{
+    Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write, WriteResult, refused_contents,
+};
 use crate::{EngineError, Principal};
 
 /// How long a worker holds a copy after its last batch.
@@ -36,24 +38,10 @@ const READS_AT_ONCE: usize = 10;
 
 /// Begins a copy in the background. The job `fork` continues the copy if this replica cannot.
 pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store: &Store) {
-    let (shared, store_id) = (Arc::clone(shared), store.store_id);
-    let held_until = store.created_at.plus(FORK_HELD_FOR);
-    let writes = shared.context.writes.clone();
-    let began = shared.context.now();
-    writes.spawn(async move {
-        let slot = tokio::select! {
-            slot = shared.long_work.take(tenant_id) => slot,
-            () = shared.stopping.cancelled() => return,
-        };
+    let (store_id, held_until) = (store.store_id, store.created_at.plus(HELD_FOR));
+    begin_work(shared, tenant_id, HELD_FOR, move |shared| async move {
         let work = Work { shared: &shared, tenant_id, store_id };
-        // The job holds it if this replica had to wait for long.
-        let is_held = shared.context.now() < began.plus(HELD_FOR / 2);
-        let made = match slot {
-            Ok(_) if !is_held => return,
-            Ok(_slot) => work.run(held_until, usize::MAX).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = made {
+        if let Err(error) = work.run(held_until, usize::MAX).await {
             work.warn(&error);
         }
     });
@@ -79,7 +67,6 @@ struct Work<'a> {
     store_id: StoreId,
 }
 
-/// The next memories of a copy.
 struct NextMemories {
     memories: Vec<(MemoryPath, Content)>,
     /// Memories whose content is gone.
@@ -122,7 +109,7 @@ impl Work<'_> {
             let principal = Principal::of_operator(self.tenant_id, by, limits.clone());
             let copied = match self.copy(&principal, &fork).await {
                 Ok(copied) => copied,
-                Err(error) if ends_fork(&error) => {
+                Err(error) if ends_work(&error) => {
                     self.warn(&error);
                     let failed = origin(&fork, fork.counts.skipped, Some(error.to_string()));
                     context.index.forks.end(self.tenant_id, self.store_id, &failed, held_until).await?;
@@ -265,15 +252,6 @@ fn refusal(error: PointError) -> EngineError {
     }
 }
 
-/// Whether another attempt would meet the same refusal.
-fn ends_fork(error: &EngineError) -> bool {
-    match error {
-        EngineError::Refused(refused) => !matches!(refused, Refused::Contended),
-        EngineError::NotFound(_) | EngineError::Conflict(_) => true,
-        _ => false,
-    }
-}
-
 /// Creates the memories of a batch whose paths are free.
 struct ForkPart {
     memories: Vec<(MemoryPath, Content)>,
@@ -349,13 +327,8 @@ impl Change for ForkPart {
         found: &FoundMemories,
         refusal: Refused,
     ) -> Result<Decision, EngineError> {
-        let refused: Vec<_> = match refusal {
-            Refused::PathTaken { .. } | Refused::PathIsDirectory { .. } | Refused::ParentIsFile { .. } => {
-                return Ok(Decision::ReadAgain);
-            }
-            Refused::Contents(refused) => refused.into_iter().map(|(place, _)| place).collect(),
-            Refused::Content(_) | Refused::Sensitive { .. } => vec![0],
-            refusal => return Err(refusal.into()),
+        let Some(refused) = refused_contents(refusal)? else {
+            return Ok(Decision::ReadAgain);
         };
         let wanted: Vec<_> = self.wanted(found).map(|(place, _)| place).collect();
         self.refused.lock().extend(refused.into_iter().filter_map(|place| wanted.get(place)));

@@ -35,10 +35,10 @@ impl IdempotentCalls {
         body: &[u8],
     ) -> Result<Idempotency, EngineError> {
         if !(1..=KEY_CHARS).contains(&key.chars().count()) {
-            return Err(EngineError::Invalid {
-                field: "Idempotency-Key",
-                rule: format!("must be 1 to {KEY_CHARS} characters"),
-            });
+            return Err(EngineError::invalid(
+                "Idempotency-Key",
+                format!("must be 1 to {KEY_CHARS} characters"),
+            ));
         }
         let scope_sha256 =
             scope(principal, &[b"request", method.as_bytes(), path.as_bytes(), key.as_bytes()]);

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 use crate::compute::cores;
 use crate::fair::{FairSlot, FairSlots};
-use crate::request_paths::parse_directory;
+use crate::request_fields::parse_directory;
 use crate::shared::service;
 use crate::work::{RequestShares, held};
 use crate::{

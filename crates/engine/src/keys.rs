@@ -14,9 +14,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::cursor::Query;
+use crate::request_fields::{check_name, invalid, parse_time};
 use crate::shared::service;
-use crate::stores::invalid;
-use crate::tenants::check_text;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 const MAX_STORES: usize = 1000;
@@ -65,13 +64,7 @@ fn exposed<S: Serializer>(secret: &Option<ApiKeySecret>, serializer: S) -> Resul
 
 impl KeyDraft {
     fn expires_at(&self) -> Result<Option<Timestamp>, EngineError> {
-        let Some(text) = &self.expires_at else {
-            return Ok(None);
-        };
-        match Timestamp::parse(text) {
-            Some(at) => Ok(Some(at)),
-            None => invalid("expires_at", "must be a time in RFC 3339 format"),
-        }
+        self.expires_at.as_deref().map(|text| parse_time("expires_at", text)).transpose()
     }
 
     /// The key to create, if the draft follows the rules.
@@ -82,7 +75,7 @@ impl KeyDraft {
         expires_at: Option<Timestamp>,
         created_at: Timestamp,
     ) -> Result<ApiKey, EngineError> {
-        check_text("name", &self.name)?;
+        check_name("name", &self.name)?;
         if self.scopes.is_empty() {
             return invalid("scopes", "must have at least one scope");
         }

@@ -37,6 +37,7 @@ mod index_blobs;
 pub mod jobs;
 mod keys;
 mod lines;
+mod long_work;
 mod look_ups;
 mod memories;
 mod mounts;
@@ -46,7 +47,7 @@ mod prompts;
 mod read_log;
 mod readers;
 mod replica;
-mod request_paths;
+mod request_fields;
 mod runner;
 mod search;
 mod secrets;
@@ -190,7 +191,6 @@ pub struct EngineOptions {
     /// How long a blob is kept after the rows that named it, unless it was
     /// redacted or erased.
     pub blob_deletion_delay: Duration,
-    /// Retention of the tenants' audits.
     pub audit_retention: Duration,
     pub metrics: Metrics,
     pub clock: Arc<dyn Clock>,

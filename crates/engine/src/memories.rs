@@ -17,7 +17,7 @@ use keepsake_index::{
 };
 
 use crate::cursor::Query;
-use crate::request_paths::parse_path;
+use crate::request_fields::parse_path;
 use crate::shared::service;
 use crate::store_tests::StoreTests;
 use crate::write::Change;

@@ -8,12 +8,12 @@ mod moment;
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{BlobKey, DirPath, MemoryId, MemoryPath, ObjectKind, StoreId};
+use keepsake_core::{BlobKey, MemoryId, MemoryPath, ObjectKind, StoreId};
 use keepsake_index::{Depth, Moment, PastItem, PastListing, PastMemory, PastPlace, Point, Scope};
 
 use crate::content::{ContentLoss, MAX_READS, missing_at};
 use crate::cursor::{Place, Query};
-use crate::memories::{MemoryQuery, View, fitting_contents};
+use crate::memories::{MemoryQuery, ShownItem, View, fitting_contents};
 use crate::shared::service;
 use crate::{EngineError, Page, Principal};
 
@@ -43,12 +43,7 @@ impl ShownPastMemory {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShownPastItem {
-    Memory(Box<ShownPastMemory>),
-    /// A directory with memories somewhere below it.
-    Prefix(DirPath),
-}
+pub type ShownPastItem = ShownItem<ShownPastMemory>;
 
 service!(pub Past);
 
@@ -172,14 +167,11 @@ impl Past {
         memory: PastMemory,
         view: View,
     ) -> Result<ShownPastMemory, EngineError> {
-        let content = None;
-        let mut shown = ShownPastMemory { store_id, memory, content, lost: None };
-        if view == View::Full {
-            let (memory, content) =
-                self.content(principal, store_id, field, point, shown.memory.clone()).await?;
-            shown = ShownPastMemory { memory, content, ..shown };
-        }
-        Ok(shown)
+        let (memory, content) = match view {
+            View::Basic => (memory, None),
+            View::Full => self.content(principal, store_id, field, point, memory).await?,
+        };
+        Ok(ShownPastMemory { store_id, memory, content, lost: None })
     }
 
     /// The content of a memory as it was, with the memory as it is shown now: a redaction may

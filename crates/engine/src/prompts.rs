@@ -37,10 +37,7 @@ impl PromptOptions {
     /// a topic, and `has_file_index` adds an index of the files.
     pub fn new(keeps_tidy: bool, topic: Option<String>, has_file_index: bool) -> Result<Self, EngineError> {
         if topic.as_ref().is_some_and(|topic| topic.len() > MAX_TOPIC_BYTES) {
-            return Err(EngineError::Invalid {
-                field: "topic",
-                rule: format!("must be at most {MAX_TOPIC_BYTES} bytes"),
-            });
+            return Err(EngineError::invalid("topic", format!("must be at most {MAX_TOPIC_BYTES} bytes")));
         }
         Ok(Self { keeps_tidy, topic, has_file_index })
     }

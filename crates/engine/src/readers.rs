@@ -61,7 +61,7 @@ impl Readers {
         principal.require_in(Scope::MemoryRead, store_id)?;
         principal.require_no_session()?;
         let path = query.path.as_deref().map(MemoryPath::parse_normalised).transpose();
-        let path = path.map_err(|rule| EngineError::Invalid { field: "path", rule: rule.to_string() })?;
+        let path = path.map_err(|rule| EngineError::invalid("path", rule.to_string()))?;
         let limit = query.page.limit(false)?;
         let tenant_id = principal.tenant_id;
         let Some(versions) = self.versions(principal, store_id, query, path.as_ref()).await? else {

@@ -37,7 +37,7 @@ use crate::compute::off_the_runtime;
 use crate::content::ContentLoss;
 use crate::cursor::Query as Identity;
 use crate::fair::FairSlot;
-use crate::request_paths::parse_prefix;
+use crate::request_fields::parse_prefix;
 use crate::shared::service;
 use crate::{EngineError, PageRequest, Principal};
 
@@ -164,17 +164,14 @@ impl SearchQuery {
     fn limit(&self) -> Result<usize, EngineError> {
         let limit = self.page.limit.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT).contains(&limit) {
-            return Err(EngineError::Invalid {
-                field: "limit",
-                rule: format!("must be 1 to {MAX_LIMIT}, but is {limit}"),
-            });
+            return Err(EngineError::invalid("limit", format!("must be 1 to {MAX_LIMIT}, but is {limit}")));
         }
         Ok(usize::try_from(limit).unwrap_or(usize::MAX))
     }
 
     fn parse(&self) -> Result<keepsake_search::Query, EngineError> {
         keepsake_search::Query::parse(&self.query)
-            .map_err(|rule| EngineError::Invalid { field: "query", rule: rule.to_string() })
+            .map_err(|rule| EngineError::invalid("query", rule.to_string()))
     }
 
     /// The identity of the query for cursors. A search of all stores is one query,
@@ -298,9 +295,11 @@ impl Search {
         for store_id in &chosen {
             principal.require_store(*store_id)?;
         }
-        let too_many = || EngineError::Invalid {
-            field: "memory_store_ids",
-            rule: format!("must name the stores to search: one search reads at most {MAX_STORES}"),
+        let too_many = || {
+            EngineError::invalid(
+                "memory_store_ids",
+                format!("must name the stores to search: one search reads at most {MAX_STORES}"),
+            )
         };
         if chosen.len() > MAX_STORES {
             return Err(too_many());

@@ -26,8 +26,8 @@ use keepsake_tokens::{MAX_LIFE, TokenError};
 
 use crate::auth::tokens::SESSION_SCOPES;
 use crate::cursor::Query;
+use crate::request_fields::invalid;
 use crate::shared::service;
-use crate::stores::invalid;
 use crate::work::charge;
 use crate::{EngineError, Mounts, NewToken, Page, PageRequest, Principal};
 

@@ -44,7 +44,6 @@ pub struct Shared {
     /// Requests of searches to an embeddings endpoint.
     pub(crate) endpoint_queries: EndpointQueries,
     pub(crate) request_deadline: Duration,
-    /// Retention of the tenants' audits.
     pub(crate) audit_retention: Duration,
     /// Cancelled at shutdown, which stops manual runs of jobs.
     pub(crate) stopping: CancellationToken,

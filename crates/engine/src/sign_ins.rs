@@ -156,10 +156,10 @@ impl SignIns {
         let signed_in = PersonSignIn { credential: credential.to_owned(), nonce, since: self.context.now() };
         let cookie = self.seal(audience, &signed_in).await?;
         if cookie.len() > MAX_COOKIE_BYTES {
-            return Err(EngineError::Invalid {
-                field: "credential",
-                rule: "is too long for a cookie: sign in with a shorter token or an API key".to_owned(),
-            });
+            return Err(EngineError::invalid(
+                "credential",
+                "is too long for a cookie: sign in with a shorter token or an API key",
+            ));
         }
         Ok((signed_in, cookie))
     }

@@ -76,11 +76,13 @@ impl StoredTests {
             return Ok(Self::none(path));
         };
         let parsed = parse_tests(&context.computations, tenant_id, text).await?;
-        let file = parsed.map_err(|error| EngineError::Invalid {
-            field: TESTS_PATH,
-            rule: format!(
-                "of the memory store is no file of tests, {error}; an administrator has to correct it"
-            ),
+        let file = parsed.map_err(|error| {
+            EngineError::invalid(
+                TESTS_PATH,
+                format!(
+                    "of the memory store is no file of tests, {error}; an administrator has to correct it"
+                ),
+            )
         })?;
         Ok(Self { file: Some(file), guard: PathGuard { path, version_id: version_of(&found) } })
     }
@@ -126,7 +128,7 @@ impl StoreTests {
         let file = if let Some(text) = tests {
             let computations = &self.context.computations;
             let parsed = parse_tests(computations, principal.tenant_id, text.into()).await?;
-            parsed.map_err(|error| EngineError::Invalid { field: "tests", rule: error.to_string() })?
+            parsed.map_err(|error| EngineError::invalid("tests", error.to_string()))?
         } else {
             let stored = self.stored(principal, store_id).await?;
             stored.file.ok_or(EngineError::NotFound(ObjectKind::Tests))?

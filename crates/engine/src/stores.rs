@@ -16,7 +16,7 @@ use crate::past::refusal;
 use crate::shared::service;
 use crate::{EngineError, Page, PageRequest, Principal};
 
-pub(crate) use draft::{MAX_UNUSED_SECS, check_metadata, invalid, metadata_patch};
+pub(crate) use draft::{MAX_UNUSED_SECS, check_metadata, metadata_patch};
 pub use draft::{StoreDraft, StoreEdit, StoreFork};
 
 service!(pub Stores);

@@ -13,8 +13,9 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::cursor::Query;
+use crate::request_fields::{check_name, invalid};
 use crate::shared::service;
-use crate::stores::{MAX_UNUSED_SECS, invalid};
+use crate::stores::MAX_UNUSED_SECS;
 use crate::use_counts::day_of;
 use crate::{EngineError, Page, PageRequest, Principal};
 
@@ -88,7 +89,7 @@ impl Tenants {
     #[tracing::instrument(name = "engine.create_tenant", level = "debug", skip_all)]
     pub async fn create(&self, new: NewTenant, by: Auditor) -> Result<Tenant, EngineError> {
         let limits = limits_of(new.limits)?;
-        check_text("name", &new.name)?;
+        check_name("name", &new.name)?;
         check_external_id(new.external_id.as_deref())?;
         let (context, audited) = (Arc::clone(&self.context), self.context.audited(by));
         let create = async move {
@@ -167,7 +168,7 @@ impl Tenants {
         by: Auditor,
     ) -> Result<Tenant, EngineError> {
         if let Some(name) = &change.name {
-            check_text("name", name)?;
+            check_name("name", name)?;
         }
         check_external_id(change.external_id.as_ref().and_then(Option::as_deref))?;
         limits_of(change.limits.clone())?;
@@ -208,14 +209,6 @@ impl Tenants {
 }
 
 /// Validates a display name or an external id.
-pub(crate) fn check_text(field: &'static str, text: &str) -> Result<(), EngineError> {
-    let is_good = (1..=255).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-    if is_good {
-        return Ok(());
-    }
-    invalid(field, "must be 1 to 255 characters without control characters")
-}
-
 fn check_external_id(external_id: Option<&str>) -> Result<(), EngineError> {
-    external_id.map_or(Ok(()), |external_id| check_text("external_id", external_id))
+    external_id.map_or(Ok(()), |external_id| check_name("external_id", external_id))
 }

@@ -11,8 +11,8 @@ use keepsake_index::{
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
+use crate::request_fields::invalid;
 use crate::shared::service;
-use crate::stores::invalid;
 use crate::use_counts::{MICROS_PER_DAY, day_of};
 use crate::{EngineError, PageRequest, Principal, Stores};
 

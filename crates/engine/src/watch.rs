@@ -21,7 +21,6 @@ const READERS: u64 = 1_024;
 /// Reads the heads of objects. A head changes with every event of its object.
 type Read<K, H> = dyn Fn(Vec<K>) -> BoxFuture<'static, Result<HashMap<K, H>, IndexError>> + Send + Sync;
 
-/// The watched objects of one kind.
 pub(crate) struct Watch<K, H> {
     objects: Arc<Objects<K, H>>,
     readers: FairShares,

@@ -26,20 +26,6 @@ impl RequestShares {
     }
 }
 
-/// Commits that a job makes of an undo or a copy of a store before it continues those of other tenants.
-pub(crate) const COMMITS_PER_TURN: usize = 4;
-
-/// How a turn of work in several commits ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// The work is done, or another worker does it.
-    Ended,
-    /// The next turn continues the work.
-    Paused,
-    /// The process shuts down.
-    Stopping,
-}
-
 /// Serves a request that holds `held`.
 ///
 /// The shares are released when the last work of the request ends, not when the

@@ -44,6 +44,7 @@ use claims::ClaimWait;
 pub(crate) use import::{ImportRefusal, PastPart, PastRedaction, PastVersion};
 pub(crate) use locks::PathLock;
 use locks::PathLocks;
+pub(crate) use policy::refused_contents;
 pub(crate) use reads::{Obstacle, PathRead, Reads, VersionRead};
 pub(crate) use rows::search_row;
 use rows::search_rows;
@@ -253,7 +254,6 @@ impl ProposedChange {
 
 pub(crate) enum WriteResult {
     Written(Box<WrittenChanges>),
-    /// No version was written.
     Unchanged(Box<UnchangedMemory>),
     /// No version was written, since the edit left the memory's content unchanged.
     Same(Box<Head>, Box<Edit>),

@@ -84,8 +84,8 @@ pub struct SearchPlace {
     pub seq: i64,
     /// The purge epoch at that time.
     pub purge_epoch: i64,
-    /// The version with that sequence number; `None`: retention removed it. A restored
-    /// database has another version there, or none.
+    /// The version with that sequence number; `None`: retention removed it. After a restore from
+    /// a backup, another version may have the number, or none.
     pub version_id: Option<VersionId>,
 }
 

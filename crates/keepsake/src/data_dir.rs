@@ -24,9 +24,7 @@ pub(crate) struct FolderLock {
 
 impl FolderLock {
     pub(crate) fn file_of(database: &Path) -> PathBuf {
-        let mut name = database.as_os_str().to_owned();
-        name.push(".lock");
-        PathBuf::from(name)
+        with_suffix(database, ".lock")
     }
 
     pub(crate) fn take(database: &Path) -> Result<Self, Failure> {
@@ -152,6 +150,12 @@ pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
     File::open(folder_of(path))?.sync_all()
+}
+
+pub(crate) fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 pub(crate) fn default_folder(

@@ -192,24 +192,21 @@ impl FolderEntry {
     /// Removes a directory with the directories below it; fails if one of them has a
     /// file.
     pub(crate) fn remove_directories(&self) -> io::Result<()> {
-        let folder = self.open_folder()?;
-        for name in folder.names()? {
-            let below = folder.entry(&name)?;
-            if below.is_directory()? {
-                below.remove_directories()?;
-            }
-        }
-        self.remove_directory()
+        self.remove_tree(false)
     }
 
     /// Removes a directory with everything in it.
     pub(crate) fn remove_all(&self) -> io::Result<()> {
+        self.remove_tree(true)
+    }
+
+    fn remove_tree(&self, with_files: bool) -> io::Result<()> {
         let folder = self.open_folder()?;
         for name in folder.names()? {
             let below = folder.entry(&name)?;
             if below.is_directory()? {
-                below.remove_all()?;
-            } else {
+                below.remove_tree(with_files)?;
+            } else if with_files {
                 below.remove_file()?;
             }
         }

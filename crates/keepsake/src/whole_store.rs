@@ -132,7 +132,6 @@ struct Changes<'a> {
 }
 
 enum ChangedMemories {
-    /// The ids of the memories that changed.
     Memories(BTreeSet<String>),
     /// Changes were removed from the history: all memories must be listed again.
     History,

@@ -9,7 +9,6 @@ use crate::analyse::MAX_TEXT_BYTES;
 /// The form of a chunk's text. It is part of the id of the vectors, so that a new form is embedded again.
 pub const CHUNK_FORM: u32 = 2;
 
-/// Maximum bytes of a chunk.
 pub const MAX_CHUNK_BYTES: usize = 600;
 /// Minimum bytes of a part of a line that is too long for a chunk, except the last.
 const MIN_PART_BYTES: usize = MAX_CHUNK_BYTES / 2;
@@ -64,7 +63,6 @@ pub fn chunks(path: &MemoryPath, content: &str) -> Vec<Chunk> {
 struct Splitter<'a> {
     content: &'a str,
     name: String,
-    /// The line of the next chunk.
     line: usize,
     chunks: Vec<Chunk>,
 }

@@ -29,7 +29,7 @@ pub(crate) fn fold_into(word: &str, folded: &mut String) {
         .filter(|letter| !is_accent(*letter));
     let mut plain = String::with_capacity(word.len().min(4 * MAX_WORD_CHARS));
     for letter in decomposed {
-        match unfolded(letter) {
+        match special_folding(letter) {
             Some(letters) => plain.push_str(letters),
             None => plain.push(letter),
         }
@@ -52,7 +52,7 @@ fn is_accent(letter: char) -> bool {
 
 /// The folding of letters that have no decomposition, or that change only under
 /// full case folding.
-fn unfolded(letter: char) -> Option<&'static str> {
+fn special_folding(letter: char) -> Option<&'static str> {
     Some(match letter {
         'ß' => "ss",
         'ς' => "σ",

@@ -29,7 +29,6 @@ const K1: f64 = 1.2;
 /// BM25's b: the influence of the length of a content, and of a path.
 const B_CONTENT: f64 = 0.75;
 const B_PATH: f64 = 0.5;
-/// The weight of an occurrence in the path.
 const PATH_WEIGHT: f64 = 3.0;
 /// The weight of another form of a word.
 const ENGLISH_FORM_WEIGHT: f64 = 0.8;

@@ -75,7 +75,6 @@ impl TermRow {
 enum Pairs {
     #[default]
     None = 0,
-    /// All pairs are in the runs.
     Runs = 1,
     /// The pairs are among the other terms.
     Terms = 2,

@@ -28,7 +28,6 @@ const COSINE_SCALE: f64 = (1 << 20) as f64;
 pub struct Vectors {
     /// 0 without memories that have chunks.
     dimensions: usize,
-    /// The values of each chunk.
     values: Vec<i8>,
     chunks: Vec<StoredChunk>,
     spans: Vec<Span>,

@@ -1,7 +1,7 @@
 //! The operator's routes: tenants, their keys and limits, usage, jobs, audit.
 //!
 //! These routes have a separate listener and token and are never served beside the public routes.
-//! Requests, errors and pages have the same form as there.
+//! Requests, errors and pages have the same form as those of the public routes.
 
 mod api_keys;
 mod audit;
@@ -34,10 +34,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::{bearer, only};
-use crate::console::{front_page, operator_console};
+use crate::console::operator_console;
 use crate::envelope::{self, Process};
 use crate::error::ApiError;
-use crate::routes::{health, no_such_method, no_such_route};
+use crate::routes::{health, no_such_method, no_such_route, other_route};
 use crate::{Lifecycle, ServerOptions};
 
 /// Holds only the hash of the token.
@@ -178,19 +178,10 @@ fn v1() -> OpenApiRouter<Engine> {
 
 /// Answers for the operator's listener when the route is a public one or does not exist.
 async fn not_of_operator(uri: OriginalUri, method: Method, headers: HeaderMap) -> Result<Response, ApiError> {
-    if method == Method::GET
-        && let Some(redirect) = front_page(&uri, &headers)
-    {
-        return Ok(redirect);
-    }
-    let path = uri.path();
-    let is_public = ["/v1/", "/mcp", "/openapi.json", "/docs"];
-    if is_public.iter().any(|prefix| path.starts_with(prefix)) {
-        let message = "this is the operator's listener: the route is on the public one (server.listen)";
-        Err(ApiError::not_found(message))
-    } else {
-        Err(no_such_route().await)
-    }
+    let public = ["/v1/", "/mcp", "/openapi.json", "/docs"];
+    let is_public = public.iter().any(|prefix| uri.path().starts_with(prefix));
+    let hint = "this is the operator's listener: the route is on the public one (server.listen)";
+    other_route(&uri, &method, &headers, is_public.then_some(hint))
 }
 
 /// Health probes: a worker has no other listener.

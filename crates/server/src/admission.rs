@@ -31,7 +31,6 @@ pub(crate) struct Admission {
     engine: Engine,
     rates: Rates,
     requests: FairShares,
-    /// Shares of memory, in bytes.
     memory: FairShares,
 }
 

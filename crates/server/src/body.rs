@@ -11,7 +11,7 @@ use bytes::{Buf, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use keepsake_console::{MAX_FORM_FIELDS, MAX_UPLOAD_BYTES, count_form_fields};
-use keepsake_core::{BYTE_ORDER_MARK, JsonObject, MendedJson, Timestamp, duplicate_field};
+use keepsake_core::{BYTE_ORDER_MARK, JsonObject, MendedJson, duplicate_field};
 use keepsake_engine::{Engine, Principal, RequestShares};
 use keepsake_index::Idempotency;
 use serde::Deserialize;
@@ -171,7 +171,6 @@ pub(crate) struct ReceivedRequest {
     pub(crate) head: Parts,
     key: Option<String>,
     pub(crate) bytes: Bytes,
-    /// The shares of the request.
     pub(crate) held: Arc<RequestShares>,
 }
 
@@ -331,11 +330,6 @@ fn parse_unchecked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         ApiError::invalid_request("the body is not valid: there is data after the JSON value")
     })?;
     Ok(parsed)
-}
-
-pub(crate) fn parse_time(field: &str, text: &str) -> Result<Timestamp, ApiError> {
-    let rule = || ApiError::invalid_request(format!("`{field}` must be a time in RFC 3339 format"));
-    Timestamp::parse(text).ok_or_else(rule)
 }
 
 /// Reads a body within a size limit, the deadline and the limit for a pause. Calls `charge` with

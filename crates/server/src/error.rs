@@ -32,7 +32,6 @@ pub(crate) struct ApiError {
 pub(crate) enum Details {
     /// For a failed precondition.
     Precondition { current_content_sha256: Option<String>, memory_id: Option<MemoryId> },
-    /// For a path conflict.
     PathConflict {
         /// Empty if the conflicting memory no longer exists.
         conflicting_memory_id: String,

@@ -135,7 +135,6 @@ pub fn console_pages() -> Vec<(axum::http::Method, String)> {
     pages.list
 }
 
-/// The HTTP status for an error of the engine.
 pub fn status_of(error: &keepsake_engine::EngineError) -> axum::http::StatusCode {
     error::ApiError::from(error).status
 }

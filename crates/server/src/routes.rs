@@ -119,8 +119,10 @@ pub(crate) fn described() -> OpenApi {
     of_mcp.merge(probes()).merge(sign_in()).merge(reference()).into_openapi()
 }
 
+const NO_SUCH_ROUTE: &str = "there is no such route";
+
 pub(crate) async fn no_such_route() -> ApiError {
-    ApiError::not_found("there is no such route")
+    ApiError::not_found(NO_SUCH_ROUTE)
 }
 
 /// Answers for the public listener when the route is the operator's or does not exist.
@@ -129,18 +131,21 @@ pub(crate) async fn not_public(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    if method == Method::GET
-        && let Some(redirect) = front_page(&uri, &headers)
-    {
-        return Ok(redirect);
-    }
-    let path = uri.path();
-    if path == "/metrics" || path.starts_with("/admin/") {
-        let message = "this is the public listener: the route is on the operator's (operator.listen)";
-        Err(ApiError::not_found(message))
-    } else {
-        Err(no_such_route().await)
-    }
+    let is_of_operator = uri.path() == "/metrics" || uri.path().starts_with("/admin/");
+    let hint = "this is the public listener: the route is on the operator's (operator.listen)";
+    other_route(&uri, &method, &headers, is_of_operator.then_some(hint))
+}
+
+/// Leads a browser to the front page; any other request is not found, with `hint` if the other listener
+/// has the route.
+pub(crate) fn other_route(
+    uri: &OriginalUri,
+    method: &Method,
+    headers: &HeaderMap,
+    hint: Option<&str>,
+) -> Result<Response, ApiError> {
+    let redirect = front_page(uri, headers).filter(|_| method == Method::GET);
+    redirect.ok_or_else(|| ApiError::not_found(hint.unwrap_or(NO_SUCH_ROUTE)))
 }
 
 pub(crate) async fn no_such_method() -> ApiError {

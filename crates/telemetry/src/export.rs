@@ -27,7 +27,6 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::Metrics;
 
-/// Timeout of one export.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The prefix of the targets of Keepsake's spans.
 const OWN_TARGETS: &str = "keepsake";

@@ -150,7 +150,6 @@ pub struct JobRun<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolState {
     pub pool: &'static str,
-    /// Connections that calls use.
     pub in_use: u64,
     /// Open connections that no call uses.
     pub idle: u64,
@@ -164,7 +163,6 @@ pub struct PoolState {
 pub struct StoredTotals {
     /// Stores that are not deleted.
     pub stores: u64,
-    /// Live memories.
     pub memories: u64,
     /// Retained versions, including those of live memories.
     pub versions: u64,
@@ -240,28 +238,29 @@ impl Metrics {
     /// dropped.
     pub fn watch_cache_size(&self, cache: Cache, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
         let labels = labels([("cache", cache.name())]);
-        self.watch_bytes("keepsake.cache.size", "What a cache holds", labels, bytes);
+        self.watch_number("keepsake.cache.size", ("By", "What a cache holds"), labels, bytes);
     }
 
     /// Registers a callback for the size of the log beside SQLite's file in bytes; `None`:
     /// the index was dropped.
     pub fn watch_log_size(&self, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
-        self.watch_bytes("keepsake.index.log.size", "Size of the log beside SQLite's file", [], bytes);
+        let described = ("By", "Size of the log beside SQLite's file");
+        self.watch_number("keepsake.index.log.size", described, [], bytes);
     }
 
-    fn watch_bytes<const N: usize>(
+    fn watch_number<const N: usize>(
         &self,
         name: &'static str,
-        description: &'static str,
+        (unit, description): (&'static str, &'static str),
         labels: [KeyValue; N],
-        bytes: impl Fn() -> Option<u64> + Send + Sync + 'static,
+        number: impl Fn() -> Option<u64> + Send + Sync + 'static,
     ) {
-        let gauge = self.0.meter.u64_observable_gauge(name).with_unit("By");
+        let gauge = self.0.meter.u64_observable_gauge(name).with_unit(unit);
         gauge
             .with_description(description)
             .with_callback(move |gauge| {
-                if let Some(bytes) = bytes() {
-                    gauge.observe(bytes, &labels);
+                if let Some(number) = number() {
+                    gauge.observe(number, &labels);
                 }
             })
             .build();
@@ -390,15 +389,8 @@ impl Metrics {
     /// Registers a callback for the number of stores that wait to be embedded; `None`: the
     /// queue was dropped.
     pub fn watch_embedding_queue(&self, stores: impl Fn() -> Option<u64> + Send + Sync + 'static) {
-        let gauge = self.0.meter.u64_observable_gauge("keepsake.embedding.waiting_stores");
-        gauge
-            .with_description("Stores with changes that this process will embed")
-            .with_callback(move |gauge| {
-                if let Some(stores) = stores() {
-                    gauge.observe(stores, &[]);
-                }
-            })
-            .build();
+        let described = ("", "Stores with changes that this process will embed");
+        self.watch_number("keepsake.embedding.waiting_stores", described, [], stores);
     }
 
     /// Creates the series of a job that this process may run.

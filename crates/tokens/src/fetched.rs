@@ -1,8 +1,8 @@
 //! A cache of a document behind a URL of an issuer.
 //!
 //! A document older than [`FRESH_FOR`] is refreshed in the background of the
-//! requests that use it. A document that does not suffice also causes a fetch, at
-//! most one in [`COOL_DOWN`], so that made-up key ids do not cause fetches. If a
+//! requests that use it. A document without what a request needs, such as a key, also
+//! causes a fetch, but only one in [`COOL_DOWN`], whatever key ids tokens make up. If a
 //! fetch fails, the cached document stays valid, so that an outage of the issuer
 //! does not lock out its users. A successful fetch replaces the document.
 
@@ -42,7 +42,6 @@ struct Shared<T> {
 /// The result of the fetches so far.
 #[derive(Clone)]
 pub(crate) struct FetchState<D> {
-    /// The document that was fetched last.
     pub(crate) document: Option<D>,
     /// Why the last finished fetch failed.
     pub(crate) problem: Option<Arc<str>>,

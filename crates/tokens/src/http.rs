@@ -7,7 +7,6 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout of a request with its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BODY_BYTES: usize = 256 << 10;
 

@@ -58,7 +58,6 @@ pub struct SignInIssuer {
     pub name: String,
 }
 
-/// A problem of one issuer in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuerProblem {
     /// The issuer's index in the list.

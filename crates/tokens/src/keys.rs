@@ -142,7 +142,6 @@ fn of_jwk(jwk: &Jwk) -> Option<VerifyingKey> {
     Some(VerifyingKey { algorithm, key })
 }
 
-/// The public key of a PEM text.
 fn of_pem(text: &[u8]) -> Result<VerifyingKey, &'static str> {
     let begins_as = |tag: &str| text.starts_with(format!("-----BEGIN {tag}-----").as_bytes());
     if !begins_as("PUBLIC KEY") && !begins_as("RSA PUBLIC KEY") {

@@ -34,7 +34,6 @@ const MAX_ERROR_CHARS: usize = 64;
 pub struct ClientSettings {
     /// The name that people see; `None`: the issuer's host.
     pub name: Option<String>,
-    /// The server's name at the issuer.
     pub client_id: String,
     /// The server's secret at the issuer; `None`: a public client.
     pub client_secret: Option<SecretString>,
@@ -108,7 +107,6 @@ pub struct AuthorizationResponse<'a> {
     pub issuer: Option<&'a str>,
 }
 
-/// The discovery document of an issuer.
 #[derive(Deserialize)]
 struct Document {
     issuer: String,
@@ -333,12 +331,12 @@ impl Client {
         nonce: &str,
         now: Timestamp,
     ) -> Result<(), OpenIdError> {
-        let is_own = claims.is_for(&self.settings.client_id)
+        let is_for_this_client = claims.is_for(&self.settings.client_id)
             && claims
                 .text("azp")
                 .map_err(OpenIdError::IdToken)?
                 .is_none_or(|party| party == self.settings.client_id);
-        if !is_own {
+        if !is_for_this_client {
             return Err(OpenIdError::IdToken(TokenError::Audience));
         }
         claims.check_times(now).map_err(OpenIdError::IdToken)?;

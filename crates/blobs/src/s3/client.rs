@@ -19,6 +19,7 @@ use secrecy::ExposeSecret;
 
 use super::{S3Credentials, S3Settings};
 use crate::BlobError;
+use crate::url::misconfigured;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Shorter than the idle timeout of servers, so that no connection is used while
@@ -138,8 +139,4 @@ async fn read_certificates(ca_file: &Path) -> Result<Vec<u8>, BlobError> {
         return Err(refused(&"it holds no PEM certificate"));
     }
     Ok(pem)
-}
-
-fn misconfigured(what: &str) -> BlobError {
-    BlobError::Misconfigured(what.to_owned())
 }

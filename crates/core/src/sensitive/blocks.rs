@@ -48,7 +48,6 @@ fn footer(text: &str) -> Option<usize> {
 
 /// The part at the start of a body that can be key material.
 struct LeadingKey {
-    /// The number of its base64 bytes.
     bytes: usize,
     /// Its length, up to the last base64 byte.
     length: usize,
@@ -56,15 +55,13 @@ struct LeadingKey {
 
 fn leading_key(body: &str) -> LeadingKey {
     let mut key = LeadingKey { bytes: 0, length: 0 };
-    let mut at = 0;
-    // A key inside a string literal may write a line break as `\n`.
+    let mut end = 0;
+    // A key inside a string literal may write a line break as `\n`: then the `n` begins the next line.
     for line in body.split_inclusive(['\n', '\\']) {
-        let end = at + line.len();
-        at = end;
-        let escape = usize::from(
-            line.starts_with(['n', 'r', 't']) && end > line.len() && is_escaped(body, end - line.len()),
-        );
-        let part = line[escape..]
+        let start = end;
+        end += line.len();
+        let has_escape = line.starts_with(['n', 'r', 't']) && start > 0 && is_escaped(body, start);
+        let part = line[usize::from(has_escape)..]
             .trim_matches(|sign: char| sign.is_whitespace() || "\\\"'`+,;>|#*.(){}".contains(sign));
         let is_header = part.contains(": ") && part.len() < LABEL_BYTES;
         if is_base64(part) {

@@ -29,9 +29,7 @@ pub use result::{
 };
 pub use schema::{ToolDefinition, definitions, memory_definition};
 
-/// Maximum number of edits in one call.
 const MAX_EDITS: usize = 100;
-/// Maximum number of entries on a page of a listing.
 const MAX_LISTED: u64 = 100;
 /// Maximum number of hits on a page of a search.
 const MAX_HITS: u64 = 50;

@@ -17,11 +17,9 @@ use aws_lc_rs::digest::{Context, SHA256};
 
 use super::{ModelError, NAME, VERSION};
 
-/// The name of the file in its folder.
 pub(super) const FILE_NAME: &str = "use-multilingual-3.model";
 /// The size of the file.
 pub(super) const FILE_BYTES: u64 = 37_306_093;
-/// The SHA-256 of the file.
 pub(super) const FILE_SHA256: &str = "e22c92c750c6b757e8114b9a3577e8e8dd02f6a2dbd1318d6ff734acd5c046f1";
 
 /// Size of the text at the beginning.

@@ -257,7 +257,6 @@ impl Norm {
     }
 }
 
-/// Adds the product of a row vector and a matrix.
 fn add_product(sums: &mut [f32], vector: &[f32], matrix: &Array2<f32>) {
     for (factor, row) in vector.iter().zip(matrix.rows()) {
         // Half of the values between the dense layers are zero.

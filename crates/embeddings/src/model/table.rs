@@ -32,7 +32,6 @@ const MAX_ROW_BYTES: usize = 1 + GROUPS * MAX_BITS;
 pub(super) struct Table {
     /// Where each row begins in the file, chunk by chunk, and the end of the last one.
     starts: Vec<usize>,
-    /// The lowest value of each chunk.
     lowest: Vec<f32>,
     /// The difference between two levels of each chunk.
     scales: Vec<f32>,

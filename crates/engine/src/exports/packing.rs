@@ -47,7 +47,6 @@ pub(super) struct ArchivePacker {
     /// When bytes were last sent, or there were none to send.
     sent_at: Instant,
     sender: mpsc::Sender<ArchiveChunk>,
-    /// The shares of the request.
     held: Option<Arc<RequestShares>>,
 }
 

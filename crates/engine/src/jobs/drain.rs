@@ -7,7 +7,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_index::DueDeletion;
 use serde_json::{Value, json};
 
-use super::removal::{RemovalScope, Selection, Step, remove_all};
+use super::removal::{Selection, Step, remove_all};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::context::Context;
@@ -49,10 +49,6 @@ struct QueuedBlobs<'a> {
 
 impl Selection for QueuedBlobs<'_> {
     type Item = Vec<DueDeletion>;
-
-    fn place(_: &Self::Item) -> Option<RemovalScope> {
-        None
-    }
 
     async fn page(&mut self, _: u32) -> Result<Vec<Self::Item>, EngineError> {
         let queue = &self.context.index.blob_deletions;

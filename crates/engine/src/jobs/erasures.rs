@@ -5,7 +5,7 @@ use keepsake_core::{ErasureId, TenantId};
 use serde_json::{Value, json};
 
 use super::eraser::{ErasureAttempt, attempt};
-use super::removal::{RemovalScope, Selection, Step, remove_all};
+use super::removal::{Selection, Step, remove_all};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::shared::Shared;
@@ -29,6 +29,7 @@ impl Job for Erase {
     }
 }
 
+/// A failed attempt is recorded in the erasure; any other failure ends the run.
 struct OpenErasures<'a> {
     lease: &'a Lease<'a>,
     done: u64,
@@ -37,12 +38,6 @@ struct OpenErasures<'a> {
 
 impl Selection for OpenErasures<'_> {
     type Item = (TenantId, ErasureId);
-
-    /// A failed attempt is recorded in the erasure; any other failure ends the
-    /// run.
-    fn place(_: &Self::Item) -> Option<RemovalScope> {
-        None
-    }
 
     async fn page(&mut self, _: u32) -> Result<Vec<Self::Item>, EngineError> {
         let context = &self.lease.shared.context;

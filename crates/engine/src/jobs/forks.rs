@@ -8,8 +8,8 @@ use super::turns::{LongWork, take_turns};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::forks::continue_fork;
+use crate::long_work::Turn;
 use crate::shared::Shared;
-use crate::work::Turn;
 
 /// Continues, every minute, copies of stores that the receiving replica did not end.
 #[derive(Debug, Clone, Copy)]
@@ -22,25 +22,22 @@ impl Job for ContinueForks {
     }
 
     async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        take_turns(&OpenForks(shared), lease).await
+        take_turns::<Self>(shared, lease).await
     }
 }
 
-struct OpenForks<'a>(&'a Shared);
-
-impl LongWork for OpenForks<'_> {
+impl LongWork for ContinueForks {
     type Key = (TenantId, StoreId);
 
     fn place(key: Self::Key) -> (TenantId, StoreId) {
         key
     }
 
-    async fn open(&self, tenants: u32) -> Result<Vec<Self::Key>, EngineError> {
-        let context = &self.0.context;
-        Ok(context.index.forks.open(context.now(), tenants).await?)
+    async fn open(shared: &Shared, tenants: u32) -> Result<Vec<Self::Key>, EngineError> {
+        Ok(shared.context.index.forks.open(shared.context.now(), tenants).await?)
     }
 
-    async fn turn(&self, key: Self::Key) -> Result<Turn, EngineError> {
-        continue_fork(self.0, key).await
+    async fn turn(shared: &Shared, key: Self::Key) -> Result<Turn, EngineError> {
+        continue_fork(shared, key).await
     }
 }

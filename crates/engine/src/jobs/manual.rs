@@ -87,10 +87,10 @@ impl ManualJobs {
     pub async fn run(&self, name: &str, is_dry_run: bool, by: Auditor) -> Result<JobRun, EngineError> {
         let job = job_called(name)?;
         if is_dry_run && !job.plan().can_be_dry {
-            return Err(EngineError::Invalid {
-                field: "dry_run",
-                rule: format!("must not be true: {name} cannot tell what it would do without doing it"),
-            });
+            return Err(EngineError::invalid(
+                "dry_run",
+                format!("must not be true: {name} cannot tell what it would do without doing it"),
+            ));
         }
         let this = self.clone();
         self.context.run_to_end(async move { this.begin(job, is_dry_run, by).await }).await

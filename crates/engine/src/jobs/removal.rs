@@ -15,7 +15,9 @@ pub(super) trait Selection: Send {
     type Item: Send;
 
     /// `None`: a failure of the item ends the run.
-    fn place(item: &Self::Item) -> Option<RemovalScope>;
+    fn place(_: &Self::Item) -> Option<RemovalScope> {
+        None
+    }
 
     /// Reads the next items; the last page is empty. It may contain the `left` items that
     /// this run leaves to the next run.

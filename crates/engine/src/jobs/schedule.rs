@@ -14,7 +14,7 @@ use super::lease::slot_of;
 pub(crate) fn next_run_at(job: &dyn Job, now: Timestamp, runs: &[JobRun]) -> Timestamp {
     let slot = slot_of(now, job.plan().period);
     let earliest = match runs.iter().find(|run| run.slot == slot) {
-        // The slot is run once.
+        // A slot has one run that succeeds.
         Some(JobRun { status: RunStatus::Running | RunStatus::Done, .. }) => slot.plus(job.plan().period),
         Some(JobRun { ended_at: Some(ended_at), .. }) => now.max(ended_at.plus(FAILED_RUN_RESTS)),
         _ => now,

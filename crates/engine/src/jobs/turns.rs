@@ -5,33 +5,40 @@ use serde_json::{Value, json};
 
 use super::Lease;
 use crate::EngineError;
-use crate::work::Turn;
+use crate::long_work::Turn;
+use crate::shared::Shared;
 
 /// Tenants that have a turn before the job looks for others.
 const TENANTS: u32 = 10;
 
-pub(super) trait LongWork: Sync {
+pub(super) trait LongWork {
     type Key: Copy + Send;
 
     fn place(key: Self::Key) -> (TenantId, StoreId);
 
     /// Work that no worker holds: of each tenant, that whose turn is the next.
-    fn open(&self, tenants: u32) -> impl Future<Output = Result<Vec<Self::Key>, EngineError>> + Send;
+    fn open(
+        shared: &Shared,
+        tenants: u32,
+    ) -> impl Future<Output = Result<Vec<Self::Key>, EngineError>> + Send;
 
-    fn turn(&self, key: Self::Key) -> impl Future<Output = Result<Turn, EngineError>> + Send;
+    fn turn(shared: &Shared, key: Self::Key) -> impl Future<Output = Result<Turn, EngineError>> + Send;
 }
 
 /// Continues work until nothing is left, the lease is lost, or the process shuts down. Renews the lease
 /// between turns. Returns the counts for the record of the run.
 ///
 /// Work that fails is still held, until a later run.
-pub(super) async fn take_turns<W: LongWork>(work: &W, lease: &Lease<'_>) -> Result<Value, EngineError> {
+pub(super) async fn take_turns<W: LongWork>(
+    shared: &Shared,
+    lease: &Lease<'_>,
+) -> Result<Value, EngineError> {
     let (mut continued, mut failed) = (0, 0);
     loop {
-        let open = work.open(TENANTS).await?;
+        let open = W::open(shared, TENANTS).await?;
         let is_last = open.is_empty();
         for key in open {
-            match work.turn(key).await {
+            match W::turn(shared, key).await {
                 Ok(Turn::Ended) => continued += 1,
                 Ok(Turn::Paused) => {}
                 Ok(Turn::Stopping) => return Ok(counts(continued, failed)),

@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::turns::{LongWork, take_turns};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
+use crate::long_work::Turn;
 use crate::shared::Shared;
 use crate::undo::continue_undo;
-use crate::work::Turn;
 
 /// Continues, every minute, undos that the receiving replica did not end.
 #[derive(Debug, Clone, Copy)]
@@ -23,25 +23,22 @@ impl Job for ContinueUndos {
     }
 
     async fn run(&self, shared: &Shared, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        take_turns(&OpenUndos(shared), lease).await
+        take_turns::<Self>(shared, lease).await
     }
 }
 
-struct OpenUndos<'a>(&'a Shared);
-
-impl LongWork for OpenUndos<'_> {
+impl LongWork for ContinueUndos {
     type Key = UndoKey;
 
     fn place(key: UndoKey) -> (TenantId, StoreId) {
         (key.tenant_id, key.store_id)
     }
 
-    async fn open(&self, tenants: u32) -> Result<Vec<UndoKey>, EngineError> {
-        let context = &self.0.context;
-        Ok(context.index.undo_jobs.open(context.now(), tenants).await?)
+    async fn open(shared: &Shared, tenants: u32) -> Result<Vec<UndoKey>, EngineError> {
+        Ok(shared.context.index.undo_jobs.open(shared.context.now(), tenants).await?)
     }
 
-    async fn turn(&self, key: UndoKey) -> Result<Turn, EngineError> {
-        continue_undo(self.0, key).await
+    async fn turn(shared: &Shared, key: UndoKey) -> Result<Turn, EngineError> {
+        continue_undo(shared, key).await
     }
 }

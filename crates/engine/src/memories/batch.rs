@@ -107,9 +107,9 @@ impl Batch {
     /// Fails an atomic batch with an operation that no state of the store allows.
     fn require_parsed(&self) -> Result<(), EngineError> {
         let parsed = self.operations.iter().map(|operation| operation.operation.as_ref());
-        for (place, parsed) in parsed.enumerate() {
+        for (position, parsed) in parsed.enumerate() {
             if let (true, Err(error)) = (self.is_atomic, parsed) {
-                return Err(of_operation(place, error));
+                return Err(of_operation(position, error));
             }
         }
         Ok(())
@@ -120,7 +120,7 @@ impl Batch {
         let refused = self.refused.lock();
         let decided = read.decided.iter().enumerate();
         decided
-            .map(|(place, decided)| match (refused.get(&place), decided) {
+            .map(|(position, decided)| match (refused.get(&position), decided) {
                 (Some(error), _) | (None, Err(error)) => Err(Arc::clone(error)),
                 (None, Ok(decision)) => Ok(decision),
             })
@@ -131,8 +131,8 @@ impl Batch {
     fn committed<'a>(&self, read: &'a BatchRead) -> Vec<(usize, &'a ProposedChange)> {
         let settled = self.settled(read).into_iter().enumerate();
         settled
-            .filter_map(|(place, settled)| match settled {
-                Ok(Decision::Commit(proposal)) => Some((place, proposal.changes.first()?)),
+            .filter_map(|(position, settled)| match settled {
+                Ok(Decision::Commit(proposal)) => Some((position, proposal.changes.first()?)),
                 Ok(_) | Err(_) => None,
             })
             .collect()
@@ -225,9 +225,9 @@ impl Change for Batch {
         let settled = self.settled(read);
         let (mut changes, mut kept) = (Vec::new(), Vec::new());
         let (mut sets_expiry, mut by_memory) = (false, HashMap::new());
-        for (place, settled) in settled.iter().enumerate() {
+        for (position, settled) in settled.iter().enumerate() {
             let memory_id = match settled {
-                Err(error) if self.is_atomic => return Err(of_operation(place, error)),
+                Err(error) if self.is_atomic => return Err(of_operation(position, error)),
                 Err(_) => continue,
                 Ok(Decision::Commit(proposal)) => {
                     changes.extend(proposal.changes.iter().cloned());
@@ -248,9 +248,9 @@ impl Change for Batch {
                 Ok(Decision::Nothing) => None,
                 Ok(Decision::ReadAgain) => return Ok(Decision::ReadAgain),
             };
-            let earlier = memory_id.and_then(|memory_id| by_memory.insert(memory_id, place));
+            let earlier = memory_id.and_then(|memory_id| by_memory.insert(memory_id, position));
             if let Some(earlier) = earlier {
-                return Err(together(earlier, place, "are about the same memory"));
+                return Err(together(earlier, position, "are about the same memory"));
             }
         }
         let is_recorded = self.is_recorded && !(changes.is_empty() && kept.is_empty());
@@ -307,7 +307,7 @@ impl Change for Batch {
             _ => return Err(refusal.into()),
         };
         let error = Arc::new(conceal_refusal(write.principal, refusal.into(), None));
-        let refused = over.into_iter().map(|place| (place, Arc::clone(&error)));
+        let refused = over.into_iter().map(|position| (position, Arc::clone(&error)));
         self.refused.lock().extend(refused);
         self.decide(read)
     }
@@ -321,11 +321,11 @@ impl Batch {
         committed: Option<&(usize, &ProposedChange)>,
         refusal: Refused,
     ) -> Result<(), EngineError> {
-        let Some((place, _)) = committed else {
+        let Some((position, _)) = committed else {
             return Err(EngineError::Internal("a refused change has no operation"));
         };
-        let error = self.operations[*place].refusal(write.principal, refusal.into());
-        self.refused.lock().insert(*place, error);
+        let error = self.operations[*position].refusal(write.principal, refusal.into());
+        self.refused.lock().insert(*position, error);
         Ok(())
     }
 }
@@ -403,8 +403,5 @@ fn of_operation(operation: usize, error: &Arc<EngineError>) -> EngineError {
 
 /// The error of two operations that must not be in one batch.
 fn together(one: usize, other: usize, why: &str) -> EngineError {
-    EngineError::Invalid {
-        field: "operations",
-        rule: format!("{one} and {other} {why}: send one of them in another call"),
-    }
+    EngineError::invalid("operations", format!("{one} and {other} {why}: send one of them in another call"))
 }

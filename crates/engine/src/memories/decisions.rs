@@ -243,12 +243,12 @@ impl Change for VersionRestoration {
         };
         let (size_bytes, limit_bytes) = (content.size_bytes, self.limit_bytes);
         if size_bytes > limit_bytes {
-            return Err(EngineError::Invalid {
-                field: "content",
-                rule: format!(
+            return Err(EngineError::invalid(
+                "content",
+                format!(
                     "of the version is {size_bytes} bytes, over the limit of {limit_bytes} bytes per memory"
                 ),
-            });
+            ));
         }
         let expected = match self.precondition {
             Some(Precondition::ContentSha256(expected)) => Some(expected),
@@ -339,7 +339,6 @@ pub(super) async fn with_conflicting_memory(
     })
 }
 
-/// The error of a failed content precondition.
 fn content_differs(head: &Head) -> EngineError {
     EngineError::PreconditionFailed {
         why: "the precondition does not hold: the memory has other content than expected",

@@ -2,56 +2,77 @@
 
 use std::sync::Arc;
 
-use keepsake_core::actor::ActorKind;
-use keepsake_core::{Actor, ContentHash, MemoryId, ObjectKind, StoreId, Timestamp};
+use keepsake_core::actor::VersionActor;
+use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, schemas};
 use keepsake_index::{Operation, Scope, Version, VersionListing};
+use serde::Deserialize;
+use utoipa::ToSchema;
 use uuid::Builder;
 
 use super::Memories;
 use super::decisions::with_conflicting_memory;
 use super::requests::parse_content;
-use crate::request_paths::parse_path;
+use crate::request_fields::{check_name, parse_path, parse_time};
 use crate::write::{ImportRefusal, PastPart, PastRedaction, PastVersion};
 use crate::{EngineError, Principal};
 
 pub const MAX_VERSIONS: usize = 500;
 /// More versions than any store has.
 const MAX_POSITION: i64 = 1 << 53;
-/// Maximum characters of an id of another server.
-const MAX_ID_CHARS: usize = 255;
 
-/// The next part of a history, oldest version first.
-#[derive(Debug, Clone, Default)]
+/// A part of a history.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = History)]
 pub struct HistoryPart {
-    /// The number of versions that were imported before.
+    /// The number of versions that the memory store has, all of them imported; 0 at first.
     pub position: u64,
+    /// The next versions, oldest first; at most 500, together with the redactions.
+    #[serde(default)]
+    #[schema(max_items = 500)]
     pub versions: Vec<ImportedVersion>,
+    /// Redactions of imported versions.
+    #[serde(default)]
+    #[schema(max_items = 500)]
     pub redactions: Vec<ImportedRedaction>,
 }
 
-/// A version of another store.
-#[derive(Debug, Clone)]
+/// A version of another memory store.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = HistoryVersion)]
 pub struct ImportedVersion {
-    /// The id that the memory has in the other store.
+    /// The id that the memory has there.
+    #[schema(value_type = schemas::ForeignId)]
     pub memory_id: String,
-    pub operation: Operation,
-    /// `None` for a deletion.
+    /// What the version did.
+    #[schema(value_type = Operation)]
+    pub operation: String,
+    /// The memory's path after the version; may be omitted for a deletion.
+    #[schema(value_type = Option<MemoryPath>)]
     pub path: Option<String>,
-    /// `None` for a deletion.
+    /// The memory's content after the version; omitted for a deletion.
+    #[schema(value_type = Option<schemas::Content>)]
     pub content: Option<String>,
-    pub created_at: Timestamp,
-    /// The actor of the version, with the actor's id in the other store.
-    pub created_by: Option<(ActorKind, String)>,
+    /// When it was made; not in the future.
+    #[schema(value_type = Timestamp)]
+    pub created_at: String,
+    /// Who made it; null if unknown.
+    pub created_by: Option<VersionActor>,
 }
 
-/// A redaction in another store.
-#[derive(Debug, Clone)]
+/// A redaction in another memory store.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = HistoryRedaction)]
 pub struct ImportedRedaction {
-    /// The version's place in the history, which begins at 1.
+    /// The version's place in the history; the first version has 1.
     pub version: u64,
-    pub redacted_at: Timestamp,
-    /// The actor of the redaction, with the actor's id in the other store.
-    pub redacted_by: Option<(ActorKind, String)>,
+    /// When it was redacted; not in the future.
+    #[schema(value_type = Timestamp)]
+    pub redacted_at: String,
+    /// Who redacted it; null if unknown.
+    pub redacted_by: Option<VersionActor>,
 }
 
 impl Memories {
@@ -147,27 +168,29 @@ fn parse(
     now: Timestamp,
 ) -> Result<PastPart, EngineError> {
     if part.versions.len() + part.redactions.len() > MAX_VERSIONS {
-        return Err(EngineError::Invalid {
-            field: "versions",
-            rule: format!("must be at most {MAX_VERSIONS}, together with `redactions`"),
-        });
+        return Err(EngineError::invalid(
+            "versions",
+            format!("must be at most {MAX_VERSIONS}, together with `redactions`"),
+        ));
     }
     let position = i64::try_from(part.position).ok();
     let position = position.filter(|position| *position <= MAX_POSITION);
-    let position = position
-        .ok_or_else(|| invalid("position", "must be the number of versions that the memory store has"))?;
+    let position = position.ok_or_else(|| {
+        EngineError::invalid("position", "must be the number of versions that the memory store has")
+    })?;
     let versions = part.versions.into_iter().enumerate().map(|(place, version)| {
         parse_version(principal, store_id, version, now)
             .map_err(|error| EngineError::OfOperation { operation: place, refusal: Arc::new(error) })
     });
     let redactions = part.redactions.into_iter().enumerate().map(|(place, redaction)| {
-        if redaction.redacted_at > now {
+        let redacted_at = parse_time("redacted_at", &redaction.redacted_at)?;
+        if redacted_at > now {
             return Err(of_redaction(place, "is in the future"));
         }
         let version = i64::try_from(redaction.version);
         Ok(PastRedaction {
             place: version.map_err(|_| of_redaction(place, "names no version"))?,
-            at: redaction.redacted_at,
+            at: redacted_at,
             by: actor_of("redacted_by", redaction.redacted_by)?,
         })
     });
@@ -184,43 +207,36 @@ fn parse_version(
     version: ImportedVersion,
     now: Timestamp,
 ) -> Result<PastVersion, EngineError> {
-    if version.created_at > now {
-        return Err(invalid("created_at", "must not be in the future"));
+    let operation = Operation::parse(&version.operation)
+        .ok_or_else(|| EngineError::invalid("operation", "must be `created`, `modified` or `deleted`"))?;
+    let created_at = parse_time("created_at", &version.created_at)?;
+    if created_at > now {
+        return Err(EngineError::invalid("created_at", "must not be in the future"));
     }
-    require_id("memory_id", &version.memory_id)?;
-    let state = match (version.operation, version.path, version.content) {
+    check_name("memory_id", &version.memory_id)?;
+    let state = match (operation, version.path, version.content) {
         (Operation::Deleted, _, None) => None,
         (Operation::Deleted, _, Some(_)) => {
-            return Err(invalid("content", "must be left out for a deletion"));
+            return Err(EngineError::invalid("content", "must be left out for a deletion"));
         }
         (_, Some(path), Some(content)) => Some((parse_path(&path)?, parse_content(principal, content)?)),
-        (_, None, _) => return Err(invalid("path", "is missing")),
-        (_, _, None) => return Err(invalid("content", "is missing")),
+        (_, None, _) => return Err(EngineError::invalid("path", "is missing")),
+        (_, _, None) => return Err(EngineError::invalid("content", "is missing")),
     };
     Ok(PastVersion {
         memory_id: memory_id_of(store_id, &version.memory_id),
         state,
-        at: version.created_at,
+        at: created_at,
         by: actor_of("created_by", version.created_by)?,
     })
 }
 
-fn actor_of(field: &'static str, by: Option<(ActorKind, String)>) -> Result<Option<Actor>, EngineError> {
-    let Some((kind, id)) = by else {
+fn actor_of(field: &'static str, by: Option<VersionActor>) -> Result<Option<Actor>, EngineError> {
+    let Some((kind, id)) = by.map(VersionActor::into_parts) else {
         return Ok(None);
     };
-    require_id(field, &id)?;
+    check_name(field, &id)?;
     Ok(Some(Actor::Imported(kind, id)))
-}
-
-fn require_id(field: &'static str, id: &str) -> Result<(), EngineError> {
-    if id.is_empty() || id.chars().count() > MAX_ID_CHARS || id.chars().any(char::is_control) {
-        return Err(EngineError::Invalid {
-            field,
-            rule: format!("must have an id of 1 to {MAX_ID_CHARS} characters without control characters"),
-        });
-    }
-    Ok(())
 }
 
 /// The id of an imported memory, the same in every part of the history.
@@ -232,14 +248,10 @@ fn memory_id_of(store_id: StoreId, their_id: &str) -> MemoryId {
     MemoryId::from_uuid(Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-fn invalid(field: &'static str, rule: &str) -> EngineError {
-    EngineError::Invalid { field, rule: rule.to_owned() }
-}
-
 fn of_version(place: usize, field: &'static str, rule: &str) -> EngineError {
-    EngineError::OfOperation { operation: place, refusal: Arc::new(invalid(field, rule)) }
+    EngineError::OfOperation { operation: place, refusal: Arc::new(EngineError::invalid(field, rule)) }
 }
 
 fn of_redaction(place: usize, rule: &str) -> EngineError {
-    invalid("redactions", &format!("{place} {rule}"))
+    EngineError::invalid("redactions", format!("{place} {rule}"))
 }

@@ -49,8 +49,8 @@ impl ShownMemory {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShownItem {
-    Memory(Box<ShownMemory>),
+pub enum ShownItem<M = ShownMemory> {
+    Memory(Box<M>),
     /// A directory with memories somewhere below it.
     Prefix(DirPath),
 }

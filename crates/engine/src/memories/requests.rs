@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::decisions::Update;
 use super::{CreatePrecondition, Precondition, View};
-use crate::request_paths::{parse_path, parse_prefix};
+use crate::request_fields::{parse_path, parse_prefix};
 use crate::{EngineError, PageRequest, Principal};
 
 /// The year 9999. Later times cannot be shown in every offset.
@@ -121,10 +121,9 @@ impl MemoryQuery {
     pub(crate) fn path(&self) -> Result<Option<MemoryPath>, EngineError> {
         let has_others = self.path_prefix.is_some() || self.depth.is_some() || self.page.page.is_some();
         match &self.path {
-            Some(_) if has_others => Err(EngineError::Invalid {
-                field: "path",
-                rule: "cannot be combined with `path_prefix`, `depth` or `page`".to_owned(),
-            }),
+            Some(_) if has_others => {
+                Err(EngineError::invalid("path", "cannot be combined with `path_prefix`, `depth` or `page`"))
+            }
             path => path.as_deref().map(parse_path).transpose(),
         }
     }
@@ -137,9 +136,7 @@ impl MemoryQuery {
         match self.depth {
             None | Some(0) => Ok(Depth::All),
             Some(1) => Ok(Depth::Children),
-            Some(depth) => {
-                Err(EngineError::Invalid { field: "depth", rule: format!("must be 0 or 1, but is {depth}") })
-            }
+            Some(depth) => Err(EngineError::invalid("depth", format!("must be 0 or 1, but is {depth}"))),
         }
     }
 }
@@ -166,10 +163,10 @@ pub(super) fn parse_update(
         principal.require(Scope::MemoryRead)?;
     }
     if precondition == Some(Precondition::NotExists) && path.is_none() {
-        return Err(EngineError::Invalid {
-            field: "precondition",
-            rule: "of type `not_exists` is about a new path: send `path` with it".to_owned(),
-        });
+        return Err(EngineError::invalid(
+            "precondition",
+            "of type `not_exists` is about a new path: send `path` with it",
+        ));
     }
     let content = content.map(|content| parse_content(principal, content));
     Ok(Update {
@@ -188,8 +185,8 @@ pub(super) fn parse_expiry(
     expires_at: Option<&str>,
 ) -> Result<ExpiryChange, EngineError> {
     let expires_at = expires_at.map(str::parse).transpose();
-    let expires_at = expires_at
-        .map_err(|rule: ExpiresAtError| EngineError::Invalid { field: "expires_at", rule: rule.to_string() });
+    let expires_at =
+        expires_at.map_err(|rule: ExpiresAtError| EngineError::invalid("expires_at", rule.to_string()));
     Ok(ExpiryChange { is_pinned, expires_at: expires_at? })
 }
 
@@ -199,7 +196,7 @@ pub(super) fn check_expiry(
     path: &MemoryPath,
     now: Timestamp,
 ) -> Result<(), EngineError> {
-    let invalid = |rule: &str| EngineError::Invalid { field: "expires_at", rule: rule.to_owned() };
+    let invalid = |rule: &str| EngineError::invalid("expires_at", rule);
     if path.is_setting() && change.is_pinned == Some(false) {
         let rule = format!("must not be false for `{path}`: a setting of the memory store is always pinned");
         return Err(EngineError::Invalid { field: "pinned", rule });
@@ -219,5 +216,5 @@ pub(super) fn check_expiry(
 
 pub(super) fn parse_content(principal: &Principal, text: String) -> Result<Content, EngineError> {
     Content::new(text, principal.limits.bytes_per_memory)
-        .map_err(|rule| EngineError::Invalid { field: "content", rule: rule.to_string() })
+        .map_err(|rule| EngineError::invalid("content", rule.to_string()))
 }

@@ -206,7 +206,6 @@ impl Difference {
         matches!(self, Self::Changed { from, to } if from.sha256() == to.sha256())
     }
 
-    /// The bytes of the contents that are compared.
     fn compared_bytes(&self) -> u64 {
         if !self.is_countable() || self.has_same_content() {
             return 0;
@@ -299,7 +298,7 @@ impl Past {
             if first.seq > second.seq {
                 let field = if query.from.is_some() { from.field } else { to.field };
                 let rule = "makes the earlier point come after the later one".to_owned();
-                return Err(EngineError::Invalid { field, rule });
+                return Err(EngineError::invalid(field, rule));
             }
             self.changed(comparison, [from.field, to.field], key, limit as usize + 1).await?
         };

@@ -5,7 +5,6 @@ use keepsake_index::{CLOCK_AHEAD_AT_MOST, Moment, PointError};
 
 use crate::EngineError;
 
-/// A moment, with the parameter that names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedMoment {
     pub field: &'static str,
@@ -25,10 +24,9 @@ impl NamedMoment {
                 let seq = i64::try_from(seq).unwrap_or(i64::MAX);
                 Ok(Some(Self { field: seq_field, moment: Moment::Seq(seq) }))
             }
-            (Some(_), Some(_)) => Err(EngineError::Invalid {
-                field: time_field,
-                rule: format!("cannot be combined with `{seq_field}`"),
-            }),
+            (Some(_), Some(_)) => {
+                Err(EngineError::invalid(time_field, format!("cannot be combined with `{seq_field}`")))
+            }
         }
     }
 
@@ -51,7 +49,7 @@ impl NamedMoment {
     pub(crate) fn checked(&self, now: Timestamp) -> Result<Moment, EngineError> {
         match self.moment {
             Moment::Time(at) if at > now.plus(CLOCK_AHEAD_AT_MOST) => {
-                Err(EngineError::Invalid { field: self.field, rule: "must not be in the future".to_owned() })
+                Err(EngineError::invalid(self.field, "must not be in the future"))
             }
             moment => Ok(moment),
         }
@@ -73,6 +71,6 @@ pub(crate) fn refusal(field: &'static str) -> impl Fn(PointError) -> EngineError
                 format!("must be at most {newest_seq}, the sequence number of the newest change")
             }
         };
-        EngineError::Invalid { field, rule }
+        EngineError::invalid(field, rule)
     }
 }

@@ -152,12 +152,10 @@ impl MeaningUse {
 }
 
 fn start_again(why: &str) -> EngineError {
-    EngineError::Invalid {
-        field: "page",
-        rule: format!(
-            "continues a search by words and meaning, which ended because {why}: start again without it"
-        ),
-    }
+    EngineError::invalid(
+        "page",
+        format!("continues a search by words and meaning, which ended because {why}: start again without it"),
+    )
 }
 
 /// The meaning of a query, and the stores that it is compared with.

@@ -343,10 +343,10 @@ impl SearchedStore {
         let directory = asked.directory.as_ref();
         let results = state.postings.search_with(&asked.query, directory, fusion, asked.limit, is_after);
         if results.is_too_broad {
-            return Err(EngineError::Invalid {
-                field: "query",
-                rule: "is too broad for this store: ask for fewer or rarer words".to_owned(),
-            });
+            return Err(EngineError::invalid(
+                "query",
+                "is too broad for this store: ask for fewer or rarer words",
+            ));
         }
         let marker = Arc::new(results.marker);
         let purge_epoch = state.place.map(|place| place.purge_epoch).unwrap_or_default();

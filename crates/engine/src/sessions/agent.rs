@@ -8,9 +8,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::draft::check_foreign_id;
 use crate::EngineError;
-use crate::stores::invalid;
+use crate::request_fields::{check_name, invalid};
 
 const AGENT_BYTES: usize = 256 << 10;
 /// Characters of an agent's name that lists show.
@@ -81,7 +80,7 @@ impl Agent {
         let Some(id) = given.remove("id").and_then(string) else {
             return invalid("agent.id", "must be a string");
         };
-        check_foreign_id("agent.id", &id)?;
+        check_name("agent.id", &id)?;
         // 0: the version was omitted, and the latest version is unknown here.
         let version = given.remove("version").map_or(Ok(0), |version| {
             let version = serde_json::from_str(version.get()).ok();

@@ -14,8 +14,8 @@ use utoipa::ToSchema;
 use super::draft::refuse;
 use super::{Sessions, may_give};
 use crate::cursor::{MAX_SESSION_LIMIT, Query};
+use crate::request_fields::{check_text, invalid};
 use crate::shared::service;
-use crate::stores::invalid;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 const INSTRUCTION_CHARS: usize = 4096;
@@ -90,16 +90,8 @@ fn parse_access(name: &str) -> Result<Access, EngineError> {
     }
 }
 
-pub(super) fn check_instructions(instructions: &str) -> Result<(), EngineError> {
-    let chars = instructions.chars().count();
-    if chars > INSTRUCTION_CHARS {
-        let rule = format!("must be at most {INSTRUCTION_CHARS} characters, but is {chars}");
-        return invalid("instructions", rule);
-    }
-    if instructions.contains('\0') {
-        return invalid("instructions", "must not contain NUL");
-    }
-    Ok(())
+pub(super) fn check_instructions(instructions: Option<&str>) -> Result<(), EngineError> {
+    check_text("instructions", instructions, INSTRUCTION_CHARS)
 }
 
 service!(pub Attachments(shared) { sessions: Sessions = Sessions::new(shared) });
@@ -173,7 +165,7 @@ impl Attachments {
         principal.require_session_change()?;
         refuse("authorization_token", edit.authorization_token.as_ref())?;
         let access = edit.access.as_deref().map(parse_access).transpose()?;
-        edit.instructions.as_deref().map_or(Ok(()), check_instructions)?;
+        check_instructions(edit.instructions.as_deref())?;
         let session = self.sessions.seen(principal, session_id).await?;
         let before = attachment_of(&session, name)?;
         if let Some(access) = access {

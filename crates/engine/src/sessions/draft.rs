@@ -8,12 +8,12 @@ use utoipa::ToSchema;
 
 use super::AttachmentDraft;
 use super::agent::Agent;
+use super::attachments::check_instructions;
 use crate::EngineError;
 use crate::context::Context;
-use crate::stores::{check_metadata, invalid, metadata_patch};
+use crate::request_fields::{check_name, check_text, invalid};
+use crate::stores::{check_metadata, metadata_patch};
 
-/// Maximum number of characters of an id that a client assigned.
-pub(super) const FOREIGN_ID_CHARS: usize = 255;
 const TITLE_CHARS: usize = 1024;
 const VAULTS: usize = 100;
 
@@ -87,14 +87,14 @@ impl SessionDraft {
             return invalid("initial_events", "must be empty: this server attaches memory and runs no agent");
         }
         let agent = Agent::resolve(&self.agent)?;
-        check_foreign_id("environment_id", &self.environment_id)?;
-        self.title.as_deref().map_or(Ok(()), check_title)?;
+        check_name("environment_id", &self.environment_id)?;
+        check_text("title", self.title.as_deref(), TITLE_CHARS)?;
         check_metadata("metadata", &self.metadata)?;
         if self.vault_ids.len() > VAULTS {
             return invalid("vault_ids", format!("must be at most {VAULTS}"));
         }
         for vault_id in &self.vault_ids {
-            check_foreign_id("vault_ids", vault_id)?;
+            check_name("vault_ids", vault_id)?;
         }
         if self.attachments.len() > MAX_ATTACHMENTS {
             let rule = format!("must be at most {MAX_ATTACHMENTS}, but are {}", self.attachments.len());
@@ -126,7 +126,7 @@ impl SessionDraft {
 
 impl AttachmentDraft {
     pub(super) fn check(self, context: &Context, now: Timestamp) -> Result<NewAttachment, EngineError> {
-        self.instructions.as_deref().map_or(Ok(()), super::attachments::check_instructions)?;
+        check_instructions(self.instructions.as_deref())?;
         Ok(NewAttachment {
             resource_id: ResourceId::from_uuid(context.ids.uuid(now)),
             store_id: self.store_id,
@@ -141,29 +141,7 @@ impl SessionEdit {
         refuse("agent", self.agent.as_ref())?;
         refuse("vault_ids", self.vault_ids.as_ref())?;
         refuse("budget", self.budget.as_ref())?;
-        self.title.as_deref().map_or(Ok(()), check_title)?;
+        check_text("title", self.title.as_deref(), TITLE_CHARS)?;
         Ok(Detail::Describe { title: self.title, metadata: metadata_patch(self.metadata)? })
     }
-}
-
-/// Validates an id that is stored without being resolved.
-pub(super) fn check_foreign_id(field: &'static str, id: &str) -> Result<(), EngineError> {
-    if !(1..=FOREIGN_ID_CHARS).contains(&id.chars().count()) || id.chars().any(char::is_control) {
-        let rule =
-            format!("must be an id of 1 to {FOREIGN_ID_CHARS} characters, none of them a control character");
-        return invalid(field, rule);
-    }
-    Ok(())
-}
-
-fn check_title(title: &str) -> Result<(), EngineError> {
-    let chars = title.chars().count();
-    if chars > TITLE_CHARS {
-        let rule = format!("must be at most {TITLE_CHARS} characters, but is {chars}");
-        return invalid("title", rule);
-    }
-    if title.contains('\0') {
-        return invalid("title", "must not contain NUL");
-    }
-    Ok(())
 }

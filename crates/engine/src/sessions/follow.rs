@@ -121,7 +121,6 @@ impl SessionEvents {
     }
 }
 
-/// The time in an event's id.
 fn time_of(event_id: EventId) -> Option<Timestamp> {
     let (seconds, nanoseconds) = event_id.uuid().get_timestamp()?.to_unix();
     let micros = i64::try_from(seconds).ok()?.checked_mul(1_000_000)?;

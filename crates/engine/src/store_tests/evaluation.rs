@@ -173,7 +173,6 @@ impl Seen {
     }
 }
 
-/// The memory that a test is about.
 const fn path_of(test: &StoreTest) -> Option<&MemoryPath> {
     match &test.expected {
         Expectation::Search { finds: path, .. } | Expectation::Contains { path, .. } => Some(path),

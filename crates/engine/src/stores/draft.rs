@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 
 use crate::EngineError;
 use crate::context::Context;
+use crate::request_fields::{check_name, check_text, invalid};
 
-const NAME_CHARS: usize = 255;
 const DESCRIPTION_CHARS: usize = 1024;
 const METADATA_KEY_CHARS: usize = 64;
 const METADATA_VALUE_CHARS: usize = 512;
@@ -91,33 +91,6 @@ pub struct StoreEdit {
     #[serde(default, deserialize_with = "null_or_value")]
     #[schema(value_type = Option<SearchMode>)]
     pub search_mode: Option<Option<String>>,
-}
-
-pub(crate) fn invalid<T>(field: &'static str, rule: impl Into<String>) -> Result<T, EngineError> {
-    Err(EngineError::Invalid { field, rule: rule.into() })
-}
-
-fn check_name(name: &str) -> Result<(), EngineError> {
-    let chars = name.chars().count();
-    if chars == 0 || chars > NAME_CHARS {
-        return invalid("name", format!("must be 1 to {NAME_CHARS} characters, but is {chars}"));
-    }
-    if name.chars().any(char::is_control) {
-        return invalid("name", "must not contain control characters");
-    }
-    Ok(())
-}
-
-fn check_description(description: &str) -> Result<(), EngineError> {
-    let chars = description.chars().count();
-    if chars > DESCRIPTION_CHARS {
-        let rule = format!("must be at most {DESCRIPTION_CHARS} characters, but is {chars}");
-        return invalid("description", rule);
-    }
-    if description.contains('\0') {
-        return invalid("description", "must not contain NUL");
-    }
-    Ok(())
 }
 
 fn check_pair(field: &'static str, key: &str, value: &str) -> Result<(), EngineError> {
@@ -201,16 +174,16 @@ impl StoreDraft {
     }
 
     fn check(&self) -> Result<(), EngineError> {
-        check_name(&self.name)?;
-        check_description(&self.description)?;
+        check_name("name", &self.name)?;
+        check_text("description", Some(&self.description), DESCRIPTION_CHARS)?;
         check_metadata("metadata", &self.metadata)
     }
 }
 
 impl StoreEdit {
     pub(super) fn check(self, now: Timestamp) -> Result<StoreChange, EngineError> {
-        self.name.as_deref().map_or(Ok(()), check_name)?;
-        self.description.as_deref().map_or(Ok(()), check_description)?;
+        self.name.as_deref().map_or(Ok(()), |name| check_name("name", name))?;
+        check_text("description", self.description.as_deref(), DESCRIPTION_CHARS)?;
         let search_mode = |mode: Option<String>| mode.as_deref().map(parse_search_mode).transpose();
         Ok(StoreChange {
             name: self.name,

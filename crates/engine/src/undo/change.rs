@@ -14,9 +14,11 @@ use super::plan::{PlannedStep, Refusals, UndoAction, UndoSkipReason, UndoStep, p
 use super::{GATED, MAX_CHANGES};
 use crate::EngineError;
 use crate::content::ContentLoss;
+use crate::request_fields::invalid;
 use crate::store_tests::{StoreTests, StoredTests};
-use crate::stores::invalid;
-use crate::write::{Admission, Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write};
+use crate::write::{
+    Admission, Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write, refused_contents,
+};
 
 /// Contents that are read concurrently.
 const READS_AT_ONCE: usize = 10;
@@ -226,13 +228,8 @@ impl Change for UndoChange {
         read: &UndoState,
         refusal: Refused,
     ) -> Result<Decision, EngineError> {
-        let refused = match refusal {
-            Refused::PathTaken { .. } | Refused::PathIsDirectory { .. } | Refused::ParentIsFile { .. } => {
-                return Ok(Decision::ReadAgain);
-            }
-            Refused::Contents(refused) => refused.into_iter().map(|(place, _)| place).collect(),
-            Refused::Content(_) | Refused::Sensitive { .. } => vec![0],
-            refusal => return Err(refusal.into()),
+        let Some(refused) = refused_contents(refusal)? else {
+            return Ok(Decision::ReadAgain);
         };
         let made: Vec<_> = read.plan().into_iter().filter(PlannedStep::is_made).collect();
         for step in refused.into_iter().filter_map(|place| made.get(place)) {

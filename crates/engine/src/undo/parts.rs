@@ -75,7 +75,6 @@ impl OpenPart {
 struct Order {
     /// How many steps each step waits for, by its place.
     waits: HashMap<usize, usize>,
-    /// The steps that wait for each step.
     waiting: HashMap<usize, Vec<usize>>,
     /// Steps that wait for nothing, the first last.
     ready: Vec<usize>,

@@ -207,9 +207,7 @@ struct PathMoves<'a> {
 struct Mover<'a> {
     memory_id: MemoryId,
     began: i64,
-    /// The path that the memory leaves.
     leaves: Option<&'a str>,
-    /// The path that the memory takes.
     takes: Option<&'a MemoryPath>,
 }
 

@@ -7,11 +7,8 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::past::NamedMoment;
-use crate::request_paths::parse_prefix;
-use crate::stores::invalid;
+use crate::request_fields::{check_name, invalid, parse_prefix, parse_time};
 use crate::{EngineError, Principal};
-
-const NAME_CHARS: usize = 255;
 
 /// The changes to take back: the changes that all given filters select. At least one is required.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
@@ -148,21 +145,6 @@ pub(super) fn is_own(principal: &Principal, selection: &UndoSelection) -> bool {
         return false;
     };
     !selection.overwrites && actor.kind() == kind.name() && actor.id() == *id
-}
-
-fn check_name(field: &'static str, name: &str) -> Result<(), EngineError> {
-    let chars = name.chars().count();
-    if !(1..=NAME_CHARS).contains(&chars) || name.chars().any(char::is_control) {
-        return invalid(
-            field,
-            format!("must be 1 to {NAME_CHARS} characters, none of them a control character"),
-        );
-    }
-    Ok(())
-}
-
-fn parse_time(field: &'static str, text: &str) -> Result<Timestamp, EngineError> {
-    Timestamp::parse(text).map_or_else(|| invalid(field, "must be a time in RFC 3339 format"), Ok)
 }
 
 pub(super) fn seq_of(seq: u64) -> i64 {

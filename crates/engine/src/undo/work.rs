@@ -14,8 +14,8 @@ use super::answer::UndoOutcome;
 use super::change::{Source, UndoChange};
 use super::plan::UndoStep;
 use crate::cursor::digest;
+use crate::long_work::{COMMITS_PER_TURN, Turn, begin_work, ends_work};
 use crate::shared::Shared;
-use crate::work::{COMMITS_PER_TURN, Turn};
 use crate::write::WriteResult;
 use crate::{EngineError, Principal};
 
@@ -25,23 +25,10 @@ pub(crate) const HELD_FOR: Duration = Duration::from_mins(2);
 /// Begins an undo in the background, which this replica holds until `held_until`. The job `undo` continues
 /// the undo if this replica cannot.
 pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey, held_until: Timestamp) {
-    let shared = Arc::clone(shared);
-    let writes = shared.context.writes.clone();
-    let began = shared.context.now();
-    writes.spawn(async move {
-        let slot = tokio::select! {
-            slot = shared.long_work.take(key.tenant_id) => slot,
-            () = shared.stopping.cancelled() => return,
-        };
-        // The job holds it if this replica had to wait for long.
-        let is_held = shared.context.now() < began.plus(HELD_FOR / 2);
-        let made = match slot {
-            Ok(_) if !is_held => return,
-            Ok(_slot) => Work { shared: &shared, key }.run(held_until, usize::MAX).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = made {
-            Work { shared: &shared, key }.warn(&error);
+    begin_work(shared, key.tenant_id, HELD_FOR, move |shared| async move {
+        let work = Work { shared: &shared, key };
+        if let Err(error) = work.run(held_until, usize::MAX).await {
+            work.warn(&error);
         }
     });
 }
@@ -91,7 +78,7 @@ impl Work<'_> {
             }
             let done = match self.make(&principal, &undo, part).await {
                 Ok(done) => done,
-                Err(error) if ends_undo(&error) => {
+                Err(error) if ends_work(&error) => {
                     self.warn(&error);
                     jobs.end(self.key, context.now(), Some(&error.to_string()), held_until).await?;
                     return Ok(Turn::Ended);
@@ -154,16 +141,6 @@ impl Work<'_> {
     fn call(self, undo: &StoredUndo, part: i64) -> Idempotency {
         let id = digest(&[b"undo", self.key.undo_id.uuid().as_bytes(), &part.to_be_bytes()]);
         Idempotency { scope_sha256: id, request_sha256: id, since: undo.created_at.minus(HELD_FOR) }
-    }
-}
-
-/// Whether another attempt would meet the same refusal.
-fn ends_undo(error: &EngineError) -> bool {
-    use keepsake_core::Refused;
-    match error {
-        EngineError::Refused(refused) => !matches!(refused, Refused::Contended),
-        EngineError::NotFound(_) | EngineError::Invalid { .. } | EngineError::Conflict(_) => true,
-        _ => false,
     }
 }
 

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::Versions;
 use crate::cursor::Query;
-use crate::request_paths::parse_path;
+use crate::request_fields::parse_path;
 use crate::{EngineError, Page, PageRequest, Principal};
 
 /// A memory that was deleted and can be restored.

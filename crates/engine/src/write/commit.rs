@@ -47,7 +47,6 @@ const BLOBS_AT_ONCE: usize = 16;
 /// How long a failed request waits for the removal of its blobs.
 const REMOVAL_AWAITED_FOR: Duration = Duration::from_millis(200);
 
-/// A new content, and the blob that has it.
 pub(super) type NewBlob = (BlobKey, Content);
 
 impl Write<'_> {

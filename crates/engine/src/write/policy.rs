@@ -20,6 +20,19 @@ enum Verdict {
     Refuse(SensitiveDataPolicy, Vec<Finding>),
 }
 
+/// The positions of the changes whose contents a refusal is about; `None`: a path is taken, which the
+/// next read shows.
+pub(crate) fn refused_contents(refusal: Refused) -> Result<Option<Vec<usize>>, EngineError> {
+    match refusal {
+        Refused::PathTaken { .. } | Refused::PathIsDirectory { .. } | Refused::ParentIsFile { .. } => {
+            Ok(None)
+        }
+        Refused::Contents(refused) => Ok(Some(refused.into_iter().map(|(position, _)| position).collect())),
+        Refused::Content(_) | Refused::Sensitive { .. } => Ok(Some(vec![0])),
+        refusal => Err(refusal.into()),
+    }
+}
+
 impl Write<'_> {
     /// Applies policy and limits to the new content of a proposal, which then has no edits.
     pub(super) async fn check(&self, proposal: &mut Proposal) -> Result<Result<(), Refused>, EngineError> {

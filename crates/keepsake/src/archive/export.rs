@@ -20,7 +20,7 @@ use super::folder::Folder;
 use super::progress::Progress;
 use super::unpacked::{Contents, UnpackedArchive, is_packed};
 use crate::cli::MomentArgs;
-use crate::data_dir::unusable;
+use crate::data_dir::{unusable, with_suffix};
 use crate::open_folder::{Access, FolderEntry, OpenFolder, read_at_most};
 use crate::output::{notice, printable};
 use crate::people::{StoreConnection, failure_of};
@@ -154,12 +154,6 @@ fn is_marker(text: &[u8]) -> bool {
     serde_json::from_slice::<Marker>(text).is_ok()
 }
 
-fn partial_of(target: &Path) -> PathBuf {
-    let mut name = target.as_os_str().to_owned();
-    name.push(PARTIAL);
-    PathBuf::from(name)
-}
-
 /// The name of an unfinished export's folder. There may be something else of this name.
 fn entry_of(partial: &Path) -> io::Result<FolderEntry> {
     let parent = partial.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -177,7 +171,7 @@ struct PartialExport {
 impl PartialExport {
     /// Creates the folder, or empties that of an export that was stopped.
     fn make(target: &Path, store_id: &str, access: Access) -> Result<Self, Failure> {
-        let path = partial_of(target);
+        let path = with_suffix(target, PARTIAL);
         let conflict = |text: String| Failure::of_class(FailureClass::Conflict, text);
         let exists = || conflict(format!("{} exists: choose another name", target.display()));
         let refused =
@@ -262,8 +256,8 @@ fn is_in(folder: &OpenFolder, marker: &File) -> io::Result<bool> {
     Ok((named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino))
 }
 
-/// Removes everything in the folder of an unfinished export. The marker is the last: without
-/// it, no export would remove the rest.
+/// Removes everything in the folder of an unfinished export. The marker goes last: the next export
+/// empties only a folder with a marker.
 fn empty(folder: &OpenFolder) -> io::Result<()> {
     for name in folder.names()? {
         let entry = folder.entry(&name)?;
@@ -276,7 +270,6 @@ fn empty(folder: &OpenFolder) -> io::Result<()> {
     folder.entry(MARKER)?.remove_file()
 }
 
-/// The archive as it is received.
 pub(super) struct ReceivedArchive {
     parts: mpsc::Receiver<Vec<u8>>,
     part: Cursor<Vec<u8>>,

@@ -272,7 +272,6 @@ async fn redact(connection: &StoreConnection, history: &[ImportVersion]) -> Resu
     Ok(())
 }
 
-/// The memories of the store, by path.
 async fn read_memories(connection: &StoreConnection) -> Result<HashMap<String, ListedMemory>, Failure> {
     let memories = ListedMemory::list(&connection.client, &connection.store_id).await?;
     let memories = memories.into_values();

@@ -72,11 +72,11 @@ fn summary(report: &Report, is_dry_run: bool) -> String {
     let counts = report.counts();
     let counts = counts.map(|(name, count)| format!("{} {name}", HumanCount(count as u64)));
     let prefix = if is_dry_run { "would be: " } else { "" };
-    let lacking = match report.lacking() {
+    let incomplete = match report.lacking() {
         0 => String::new(),
-        lacking => format!(", {} without their expiry time", HumanCount(lacking as u64)),
+        count => format!(", {} without their expiry time", HumanCount(count as u64)),
     };
-    format!("{prefix}{}{lacking}\n", counts.join(", "))
+    format!("{prefix}{}{incomplete}\n", counts.join(", "))
 }
 
 /// A failure if a text was refused.

@@ -83,7 +83,6 @@ impl ListedMemory {
         self.id.clone()
     }
 
-    /// The memory as one of a destination.
     pub(crate) fn as_destination(&self) -> DestinationMemory {
         DestinationMemory {
             id: self.id(),

@@ -44,7 +44,6 @@ pub(super) struct Options {
     pub(super) copies_history: bool,
 }
 
-/// The copy of one store.
 pub(super) struct StoreCopy {
     pub(super) source: StoreListing,
     /// `None`: the store is created before the first write.

@@ -9,7 +9,6 @@ use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::SourceListing;
 use keepsake_core::{MemoryPath, Timestamp};
 
-/// The memories of the target, by path.
 pub(super) type TargetMemories = BTreeMap<MemoryPath, DestinationMemory>;
 
 /// What this run copied or found equal, by path.

@@ -1,6 +1,5 @@
 //! `keepsake backup` and `keepsake restore`
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::backends::of_index;
 use crate::cli::OutputArgs;
-use crate::data_dir::{self, FolderLock, folder_of};
+use crate::data_dir::{self, FolderLock, folder_of, with_suffix};
 use crate::logs;
 use crate::output::{Printer, bytes, counted, notice, printable};
 use crate::shell::shell_quoted;
@@ -261,12 +260,6 @@ fn aside_of(database: &Path, now: Timestamp) -> PathBuf {
     let name = with_suffix(database, &format!(".replaced-{seconds}Z"));
     let others = (1..).map(|number| with_suffix(&name, &format!(".{number}")));
     std::iter::once(name.clone()).chain(others).find(|name| !name.exists()).unwrap_or(name)
-}
-
-fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(file);
-    name.push(suffix);
-    name.into()
 }
 
 fn sync_folder_of(file: &Path) -> io::Result<()> {

@@ -328,7 +328,6 @@ fn parse_limit_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// Checks that a limit of this name exists.
 fn check_limit(name: &str) -> Result<(), String> {
     let names = limit_names();
     if names.iter().any(|known| known == name) {

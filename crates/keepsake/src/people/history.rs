@@ -16,7 +16,6 @@ use super::{agent_path, api_path, confirm, failure_of, text_of};
 use crate::cli::{IdsArgs, StoreArgs};
 use crate::output::{Actor, Bytes, Stream, Text, Time, actor_id, printable};
 
-/// The failure of a list of versions.
 const NOT_LISTED: &str = "the versions cannot be listed";
 /// The list of a store's versions.
 const VERSIONS: [&str; 1] = ["memory_versions"];

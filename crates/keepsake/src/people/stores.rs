@@ -172,7 +172,6 @@ pub(crate) struct UpdateStoreArgs {
     remove_metadata: Vec<String>,
 }
 
-/// The choices of `--sensitive-data`.
 const SENSITIVE_DATA: &[(&str, &str)] =
     &[("off", "It is stored"), ("redact", "It is replaced"), ("reject", "The write is refused")];
 

@@ -61,8 +61,8 @@ impl VersionState {
 pub(super) struct Lineage {
     /// The newest version that was not found to be missing.
     pub(super) newest: Option<VersionId>,
-    /// A place among the store's changes that all versions are before, in one history;
-    /// `None` if they may be of several histories.
+    /// A place in the store's changes after all versions that were synchronised, if they are all of
+    /// one history.
     pub(super) place: Option<ChangePlace>,
 }
 
@@ -76,7 +76,7 @@ impl Lineage {
         missing: Option<MissingReason>,
     ) -> Result<VersionState, Failure> {
         let Some(version_id) = version_id else {
-            let removals = store.newest_place().await?.and_then(|now| now.removals());
+            let removals = store.newest_place().await?.and_then(|end| end.removals());
             return Ok(if removals == Some(0) { VersionState::Lost } else { VersionState::Unclear });
         };
         match store.recorded(version_id).await? {
@@ -92,29 +92,29 @@ impl Lineage {
             None => {}
         }
         // Read after the version, so that a removal in between is counted.
-        let now = store.newest_place().await?;
+        let end = store.newest_place().await?;
         // If a later version of the same history is there, only this one was removed.
         let at_place = self.place.and_then(|place| place.version_id());
-        let is_one_history = self.place.is_some() || now.is_none();
+        let is_one_history = self.place.is_some() || end.is_none();
         let later = [self.newest.filter(|_| is_one_history), at_place];
         for later in later.into_iter().flatten().filter(|later| *later != version_id) {
             if matches!(store.recorded(later).await?, VersionRecord::Kept | VersionRecord::Redacted) {
                 return Ok(VersionState::Removed);
             }
         }
-        let Some(now) = now else {
+        let Some(end) = end else {
             return Ok(VersionState::Unclear);
         };
-        Ok(match (state_of_missing(self.place, now), self.place) {
+        Ok(match (state_of_missing(self.place, end), self.place) {
             (VersionState::Removed, Some(place)) => {
                 let newest = at_place.or(self.newest).unwrap_or(version_id);
-                let changes = store.changes_around(place.seq(), now).await?;
-                state_of_removed(version_id, newest, (place.seq(), now.seq()), &changes)
+                let changes = store.changes_around(place.seq(), end).await?;
+                state_of_removed(version_id, newest, (place.seq(), end.seq()), &changes)
             }
-            (VersionState::Lost, _) if now.removals() != Some(0) => {
-                let changes = store.changes_around(now.seq(), now).await?;
+            (VersionState::Lost, _) if end.removals() != Some(0) => {
+                let changes = store.changes_around(end.seq(), end).await?;
                 // A removal since the backup may have taken the version.
-                let is_lost = was_never_there(version_id, now.seq(), &changes);
+                let is_lost = was_never_there(version_id, end.seq(), &changes);
                 if is_lost { VersionState::Lost } else { VersionState::Unclear }
             }
             (state, _) => state,
@@ -123,59 +123,60 @@ impl Lineage {
 }
 
 /// The state of a version that is missing together with all later ones. `before` is an
-/// earlier place among the changes, after the version; `now` is the newest place.
-fn state_of_missing(before: Option<ChangePlace>, now: ChangePlace) -> VersionState {
-    let Some(removals) = now.removals() else {
+/// earlier place among the changes, after the version; `end` is the newest place.
+fn state_of_missing(before: Option<ChangePlace>, end: ChangePlace) -> VersionState {
+    let Some(removals) = end.removals() else {
         return VersionState::Unclear;
     };
     let removals_before = before.and_then(|before| before.removals());
     if removals == 0 || removals_before.is_some_and(|before| removals <= before) {
         VersionState::Lost
-    } else if removals_before.is_some() && before.is_some_and(|before| before.seq() <= now.seq()) {
+    } else if removals_before.is_some() && before.is_some_and(|before| before.seq() <= end.seq()) {
         VersionState::Removed
     } else {
         VersionState::Unclear
     }
 }
 
-/// The state of a version that seems to be removed. `changes` are those around an earlier
-/// place, after the version; `newest` is the newest version at that place; `before` and
-/// `now` are the sequence numbers of that place and of the newest one.
+/// The state of a version that seems to be removed. An earlier pass read the store up to `read_seq`,
+/// after the version, where `newest_read` was the newest version. `changes` are those around `read_seq`;
+/// `end_seq` is the store's newest sequence number.
 fn state_of_removed(
     version_id: VersionId,
-    newest: VersionId,
-    (before, now): (i64, i64),
+    newest_read: VersionId,
+    (read_seq, end_seq): (i64, i64),
     changes: &[Change],
 ) -> VersionState {
     let is_newer = |than: VersionId, disorder: u128| {
         let until = created_at_millis(than) + disorder;
-        let mut earlier = changes.iter().filter(|change| change.seq <= before);
+        let mut earlier = changes.iter().filter(|change| change.seq <= read_seq);
         earlier.any(|change| created_at_millis(change.version_id) > until)
     };
-    if is_newer(newest, USUAL_DISORDER_MILLIS) {
+    if is_newer(newest_read, USUAL_DISORDER_MILLIS) {
         // A change of a restored history took the place of a lost one.
         VersionState::Unclear
     } else if is_newer(version_id, MAX_DISORDER_MILLIS)
-        || now == before
-        || changes.iter().any(|change| change.seq == before.saturating_add(1))
+        || end_seq == read_seq
+        || changes.iter().any(|change| change.seq == read_seq.saturating_add(1))
     {
         VersionState::Removed
     } else {
-        // Changes after the place were removed, too, so a removal is only likely.
+        // The change after `read_seq` was removed, too, so a removal is only likely.
         VersionState::Likely
     }
 }
 
 /// Whether no change was removed from the present history at the time of a version.
-fn was_never_there(version_id: VersionId, now: i64, changes: &[Change]) -> bool {
+fn was_never_there(version_id: VersionId, end_seq: i64, changes: &[Change]) -> bool {
     let at = created_at_millis(version_id);
     let is_older = |change: &&Change| created_at_millis(change.version_id) + MAX_DISORDER_MILLIS < at;
     let is_newer = |change: &&Change| created_at_millis(change.version_id) > at + MAX_DISORDER_MILLIS;
-    let all = (now < MAX_CHANGES).then_some(0);
+    let all = (end_seq < MAX_CHANGES).then_some(0);
     let Some(begin) = changes.iter().filter(is_older).map(|change| change.seq).max().or(all) else {
         return false;
     };
-    let end = changes.iter().filter(is_newer).map(|change| change.seq).min().unwrap_or(now.saturating_add(1));
+    let end =
+        changes.iter().filter(is_newer).map(|change| change.seq).min().unwrap_or(end_seq.saturating_add(1));
     let found = changes.iter().filter(|change| begin < change.seq && change.seq < end).count();
     usize::try_from(end.saturating_sub(begin).saturating_sub(1)).is_ok_and(|written| written == found)
 }

@@ -51,13 +51,10 @@ pub(super) struct Sync {
     pub(super) written: BTreeSet<VersionId>,
 }
 
-/// The input of a plan.
 struct PlanInput {
     scope: Scope,
     listing: Listing,
-    /// The paths of the store's memories.
     paths: BTreeSet<MemoryPath>,
-    /// The versions of the store's memories.
     versions: BTreeSet<VersionId>,
     /// The place among the store's changes at which it had these memories.
     place: Option<ChangePlace>,
@@ -67,7 +64,6 @@ struct PlanInput {
     redacted: BTreeSet<MemoryPath>,
 }
 
-/// A file that is held back.
 struct HeldFile {
     /// The path of its base.
     origin: MemoryPath,

@@ -184,17 +184,17 @@ impl Planner<'_> {
     fn emptied(&self, steps: &Steps, gone_local: usize, gone_remote: usize) -> Option<EmptiedSide> {
         let known = self.base.len();
         let is_most = |gone: usize| known >= MIN_PATHS_FOR_HALF && gone * 2 > known;
-        let is_left = |path: &MemoryPath, hash: Option<ContentHash>| {
+        let remains = |path: &MemoryPath, hash: Option<ContentHash>| {
             hash.is_some() && !is_lost(self.base.get(path).copied(), hash)
         };
-        let has_file = self.local.iter().any(|(path, side)| is_left(path, side.present()));
+        let has_file = self.local.iter().any(|(path, side)| remains(path, side.present()));
         let mut memories = self.remote.iter();
-        let has_memory = memories.any(|(path, side)| is_left(path, side.present().map(|memory| memory.hash)));
+        let has_memory = memories.any(|(path, side)| remains(path, side.present().map(|memory| memory.hash)));
         let losses = steps.delete.iter().chain(&steps.upload).chain(&steps.download);
-        let carried: Vec<_> = losses.filter_map(Action::carries_loss_of).collect();
-        if carried.contains(&EmptiedSide::Folder) && (is_most(gone_local) || !has_file) {
+        let emptied: Vec<_> = losses.filter_map(Action::carries_loss_of).collect();
+        if emptied.contains(&EmptiedSide::Folder) && (is_most(gone_local) || !has_file) {
             Some(EmptiedSide::Folder)
-        } else if carried.contains(&EmptiedSide::Store) && (is_most(gone_remote) || !has_memory) {
+        } else if emptied.contains(&EmptiedSide::Store) && (is_most(gone_remote) || !has_memory) {
             Some(EmptiedSide::Store)
         } else {
             None

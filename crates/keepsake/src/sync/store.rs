@@ -239,15 +239,16 @@ impl Store {
 
     /// Replaces the content of a memory that still has the expected one.
     pub(super) async fn replace(&self, memory: KnownMemory, content: &str) -> Result<KnownMemory, NotDone> {
-        let precondition = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
-        let body = json!({"content": content, "precondition": precondition});
-        self.write(&["memories", &memory.memory_id.to_string()], &body).await
+        self.update(memory, json!({"content": content})).await
     }
 
     /// Moves a memory that still has the expected content.
     pub(super) async fn rename(&self, memory: KnownMemory, to: &MemoryPath) -> Result<KnownMemory, NotDone> {
-        let precondition = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
-        let body = json!({"path": to.as_str(), "precondition": precondition});
+        self.update(memory, json!({"path": to.as_str()})).await
+    }
+
+    async fn update(&self, memory: KnownMemory, mut body: Value) -> Result<KnownMemory, NotDone> {
+        body["precondition"] = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
         self.write(&["memories", &memory.memory_id.to_string()], &body).await
     }
 

@@ -407,12 +407,12 @@ impl Dictionary {
     fn find_hashed(&self, hash: u64, text: &[u8]) -> Option<u32> {
         let (leads, is_long) = (leading(text), text.len() > LEADING_BYTES);
         // No term contains NUL, the padding of the leading bytes of short terms.
-        let is_it = |known: &TermEntry| {
+        let is_same = |known: &TermEntry| {
             known.leads == leads
                 && known.is_long == is_long
                 && (!is_long || self.texts.get(known.term) == text)
         };
-        self.table.find(hash, is_it).map(|known| known.term)
+        self.table.find(hash, is_same).map(|known| known.term)
     }
 
     const fn lists(&self, field: Field) -> &Lists {

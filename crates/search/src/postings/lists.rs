@@ -9,7 +9,6 @@ use super::to_u32;
 /// built postings.
 const MAX_LATER_POSTINGS: usize = 4_096;
 
-/// The posting list of each term.
 #[derive(Default)]
 pub(super) struct Lists {
     /// The start of each term's list in `built`, and the end of the last list.

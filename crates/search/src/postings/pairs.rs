@@ -232,7 +232,6 @@ impl PairPositions {
         Self { positions, ends: firsts }
     }
 
-    /// The positions of each pair.
     fn groups(&self) -> impl Iterator<Item = (Pair, &[PairPosition])> {
         self.ends.ranges().flat_map(|(first, range)| {
             let groups = self.positions[range].chunk_by(|a, b| a.second() == b.second());

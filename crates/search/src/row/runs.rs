@@ -204,16 +204,16 @@ impl<'a> Runs<'a> {
         is_pair_needed: impl Fn([u16; 2]) -> bool,
     ) -> Vec<u64> {
         let mut positions = Vec::new();
-        let (mut last, mut was_needed) = (BETWEEN, false);
+        let (mut previous, mut was_needed) = (BETWEEN, false);
         for (place, character) in (0_u64..).zip(self.characters()) {
             let is_needed = is_needed(character);
             if (is_needed || was_needed)
-                && (character != BETWEEN && last != BETWEEN)
-                && is_pair_needed([last, character])
+                && (character != BETWEEN && previous != BETWEEN)
+                && is_pair_needed([previous, character])
             {
-                positions.push(u64::from(pair_of(last, character)) << 32 | (place - 1));
+                positions.push(u64::from(pair_of(previous, character)) << 32 | (place - 1));
             }
-            (last, was_needed) = (character, is_needed);
+            (previous, was_needed) = (character, is_needed);
         }
         positions
     }

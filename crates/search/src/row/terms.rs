@@ -107,9 +107,8 @@ impl<'a> Terms<'a> {
         Ok(Some(TermAt { frequency, positions_at }))
     }
 
-    /// Skips to the next block that may have a requested term. `may_be` gets the
-    /// leading bytes of the first and the last possible term of a block. Does nothing
-    /// inside a block.
+    /// Skips to the next block that may have a requested term; does nothing inside a block. `may_be`
+    /// decides from the leading bytes of the first and of the last term that a block can have.
     pub(crate) fn skip_blocks(&mut self, may_be: impl Fn(u64, u64) -> bool) -> Result<(), DamagedRow> {
         if self.left_of_block > 0 || self.left == 0 {
             return Ok(());

@@ -8,7 +8,7 @@ use keepsake_engine::{Engine, ImportOptions, MAX_ARCHIVE_BYTES};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::histories::{self, History, HistoryBody, HistoryImport};
+use super::histories::{self, HistoryBody, HistoryImport};
 use crate::answer::Json;
 use crate::auth::presented;
 use crate::body::{ReceivedRequest, is_of_type, require_json};
@@ -152,7 +152,7 @@ impl ImportedFile {
     path = "/memory_stores/{memory_store_id}/import",
     operation_id = "memory_stores.import",
     params(ImportMemoryStore),
-    request_body(content((History = "application/json"), (inline(schemas::Archive) = "application/zstd"))),
+    request_body(content((HistoryPart = "application/json"), (inline(schemas::Archive) = "application/zstd"))),
     responses((status = 200, description = "What was imported.", body = MemoryStoreImport)),
 )]
 pub(crate) async fn import(

@@ -9,8 +9,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_engine::{
-    Engine, MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory, ShownPastItem,
-    ShownPastMemory, View,
+    Engine, MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory, ShownPastMemory, View,
 };
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
@@ -207,20 +206,14 @@ impl From<ShownPastMemory> for Memory {
     }
 }
 
-impl From<ShownItem> for MemoryListItem {
-    fn from(item: ShownItem) -> Self {
+impl<M> From<ShownItem<M>> for MemoryListItem
+where
+    Memory: From<M>,
+{
+    fn from(item: ShownItem<M>) -> Self {
         match item {
             ShownItem::Memory(memory) => Self::Memory(Box::new((*memory).into())),
             ShownItem::Prefix(path) => Self::Prefix(MemoryPrefix { r#type: MemoryPrefixType, path }),
-        }
-    }
-}
-
-impl From<ShownPastItem> for MemoryListItem {
-    fn from(item: ShownPastItem) -> Self {
-        match item {
-            ShownPastItem::Memory(memory) => Self::Memory(Box::new((*memory).into())),
-            ShownPastItem::Prefix(path) => Self::Prefix(MemoryPrefix { r#type: MemoryPrefixType, path }),
         }
     }
 }

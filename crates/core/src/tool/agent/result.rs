@@ -27,7 +27,6 @@ pub struct Listing {
     pub path: String,
     /// In byte order of the paths.
     pub entries: Vec<ListingEntry>,
-    /// The cursor of the next page.
     pub next_page: Option<String>,
 }
 
@@ -55,7 +54,6 @@ pub enum ListingEntry {
 pub struct Hits {
     /// The best first.
     pub hits: Vec<Hit>,
-    /// The cursor of the next page.
     pub next_page: Option<String>,
 }
 
@@ -70,7 +68,6 @@ pub struct Hit {
     pub snippet: String,
 }
 
-/// A verbatim part of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartOfFile {
     pub path: String,

@@ -181,7 +181,6 @@ fn input(tool: AgentTool) -> Value {
     }
 }
 
-/// The schema of a precondition of one of these types.
 fn precondition(types: &[&str]) -> Value {
     let mut schema = closed(object!(
         {"type": json!({"type": "string", "enum": types})},
@@ -231,7 +230,7 @@ fn output(tool: AgentTool) -> Value {
             "content_size_bytes": number(0, None, "Bytes of the whole file."),
             "content_sha256": text("SHA-256 of the whole file."),
         }),
-        AgentTool::Write | AgentTool::Append => changed(object!({
+        AgentTool::Write | AgentTool::Append => change_result(object!({
             "outcome": json!({"type": "string", "enum": ["created", "replaced", "appended"]}),
         })),
         AgentTool::Edit => {
@@ -240,7 +239,7 @@ fn output(tool: AgentTool) -> Value {
                 "text": text("The lines."),
                 "is_cut": flag("Whether lines are shortened or omitted because of the limit."),
             });
-            changed(object!({
+            change_result(object!({
                 "edits": number(1, None, "The number of applied edits."),
                 "snippets": list(&snippet),
             }))
@@ -250,7 +249,7 @@ fn output(tool: AgentTool) -> Value {
 }
 
 /// The schema of the result of a change: the common properties and those of `more`.
-fn changed(mut more: Value) -> Value {
+fn change_result(mut more: Value) -> Value {
     let redaction = object!({
         "kind": text("The kind of secret."),
         "line": number(1, None, "The line in which it started."),

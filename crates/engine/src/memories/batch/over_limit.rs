@@ -25,19 +25,19 @@ fn added(limit: Quota, change: &ProposedChange) -> i128 {
 /// each if it fits.
 pub(super) fn over_limit(committed: &[(usize, &ProposedChange)], over: &OverLimit) -> Vec<usize> {
     let (wanted, limit) = (over.wanted.unwrap_or_default(), over.maximum);
-    let adding = committed.iter().filter_map(|(place, change)| {
+    let adding = committed.iter().filter_map(|(position, change)| {
         let adds = added(over.limit, change);
-        (adds > 0).then_some((*place, adds))
+        (adds > 0).then_some((*position, adds))
     });
     let adding: Vec<_> = adding.collect();
     let all: i128 = adding.iter().map(|(_, adds)| adds).sum();
     let mut room = all - (i128::from(wanted) - i128::from(limit));
     let mut refused = Vec::new();
-    for (place, adds) in adding {
+    for (position, adds) in adding {
         if adds <= room {
             room -= adds;
         } else {
-            refused.push(place);
+            refused.push(position);
         }
     }
     refused

@@ -18,7 +18,7 @@ use super::{Creation, MemoryUpdate, Operation, SentFields, together};
 use crate::memories::decisions::Update;
 use crate::memories::requests::{OnExistingMemory, parse_content, parse_update};
 use crate::memories::{CreatePrecondition, Precondition};
-use crate::request_paths::parse_path;
+use crate::request_fields::parse_path;
 use crate::{EngineError, Principal};
 
 pub const MAX_OPERATIONS: usize = 500;
@@ -188,10 +188,7 @@ pub(super) fn parse(
     now: Timestamp,
 ) -> Result<Vec<ParsedOperation>, EngineError> {
     if !(1..=MAX_OPERATIONS).contains(&operations.len()) {
-        return Err(EngineError::Invalid {
-            field: "operations",
-            rule: format!("must be 1 to {MAX_OPERATIONS} operations"),
-        });
+        return Err(EngineError::invalid("operations", format!("must be 1 to {MAX_OPERATIONS} operations")));
     }
     let parsed = operations.into_iter().map(|operation| {
         let memory_id = match &operation {
@@ -267,21 +264,21 @@ fn sent_by(operation: &Operation) -> SentFields {
 /// Refuses two operations that name one memory, one path, or a path and one below it.
 pub(super) fn require_apart(operations: &[ParsedOperation]) -> Result<(), EngineError> {
     let (mut by_id, mut by_path) = (HashMap::new(), HashMap::new());
-    for (place, operation) in operations.iter().enumerate() {
-        let earlier = operation.memory_id.and_then(|id| by_id.insert(id, place));
+    for (position, operation) in operations.iter().enumerate() {
+        let earlier = operation.memory_id.and_then(|id| by_id.insert(id, position));
         if let Some(earlier) = earlier {
-            return Err(together(earlier, place, "are about the same memory"));
+            return Err(together(earlier, position, "are about the same memory"));
         }
         let path = operation.sent.path.as_ref();
-        let earlier = path.and_then(|path| by_path.insert(path.as_str(), place));
+        let earlier = path.and_then(|path| by_path.insert(path.as_str(), position));
         if let Some(earlier) = earlier {
-            return Err(together(earlier, place, "are about the same path"));
+            return Err(together(earlier, position, "are about the same path"));
         }
     }
-    for (place, operation) in operations.iter().enumerate() {
+    for (position, operation) in operations.iter().enumerate() {
         let mut above = operation.sent.path.iter().flat_map(MemoryPath::ancestor_files);
         if let Some(file) = above.find_map(|file| by_path.get(file)) {
-            let (one, other) = ((*file).min(place), (*file).max(place));
+            let (one, other) = ((*file).min(position), (*file).max(position));
             let why = "need one path as a memory and as a directory";
             return Err(together(one, other, why));
         }

@@ -166,9 +166,10 @@ impl Answers<'_> {
         let versions = recorded.iter().filter(|recorded| recorded.has_version()).count();
         let mut seq = last - i64::try_from(versions).unwrap_or_default();
         let mut rebuilt = Vec::with_capacity(recorded.len());
-        for (place, (recorded, operation)) in recorded.into_iter().zip(&self.batch.operations).enumerate() {
+        for (position, (recorded, operation)) in recorded.into_iter().zip(&self.batch.operations).enumerate()
+        {
             seq += i64::from(recorded.has_version());
-            let refusal = read.as_ref().and_then(|read| read.decided[place].as_ref().err());
+            let refusal = read.as_ref().and_then(|read| read.decided[position].as_ref().err());
             let result = self.rebuild_one(operation, recorded, seq, refusal.cloned());
             rebuilt.push(result.boxed());
         }
@@ -223,8 +224,8 @@ impl Answers<'_> {
         OperationResult { memory_id: operation.memory_id, outcome: Err(error) }
     }
 
-    /// The result of a carried out operation, without details that the credential may not
-    /// read: also not whether the memory existed before, or had the content already.
+    /// The result of an operation that was carried out. A credential that may not read does not
+    /// learn whether the memory existed before, or had the content already.
     fn done(
         &self,
         operation: &ParsedOperation,

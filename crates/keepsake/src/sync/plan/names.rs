@@ -21,7 +21,6 @@ impl Names {
         Self { files: paths.map(|path| path.as_str().to_owned()).collect(), spellings: None }
     }
 
-    /// The blocked paths of one side.
     pub(super) fn blocked<T>(side: &BTreeMap<MemoryPath, Side<T>>) -> Self {
         let blocked = side.iter().filter(|(_, side)| matches!(side, Side::Blocked));
         Self::new(blocked.map(|(path, _)| path))
