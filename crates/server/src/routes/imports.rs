@@ -4,7 +4,7 @@ use axum::extract::{FromRequest, Request, State};
 use keepsake_archive::plan::OnConflict;
 use keepsake_archive::report::ReportEntry;
 use keepsake_core::{DirPath, StoreId};
-use keepsake_engine::{Engine, ImportOptions, MAX_ARCHIVE_BYTES};
+use keepsake_engine::{Engine, HistoryPart, ImportOptions, MAX_ARCHIVE_BYTES};
 use serde::Serialize;
 use utoipa::ToSchema;
 
