@@ -36,7 +36,8 @@ impl FolderLock {
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(Failure::new(format!(
-                "another process is using the folder {}: end it first, or choose another folder",
+                "another process is using the folder {}: end it first, or choose another folder; commands with \
+                 the option --server can ask the running server",
                 folder.display()
             ))),
             Err(TryLockError::Error(error)) => {

@@ -1,6 +1,7 @@
 //! The failures of calls, with the class that decides the exit code.
 
 use std::fmt::Display;
+use std::io;
 
 use keepsake_client::ClientError;
 use keepsake_config::{Failure, FailureClass};
@@ -9,6 +10,17 @@ use keepsake_engine::EngineError;
 /// For `map_err`: puts `what` before the error of a call, and classifies it.
 pub(crate) fn failure_of(what: impl Display) -> impl FnOnce(ClientError) -> Failure {
     move |error| of_client(error).within(what)
+}
+
+/// For `map_err`: makes the failure of a file or folder that an argument names.
+pub(crate) fn unreadable(named: impl Display) -> impl FnOnce(io::Error) -> Failure {
+    move |error| {
+        let class = match error.kind() {
+            io::ErrorKind::NotFound => FailureClass::NotFound,
+            _ => FailureClass::Failed,
+        };
+        Failure::of_class(class, format!("{named} cannot be read: {error}"))
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]

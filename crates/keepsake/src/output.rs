@@ -50,7 +50,7 @@ pub(crate) enum Format {
     Limits,
     /// When the job that is the item runs, and when it does next.
     Schedule,
-    /// What a job's run did, or why it failed.
+    /// What a job's run did, without what it found nothing of, or why it failed.
     Outcome,
 }
 
@@ -202,7 +202,13 @@ impl Printer {
             }
             (Outcome, run) => match &run["error"] {
                 Value::String(error) => error.clone(),
-                _ => text_of(&run["counts"]),
+                _ => {
+                    let mut counts = run["counts"].clone();
+                    if let Some(counts) = counts.as_object_mut() {
+                        counts.retain(|_, count| !["0", "no", "-"].contains(&text_of(count).as_str()));
+                    }
+                    text_of(&counts)
+                }
             },
             (_, value) => text_of(value),
         }
@@ -235,6 +241,11 @@ pub(crate) fn actor_id(actor: &Value) -> String {
     }
 }
 
+/// The size that an event of a session has in place of a text.
+fn only_size(fields: &Map<String, Value>) -> Option<u64> {
+    fields.get("size_bytes").and_then(Value::as_u64).filter(|_| fields.len() == 1)
+}
+
 fn text_of(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -246,8 +257,13 @@ fn text_of(value: &Value) -> String {
         Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(", "),
         Value::Object(fields) if fields.is_empty() => "-".to_owned(),
         Value::Object(fields) => {
+            if let Some(size) = only_size(fields) {
+                return words::bytes(size);
+            }
             let fields = fields.iter().map(|(name, value)| match value {
-                Value::Object(inner) if !inner.is_empty() => format!("{name}=({})", text_of(value)),
+                Value::Object(inner) if !inner.is_empty() && only_size(inner).is_none() => {
+                    format!("{name}=({})", text_of(value))
+                }
                 value => format!("{name}={}", text_of(value)),
             });
             fields.collect::<Vec<_>>().join(", ")
@@ -263,7 +279,7 @@ mod tests {
     fn values_are_shown_in_words() {
         let job = json!({
             "schedule": "30 3/10 * * * *", "period_seconds": 86_400, "next_run_at": "2026-01-02T04:00:00Z",
-            "last_run": {"counts": {"removed": 3, "kept": 2}, "error": null},
+            "last_run": {"counts": {"removed": 3, "kept": 2, "failed": 0, "stalled": false}, "error": null},
         });
         let now = "2026-01-02T00:00:00Z".parse().unwrap();
         let printer = Printer { format: OutputFormat::Table, width: None, now };
@@ -285,6 +301,7 @@ mod tests {
             (json!(true), "yes"),
             (json!(["a", 1]), "a, 1"),
             (json!({"a": 1, "b": {"c": false}}), "a=1, b=c=no"),
+            (json!({"path": {"size_bytes": 23}}), "path=23 B"),
         ] {
             assert_eq!(text_of(&value), text, "{value}");
         }

@@ -21,7 +21,7 @@ impl Progress {
     pub(super) fn new(done: &'static str, total: u64) -> Self {
         // Draws nothing unless stderr is a terminal.
         let bar = ProgressBar::new(total);
-        let template = "{msg} {bar:30} {human_pos} of {human_len}, {per_sec}, {eta} left";
+        let template = "{msg} {bar:30} {human_pos} of {human_len}, {eta} left";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }

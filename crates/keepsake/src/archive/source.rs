@@ -22,6 +22,7 @@ use super::spooled::{MAX_HISTORY_BYTES, Spooled};
 use super::unpacked::is_packed;
 use super::{FromArgs, export};
 use crate::cli::MomentArgs;
+use crate::failures::unreadable;
 use crate::open_folder::Access;
 use crate::output::Printer;
 use crate::people::{StoreConnection, find_store};
@@ -123,13 +124,7 @@ impl Display for NoContent {
 impl Source {
     /// Opens a folder or an archive, which is verified as a whole.
     pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, SourceListing), Failure> {
-        let about = fs::metadata(path).map_err(|error| {
-            let class = match error.kind() {
-                std::io::ErrorKind::NotFound => FailureClass::NotFound,
-                _ => FailureClass::Failed,
-            };
-            Failure::of_class(class, format!("{} cannot be read: {error}", path.display()))
-        })?;
+        let about = fs::metadata(path).map_err(unreadable(path.display()))?;
         if !about.is_dir() && !is_packed(path) {
             return Err(Failure::of_class(
                 FailureClass::Usage,

@@ -11,6 +11,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::ambiguous::candidates;
 use crate::contexts::{self, Contexts};
 use crate::failures::{class_of, failure_of, of_client};
 use crate::people::is_same_server;
@@ -18,6 +19,7 @@ use crate::people::is_same_server;
 /// Attempts to create a store on a server without idempotency keys.
 const MAX_CREATIONS: u32 = 5;
 const CREATION_WAIT: Duration = Duration::from_millis(500);
+const ID_PREFIX: &str = "memstore_";
 
 /// One side of a copy.
 #[derive(Debug)]
@@ -209,7 +211,7 @@ pub(super) fn pairs(
                 return Err(Failure::conflict(format!("--to: the memory store {} is archived", target.id)));
             }
             (Some(target), _) => target.name.clone(),
-            (None, Some(id)) if id.starts_with("memstore_") => {
+            (None, Some(id)) if id.starts_with(ID_PREFIX) => {
                 return Err(Failure::not_found(format!("--to: no memory store has the id {id}")));
             }
             (None, Some(name)) => name.to_owned(),
@@ -220,7 +222,8 @@ pub(super) fn pairs(
     Ok(pairs)
 }
 
-/// The store with this id or name; a name that archived stores have, too, is that of the others.
+/// The store with this id or name, or the only one whose id begins so; a name that archived stores have, too,
+/// is that of the others.
 fn named(stores: &[StoreObject], store: &str, side: &str) -> Result<Option<StoreObject>, Failure> {
     if let Some(found) = stores.iter().find(|found| found.id == store) {
         return Ok(Some(found.clone()));
@@ -228,7 +231,19 @@ fn named(stores: &[StoreObject], store: &str, side: &str) -> Result<Option<Store
     if let Some(found) = named_open(stores, store).map_err(|failure| failure.within(side))? {
         return Ok(Some(found));
     }
-    Ok(stores.iter().find(|found| found.name == store).cloned())
+    if let Some(found) = stores.iter().find(|found| found.name == store) {
+        return Ok(Some(found.clone()));
+    }
+    let beginning = store.trim_end_matches('…');
+    let begun = stores.iter().filter(|found| store.starts_with(ID_PREFIX) && found.id.starts_with(beginning));
+    match begun.collect::<Vec<_>>().as_slice() {
+        [] => Ok(None),
+        [found] => Ok(Some((*found).clone())),
+        several => {
+            let ids: Vec<_> = several.iter().map(|found| &found.id).collect();
+            Err(Failure::usage(format!("{side}: {}", candidates(beginning, &ids))))
+        }
+    }
 }
 
 /// The only store of this name that is not archived.
@@ -259,12 +274,14 @@ mod tests {
     #[test]
     fn stores_are_paired_by_id_or_name() {
         let from = || vec![store("memstore_1", "notes", false), store("memstore_2", "old", true)];
-        let to = [("memstore_7", "notes"), ("memstore_8", "two"), ("memstore_9", "two")];
+        let to = [("memstore_7", "notes"), ("memstore_8", "two"), ("memstore_91", "two")];
         let to = to.map(|(id, name)| store(id, name, false));
         for (from_store, to_store, expected) in [
             (None, None, Ok(vec![("memstore_1", Some("memstore_7"), "notes"), ("memstore_2", None, "old")])),
             (Some("old"), Some("new"), Ok(vec![("memstore_2", None, "new")])),
             (Some("memstore_1"), Some("memstore_8"), Ok(vec![("memstore_1", Some("memstore_8"), "two")])),
+            (Some("notes"), Some("memstore_9…"), Ok(vec![("memstore_1", Some("memstore_91"), "two")])),
+            (Some("notes"), Some("memstore_"), Err(FailureClass::Usage)),
             (Some("notes"), Some("memstore_5"), Err(FailureClass::NotFound)),
             (Some("none"), None, Err(FailureClass::NotFound)),
             (Some("notes"), Some("two"), Err(FailureClass::Usage)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keepsake_client::{Client, Method, Parameter, Url, extended};
 use keepsake_config::Failure;
-use keepsake_core::TenantId;
+use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_engine::Engine;
 use keepsake_server::operator_call;
 use serde_json::Value;
@@ -23,7 +23,7 @@ use crate::output::{Column, Printer};
 const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";
 
 const ID_PREFIX: &str = "wrkspc_";
-/// Pages of tenants that are searched for a name.
+/// Pages of a list that are searched for a name or the beginning of an id.
 const MAX_PAGES: usize = 10_000;
 
 pub(super) enum OperatorApi {
@@ -104,13 +104,22 @@ impl OperatorApi {
         }
     }
 
-    /// As [`Self::call`]; a tenant in the path is given as [`Self::find_tenant`] takes it.
+    /// As [`Self::call`]; a tenant in the path is given as [`Self::find_tenant`] takes it, and an API key by
+    /// the beginning of its id.
     async fn call_of_tenant(&self, request: &Request<'_>) -> Result<Value, Failure> {
         let [list @ ("tenants" | "tenant_deletions"), given, rest @ ..] = request.path else {
             return self.call(request).await;
         };
         let tenant = self.find_tenant(given).await?;
-        let path = [&[*list, tenant.as_str()], rest].concat();
+        let key;
+        let mut path = vec![*list, tenant.as_str()];
+        if let ["api_keys", beginning, rest @ ..] = rest {
+            key = self.find_key(&tenant, beginning).await?;
+            path.extend(["api_keys", key.as_str()]);
+            path.extend(rest);
+        } else {
+            path.extend(rest);
+        }
         let Request { method, query, body, .. } = request;
         self.call(&Request { method: method.clone(), path: &path, query, body: body.clone() }).await
     }
@@ -122,27 +131,23 @@ impl OperatorApi {
             return Ok(given.to_owned());
         }
         let beginning = given.trim_end_matches('…');
+        let mut external = None;
         let (mut named, mut leaving, mut begun) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let mut page: Option<String> = None;
-        for _ in 0..MAX_PAGES {
-            let query = [("limit", Some("100")), ("page", page.as_deref())];
-            let found = self.call(&Request::get(&["tenants"], &query)).await?;
-            for tenant in found["data"].as_array().into_iter().flatten() {
-                let id = id_of(tenant).to_owned();
-                if tenant["external_id"] == given {
-                    return Ok(id);
-                }
-                if tenant["name"] == given {
-                    let ids = if tenant["status"] == "deleting" { &mut leaving } else { &mut named };
-                    ids.insert(id);
-                } else if beginning.starts_with(ID_PREFIX) && id.starts_with(beginning) {
-                    begun.insert(id);
-                }
+        self.search(&["tenants"], |tenant| {
+            let id = id_of(tenant).to_owned();
+            if tenant["external_id"] == given {
+                external = Some(id);
+            } else if tenant["name"] == given {
+                let ids = if tenant["status"] == "deleting" { &mut leaving } else { &mut named };
+                ids.insert(id);
+            } else if beginning.starts_with(ID_PREFIX) && id.starts_with(beginning) {
+                begun.insert(id);
             }
-            page = found["next_page"].as_str().map(str::to_owned);
-            if page.is_none() {
-                break;
-            }
+            external.is_some()
+        })
+        .await?;
+        if let Some(id) = external {
+            return Ok(id);
         }
         let named = if named.is_empty() { leaving } else { named };
         let found = if named.is_empty() { &begun } else { &named };
@@ -154,6 +159,45 @@ impl OperatorApi {
             several if named.is_empty() => Err(Failure::usage(candidates(beginning, several))),
             several => Err(Failure::usage(several_named("tenants", given, several))),
         }
+    }
+
+    /// The id of the only API key of a tenant whose id begins so. A whole id is taken as it is.
+    async fn find_key(&self, tenant: &str, given: &str) -> Result<String, Failure> {
+        if given.parse::<ApiKeyId>().is_ok() {
+            return Ok(given.to_owned());
+        }
+        let mut begun = BTreeSet::new();
+        self.search(&["tenants", tenant, "api_keys"], |key| {
+            if id_of(key).starts_with(given) {
+                begun.insert(id_of(key).to_owned());
+            }
+            false
+        })
+        .await?;
+        match begun.iter().collect::<Vec<_>>().as_slice() {
+            [id] => Ok((*id).clone()),
+            [] => Err(Failure::not_found(format!(
+                "no id of an API key begins with `{given}`; `keepsake key list --tenant {tenant}` shows all"
+            ))),
+            several => Err(Failure::usage(candidates(given, several))),
+        }
+    }
+
+    /// Passes the items of a list on, page by page, until one is the last that is wanted.
+    async fn search(&self, list: &[&str], mut is_last: impl FnMut(&Value) -> bool) -> Result<(), Failure> {
+        let mut page: Option<String> = None;
+        for _ in 0..MAX_PAGES {
+            let query = [("limit", Some("100")), ("page", page.as_deref())];
+            let found = self.call(&Request::get(list, &query)).await?;
+            if found["data"].as_array().into_iter().flatten().any(&mut is_last) {
+                break;
+            }
+            page = found["next_page"].as_str().map(str::to_owned);
+            if page.is_none() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     pub(super) async fn close(self) {

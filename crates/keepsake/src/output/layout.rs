@@ -8,10 +8,14 @@ use super::{Bytes, Column, Count, Flag, Format, Period, Time};
 
 /// Spaces between two columns.
 pub(super) const GAP: u16 = 2;
-/// A text is broken into lines of at least this width, if other columns can give way.
-const MIN_TEXT_WIDTH: usize = 16;
+/// Ids are shortened before a text is broken into lines that are narrower than this.
+const WIDE_TEXT: usize = 32;
+/// Flags and numbers are left out before a text is narrower than this.
+const MEDIUM_TEXT: usize = 24;
+/// Times and ids are left out before a text is narrower than this.
+const NARROW_TEXT: usize = 15;
 /// The width of a text where nothing else can give way.
-const LEAST_TEXT_WIDTH: usize = 8;
+const LEAST_TEXT: usize = 8;
 /// Characters of an id after its prefix.
 const ID_CHARS: usize = 26;
 /// The first characters of an id are its time, in which neighbours are equal.
@@ -20,19 +24,30 @@ const MIN_ID_CHARS: usize = 10;
 /// The columns that are shown, with their widths.
 pub(super) type Layout = Vec<(usize, usize)>;
 
-/// Chooses the columns to show. If they are too wide, ids are shortened first, then columns are left
-/// out, and texts get several lines. An id is never broken.
+/// Chooses the columns to show. If they are too wide, ids are shortened first, then numbers are left
+/// out, then times, and texts get several lines. An id is never broken.
 pub(super) fn fit(columns: &[Column], rows: &mut [Vec<String>], width: usize) -> Layout {
     let mut fitting = Fitting { columns, shown: (0..columns.len()).collect(), width };
-    if fitting.least(rows) > width {
+    if fitting.least(rows, WIDE_TEXT) > width {
         shorten_ids(rows);
     }
-    while fitting.least(rows) > width
-        && let Some(place) = fitting.to_leave_out(rows)
-    {
-        fitting.shown.remove(place);
+    for (of_text, max_rank) in [(MEDIUM_TEXT, Rank::Number), (NARROW_TEXT, Rank::Id)] {
+        while fitting.least(rows, of_text) > width
+            && let Some(place) = fitting.to_leave_out(rows, max_rank)
+        {
+            fitting.shown.remove(place);
+        }
     }
     fitting.widths(rows)
+}
+
+/// How much a column is missed that is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Flag,
+    Number,
+    Time,
+    Id,
 }
 
 struct Fitting<'a> {
@@ -55,14 +70,13 @@ impl Fitting<'_> {
             return natural;
         }
         let words = rows.iter().flat_map(|row| row[column].split_whitespace());
-        let ids = words.filter(|word| is_id(word.trim_matches(['(', ')', ':', ',', ';'])));
-        let ids = ids.map(|word| word.chars().count());
-        let unbroken = ids.max().unwrap_or_default().max(self.columns[column].0.len());
+        let with_ids = words.filter(|word| ids(word).next().is_some()).map(measure_text_width);
+        let unbroken = with_ids.max().unwrap_or_default().max(self.columns[column].0.len());
         natural.min(of_text).max(unbroken)
     }
 
-    fn least(&self, rows: &[Vec<String>]) -> usize {
-        let widths = self.shown.iter().map(|column| self.least_width(*column, rows, MIN_TEXT_WIDTH));
+    fn least(&self, rows: &[Vec<String>], of_text: usize) -> usize {
+        let widths = self.shown.iter().map(|column| self.least_width(*column, rows, of_text));
         widths.sum::<usize>() + self.gaps()
     }
 
@@ -70,20 +84,21 @@ impl Fitting<'_> {
         usize::from(GAP) * self.shown.len().saturating_sub(1)
     }
 
-    /// The place of the column that is missed least. The first column stays, and the last unless it
-    /// has ids, which are named elsewhere in the line.
-    fn to_leave_out(&self, rows: &[Vec<String>]) -> Option<usize> {
+    /// The place of the column that is missed least, up to a rank. The first column stays, and the last
+    /// unless it has ids, which are named elsewhere in the line.
+    fn to_leave_out(&self, rows: &[Vec<String>], max_rank: Rank) -> Option<usize> {
         let last = self.shown.len() - 1;
         let candidates = self.shown.iter().enumerate().skip(1).filter_map(|(place, column)| {
             let has_ids = rows.iter().any(|row| is_id(&row[*column]));
             let rank = match self.columns[*column].2 {
-                _ if has_ids => 3,
-                Flag => 0,
-                Bytes | Count | Period => 1,
-                Time => 2,
+                _ if has_ids => Rank::Id,
+                Flag => Rank::Flag,
+                Bytes | Count | Period => Rank::Number,
+                Time => Rank::Time,
                 _ => return None,
             };
-            (place < last || has_ids).then_some((rank, std::cmp::Reverse(place)))
+            let may_go = rank <= max_rank && (place < last || has_ids);
+            may_go.then_some((rank, std::cmp::Reverse(place)))
         });
         candidates.min().map(|(_, place)| place.0)
     }
@@ -91,7 +106,7 @@ impl Fitting<'_> {
     /// Gives the columns the width of the terminal: each text as much as it needs, or an equal
     /// share of the rest.
     fn widths(&self, rows: &[Vec<String>]) -> Layout {
-        let of_text = if self.least(rows) > self.width { LEAST_TEXT_WIDTH } else { MIN_TEXT_WIDTH };
+        let of_text = if self.least(rows, NARROW_TEXT) > self.width { LEAST_TEXT } else { NARROW_TEXT };
         let least = |column: &usize| (*column, self.least_width(*column, rows, of_text));
         let mut layout: Layout = self.shown.iter().map(least).collect();
         let taken = layout.iter().map(|(_, width)| width).sum::<usize>() + self.gaps();
@@ -118,7 +133,14 @@ fn is_broken(format: Format) -> bool {
     !matches!(format, Flag | Bytes | Count | Period | Time)
 }
 
-/// Whether a cell is an id, whole or shortened.
+/// The ids in a cell, whole or shortened, also between other words. A path has none.
+fn ids(cell: &str) -> impl Iterator<Item = &str> {
+    let words = cell.split_whitespace().filter(|word| !word.contains('/'));
+    let is_between = |letter: char| !letter.is_ascii_alphanumeric() && !"_…".contains(letter);
+    words.flat_map(move |word| word.split(is_between)).filter(|part| is_id(part))
+}
+
+/// Whether a text is an id, whole or shortened.
 fn is_id(cell: &str) -> bool {
     cell.strip_suffix('…').map_or_else(|| parts_of_id(cell).is_some(), |short| parts(short).is_some())
 }
@@ -137,17 +159,20 @@ fn parts(cell: &str) -> Option<(&str, &str)> {
 
 /// Shortens all ids to the same length, at which different ids stay different.
 fn shorten_ids(rows: &mut [Vec<String>]) {
-    let ids: HashSet<_> = rows.iter().flatten().filter_map(|cell| parts_of_id(cell)).collect();
+    let whole: HashSet<_> =
+        rows.iter().flatten().flat_map(|cell| ids(cell)).filter_map(parts_of_id).collect();
     let differ = |chars: &usize| {
-        let short: HashSet<_> = ids.iter().map(|(prefix, rest)| (prefix, &rest[..*chars])).collect();
-        short.len() == ids.len()
+        let short: HashSet<_> = whole.iter().map(|(prefix, rest)| (prefix, &rest[..*chars])).collect();
+        short.len() == whole.len()
     };
     let Some(chars) = (MIN_ID_CHARS..ID_CHARS - 1).find(differ) else {
         return;
     };
-    for cell in rows.iter_mut().flatten().filter(|cell| parts_of_id(cell).is_some()) {
-        cell.truncate(cell.len() - (ID_CHARS - chars));
-        cell.push('…');
+    for cell in rows.iter_mut().flatten() {
+        let whole: Vec<_> = ids(cell).filter(|id| parts_of_id(id).is_some()).map(str::to_owned).collect();
+        for id in whole {
+            *cell = cell.replace(&id, &format!("{}…", &id[..id.len() - (ID_CHARS - chars)]));
+        }
     }
 }
 
@@ -171,11 +196,12 @@ mod tests {
                 .to_vec()
         };
         for (width, shown, version_width) in [
-            (200, &[0, 1, 2, 3, 4][..], 33),
-            (92, &[0, 1, 2, 3, 4], 33),
-            (91, &[0, 1, 2, 3, 4], 20),
-            (78, &[0, 1, 3, 4], 20),
-            (60, &[0, 3, 4], 20),
+            (112, &[0, 1, 2, 3, 4][..], 33),
+            (111, &[0, 1, 2, 3, 4], 20),
+            (94, &[0, 1, 2, 3, 4], 20),
+            (93, &[0, 1, 3, 4], 20),
+            (67, &[0, 1, 3, 4], 20),
+            (66, &[0, 3, 4], 20),
             (40, &[0, 3, 4], 20),
         ] {
             let mut rows =
@@ -189,8 +215,12 @@ mod tests {
             assert_eq!(layout[0], (0, version_width), "{width}: {rows:?}");
             assert_eq!(measure_text_width(&rows[0][0]), version_width, "{width}: {rows:?}");
         }
-        let found = "apikey_01KAK5R2M0E9V7Q3C4D8X6Y1ZT: memory:read, memory:write, stores:admin".to_owned();
-        let mut rows = vec![vec![found, "make another key on the page Keys of the console".to_owned()]];
-        assert!(fit(&[("FOUND", "", Text), ("WHAT TO DO", "", Text)], &mut rows, 60)[0].1 >= 34);
+        let id = "apikey_01KAK5R2M0E9V7Q3C4D8X6Y1ZT";
+        let found = format!("dev ({id}): 5 memories");
+        let mut rows = vec![vec!["ok".to_owned(), found, "long ".repeat(20)]];
+        let columns = [("RESULT", "", Text), ("FOUND", "", Text), ("WHAT TO DO", "", Text)];
+        let layout = fit(&columns, &mut rows, 60);
+        assert_eq!(rows[0][1], "dev (apikey_01KAK5R2M0…): 5 memories");
+        assert!(layout[1].1 >= "(apikey_01KAK5R2M0…):".chars().count(), "{layout:?}");
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use keepsake_config::Failure;
-use keepsake_core::ErasureId;
 use serde_json::{Map, Value, json};
 
 use super::connection::{Connection, find_store};
+use super::ids::{ERASURE, parse_erasure};
 use super::stores::parse_pair;
 use super::undo::folder;
 use super::{confirm, text_of};
@@ -95,8 +95,8 @@ pub(crate) struct ErasureArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// The erasure: erasure_…
-    #[arg(value_name = "ID")]
-    erasure: ErasureId,
+    #[arg(value_name = "ID", value_parser = parse_erasure)]
+    erasure: String,
 }
 
 pub(crate) async fn run(command: ErasureCommand) -> Result<(), Failure> {
@@ -109,7 +109,7 @@ pub(crate) async fn run(command: ErasureCommand) -> Result<(), Failure> {
         }
         ErasureCommand::Show(args) => {
             let connection = Connection::open(&args.connection)?;
-            let id = args.erasure.to_string();
+            let id = ERASURE.find(&connection.client, &["erasures"], &[], &args.erasure).await?;
             let erasure = connection.get("the erasure cannot be shown", &["erasures", &id], &[]).await?;
             connection.printer.object(&erasure, &FIELDS)
         }

@@ -14,7 +14,8 @@ use super::memories::{PathArgs, REDACTED, deleted_at, find, missing};
 use super::names::put_names;
 use super::{agent_path, api_path, confirm, failure_of, text_of};
 use crate::cli::{IdsArgs, StoreArgs};
-use crate::output::{Actor, Bytes, Stream, Text, Time, actor_id, printable};
+use crate::output::{Actor, Bytes, Stream, Text, Time, actor_id, notice, printable};
+use crate::shell::shell_word;
 
 const NOT_LISTED: &str = "the versions cannot be listed";
 /// The list of a store's versions.
@@ -146,6 +147,14 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
     let mut shown = [older, Some(newer)].map(Option::unwrap_or_default);
     put_names(&connection, args.ids, &mut shown, &["/created_by"]).await;
     let [older, newer] = shown;
+    if !older.is_null() && older["content"] == newer["content"] {
+        let [before, after] = [&older, &newer].map(|version| agent_path(text_of(version, "path")));
+        notice(&if before == after {
+            format!("both versions of {after} have the same content")
+        } else {
+            format!("{before} was moved to {after}, with the same content")
+        });
+    }
     connection.printer.done_styled(&result, || {
         let titles = [&older, &newer].map(title);
         let texts = [&older, &newer].map(|version| text_of(version, "content"));
@@ -257,8 +266,9 @@ async fn restorable(connection: &Connection, given: &str) -> Result<String, Fail
     let path = api_path(given)?;
     if find(connection, &path, "basic").await?.is_some() {
         return Err(Failure::conflict(format!(
-            "{} exists: give one of its versions, which `keepsake memory log` lists",
-            agent_path(&path)
+            "{0} exists: give one of its versions, which `keepsake memory log {1}` lists",
+            agent_path(&path),
+            shell_word(&agent_path(&path))
         )));
     }
     match deleted_at(connection, &path).await?.as_slice() {

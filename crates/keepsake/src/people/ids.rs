@@ -35,7 +35,9 @@ pub(super) const STORE: IdKind =
 pub(super) const SESSION: IdKind =
     IdKind { prefix: "sesn_", noun: "a session", field: "id", command: "keepsake session list" };
 pub(super) const API_KEY: IdKind =
-    IdKind { prefix: "apikey_", noun: "an API key", field: "id", command: "keepsake memory log --ids" };
+    IdKind { prefix: "apikey_", noun: "an API key", field: "id", command: "keepsake key list" };
+pub(super) const ERASURE: IdKind =
+    IdKind { prefix: "erasure_", noun: "an erasure", field: "id", command: "keepsake erasure list" };
 
 impl IdKind {
     /// The given beginning of an id, or `None` if the text is something else.
@@ -106,6 +108,10 @@ pub(super) fn parse_memory(given: &str) -> Result<String, String> {
 
 pub(super) fn parse_session(given: &str) -> Result<String, String> {
     SESSION.parse(given)
+}
+
+pub(super) fn parse_erasure(given: &str) -> Result<String, String> {
+    ERASURE.parse(given)
 }
 
 pub(super) fn parse_key(given: &str) -> Result<String, String> {

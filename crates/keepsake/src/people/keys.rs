@@ -6,13 +6,14 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use keepsake_client::{Method, Parameter};
 use keepsake_config::Failure;
-use keepsake_core::{ApiKeyId, StoreId, Timestamp};
+use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::Scope;
 use serde_json::{Value, json};
 
-use super::connection::connect;
+use super::connection::{connect, find_store};
 use super::failure_of;
+use super::ids::{API_KEY, parse_key};
 use crate::cli::{PageArgs, ServerArgs, TargetArgs};
 use crate::operator::target::{Request, call, id_of};
 use crate::output::{Column, Printer, Text, Time, confirm};
@@ -63,7 +64,8 @@ struct OperatorKeysArgs {
 }
 
 impl KeysOf {
-    /// Sends a request to a path below the keys. A failure begins with `failed`.
+    /// Sends a request to a path below the keys, which may begin with the beginning of a key's id. A
+    /// failure begins with `failed`.
     async fn call(
         self,
         failed: &str,
@@ -77,7 +79,13 @@ impl KeysOf {
             target.refuse_without("--tenant")?;
             let printer = Printer::new(target.output.output);
             let (client, _) = connect(&self.person)?;
-            let path = [&["api_keys"], below].concat();
+            let key;
+            let mut path = vec!["api_keys"];
+            if let [beginning, rest @ ..] = below {
+                key = API_KEY.find(&client, &["api_keys"], &[], beginning).await?;
+                path.push(&key);
+                path.extend(rest);
+            }
             let answer = client.send(method, &path, query, body.as_ref()).await;
             return Ok((printer, answer.map_err(failure_of(failed))?));
         };
@@ -103,7 +111,7 @@ pub(crate) struct ListKeysArgs {
 A credential needs the scope keys:admin, and gives a key only rights that it has.
 
 Examples:
-  keepsake key create --name reader --scope memory:read --store memstore_… --expires-in-days 30
+  keepsake key create --name reader --scope memory:read --store notes --expires-in-days 30
   keepsake key create --tenant wrkspc_… --name fleet --config keepsake.toml")]
 pub(crate) struct CreateKeyArgs {
     #[command(flatten)]
@@ -114,9 +122,9 @@ pub(crate) struct CreateKeyArgs {
     /// A scope of the key; may be repeated [default: memory:read and memory:write]
     #[arg(long = "scope", value_name = "SCOPE", value_parser = scopes())]
     scopes: Vec<Scope>,
-    /// Limits the key to this store, memstore_…; may be repeated
-    #[arg(long = "store", value_name = "ID")]
-    stores: Vec<StoreId>,
+    /// Limits the key to this store: its id or, without --tenant, its name; may be repeated
+    #[arg(long = "store", value_name = "STORE")]
+    stores: Vec<String>,
     /// The number of days until the key expires
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     expires_in_days: Option<u32>,
@@ -130,8 +138,8 @@ pub(crate) struct RevokeKeyArgs {
     #[command(flatten)]
     of: KeysOf,
     /// The key: apikey_…
-    #[arg(value_name = "KEY")]
-    key: ApiKeyId,
+    #[arg(value_name = "KEY", value_parser = parse_key)]
+    key: String,
     /// Does not ask for confirmation
     #[arg(short, long)]
     yes: bool,
@@ -162,10 +170,19 @@ async fn list(args: ListKeysArgs) -> Result<(), Failure> {
 async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
     let scopes = if args.scopes.is_empty() { DEFAULT_SCOPES.to_vec() } else { args.scopes };
     let expires_at = args.expires_in_days.map(|days| SystemClock.now().plus(DAY * days));
+    let mut stores = args.stores;
+    for store in stores.iter_mut().filter(|store| store.parse::<StoreId>().is_err()) {
+        if args.of.operator.tenant.is_some() {
+            return Err(Failure::usage(format!(
+                "--store {store}: with --tenant, a store is given by its whole id: memstore_…"
+            )));
+        }
+        *store = find_store(&connect(&args.of.person)?.0, store).await?;
+    }
     let body = json!({
         "name": args.name,
         "scopes": scopes,
-        "memory_store_ids": (!args.stores.is_empty()).then_some(args.stores),
+        "memory_store_ids": (!stores.is_empty()).then_some(stores),
         "expires_at": expires_at.map(Timestamp::to_rfc3339),
     });
     let failed = "the API key was not created";
@@ -180,7 +197,7 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
 }
 
 async fn revoke(args: RevokeKeyArgs) -> Result<(), Failure> {
-    let key = args.key.to_string();
+    let key = args.key;
     confirm(&format!("Revoke the API key {key}, permanently?"), args.yes)?;
     let failed = "the API key was not revoked";
     let (printer, revoked) = args.of.call(failed, Method::POST, &[&key, "revoke"], &[], None).await?;

@@ -22,6 +22,7 @@ use super::readers::{self, ReadersArgs};
 use super::search::SearchArgs;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
 use crate::cli::{MomentArgs, StoreArgs, parse_period};
+use crate::failures::unreadable;
 use crate::open_folder::read_at_most;
 use crate::output::{notice, printable};
 use crate::shell::shell_word;
@@ -425,7 +426,7 @@ fn read_content(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
         Some(file) => File::open(file).and_then(|file| read_at_most(file, MAX_CONTENT_BYTES)),
         None => read_at_most(std::io::stdin(), MAX_CONTENT_BYTES),
     };
-    let bytes = read.map_err(Failure::of(format_args!("{from} cannot be read")))?;
+    let bytes = read.map_err(unreadable(&from))?;
     bytes.ok_or_else(|| {
         Failure::new(format!("{from} has more than {MAX_CONTENT_BYTES} bytes, more than any memory"))
     })

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use clap::{Args, Subcommand};
 use keepsake_config::Failure;
-use keepsake_core::words::bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::failure_of;
@@ -143,15 +142,6 @@ pub(super) async fn find_session(connection: &Connection, beginning: &str) -> Re
     SESSION.find(&connection.client, &["sessions"], &[("include_archived", Some("true"))], beginning).await
 }
 
-/// Puts the size of a content that an event does not have in its place.
-fn put_sizes(input: &mut Value) {
-    for value in input.as_object_mut().into_iter().flat_map(Map::values_mut) {
-        if let Some(size) = value.get("size_bytes").and_then(Value::as_u64) {
-            *value = bytes(size).into();
-        }
-    }
-}
-
 async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.session.connection)?;
     let session = &find_session(&connection, &args.session.session).await?;
@@ -163,13 +153,8 @@ async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
     }
     // All events, oldest first.
     let path = ["sessions", session, "events"];
-    let mut written = connection.list("the events cannot be listed", &path, &[], usize::MAX).await?;
+    let written = connection.list("the events cannot be listed", &path, &[], usize::MAX).await?;
     if !args.follow {
-        if connection.printer.is_table() {
-            for event in &mut written {
-                put_sizes(&mut event["input"]);
-            }
-        }
         return connection.printer.items(&written, &EVENTS, "the session has no events");
     }
     let id_of = |event: &Value| event["id"].as_str().unwrap_or_default().to_owned();

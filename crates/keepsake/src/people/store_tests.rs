@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use console::Style;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::text_of;
 use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs};
+use crate::failures::unreadable;
 use crate::output::{counted, print, print_styled, printable};
 
 /// Hits of a broken test that are shown to people.
@@ -71,9 +72,7 @@ impl TestOutput {
 pub(crate) async fn run(args: TestArgs) -> Result<(), Failure> {
     let body = match &args.file {
         Some(file) => {
-            let text = std::fs::read_to_string(file);
-            let name = file.display();
-            json!({"tests": text.map_err(|error| Failure::of_class(FailureClass::Usage, format!("{name}: {error}")))?})
+            json!({"tests": std::fs::read_to_string(file).map_err(unreadable(file.display()))?})
         }
         None => json!({}),
     };

@@ -264,8 +264,8 @@ async fn update(args: UpdateStoreArgs) -> Result<(), Failure> {
 
 async fn archive(args: SureStoreArgs) -> Result<(), Failure> {
     let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
-    let store_id = connection.store_id.as_deref().unwrap_or_default();
-    confirm(&format!("Make {store_id} read-only, permanently?"), args.yes)?;
+    let question = format!("Make the memory store {} read-only, permanently?", printable(&args.store));
+    confirm(&question, args.yes)?;
     let archived = connection.post("the memory store was not archived", &["archive"], json!({})).await?;
     connection.printer.done(&archived, || sentence("archived", &archived))
 }

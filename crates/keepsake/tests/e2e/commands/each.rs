@@ -84,13 +84,21 @@ pub(super) fn typed_for(line: &str) -> &'static str {
     if line.starts_with("memory put") { "text\n" } else { "" }
 }
 
+/// Whether there is a part of an id, which is not marked as one.
+fn breaks_an_id(shown: &str) -> bool {
+    let kinds = ["apikey", "erasure", "memstore", "memver", "mem", "sesn"];
+    let words = shown.split(|letter: char| !letter.is_alphanumeric() && !"_…".contains(letter));
+    let mut ids = words.filter_map(|word| word.split_once('_')).filter(|(kind, _)| kinds.contains(kind));
+    ids.any(|(_, rest)| rest.chars().count() != 26 && !rest.ends_with('…'))
+}
+
 impl Person {
     /// Makes what every command reads: a memory, a folder to import, and a session with
     /// an event, whose id it answers.
     async fn prepare(&self) -> String {
         self.put("a.md", "older text\n").await;
         self.put("a.md", "newer text\n").await;
-        for folder in ["notes", "synced-pipe", "synced-terminal"] {
+        for folder in ["notes", "synced-pipe", "synced-80", "synced-120"] {
             fs::create_dir(self.path(folder)).unwrap();
         }
         fs::write(self.path("notes/imported.md"), "text").unwrap();
@@ -164,16 +172,21 @@ async fn each_command_works_in_a_pipe_and_in_a_terminal() {
         let printed = person.in_pipe(command, &values, &[]).await.ok();
         assert!(!printed.contains('\u{1b}'), "{command:?}: {printed:?}");
     }
-    let values = person.values("terminal", &session).await;
     let (url, home) = (person.server.url(), person.home.path().to_string_lossy());
-    let login = ["login", &url, "--name", "work-terminal"];
     let (variables, asked) = ([("XDG_CONFIG_HOME", &*home)], ("API key for", person.tenant.key.as_str()));
-    let said = keepsake_asking_in_terminal(&login, &variables, asked).await.ok();
-    assert!(said.contains("the current context is work-terminal"), "{said}");
-    assert!(!said.contains(&person.tenant.key), "{said}");
-    for command in COMMANDS.into_iter().filter(|(name, _)| *name != "login") {
-        let line = filled(command, &values);
-        person.run_in_terminal(&line, &[("EDITOR", "true")], 100, typed_for(&line)).await.ok();
+    for width in [80, 120] {
+        let values = person.values(&width.to_string(), &session).await;
+        let context = values["context"].as_str();
+        let login = ["login", &url, "--name", context];
+        let said = keepsake_asking_in_terminal(&login, &variables, asked).await.ok();
+        assert!(said.contains(&format!("the current context is {context}")), "{said}");
+        assert!(!said.contains(&person.tenant.key), "{said}");
+        for command in COMMANDS.into_iter().filter(|(name, _)| *name != "login") {
+            let line = filled(command, &values);
+            let run = person.run_in_terminal(&line, &[("EDITOR", "true")], width, typed_for(&line)).await;
+            let shown = run.ok();
+            assert!(!breaks_an_id(&shown), "{line} in {width} columns: {shown}");
+        }
     }
 }
 
