@@ -12,7 +12,7 @@ use indicatif::{HumanCount, HumanDuration};
 use jiff::Timestamp;
 use keepsake_config::Failure;
 use keepsake_core::words;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cli::OutputFormat;
 pub(crate) use Format::{Actor, Bytes, Count, Flag, Limits, Outcome, Period, Schedule, Text, Time};
