@@ -200,16 +200,16 @@ impl Printer {
                 let schedule = job["schedule"].as_str().unwrap_or_default();
                 format!("{}, next {next}", words::schedule(schedule, period_seconds))
             }
-            (Outcome, run) => match &run["error"] {
-                Value::String(error) => error.clone(),
-                _ => {
-                    let mut counts = run["counts"].clone();
-                    if let Some(counts) = counts.as_object_mut() {
-                        counts.retain(|_, count| !["0", "no", "-"].contains(&text_of(count).as_str()));
-                    }
-                    text_of(&counts)
+            (Outcome, run) => {
+                if let Value::String(error) = &run["error"] {
+                    return error.clone();
                 }
-            },
+                let mut counts = run["counts"].clone();
+                if let Some(counts) = counts.as_object_mut() {
+                    counts.retain(|_, count| !["0", "no", "-"].contains(&text_of(count).as_str()));
+                }
+                text_of(&counts)
+            }
             (_, value) => text_of(value),
         }
     }

@@ -152,9 +152,9 @@ fn scopes() -> impl TypedValueParser<Value = Scope> {
 
 pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {
     match command {
-        KeyCommand::List(args) => list(args).await,
-        KeyCommand::Create(args) => create(args).await,
-        KeyCommand::Revoke(args) => revoke(args).await,
+        KeyCommand::List(args) => Box::pin(list(args)).await,
+        KeyCommand::Create(args) => Box::pin(create(args)).await,
+        KeyCommand::Revoke(args) => Box::pin(revoke(args)).await,
     }
 }
 
