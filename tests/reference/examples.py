@@ -22,7 +22,6 @@ import sys
 import urllib.request
 
 import anthropic
-import httpx2
 
 URL = os.environ["KEEPSAKE_BASE_URL"]
 KEY = os.environ["KEEPSAKE_API_KEY"]
@@ -151,8 +150,6 @@ def run_curl(operation, text, environment, home):
 
 def run_python(text, environment):
     os.environ.update(environment)
-    # The SDK has its own copy of the library, under another name.
-    sys.modules["httpx"] = httpx2
     with contextlib.redirect_stdout(io.StringIO()):
         exec(compile(text, "example", "exec"), {"__name__": "__main__"})
 
@@ -180,7 +177,7 @@ def main(folder):
                 (folder / f"{operation}.json").write_text(json.dumps(environments["typescript"]))
         except subprocess.CalledProcessError as error:
             raise AssertionError(f"{operation}: {error.stderr.decode()}\n{texts['curl']}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise AssertionError(f"{operation}: {error}\n{texts['python']}") from error
         (folder / f"{operation}.ts").write_text(texts["typescript"] + "\n")
     print(f"{len(examples.found)} operations")

@@ -487,7 +487,7 @@ class MemoryFacts(OneStore):
         self.assertEqual((await self.retrieve(memory, extra_query={"color": "blue"})).content, "first\n")
 
     async def test_repeated_idempotency_key_returns_the_first_create(self):
-        headers = {"idempotency-key": f"make-{self.id()}"}
+        headers = self.new_idempotency_key()
         memory = await self.create(extra_headers=headers)
         again = await self.create(extra_headers=headers)
         self.assertEqual((again.id, again.memory_version_id), (memory.id, memory.memory_version_id))

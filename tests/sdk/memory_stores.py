@@ -401,7 +401,7 @@ class StoreFacts:
             self.assertRegex(raw.request_id, ID.format("req"))
 
     async def test_repeated_idempotency_key_creates_one_store(self):
-        headers = {"idempotency-key": f"make-{self.id()}"}
+        headers = self.new_idempotency_key()
         store = await self.new_store("once", metadata={"k": "v"}, extra_headers=headers)
         again = await self.new_store("once", metadata={"k": "v"}, extra_headers=headers)
         self.assertEqual(again, store)

@@ -60,7 +60,7 @@ class RetryFacts(OneStore):
         self.assertEqual(await self.version_count(), 1)
 
     async def test_lost_create_with_an_idempotency_key_is_applied_once(self):
-        headers = {"idempotency-key": f"make-{self.id()}"}
+        headers = self.new_idempotency_key()
         self.way.spoil(LOST)
         memory = await do(
             self.spoilt_memories.create(self.store.id, path="/a", content="1", extra_headers=headers)

@@ -13,6 +13,7 @@ import inspect
 import os
 import threading
 import unittest
+import uuid
 from datetime import timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -115,6 +116,10 @@ class Facts(unittest.IsolatedAsyncioTestCase):
         proxy = Proxy()
         self.addCleanup(proxy.close)
         return proxy
+
+    def new_idempotency_key(self):
+        """A header with a key that no request had, also if the suite runs twice."""
+        return {"idempotency-key": str(uuid.uuid4())}
 
     async def new_store(self, name="notes", **fields):
         return await do(self.stores.create(name=name, **fields))

@@ -127,7 +127,7 @@ export class KeepsakeMemoryTool implements MemoryToolHandlers {
     const result = toolCallId
       ? await this.#send({ ...block, id: toolCallId }, {}, abortSignal)
       : await this.#send(block, { "idempotency-key": randomUUID() }, abortSignal);
-    if (result.is_error) throw new ToolError(result.content);
+    if (result.is_error) throw errorForModel(result.content);
     return result.content;
   };
 
@@ -164,6 +164,14 @@ export function memoryTool(
     run: (command, context) =>
       memory.execute(command, { toolCallId: context?.toolUse.id, abortSignal: context?.signal }),
   };
+}
+
+/**
+ * An error that the model can correct. Its text is the server's, also as a string: version 7 of
+ * the Vercel AI SDK shows the model `String(error)`, which begins with the error's name otherwise.
+ */
+function errorForModel(content: string): ToolError {
+  return Object.defineProperty(new ToolError(content), "toString", { value: () => content });
 }
 
 /** The part of the path that names a store or a session. */

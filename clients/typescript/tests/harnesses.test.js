@@ -55,7 +55,7 @@ test("every command is a method", async () => {
   assert.equal(await tool.insert(insert), RESULTS[3]?.[0]);
   assert.equal(await tool.rename(rename), RESULTS[4]?.[0]);
   const error = await rejection(tool.delete(remove));
-  assert.deepEqual([error.name, error.content], ["ToolError", RESULTS[5]?.[0]]);
+  assert.deepEqual([error.name, error.content, String(error)], ["ToolError", RESULTS[5]?.[0], RESULTS[5]?.[0]]);
   const unpaired = await rejection(tool.create({ ...create, file_text: "bad \ud83d end" }));
   assert.match(unpaired.content, /^Error: Field `file_text` has a character that is not valid Unicode/);
   await assertReleaseNotes(store);

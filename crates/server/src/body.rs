@@ -320,7 +320,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 fn parse_unchecked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let (path, why) = (error.path().to_string(), error.inner());
+        let (path, why) = (error.path().to_string(), reason(error.inner()));
         // The error of a body that is not JSON has no path.
         let place = if [".", "?"].contains(&path.as_str()) { String::new() } else { format!("`{path}`: ") };
         ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
@@ -330,6 +330,20 @@ fn parse_unchecked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         ApiError::invalid_request("the body is not valid: there is data after the JSON value")
     })?;
     Ok(parsed)
+}
+
+/// What is wrong, with its line and column only if the text is not JSON: a client that writes
+/// JSON with a library does not see them.
+fn reason(error: &serde_json::Error) -> String {
+    let reason = error.to_string();
+    if !error.is_data() {
+        return reason;
+    }
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match reason.strip_suffix(place.as_str()) {
+        Some(rule) => rule.to_owned(),
+        None => reason,
+    }
 }
 
 /// Reads a body within a size limit, the deadline and the limit for a pause. Calls `charge` with

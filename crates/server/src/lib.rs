@@ -109,7 +109,7 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
     Router::new()
         // Layered around the fallback too: a request with a credential gets its tenant's id even
         // for an unknown route.
-        .nest("/v1", authenticated(v1.fallback(routes::no_such_route)))
+        .nest("/v1", authenticated(v1.fallback(routes::no_such_operation)))
         // Outside the authentication: a browser's preflight has no credential.
         .merge(
             authenticated(mcp.layer(Extension(mcp_service)))

@@ -125,6 +125,19 @@ pub(crate) async fn no_such_route() -> ApiError {
     ApiError::not_found(NO_SUCH_ROUTE)
 }
 
+/// Answers for a route below `/v1` that does not exist; names two mistakes of users of the SDKs.
+pub(crate) async fn no_such_operation(uri: OriginalUri) -> ApiError {
+    let segment = uri.path().split('/').nth(2).unwrap_or_default();
+    match segment {
+        "v1" => ApiError::not_found("there is no such route: the base URL must be without `/v1`"),
+        "messages" | "models" | "agents" | "environments" => {
+            let message = "there is no such route: this server keeps memory, and runs no models or agents";
+            ApiError::not_found(message)
+        }
+        _ => no_such_route().await,
+    }
+}
+
 /// Answers for the public listener when the route is the operator's or does not exist.
 pub(crate) async fn not_public(
     uri: OriginalUri,

@@ -27,6 +27,7 @@ const TURN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Failed look-ups per second after which new look-ups are refused.
 const MISSES_PER_SECOND: u32 = 200;
 const UNKNOWN: &str = "the API key is unknown";
+const MALFORMED: &str = "the API key is malformed: it belongs to another service, or is not complete";
 const BUSY: EngineError =
     EngineError::AuthenticationBusy("too many unknown API keys are tried at the moment: try again");
 
@@ -68,8 +69,7 @@ impl KeyAuth {
     #[tracing::instrument(name = "engine.authenticate_key", level = "debug", skip_all)]
     pub(super) async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
         self.shared.replica.require_heartbeat().await?;
-        let secret = ApiKeySecret::parse(presented)
-            .map_err(|_| EngineError::Unauthenticated("the API key is malformed"))?;
+        let secret = ApiKeySecret::parse(presented).map_err(|_| EngineError::Unauthenticated(MALFORMED))?;
         let now = self.shared.context.now();
         let known = self.known_key(secret.sha256(), now).await?;
         if known.expires_at.is_some_and(|expires_at| expires_at <= now) {

@@ -1,4 +1,4 @@
-//! Examples for Python: the `anthropic` SDK, or `httpx`.
+//! Examples for Python: the `anthropic` SDK, or `httpx2`, which the SDK brings.
 
 use super::call::{AnswerKind, Call, Credential};
 use super::document::Node;
@@ -11,7 +11,7 @@ const MAX_LINE_BYTES: usize = 88;
 pub(super) fn example(call: &Call<'_>) -> String {
     match sdk::method_of(call.operation_id) {
         Some(method) => with_sdk(call, &method),
-        None => with_httpx(call),
+        None => with_httpx2(call),
     }
 }
 
@@ -42,7 +42,7 @@ fn with_sdk(call: &Call<'_>, method: &str) -> String {
     )
 }
 
-fn with_httpx(call: &Call<'_>) -> String {
+fn with_httpx2(call: &Call<'_>) -> String {
     let url = quoted(&call.target);
     let mut arguments = vec![format!("os.environ[\"KEEPSAKE_URL\"] + {url}")];
     if let Some((header, before, variable)) = call.credential.header() {
@@ -58,8 +58,14 @@ fn with_httpx(call: &Call<'_>) -> String {
     let rest = match call.answer {
         AnswerKind::Events => {
             arguments.insert(0, quoted(&call.method));
-            let sent = invocation("httpx.stream", &arguments);
-            format!("with {sent} as response:\n    for line in response.iter_lines():\n        print(line)")
+            // Without it, the stream breaks after five seconds without an event.
+            arguments.push("timeout=None".to_owned());
+            let sent = invocation("httpx2.stream", &arguments);
+            format!(
+                "with {sent} as response:\n    \
+                 response.raise_for_status()\n    \
+                 for line in response.iter_lines():\n        print(line)"
+            )
         }
         AnswerKind::List | AnswerKind::Json => sent(call, &arguments, "print(response.json())"),
         AnswerKind::Text => sent(call, &arguments, "print(response.text)"),
@@ -69,13 +75,13 @@ fn with_httpx(call: &Call<'_>) -> String {
             "with open(\"archive.tar.zst\", \"wb\") as file:\n    file.write(response.content)",
         ),
     };
-    format!("import os\n\nimport httpx\n\n{rest}")
+    format!("import os\n\nimport httpx2\n\n{rest}")
 }
 
 fn sent(call: &Call<'_>, arguments: &[String], rest: &str) -> String {
-    let function = format!("httpx.{}", call.method.to_lowercase());
+    let function = format!("httpx2.{}", call.method.to_lowercase());
     let sent = invocation(&function, arguments);
-    format!("response = {sent}\nresponse.raise_for_status()\n{rest}")
+    format!("response = {sent}\nif response.is_error:\n    raise SystemExit(response.text)\n{rest}")
 }
 
 /// On one line if the call is short.

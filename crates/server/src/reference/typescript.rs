@@ -1,4 +1,4 @@
-//! Examples for TypeScript: the official SDK, or `fetch`.
+//! Examples for TypeScript, which are JavaScript too: the official SDK, or `fetch`.
 
 use indexmap::IndexMap;
 
@@ -79,8 +79,7 @@ fn with_fetch(call: &Call<'_>) -> String {
         AnswerKind::List | AnswerKind::Json => "console.log(await response.json());",
         AnswerKind::Text => "console.log(await response.text());",
         AnswerKind::Events => {
-            "const text = response.body!.pipeThrough(new TextDecoderStream());\n\
-             for await (const part of text) {\n  process.stdout.write(part);\n}"
+            "for await (const part of response.body ?? []) {\n  process.stdout.write(part);\n}"
         }
         AnswerKind::File => {
             "await writeFile(\"archive.tar.zst\", Buffer.from(await response.arrayBuffer()));"

@@ -15,7 +15,8 @@ const TIME: &str = "2026-07-22T09:30:00.000000Z";
 pub(super) enum Fields {
     /// The required fields; if there are none, the first field.
     Required,
-    All,
+    /// The fields that every answer has: the required fields; if there are none, all.
+    Answered,
 }
 
 pub(super) fn request(document: &Document, schema: &Node) -> Node {
@@ -23,7 +24,7 @@ pub(super) fn request(document: &Document, schema: &Node) -> Node {
 }
 
 pub(super) fn answer(document: &Document, schema: &Node) -> Node {
-    value(document, schema, Fields::All, 0)
+    value(document, schema, Fields::Answered, 0)
 }
 
 pub(super) fn parameter(document: &Document, schema: &Node) -> String {
@@ -77,7 +78,7 @@ fn of_kind(document: &Document, schema: &Node, wanted: Fields, depth: usize) -> 
 fn object(document: &Document, schema: &Node, wanted: Fields, depth: usize) -> IndexMap<String, Node> {
     let required = schema.at("required");
     let is_wanted = |position: usize, name: &str| match wanted {
-        Fields::All => true,
+        Fields::Answered => required.items().is_empty() || required.has(name),
         Fields::Required if required.items().is_empty() => position == 0,
         Fields::Required => required.has(name),
     };

@@ -44,7 +44,9 @@ pub(super) async fn unknown_fields_and_wrong_values_are_refused_by_name(place: P
         (&at, json!({"path": ["/b"]}), "path"),
         (&at, json!({"pinned": "yes"}), "pinned"),
     ] {
-        invalid(&client.post(path, &body).await, named);
+        let answer = client.post(path, &body).await;
+        invalid(&answer, named);
+        assert!(!answer.text.contains(" column "), "{}", answer.text);
         if *path == at {
             invalid(&patch(client, path, &body).await, named);
         }

@@ -87,6 +87,11 @@ pub(super) async fn unknown_routes_and_methods_get_an_error_envelope(place: Plac
     ] {
         not_found(&client.get(path).await);
     }
+    for (path, named) in [("/v1/v1/memory_stores", "without `/v1`"), ("/v1/messages", "runs no models")] {
+        let answer = client.get(path).await;
+        not_found(&answer);
+        assert!(answer.text.contains(named), "{}", answer.text);
+    }
     // Below `/v1`, a request without a credential does not learn which routes exist.
     let bare = async |path: &str| send(client.bare(Method::GET, path)).await;
     not_found(&bare("/nothing").await);
