@@ -132,6 +132,16 @@
     check();
   }
 
+  // A block of a memory that scrolls sideways is a stop of the keyboard.
+  const reach = () => {
+    for (const block of document.querySelectorAll(".markdown :is(pre, table)")) {
+      if (block.scrollWidth > block.clientWidth) block.tabIndex = 0;
+      else block.removeAttribute("tabindex");
+    }
+  };
+  addEventListener("resize", reach);
+  reach();
+
   // `data-live` names a stream of lines of the page's table; the element says
   // whether it works. Each event is a line, and has the line's id.
   const HIDDEN_MS = 60_000;
@@ -142,7 +152,10 @@
     let source = null;
     let after = status.dataset.after;
     let hiding = 0;
-    const say = (text) => { if (status.textContent !== text) status.textContent = text; };
+    const say = (text) => {
+      if (status.textContent !== text) status.textContent = text;
+      status.classList.toggle("live", text === "Live");
+    };
 
     // Lines may come late: each goes to its place in the order of time.
     const precedes = (a, b) => {
@@ -330,8 +343,8 @@
         ...ofPage("This page", "main :is(a, summary).button", words),
         ...ofPage("This store", ".storetabs a", words),
         ...ofPage("Pages", ".sections a", words),
-        ...ofPage("Account", ".menubox > a, .menubox form button", words),
         ...(href ? group("Search", [option(`Search memories for “${text}”`, href)]) : []),
+        ...ofPage("Account", ".menubox > a, .menubox form button", words),
       );
       show();
       clearTimeout(waiting);

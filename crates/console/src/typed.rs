@@ -164,6 +164,16 @@ pub(crate) fn label_of(name: &str) -> String {
         "expires_days" => "expires_after_days",
         "confirm" => "the_confirmation",
         "at_seq" => "the_change",
+        "api_keys_per_tenant" => "API_keys_per_tenant",
+        "bytes_per_memory" => "size_of_a_memory",
+        "bytes_per_store" => "size_of_a_store",
+        "bytes_per_tenant" => "size_of_all_stores",
+        "expires_unused_after" => "expiry_of_unread_memories",
+        "max_view_chars" => "characters_of_a_view",
+        "read_retention_secs" => "retention_of_reads",
+        "session_bytes_per_tenant" => "size_of_the_descriptions_of_sessions",
+        "version_age_secs" => "retention_of_versions",
+        "version_retention_secs" => "retention_of_deleted_memories",
         name => name,
     };
     let words = name.replace('_', " ");

@@ -13,7 +13,7 @@ use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, download, page};
 use crate::people::People;
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{Markup, id, id_link};
+use crate::text::markup::{Markup, id, id_link, store_named};
 
 const PER_PAGE: u64 = 100;
 /// Calls of the engine for one file: 10,000 entries.
@@ -38,11 +38,7 @@ fn actor_in(entry: &AuditEntry) -> Option<Actor> {
 }
 
 fn store_of(store_id: StoreId, stores: &StoreChoices) -> Markup {
-    let href = format!("/console/stores/{store_id}");
-    match stores.name_of(store_id) {
-        Some(name) => Markup::trusted(format!("<a href=\"{href}\"><bdi>{}</bdi></a>", Markup::text(name))),
-        None => id_link(store_id, &href),
-    }
+    store_named(store_id, stores.name_of(store_id))
 }
 
 /// Links to the object's page, if it has one.

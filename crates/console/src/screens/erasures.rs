@@ -2,11 +2,12 @@
 
 use askama::Template;
 use keepsake_core::id::StoreKind;
-use keepsake_core::{ErasureId, words};
+use keepsake_core::{ErasureId, StoreId, words};
 use keepsake_engine::{ErasureRequest, MemoryQuery, PageRequest, ShownItem, View};
 use keepsake_index::{Erasure, ErasureState, SelectorKind, Store, StoreFilter};
 use serde_json::{Map, Value};
 
+use super::place;
 use super::stores::stores_to_choose;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
@@ -24,6 +25,11 @@ const fn selected(by: SelectorKind) -> &'static str {
         SelectorKind::PathPrefix => "a directory",
         SelectorKind::StoreMetadata => "stores by metadata",
     }
+}
+
+fn store_of(store_id: StoreId, stores: &[Store]) -> Markup {
+    let found = stores.iter().find(|store| store.store_id == store_id);
+    markup::store_named(store_id, found.map(|store| store.name.as_str()))
 }
 
 #[derive(Template)]
@@ -116,7 +122,7 @@ async fn selection_of(caller: &Caller, request: &ErasureRequest) -> Result<Selec
                 what: format!("every memory of {} that ever was below {prefix}", store.name),
                 word: store.name,
                 counts: vec![
-                    format!("{more}{} there now", words::counted(examples.len() as u64, "live file")),
+                    format!("{more}{} there now", place::memories(examples.len() as u64)),
                     "all deleted, moved and earlier versions of them".to_owned(),
                 ],
                 examples,
@@ -128,7 +134,7 @@ async fn selection_of(caller: &Caller, request: &ErasureRequest) -> Result<Selec
             Ok(Selection {
                 what: format!("the store {} with everything in it", report.store.name),
                 counts: vec![
-                    words::counted(report.store.memory_count, "live file"),
+                    place::memories(report.store.memory_count),
                     format!(
                         "{} in {}",
                         words::bytes(report.version_bytes),
@@ -168,7 +174,7 @@ async fn stores_with(caller: &Caller, pairs: &Map<String, Value>) -> Result<Sele
     Ok(Selection {
         what: format!("every store with the metadata {described}, also deleted ones that are still kept"),
         word: "erase".to_owned(),
-        counts: vec![words::counted(names.len() as u64, "store"), words::counted(memories, "live file")],
+        counts: vec![words::counted(names.len() as u64, "store"), place::memories(memories)],
         examples: names.iter().take(50).map(|name| Markup::text(name)).collect(),
         keeps_store: false,
     })

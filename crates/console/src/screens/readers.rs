@@ -52,6 +52,7 @@ pub(super) async fn seen_by(
 /// A reader as the table shows it.
 struct ReaderRow {
     by: Markup,
+    /// The session in which another reader was.
     session: Option<Markup>,
     /// The history of the store, of what the reader wrote.
     written_href: String,
@@ -74,7 +75,8 @@ impl ReaderRow {
         let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
         Self {
             by: people.show(Some(&reader.actor)),
-            session: reader.session_id.map(session),
+            // A session that read by itself is the reader.
+            session: reader.session_id.filter(|id| reader.actor != Actor::Session(*id)).map(session),
             written_href: written(
                 reader.session_id.map_or_else(|| actor_in_form(Some(&reader.actor)), |id| id.to_string()),
             ),

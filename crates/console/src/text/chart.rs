@@ -14,6 +14,8 @@ const HEIGHT: i64 = 180;
 const LEFT: i64 = 48;
 const TOP: i64 = 20;
 const BOTTOM: i64 = HEIGHT - 24;
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 /// Bars between two dates on the axis, at least.
 const DATES: i64 = 6;
 
@@ -88,14 +90,13 @@ impl DayChart<'_> {
             let [x, end] = [day, day + 1].map(|day| LEFT + (WIDTH - LEFT) * (day - first) / days);
             self.draw_day(&mut svg, day, [x, end], top);
             if (last - day) % between == 0 && day - first >= between / 2 {
-                let date = date_of(day);
                 let _ = write!(
                     svg,
                     "<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>",
                     if day == last { end } else { i64::midpoint(x, end) },
                     HEIGHT - 6,
                     if day == last { "end" } else { "middle" },
-                    &date[5..],
+                    short_date(&date_of(day)),
                 );
             }
         }
@@ -180,6 +181,13 @@ impl DayChart<'_> {
         }
         html.push_str("</tbody></table></div></details>");
     }
+}
+
+/// The day and the month of a date: `4 Nov`.
+fn short_date(date: &str) -> String {
+    let mut numbers = date.split('-').skip(1).map(|number| number.parse::<usize>().unwrap_or_default());
+    let (month, day) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    format!("{day} {}", MONTHS.get(month.wrapping_sub(1)).unwrap_or(&""))
 }
 
 /// The end of an axis: 2, 4 or 10 times a power of ten, and at least the number.

@@ -115,7 +115,16 @@ fn heading(ops: &[DiffOp], before: usize) -> String {
     let first = ops.first().map_or((0, 0), |op| (op.old_range().start, op.new_range().start));
     let old: usize = ops.iter().map(|op| op.old_range().len()).sum();
     let new: usize = ops.iter().map(|op| op.new_range().len()).sum();
-    format!("@@ -{},{old} +{},{new} @@", before + first.0 + 1, before + first.1 + 1)
+    format!("Lines {} → {}", lines_from(before + first.0 + 1, old), lines_from(before + first.1 + 1, new))
+}
+
+/// The numbers of `count` lines.
+fn lines_from(first: usize, count: usize) -> String {
+    match count {
+        0 => "none".to_owned(),
+        1 => first.to_string(),
+        _ => format!("{first}–{}", first + count - 1),
+    }
 }
 
 /// Appends the rows of a change. Returns whether some rows did not fit.
@@ -264,7 +273,7 @@ mod tests {
         };
         let diff = Diff::of(&text("\n25000\n"), &text("\nnew\nlines\n"));
         assert_eq!((diff.added, diff.removed, diff.is_cut), (2, 1, false));
-        assert_eq!(diff.hunks[0].heading, "@@ -24997,7 +24997,8 @@");
+        assert_eq!(diff.hunks[0].heading, "Lines 24997–25003 → 24997–25004");
         let inline: Vec<_> = diff.hunks[0].inline().iter().map(numbers).collect();
         assert_eq!(inline[2..5], [(Some(24_999), Some(24_999)), (Some(25_000), None), (None, Some(25_000))]);
     }

@@ -147,6 +147,17 @@ pub(crate) fn store_link(store_id: impl Display) -> Markup {
     id_link(&store_id, &format!("/console/stores/{store_id}"))
 }
 
+/// The name of a store, or its shortened id, as a link to the store.
+pub(crate) fn store_named(store_id: impl Display, name: Option<&str>) -> Markup {
+    match name {
+        Some(name) => {
+            let name = Markup::text(name).0;
+            Markup(format!("<a href=\"/console/stores/{store_id}\"><bdi>{name}</bdi></a>"))
+        }
+        None => store_link(store_id),
+    }
+}
+
 /// A shortened id that links to a page.
 pub(crate) fn id_link(full: impl Display, href: &str) -> Markup {
     let full = full.to_string();
