@@ -11,6 +11,8 @@ use crate::model::AuditedAction;
 const LIST: &str = "SELECT kid, purpose, wrapped_key, not_before, retired_at FROM server_secret \
     WHERE purpose = $1 ORDER BY not_before, kid";
 
+const LIST_ALL: &str = "SELECT kid, purpose, wrapped_key, not_before, retired_at FROM server_secret";
+
 const INSERT: &str = "INSERT INTO server_secret (kid, purpose, wrapped_key, not_before, retired_at) \
     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (kid) DO NOTHING";
 
@@ -55,6 +57,11 @@ impl ServerSecrets {
     /// All secrets of a purpose, ordered by `not_before`, then by key id.
     pub async fn list(&self, purpose: &str) -> Result<Vec<ServerSecret>, IndexError> {
         self.0.all("server_secrets", Role::Shared(None), LIST, purpose).await
+    }
+
+    /// The secrets of all purposes.
+    pub async fn all(&self) -> Result<Vec<ServerSecret>, IndexError> {
+        self.0.all("all_server_secrets", Role::Shared(None), LIST_ALL, ()).await
     }
 
     /// Adds a secret; `false` and no change when its key id is taken.

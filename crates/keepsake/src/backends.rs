@@ -72,13 +72,14 @@ pub(crate) fn embedder(settings: &SearchSettings) -> Result<Embedder, Failure> {
     }
 }
 
-/// Connects to the index as a server does, and changes nothing.
+/// Connects to the index as a server does, and changes nothing. Returns purpose, name and wrapped
+/// form of each secret of the server.
 ///
 /// A SQLite file may be open in a running server.
-pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure> {
+pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<Vec<(String, String, Vec<u8>)>, Failure> {
     match &settings.url {
         // The first start of a server creates it.
-        IndexUrl::Sqlite { file, .. } if !file.exists() => Ok(()),
+        IndexUrl::Sqlite { file, .. } if !file.exists() => Ok(Vec::new()),
         IndexUrl::Sqlite { url, .. } => {
             SqliteIndex::look(url).await.map_err(of_index(format!("index.url {url}")))
         }
@@ -88,8 +89,11 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure>
             let app = index.check().await.map_err(failed());
             // This call uses the connection pool of the jobs.
             let jobs = index.replicas.live_gateways(SystemClock.now()).await.map_err(failed());
+            let secrets = index.secrets.all().await.map_err(failed());
             index.close().await;
-            app.and(jobs.map(drop))
+            app.and(jobs)?;
+            let secrets = secrets?.into_iter();
+            Ok(secrets.map(|secret| (secret.purpose, secret.kid, secret.wrapped_key)).collect())
         }
     }
 }

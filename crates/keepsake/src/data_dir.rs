@@ -37,7 +37,7 @@ impl FolderLock {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(Failure::new(format!(
                 "another process is using the folder {}: end it first, or choose another folder; commands with \
-                 the option --server can ask the running server",
+                 the option --server can ask the running server, and `keepsake mcp --url URL` is a bridge to it",
                 folder.display()
             ))),
             Err(TryLockError::Error(error)) => {

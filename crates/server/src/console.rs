@@ -125,12 +125,12 @@ pub(crate) fn operator_console(engine: &Engine, options: &OperatorOptions) -> Ro
         .layer(Extension(options.server.console.clone()))
 }
 
-/// Leads browsers to the console; programs get the answer of an unknown route.
+/// Leads to the console; a program that wants no page gets the answer of an unknown route.
 pub(crate) fn front_page(uri: &OriginalUri, headers: &HeaderMap) -> Option<Response> {
-    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let is_browser = accepts.is_some_and(|accepts| accepts.contains("text/html"));
+    let accepts = headers.get(header::ACCEPT).map_or("*/*", |value| value.to_str().unwrap_or_default());
+    let takes_page = accepts.contains("text/html") || accepts.contains("*/*");
     let redirect = || (StatusCode::SEE_OTHER, [(header::LOCATION, "/console")]).into_response();
-    (uri.0.path() == "/" && is_browser).then(redirect)
+    (uri.0.path() == "/" && takes_page).then(redirect)
 }
 
 /// Turns a refusal of the console into an API error.

@@ -149,7 +149,7 @@ pub(crate) async fn not_public(
     other_route(&uri, &method, &headers, is_of_operator.then_some(hint))
 }
 
-/// Leads a browser to the front page; any other request is not found, with `hint` if the other listener
+/// Leads from `/` to the front page; any other request is not found, with `hint` if the other listener
 /// has the route.
 pub(crate) fn other_route(
     uri: &OriginalUri,
@@ -157,7 +157,7 @@ pub(crate) fn other_route(
     headers: &HeaderMap,
     hint: Option<&str>,
 ) -> Result<Response, ApiError> {
-    let redirect = front_page(uri, headers).filter(|_| method == Method::GET);
+    let redirect = front_page(uri, headers).filter(|_| matches!(*method, Method::GET | Method::HEAD));
     redirect.ok_or_else(|| ApiError::not_found(hint.unwrap_or(NO_SUCH_ROUTE)))
 }
 

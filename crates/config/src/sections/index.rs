@@ -33,7 +33,8 @@ impl IndexSettings {
         reader.require(
             "index.url",
             "set it in the file of --config or as KEEPSAKE_INDEX_URL, to sqlite:///path/to/index.db or \
-             postgres://user:password@host/database",
+             postgres://user:password@host/database; or name a data folder with --data-dir, such as \
+             ~/.local/share/keepsake, which is that of `keepsake serve --dev`",
         );
         let migrate_url = reader.url("index.migrate_url", None, index_url);
         let jobs_url = reader.url("index.jobs_url", None, |value| match index_url(value)? {

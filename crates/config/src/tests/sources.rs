@@ -103,5 +103,5 @@ fn migration_needs_only_its_url() {
     assert_eq!(of(&[url, migrate_url]).unwrap(), migrate_url.1);
     assert!(of(&[]).unwrap_err().starts_with("index.url is not set: set it, or index.migrate_url"));
     assert!(of(&[url, ("KEEPSAKE_X", "")]).is_err());
-    assert_problem("", &[], "index.url is not set: ");
+    assert_problem("", &[], "or name a data folder with --data-dir");
 }

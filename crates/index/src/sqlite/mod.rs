@@ -35,6 +35,7 @@ pub(crate) use session::{Reader, SqliteSession};
 use crate::database::pool_state;
 use crate::{IndexError, MigrationReport, migrations};
 
+const SECRETS: &str = "SELECT purpose, kid, wrapped_key FROM server_secret";
 const READERS: usize = 4;
 /// How long a call waits for a read connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -250,10 +251,14 @@ impl SqliteIndex {
     }
 
     /// Checks that a file is an index that this binary can use; a server may have it
-    /// open. A file without a schema is [`IndexError::SchemaTooOld`].
-    pub async fn look(url: &str) -> Result<(), IndexError> {
+    /// open. A file without a schema is [`IndexError::SchemaTooOld`]. Returns purpose, name and
+    /// wrapped form of each secret of the server.
+    pub async fn look(url: &str) -> Result<Vec<(String, String, Vec<u8>)>, IndexError> {
         let mut connection = parse(url)?.read_only(true).connect().await?;
-        let looked = check_schema(&mut connection).await;
+        let looked = match check_schema(&mut connection).await {
+            Ok(()) => sqlx::query_as(SECRETS).fetch_all(&mut connection).await.map_err(IndexError::from),
+            Err(error) => Err(error),
+        };
         connection.close().await?;
         looked
     }

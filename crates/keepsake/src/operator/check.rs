@@ -9,7 +9,7 @@ use keepsake_blobs::BlobStore;
 use keepsake_config::{Failure, MergedConfig, Settings, SourceArgs};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_embeddings::Embedder;
-use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
+use keepsake_engine::{Clock, EngineError, IdSource, RandomIds, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -79,12 +79,18 @@ fn document(merged: &MergedConfig, report: &Report) -> Value {
     json!({"configuration": keys.collect::<Vec<_>>(), "steps": report.steps})
 }
 
-/// Connects to the index and, if there is one, to the object store, and tries its
-/// operations. Asks an endpoint of embeddings for a vector. Reads the discovery documents of issuers at whose page people sign in.
+/// Connects to the index, tries the master key on its secrets and, if there is an object store,
+/// tries the operations of that. Asks an endpoint of embeddings for a vector. Reads the discovery documents of issuers at whose page people sign in.
 /// Independent steps are tried also after a failure.
 async fn check(settings: &Settings, report: &mut Report) {
     let index = backends::probe_index(&settings.index).await;
     report.step("index.url", "connect", &index);
+    if let Some(secrets) = index.ok().filter(|secrets| !secrets.is_empty()) {
+        let vault = &settings.engine.vault;
+        let mut opened = secrets.iter().map(|(purpose, name, wrapped)| vault.open(purpose, name, wrapped));
+        let opened = opened.try_for_each(|secret| secret.map(drop)).map_err(EngineError::Secret);
+        report.step("secrets.master_key", "open", &opened);
+    }
     match backends::open_blobs(&settings.blobs.url, settings, &Metrics::default()).await {
         Ok(Some(blobs)) => use_blobs(&blobs, report).await,
         Ok(None) => {}

@@ -1,5 +1,6 @@
 //! `keepsake memory log`, `diff`, `restore` and `redact`
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use clap::Args;
@@ -94,7 +95,9 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     };
     let query = [("memory_id", memory_id.as_deref())];
     let mut versions = connection.list(NOT_LISTED, &VERSIONS, &query, args.limit).await?;
+    let mut has_moved = false;
     if connection.printer.is_table() {
+        has_moved = mark_moved(&mut versions);
         for version in &mut versions {
             if let Some(path) = version["path"].as_str() {
                 version["path"] = agent_path(path).into();
@@ -104,7 +107,7 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
         }
     }
     put_names(&connection, args.ids, &mut versions, &["/created_by"]).await;
-    let columns = [
+    let mut columns = vec![
         ("VERSION", "/id", Text),
         ("TIME", "/created_at", Time),
         ("CHANGE", "/operation", Text),
@@ -112,7 +115,28 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
         ("BY", "/created_by", Actor),
         ("PATH", "/path", Text),
     ];
+    if has_moved {
+        columns.push(("BEFORE", "/previous_path", Text));
+    }
     connection.printer.items(&versions, &columns, "there are no versions")
+}
+
+/// Adds the previous path to each version that moved its memory, if the version before is listed,
+/// too; returns whether there is one.
+fn mark_moved(versions: &mut [Value]) -> bool {
+    let mut last = HashMap::new();
+    let mut has_moved = false;
+    for version in versions.iter_mut().rev() {
+        let older: Option<Value> = last.insert(text_of(version, "memory_id").to_owned(), version.clone());
+        let Some(older) = older.filter(|older| older["path"] != version["path"]) else { continue };
+        let (Some(before), true) = (older["path"].as_str(), version["path"].is_string()) else { continue };
+        if version["content_sha256"] == older["content_sha256"] {
+            version["operation"] = "renamed".into();
+        }
+        version["previous_path"] = agent_path(before).into();
+        has_moved = true;
+    }
+    has_moved
 }
 
 /// The id of the memory at a path or, if there is none, of the one that was deleted there last.

@@ -13,7 +13,7 @@ use super::undo::{ForkStoreArgs, RestoreStoreArgs, fork, restore};
 use super::{agent_path, confirm, text_of};
 use crate::cli::{ConnectionArgs, SearchModeArgs, choice, given, moment_text, parse_period};
 use crate::operator;
-use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, print, printable};
+use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, notice, print, printable};
 
 const COLUMNS: [Column; 5] = [
     ("ID", "/id", Text),
@@ -252,7 +252,18 @@ async fn create(args: CreateStoreArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.connection)?;
     let body = body_of(Some(&args.name), args.fields, &[]);
     let made = connection.post("the memory store was not created", &["memory_stores"], body).await?;
-    connection.printer.done(&made, || sentence("created", &made))
+    connection.printer.done(&made, || sentence("created", &made))?;
+    if connection.printer.is_table() && is_name_shared(&connection, text_of(&made, "name")).await {
+        notice("another memory store has this name: commands then need its id instead");
+    }
+    Ok(())
+}
+
+/// `false` also if the credential may not list the stores.
+async fn is_name_shared(connection: &Connection, name: &str) -> bool {
+    let query = [("include_archived", Some("true"))];
+    let stores = connection.list("", &["memory_stores"], &query, usize::MAX).await.unwrap_or_default();
+    stores.iter().filter(|store| store["name"] == name).count() > 1
 }
 
 async fn update(args: UpdateStoreArgs) -> Result<(), Failure> {

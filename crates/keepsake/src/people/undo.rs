@@ -193,6 +193,7 @@ async fn carry_out(
         }
         if connection.printer.is_table() {
             show(connection, &plan, sure.ids).await?;
+            hint_at_key(&body, &plan);
         }
         if sure.dry_run || made == 0 {
             return Ok(());
@@ -204,7 +205,7 @@ async fn carry_out(
         // Nothing that the plan does not show.
         body["until_seq"] = plan["seq"].clone();
     }
-    let mut done = connection.post(NOT_UNDONE, &[action], body).await?;
+    let mut done = connection.post(NOT_UNDONE, &[action], body.clone()).await?;
     while text_of(&done, "status") == "in_progress" {
         notice(&format!("{} is under way: {} memories are left", text_of(&done, "id"), done["left"]));
         tokio::time::sleep(POLLED_EACH).await;
@@ -218,7 +219,20 @@ async fn carry_out(
             done["left"]
         )));
     }
+    if connection.printer.is_table() {
+        hint_at_key(&body, &done);
+    }
     connection.printer.done(&done, || format!("{}\n", in_words(&done)))
+}
+
+/// Says where the changes may be if a session has none.
+fn hint_at_key(body: &Value, undo: &Value) {
+    if body["session_id"].is_string() && made(undo) == 0 && undo["counts"]["skipped"].as_u64() == Some(0) {
+        notice(
+            "calls that an API key makes for a session (/v1/sessions/ID/tool_calls) have the key as their author: \
+             `--key` finds them",
+        );
+    }
 }
 
 async fn show(connection: &Connection, plan: &Value, ids: IdsArgs) -> Result<(), Failure> {

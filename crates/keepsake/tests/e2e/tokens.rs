@@ -303,6 +303,11 @@ async fn master_key_wraps_stored_secrets_and_can_be_changed() {
         let output = refused.output();
         assert!(output.contains("secrets.master_key") && output.contains("wrapped"), "{output}");
         secrets::assert_none_in(&output, "a server that does not start");
+        let file = command.config_file().display().to_string();
+        let check = ["config", "check", "--connect", "--config", &file];
+        let checked = keepsake_with(&check, variables).await;
+        checked.ends(1, "1 of the steps above failed");
+        says(&checked.stdout, &["secrets.master_key", "a secret of the server is wrapped by a"]);
     }
     database.close().await;
 }

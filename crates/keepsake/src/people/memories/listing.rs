@@ -30,7 +30,7 @@ pub(crate) struct LsArgs {
     #[arg(value_name = "PATH", default_value = "/memories")]
     path: String,
     /// Shows everything below it, as a tree
-    #[arg(short = 'R', long)]
+    #[arg(short = 'R', visible_short_alias = 'r', long)]
     recursive: bool,
     #[command(flatten)]
     moment: MomentArgs,

@@ -23,6 +23,8 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     assert!(lines[1].starts_with("5 B") && lines[1].ends_with("/memories/a.md"), "{listed}");
     assert!(lines[2].ends_with("/memories/work/"), "{listed}");
     person.ends("memory ls nothing", 3, "").await;
+    let log = person.ok("memory log work/plan.md").await;
+    says(&log, &["  renamed  ", "  /memories/work/plan.md  /memories/notes.md\n"]);
     let moved = person.ok("memory mv work done").await;
     assert_eq!(moved, "moved /memories/work to /memories/done\n");
     person.ends("memory put done/plan.md --create-only", 4, "/memories/done/plan.md was not saved").await;
@@ -80,7 +82,7 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
     };
     assert_eq!(paths("--at-seq 1").await, ["/a.md"]);
     assert_eq!(paths("--at-seq 3").await, ["/a.md", "/b/"]);
-    assert_eq!(paths("b -R --at-seq 3").await, ["/b/c.md"]);
+    assert_eq!(paths("b -r --at-seq 3").await, ["/b/c.md"]);
     for past in ["2020-01-01", "52w"] {
         assert_eq!(paths(&format!("--at {past}")).await, [""; 0]);
     }
@@ -190,6 +192,8 @@ async fn authors_have_names_that_the_credential_may_look_up() {
     assert_eq!(json["data"][0]["created_by"]["session_id"], session["id"]);
     let beginning = &session["id"].as_str().unwrap()[..30];
     assert!(person.ok(&format!("session show {beginning}")).await.contains("Ticket ZD-48502"));
+    let elsewhere = format!("undo --session {beginning} --under none --dry-run");
+    person.ends(&elsewhere, 0, "have the key as their author: `--key` finds them").await;
     let done = person.ok(&format!("undo --session {beginning} --yes")).await;
     assert_eq!(done, "deleted 1\n");
 }

@@ -34,7 +34,7 @@ async fn stores_and_sessions_are_used() {
     person.ends("store get plans", 3, "").await;
 
     person.ok("store create twin").await;
-    person.ok("store create twin").await;
+    person.ends("store create twin", 0, "another memory store has this name").await;
     let told = "2 memory stores have the name `twin`; give an id: memstore_";
     person.ends("store get twin", 2, told).await;
 

@@ -59,8 +59,9 @@ async fn pages_show_memories_in_parts_and_errors() {
     assert_eq!(unknown.header("content-type"), "text/html; charset=utf-8");
     browser.open("/console/search?q=%22&prefix=nonsense").await.has("role=\"alert\"");
     browser.get("/console/audit?from=yesterday").await.answered(400).has("From must be a day");
-    let front = browser.request(Method::GET, "/").header("accept", "text/html,*/*");
-    assert_eq!(browser.send(front).await.answered(303).location(), "/console");
+    assert_eq!(browser.get("/").await.answered(303).location(), "/console");
+    let program = browser.request(Method::GET, "/").header("accept", "application/json");
+    browser.send(program).await.answered(404);
     assert_eq!(browser.get("/console").await.answered(303).location(), "/console/overview");
 }
 
