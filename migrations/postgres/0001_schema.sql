@@ -48,7 +48,7 @@ END
 $$;
 
 ---------------------------------------------------------------------------
--- Global tables: they belong to no tenant and have no row-level security
+-- Global tables: they belong to no tenant
 ---------------------------------------------------------------------------
 
 -- Finds the tenant and the API key of a secret.
@@ -172,8 +172,8 @@ CREATE INDEX tenant_unsettled ON tenant (tenant_id) WHERE unsettled_after IS NOT
 
 -- Counters that quotas are checked against. Every transaction locks this row
 -- after all its other rows, so that two transactions cannot deadlock.
--- `sessions` and `session_bytes` count the sessions that are not deleted;
--- triggers keep them. `audit_entries` counts the audit entries that the tenant's
+-- `sessions` and `session_bytes` count the sessions that are not deleted.
+-- `audit_entries` counts the audit entries that the tenant's
 -- credentials caused on `audit_day` (days since 1970). `reads_from`: `memory_read`
 -- may lack reads of before this time.
 CREATE TABLE tenant_counter (
@@ -535,8 +535,8 @@ CREATE TABLE embedded_store (
 ) WITH (fillfactor = 80);
 
 -- Content that is in this database instead of an object store. The commit of a
--- version inserts its content; the trigger `delete_queued_content` deletes it in
--- the transaction that queues its blob for deletion.
+-- version inserts its content; the transaction that queues its blob for deletion
+-- deletes it.
 CREATE TABLE content (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -695,9 +695,17 @@ $$;
 REVOKE UPDATE, DELETE ON audit FROM keepsake_app;
 REVOKE UPDATE ON audit FROM keepsake_jobs;
 
--- The app cannot read the server's keys or write credentials, except through
--- `record_credential`.
-GRANT SELECT ON credential TO keepsake_app;
+-- The app finds the tenant of any credential. It can add credentials of its tenant, and
+-- change or remove none.
+ALTER TABLE credential ENABLE ROW LEVEL SECURITY;
+ALTER TABLE credential FORCE ROW LEVEL SECURITY;
+CREATE POLICY every_credential ON credential FOR SELECT TO keepsake_app USING (true);
+CREATE POLICY tenant_only ON credential FOR INSERT TO keepsake_app
+    WITH CHECK (tenant_id = nullif(current_setting('keepsake.tenant', true), '')::uuid);
+CREATE POLICY every_tenant ON credential TO keepsake_jobs USING (true);
+GRANT SELECT, INSERT ON credential TO keepsake_app;
+
+-- The app cannot read the server's keys.
 GRANT SELECT, INSERT, UPDATE, DELETE ON credential, server_secret, replica, redeemed_code, job, job_run TO keepsake_jobs;
 GRANT SELECT, INSERT, UPDATE ON tenant_deletion, audit_horizon TO keepsake_jobs;
 GRANT SELECT, INSERT ON operator_audit TO keepsake_jobs;

@@ -454,10 +454,6 @@ CREATE TABLE blob_deletion (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX blob_deletion_due ON blob_deletion (not_before);
 CREATE INDEX blob_deletion_erasure ON blob_deletion (erasure_id) WHERE erasure_id IS NOT NULL;
-CREATE TRIGGER delete_queued_content AFTER INSERT ON blob_deletion BEGIN
-    DELETE FROM content
-    WHERE tenant_id = new.tenant_id AND store_id = new.store_id AND blob_id = new.blob_id;
-END;
 
 ---------------------------------------------------------------------------
 -- Sessions
@@ -486,33 +482,6 @@ CREATE INDEX session_created ON session (tenant_id, created_at, session_id);
 CREATE INDEX session_agent ON session (tenant_id, agent_id, created_at, session_id);
 CREATE INDEX session_archived ON session (archived_at) WHERE archived_at IS NOT NULL;
 CREATE INDEX session_deleted ON session (deleted_at) WHERE deleted_at IS NOT NULL;
-
--- These triggers keep `sessions` and `session_bytes` of `tenant_counter`.
-CREATE TRIGGER session_inserted AFTER INSERT ON session
-BEGIN
-    INSERT INTO tenant_counter (tenant_id, sessions, session_bytes, audit_day, audit_entries)
-        VALUES (NEW.tenant_id, 1, NEW.description_bytes, 0, 0)
-        ON CONFLICT (tenant_id) DO UPDATE SET sessions = tenant_counter.sessions + 1,
-            session_bytes = tenant_counter.session_bytes + excluded.session_bytes;
-END;
-CREATE TRIGGER session_updated AFTER UPDATE OF deleted_at, description_bytes ON session
-WHEN OLD.deleted_at IS NULL AND NEW.deleted_at IS NULL AND NEW.description_bytes <> OLD.description_bytes
-BEGIN
-    UPDATE tenant_counter SET session_bytes = session_bytes - OLD.description_bytes + NEW.description_bytes
-     WHERE tenant_id = NEW.tenant_id;
-END;
-CREATE TRIGGER session_deleted AFTER UPDATE OF deleted_at ON session
-WHEN OLD.deleted_at IS NULL AND NEW.deleted_at IS NOT NULL
-BEGIN
-    UPDATE tenant_counter SET sessions = sessions - 1, session_bytes = session_bytes - OLD.description_bytes
-     WHERE tenant_id = OLD.tenant_id;
-END;
-CREATE TRIGGER session_removed AFTER DELETE ON session
-WHEN OLD.deleted_at IS NULL
-BEGIN
-    UPDATE tenant_counter SET sessions = sessions - 1, session_bytes = session_bytes - OLD.description_bytes
-     WHERE tenant_id = OLD.tenant_id;
-END;
 
 CREATE TABLE session_resource (
     tenant_id BLOB NOT NULL,

@@ -41,12 +41,14 @@ impl AccessTimes {
         let mut latest: Vec<_> = reads.iter().collect();
         latest.sort_by_key(|read| (read.key, Reverse(read.at)));
         latest.dedup_by_key(|read| read.key);
-        let rows: Value = latest.into_iter().map(to_json).collect();
-        let rows = rows.to_string();
         let mut tx = self.0.write("flush_access", Role::Shared(None)).await?;
-        tx.execute_on_postgres(LOCK_STORES, &rows).await?;
-        let text = AssertSqlSafe(write(tx.choose(ROWS)));
-        tx.query(text).bind(&rows).execute().await?;
+        for part in self.0.parts_of(latest, |read| read.key.0) {
+            let rows: Value = part.into_iter().map(to_json).collect();
+            let rows = rows.to_string();
+            tx.execute_on_postgres(LOCK_STORES, &rows).await?;
+            let text = AssertSqlSafe(write(tx.choose(ROWS)));
+            tx.query(text).bind(&rows).execute().await?;
+        }
         tx.commit().await
     }
 
@@ -69,11 +71,13 @@ impl AccessTimes {
             let (tenant_id, id) = (hex(key.0.uuid()), hex(key.1.uuid()));
             json!({ "tenant_id": tenant_id, "id": id, "used_at": at.as_micros() })
         };
-        let rows: Value = uses.iter().map(row).collect();
         let mut tx = self.0.write_one(call, Role::Shared(None)).await?;
-        let text = tx.choose([on_postgres(table, id), on_sqlite(table, id)]);
-        let query = tx.query(AssertSqlSafe(text)).bind(rows.to_string());
-        query.execute().await?;
+        let text = tx.choose([on_postgres(table, id, &tx.of_one_tenant("o")), on_sqlite(table, id)]);
+        for part in self.0.parts_of(uses.iter().collect(), |used| used.key.0) {
+            let rows: Value = part.into_iter().map(row).collect();
+            let query = tx.query(AssertSqlSafe(text.clone())).bind(rows.to_string());
+            query.execute().await?;
+        }
         tx.commit().await
     }
 }
@@ -112,14 +116,14 @@ fn write(rows: &str) -> String {
 
 /// Every replica locks the rows in one order, and sees under the lock what another
 /// replica wrote.
-fn on_postgres(table: &str, id: &str) -> String {
+fn on_postgres(table: &str, id: &str, of_one_tenant: &str) -> String {
     format!(
         "WITH u AS (SELECT r.tenant_id, r.id, max(r.used_at) AS at FROM jsonb_to_recordset($1::jsonb) \
             AS r(tenant_id uuid, id uuid, used_at bigint) GROUP BY r.tenant_id, r.id), \
         locked AS (SELECT o.tenant_id, o.{id}, u.at FROM {table} o JOIN u ON o.tenant_id = u.tenant_id AND o.{id} = u.id \
-            WHERE o.last_used_at IS NULL OR o.last_used_at < u.at \
+            WHERE (o.last_used_at IS NULL OR o.last_used_at < u.at){of_one_tenant} \
             ORDER BY o.tenant_id, o.{id} FOR NO KEY UPDATE OF o) \
-        UPDATE {table} o SET last_used_at = l.at FROM locked l WHERE o.tenant_id = l.tenant_id AND o.{id} = l.{id}"
+        UPDATE {table} o SET last_used_at = l.at FROM locked l WHERE o.tenant_id = l.tenant_id AND o.{id} = l.{id}{of_one_tenant}"
     )
 }
 

@@ -139,9 +139,15 @@ impl Changes {
              WHERE s.deleted_at IS NULL",
             self.0.choose(WATCHED)
         );
-        let watched = stores.iter().map(|(tenant_id, id)| watched(*tenant_id, id.uuid()));
-        let watched = watched.collect::<Value>().to_string();
-        self.0.all("store_heads", Role::Shared(None), AssertSqlSafe(text), watched).await
+        let mut tx = self.0.read_one("store_heads", Role::Shared(None)).await?;
+        let mut heads = Vec::new();
+        for part in self.0.parts_of(stores.to_vec(), |(tenant_id, _)| *tenant_id) {
+            let watched = part.into_iter().map(|(tenant_id, id)| watched(tenant_id, id.uuid()));
+            let query = tx.query(AssertSqlSafe(text.clone()));
+            heads.extend(query.bind(watched.collect::<Value>().to_string()).all::<StoreHead>().await?);
+        }
+        tx.commit().await?;
+        Ok(heads)
     }
 
     /// How many events of sessions of any tenant have happened since a time, in one
@@ -157,9 +163,16 @@ impl Changes {
              GROUP BY e.tenant_id, e.session_id",
             self.0.choose(WATCHED)
         );
-        let watched = sessions.iter().map(|(tenant_id, id)| watched(*tenant_id, id.uuid()));
-        let values = (watched.collect::<Value>().to_string(), since);
-        self.0.all("session_heads", Role::Shared(None), AssertSqlSafe(text), values).await
+        let mut tx = self.0.read_one("session_heads", Role::Shared(None)).await?;
+        let mut heads = Vec::new();
+        for part in self.0.parts_of(sessions.to_vec(), |(tenant_id, _)| *tenant_id) {
+            let watched = part.into_iter().map(|(tenant_id, id)| watched(tenant_id, id.uuid()));
+            let query = tx.query(AssertSqlSafe(text.clone()));
+            let values = (watched.collect::<Value>().to_string(), since);
+            heads.extend(query.bind(values).all::<SessionHead>().await?);
+        }
+        tx.commit().await?;
+        Ok(heads)
     }
 }
 

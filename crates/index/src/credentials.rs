@@ -1,9 +1,18 @@
 //! Finds the owner of a credential.
 
+use uuid::Uuid;
+
 use crate::IndexError;
 use crate::database::{Database, Role, from_row};
 use crate::model::{Credential, Tenant, TenantName};
 use crate::tenants::{FIND, FIND_BY_EXTERNAL_ID};
+
+/// The owner of a credential, and its API key on the node of the tenant, for a distributed
+/// database.
+const OWNER: &str = "SELECT tenant_id, api_key_id FROM credential WHERE secret_sha256 = $1";
+
+const OF_OWNER: &str = "SELECT tenant_id, api_key_id, scopes, store_ids, expires_at, revoked_at IS NOT NULL AS is_revoked, \
+    tenant_status, limits, tenant_name, key_name FROM authenticate_of($1, $2)";
 
 /// On Postgres the function finds the tenant first, and then sees that tenant only.
 const AUTHENTICATE: [&str; 2] = [
@@ -33,8 +42,18 @@ from_row!(Credential {
 });
 
 impl Credentials {
-    /// Finds an API key by the SHA-256 of its secret, in one query.
+    /// Finds an API key by the SHA-256 of its secret, in one query; in two if the database is
+    /// distributed.
     pub async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError> {
+        if self.0.is_distributed() {
+            let mut tx = self.0.read_one("authenticate", Role::Anonymous).await?;
+            let owner: Option<(Uuid, Uuid)> =
+                tx.query(OWNER).bind(secret_sha256.as_slice()).optional().await?;
+            return match owner {
+                Some(owner) => tx.query(OF_OWNER).bind(owner).optional().await,
+                None => Ok(None),
+            };
+        }
         let text = self.0.choose(AUTHENTICATE);
         self.0.optional("authenticate", Role::Anonymous, text, secret_sha256.as_slice()).await
     }

@@ -126,13 +126,15 @@ pub struct DailyUse(pub(crate) Database);
 impl DailyUse {
     /// Adds counts to those of their days.
     pub async fn add(&self, counts: &[CountedUse]) -> Result<(), IndexError> {
-        let rows: Value = counts.iter().map(to_json).collect();
-        let rows = rows.to_string();
         let mut tx = self.0.write("add_daily_use", Role::Shared(None)).await?;
-        tx.execute_on_postgres(LOCK_TENANTS, &rows).await?;
-        tx.execute_on_postgres(LOCK_STORES, &rows).await?;
-        let text = AssertSqlSafe(add(tx.choose(ROWS)));
-        tx.query(text).bind((&rows, WHOLE_TENANT)).execute().await?;
+        for part in self.0.parts_of(counts.iter().collect(), |count| count.tenant_id) {
+            let rows: Value = part.into_iter().map(to_json).collect();
+            let rows = rows.to_string();
+            tx.execute_on_postgres(LOCK_TENANTS, &rows).await?;
+            tx.execute_on_postgres(LOCK_STORES, &rows).await?;
+            let text = AssertSqlSafe(add(tx.choose(ROWS)));
+            tx.query(text).bind((&rows, WHOLE_TENANT)).execute().await?;
+        }
         tx.commit().await
     }
 

@@ -10,6 +10,7 @@ mod packed;
 mod tx;
 mod values;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +19,9 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use keepsake_core::TenantId;
 use keepsake_telemetry::{Metrics, Outcome, PoolState};
-use sqlx::SqlSafeStr;
+use sqlx::{AssertSqlSafe, SqlSafeStr};
 use tracing::{Instrument, Span};
+use uuid::Uuid;
 
 pub(crate) use batches::{Answer, BatchFailure, BatchRules, Batches, answers_of};
 pub(crate) use commits::{Batching, CommitAttempt, CommitResult, Commits, StoreCommit, commit_changes};
@@ -101,6 +103,31 @@ impl Database {
         if self.sqlite().is_none() { postgres } else { sqlite }
     }
 
+    /// Whether the tables of tenants are distributed over several nodes. A statement then
+    /// names one tenant, except in jobs that read every tenant.
+    pub(crate) fn is_distributed(&self) -> bool {
+        matches!(self.backend(), Backend::Postgres(index) if index.is_distributed())
+    }
+
+    /// The key of the lane in which calls of a tenant wait for one another, where calls of
+    /// different tenants cannot go together.
+    pub(crate) fn lane_of(&self, tenant_id: TenantId) -> Option<TenantId> {
+        self.is_distributed().then_some(tenant_id)
+    }
+
+    /// The parts of a list that one statement may name: all together, or on a distributed
+    /// database those of each tenant, in the order of the tenants.
+    pub(crate) fn parts_of<T>(&self, all: Vec<T>, tenant_of: impl Fn(&T) -> TenantId) -> Vec<Vec<T>> {
+        if !self.is_distributed() {
+            return vec![all];
+        }
+        let mut parts = BTreeMap::<_, Vec<T>>::new();
+        for one in all {
+            parts.entry(tenant_of(&one)).or_default().push(one);
+        }
+        parts.into_values().collect()
+    }
+
     pub(crate) fn disk(&self) -> &Arc<DiskState> {
         &self.0.disk
     }
@@ -168,6 +195,37 @@ impl Database {
         let rows = tx.query(sql).bind(values).all().await?;
         tx.commit().await?;
         Ok(rows)
+    }
+
+    /// Reads the next rows of all tenants after a key, `$1` to `$3`, and at most `limit`. On a
+    /// distributed database it reads those of one tenant after the other, each on its node.
+    pub(crate) async fn page<'q, R: FromRow, V: Bind<'q>>(
+        &self,
+        call: &'static str,
+        text: &'static str,
+        after: PlaceKey,
+        limit: u32,
+        values: impl Fn(PlaceKey, u32) -> V,
+    ) -> Result<Vec<R>, IndexError> {
+        let role = Role::Job(None);
+        if !self.is_distributed() {
+            return self.all(call, role, text, values(after, limit)).await;
+        }
+        let of_tenant = of_first_tenant(text);
+        let (mut rows, mut after) = (Vec::new(), after);
+        loop {
+            let left = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
+            if left == 0 {
+                return Ok(rows);
+            }
+            let text = AssertSqlSafe(of_tenant.clone());
+            rows.extend(self.all::<R>(call, role, text, values(after, left)).await?);
+            let next: Option<(TenantId,)> = self.optional(call, role, NEXT_TENANT, after.0).await?;
+            let Some((tenant_id,)) = next else {
+                return Ok(rows);
+            };
+            after = (tenant_id, Uuid::nil(), Uuid::nil());
+        }
     }
 
     /// Reads the first row of one statement, in a separate call.
@@ -282,6 +340,27 @@ impl Database {
             }
         })
     }
+}
+
+/// The key of a row of a store.
+pub(crate) type PlaceKey = (TenantId, Uuid, Uuid);
+
+/// The tenant after a given one.
+pub(crate) const NEXT_TENANT: &str =
+    "SELECT tenant_id FROM tenant WHERE tenant_id > $1 ORDER BY tenant_id LIMIT 1";
+
+/// A statement of [`Database::page`] for the rows of the tenant `$1`: the planner sees the tenant
+/// of every table.
+fn of_first_tenant(text: &str) -> String {
+    let mut text = text.to_owned();
+    for first in ["WHERE (tenant_id,", "WHERE (m.tenant_id,"] {
+        let column = first.trim_start_matches("WHERE (").trim_end_matches(',');
+        text = text.replace(first, &format!("WHERE {column} = $1 AND ({column},"));
+    }
+    for joined in ["v", "d", "p"] {
+        text = text.replace(&format!("= {joined}.tenant_id"), "= $1");
+    }
+    text
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

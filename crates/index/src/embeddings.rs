@@ -283,10 +283,12 @@ impl Embeddings {
             None => ("", FIRST_STORE),
         };
         let later = if after_mark > mark { (after_mark, after) } else { (mark, LAST_STORE) };
-        let values = (after, model, now.minus(KEPT_FOR), limit, (after_mark, mark), later);
+        let known = if self.0.is_distributed() { Some(model.unwrap_or_default()) } else { model };
+        let values = (after, known, now.minus(KEPT_FOR), limit, (after_mark, mark), later);
         let mut tx = self.0.read("embedding_work", Role::Job(None)).await?;
         tx.execute_on_postgres(PLAN_BY_KEYS, ()).await?;
-        let rows: Vec<WorkRow> = tx.query(WORK).bind(values).all().await?;
+        let text = if tx.is_distributed() { WORK_OF_NODES } else { WORK };
+        let rows: Vec<WorkRow> = tx.query(text).bind(values).all().await?;
         let stores =
             |needs: fn(&WorkRow) -> bool| rows.iter().filter(|row| needs(row)).map(|row| row.store).collect();
         Ok(EmbeddingWork {

@@ -16,12 +16,8 @@ use crate::{ChangeError, IndexError, audit};
 const INSERT: &str = "INSERT INTO api_key (tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at) \
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
-/// On Postgres it is a function, because the role of requests can only read the table. With the
-/// function it can add a credential, but not change one.
-const INSERT_CREDENTIAL: [&str; 2] = [
-    "SELECT record_credential($1, $3), $2::uuid",
-    "INSERT INTO credential (secret_sha256, tenant_id, api_key_id) VALUES ($1, $2, $3)",
-];
+const INSERT_CREDENTIAL: &str =
+    "INSERT INTO credential (secret_sha256, tenant_id, api_key_id) VALUES ($1, $2, $3)";
 
 selects! {
     "tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
@@ -171,11 +167,6 @@ async fn insert(tx: &mut Tx, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<(
     let query = tx.query(INSERT).bind((tenant_id, key_id, &key.name));
     let query = query.bind((Json(&key.scopes), key.store_ids.as_ref().map(Json)));
     query.bind((key.created_at, key.expires_at)).execute().await?;
-    tx.query(tx.choose(INSERT_CREDENTIAL))
-        .bind(secret_sha256.as_slice())
-        .bind(tenant_id)
-        .bind(key_id)
-        .execute()
-        .await?;
+    tx.query(INSERT_CREDENTIAL).bind(secret_sha256.as_slice()).bind(tenant_id).bind(key_id).execute().await?;
     Ok(())
 }

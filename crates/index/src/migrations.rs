@@ -25,8 +25,12 @@ const POSTGRES_FUNCTIONS: &str = concat!(
     sql!("postgres/functions/list_versions.sql"),
     sql!("postgres/functions/search_changes.sql"),
     sql!("postgres/functions/embeddings.sql"),
-    sql!("postgres/functions/count_session.sql"),
 );
+
+/// Distributes the schema over the nodes of Citus: two transactions, since the second one connects to
+/// the nodes itself.
+pub(crate) const DISTRIBUTED: [&str; 2] =
+    [sql!("postgres/distributed.sql"), sql!("postgres/distributed_statistics.sql")];
 
 /// Version, description and SQL of each migration.
 type List = [(i64, &'static str, &'static str)];

@@ -44,7 +44,7 @@ const COMPLETE_FROM: &str = "SELECT reads_from FROM tenant_counter WHERE tenant_
 
 selects! {
     "r.store_id, r.memory_id, r.version_id, r.session_id, r.actor_type, r.actor_id, r.surface, r.first_read_at, \
-        r.last_read_at, r.read_count, (SELECT v.path FROM version v WHERE v.tenant_id = r.tenant_id \
+        r.last_read_at, r.read_count, (SELECT v.path FROM version v WHERE v.tenant_id = $1 \
             AND v.store_id = r.store_id AND v.version_id BETWEEN r.version_id AND r.version_id \
             ORDER BY v.version_id LIMIT 1) AS path \
         FROM memory_read r WHERE r.tenant_id = $1 AND";
@@ -113,12 +113,15 @@ impl FromRow for MemoryReader {
 impl MemoryReads {
     /// Adds reads to the rows of their readers.
     pub async fn flush(&self, reads: &[RecordedReads]) -> Result<(), IndexError> {
-        let rows: Value = reads.iter().map(to_json).collect();
-        let rows = rows.to_string();
         let mut tx = self.0.write("flush_reads", Role::Shared(None)).await?;
-        tx.execute_on_postgres(LOCK_STORES, &rows).await?;
-        let text = AssertSqlSafe(write(tx.choose(ROWS)));
-        tx.query(text).bind(&rows).execute().await?;
+        for part in self.0.parts_of(reads.iter().collect(), |read| read.tenant_id) {
+            let rows: Value = part.into_iter().map(to_json).collect();
+            let rows = rows.to_string();
+            tx.execute_on_postgres(LOCK_STORES, &rows).await?;
+            let text =
+                AssertSqlSafe(write(tx.choose(ROWS), ["v", "s", "m"].map(|table| tx.of_one_tenant(table))));
+            tx.query(text).bind(&rows).execute().await?;
+        }
         tx.commit().await
     }
 
@@ -221,12 +224,12 @@ fn to_json(reads: &RecordedReads) -> Value {
 /// Every replica writes the rows in the same order, so that two flushes cannot
 /// deadlock. Versions, stores and memories are looked up by their keys, whatever the
 /// planner's statistics say: only the index of version ids has a range of them in order.
-fn write(rows: &str) -> String {
+fn write(rows: &str, [of_version, of_store, of_memory]: [String; 3]) -> String {
     format!(
         "WITH r AS MATERIALIZED ( \
             SELECT n.*, (SELECT v.memory_id FROM version v WHERE v.tenant_id = n.tenant_id \
                 AND v.store_id = n.store_id AND v.version_id BETWEEN n.version_id AND n.version_id \
-                AND v.redacted_at IS NULL ORDER BY v.version_id LIMIT 1) AS memory_id \
+                AND v.redacted_at IS NULL{of_version} ORDER BY v.version_id LIMIT 1) AS memory_id \
             FROM ({rows}) n) \
         INSERT INTO memory_read AS a (tenant_id, store_id, memory_id, version_id, session_id, actor_type, actor_id, \
             surface, first_read_at, last_read_at, read_count) \
@@ -234,9 +237,9 @@ fn write(rows: &str) -> String {
             r.first_at, r.last_at, r.reads FROM r \
         WHERE r.memory_id IS NOT NULL \
             AND EXISTS (SELECT 1 FROM store s WHERE s.tenant_id = r.tenant_id AND s.store_id = r.store_id \
-                AND s.deleted_at IS NULL AND s.reads_from <= r.last_at LIMIT 1 OFFSET 0) \
+                AND s.deleted_at IS NULL AND s.reads_from <= r.last_at{of_store} LIMIT 1 OFFSET 0) \
             AND EXISTS (SELECT 1 FROM memory m WHERE m.tenant_id = r.tenant_id AND m.store_id = r.store_id \
-                AND m.memory_id = r.memory_id LIMIT 1 OFFSET 0) \
+                AND m.memory_id = r.memory_id{of_memory} LIMIT 1 OFFSET 0) \
         ORDER BY r.tenant_id, r.store_id, r.memory_id, r.version_id, r.session_id, r.kind, r.actor, r.surface \
         ON CONFLICT (tenant_id, store_id, memory_id, version_id, session_id, actor_type, actor_id, surface) \
         DO UPDATE SET read_count = a.read_count + excluded.read_count, \
@@ -267,9 +270,11 @@ mod tests {
         let of_memory =
             "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=? AND version_id>? AND version_id<?)";
         let of_version = "version_id (tenant_id=? AND store_id=? AND version_id>? AND version_id<?)";
-        for (statement, part) in
-            [(OF_SESSION, of_session), (COUNTS, of_memory), (&write(ROWS[1]), of_version)]
-        {
+        for (statement, part) in [
+            (OF_SESSION, of_session),
+            (COUNTS, of_memory),
+            (&write(ROWS[1], <[String; 3]>::default()), of_version),
+        ] {
             let steps = assert_steps(statement, &[part]).await;
             let reads_stores = |step: &String| step.starts_with("SEARCH s ");
             assert!(!steps.iter().any(|step| reads_whole_store(step) && !reads_stores(step)), "{steps:#?}");

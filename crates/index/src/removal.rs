@@ -111,6 +111,10 @@ const DELETE_EMBEDDINGS_OF_VERSIONS: &str = "DELETE FROM embedding WHERE tenant_
         WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq IN_NUMBERS($3) \
             AND e.tenant_id = $1 AND e.store_id = $2 AND e.memory_id = v.memory_id AND e.version_id = v.version_id)";
 
+/// Deletes the content of queued blobs that is in this database.
+const DELETE_CONTENTS: &str =
+    "DELETE FROM content WHERE tenant_id = $1 AND store_id = $2 AND blob_id IN_IDS($3)";
+
 const DIRECTORIES: &str =
     "SELECT path, files FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN_TEXTS($3)";
 
@@ -350,8 +354,8 @@ impl<'t> Removal<'t> {
         Ok(())
     }
 
-    /// Queues the unreferenced blobs among `blobs`, and returns them. A blob that is
-    /// already queued is returned too.
+    /// Queues the unreferenced blobs among `blobs`, deletes their content in this database, and
+    /// returns them. A blob that is already queued is returned too.
     async fn queue_unreferenced(
         &mut self,
         blobs: Vec<VersionId>,
@@ -363,7 +367,18 @@ impl<'t> Removal<'t> {
         let text = queue_unreferenced();
         let query = self.query_with_lists(&text).bind_ids(Some(&blobs));
         let query = query.bind((queue.not_before, queue.reason.name()));
-        query.bind(queue.erasure_id).scalars().await
+        let queued: Vec<VersionId> = query.bind(queue.erasure_id).scalars().await?;
+        self.delete_contents(&queued).await?;
+        Ok(queued)
+    }
+
+    /// Deletes the content of queued blobs that is in this database.
+    async fn delete_contents(&mut self, queued: &[VersionId]) -> Result<(), IndexError> {
+        if !queued.is_empty() {
+            let query = self.query_with_lists(DELETE_CONTENTS).bind_ids(Some(queued));
+            query.execute().await?;
+        }
+        Ok(())
     }
 
     /// Deletes memories with their access times, search documents and vectors, and takes the

@@ -276,9 +276,11 @@ impl SearchTerms {
         analyser: u32,
         limit: u32,
     ) -> Result<UnindexedPage, IndexError> {
-        let values = (after.unwrap_or(FIRST_MEMORY), limit, analyser);
+        let (tenant_id, store_id, memory_id) = after.unwrap_or(FIRST_MEMORY);
+        let after = (tenant_id, store_id.uuid(), memory_id.uuid());
+        let values = |after, limit| (after, limit, analyser);
         let rows: Vec<UnindexedRow> =
-            self.0.all("unindexed_memories", Role::Job(None), UNINDEXED, values).await?;
+            self.0.page("unindexed_memories", UNINDEXED, after, limit, values).await?;
         Ok(UnindexedPage {
             looked_at: rows.len() as u64,
             last: rows.last().map(|row| row.memory.place),

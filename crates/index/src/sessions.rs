@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 pub use change::{AttachmentName, Detail, MAX_ATTACHMENTS, SessionChange, sees_session_of};
 pub use queries::Sessions;
+pub(crate) use queries::count as count_sessions;
 
 keepsake_core::named_enum! {
     /// The access of a session to a store.

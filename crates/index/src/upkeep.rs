@@ -3,6 +3,8 @@
 mod prunable;
 mod recount;
 
+use std::collections::BTreeMap;
+
 use keepsake_core::{BlobKey, ContentHash, MemoryId, StoreId, TenantId, Timestamp};
 use uuid::Uuid;
 
@@ -11,6 +13,7 @@ use crate::database::{Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::numbers::{FIRST_KEY, FIRST_STORE};
 use crate::postgres::damage;
 use crate::search::{FIRST_MEMORY, MemoryPlace};
+use crate::sessions::count_sessions;
 use crate::stores::lock_store;
 use crate::tenants::lock_live_tenant;
 
@@ -153,8 +156,9 @@ impl Upkeep {
         after: Option<&BlobKey>,
         limit: u32,
     ) -> Result<Vec<NamedBlob>, IndexError> {
-        let values = (after.unwrap_or(&FIRST_KEY), limit);
-        self.0.all("named_blobs", Role::Job(None), NAMED_BLOBS, values).await
+        let BlobKey { tenant_id, store_id, blob_id } = *after.unwrap_or(&FIRST_KEY);
+        let after = (tenant_id, store_id.uuid(), blob_id.uuid());
+        self.0.page("named_blobs", NAMED_BLOBS, after, limit, |after, limit| (after, limit)).await
     }
 
     /// The next `limit` memories with search terms, by tenant, store and memory; and
@@ -165,9 +169,10 @@ impl Upkeep {
         after: Option<MemoryPlace>,
         limit: u32,
     ) -> Result<Vec<(MemoryPlace, bool)>, IndexError> {
-        let values = (after.unwrap_or(FIRST_MEMORY), limit);
+        let (tenant_id, store_id, memory_id) = after.unwrap_or(FIRST_MEMORY);
+        let after = (tenant_id, store_id.uuid(), memory_id.uuid());
         let rows: Vec<(TenantId, StoreId, MemoryId, bool)> =
-            self.0.all("terms_after", Role::Job(None), TERMS_AFTER, values).await?;
+            self.0.page("terms_after", TERMS_AFTER, after, limit, |after, limit| (after, limit)).await?;
         let row = |(tenant_id, store_id, memory_id, is_stray)| ((tenant_id, store_id, memory_id), is_stray);
         Ok(rows.into_iter().map(row).collect())
     }
@@ -288,6 +293,9 @@ impl Upkeep {
         limit: u32,
         is_dry: bool,
     ) -> Result<u64, IndexError> {
+        if what == Prunable::EndedSessions && !is_dry {
+            return self.prune_sessions(before, limit).await;
+        }
         let mut tx = self.begin_prune("prune", is_dry).await?;
         let [count, remove] = what.texts();
         if is_dry {
@@ -300,6 +308,28 @@ impl Upkeep {
         let removed = tx.query(remove).bind((before, limit)).execute().await?;
         tx.commit().await?;
         Ok(removed)
+    }
+
+    /// Removes ended sessions as [`Self::prune`] does, and takes sessions that were not deleted out of the
+    /// counters of their tenants.
+    async fn prune_sessions(&self, before: Timestamp, limit: u32) -> Result<u64, IndexError> {
+        let [_, remove] = Prunable::EndedSessions.texts();
+        let mut tx = self.0.write("prune", Role::Job(None)).await?;
+        let removed: Vec<(TenantId, i64, i64)> = tx.query(remove).bind((before, limit)).all().await?;
+        let mut counted = BTreeMap::<_, [i64; 2]>::new();
+        for (tenant_id, sessions, bytes) in &removed {
+            let [of_tenant, bytes_of_tenant] = counted.entry(*tenant_id).or_default();
+            *of_tenant += sessions;
+            *bytes_of_tenant += sessions * bytes;
+        }
+        // In the order of the tenants, so that two calls cannot deadlock.
+        for (tenant_id, [sessions, bytes]) in counted {
+            if sessions > 0 {
+                count_sessions(&mut tx, tenant_id, -sessions, -bytes).await?;
+            }
+        }
+        tx.commit().await?;
+        Ok(removed.len() as u64)
     }
 
     /// On Postgres each statement of a batch commits by itself.

@@ -22,7 +22,7 @@ pub(crate) const COLUMNS_OF_VERSION: &str = "v.seq, v.version_id, v.prev_seq, v.
 
 /// The state of a store, and its version with an id.
 const WITH_ID: [&str; 2] = [
-    "(SELECT archived_at, purge_epoch, (version_row).* FROM read_version($1, $2, NULL, $3)) found",
+    "read_version($1, $2, NULL, $3)",
     "(SELECT archived_at, purge_epoch FROM store \
         WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL) s \
     LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.version_id = $3",
@@ -30,7 +30,7 @@ const WITH_ID: [&str; 2] = [
 
 /// The state of a store, and its version with a sequence number.
 const WITH_SEQ: [&str; 2] = [
-    "(SELECT archived_at, purge_epoch, (version_row).* FROM read_version($1, $2, $3, NULL)) found",
+    "read_version($1, $2, $3, NULL)",
     "(SELECT archived_at, purge_epoch FROM store \
         WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL) s \
     LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = $3",
@@ -38,8 +38,7 @@ const WITH_SEQ: [&str; 2] = [
 
 /// A row with the state of a store, and then a row for each version of a page; on
 /// Postgres.
-const PAGE: &str = "(SELECT archived_at, purge_epoch, (version_row).* \
-    FROM list_versions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)) found";
+const PAGE: &str = "list_versions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
 /// The state of a store and its last sequence number.
 const STATE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, seq FROM store \
@@ -203,10 +202,15 @@ impl Versions {
     }
 }
 
-/// Selects the state of a store and versions.
+/// Selects the state of a store and versions. A function of Postgres returns versions as rows.
 fn select(from: &str) -> AssertSqlSafe<String> {
+    let columns = if from.contains("($1") {
+        COLUMNS.split(", ").map(|column| format!("(version_row).{column}")).collect::<Vec<_>>().join(", ")
+    } else {
+        COLUMNS.to_owned()
+    };
     AssertSqlSafe(format!(
-        "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, {COLUMNS} FROM {from}"
+        "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, {columns} FROM {from}"
     ))
 }
 

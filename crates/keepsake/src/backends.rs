@@ -148,8 +148,12 @@ pub(crate) fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
 }
 
 /// Migrates a database to the schema of this binary; returns what changed.
-pub(crate) async fn migrate(url: &IndexUrl) -> Result<MigrationReport, Failure> {
+pub(crate) async fn migrate(url: &IndexUrl, distributes: bool) -> Result<MigrationReport, Failure> {
     match url {
+        IndexUrl::Sqlite { url, .. } if distributes => Err(Failure::of_class(
+            FailureClass::Failed,
+            format!("the database {url} is a file, which cannot be distributed"),
+        )),
         IndexUrl::Sqlite { url, file } => {
             data_dir::make_private_file(file)?;
             let _lock = FolderLock::take(file)?;
@@ -157,8 +161,14 @@ pub(crate) async fn migrate(url: &IndexUrl) -> Result<MigrationReport, Failure> 
                 .await
                 .map_err(of_index(format!("the database {url} cannot be migrated")))
         }
-        IndexUrl::Postgres(secret) => PostgresIndex::migrate(secret.expose_secret())
-            .await
-            .map_err(of_index(format!("the database {url} cannot be migrated"))),
+        IndexUrl::Postgres(secret) => {
+            let secret = secret.expose_secret();
+            let migrated = if distributes {
+                PostgresIndex::migrate_distributed(secret).await
+            } else {
+                PostgresIndex::migrate(secret).await
+            };
+            migrated.map_err(of_index(format!("the database {url} cannot be migrated")))
+        }
     }
 }

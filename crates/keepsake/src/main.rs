@@ -36,7 +36,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use keepsake_config::{Failure, SourceArgs};
+use keepsake_config::Failure;
 
 use operator::{backup, blobs, check, jobs, model as models, tenants, token_keys, verify};
 use people::{access, erasures, keys, memories, sessions, store_tests, stores, undo};
@@ -171,7 +171,7 @@ enum Command {
     /// Migrates the database to the schema of this version
     #[command(after_help = "Example:
   keepsake migrate --config keepsake.toml")]
-    Migrate(SourceArgs),
+    Migrate(operator::MigrateArgs),
     /// Manages tenants
     #[command(subcommand)]
     Tenant(tenants::TenantCommand),

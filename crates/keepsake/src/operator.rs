@@ -34,14 +34,24 @@ pub(crate) fn print_openapi(args: &OpenapiArgs) -> Result<(), Failure> {
     print(if args.admin { keepsake_server::operator_openapi() } else { keepsake_server::openapi() })
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// Distributes the tables over the nodes of Citus; the URL is that of the coordinator
+    #[arg(long)]
+    distributed: bool,
+}
+
 /// Migrates the database to the schema of this binary, and says what changed.
-pub(crate) async fn migrate(args: SourceArgs) -> Result<(), Failure> {
-    let folder = args.data_dir.clone();
-    let url = args.into_sources().merge().migration()?;
+pub(crate) async fn migrate(args: MigrateArgs) -> Result<(), Failure> {
+    let MigrateArgs { sources, distributed } = args;
+    let folder = sources.data_dir.clone();
+    let url = sources.into_sources().merge().migration()?;
     if let Some(folder) = &folder {
         data_dir::prepare(folder)?;
     }
-    print(&match backends::migrate(&url).await? {
+    print(&match backends::migrate(&url, distributed).await? {
         MigrationReport { is_new: true, .. } => format!("created the schema in {url}\n"),
         MigrationReport { applied: 0, .. } => format!("the schema in {url} is up to date\n"),
         MigrationReport { applied, .. } => {

@@ -133,7 +133,7 @@ async fn open(
     metrics: &Metrics,
 ) -> Result<Backends, Failure> {
     if migrate {
-        backends::migrate(&merged.migration()?).await?;
+        backends::migrate(&merged.migration()?, false).await?;
     }
     Backends::open(settings, metrics.clone()).await
 }

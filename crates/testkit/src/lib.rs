@@ -52,7 +52,7 @@ pub use model::{model_folder, model_wheel};
 pub use official_proxy::OfficialProxy;
 pub use owned_postgres::{OwnedPostgres, StopMode};
 pub use pooler::{Login, Pooler};
-pub use postgres::{TestDatabase, fresh_database, fresh_database_from};
+pub use postgres::{TestDatabase, fresh_database, fresh_database_from, is_distributed};
 pub use process_clock::ProcessClock;
 pub use provider::{Behaviour, Provider};
 pub use s3::{VersionedPlace, fresh_s3, s3_options, s3_section, versioned_s3};

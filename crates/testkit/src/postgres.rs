@@ -7,6 +7,10 @@ use crate::{required_variable, unique_name};
 /// Names the server: the URL of a role that may create databases and roles.
 pub const URL_VARIABLE: &str = "KEEPSAKE_TEST_POSTGRES_URL";
 
+/// Whether the server is the coordinator of a Citus cluster. The database of the URL has the
+/// extension, and so has `template1` of each node, where the coordinator's knows the nodes.
+const DISTRIBUTED_VARIABLE: &str = "KEEPSAKE_TEST_CITUS";
+
 /// A database for one test, dropped with this value.
 #[derive(Debug)]
 pub struct TestDatabase {
@@ -35,7 +39,8 @@ pub async fn fresh_database_from(template: &str) -> TestDatabase {
 async fn create(options: &str) -> TestDatabase {
     let server_url = required_variable(URL_VARIABLE, "postgres://postgres:password@127.0.0.1:5432/postgres");
     let name = unique_name();
-    execute(&server_url, &format!("CREATE DATABASE \"{name}\"{options}")).await;
+    let created = try_execute_on_nodes(&server_url, &format!("CREATE DATABASE \"{name}\"{options}")).await;
+    created.unwrap_or_else(|error| panic!("creating a database: {error}"));
     TestDatabase { server_url, name }
 }
 
@@ -73,7 +78,7 @@ impl Drop for TestDatabase {
         let dropper = std::thread::spawn(move || {
             if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 let statement = format!("DROP DATABASE IF EXISTS \"{name}\" WITH (FORCE)");
-                let _ = runtime.block_on(try_execute(&server_url, &statement));
+                let _ = runtime.block_on(try_execute_on_nodes(&server_url, &statement));
             }
         });
         let _ = dropper.join();
@@ -89,6 +94,23 @@ async fn try_execute(server_url: &str, statement: &str) -> sqlx::Result<()> {
     let mut connection = PgConnection::connect(server_url).await?;
     connection.execute(AssertSqlSafe(statement.to_owned())).await?;
     connection.close().await
+}
+
+/// Executes a statement on the server and, if it is a coordinator, on the other nodes.
+async fn try_execute_on_nodes(server_url: &str, statement: &str) -> sqlx::Result<()> {
+    try_execute(server_url, statement).await?;
+    if is_distributed() {
+        let on_nodes = format!(
+            "DO $do$ BEGIN ASSERT (SELECT bool_and(success) FROM run_command_on_workers($run${statement}$run$)); END $do$"
+        );
+        try_execute(server_url, &on_nodes).await?;
+    }
+    Ok(())
+}
+
+/// Whether the databases of tests are on several nodes.
+pub fn is_distributed() -> bool {
+    std::env::var_os(DISTRIBUTED_VARIABLE).is_some_and(|value| !value.is_empty())
 }
 
 /// The same URL for another database: its path replaced, all else kept.

@@ -23,16 +23,3 @@ BEGIN
          WHERE k.tenant_id = authenticate.tenant_id AND k.api_key_id = authenticate.api_key_id;
 END
 $$;
-
--- Records the hash of the secret of a key. The key belongs to the tenant of the
--- transaction.
---
--- Runs with the owner's rights, so that the app can add a credential but cannot
--- change one. PUBLIC must not have EXECUTE on it.
-CREATE FUNCTION record_credential(p_secret_sha256 bytea, p_api_key uuid) RETURNS void
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
-    INSERT INTO public.credential (secret_sha256, tenant_id, api_key_id)
-    VALUES (p_secret_sha256, nullif(current_setting('keepsake.tenant', true), '')::uuid, p_api_key)
-$$;
-REVOKE ALL ON FUNCTION record_credential FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION record_credential TO keepsake_app, keepsake_jobs;

@@ -14,16 +14,3 @@ BEGIN
          WHERE c.tenant_id = p_tenant AND c.store_id = p_store AND c.blob_id = p_blob;
 END
 $$;
-
--- Deletes the content of blobs that were queued for deletion.
-CREATE FUNCTION delete_queued_content() RETURNS trigger
-LANGUAGE plpgsql AS $$
-BEGIN
-    DELETE FROM content c USING queued q
-     WHERE c.tenant_id = q.tenant_id AND c.store_id = q.store_id AND c.blob_id = q.blob_id;
-    RETURN NULL;
-END
-$$;
-CREATE TRIGGER delete_queued_content AFTER INSERT ON blob_deletion
-    REFERENCING NEW TABLE AS queued FOR EACH STATEMENT EXECUTE FUNCTION delete_queued_content();
-

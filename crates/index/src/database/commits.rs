@@ -15,11 +15,11 @@ use crate::{IndexError, postgres, sqlite};
 /// and each has its own outcome.
 ///
 /// On Postgres, commits of one memory share batches across stores, which do not wait for a
-/// locked store. Other commits, and those of a locked store, wait in the lane of their
+/// locked store; on a distributed database, across stores of one tenant. Other commits, and those of a locked store, wait in the lane of their
 /// store. On SQLite, all commits wait in one lane, because only one connection writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Commits {
-    across_stores: Batches<(), StoreCommit, CommitResult>,
+    across_stores: Batches<Option<TenantId>, StoreCommit, CommitResult>,
     within_store: Batches<StoreLane, StoreCommit, CommitResult>,
 }
 
@@ -114,7 +114,7 @@ impl Commits {
         loop {
             let job = StoreCommit { tenant_id, commit: commit.clone(), batching };
             let answer = match batching {
-                Batching::AcrossStores => self.across_stores.run((), job).await,
+                Batching::AcrossStores => self.across_stores.run(database.lane_of(tenant_id), job).await,
                 Batching::WithinStore => self.within_store.run(lane, job).await,
             };
             let made = match answer {

@@ -73,21 +73,24 @@ const LISTS: [(&str, [[&str; 2]; 2]); 6] = [
     (
         "FROM_NUMBERS(",
         [
-            ["FROM unnest(ARRAY(SELECT jsonb_array_elements_text(", "::jsonb)::bigint)) AS numbers(number)"],
+            [
+                "FROM unnest(ARRAY(SELECT n.text::bigint FROM jsonb_array_elements_text(",
+                "::jsonb) n(text))) AS numbers(number)",
+            ],
             ["FROM (SELECT value AS number FROM json_each(", ")) AS numbers"],
         ],
     ),
     (
         "IN_NUMBERS(",
         [
-            ["= ANY(ARRAY(SELECT jsonb_array_elements_text(", "::jsonb)::bigint))"],
+            ["= ANY(ARRAY(SELECT n.text::bigint FROM jsonb_array_elements_text(", "::jsonb) n(text)))"],
             ["IN (SELECT value FROM json_each(", "))"],
         ],
     ),
     (
         "IN_TEXTS(",
         [
-            ["= ANY(ARRAY(SELECT jsonb_array_elements_text(", "::jsonb)))"],
+            ["= ANY(ARRAY(SELECT n.text FROM jsonb_array_elements_text(", "::jsonb) n(text)))"],
             ["IN (SELECT value FROM json_each(", "))"],
         ],
     ),
@@ -100,7 +103,12 @@ impl Tx {
 
     /// The statement has `$1`, `$2` and so on for the values to bind.
     pub(crate) fn query(&mut self, sql: impl SqlSafeStr) -> Query<'_> {
-        let sql = sql.into_sql_str();
+        let mut sql = sql.into_sql_str();
+        if self.is_distributed()
+            && let Some(text) = of_one_tenant(sql.as_str())
+        {
+            sql = AssertSqlSafe(text).into_sql_str();
+        }
         let statement = if self.is_postgres() {
             Statement::Postgres(sql, PgArguments::default())
         } else {
@@ -161,6 +169,21 @@ impl Tx {
 
     pub(crate) const fn is_postgres(&self) -> bool {
         matches!(self.connection, Connection::Postgres(_) | Connection::PostgresStatement(_))
+    }
+
+    pub(crate) fn is_distributed(&self) -> bool {
+        self.call.database.is_distributed()
+    }
+
+    /// The condition that rows of a table are of the tenant of all rows of the JSON parameter
+    /// [`Database::parts_of`]; nothing where they can be of several tenants. The planner needs
+    /// it where it does not find out by itself.
+    pub(crate) fn of_one_tenant(&self, table: &str) -> String {
+        if self.is_distributed() {
+            format!(" AND {table}.tenant_id = {TENANT_OF_ROWS}")
+        } else {
+            String::new()
+        }
     }
 
     /// Records that the transaction removes rows for good, so that SQLite's write-ahead
@@ -259,6 +282,27 @@ pub(crate) fn with_lists(sql: &str, is_postgres: bool) -> String {
         }
     }
     text
+}
+
+/// The tenant of the rows of a JSON parameter that are all of one tenant.
+const TENANT_OF_ROWS: &str = "CAST(CAST($1 AS jsonb) -> 0 ->> 'tenant_id' AS uuid)";
+
+/// A statement with rows of [`Database::parts_of`] as a JSON parameter, for a distributed
+/// database: the tenant is that of the first row, a constant for the planner. `None`: it has
+/// no such rows.
+fn of_one_tenant(sql: &str) -> Option<String> {
+    const ROWS: &str = "jsonb_to_recordset($1::jsonb) AS ";
+    const TENANT: &str = "(tenant_id uuid";
+    let (start, rest) = sql.split_once(ROWS)?;
+    let (alias, rest) = rest.split_once(TENANT)?;
+    let (columns, end) = rest.split_once(')')?;
+    let columns = columns.trim_start_matches([',', ' ']);
+    let others = if columns.is_empty() {
+        String::new()
+    } else {
+        format!(", t.* FROM jsonb_to_recordset($1::jsonb) AS t({columns})")
+    };
+    Some(format!("{start}(SELECT {TENANT_OF_ROWS} AS tenant_id{others}) AS {alias}{end}"))
 }
 
 impl Connection {

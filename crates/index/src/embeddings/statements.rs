@@ -74,6 +74,26 @@ pub(super) const WORK: &str = concat!(
     ORDER BY p.embedded_by, p.tenant_id, p.store_id"
 );
 
+/// The same on a distributed database, where each node limits its stores after it joined them; without
+/// a model, `$3` is ''.
+pub(super) const WORK_OF_NODES: &str = concat!(
+    "SELECT s.embedded_by, s.tenant_id, s.store_id, \
+        t.status = 'active' AND ",
+    is_hybrid!(),
+    " AND $3 <> '' AND s.seq > coalesce(e.seq, 0) AS is_pending, \
+        t.status <> 'deleting' AND EXISTS (SELECT 1 FROM embedded_store o WHERE o.tenant_id = s.tenant_id AND o.store_id = s.store_id \
+            AND (NOT ",
+    is_hybrid!(),
+    " OR (",
+    is_replaced!(),
+    "))) AS has_outdated \
+    FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
+    LEFT JOIN embedded_store e ON e.tenant_id = s.tenant_id AND e.store_id = s.store_id AND e.model = $3 \
+    WHERE s.deleted_at IS NULL AND ((s.embedded_by, s.tenant_id, s.store_id) > ($6, $1, $2) AND s.embedded_by < $7 \
+        OR (s.embedded_by, s.tenant_id, s.store_id) > ($8, $9, $10)) \
+    ORDER BY s.embedded_by, s.tenant_id, s.store_id LIMIT $5 + 0"
+);
+
 /// Those of the stores `$2` of a tenant in which the job has nothing to do for the model `$3`, now
 /// or later, until they change.
 pub(super) const SETTLED: &str = concat!(

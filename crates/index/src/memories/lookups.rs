@@ -1,11 +1,13 @@
 //! Look-ups of one memory each. Waiting look-ups share a statement, also across stores
-//! and tenants; the statement names the tenant of each.
+//! and tenants; the statement names the tenant of each. On a distributed database, only those
+//! of one tenant do.
 
 use std::hash::Hash;
 use std::slice;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use keepsake_core::TenantId;
 
 use super::{postgres, sqlite};
 use crate::IndexError;
@@ -41,8 +43,8 @@ enum LookupKind {
 #[derive(Debug, Clone)]
 pub(super) struct Lookups {
     database: Database,
-    heads: Batches<LookupKind, HeadLookup, LookupResult<Lookup>>,
-    memories: Batches<(), MemoryLookup, LookupResult<FoundMemory>>,
+    heads: Batches<(LookupKind, Option<TenantId>), HeadLookup, LookupResult<Lookup>>,
+    memories: Batches<Option<TenantId>, MemoryLookup, LookupResult<FoundMemory>>,
 }
 
 impl Lookups {
@@ -61,7 +63,8 @@ impl Lookups {
             return Ok(Some(found));
         }
         let wanted = if at.max_entries == 0 { LookupKind::Head } else { LookupKind::Listing };
-        answered(self.heads.run(wanted, at).await)
+        let lane = self.database.lane_of(at.place.store.tenant_id);
+        answered(self.heads.run((wanted, lane), at).await)
     }
 
     pub(super) async fn memory(&self, at: MemoryLookup) -> LookupResult<FoundMemory> {
@@ -70,7 +73,8 @@ impl Lookups {
         {
             return Ok(Some(found));
         }
-        answered(self.memories.run((), at).await)
+        let lane = self.database.lane_of(at.store.tenant_id);
+        answered(self.memories.run(lane, at).await)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Commits on Postgres: one call of the function `commit_batch` for several, or of
 //! `commit_changes` for one, also in a transaction that goes on.
 
+use std::slice;
+
 use keepsake_core::TenantId;
 use serde_json::Value;
 use sqlx::types::Json;
@@ -17,6 +19,9 @@ const COMMIT_CHANGES: &str = "SELECT commit_changes($1, $2, $3::commit_document,
 const COMMIT_ONE: &str = "SELECT made, CASE WHEN made ->> 'outcome' <> 'committed' \
     THEN set_config('synchronous_commit', 'off', true) END AS durability \
     FROM (SELECT commit_changes($1, $2, $3::commit_document, $4, $5) AS made) one";
+
+/// On a distributed database, on the node of the tenant.
+const COMMIT_OF_TENANT: &str = "SELECT commit_batch_of($1, $2, $3, $4, $5)";
 
 const COMMIT_BATCH: &str = "SELECT commit_batch($1, $2, $3, $4::commit_document[], $5)";
 
@@ -64,6 +69,11 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
 }
 
 async fn commit_one(database: &Database, job: &StoreCommit) -> CommitResult {
+    if database.is_distributed() {
+        // Only a single function goes to the node of the tenant.
+        let made = commit_batch(database, slice::from_ref(job)).await?;
+        return made.into_iter().next().unwrap_or_else(|| Err(unknown_outcome()));
+    }
     let CommitDocument { json, bytes } = document_of(&job.commit);
     let skips_locked = job.batching == Batching::AcrossStores;
     let mut tx = database.write_one("commit_batch", Role::Anonymous).await?;
@@ -89,8 +99,15 @@ async fn commit_batch(database: &Database, commits: &[StoreCommit]) -> Result<Ve
     let skips_locked = commits.first().is_some_and(|first| first.batching == Batching::AcrossStores);
     // The function sets the tenant of each commit.
     let mut tx = database.write_one("commit_batch", Role::Anonymous).await?;
-    let query = tx.query(COMMIT_BATCH).bind(skips_locked);
-    let query = query.bind_array(sorted.iter().map(|job| job.tenant_id.uuid()).collect::<Vec<_>>());
+    let query = match commits.first() {
+        Some(first) if tx.is_distributed() => {
+            tx.query(COMMIT_OF_TENANT).bind((first.tenant_id, skips_locked))
+        }
+        _ => {
+            let query = tx.query(COMMIT_BATCH).bind(skips_locked);
+            query.bind_array(sorted.iter().map(|job| job.tenant_id.uuid()).collect::<Vec<_>>())
+        }
+    };
     let query = query.bind_array(sorted.iter().map(|job| job.commit.store_id.uuid()).collect::<Vec<_>>());
     let answers: Json<Vec<Value>> = query.bind_array(rows).bind_array(bytes).scalar().await?;
     if answers.len() != commits.len() {

@@ -1,9 +1,11 @@
 //! Finds rows that cannot be read, and damaged indexes.
 
+use keepsake_core::TenantId;
 use sqlx::AssertSqlSafe;
+use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, Role};
+use crate::database::{Database, NEXT_TENANT, Role};
 
 /// Sees the rows of every tenant.
 const ROLE: Role = Role::Job(None);
@@ -15,6 +17,9 @@ const TABLES: &str = "SELECT format('%I', r.relname), CAST(c.oid AS bigint), \
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
         JOIN pg_class r ON r.oid = coalesce(pg_partition_root(c.oid), c.oid) \
     WHERE n.nspname = current_schema() AND c.relkind = 'r' AND has_table_privilege(r.oid, 'SELECT') ORDER BY 1, 2";
+
+const DISTRIBUTED_TABLES: &str =
+    "SELECT CAST(logicalrelid AS text) FROM pg_dist_partition WHERE partmethod = 'h' ORDER BY 1";
 
 /// Blocks of a table per statement. A row of a block can have large values elsewhere.
 const BLOCKS: i64 = 64;
@@ -43,6 +48,9 @@ pub(crate) async fn find(database: &Database) -> Result<Vec<String>, IndexError>
     let mut damage = Vec::new();
     for (table, oid, blocks) in tables {
         read_rows(database, (&table, oid), blocks, &mut damage).await?;
+    }
+    if database.is_distributed() {
+        read_tenants(database, &mut damage).await?;
     }
     for (oid, index) in indexes {
         let mut tx = database.read_one("check_index", ROLE).await?;
@@ -74,6 +82,30 @@ async fn read_rows(
         first = end;
     }
     Ok(())
+}
+
+/// Reads the rows of each tenant, which are on other nodes. The indexes there are not checked.
+async fn read_tenants(database: &Database, damage: &mut Vec<String>) -> Result<(), IndexError> {
+    let tables: Vec<(String,)> = database.all("list_tables", ROLE, DISTRIBUTED_TABLES, ()).await?;
+    let mut after = TenantId::from_uuid(Uuid::nil());
+    loop {
+        let tenant: Option<(TenantId,)> = database.optional("next_tenant", ROLE, NEXT_TENANT, after).await?;
+        let Some((tenant_id,)) = tenant else {
+            return Ok(());
+        };
+        for (table,) in &tables {
+            let read = format!(
+                "SELECT CAST(coalesce(sum(octet_length(CAST(t AS text))), 0) AS bigint) FROM {table} t \
+                 WHERE t.tenant_id = $1"
+            );
+            let answer = database.scalar::<i64>("read_rows", ROLE, AssertSqlSafe(read), tenant_id).await;
+            note(answer, &format!("table {table}"), damage)?;
+            if damage.len() >= MAX_MESSAGES {
+                return Ok(());
+            }
+        }
+        after = tenant_id;
+    }
 }
 
 /// Adds the error of a statement to the damage. Fails with an error after which the

@@ -6,10 +6,11 @@
 //! the role itself brings the role's settings (`ALTER ROLE … SET`), sends nothing, and
 //! works there too.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::IndexError;
 
@@ -22,6 +23,11 @@ pub(super) struct Profile {
     /// Names and values, as Postgres displays them.
     settings: &'static [(&'static str, &'static str)],
 }
+
+/// Settings of every profile for a schema that is distributed: its statements are planned for
+/// the node of their tenant, and a transaction sets its tenant there, too.
+const DISTRIBUTED: [(&str, &str); 2] =
+    [("plan_cache_mode", "auto"), ("citus.propagate_set_commands", "local")];
 
 /// For requests of tenants.
 ///
@@ -63,13 +69,16 @@ const COMPARISONS: u32 = 4;
 struct LoginState {
     backend: i32,
     role: String,
-    /// The values of [`Profile::settings`], then of [`STATEMENT_TIMEOUT`].
-    settings: Vec<String>,
+    is_distributed: bool,
+    settings: BTreeMap<&'static str, String>,
 }
 
-const SEE: &str = "SELECT pg_backend_pid() AS backend, current_user::text AS role, \
-    ARRAY(SELECT current_setting(name) FROM unnest($1::text[]) WITH ORDINALITY AS wanted(name, position) \
-          ORDER BY position) AS settings";
+const SEE: [&str; 2] = [
+    "SELECT pg_backend_pid() AS backend, current_user::text AS role, ",
+    " AS is_distributed, \
+    ARRAY(SELECT current_setting(name, true) FROM unnest($1::text[]) WITH ORDINALITY AS wanted(name, position) \
+          ORDER BY position) AS settings",
+];
 
 /// How a URL logs in, and the connection that was opened to find out.
 pub(super) struct Login {
@@ -78,19 +87,26 @@ pub(super) struct Login {
     pub(super) is_role: bool,
     /// Whether there is a pooler in transaction mode.
     pub(super) is_shared: bool,
+    pub(super) is_distributed: bool,
 }
 
 impl Profile {
     /// The statements that a new connection sends first.
-    pub(super) fn session(&self, call_timeout: Duration) -> String {
+    pub(super) fn session(&self, call_timeout: Duration, is_distributed: bool) -> String {
         let mut session = format!("SET ROLE {}", self.role);
-        for (name, value) in self.settings {
+        for (name, value) in self.settings(is_distributed) {
             session.extend(["; SET ", name, " = '", value, "'"]);
         }
         // The server cancels a statement before the client closes its connection.
         let timeout = call_timeout.mul_f64(0.9).as_millis().to_string();
         session.extend(["; SET ", STATEMENT_TIMEOUT, " = '", &timeout, "ms'"]);
         session
+    }
+
+    fn settings(&self, is_distributed: bool) -> Vec<(&'static str, &'static str)> {
+        let added: &[_] = if is_distributed { &DISTRIBUTED } else { &[] };
+        let kept = self.settings.iter().filter(|(name, _)| added.iter().all(|(other, _)| other != name));
+        kept.chain(added).copied().collect()
     }
 
     /// Finds out how a URL logs in. Fails with [`IndexError::UnsuitablePooler`] if a
@@ -128,15 +144,26 @@ impl Profile {
                 self.role,
                 missing.join("; "),
             ))),
-            _ => Ok(Login { connection, is_role: is_role && missing.is_empty(), is_shared }),
+            _ => Ok(Login {
+                connection,
+                is_role: is_role && missing.is_empty(),
+                is_shared,
+                is_distributed: seen.is_distributed,
+            }),
         }
     }
 
     async fn see(&self, connection: &mut PgConnection) -> Result<LoginState, IndexError> {
-        let names = self.settings.iter().map(|(name, _)| *name);
-        let names: Vec<_> = names.chain([STATEMENT_TIMEOUT]).collect();
-        let seen = sqlx::query_as(SEE).bind(names).fetch_one(connection).await;
-        let seen = seen.map(|(backend, role, settings)| LoginState { backend, role, settings });
+        let all = self.settings.iter().chain(&DISTRIBUTED);
+        let names: Vec<_> = all.map(|(name, _)| *name).chain([STATEMENT_TIMEOUT]).collect();
+        let see = AssertSqlSafe(SEE.join(super::IS_DISTRIBUTED));
+        let seen = sqlx::query_as(see).bind(names.clone()).fetch_one(connection).await;
+        let seen = seen.map(|(backend, role, is_distributed, settings)| {
+            let settings: Vec<Option<String>> = settings;
+            let settings =
+                names.iter().copied().zip(settings).filter_map(|(name, value)| Some((name, value?)));
+            LoginState { backend, role, is_distributed, settings: settings.collect() }
+        });
         seen.map_err(|error: sqlx::Error| {
             let code = error
                 .as_database_error()
@@ -156,10 +183,11 @@ impl Profile {
     /// The statements that give the role the settings that it lacks.
     fn missing(&self, seen: &LoginState) -> Vec<String> {
         let set = |name: &str, value: &str| format!("ALTER ROLE {} SET {name} = '{value}'", self.role);
-        let wanted = self.settings.iter().zip(&seen.settings);
-        let different = wanted.filter(|((_, value), seen)| value != seen);
-        let mut missing: Vec<_> = different.map(|((name, value), _)| set(name, value)).collect();
-        if seen.settings.last().is_some_and(|timeout| timeout == "0") {
+        let wanted = self.settings(seen.is_distributed).into_iter();
+        let different =
+            wanted.filter(|(name, value)| seen.settings.get(name).is_none_or(|seen| seen != value));
+        let mut missing: Vec<_> = different.map(|(name, value)| set(name, value)).collect();
+        if seen.settings.get(STATEMENT_TIMEOUT).is_some_and(|timeout| timeout == "0") {
             missing.push(set(STATEMENT_TIMEOUT, "9s"));
         }
         missing

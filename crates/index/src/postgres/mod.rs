@@ -66,6 +66,8 @@ pub struct PostgresIndex {
     /// Short calls across tenants: look-ups of requests, the operator's requests,
     /// leases, heartbeats, access times. No batch can occupy this pool.
     shared: Pool,
+    /// Whether the tables of tenants are distributed over several nodes.
+    is_distributed: bool,
 }
 
 const JOBS_CONNECTIONS: u32 = 3;
@@ -83,6 +85,9 @@ const BETWEEN_LOCKS: Duration = Duration::from_secs(2);
 /// How long a migration retries in total.
 const LOCKS_AWAITED_FOR: Duration = Duration::from_mins(10);
 
+/// Whether `migrations/postgres/distributed.sql` has run.
+const IS_DISTRIBUTED: &str = "to_regproc('public.read_heads_of') IS NOT NULL";
+
 impl PostgresIndex {
     /// Connects, and checks that the schema is recent enough.
     pub async fn connect(options: &PostgresOptions) -> Result<Self, IndexError> {
@@ -90,7 +95,7 @@ impl PostgresIndex {
         require_schema(bounded(options, schema_version(&mut login.connection)).await?)?;
         login.connection.close().await?;
         let jobs_url = options.jobs_url.as_deref().unwrap_or(&options.url);
-        let is_role = login.is_role;
+        let (is_role, is_distributed) = (login.is_role, login.is_distributed);
         let is_jobs_role = if options.jobs_url.is_some() || login.is_shared {
             let login = look(options, jobs_url, &login::JOBS).await?;
             login.connection.close().await?;
@@ -107,24 +112,41 @@ impl PostgresIndex {
                 max_connections,
                 acquire_timeout: options.acquire_timeout,
                 call_timeout,
+                is_distributed,
             })?)
         };
         let call_timeout = options.call_timeout;
-        let requests = (!is_role).then(|| login::REQUESTS.session(call_timeout));
-        let jobs = |timeout| (!is_jobs_role).then(|| login::JOBS.session(timeout));
+        let requests = (!is_role).then(|| login::REQUESTS.session(call_timeout, is_distributed));
+        let jobs = |timeout| (!is_jobs_role).then(|| login::JOBS.session(timeout, is_distributed));
         let shared = jobs(call_timeout).map(|session| session + SHARED_LOCK_TIMEOUT);
         Ok(Self {
             app: pool(&options.url, requests, options.max_connections, call_timeout)?,
             jobs: pool(jobs_url, jobs(JOBS_CALL_TIMEOUT), JOBS_CONNECTIONS, JOBS_CALL_TIMEOUT)?,
             shared: pool(jobs_url, shared, SHARED_CONNECTIONS, call_timeout)?,
+            is_distributed,
         })
+    }
+
+    pub(crate) const fn is_distributed(&self) -> bool {
+        self.is_distributed
     }
 
     /// `url` must be the owner's URL.
     ///
     /// Safe to run in several processes at once, and repeatedly. A migration that cannot
-    /// lock a table lets other statements proceed, and retries.
+    /// lock a table lets other statements proceed, and retries. A schema that is distributed
+    /// stays so.
     pub async fn migrate(url: &str) -> Result<MigrationReport, IndexError> {
+        Self::migrate_and(url, false).await
+    }
+
+    /// Migrates, and distributes the schema over the nodes of Citus. `url` is that of the
+    /// coordinator.
+    pub async fn migrate_distributed(url: &str) -> Result<MigrationReport, IndexError> {
+        Self::migrate_and(url, true).await
+    }
+
+    async fn migrate_and(url: &str, distributes: bool) -> Result<MigrationReport, IndexError> {
         let options = parse(url)?;
         let mut waited = Duration::ZERO;
         loop {
@@ -132,7 +154,15 @@ impl PostgresIndex {
             // the migrations.
             let mut connection = connect(&options, MIGRATION_CONNECT_TIMEOUT).await?;
             connection.execute(MIGRATION_SESSION).await?;
-            let migrated = migrations::run(&migrations::postgres(), &mut connection).await;
+            let mut migrated = migrations::run(&migrations::postgres(), &mut connection).await;
+            if migrated.is_ok() && (distributes || is_distributed(&mut connection).await?) {
+                for text in migrations::DISTRIBUTED {
+                    if let Err(error) = connection.execute(sqlx::raw_sql(text)).await {
+                        migrated = Err(error.into());
+                        break;
+                    }
+                }
+            }
             drop(connection);
             match migrated {
                 Err(error) if waited < LOCKS_AWAITED_FOR && is_lock_timeout(&error) => {
@@ -254,6 +284,11 @@ async fn schema_version(connection: &mut PgConnection) -> sqlx::Result<i64> {
         if is_undefined_function { Ok(None) } else { Err(error) }
     })?;
     Ok(found.unwrap_or_default())
+}
+
+async fn is_distributed(connection: &mut PgConnection) -> sqlx::Result<bool> {
+    let query = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT {IS_DISTRIBUTED}")));
+    query.fetch_one(connection).await
 }
 
 fn require_schema(found: i64) -> Result<(), IndexError> {

@@ -43,6 +43,7 @@ pub(super) struct PoolOptions {
     pub(super) max_connections: u32,
     pub(super) acquire_timeout: Duration,
     pub(super) call_timeout: Duration,
+    pub(super) is_distributed: bool,
 }
 
 /// Cheap to clone.
@@ -51,6 +52,7 @@ pub(crate) struct Pool {
     connections: managed::Pool<Manager>,
     acquire_timeout: Duration,
     call_timeout: Duration,
+    is_distributed: bool,
     reaped_at: Arc<Mutex<Instant>>,
 }
 
@@ -64,6 +66,7 @@ impl Pool {
     /// Connects on first use.
     pub(super) fn new(options: PoolOptions) -> sqlx::Result<Self> {
         let (acquire_timeout, call_timeout) = (options.acquire_timeout, options.call_timeout);
+        let is_distributed = options.is_distributed;
         let max_connections = usize::try_from(options.max_connections).unwrap_or(usize::MAX);
         let connections = managed::Pool::builder(Manager::new(options))
             .max_size(max_connections)
@@ -75,6 +78,7 @@ impl Pool {
             connections,
             acquire_timeout,
             call_timeout,
+            is_distributed,
             reaped_at: Arc::new(Mutex::new(Instant::now())),
         })
     }
@@ -108,7 +112,7 @@ impl Pool {
     /// counts as inside a transaction before `BEGIN` is sent.
     pub(super) async fn begin(&self, tenant_id: Option<TenantId>, snapshot: Snapshot) -> sqlx::Result<Tx> {
         let connection = self.acquire().await?;
-        Tx::begin(connection, tenant_id, snapshot).await
+        Tx::begin(connection, begin_statement(tenant_id, snapshot, self.is_distributed)).await
     }
 
     pub(super) fn state(&self, pool: &'static str) -> PoolState {
@@ -143,13 +147,23 @@ pub(crate) enum Snapshot {
 }
 
 /// The statement that begins a transaction; one round trip.
-fn begin_statement(tenant_id: Option<TenantId>, snapshot: Snapshot) -> AssertSqlSafe<String> {
+///
+/// On a distributed database it sets the tenant for all nodes. There it is a block, because the
+/// nodes get the whole text that a statement is part of.
+fn begin_statement(
+    tenant_id: Option<TenantId>,
+    snapshot: Snapshot,
+    is_distributed: bool,
+) -> AssertSqlSafe<String> {
     let begin = match snapshot {
         Snapshot::OfStatement => "BEGIN",
         Snapshot::OfTransaction => "BEGIN ISOLATION LEVEL REPEATABLE READ",
     };
     AssertSqlSafe(match tenant_id {
         // An id has no character with a special meaning in SQL.
+        Some(tenant_id) if is_distributed => {
+            format!("{begin}; DO $$BEGIN SET LOCAL keepsake.tenant = '{}'; END$$", tenant_id.uuid())
+        }
         Some(tenant_id) => {
             format!("{begin}; SELECT set_config('keepsake.tenant', '{}', true)", tenant_id.uuid())
         }

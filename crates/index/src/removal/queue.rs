@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{PLAN_BY_KEYS, Queue, Removal};
 use crate::IndexError;
-use crate::database::{Database, Role, from_row};
+use crate::database::{Database, Role, RowLock, from_row};
 use crate::model::{DeletionReason, DueDeletion, RunFence};
 use crate::numbers::hex;
 use crate::stores::lock_store;
@@ -21,15 +21,15 @@ const DUE: &str = "SELECT tenant_id, store_id, blob_id, attempts, reason FROM bl
 const FINISH_ON_POSTGRES: &str = "WITH held AS ( \
         SELECT 1 FROM job WHERE name = $3 AND fence = $4 AND owner IS NOT NULL FOR SHARE \
     ), allowed AS (SELECT $3::text IS NULL OR EXISTS (SELECT FROM held) AS yes), \
-    k AS (SELECT k.* FROM jsonb_to_recordset($1::jsonb) AS k(t uuid, s uuid, id uuid, reason text), allowed \
+    k AS (SELECT k.* FROM jsonb_to_recordset($1::jsonb) AS k(tenant_id uuid, s uuid, id uuid, reason text), allowed \
         WHERE allowed.yes), \
     kept AS ( \
         UPDATE blob_deletion b SET reason = 'gone', not_before = $2 FROM k \
-        WHERE b.tenant_id = k.t AND b.store_id = k.s AND b.blob_id = k.id \
+        WHERE b.tenant_id = k.tenant_id AND b.store_id = k.s AND b.blob_id = k.id \
             AND b.reason = 'orphan' AND k.reason = 'orphan' \
     ), dropped AS ( \
         DELETE FROM blob_deletion b USING k \
-        WHERE b.tenant_id = k.t AND b.store_id = k.s AND b.blob_id = k.id \
+        WHERE b.tenant_id = k.tenant_id AND b.store_id = k.s AND b.blob_id = k.id \
             AND b.reason = k.reason AND k.reason <> 'orphan' \
     ) SELECT yes FROM allowed";
 
@@ -39,12 +39,25 @@ const IS_LEASE_HELD: &str =
 /// The other blobs leave the queue before the orphans become tombstones.
 const FINISH_ON_SQLITE: &str = "DELETE FROM blob_deletion \
     WHERE reason <> 'orphan' AND (tenant_id, store_id, blob_id, reason) IN ( \
-        SELECT unhex(value ->> 't'), unhex(value ->> 's'), unhex(value ->> 'id'), value ->> 'reason' \
+        SELECT unhex(value ->> 'tenant_id'), unhex(value ->> 's'), unhex(value ->> 'id'), value ->> 'reason' \
         FROM json_each($1)); \
     UPDATE blob_deletion SET reason = 'gone', not_before = $2 \
     WHERE reason = 'orphan' AND (tenant_id, store_id, blob_id, reason) IN ( \
-        SELECT unhex(value ->> 't'), unhex(value ->> 's'), unhex(value ->> 'id'), value ->> 'reason' \
+        SELECT unhex(value ->> 'tenant_id'), unhex(value ->> 's'), unhex(value ->> 'id'), value ->> 'reason' \
         FROM json_each($1))";
+
+/// As on Postgres, for the blobs of one tenant, in a transaction that holds the lease.
+const FINISH_OF_TENANT: [&str; 2] = [
+    "DELETE FROM blob_deletion b USING jsonb_to_recordset($1::jsonb) AS k(tenant_id uuid, s uuid, id uuid, reason text) \
+        WHERE b.tenant_id = k.tenant_id AND b.store_id = k.s AND b.blob_id = k.id \
+            AND b.reason = k.reason AND k.reason <> 'orphan'",
+    "UPDATE blob_deletion b SET reason = 'gone', not_before = $2 \
+        FROM jsonb_to_recordset($1::jsonb) AS k(tenant_id uuid, s uuid, id uuid, reason text) \
+        WHERE b.tenant_id = k.tenant_id AND b.store_id = k.s AND b.blob_id = k.id \
+            AND b.reason = 'orphan' AND k.reason = 'orphan'",
+];
+
+const LEASE: &str = "SELECT fence FROM job WHERE name = $1 AND fence = $2 AND owner IS NOT NULL";
 
 const POSTPONE: &str = "UPDATE blob_deletion SET attempts = attempts + 1, not_before = $4 \
     WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 AND reason = $5 \
@@ -90,6 +103,9 @@ impl BlobDeletions {
         orphans_until: Timestamp,
         fence: Option<&RunFence>,
     ) -> Result<bool, IndexError> {
+        if self.0.is_distributed() {
+            return self.finish_by_tenant(deleted, orphans_until, fence).await;
+        }
         let blobs: Value = deleted.iter().map(to_json).collect();
         let (blobs, until) = (blobs.to_string(), orphans_until.as_micros());
         let (job, fence) = (fence.map(|fence| fence.job), fence.map(|fence| fence.fence));
@@ -101,6 +117,29 @@ impl BlobDeletions {
         }
         tx.commit().await?;
         Ok(is_held)
+    }
+
+    async fn finish_by_tenant(
+        &self,
+        deleted: &[DueDeletion],
+        orphans_until: Timestamp,
+        fence: Option<&RunFence>,
+    ) -> Result<bool, IndexError> {
+        let mut tx = self.0.write("deletions_done", Role::Job(None)).await?;
+        if let Some(fence) = fence {
+            let query = tx.query_locking(LEASE, RowLock::Share).bind((fence.job, fence.fence));
+            if query.optional_scalar::<i64>().await?.is_none() {
+                return Ok(false);
+            }
+        }
+        for part in self.0.parts_of(deleted.iter().collect(), |deleted| deleted.key.tenant_id) {
+            let blobs = part.into_iter().map(to_json).collect::<Value>().to_string();
+            let [remove, keep] = FINISH_OF_TENANT;
+            tx.query(remove).bind(&blobs).execute().await?;
+            tx.query(keep).bind((&blobs, orphans_until)).execute().await?;
+        }
+        tx.commit().await?;
+        Ok(true)
     }
 
     /// Postpones a blob that could not be deleted. Changes nothing if its entry has
@@ -118,7 +157,7 @@ impl BlobDeletions {
 
 fn to_json(deletion: &DueDeletion) -> Value {
     json!({
-        "t": hex(deletion.key.tenant_id.uuid()),
+        "tenant_id": hex(deletion.key.tenant_id.uuid()),
         "s": hex(deletion.key.store_id.uuid()),
         "id": hex(deletion.key.blob_id.uuid()),
         "reason": deletion.reason.name(),

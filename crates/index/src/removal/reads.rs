@@ -32,6 +32,11 @@ const TENANTS: &str = "SELECT t.tenant_id, t.limits FROM tenant t WHERE t.tenant
     AND EXISTS (SELECT 1 FROM memory_read r WHERE r.tenant_id = t.tenant_id LIMIT 1 OFFSET 0) \
     ORDER BY t.tenant_id LIMIT $2 + 0";
 
+/// Tenants after a given one. On a distributed database, the records are not looked up
+/// together with the tenants.
+const ALL_TENANTS: &str = "SELECT t.tenant_id, t.limits FROM tenant t \
+    WHERE t.tenant_id > $1 AND t.status <> 'deleting' ORDER BY t.tenant_id LIMIT $2 + 0";
+
 /// When the newest record beyond the newest `$2` of a tenant was last used.
 const SURPLUS: &str = "SELECT last_read_at FROM memory_read WHERE tenant_id = $1 \
     ORDER BY last_read_at DESC LIMIT 1 OFFSET $2";
@@ -101,7 +106,8 @@ impl ReadRetention {
         limit: u32,
     ) -> Result<Vec<RecordingTenant>, IndexError> {
         let after = after.map_or(Uuid::nil(), TenantId::uuid);
-        self.0.all("tenants_with_reads", Role::Job(None), TENANTS, (after, limit)).await
+        let text = if self.0.is_distributed() { ALL_TENANTS } else { TENANTS };
+        self.0.all("tenants_with_reads", Role::Job(None), text, (after, limit)).await
     }
 
     /// The time before which a tenant's records are beyond the newest `maximum`; `None`: it

@@ -1,6 +1,6 @@
 //! The deletion of stores: hidden at once, purged in batches.
 
-use keepsake_core::{ObjectKind, StoreId, TenantId, Timestamp};
+use keepsake_core::{ObjectKind, StoreId, TenantId, Timestamp, VersionId};
 
 use super::{DELETE_STORE, PurgedBatch, Removal, STORE_TABLES, TENANT, begin_removal, delete_batch};
 use crate::database::{Database, Role, RowLock};
@@ -26,7 +26,7 @@ const DUE: &str = "SELECT tenant_id, store_id FROM store s WHERE s.deleted_at IS
 const QUEUE_BLOBS: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
     SELECT DISTINCT $1, $2, v.blob_id, $4, 0, $5 FROM (SELECT blob_id FROM version \
         WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3 + 0) v \
-    WHERE v.blob_id IS NOT NULL ON CONFLICT (tenant_id, store_id, blob_id) DO NOTHING";
+    WHERE v.blob_id IS NOT NULL ON CONFLICT (tenant_id, store_id, blob_id) DO NOTHING RETURNING blob_id";
 
 /// The bytes introduced by the versions that a batch deletes next.
 const BYTES: &str = "SELECT CAST(coalesce(sum(CASE WHEN v.blob_id = v.version_id THEN v.size_bytes \
@@ -125,7 +125,9 @@ pub(super) async fn purge_batch(
     let limit = limit - signed(first.rows());
     let bytes: u64 = removal.query(BYTES).bind(limit).scalar().await?;
     let query = removal.query(QUEUE_BLOBS).bind((limit, blobs_go_from));
-    let blobs = query.bind(DeletionReason::StoreDeleted.name()).execute().await?;
+    let queued: Vec<VersionId> = query.bind(DeletionReason::StoreDeleted.name()).scalars().await?;
+    removal.delete_contents(&queued).await?;
+    let blobs = queued.len() as u64;
     let mut purged = delete_batch(removal.tx, tenant_id, store_id, others, limit).await?;
     purged.by_table.extend(first.by_table);
     if purged.is_done {

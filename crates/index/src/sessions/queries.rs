@@ -19,6 +19,7 @@ use super::{
 use crate::calls::{CallObject, earlier_object, record_call};
 use crate::database::{Database, FromRow, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, AuditedAction, Idempotency};
+use crate::numbers::signed;
 use crate::tenants::lock_live_tenant;
 use crate::{ChangeError, IndexError, audit};
 
@@ -56,11 +57,12 @@ impl Sessions {
         }
         let call = CallObject::object(session.session_id.uuid());
         record_call(&mut tx, tenant_id, call, idempotency, created_at).await?;
-        insert(&mut tx, tenant_id, new, session.description_bytes()).await?;
+        let bytes = session.description_bytes();
+        insert(&mut tx, tenant_id, new, bytes).await?;
         for attachment in &session.attachments {
             put_attachment(&mut tx, tenant_id, &session, attachment).await?;
         }
-        limits.check_creation(counters(&mut tx, tenant_id).await?)?;
+        limits.check_creation(count(&mut tx, tenant_id, 1, signed(bytes)).await?)?;
         let object = AuditObject::new(session.session_id.uuid());
         let action = AuditAction::SessionCreated;
         audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
@@ -175,9 +177,9 @@ impl Sessions {
     ) -> Result<(), ChangeError> {
         let mut tx = self.0.write("delete_session", Role::Tenant(tenant_id)).await?;
         let query = tx.query(texts::DELETE).bind((tenant_id, session_id, audited.at));
-        if query.execute().await? == 0 {
-            return Err(ChangeError::NotFound(ObjectKind::Session));
-        }
+        let bytes: Option<i64> = query.optional_scalar().await?;
+        let bytes = bytes.ok_or(ChangeError::NotFound(ObjectKind::Session))?;
+        count(&mut tx, tenant_id, -1, -bytes).await?;
         let (action, object) = (AuditAction::SessionDeleted, AuditObject::new(session_id.uuid()));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
         Ok(tx.commit().await?)
@@ -217,11 +219,13 @@ impl Sessions {
     /// Drops events of a session or a store that was deleted, and events from before
     /// an erasure of their store.
     pub async fn flush_events(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
-        let rows: Value = events.iter().map(row_of_event).collect();
         let mut tx = self.0.write_one("flush_session_events", Role::Shared(None)).await?;
         let text = texts::flush_events(tx.choose(texts::EVENTS));
-        let query = tx.query(AssertSqlSafe(text));
-        query.bind(rows.to_string()).execute().await?;
+        for part in self.0.parts_of(events.iter().collect(), |event| event.tenant_id) {
+            let rows: Value = part.into_iter().map(row_of_event).collect();
+            let query = tx.query(AssertSqlSafe(text.clone()));
+            query.bind(rows.to_string()).execute().await?;
+        }
         tx.commit().await
     }
 }
@@ -350,10 +354,15 @@ async fn put_attachment(
     Ok(())
 }
 
-/// Reads the tenant's session counters. This transaction holds the lock of their
-/// row, since it has inserted or changed a session.
-async fn counters(tx: &mut Tx, tenant_id: TenantId) -> Result<SessionCounters, IndexError> {
-    let (sessions, session_bytes) = tx.query(texts::COUNTERS).bind(tenant_id).one().await?;
+/// Adds to the tenant's session counters, and returns them.
+pub(crate) async fn count(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    sessions: i64,
+    bytes: i64,
+) -> Result<SessionCounters, IndexError> {
+    let query = tx.query(texts::COUNT).bind((tenant_id, sessions, bytes));
+    let (sessions, session_bytes) = query.one().await?;
     Ok(SessionCounters { sessions, session_bytes })
 }
 
@@ -386,12 +395,14 @@ async fn replace(
         let query = tx.query(texts::DROP_ATTACHMENT).bind(tenant_id);
         query.bind((after.session_id, gone)).execute().await?;
     }
+    let grown_by = signed(after.description_bytes()) - signed(before.description_bytes());
+    let counted = if grown_by == 0 { None } else { Some(count(tx, tenant_id, 0, grown_by).await?) };
     let (action, object) = change.audited_as(before);
     if change.ends_something() {
         return Ok(audit::record(tx, tenant_id, &change.audited, action, object).await?);
     }
-    if after.description_bytes() > before.description_bytes() {
-        change.limits.check_bytes(counters(tx, tenant_id).await?)?;
+    if let Some(counted) = counted.filter(|_| grown_by > 0) {
+        change.limits.check_bytes(counted)?;
     }
     audit::record_within_quota(tx, tenant_id, &change.audited, action, object).await
 }

@@ -87,7 +87,8 @@ impl Prunable {
                         WHERE e.tenant_id = s.tenant_id AND e.session_id = s.session_id) \
                     AND NOT EXISTS (SELECT 1 FROM session_resource r \
                         WHERE r.tenant_id = s.tenant_id AND r.session_id = s.session_id) \
-                    LIMIT $2 + 0)",
+                    LIMIT $2 + 0) \
+                RETURNING tenant_id, CAST(CASE WHEN deleted_at IS NULL THEN 1 ELSE 0 END AS bigint) AS counted, description_bytes",
             ],
             Self::PartsOfEndedUndos => [
                 "SELECT count(*) FROM memory_undo u JOIN memory_undo_part p \

@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 
 use deadpool::managed::Object;
 use futures::future::BoxFuture;
-use keepsake_core::TenantId;
 use sqlx::postgres::{PgConnection, PgDatabaseError, PgSeverity};
-use sqlx::{Connection as _, Executor};
+use sqlx::{AssertSqlSafe, Connection as _, Executor};
 
 use super::manager::{Manager, PostgresSession, Status};
-use super::{Snapshot, begin_statement};
 use crate::error::{Failure, is_connection_lost, no_answer_within};
 
 /// The time limit for cleaning up a connection that was dropped in the middle of a
@@ -173,13 +171,11 @@ pub(crate) struct Tx(Connection);
 impl Tx {
     pub(super) async fn begin(
         mut connection: Connection,
-        tenant_id: Option<TenantId>,
-        snapshot: Snapshot,
+        begin: AssertSqlSafe<String>,
     ) -> sqlx::Result<Self> {
         let (_, status, _) = connection.parts();
         status.is_in_transaction = true;
-        let begin = sqlx::raw_sql(begin_statement(tenant_id, snapshot));
-        connection.run(|raw| raw.execute(begin)).await?;
+        connection.run(|raw| raw.execute(sqlx::raw_sql(begin))).await?;
         Ok(Self(connection))
     }
 

@@ -13,11 +13,14 @@ pub(super) const INSERT: &str = "INSERT INTO session (tenant_id, session_id, age
 pub(super) const UPDATE: &str = "UPDATE session SET title = $3, metadata = $4, updated_at = $5, \
     archived_at = $6, description_bytes = $7 WHERE tenant_id = $1 AND session_id = $2";
 
-/// Triggers maintain the counters.
-pub(super) const COUNTERS: &str = "SELECT sessions, session_bytes FROM tenant_counter WHERE tenant_id = $1";
+/// Adds to the number of sessions that are not deleted, and to the bytes of their descriptions.
+pub(super) const COUNT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, session_bytes, audit_day, audit_entries) \
+    VALUES ($1, $2, $3, 0, 0) ON CONFLICT (tenant_id) DO UPDATE \
+    SET sessions = c.sessions + excluded.sessions, session_bytes = c.session_bytes + excluded.session_bytes \
+    RETURNING sessions, session_bytes";
 
-pub(super) const DELETE: &str =
-    "UPDATE session SET deleted_at = $3 WHERE tenant_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+pub(super) const DELETE: &str = "UPDATE session SET deleted_at = $3 \
+    WHERE tenant_id = $1 AND session_id = $2 AND deleted_at IS NULL RETURNING description_bytes";
 
 pub(super) const STORE_TO_ATTACH: &str = "SELECT name, description, archived_at IS NOT NULL AS is_archived FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";

@@ -8,7 +8,7 @@ use keepsake_engine::IndexBlobs;
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, PostgresIndex, SqliteIndex};
 use keepsake_testkit::{
-    Login, Pooler, ServerCommand, TestDatabase, fresh_database, s3, s3_options, s3_section,
+    Login, Pooler, ServerCommand, TestDatabase, fresh_database, is_distributed, s3, s3_options, s3_section,
 };
 use tempfile::TempDir;
 
@@ -81,11 +81,21 @@ impl Default for ServerConfig {
     }
 }
 
+/// Migrates a Postgres database, and distributes it in a run on a distributed one.
+async fn migrate(url: &str) {
+    let migrated = if is_distributed() {
+        PostgresIndex::migrate_distributed(url).await
+    } else {
+        PostgresIndex::migrate(url).await
+    };
+    migrated.unwrap();
+}
+
 impl Deployment {
     pub(crate) async fn new(pair: Pair) -> Self {
         let deployment = Self::unmigrated(pair).await;
         if let Some(database) = &deployment.database {
-            PostgresIndex::migrate(&database.url()).await.unwrap();
+            migrate(&database.url()).await;
         }
         deployment
     }
