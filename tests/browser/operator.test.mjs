@@ -32,6 +32,11 @@ async function signIn(page, token = TOKEN, path = '/console') {
   await page.getByRole('heading', { level: 1 }).waitFor();
 }
 
+async function suspend(page) {
+  await page.locator('summary', { hasText: 'Suspend' }).click();
+  await press(page, 'Suspend the tenant');
+}
+
 /** Runs `action` with a page of the operator. */
 function signedIn(options, action) {
   return withPage(browser, options, async (page) => {
@@ -66,8 +71,8 @@ let screens;
 before(async () => {
   tenant = await makeTenant({ external_id: `external-${randomUUID()}`, limits: { stores_per_tenant: 7 } });
   await signedIn({}, (page) => runJob(page, 'Dry run'));
-  const parts = ['', '/limits', '/keys', '/audit'].map((part) => tenant.href + part);
-  screens = ['/console/health', '/console/tenants', ...parts, '/console/jobs', JOB];
+  const parts = ['', '/limits', '/keys', '/keys/new', '/audit'].map((part) => tenant.href + part);
+  screens = ['/console/health', '/console/tenants', '/console/tenants/new', ...parts, '/console/jobs', JOB, '/console/audit'];
 });
 
 test('sign-in needs the operator\'s token, and leads to the page that was asked for', async () => {
@@ -125,7 +130,7 @@ test('a tenant is found, its limits are changed and taken back, and it is suspen
     await press(page, 'Undo');
     await page.locator('input[name=stores_per_tenant][value="7"]:not([type=hidden])').waitFor();
 
-    await press(page, 'Suspend');
+    await suspend(page);
     await says(page, 'The tenant was suspended.');
     await page.getByRole('heading', { level: 1, name: `${tenant.name} suspended` }).waitFor();
     await press(page, 'Resume');
@@ -192,7 +197,7 @@ test('every screen can be read and used without JavaScript', async () => {
       assert.ok((await shown(page)).length > 50, path);
     }
     await page.goto(tenant.href);
-    await press(page, 'Suspend');
+    await suspend(page);
     await says(page, 'The tenant was suspended.');
     await press(page, 'Resume');
     await says(page, 'The tenant is served again.');

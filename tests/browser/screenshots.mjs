@@ -30,7 +30,7 @@ async function operatorScreens(page, url, token) {
   await page.getByRole('button', { name: 'Sign in', exact: true }).click();
   const tenant = url + (await page.locator('table.list tbody a').first().getAttribute('href'));
   const parts = ['', '/limits', '/keys', '/audit'].map((part) => [`operator-tenant${part.replace('/', '-')}`, tenant + part]);
-  const others = ['health', 'tenants', 'jobs', 'jobs/sweep-blobs'];
+  const others = ['health', 'tenants', 'tenants/new', 'jobs', 'jobs/sweep-blobs', 'audit'];
   return [...others.map((path) => [`operator-${path.replace('/', '-')}`, `${url}/console/${path}`]), ...parts];
 }
 

@@ -37,10 +37,11 @@ pub(crate) const SECTIONS: [Section; 9] = [
     section("/console/transfer", "Import, export", 'i', None),
 ];
 
-pub(crate) const OPERATOR_SECTIONS: [Section; 3] = [
+pub(crate) const OPERATOR_SECTIONS: [Section; 4] = [
     section("/console/health", "Health", 'h', None),
     section("/console/tenants", "Tenants", 't', None),
     section("/console/jobs", "Jobs", 'j', None),
+    section("/console/audit", "Audit", 'a', None),
 ];
 
 /// A tab of a store or of a tenant, which all its pages have.
@@ -118,6 +119,7 @@ done! {
     KeyRevoked = "key_revoked": "The key was revoked. It stops working within five seconds.";
     ErasureBegun = "erasure_begun": "The erasure has begun. This page is its receipt.";
     JobStarted = "job_started": "The run has started.";
+    TenantCreated = "tenant_created": "The tenant was created.";
     TenantSuspended = "tenant_suspended": "The tenant was suspended. Its data is kept.";
     TenantResumed = "tenant_resumed": "The tenant is served again.";
     LimitsSaved = "limits_saved": "The limits were saved. They take effect within five seconds.";

@@ -5,6 +5,7 @@ mod health;
 mod jobs;
 mod keys;
 mod limits;
+mod new_tenant;
 mod tenants;
 
 use std::sync::Arc;
@@ -39,14 +40,17 @@ pub fn operator_routes() -> Router<Engine> {
         .route("/console/health", get(health::show))
         .route("/console/metrics", get(health::metrics))
         .route("/console/tenants", get(tenants::list))
+        .route("/console/tenants/new", get(new_tenant::show).post(new_tenant::create))
         .route(TENANT, get(tenants::show))
         .route(&format!("{TENANT}/limits"), get(limits::show).post(limits::save))
         .route(&format!("{TENANT}/keys"), get(keys::list))
+        .route(&format!("{TENANT}/keys/new"), get(keys::new).post(keys::create))
         .route(&format!("{TENANT}/keys/{{api_key_id}}"), get(keys::show))
         .route(&format!("{TENANT}/keys/{{api_key_id}}/revoke"), post(keys::revoke))
         .route(&format!("{TENANT}/audit"), get(audit::of_tenant))
         .route(&format!("{TENANT}/suspend"), post(tenants::suspend))
         .route(&format!("{TENANT}/resume"), post(tenants::resume))
+        .route("/console/audit", get(audit::of_operator))
         .route("/console/jobs", get(jobs::list))
         .route(JOB, get(jobs::show))
         .route(&format!("{JOB}/run"), post(jobs::run))

@@ -347,6 +347,13 @@ impl<P> Deref for Form<P> {
 impl Form {
     /// Makes the action idempotent: a form that is sent twice acts once.
     pub(crate) fn call(&self) -> Result<Option<Idempotency>, Refusal> {
+        self.call_of(&self.principal)
+    }
+}
+
+impl<P> Form<P> {
+    /// The same for an action of another principal than the person.
+    pub(crate) fn call_of(&self, principal: &Principal) -> Result<Option<Idempotency>, Refusal> {
         let Some(key) = self.fields.filled("once") else {
             return Ok(None);
         };
@@ -356,7 +363,7 @@ impl Form {
             others.map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len())).collect();
         let body = body.concat();
         let calls = &self.engine.calls;
-        Ok(Some(calls.of_request(&self.principal, "POST", &self.path, key, body.as_bytes())?))
+        Ok(Some(calls.of_request(principal, "POST", &self.path, key, body.as_bytes())?))
     }
 }
 

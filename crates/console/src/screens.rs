@@ -1,7 +1,7 @@
 //! The pages of a tenant, one module for each screen.
 
 pub(crate) mod audit;
-mod choices;
+pub(crate) mod choices;
 mod compare;
 mod deletions;
 mod differences;

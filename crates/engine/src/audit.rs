@@ -1,6 +1,7 @@
-//! The audit of a tenant: which changes were made, and by whom.
+//! The audit of a tenant and of the operator: which changes were made, and by whom.
 
 use keepsake_index::{AuditAction, AuditEntry, AuditFilter, AuditPlace, Scope};
+use uuid::Uuid;
 
 use crate::cursor::{Query, time_text};
 use crate::shared::service;
@@ -23,15 +24,7 @@ impl Audit {
             return Err(EngineError::PermissionDenied(Scope::TenantAdmin));
         }
         let (limit, tenant_id) = (request.limit(false)?, principal.tenant_id);
-        let identity = Query::of(&[
-            b"audit",
-            tenant_id.uuid().as_bytes(),
-            time_text(filter.created_from).as_bytes(),
-            time_text(filter.created_to).as_bytes(),
-            filter.action.map_or("", AuditAction::name).as_bytes(),
-            filter.actor_id.as_deref().unwrap_or_default().as_bytes(),
-            filter.object_id.unwrap_or_default().as_bytes(),
-        ]);
+        let identity = query_of(b"audit", tenant_id.uuid(), filter);
         let cursors = &self.context.cursors;
         let before = cursors.after(identity, request).await?;
         // One more item shows whether there is another page.
@@ -39,17 +32,35 @@ impl Audit {
         cursors.page(identity, items, limit, place_of).await
     }
 
-    /// Lists the operator's actions, newest first, also on deleted tenants.
+    /// Lists the operator's actions, newest first, also on deleted tenants. The filter's actor is
+    /// not looked at.
     #[tracing::instrument(name = "engine.operator_audit", level = "debug", skip_all)]
-    pub async fn of_operator(&self, request: &PageRequest) -> Result<Page<AuditEntry>, EngineError> {
+    pub async fn of_operator(
+        &self,
+        filter: &AuditFilter,
+        request: &PageRequest,
+    ) -> Result<Page<AuditEntry>, EngineError> {
         let limit = request.limit(false)?;
-        let identity = Query::of(&[b"operator_audit"]);
+        let identity = query_of(b"operator_audit", Uuid::nil(), filter);
         let cursors = &self.context.cursors;
         let before = cursors.after(identity, request).await?;
         let audit = &self.context.index.audit;
-        let items = audit.list_of_operator(before, limit + 1).await?;
+        let items = audit.list_of_operator(filter, before, limit + 1).await?;
         cursors.page(identity, items, limit, place_of).await
     }
+}
+
+/// The listing that a cursor belongs to.
+fn query_of(name: &[u8], tenant: Uuid, filter: &AuditFilter) -> Query {
+    Query::of(&[
+        name,
+        tenant.as_bytes(),
+        time_text(filter.created_from).as_bytes(),
+        time_text(filter.created_to).as_bytes(),
+        filter.action.map_or("", AuditAction::name).as_bytes(),
+        filter.actor_id.as_deref().unwrap_or_default().as_bytes(),
+        filter.object_id.unwrap_or_default().as_bytes(),
+    ])
 }
 
 const fn place_of(entry: &AuditEntry) -> AuditPlace {

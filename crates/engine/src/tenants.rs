@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::schemas::{self, TenantType};
-use keepsake_core::{ObjectKind, SearchMode, TenantId, null_as_default};
+use keepsake_core::{ObjectKind, Refused, SearchMode, TenantId, null_as_default};
 use keepsake_index::{Auditor, Tenant, TenantChange, TenantDeletion, TenantStatus};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -86,15 +86,48 @@ impl Tenants {
         Ok(Arc::new(Principal::of_operator(tenant_id, by, limits)))
     }
 
-    #[tracing::instrument(name = "engine.create_tenant", level = "debug", skip_all)]
     pub async fn create(&self, new: NewTenant, by: Auditor) -> Result<Tenant, EngineError> {
+        self.create_as(TenantId::from_uuid(self.context.new_uuid()), new, by).await
+    }
+
+    /// Creates a tenant with an id that was made for it. Idempotent: a repeated call returns the
+    /// tenant of the first one, and a call with another name or external id is refused.
+    pub async fn create_once(
+        &self,
+        tenant_id: TenantId,
+        new: NewTenant,
+        by: Auditor,
+    ) -> Result<Tenant, EngineError> {
+        let index = &self.context.index;
+        // The id of a deleted tenant is not given again.
+        if index.tenant_deletions.find(tenant_id).await?.is_some() {
+            return Err(EngineError::NotFound(ObjectKind::Tenant));
+        }
+        let (name, external_id) = (new.name.clone(), new.external_id.clone());
+        match self.create_as(tenant_id, new, by).await {
+            Err(EngineError::Refused(Refused::TenantExists)) => {
+                let earlier = index.tenants.find(tenant_id).await?.ok_or(Refused::TenantExists)?;
+                let is_same = earlier.name == name && earlier.external_id == external_id;
+                if is_same { Ok(earlier) } else { Err(Refused::KeyReused.into()) }
+            }
+            made => made,
+        }
+    }
+
+    #[tracing::instrument(name = "engine.create_tenant", level = "debug", skip_all)]
+    async fn create_as(
+        &self,
+        tenant_id: TenantId,
+        new: NewTenant,
+        by: Auditor,
+    ) -> Result<Tenant, EngineError> {
         let limits = limits_of(new.limits)?;
         check_name("name", &new.name)?;
         check_external_id(new.external_id.as_deref())?;
         let (context, audited) = (Arc::clone(&self.context), self.context.audited(by));
         let create = async move {
             let tenant = Tenant {
-                tenant_id: TenantId::from_uuid(context.ids.uuid(audited.at)),
+                tenant_id,
                 r#type: TenantType,
                 external_id: new.external_id,
                 name: new.name,

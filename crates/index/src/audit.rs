@@ -26,9 +26,6 @@ const COUNT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, sessi
         audit_day = CASE WHEN excluded.audit_day > c.audit_day THEN excluded.audit_day ELSE c.audit_day END \
     RETURNING audit_entries";
 
-const LIST_OF_OPERATOR: &str = "SELECT id, at, actor, action, object_id, NULL AS store_id FROM operator_audit \
-    WHERE (at, id) < ($1, $2) ORDER BY at DESC, id DESC LIMIT $3 + 0";
-
 /// No method changes an entry.
 #[derive(Debug, Clone)]
 pub struct AuditLog(pub(crate) Database);
@@ -53,8 +50,7 @@ impl AuditLog {
     ) -> Result<Vec<AuditEntry>, IndexError> {
         let (at, id) = bound(before);
         let [actor, other_actor] = filter.actors();
-        let from = filter.created_from.map_or(i64::MIN, Timestamp::as_micros);
-        let to = filter.created_to.map_or(i64::MAX, Timestamp::as_micros);
+        let (from, to) = period_of(filter);
         let action = filter.action.map(AuditAction::name);
         let filtered = (action, actor.as_deref(), other_actor.as_deref(), filter.object_id);
         let text = AssertSqlSafe(list_of_tenant(filter));
@@ -76,19 +72,30 @@ impl AuditLog {
         Ok(tx.commit().await?)
     }
 
-    /// Entries of the operator before a place, newest first.
+    /// Entries of the operator before a place, newest first. The filter's actor is not looked at.
     pub async fn list_of_operator(
         &self,
+        filter: &AuditFilter,
         before: Option<AuditPlace>,
         limit: u32,
     ) -> Result<Vec<AuditEntry>, IndexError> {
-        self.0.all("operator_audit", Role::Shared(None), LIST_OF_OPERATOR, (bound(before), limit)).await
+        let (from, to) = period_of(filter);
+        let filtered = (filter.action.map(AuditAction::name), filter.object_id);
+        let text = AssertSqlSafe(list_of_operator(filter));
+        let values = (bound(before), from, to, filtered, limit);
+        self.0.all("operator_audit", Role::Shared(None), text, values).await
     }
 }
 
 /// The upper bound of a page: the given place, or the largest time and id.
 fn bound(before: Option<AuditPlace>) -> (i64, Uuid) {
     before.map_or((i64::MAX, Uuid::max()), |(at, id)| (at.as_micros(), id))
+}
+
+/// The first and the last time that a filter accepts.
+fn period_of(filter: &AuditFilter) -> (i64, i64) {
+    let from = filter.created_from.map_or(i64::MIN, Timestamp::as_micros);
+    (from, filter.created_to.map_or(i64::MAX, Timestamp::as_micros))
 }
 
 /// A tenant's audit before a place, newest first. Only the filters that are set are
@@ -101,6 +108,17 @@ fn list_of_tenant(filter: &AuditFilter) -> String {
         "SELECT id, at, actor, action, object_id, store_id FROM audit \
          WHERE tenant_id = $1 AND (at, id) < ($2, $3) AND at >= $4 AND at <= $5 AND {action} AND {actor} AND {object} \
          ORDER BY at DESC, id DESC LIMIT $10 + 0"
+    )
+}
+
+/// The operator's audit before a place, newest first.
+fn list_of_operator(filter: &AuditFilter) -> String {
+    let action = if filter.action.is_some() { "action = $5" } else { "$5 IS NULL" };
+    let object = if filter.object_id.is_some() { "object_id = $6" } else { "$6 IS NULL" };
+    format!(
+        "SELECT id, at, actor, action, object_id, NULL AS store_id FROM operator_audit \
+         WHERE (at, id) < ($1, $2) AND at >= $3 AND at <= $4 AND {action} AND {object} \
+         ORDER BY at DESC, id DESC LIMIT $7 + 0"
     )
 }
 

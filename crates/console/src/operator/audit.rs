@@ -1,10 +1,8 @@
-//! The audit of a tenant, with the filters that its own people have.
-
-use std::collections::HashMap;
+//! The audit of a tenant and that of the operator, with the filters that a tenant's people have.
 
 use askama::Template;
-use keepsake_core::{Actor, ApiKeyId, TenantId};
-use keepsake_engine::PageRequest;
+use keepsake_core::{Actor, TenantId};
+use keepsake_engine::{Page, PageRequest};
 use keepsake_index::{AuditAction, AuditEntry, Auditor, Tenant, TenantStatus};
 
 use super::Operator;
@@ -14,11 +12,12 @@ use crate::path::Path;
 use crate::people::actor_text;
 use crate::request::{Caller, Fields, Pager};
 use crate::screens::audit::filter_of;
-use crate::text::markup::{self, Markup, id, id_link};
+use crate::screens::choices::{ChoiceField, Choices};
+use crate::text::markup::{self, Markup, encoded, id, id_link};
 
 const PER_PAGE: u64 = 100;
-/// Keys whose names are looked up for one page.
-const MAX_KEYS: u64 = 100;
+/// Keys or tenants whose names are looked up for one page.
+const MAX_NAMES: u64 = 100;
 
 /// An entry as the page shows it.
 struct Row {
@@ -30,32 +29,57 @@ struct Row {
 }
 
 impl Row {
-    fn of(entry: AuditEntry, tenant_id: TenantId, names: &HashMap<ApiKeyId, String>, frame: &Frame) -> Self {
-        let href_of_key = |full: &str| format!("/console/tenants/{tenant_id}/keys/{full}");
-        let by = match &entry.actor {
-            Auditor::Credential(Actor::ApiKey(api_key_id)) => {
-                let href = href_of_key(&api_key_id.to_string());
-                let link = |name: &String| {
-                    let name = Markup::text(name);
-                    Markup::trusted(format!("<a href=\"{href}\" title=\"API key {api_key_id}\">{name}</a>"))
-                };
-                names.get(api_key_id).map_or_else(|| id_link(api_key_id, &href), link)
-            }
-            Auditor::Credential(actor) => Markup::text(&actor_text(Some(actor))),
-            Auditor::Operator | Auditor::OperatorCli => Markup::text("the operator"),
-            Auditor::Job => Markup::text("a job"),
-        };
-        let object = entry.object.as_ref().map(|object| {
-            let is_key = object.r#type == "api_key";
-            if is_key { id_link(&object.id, &href_of_key(&object.id)) } else { id(&object.id) }
-        });
+    fn of(entry: AuditEntry, tenant_id: Option<TenantId>, names: &Choices, frame: &Frame) -> Self {
         Self {
             at: frame.time(entry.at),
-            by,
-            object: object.unwrap_or_default(),
+            by: by_of(&entry.actor, tenant_id, names),
+            object: object_of(&entry, tenant_id, names),
             store: entry.store_id.map(id).unwrap_or_default(),
             action: entry.action,
         }
+    }
+}
+
+fn by_of(auditor: &Auditor, tenant_id: Option<TenantId>, names: &Choices) -> Markup {
+    match auditor {
+        Auditor::Credential(Actor::ApiKey(api_key_id)) => {
+            let full = api_key_id.to_string();
+            named(&full, page_of("api_key", &full, tenant_id), names)
+        }
+        Auditor::Credential(actor) => Markup::text(&actor_text(Some(actor))),
+        Auditor::Operator => Markup::text("the operator"),
+        Auditor::OperatorCli => Markup::text("the operator, by a command"),
+        Auditor::Job => Markup::text("a job"),
+    }
+}
+
+fn object_of(entry: &AuditEntry, tenant_id: Option<TenantId>, names: &Choices) -> Markup {
+    if let Some(object) = &entry.object {
+        return named(&object.id, page_of(&object.r#type, &object.id, tenant_id), names);
+    }
+    // A run by hand has its job in its action.
+    let job = ["job.run.", "job.dry_run."].iter().find_map(|start| entry.action.strip_prefix(start));
+    let link = |job: &str| format!("<a href=\"/console/jobs/{}\">{}</a>", encoded(job), Markup::text(job));
+    job.map(link).map(Markup::trusted).unwrap_or_default()
+}
+
+/// The page of an object; `None`: it has none.
+fn page_of(kind: &str, full: &str, tenant_id: Option<TenantId>) -> Option<String> {
+    match (kind, tenant_id) {
+        ("tenant", _) => Some(format!("/console/tenants/{full}")),
+        ("api_key", Some(tenant_id)) => Some(format!("/console/tenants/{tenant_id}/keys/{full}")),
+        _ => None,
+    }
+}
+
+fn named(full: &str, href: Option<String>, names: &Choices) -> Markup {
+    match (href, names.name_of(full)) {
+        (Some(href), Some(name)) => {
+            let name = Markup::text(name);
+            Markup::trusted(format!("<a href=\"{href}\" title=\"{full}\"><bdi>{name}</bdi></a>"))
+        }
+        (Some(href), None) => id_link(full, &href),
+        (None, _) => id(full),
     }
 }
 
@@ -63,32 +87,67 @@ impl Row {
 #[template(path = "operator/audit.html")]
 struct AuditPage {
     frame: Frame,
-    tenant: Tenant,
+    /// `None`: the entries are the operator's own.
+    tenant: Option<Tenant>,
     rows: Vec<Row>,
-    /// The newest keys with their names, to choose from.
-    keys: Vec<(ApiKeyId, String)>,
+    choices: Vec<ChoiceField>,
     pager: Pager,
     query: Fields,
 }
 
+impl AuditPage {
+    fn of(
+        caller: Caller<Operator>,
+        tenant: Option<Tenant>,
+        found: Page<AuditEntry>,
+        names: &Choices,
+        choices: Vec<ChoiceField>,
+    ) -> Self {
+        let title = tenant.as_ref().map(|tenant| format!("Audit of {}", tenant.name));
+        let frame = caller.frame(title.as_deref().unwrap_or("Audit"));
+        let tenant_id = tenant.as_ref().map(|tenant| tenant.tenant_id);
+        let rows = found.items.into_iter().map(|entry| Row::of(entry, tenant_id, names, &frame));
+        Self {
+            rows: rows.collect(),
+            frame,
+            tenant,
+            choices,
+            pager: caller.query.pager(found.next),
+            query: caller.query,
+        }
+    }
+}
+
+const fn newest() -> PageRequest {
+    PageRequest { limit: Some(MAX_NAMES), page: None }
+}
+
 /// `GET /console/tenants/{id}/audit`
-pub(super) async fn of_tenant(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
-    let engine = &caller.engine;
-    let tenant = engine.tenants.get(tenant_id).await?;
-    let principal = engine.tenants.operator(tenant_id, Auditor::Operator).await?;
+pub(super) async fn of_tenant(mut caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
+    let tenant = caller.engine.tenants.get(tenant_id).await?;
+    let principal = caller.engine.tenants.operator(tenant_id, Auditor::Operator).await?;
+    let keys = caller.engine.keys.list(&principal, &newest()).await?.items;
+    let names = Choices::named_so(keys.iter().map(|key| (key.api_key_id, key.name.as_str())));
+    names.resolve_author(&mut caller.query, "actor")?;
+    names.resolve_object(&mut caller.query, "object")?;
+    caller.query.choose_period(caller.engine.now())?;
     let filter = filter_of(&caller.query)?;
-    let found = engine.audit.list(&principal, &filter, &caller.query.page(PER_PAGE)).await?;
-    let newest = PageRequest { limit: Some(MAX_KEYS), page: None };
-    let keys = engine.keys.list(&principal, &newest).await?.items;
-    let keys: Vec<_> = keys.into_iter().map(|key| (key.api_key_id, key.name)).collect();
-    let names: HashMap<_, _> = keys.iter().cloned().collect();
-    let frame = caller.frame(format!("Audit of {}", tenant.name));
-    page(&AuditPage {
-        rows: found.items.into_iter().map(|entry| Row::of(entry, tenant_id, &names, &frame)).collect(),
-        frame,
-        tenant,
-        keys,
-        pager: caller.query.pager(found.next),
-        query: caller.query,
-    })
+    let found = caller.engine.audit.list(&principal, &filter, &caller.query.page(PER_PAGE)).await?;
+    let choices = vec![
+        names.field("actor", "Actor", "everybody", &caller.query),
+        names.field("object", "Object", "everything", &caller.query),
+    ];
+    page(&AuditPage::of(caller, Some(tenant), found, &names, choices))
+}
+
+/// `GET /console/audit`: what the operator did
+pub(super) async fn of_operator(mut caller: Caller<Operator>) -> PageResult {
+    let tenants = caller.engine.tenants.list(None, &newest()).await?.items;
+    let names = Choices::named_so(tenants.iter().map(|tenant| (tenant.tenant_id, tenant.name.as_str())));
+    names.resolve_object(&mut caller.query, "object")?;
+    caller.query.choose_period(caller.engine.now())?;
+    let filter = filter_of(&caller.query)?;
+    let found = caller.engine.audit.of_operator(&filter, &caller.query.page(PER_PAGE)).await?;
+    let choices = vec![names.field("object", "Object", "everything", &caller.query)];
+    page(&AuditPage::of(caller, None, found, &names, choices))
 }

@@ -72,8 +72,8 @@ struct AuditPage {
     people: People,
     stores: StoreChoices,
     pager: Pager,
-    actor: ChoiceField,
-    object: ChoiceField,
+    /// The actor and the object.
+    choices: [ChoiceField; 2],
     query: Fields,
 }
 
@@ -126,8 +126,10 @@ pub(super) async fn list(mut caller: Caller) -> PageResult {
         people,
         stores,
         pager: caller.query.pager(found.next),
-        actor: actors.field("actor", "Actor", "everybody", &caller.query),
-        object: objects.field("object", "Object", "everything", &caller.query),
+        choices: [
+            actors.field("actor", "Actor", "everybody", &caller.query),
+            objects.field("object", "Object", "everything", &caller.query),
+        ],
         query: caller.query,
     })
 }

@@ -78,7 +78,7 @@ struct ShownChoice {
 /// A field with its choices and the selected one.
 #[derive(Template)]
 #[template(path = "choice_field.html")]
-pub(super) struct ChoiceField {
+pub(crate) struct ChoiceField {
     name: &'static str,
     label: &'static str,
     /// Shown if nothing is chosen.
@@ -92,7 +92,7 @@ pub(super) struct ChoiceField {
 
 /// The choices of a field, each with another name.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Choices(Vec<Choice>);
+pub(crate) struct Choices(Vec<Choice>);
 
 impl Choices {
     fn new(mut choices: Vec<Choice>) -> Self {
@@ -107,6 +107,11 @@ impl Choices {
             }
         }
         Self(choices)
+    }
+
+    /// Ids with their names.
+    pub(crate) fn named_so<'a, I: Display>(named: impl IntoIterator<Item = (I, &'a str)>) -> Self {
+        Self::new(named.into_iter().map(|(id, name)| Choice::new(id, name)).collect())
     }
 
     /// The caller's own key, and the newest keys and sessions; with a store, the sessions that have
@@ -138,7 +143,7 @@ impl Choices {
         }
     }
 
-    pub(super) fn name_of(&self, id: &str) -> Option<&str> {
+    pub(crate) fn name_of(&self, id: &str) -> Option<&str> {
         self.0.iter().find(|choice| choice.id == id).map(|choice| choice.name.as_str())
     }
 
@@ -162,7 +167,7 @@ impl Choices {
     }
 
     /// Replaces the name in a field of authors by the id.
-    pub(super) fn resolve_author(&self, fields: &mut Fields, field: &'static str) -> Result<(), Refusal> {
+    pub(crate) fn resolve_author(&self, fields: &mut Fields, field: &'static str) -> Result<(), Refusal> {
         let Some(text) = fields.filled(field) else {
             return Ok(());
         };
@@ -176,7 +181,7 @@ impl Choices {
     }
 
     /// Replaces the name in a field of the audit's objects by the id.
-    pub(super) fn resolve_object(&self, fields: &mut Fields, field: &'static str) -> Result<(), Refusal> {
+    pub(crate) fn resolve_object(&self, fields: &mut Fields, field: &'static str) -> Result<(), Refusal> {
         let text = fields.filled(field).filter(|text| parse_audit_object_id(text).is_none());
         let Some(id) = text.map(|text| self.find(field, text)).transpose()?.map(|choice| choice.id.clone())
         else {
@@ -186,7 +191,7 @@ impl Choices {
         Ok(())
     }
 
-    pub(super) fn field(
+    pub(crate) fn field(
         &self,
         name: &'static str,
         label: &'static str,

@@ -14,13 +14,15 @@ use super::undo;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
-use crate::request::{Caller, Form, Pager};
+use crate::request::{Caller, Fields, Form, Pager};
 use crate::sign_in::ConsoleOptions;
 use crate::text::markup;
 
 const PER_PAGE: u64 = 100;
+/// Stands for the id of a store in the examples.
+pub(crate) const NO_STORE: &str = "memstore_…";
 
-const fn meaning(scope: Scope) -> &'static str {
+pub(crate) const fn meaning(scope: Scope) -> &'static str {
     match scope {
         Scope::MemoryRead => "read memories, versions and sessions",
         Scope::MemoryWrite => "create, change and delete memories",
@@ -53,6 +55,8 @@ struct KeysPage {
     pager: Pager,
     /// Those that a new key can have.
     scopes: Vec<Scope>,
+    /// Those that are chosen at first.
+    chosen: [Scope; 2],
     stores: Vec<Store>,
     must_choose_stores: bool,
     once: String,
@@ -69,6 +73,7 @@ pub(super) async fn list(caller: Caller) -> PageResult {
         own: own_key(&caller),
         pager: caller.query.pager(found.next),
         scopes: Scope::ALL.into_iter().filter(|scope| caller.may(*scope)).collect(),
+        chosen: [Scope::MemoryRead, Scope::MemoryWrite],
         stores,
         must_choose_stores: caller.principal.is_bound_to_stores(),
         once: caller.engine.new_uuid().to_string(),
@@ -92,7 +97,20 @@ pub(super) async fn create(
     headers: HeaderMap,
     form: Form,
 ) -> PageResult {
-    let fields = &form.fields;
+    let draft = draft_of(&form.fields, form.engine.now())?;
+    let store = draft.store_ids.iter().flatten().next().map(StoreId::to_string);
+    let made = form.engine.keys.create(&form.principal, draft, form.call()?).await?;
+    page(&KeyMadePage {
+        frame: form.frame("A new API key"),
+        key: made.key,
+        secret: made.secret.map(|secret| secret.expose().to_owned()),
+        url: url_of(&options, &headers),
+        store: store.unwrap_or_else(|| NO_STORE.to_owned()),
+    })
+}
+
+/// The key that a form describes.
+pub(crate) fn draft_of(fields: &Fields, now: Timestamp) -> Result<KeyDraft, Refusal> {
     let scopes = fields.all("scope").map(|scope| scope.parse::<Scope>().map_err(Refusal::Invalid));
     let store_ids = fields.all("store").filter(|text| !text.is_empty());
     let store_ids = store_ids.map(|text| {
@@ -100,21 +118,12 @@ pub(super) async fn create(
         text.parse::<StoreId>().map_err(rule)
     });
     let store_ids: Vec<_> = store_ids.collect::<Result<_, _>>()?;
-    let now = form.engine.now();
     let expires = days(fields.number("expires_days")?)?.filter(|secs| *secs > 0);
-    let draft = KeyDraft {
+    Ok(KeyDraft {
         name: fields.text("name").trim().to_owned(),
         scopes: scopes.collect::<Result<_, _>>()?,
-        store_ids: Some(store_ids.clone()).filter(|ids| !ids.is_empty()),
+        store_ids: Some(store_ids).filter(|ids| !ids.is_empty()),
         expires_at: expires.map(|secs| now.plus(Duration::from_secs(secs)).to_rfc3339()),
-    };
-    let made = form.engine.keys.create(&form.principal, draft, form.call()?).await?;
-    page(&KeyMadePage {
-        frame: form.frame("A new API key"),
-        key: made.key,
-        secret: made.secret.map(|secret| secret.expose().to_owned()),
-        url: url_of(&options, &headers),
-        store: store_ids.first().map_or_else(|| "memstore_…".to_owned(), StoreId::to_string),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use keepsake_core::{ErasureId, ObjectVersions};
-use keepsake_index::{ErasedBlobs, Erasure, NewErasure, Selector};
+use keepsake_index::{AuditFilter, ErasedBlobs, Erasure, NewErasure, Selector};
 
 use crate::prelude::*;
 
@@ -139,7 +139,8 @@ pub(crate) async fn purge_leaves_no_row_in_any_table(place: Place) {
         *there.get_mut("idempotency").unwrap() += 1;
         let done = deletions.find(tenant_id).await.unwrap().unwrap();
         assert_eq!(done.rows, there, "the report counts every row");
-        let by_operator = place.index.audit.list_of_operator(None, 100).await.unwrap();
+        let by_operator =
+            place.index.audit.list_of_operator(&AuditFilter::default(), None, 100).await.unwrap();
         let objects = by_operator.into_iter().filter_map(|entry| entry.object);
         let of_tenant = objects.filter(|object| object.id == tenant_id.to_string());
         assert_eq!(of_tenant.count(), 2, "made and deleted, for ever");

@@ -85,6 +85,6 @@ pub(super) async fn of_operator(
     State(engine): State<Engine>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Entry>>, ApiError> {
-    let entries = engine.audit.of_operator(&params.into()).await?;
+    let entries = engine.audit.of_operator(&AuditFilter::default(), &params.into()).await?;
     Ok(Json(List::of(entries, Entry::from)))
 }

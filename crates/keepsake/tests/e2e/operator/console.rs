@@ -1,4 +1,4 @@
-//! The operator's console: limits, keys, audit. `tests/browser/operator.test.mjs` uses it as a person does.
+//! The operator's console: tenants, limits, keys, audit. `tests/browser/operator.test.mjs` uses it as a person does.
 
 use crate::console::browser::Browser;
 use crate::prelude::*;
@@ -60,6 +60,8 @@ async fn operator_pages_show_a_tenant_and_forms_need_their_token() {
         browser.open(path).await.has(part);
     }
     for form in [
+        "/console/tenants/new",
+        &format!("{base}/keys/new"),
         &format!("{base}/limits"),
         &format!("{key}/revoke"),
         &format!("{base}/suspend"),
@@ -69,4 +71,50 @@ async fn operator_pages_show_a_tenant_and_forms_need_their_token() {
     }
     let page = browser.open(&key).await;
     browser.act(&page, &format!("{key}/revoke"), &[]).await.has("revoked</span>");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_makes_a_tenant_and_its_first_key_once() {
+    let (_deployment, tenant, server, _operator, mut browser) = signed_in().await;
+    let new = "/console/tenants/new";
+    let form = browser.open(new).await;
+    let id = form.field("once");
+    let typed = |name| [("once", id.as_str()), ("name", name), ("external_id", "acme 1")];
+    let refused = browser.submit(&form, new, &typed("")).await.answered(400);
+    refused.has("Name must be 1 to 255 characters");
+    refused.has("value=\"acme 1\"");
+    let path = format!("/console/tenants/{id}/keys/new");
+    for _ in 0..2 {
+        browser.act(&form, new, &typed("Acme")).await.has(&path);
+    }
+    browser.submit(&form, new, &typed("Other")).await.answered(400).has("sent before");
+    let other = browser.open(new).await.field("once");
+    let other = [("once", other.as_str()), ("name", "Other"), ("external_id", "acme 1")];
+    browser
+        .submit(&form, new, &other)
+        .await
+        .answered(409)
+        .has("A tenant with this external id exists already.");
+
+    let form = browser.open(&path).await;
+    let once = form.field("once");
+    let typed =
+        |days| [("once", once.as_str()), ("name", "A"), ("scope", "memory:read"), ("expires_days", days)];
+    let refused = browser.submit(&form, &path, &typed("x")).await.answered(400);
+    refused.has("Expires after days must be a whole number.");
+    refused.has("name=\"name\" required maxlength=\"255\" value=\"A\"");
+    let made = browser.submit(&form, &path, &typed("30")).await.answered(200);
+    let (_, secret) = made.text.split_once("id=\"secret\">").unwrap();
+    let client = server.client(&tenant).with_key(secret.split_once('<').unwrap().0);
+    assert_eq!(client.get("/v1/credential").await.json()["workspace_id"], id.as_str());
+    browser.submit(&form, &path, &typed("30")).await.answered(200).lacks("id=\"secret\"");
+
+    for audit in ["/console/audit", &format!("/console/tenants/{id}/audit")] {
+        let page = browser.open(audit).await;
+        page.has("<code>tenant.create</code>");
+        page.has("<code>api_key.create</code>");
+        let of_tenant = browser.open(&format!("{audit}?action=tenant.create&object={id}&period=1")).await;
+        of_tenant.has("<code>tenant.create</code>");
+        of_tenant.lacks("<code>api_key.create</code>");
+    }
 }
