@@ -333,6 +333,6 @@ mod tests {
             assert_eq!(parse(arguments).unwrap_err().exit_code(), 2, "{arguments}");
         }
         let unknown = parse("tenant create --name n --limit bytes_per_memroy=1").unwrap_err().to_string();
-        assert!(unknown.contains("expected one of `bytes_per_memory`"), "{unknown}");
+        assert!(unknown.contains("the limits are api_keys_per_tenant, "), "{unknown}");
     }
 }

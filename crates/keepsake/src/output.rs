@@ -300,7 +300,7 @@ mod tests {
             (json!([]), "-"),
             (json!(true), "yes"),
             (json!(["a", 1]), "a, 1"),
-            (json!({"a": 1, "b": {"c": false}}), "a=1, b=c=no"),
+            (json!({"a": 1, "b": {"c": false}}), "a=1, b=(c=no)"),
             (json!({"path": {"size_bytes": 23}}), "path=23 B"),
         ] {
             assert_eq!(text_of(&value), text, "{value}");

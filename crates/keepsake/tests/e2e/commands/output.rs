@@ -71,7 +71,11 @@ async fn names_hints_and_advice_are_whole_at_80_and_at_120_columns() {
         (&format!("import {large}"), 1, "the operator raises the limit: `limits.bytes_per_memory`"),
         (&format!("backup {backup} --force --config {config}"), 0, "1 tenant, 1 memory store, "),
         ("doctor", 0, "ok      key      apikey_"),
-        ("erase notes --under nobody --yes", 0, "erased 0 versions of 0 B; the receipt is erasure_"),
+        (
+            "erase notes --under nobody --yes",
+            0,
+            "erased 0 memories, 0 versions of 0 B; the receipt is erasure_",
+        ),
         (&format!("serve --dev --no-model --listen {port} --data-dir {large}"), 1, "--listen names another"),
     ] {
         for width in [80, 120] {
