@@ -1,5 +1,5 @@
 -- Distributes the schema over the nodes of Citus. It runs on the coordinator, after the
--- migrations, and may run any number of times: it distributes what is not distributed yet.
+-- migrations, and may run any number of times: it leaves tables that are distributed as they are.
 --
 -- The tables with the policy `tenant_only` are distributed by tenant, in one colocation group,
 -- so that everything of a tenant is on one node. The tables that are read together with them

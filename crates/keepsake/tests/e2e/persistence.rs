@@ -98,7 +98,8 @@ async fn kill_between_put_and_commit(
     let blobs = deployment.blobs().await;
     let count = async || blobs.list(None, None, 100).await.unwrap().len();
     let before = count().await;
-    database.execute("BEGIN; SELECT seq FROM store FOR UPDATE".to_owned()).await;
+    let lock = format!("BEGIN; SELECT seq FROM store WHERE tenant_id = '{}' FOR UPDATE", tenant.id.uuid());
+    database.execute(lock).await;
     let call = send(&server.client(tenant), tenant, create);
     soon("the blob is put", async || count().await > before).await;
     server.kill9().await;
