@@ -41,6 +41,15 @@ BEGIN
         PERFORM create_distributed_table(v_table, 'tenant_id',
             colocate_with => CASE WHEN v_table = 'store'::regclass THEN 'none' ELSE 'store' END);
     END LOOP;
+
+    -- The rows that were copied to the nodes are still in files of the coordinator, where nothing
+    -- reads or removes them.
+    FOREACH v_table IN ARRAY ARRAY(
+        SELECT c.oid::regclass FROM pg_dist_partition d JOIN pg_class c ON c.oid = d.logicalrelid
+         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND pg_relation_size(c.oid) > 0)
+    LOOP
+        PERFORM truncate_local_data_after_distributing_table(v_table);
+    END LOOP;
 END
 $$;
 

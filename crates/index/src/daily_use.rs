@@ -42,11 +42,12 @@ const OF_STORES: &str = "SELECT u.day, u.surface, CAST(sum(u.reads) AS bigint) A
         EACH[daily_use d: d.tenant_id = $1 AND d.store_id = ids.id AND d.day >= $3] LIMIT 100000) u \
     GROUP BY u.day, u.surface ORDER BY u.day, u.surface";
 
-/// The use of whole tenants, in all days since `$3`.
-const OF_TENANTS: &str = "SELECT d.tenant_id, CAST(sum(d.reads) AS bigint) AS reads, \
-        CAST(sum(d.writes) AS bigint) AS writes \
-    FROM (SELECT DISTINCT id FROM_IDS($1)) ids \
-    EACH[daily_use d: d.tenant_id = ids.id AND d.store_id = $2 AND d.day >= $3] GROUP BY d.tenant_id";
+/// The rows of whole tenants since `$3`, looked up for each tenant.
+const ROWS_OF_TENANTS: &str = "(SELECT DISTINCT id FROM_IDS($1)) ids \
+    EACH[daily_use d: d.tenant_id = ids.id AND d.store_id = $2 AND d.day >= $3]";
+
+/// The same of a distributed database, which makes no look-ups of a list.
+const ROWS_OF_NODES: &str = "daily_use d WHERE d.tenant_id IN_IDS($1) AND d.store_id = $2 AND d.day >= $3";
 
 /// The newest rows of all stores.
 const NEWEST_ROWS: &str =
@@ -161,7 +162,8 @@ impl DailyUse {
         day: i64,
     ) -> Result<Vec<(TenantId, u64, u64)>, IndexError> {
         let mut tx = self.0.read_one("daily_use_of_tenants", Role::Shared(None)).await?;
-        let query = tx.query_with_lists(OF_TENANTS).bind_ids(Some(tenant_ids));
+        let text = of_tenants(if tx.is_distributed() { ROWS_OF_NODES } else { ROWS_OF_TENANTS });
+        let query = tx.query_with_lists(&text).bind_ids(Some(tenant_ids));
         let used = query.bind((WHOLE_TENANT, day)).all().await?;
         tx.commit().await?;
         Ok(used)
@@ -201,6 +203,14 @@ fn to_json(count: &CountedUse) -> Value {
     })
 }
 
+/// The reads and writes of the tenants of these rows.
+fn of_tenants(rows: &str) -> String {
+    format!(
+        "SELECT d.tenant_id, CAST(sum(d.reads) AS bigint) AS reads, CAST(sum(d.writes) AS bigint) AS writes \
+        FROM {rows} GROUP BY d.tenant_id"
+    )
+}
+
 /// The stores of these rows, the most used first, without stores that were just deleted.
 fn most_used(rows: &str, by: MostUsed) -> String {
     let sum = by.sum();
@@ -236,7 +246,9 @@ fn add(rows: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{MostUsed, NEWEST_ROWS, OF_STORES, OF_TENANT, OF_TENANTS, ROWS_OF_STORES, most_used};
+    use super::{
+        MostUsed, NEWEST_ROWS, OF_STORES, OF_TENANT, ROWS_OF_STORES, ROWS_OF_TENANTS, most_used, of_tenants,
+    };
     use crate::sqlite::plans::assert_steps;
 
     #[tokio::test]
@@ -246,7 +258,7 @@ mod tests {
         for (statement, range) in [
             (OF_TENANT, of_store),
             (OF_STORES, of_store),
-            (OF_TENANTS, of_store),
+            (&of_tenants(ROWS_OF_TENANTS), of_store),
             (&most_used(ROWS_OF_STORES, MostUsed::Written), of_store),
             (&most_used(NEWEST_ROWS, MostUsed::Refused), of_tenant),
         ] {

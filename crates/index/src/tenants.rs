@@ -42,11 +42,12 @@ const USAGE: &str = "SELECT t.tenant_id, t.store_count AS stores, t.granted_byte
     FROM tenant t LEFT JOIN store s ON s.tenant_id = $1 AND s.deleted_at IS NULL \
     WHERE t.tenant_id = $1 GROUP BY t.tenant_id, t.store_count, t.granted_bytes";
 
-/// The sizes of tenants that have a store.
-const SIZES: &str = "SELECT s.tenant_id, count(*) AS stores, \
-        CAST(sum(s.memory_count) AS bigint) AS memories, CAST(sum(s.live_bytes) AS bigint) AS live_bytes \
-    FROM (SELECT DISTINCT id FROM_IDS($1)) ids \
-    EACH[store s: s.tenant_id = ids.id AND s.deleted_at IS NULL] GROUP BY s.tenant_id";
+/// The stores of tenants, looked up for each tenant.
+const STORES: &str =
+    "(SELECT DISTINCT id FROM_IDS($1)) ids EACH[store s: s.tenant_id = ids.id AND s.deleted_at IS NULL]";
+
+/// The same of a distributed database, which makes no look-ups of a list.
+const STORES_OF_NODES: &str = "store s WHERE s.tenant_id IN_IDS($1) AND s.deleted_at IS NULL";
 
 #[derive(Debug, Clone)]
 pub struct Tenants(pub(crate) Database);
@@ -105,7 +106,8 @@ impl Tenants {
     /// The sizes of these tenants, without tenants that have no store.
     pub async fn sizes(&self, tenant_ids: &[TenantId]) -> Result<Vec<TenantSize>, IndexError> {
         let mut tx = self.0.read_one("tenant_sizes", Role::Shared(None)).await?;
-        let sizes = tx.query_with_lists(SIZES).bind_ids(Some(tenant_ids)).all().await?;
+        let text = sizes(if tx.is_distributed() { STORES_OF_NODES } else { STORES });
+        let sizes = tx.query_with_lists(&text).bind_ids(Some(tenant_ids)).all().await?;
         tx.commit().await?;
         Ok(sizes)
     }
@@ -153,6 +155,14 @@ impl Tenants {
             self.0.optional("usage", Role::Shared(None), USAGE, tenant_id).await?;
         Ok(usage.map(|usage| TenantUsage { limits, ..usage }))
     }
+}
+
+/// The sizes of the tenants of these stores.
+fn sizes(stores: &str) -> String {
+    format!(
+        "SELECT s.tenant_id, count(*) AS stores, CAST(sum(s.memory_count) AS bigint) AS memories, \
+            CAST(sum(s.live_bytes) AS bigint) AS live_bytes FROM {stores} GROUP BY s.tenant_id"
+    )
 }
 
 async fn replace(tx: &mut Tx, tenant: &Tenant) -> Result<u64, IndexError> {
