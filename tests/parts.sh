@@ -111,6 +111,9 @@ processor_seconds() {
   processor=$(awk -F '[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$1")
 }
 
+# Prints the parts that passed, by the report in the file $1.
+passed_in() { awk -F '\t' '$3 == "passed" { print $1 }' "$1"; }
+
 # Prints the seconds, the processor seconds and the result of each part from lines of part, seconds, result and
 # processor seconds in the file $1, then the slowest tests and the number of tests from their output in the file $2.
 print_report() {
