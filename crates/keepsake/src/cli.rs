@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::shell::shell_word;
 
 /// The server and the credential of a command, and the format of its output.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ConnectionArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -22,7 +22,7 @@ pub(crate) struct ConnectionArgs {
 }
 
 /// The server and the credential of a command.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArgs {
     /// The context with URL, API key and store, instead of the current one
     #[arg(
@@ -153,7 +153,7 @@ pub(crate) enum OutputFormat {
 }
 
 /// The database or the server that a command uses.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct TargetArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,

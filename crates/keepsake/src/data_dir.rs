@@ -100,7 +100,8 @@ pub(crate) fn folder_of(file: &Path) -> &Path {
 fn open_private(path: &Path) -> io::Result<File> {
     match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(path)
+            // Creates nothing: a link of the folder's owner may lead anywhere.
+            OpenOptions::new().append(true).open(path)
         }
         made => made.and_then(|file| give_away(&file, path, folder_of(path)).map(|()| file)),
     }
@@ -111,7 +112,8 @@ fn open_private(path: &Path) -> io::Result<File> {
 ///
 /// `sudo keepsake …` would otherwise leave files that the server of the folder's owner cannot open.
 pub(crate) fn give_to_owner_of(path: &Path, file: &File) -> io::Result<()> {
-    give_away(file, path, if path.exists() { path } else { folder_of(path) })
+    let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
+    give_away(file, path, if is_file { path } else { folder_of(path) })
 }
 
 /// Gives an open file that root has just made to the owner and the group of `like`.

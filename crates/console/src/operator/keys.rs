@@ -90,7 +90,7 @@ impl NewKeyPage {
             once: caller.engine.new_uuid().to_string(),
             name: String::new(),
             scopes: Scope::ALL,
-            chosen: Scope::ALL.into(),
+            chosen: vec![Scope::MemoryRead, Scope::MemoryWrite],
             expires_days: String::new(),
             problem: None,
         }

@@ -53,6 +53,13 @@ pub(super) fn actor_in_form(actor: Option<&Actor>) -> String {
     }
 }
 
+/// Whether a key or an agent has a name that is written as an id or as the subject of a token. Such a
+/// name stands for nothing without its id.
+fn is_like_an_author(name: &str) -> bool {
+    name.contains(['@', '|', ':', '/'])
+        || ["apikey_", "sesn_", WORKLOAD].iter().any(|begin| name.starts_with(begin))
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     id: String,
@@ -102,7 +109,8 @@ impl Choices {
             *numbers.entry(choice.name.to_lowercase()).or_default() += 1;
         }
         for choice in &mut choices {
-            if numbers.get(&choice.name.to_lowercase()).is_some_and(|number| *number > 1) {
+            let is_shared = numbers.get(&choice.name.to_lowercase()).is_some_and(|number| *number > 1);
+            if is_shared || is_like_an_author(&choice.name) {
                 choice.name = format!("{} ({})", choice.name, short(&choice.id));
             }
         }
@@ -149,7 +157,8 @@ impl Choices {
 
     fn named(&self, text: &str) -> Option<&Choice> {
         let name = text.to_lowercase();
-        self.0.iter().find(|choice| choice.id == text || choice.name.to_lowercase() == name)
+        let by_id = self.0.iter().find(|choice| choice.id == text);
+        by_id.or_else(|| self.0.iter().find(|choice| choice.name.to_lowercase() == name))
     }
 
     /// The choice with a name or id, or the only one whose name or id begins so.
@@ -172,8 +181,11 @@ impl Choices {
             return Ok(());
         };
         let is_whole_id = text.parse::<ApiKeyId>().is_ok() || text.parse::<SessionId>().is_ok();
+        if is_whole_id {
+            return Ok(());
+        }
         let may_be_id = text.starts_with("apikey_") || text.starts_with("sesn_");
-        let choice = if may_be_id && !is_whole_id { Some(self.find(field, text)?) } else { self.named(text) };
+        let choice = if may_be_id { Some(self.find(field, text)?) } else { self.named(text) };
         if let Some(id) = choice.map(|choice| choice.id.clone()) {
             fields.set(field, id);
         }
@@ -330,6 +342,7 @@ mod tests {
             choice("apikey_0AAAAAAAAA", "Laptop"),
             choice("apikey_0BBBBBBBBB", "ci"),
             choice("sesn_0CCCCCCCCC", "ci"),
+            choice("sesn_0DDDDDDDDD", "ada@example.com"),
         ]);
         let resolved = |text: &str| {
             let mut fields = Fields::default();

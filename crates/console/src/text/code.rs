@@ -13,6 +13,8 @@ use super::markup::push_escaped;
 const MAX_BLOCK_BYTES: usize = 8 << 10;
 /// Code of one text whose parts are marked; the blocks beyond it stay plain.
 const MAX_BYTES: usize = 16 << 10;
+/// Lines of one text whose parts are marked: each costs something, however short it is.
+const MAX_LINES: usize = 500;
 /// Longer lines stay plain.
 const MAX_LINE_BYTES: usize = 400;
 
@@ -61,8 +63,9 @@ impl Language {
 #[derive(Default)]
 pub(super) struct Marker {
     highlighters: HashMap<Language, Highlighter>,
-    /// Length of the code that was marked.
+    /// Length and lines of the code that was marked.
     bytes: usize,
+    lines: usize,
 }
 
 impl Marker {
@@ -73,11 +76,14 @@ impl Marker {
     /// The code as HTML.
     pub(super) fn html(&mut self, language: Language, code: &str) -> String {
         let mut html = String::with_capacity(code.len() * 2);
-        if code.len() > MAX_BLOCK_BYTES || self.bytes + code.len() > MAX_BYTES {
+        let lines = code.lines().count();
+        let is_long = self.bytes + code.len() > MAX_BYTES || self.lines + lines > MAX_LINES;
+        if code.len() > MAX_BLOCK_BYTES || is_long {
             push_escaped(&mut html, code);
             return html;
         }
         self.bytes += code.len();
+        self.lines += lines;
         // A tab counts as one character, so that the parts have as many characters as the line.
         let new = || from_extension(language.0, 1).unwrap_or_else(|| Highlighter::new(1));
         let highlighter = self.highlighters.entry(language).or_insert_with(new);

@@ -138,7 +138,7 @@ fn relative(at: Timestamp, now: Timestamp) -> String {
 
 /// A shortened id, with the full id on hover and a button that copies it.
 pub(crate) fn id(full: impl Display) -> Markup {
-    let full = full.to_string();
+    let full = Markup::text(&full.to_string()).0;
     let (short, button) = (short(&full), copy_button(&full));
     Markup(format!("<span class=\"id\"><code title=\"{full}\">{short}</code>{button}</span>"))
 }
@@ -160,7 +160,7 @@ pub(crate) fn store_named(store_id: impl Display, name: Option<&str>) -> Markup 
 
 /// A shortened id that links to a page.
 pub(crate) fn id_link(full: impl Display, href: &str) -> Markup {
-    let full = full.to_string();
+    let (full, href) = (Markup::text(&full.to_string()).0, Markup::text(href).0);
     let short = short(&full);
     Markup(format!("<a class=\"id\" href=\"{href}\"><code title=\"{full}\">{short}</code></a>"))
 }

@@ -57,9 +57,16 @@ impl Job for EmbedMemories {
         let model = ready_model(&shared.embedder).ok();
         let mut counts = Counts::default();
         let mut after: Option<EmbeddingPlace> = lease.resumed_at().await?;
-        while !lease.dry_run() && shared.context.index.embeddings.unsettle(UNSETTLED).await? {
-            if !lease.renew_at(after.as_ref()).await? {
-                return Ok(counts.record(false));
+        while !lease.dry_run() {
+            match shared.context.index.embeddings.unsettle(UNSETTLED).await {
+                Ok(true) if lease.renew_at(after.as_ref()).await? => {}
+                Ok(true) => return Ok(counts.record(false)),
+                Ok(false) => break,
+                // Other tenants do not wait for one whose stores are locked.
+                Err(error) => {
+                    tracing::warn!("stores whose search mode changed are looked at by the next run: {error}");
+                    break;
+                }
             }
         }
         loop {

@@ -378,6 +378,8 @@ async fn replace(
     if before == after {
         return Ok(());
     }
+    let counted_bytes: i64 =
+        tx.query(texts::COUNTED_BYTES).bind((tenant_id, after.session_id)).scalar().await?;
     tx.query(texts::UPDATE)
         .bind(tenant_id)
         .bind(after.session_id)
@@ -395,7 +397,7 @@ async fn replace(
         let query = tx.query(texts::DROP_ATTACHMENT).bind(tenant_id);
         query.bind((after.session_id, gone)).execute().await?;
     }
-    let grown_by = signed(after.description_bytes()) - signed(before.description_bytes());
+    let grown_by = signed(after.description_bytes()) - counted_bytes;
     let counted = if grown_by == 0 { None } else { Some(count(tx, tenant_id, 0, grown_by).await?) };
     let (action, object) = change.audited_as(before);
     if change.ends_something() {

@@ -235,7 +235,8 @@ fn named(stores: &[StoreObject], store: &str, side: &str) -> Result<Option<Store
         return Ok(Some(found.clone()));
     }
     let beginning = store.trim_end_matches('…');
-    let begun = stores.iter().filter(|found| store.starts_with(ID_PREFIX) && found.id.starts_with(beginning));
+    let begun =
+        stores.iter().filter(|found| beginning.len() > ID_PREFIX.len() && found.id.starts_with(beginning));
     match begun.collect::<Vec<_>>().as_slice() {
         [] => Ok(None),
         [found] => Ok(Some((*found).clone())),
@@ -281,7 +282,7 @@ mod tests {
             (Some("old"), Some("new"), Ok(vec![("memstore_2", None, "new")])),
             (Some("memstore_1"), Some("memstore_8"), Ok(vec![("memstore_1", Some("memstore_8"), "two")])),
             (Some("notes"), Some("memstore_9…"), Ok(vec![("memstore_1", Some("memstore_91"), "two")])),
-            (Some("notes"), Some("memstore_"), Err(FailureClass::Usage)),
+            (Some("notes"), Some("memstore_"), Err(FailureClass::NotFound)),
             (Some("notes"), Some("memstore_5"), Err(FailureClass::NotFound)),
             (Some("none"), None, Err(FailureClass::NotFound)),
             (Some("notes"), Some("two"), Err(FailureClass::Usage)),

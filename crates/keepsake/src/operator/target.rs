@@ -110,7 +110,7 @@ impl OperatorApi {
         let [list @ ("tenants" | "tenant_deletions"), given, rest @ ..] = request.path else {
             return self.call(request).await;
         };
-        let tenant = self.find_tenant(given).await?;
+        let tenant = self.tenant_in(list, given).await?;
         let key;
         let mut path = vec![*list, tenant.as_str()];
         if let ["api_keys", beginning, rest @ ..] = rest {
@@ -127,6 +127,11 @@ impl OperatorApi {
     /// The id of the only tenant with this external id or name, or whose id begins so. A tenant that is
     /// being deleted leaves its name to another one. A whole id is taken as it is.
     pub(super) async fn find_tenant(&self, given: &str) -> Result<String, Failure> {
+        self.tenant_in("tenants", given).await
+    }
+
+    /// As [`Self::find_tenant`]; in the list of deletions, the name is that of a tenant that is being deleted.
+    async fn tenant_in(&self, list: &str, given: &str) -> Result<String, Failure> {
         if given.parse::<TenantId>().is_ok() {
             return Ok(given.to_owned());
         }
@@ -140,7 +145,7 @@ impl OperatorApi {
             } else if tenant["name"] == given {
                 let ids = if tenant["status"] == "deleting" { &mut leaving } else { &mut named };
                 ids.insert(id);
-            } else if beginning.starts_with(ID_PREFIX) && id.starts_with(beginning) {
+            } else if beginning.len() > ID_PREFIX.len() && id.starts_with(beginning) {
                 begun.insert(id);
             }
             external.is_some()
@@ -149,7 +154,8 @@ impl OperatorApi {
         if let Some(id) = external {
             return Ok(id);
         }
-        let named = if named.is_empty() { leaving } else { named };
+        let is_of_leaving = named.is_empty() || (list == "tenant_deletions" && !leaving.is_empty());
+        let named = if is_of_leaving { leaving } else { named };
         let found = if named.is_empty() { &begun } else { &named };
         match found.iter().collect::<Vec<_>>().as_slice() {
             [id] => Ok((*id).clone()),
@@ -189,15 +195,13 @@ impl OperatorApi {
         for _ in 0..MAX_PAGES {
             let query = [("limit", Some("100")), ("page", page.as_deref())];
             let found = self.call(&Request::get(list, &query)).await?;
-            if found["data"].as_array().into_iter().flatten().any(&mut is_last) {
-                break;
-            }
+            let is_found = found["data"].as_array().into_iter().flatten().any(&mut is_last);
             page = found["next_page"].as_str().map(str::to_owned);
-            if page.is_none() {
-                break;
+            if is_found || page.is_none() {
+                return Ok(());
             }
         }
-        Ok(())
+        Err(Failure::usage("there are too many objects to look through: give the whole id"))
     }
 
     pub(super) async fn close(self) {

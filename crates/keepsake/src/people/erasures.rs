@@ -123,8 +123,12 @@ pub(crate) async fn erase(args: EraseArgs) -> Result<(), Failure> {
     let mut what = String::new();
     let mut store_id = None;
     if let Some(store) = &args.store {
-        store_id = Some(find_store(&connection.client, store).await?);
+        let id = find_store(&connection.client, store).await?;
         what = format!("the memory store {}", printable(store));
+        if id != *store {
+            what = format!("{what} ({})", printable(&id));
+        }
+        store_id = Some(id);
     }
     let under = args.under.as_deref().map(folder).transpose()?;
     if let Some(under) = &under {

@@ -16,7 +16,7 @@ use super::failure_of;
 use super::ids::{API_KEY, parse_key};
 use crate::cli::{PageArgs, ServerArgs, TargetArgs};
 use crate::operator::target::{Request, call, id_of};
-use crate::output::{Column, Printer, Text, Time, confirm};
+use crate::output::{Column, Printer, Text, Time, confirm, printable};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default scopes of a key, which an agent needs.
@@ -42,7 +42,7 @@ pub(crate) enum KeyCommand {
 }
 
 /// Whose keys, and how they are reached.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct KeysOf {
     #[command(flatten)]
     person: ServerArgs,
@@ -52,7 +52,7 @@ struct KeysOf {
 
 /// The operator manages the keys of any tenant, in the database or at a server's operator
 /// listener.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Operator")]
 struct OperatorKeysArgs {
     /// The keys of this tenant, by the operator: a name, an external id or the beginning of an id [default: those of
@@ -197,9 +197,15 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
 }
 
 async fn revoke(args: RevokeKeyArgs) -> Result<(), Failure> {
-    let key = args.key;
-    confirm(&format!("Revoke the API key {key}, permanently?"), args.yes)?;
     let failed = "the API key was not revoked";
+    let mut key = args.key;
+    if !args.yes {
+        // The question names the key that a beginning of its id means.
+        let (_, found) = args.of.clone().call(failed, Method::GET, &[&key], &[], None).await?;
+        let name = printable(found["name"].as_str().unwrap_or_default());
+        id_of(&found).clone_into(&mut key);
+        confirm(&format!("Revoke the API key {name} ({}), permanently?", printable(&key)), false)?;
+    }
     let (printer, revoked) = args.of.call(failed, Method::POST, &[&key, "revoke"], &[], None).await?;
     printer.done(&revoked, || format!("revoked the API key {}\n", id_of(&revoked)))
 }

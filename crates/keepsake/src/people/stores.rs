@@ -275,9 +275,12 @@ async fn update(args: UpdateStoreArgs) -> Result<(), Failure> {
 
 async fn archive(args: SureStoreArgs) -> Result<(), Failure> {
     let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
-    let question = format!("Make the memory store {} read-only, permanently?", printable(&args.store));
+    let failed = "the memory store was not archived";
+    let store = connection.get(failed, &[], &[]).await?;
+    let question =
+        format!("Make the memory store {} read-only, permanently?", printable(text_of(&store, "name")));
     confirm(&question, args.yes)?;
-    let archived = connection.post("the memory store was not archived", &["archive"], json!({})).await?;
+    let archived = connection.post(failed, &["archive"], json!({})).await?;
     connection.printer.done(&archived, || sentence("archived", &archived))
 }
 

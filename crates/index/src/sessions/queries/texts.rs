@@ -13,6 +13,10 @@ pub(super) const INSERT: &str = "INSERT INTO session (tenant_id, session_id, age
 pub(super) const UPDATE: &str = "UPDATE session SET title = $3, metadata = $4, updated_at = $5, \
     archived_at = $6, description_bytes = $7 WHERE tenant_id = $1 AND session_id = $2";
 
+/// As the session was counted: also with attachments of stores that were deleted since.
+pub(super) const COUNTED_BYTES: &str =
+    "SELECT description_bytes FROM session WHERE tenant_id = $1 AND session_id = $2";
+
 /// Adds to the number of sessions that are not deleted, and to the bytes of their descriptions.
 pub(super) const COUNT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, session_bytes, audit_day, audit_entries) \
     VALUES ($1, $2, $3, 0, 0) ON CONFLICT (tenant_id) DO UPDATE \

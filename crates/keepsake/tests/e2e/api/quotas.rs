@@ -216,10 +216,19 @@ async fn tenant_has_so_many_sessions(place: Place) {
 async fn sessions_are_described_with_so_many_bytes(place: Place) {
     let client = &place.client;
     let described = async |bytes: usize| make_session(client, &"x".repeat(bytes)).await;
+    let title = |chars: usize| json!({"title": "t".repeat(chars)});
+    // Instructions for a store that is deleted before the session changes and ends.
+    let store = place.new_store("gone").await;
+    let attached =
+        json!({"type": "memory_store", "memory_store_id": store.id, "instructions": "x".repeat(1_500)});
+    let new = json!({"agent": "agent_1", "environment_id": "env_1", "resources": [attached]});
+    let session = ok(&client.post("/v1/sessions", &new).await);
+    ok(&delete(client, &store.path).await);
+    ok(&client.post(&at(&session), &title(10)).await);
+    ok(&delete(client, &at(&session)).await);
     over_quota(&described(2_000).await, 2_000);
     let first = ok(&described(600).await);
     ok(&described(600).await);
-    let title = |chars: usize| json!({"title": "t".repeat(chars)});
     over_quota(&client.post(&at(&first), &title(900)).await, 2_000);
     ok(&client.post(&at(&first), &title(10)).await);
     ok(&delete(client, &at(&first)).await);
