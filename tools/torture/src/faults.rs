@@ -6,11 +6,12 @@ use std::time::Duration;
 use keepsake_testkit::{FaultProxy, StopMode, locked};
 use reqwest::Method;
 use serde_json::json;
+use tokio::process::Command;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Shared;
-use super::fleet::{Fleet, Gateway, Pair, TERMINATION_LIMIT};
+use super::fleet::{Database, Fleet, Gateway, Pair, TERMINATION_LIMIT};
 use super::probe::Prober;
 use super::random::Random;
 use super::report::Faults;
@@ -89,19 +90,33 @@ impl Controller {
 
     pub(crate) async fn torture_postgres(self: Arc<Self>, mut random: Random, stopping: CancellationToken) {
         let Some(postgres) = &self.fleet.postgres else { return };
+        let disturbance = std::env::var("KEEPSAKE_TORTURE_DISTURB").unwrap_or_default();
+        if disturbance.is_empty() && matches!(postgres, Database::Distributed(_)) {
+            return;
+        }
         loop {
             tokio::select! {
                 () = tokio::time::sleep(BETWEEN_RESTARTS) => {}
                 () = stopping.cancelled() => return,
             }
             let _turn = self.everything.write().await;
-            let kind = ["restarts", "restarts", "crashes", "crashes", "fails over"];
-            let kind = random.pick(&kind).copied().unwrap_or_default();
-            match kind {
-                "restarts" => postgres.lock().await.restart(StopMode::Fast).await,
-                "crashes" => postgres.lock().await.restart(StopMode::Immediate).await,
-                _ => self.fleet.fail_over().await,
-            }
+            let kind = match postgres {
+                Database::Owned(postgres) => {
+                    let kind = ["restarts", "restarts", "crashes", "crashes", "fails over"];
+                    let kind = random.pick(&kind).copied().unwrap_or_default();
+                    match kind {
+                        "restarts" => postgres.lock().await.restart(StopMode::Fast).await,
+                        "crashes" => postgres.lock().await.restart(StopMode::Immediate).await,
+                        _ => self.fleet.fail_over(postgres).await,
+                    }
+                    kind
+                }
+                Database::Distributed(_) => {
+                    let done = Command::new("sh").args(["-c", &disturbance]).status().await;
+                    assert!(done.is_ok_and(|status| status.success()), "`{disturbance}` failed");
+                    "is disturbed"
+                }
+            };
             let since = self.shared.now();
             for (number, prober) in self.probers.iter().enumerate() {
                 let recovery = prober.wait_for_service(since).await;

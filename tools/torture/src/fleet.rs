@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use keepsake_testkit::keepsake_server::{built_program, free_port};
 use keepsake_testkit::{
-    FaultProxy, OwnedPostgres, ProcessClock, RunningServer, ServerCommand, StopMode, bare_command, run, s3,
-    s3_options, s3_section,
+    FaultProxy, OwnedPostgres, ProcessClock, RunningServer, ServerCommand, StopMode, TestDatabase,
+    bare_command, fresh_database, is_distributed, run, s3, s3_options, s3_section,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub(crate) const TERMINATION_LIMIT: Duration =
 pub(crate) struct Fleet {
     pub(crate) pair: Pair,
     pub(crate) gateways: Vec<Arc<Gateway>>,
-    pub(crate) postgres: Option<Mutex<OwnedPostgres>>,
+    pub(crate) postgres: Option<Database>,
     pub(crate) key: String,
     stores: Stores,
     /// For commands beside the servers, around the gateways' proxies.
@@ -45,6 +45,14 @@ pub(crate) struct Fleet {
     /// Leads those commands to the Postgres of the moment; no fault is injected.
     direct_postgres: Option<FaultProxy>,
     folder: TempDir,
+}
+
+/// The Postgres of a run.
+#[derive(Debug)]
+pub(crate) enum Database {
+    Owned(Mutex<OwnedPostgres>),
+    /// On a cluster that runs already.
+    Distributed(TestDatabase),
 }
 
 /// One gateway process, and the proxies around it.
@@ -73,11 +81,15 @@ impl Fleet {
     pub(crate) async fn start(pair: Pair) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let postgres = match pair {
-            Pair::PostgresS3 => Some(OwnedPostgres::start().await),
+            Pair::PostgresS3 => Some(Database::start().await),
             Pair::Sqlite => None,
         };
         std::fs::create_dir(folder.path().join(INDEX_FOLDER)).unwrap();
-        let stores = Stores::of(postgres.as_ref(), folder.path());
+        let url = match &postgres {
+            Some(postgres) => Some(postgres.url().await),
+            None => None,
+        };
+        let stores = Stores::of(url, folder.path());
         let mut beside = stores.clone();
         let mut direct_postgres = None;
         if pair == Pair::PostgresS3 {
@@ -86,7 +98,9 @@ impl Fleet {
         }
         let direct = ServerCommand::new(&built_program(), &beside.config(free_port(), &fresh_token()));
         if pair == Pair::PostgresS3 {
-            keepsake(&direct, &["migrate"]).await.unwrap();
+            let migrate: &[&str] =
+                if is_distributed() { &["migrate", "--distributed"] } else { &["migrate"] };
+            keepsake(&direct, migrate).await.unwrap();
         }
         let key = make_key(&direct).await;
         let mut gateways = Vec::new();
@@ -94,16 +108,7 @@ impl Fleet {
             let clock = ProcessClock::new(folder.path().join(format!("clock-{number}")));
             gateways.push(Arc::new(Gateway::start(number, &stores, pair, clock).await));
         }
-        Self {
-            pair,
-            gateways,
-            postgres: postgres.map(Mutex::new),
-            key,
-            stores,
-            direct,
-            direct_postgres,
-            folder,
-        }
+        Self { pair, gateways, postgres, key, stores, direct, direct_postgres, folder }
     }
 
     /// Where clients reach the gateways: directly, and through a proxy.
@@ -123,8 +128,8 @@ impl Fleet {
     }
 
     /// Makes a standby, crashes Postgres, and leads everything to the standby.
-    pub(crate) async fn fail_over(&self) {
-        let mut postgres = self.postgres.as_ref().unwrap().lock().await;
+    pub(crate) async fn fail_over(&self, postgres: &Mutex<OwnedPostgres>) {
+        let mut postgres = postgres.lock().await;
         let standby = postgres.start_standby().await;
         postgres.stop(StopMode::Immediate).await;
         standby.promote().await;
@@ -189,6 +194,7 @@ impl Fleet {
             gateway.terminate().await;
         }
         if let Some(postgres) = &self.postgres {
+            let Database::Owned(postgres) = postgres else { panic!("a distributed database is not copied") };
             let mut postgres = postgres.lock().await;
             postgres.stop(StopMode::Fast).await;
             work(&postgres.data_folder());
@@ -208,8 +214,25 @@ impl Fleet {
 
     pub(crate) async fn postgres_url(&self) -> Option<String> {
         match &self.postgres {
-            Some(postgres) => Some(postgres.lock().await.url()),
+            Some(postgres) => Some(postgres.url().await),
             None => None,
+        }
+    }
+}
+
+impl Database {
+    async fn start() -> Self {
+        if is_distributed() {
+            Self::Distributed(fresh_database().await)
+        } else {
+            Self::Owned(Mutex::new(OwnedPostgres::start().await))
+        }
+    }
+
+    async fn url(&self) -> String {
+        match self {
+            Self::Owned(postgres) => postgres.lock().await.url(),
+            Self::Distributed(database) => database.url(),
         }
     }
 }
@@ -285,14 +308,14 @@ impl Gateway {
 }
 
 impl Stores {
-    fn of(postgres: Option<&OwnedPostgres>, folder: &Path) -> Self {
-        let Some(postgres) = postgres else {
+    fn of(postgres_url: Option<String>, folder: &Path) -> Self {
+        let Some(index_url) = postgres_url else {
             return Self {
                 index_url: format!("sqlite://{}", folder.join(INDEX_FOLDER).join("index.db").display()),
                 blobs: IN_INDEX.to_owned(),
             };
         };
-        Self { index_url: postgres.url(), blobs: s3_section(s3_options(&s3::unique_prefix())) }
+        Self { index_url, blobs: s3_section(s3_options(&s3::unique_prefix())) }
     }
 
     fn config(&self, operator_port: u16, operator_token: &str) -> String {
