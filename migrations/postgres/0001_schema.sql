@@ -368,7 +368,8 @@ CREATE INDEX version_shared_blob ON version (tenant_id, store_id, blob_id) WHERE
 ALTER TABLE version ADD PRIMARY KEY (tenant_id, store_id, seq);
 
 -- Copies of stores that are under way, by the new store. `seq` is the point of the source, and
--- `after_path` the path of the last memory that was copied. A worker holds the copy until `lease_until`.
+-- `after_path` the path of the last memory that was copied. `memories` is the number of memories of the point
+-- when the copy began; NULL until they are counted. A worker holds the copy until `lease_until`.
 CREATE TABLE store_fork (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -379,8 +380,8 @@ CREATE TABLE store_fork (
     created_at bigint NOT NULL,
     lease_until bigint NOT NULL,
     after_path text COLLATE "C",
+    memories bigint,
     copied bigint NOT NULL,
-    skipped bigint NOT NULL,
     PRIMARY KEY (tenant_id, store_id)
 );
 CREATE INDEX store_fork_lease ON store_fork (lease_until);

@@ -307,8 +307,8 @@ CREATE TABLE store_fork (
     created_at INTEGER NOT NULL,
     lease_until INTEGER NOT NULL,
     after_path TEXT,
+    memories INTEGER,
     copied INTEGER NOT NULL,
-    skipped INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, store_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX store_fork_lease ON store_fork (lease_until);

@@ -89,6 +89,10 @@ pub enum Refused {
     #[serde(skip)]
     #[error("the tenant is being deleted")]
     TenantDeleting,
+    /// A change names the values that it replaces, and the tenant has others.
+    #[serde(skip)]
+    #[error("another change of the tenant came first")]
+    TenantChanged,
 }
 
 impl Refused {

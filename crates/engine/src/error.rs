@@ -198,7 +198,8 @@ impl EngineError {
                 | Refused::KeyEnded
                 | Refused::TooManyErasures { .. }
                 | Refused::TenantExists
-                | Refused::TenantDeleting => Fault::Caller,
+                | Refused::TenantDeleting
+                | Refused::TenantChanged => Fault::Caller,
             },
             Self::Invalid { .. } | Self::DamagedArchive(_) => Fault::Parameter,
             Self::AuthenticationBusy(_)

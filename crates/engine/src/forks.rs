@@ -4,6 +4,9 @@
 //! idempotency record, and the path of the last memory is recorded, so that a copy that was
 //! interrupted is continued. The record says which memories the batch was about: another read may find other
 //! ones, because versions of the source are redacted. Blobs are copied: two stores share none.
+//!
+//! The first step counts the memories of the point. Those that are not copied at the end are skipped,
+//! whatever became of them and of the copied ones in the source.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,8 +35,6 @@ const HELD_FOR: Duration = FORK_HELD_FOR;
 /// Memories and bytes of one commit.
 const BATCH: u32 = 100;
 const BATCH_BYTES: u64 = 4 << 20;
-/// Memories that one read counts.
-const COUNTED: u32 = 1000;
 const READS_AT_ONCE: usize = 10;
 
 /// Begins a copy in the background. The job `fork` continues the copy if this replica cannot.
@@ -67,20 +68,10 @@ struct Work<'a> {
     store_id: StoreId,
 }
 
-struct NextMemories {
-    memories: Vec<(MemoryPath, Content)>,
-    /// Memories whose content is gone.
-    skipped: u64,
-    /// The path of the last memory; `None`: there is no other one.
-    last: Option<String>,
-}
-
-/// What became of the next memories, in the record of their commit.
+/// What became of the memories of a part, in the record of their commit.
 #[derive(Debug, Serialize, Deserialize)]
 struct CopiedPart {
     copied: u64,
-    /// Memories that could not be copied.
-    skipped: u64,
     /// The path of the last memory; `None`: there is no other one.
     last: Option<String>,
 }
@@ -107,24 +98,18 @@ impl Work<'_> {
             };
             let by = fork.actor.clone().map_or(Auditor::Job, Auditor::Credential);
             let principal = Principal::of_operator(self.tenant_id, by, limits.clone());
-            let copied = match self.copy(&principal, &fork).await {
-                Ok(copied) => copied,
+            let (last, counts) = match self.step(&principal, &fork).await {
+                Ok(reached) => reached,
                 Err(error) if ends_work(&error) => {
                     self.warn(&error);
-                    let failed = origin(&fork, fork.counts.skipped, Some(error.to_string()));
+                    let failed = origin(&fork, fork.counts, Some(error.to_string()));
                     context.index.forks.end(self.tenant_id, self.store_id, &failed, held_until).await?;
                     return Ok(Turn::Ended);
                 }
                 Err(error) => return Err(error),
             };
-            let counts = ForkCounts {
-                copied: fork.counts.copied + copied.copied,
-                skipped: fork.counts.skipped + copied.skipped,
-            };
-            let Some(last) = copied.last else {
-                let not_copied = self.memories_at_point(&fork).await?.saturating_sub(counts.copied);
-                // A memory that was copied may be erased by now.
-                let done = origin(&fork, not_copied.max(counts.skipped), None);
+            let Some(last) = last else {
+                let done = origin(&fork, counts, None);
                 context.index.forks.end(self.tenant_id, self.store_id, &done, held_until).await?;
                 return Ok(Turn::Ended);
             };
@@ -143,9 +128,27 @@ impl Work<'_> {
         Ok(Turn::Stopping)
     }
 
+    /// Counts the memories of the point, or copies the next ones. Returns the path of the last memory that the
+    /// copy has reached; `None`: there is no other one.
+    async fn step(
+        self,
+        principal: &Principal,
+        fork: &OpenFork,
+    ) -> Result<(Option<String>, ForkCounts), EngineError> {
+        let counts = fork.counts;
+        if counts.memories.is_none() {
+            let (past, moment) = (&self.shared.context.index.past, Moment::Seq(fork.seq));
+            let memories = past.count(self.tenant_id, fork.source_id, moment).await.map_err(refusal)?;
+            let place = fork.after.clone().unwrap_or_default();
+            return Ok((Some(place), ForkCounts { memories: Some(memories), ..counts }));
+        }
+        let part = self.copy(principal, fork).await?;
+        Ok((part.last, ForkCounts { copied: counts.copied + part.copied, ..counts }))
+    }
+
     /// Copies the next memories, or returns the recorded result of the same copy.
     async fn copy(self, principal: &Principal, fork: &OpenFork) -> Result<CopiedPart, EngineError> {
-        let part = ForkPart::of(self.next(principal, fork).await?);
+        let part = self.next(principal, fork).await?;
         let write = self.shared.writer.write(principal, self.store_id, Some(self.call(fork)));
         if part.memories.is_empty() {
             // Memories that the same part has copied may be redacted by now.
@@ -164,7 +167,7 @@ impl Work<'_> {
 
     /// Reads the next memories of the source. Those whose version is redacted come last, and
     /// have nothing to copy.
-    async fn next(self, principal: &Principal, fork: &OpenFork) -> Result<NextMemories, EngineError> {
+    async fn next(self, principal: &Principal, fork: &OpenFork) -> Result<ForkPart, EngineError> {
         let context = &self.shared.context;
         let listing = PastListing {
             below: DirPath::root(),
@@ -187,7 +190,6 @@ impl Work<'_> {
             items.push((path, stored));
         }
         let last = items.last().map(|(path, _)| path.as_str().to_owned());
-        let count = items.len();
         let texts = items.into_iter().map(|(path, stored)| async move {
             let key =
                 BlobKey { tenant_id: self.tenant_id, store_id: fork.source_id, blob_id: stored.blob_id };
@@ -201,24 +203,7 @@ impl Work<'_> {
         });
         let texts: Vec<_> = texts.collect();
         let read: Vec<_> = stream::iter(texts).buffered(READS_AT_ONCE).try_collect().await?;
-        let memories: Vec<_> = read.into_iter().flatten().collect();
-        let skipped = (count - memories.len()) as u64;
-        Ok(NextMemories { memories, skipped, last })
-    }
-
-    /// The number of memories of the point, with those whose version is redacted by now.
-    async fn memories_at_point(self, fork: &OpenFork) -> Result<u64, EngineError> {
-        let (past, mut count, mut after) = (&self.shared.context.index.past, 0, None);
-        loop {
-            let listing = PastListing { below: DirPath::root(), depth: Depth::All, after, limit: COUNTED };
-            let page = past.list(self.tenant_id, fork.source_id, Moment::Seq(fork.seq), &listing).await;
-            let page = page.map_err(refusal)?;
-            count += page.items.len() as u64;
-            after = page.next;
-            if after.is_none() {
-                return Ok(count);
-            }
-        }
+        Ok(ForkPart { memories: read.into_iter().flatten().collect(), last, refused: Mutex::default() })
     }
 
     /// Identifies the commit of the memories after a path.
@@ -236,8 +221,9 @@ async fn recorded_part(write: &Write<'_>) -> Result<Option<CopiedPart>, EngineEr
 }
 
 /// What the store shows of a copy that ends.
-fn origin(fork: &OpenFork, skipped: u64, error: Option<String>) -> StoreOrigin {
+fn origin(fork: &OpenFork, counts: ForkCounts, error: Option<String>) -> StoreOrigin {
     let status = if error.is_some() { StoreOriginStatus::Failed } else { StoreOriginStatus::Done };
+    let skipped = counts.missing();
     StoreOrigin { memory_store_id: fork.source_id, seq: fork.seq, status, skipped, error }
 }
 
@@ -254,23 +240,18 @@ fn refusal(error: PointError) -> EngineError {
 
 /// Creates the memories of a batch whose paths are free.
 struct ForkPart {
+    /// The next memories whose content is there.
     memories: Vec<(MemoryPath, Content)>,
-    /// Memories before these whose content is gone.
-    gone: u64,
+    /// The path of the last one, also if its content is gone; `None`: there is no other one.
     last: Option<String>,
     /// The places of memories whose content the store's policy refuses.
     refused: Mutex<BTreeSet<usize>>,
 }
 
 impl ForkPart {
-    fn of(NextMemories { memories, skipped, last }: NextMemories) -> Self {
-        Self { memories, gone: skipped, last, refused: Mutex::default() }
-    }
-
     /// What became of the part if so many memories were created.
     fn copied(&self, created: usize) -> CopiedPart {
-        let skipped = self.gone + self.memories.len().saturating_sub(created) as u64;
-        CopiedPart { copied: created as u64, skipped, last: self.last.clone() }
+        CopiedPart { copied: created as u64, last: self.last.clone() }
     }
 
     fn wanted<'a>(

@@ -16,12 +16,12 @@ use crate::model::StoreOrigin;
 pub const FORK_HELD_FOR: Duration = Duration::from_mins(2);
 
 const INSERT: &str = "INSERT INTO store_fork (tenant_id, store_id, source_id, seq, actor_type, actor_id, created_at, \
-    lease_until, copied, skipped) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, 0)";
+    lease_until, copied) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)";
 
-const FIND: &str = "SELECT source_id, seq, actor_type, actor_id, created_at, after_path, copied, skipped FROM store_fork \
+const FIND: &str = "SELECT source_id, seq, actor_type, actor_id, created_at, after_path, memories, copied FROM store_fork \
     WHERE tenant_id = $1 AND store_id = $2";
 
-const ADVANCE: &str = "UPDATE store_fork SET after_path = $3, copied = $4, skipped = $5, lease_until = $6 \
+const ADVANCE: &str = "UPDATE store_fork SET after_path = $3, memories = $4, copied = $5, lease_until = $6 \
     WHERE tenant_id = $1 AND store_id = $2 AND lease_until = $7";
 
 const HOLD: &str =
@@ -50,12 +50,19 @@ pub struct OpenFork {
     pub counts: ForkCounts,
 }
 
-/// Counts of the memories that a copy has reached.
+/// Counts of the memories of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ForkCounts {
+    /// Memories of the source at the point, when the copy began; `None`: not counted yet.
+    pub memories: Option<u64>,
     pub copied: u64,
-    /// Memories that could not be copied.
-    pub skipped: u64,
+}
+
+impl ForkCounts {
+    /// Memories that are not copied.
+    pub fn missing(self) -> u64 {
+        self.memories.unwrap_or_default().saturating_sub(self.copied)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -76,7 +83,7 @@ impl FromRow for OpenFork {
             actor: row.actor(["actor_type", "actor_id"])?,
             created_at: row.get("created_at")?,
             after: row.get("after_path")?,
-            counts: ForkCounts { copied: row.get("copied")?, skipped: row.get("skipped")? },
+            counts: ForkCounts { memories: row.get("memories")?, copied: row.get("copied")? },
         })
     }
 }
@@ -112,7 +119,7 @@ impl Forks {
     ) -> Result<bool, IndexError> {
         let mut tx = self.0.write("advance_fork", Role::Tenant(tenant_id)).await?;
         let query = tx.query(ADVANCE).bind((tenant_id, store_id, after));
-        let query = query.bind((counts.copied, counts.skipped, until, held_until));
+        let query = query.bind((counts.memories, counts.copied, until, held_until));
         let advanced = query.execute().await?;
         tx.commit().await?;
         Ok(advanced > 0)

@@ -241,6 +241,23 @@ impl Past {
         finish(tx, page).await
     }
 
+    /// Counts the memories that existed at a moment, with those whose version is redacted. One statement counts
+    /// all of them.
+    pub async fn count(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        moment: Moment,
+    ) -> Result<u64, PointError> {
+        let store = (tenant_id, store_id);
+        let mut tx = self.0.read("past_count", Role::Tenant(tenant_id)).await?;
+        let point = point_of(&mut tx, store, moment).await?;
+        let text = number_at(tx.choose(LAST_VERSION), changed_since(point));
+        let count = tx.query_with_lists(&text).bind((store, point.seq)).scalar().await?;
+        tx.commit().await?;
+        Ok(count)
+    }
+
     /// Finds a memory as it was at a moment, by its id; `None`: it did not exist then.
     pub async fn find(
         &self,
@@ -464,6 +481,16 @@ fn states(last_version: &str, memories: &str, rest: &str) -> String {
         EACH[version v: v.tenant_id = $1 AND v.store_id = $2 \
             AND v.seq = {last}] \
         WHERE v.op <> 'deleted' {rest}"
+    )
+}
+
+/// Counts the memories at the point `$3`. `changed` is the table of the memories that changed since.
+fn number_at(last_version: &str, changed: &str) -> String {
+    let changed = states(last_version, changed, "");
+    format!(
+        "SELECT count(*) FROM (SELECT m.memory_id FROM memory m \
+            WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL AND m.head_seq <= $3 \
+        UNION ALL SELECT s.memory_id FROM ({changed}) s) everything"
     )
 }
 

@@ -126,9 +126,11 @@ impl Tenants {
         if before.status == TenantStatus::Deleting {
             return Err(Refused::TenantDeleting.into());
         }
-        let changed = change
-            .applied_to(&before, audited.at)
-            .map_err(|_| IndexError::Corrupt { table: "tenant", what: "unknown limits" })?;
+        let corrupt = |_: serde_json::Error| IndexError::Corrupt { table: "tenant", what: "unknown limits" };
+        if change.comes_late(&before).map_err(corrupt)? {
+            return Err(Refused::TenantChanged.into());
+        }
+        let changed = change.applied_to(&before, audited.at).map_err(corrupt)?;
         if changed == before {
             return Ok(changed);
         }

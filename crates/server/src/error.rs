@@ -364,9 +364,10 @@ impl ApiError {
                 };
                 Self::conflict(ErrorKind::PathConflict, message, details)
             }
-            Refused::HoldsLiveContent | Refused::TenantExists | Refused::TenantDeleting => {
-                Self::state_conflict(message)
-            }
+            Refused::HoldsLiveContent
+            | Refused::TenantExists
+            | Refused::TenantDeleting
+            | Refused::TenantChanged => Self::state_conflict(message),
             // The only conflict that a retry may resolve.
             Refused::Contended => Self::new(StatusCode::CONFLICT, message),
             Refused::TooManyErasures { .. } => {

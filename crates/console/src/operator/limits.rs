@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::http::StatusCode;
-use keepsake_core::{ContentHash, SearchMode, TenantId, words};
+use keepsake_core::{ContentHash, Refused, SearchMode, TenantId, words};
 use keepsake_engine::{Engine, EngineError};
 use keepsake_index::{Auditor, Tenant, TenantChange, TenantStatus};
 use serde_json::{Map, Value};
@@ -58,6 +58,16 @@ fn own_limits(tenant: &Tenant) -> Map<String, Value> {
 /// A tenant's own value of a limit; empty: it has the configured one.
 fn own_text(own: &Map<String, Value>, name: &str) -> String {
     own.get(name).map(Value::to_string).unwrap_or_default()
+}
+
+/// The name and the text of each field of the form.
+fn texts_of(engine: &Engine, tenant: &Tenant) -> Vec<(String, String)> {
+    let own = own_limits(tenant);
+    let limits = defaults(engine).into_iter().map(|(name, _)| {
+        let text = own_text(&own, &name);
+        (name, text)
+    });
+    limits.chain([(SEARCH_MODE.to_owned(), mode_text(tenant.search_mode).to_owned())]).collect()
 }
 
 fn unit_of(name: &str) -> &'static str {
@@ -122,30 +132,35 @@ pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantI
     page(&shown)
 }
 
-/// The fields that differ from what the form showed, as the operator's API takes them; or the rule
-/// that one of them breaks.
+/// A typed limit; null: the configured one.
+fn limit_of(typed: &str) -> Option<Value> {
+    if typed.is_empty() { Some(Value::Null) } else { typed.parse::<u64>().ok().map(Value::from) }
+}
+
+/// The fields that differ from what the form showed, as the operator's API takes them, and what they
+/// replace; or the rule that one of them breaks.
 fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, String> {
+    let was = |name: &str| fields.get(&format!("{WAS}{name}"));
     let is_changed = |name: &str| {
         let typed = fields.get(name).map(str::trim);
-        typed.filter(|typed| fields.get(&format!("{WAS}{name}")) != Some(*typed))
+        typed.filter(|typed| was(name) != Some(*typed))
     };
     let mut change = TenantChange::default();
     for name in defaults(engine).keys() {
         let Some(typed) = is_changed(name) else {
             continue;
         };
-        let value = if typed.is_empty() {
-            Value::Null
-        } else {
-            let number: u64 = typed.parse().map_err(|_| format!("`{name}` must be a whole number"))?;
-            number.into()
-        };
+        let value = limit_of(typed).ok_or_else(|| format!("`{name}` must be a whole number"))?;
         change.limits.insert(name.clone(), value);
+        if let Some(replaced) = was(name).and_then(limit_of) {
+            change.replaced_limits.insert(name.clone(), replaced);
+        }
     }
     if let Some(mode) = is_changed(SEARCH_MODE) {
         let rule = || format!("`{SEARCH_MODE}` must be `hybrid` or `lexical`");
         let mode = if mode.is_empty() { None } else { Some(SearchMode::parse(mode).ok_or_else(rule)?) };
         change.search_mode = Some(mode);
+        change.replaced_search_mode = was(SEARCH_MODE).map(SearchMode::parse);
     }
     Ok(change)
 }
@@ -155,8 +170,9 @@ pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) 
     let tenants = &form.engine.tenants;
     let before = tenants.get(tenant_id).await?;
     let problem = match change_of(&form.engine, &form.fields) {
-        Ok(change) => match tenants.update(tenant_id, change, Auditor::Operator).await {
-            Ok(after) => return saved(&form, &before, &after),
+        Ok(change) => match tenants.update(tenant_id, change.clone(), Auditor::Operator).await {
+            Ok(after) => return saved(&form, &change, &before, &after),
+            Err(EngineError::Refused(Refused::TenantChanged)) => return overtaken(&form, tenant_id).await,
             Err(error @ EngineError::Invalid { .. }) => error.to_string(),
             Err(error) => return Err(error.into()),
         },
@@ -166,15 +182,30 @@ pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) 
     page_with(StatusCode::BAD_REQUEST, &shown)
 }
 
-/// Leads to the form, with the fields that take the change back.
-fn saved(form: &Form<Operator>, before: &Tenant, after: &Tenant) -> PageResult {
+/// The form with the typed texts and what the tenant has: the next attempt replaces that.
+async fn overtaken(form: &Form<Operator>, tenant_id: TenantId) -> PageResult {
+    const CHANGED: &str = "Somebody changed the same limit or the search mode after this page had shown it. The \
+        form says what the tenant has.";
+    let tenant = form.engine.tenants.get(tenant_id).await?;
+    let mut typed = form.fields.clone();
+    for (name, text) in texts_of(&form.engine, &tenant) {
+        typed.set(&format!("{WAS}{name}"), text);
+    }
+    page_with(StatusCode::CONFLICT, &LimitsPage::of(form, tenant, &typed, Some(CHANGED.to_owned())))
+}
+
+/// Leads to the form, with the fields that take the change back: only where the tenant still has what
+/// the change wrote.
+fn saved(form: &Form<Operator>, change: &TenantChange, before: &Tenant, after: &Tenant) -> PageResult {
     let href = format!("/console/tenants/{}/limits", before.tenant_id);
-    let (old, new) = (own_limits(before), own_limits(after));
-    let names = defaults(&form.engine);
-    let changed = names.keys().filter(|name| old.get(*name) != new.get(*name));
-    let mut fields: Vec<_> = changed.map(|name| (name.clone(), own_text(&old, name))).collect();
-    if before.search_mode != after.search_mode {
-        fields.push((SEARCH_MODE.to_owned(), mode_text(before.search_mode).to_owned()));
+    let [old, new] = [before, after].map(|tenant| texts_of(&form.engine, tenant));
+    let mut fields = Vec::new();
+    for ((name, old), (_, new)) in old.into_iter().zip(new) {
+        let is_of_form =
+            change.limits.contains_key(&name) || name == SEARCH_MODE && change.search_mode.is_some();
+        if is_of_form && old != new {
+            fields.extend([(format!("{WAS}{name}"), new), (name, old)]);
+        }
     }
     if fields.is_empty() {
         return done(&href, Done::LimitsUnchanged);

@@ -1,6 +1,7 @@
 //! An undo in several commits: its plan is fixed when it begins, and it survives its worker. So does
 //! the copy of a store.
 
+use crate::erasures::{below, erase};
 use crate::prelude::*;
 use keepsake_core::MemoryUndoId;
 use keepsake_engine::jobs::{ContinueForks, ContinueUndos};
@@ -29,9 +30,14 @@ async fn found(setup: &TestEngine, undo_id: MemoryUndoId) -> MemoryUndo {
 async fn interrupted_undo(setup: &TestEngine) -> MemoryUndoId {
     write_all(setup, "first").await;
     write_all(setup, "second").await;
-    let (reads, hang) = hanging_after(500);
+    undo_until_read(setup, MEMORIES as u64, 500).await
+}
+
+/// Begins an undo whose worker dies after so many reads.
+async fn undo_until_read(setup: &TestEngine, after_seq: u64, reads: usize) -> MemoryUndoId {
+    let (reads, hang) = hanging_after(reads);
     setup.blobs.before_get(reads);
-    let request = UndoRequest { after_seq: Some(MEMORIES as u64), ..UndoRequest::default() };
+    let request = UndoRequest { after_seq: Some(after_seq), ..UndoRequest::default() };
     let begun = setup.engine.undos.undo(&setup.principal, setup.store_id, request).await.unwrap();
     assert_eq!((begun.status, begun.left), (Some(UndoStatus::InProgress), 600));
     hang.notified().await;
@@ -66,6 +72,45 @@ async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
     assert!(skipped.is_none_or(|memory| memory.reason == Some(UndoSkipReason::ChangedLater)));
 }
 
+/// Counts the steps in which a worker of an undo writes: it fails in step 0.
+const COUNT_STEPS: &str = "CREATE SEQUENCE step MINVALUE -100; \
+    CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN \
+        IF nextval('step') = 0 THEN RAISE EXCEPTION 'stopped'; END IF; RETURN NULL; END $$; \
+    CREATE TRIGGER stop BEFORE INSERT ON idempotency EXECUTE FUNCTION stop(); \
+    CREATE TRIGGER stop BEFORE UPDATE ON memory_undo EXECUTE FUNCTION stop(); \
+    CREATE TRIGGER stop BEFORE UPDATE ON memory_undo_part EXECUTE FUNCTION stop()";
+/// It takes the undo; commits each of two parts, renews its lease, and records the part; and ends the undo.
+const STEPS: u64 = 8;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
+    let setup = TestEngine::postgres_and_s3().await;
+    write_all(&setup, "first").await;
+    write_all(&setup, "second").await;
+    setup.as_owner(COUNT_STEPS).await;
+    // Each undo takes back the one before. The last one is undisturbed.
+    for (step, content) in (1..=STEPS + 1).zip(["first", "second"].into_iter().cycle()) {
+        let undo_id = undo_until_read(&setup.elsewhere(), step * MEMORIES as u64, 0).await;
+        setup.as_owner(&format!("SELECT setval('step', -{step})")).await;
+        let replica = setup.elsewhere();
+        setup.clock.advance(3 * MINUTE);
+        let run = replica.run_in_slot(ContinueUndos).await;
+        assert_eq!(run["failed"], u64::from(step <= STEPS), "step {step}: {run}");
+        setup.clock.advance(3 * MINUTE);
+        replica.run_in_slot(ContinueUndos).await;
+        let done = found(&setup, undo_id).await;
+        let counts = UndoCounts { restored: MEMORIES as u64, ..UndoCounts::default() };
+        assert_eq!((done.status, done.left, done.counts), (Some(UndoStatus::Done), 0, counts), "step {step}");
+        for n in [0, 499, 500, 599] {
+            assert_eq!(replica.text_at(&format!("/memories/p/{n:03}")).await, format!("{content} {n}"));
+        }
+        let last = i64::try_from((step + 2) * MEMORIES as u64).unwrap();
+        let (tenant_id, versions) = (setup.principal.tenant_id, [last, last + 1]);
+        let seqs = setup.index.undos.versions(tenant_id, setup.store_id, &versions).await.unwrap();
+        assert_eq!(seqs.keys().copied().collect::<Vec<_>>(), [last], "step {step}: each was changed once");
+    }
+}
+
 const GATE: &str = "gate: true\ntests:\n- max_files: 0\n";
 
 /// Tests that become a gate are passed neither by a batch that was admitted before nor by the rest of an undo.
@@ -93,6 +138,8 @@ async fn interrupted_copy_of_a_store_is_continued(setup: TestEngine) {
     write_all(&setup, "first").await;
     setup.make("/p/000-token", "ghp_q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu").await;
     let redacted = setup.make("/p/000-wrong", "wrong").await;
+    let last = setup.make("/q", "last").await;
+    setup.make("/a/erased", "erased").await;
     // The worker hangs while it stores contents of its second commit, and dies there.
     let (puts, hang) = hanging_after(150);
     setup.blobs.before_put(puts);
@@ -102,14 +149,18 @@ async fn interrupted_copy_of_a_store_is_continued(setup: TestEngine) {
     let made = setup.engine.stores.create(&setup.principal, draft, None).await.unwrap();
     hang.notified().await;
     setup.blobs.clear_hooks();
-    // As if the first commit had not been recorded; it has a memory that another read does not find.
+    // As if the first commit had not been recorded; it has memories that another read does not find.
     let (tenant_id, held_until) = (setup.principal.tenant_id, made.created_at.plus(FORK_HELD_FOR));
     let forks = &setup.index.forks;
-    let begin = ("", ForkCounts::default());
+    let open = forks.find(tenant_id, made.store_id).await.unwrap().unwrap();
+    let begin = ("", ForkCounts { copied: 0, ..open.counts });
     assert!(forks.advance(tenant_id, made.store_id, begin, held_until, held_until).await.unwrap());
-    setup.update(&redacted, edit_of(Some("right"), None, None)).await.unwrap();
-    setup.redact(&redacted).await;
+    for memory in [&redacted, &last] {
+        setup.update(memory, edit_of(Some("right"), None, None)).await.unwrap();
+        setup.redact(memory).await;
+    }
     let replica = setup.elsewhere();
+    erase(&replica, below(&replica, "/a/")).await;
     let continued = async || replica.run_in_slot(ContinueForks).await;
     assert_eq!(continued().await, json!({"continued": 0, "failed": 0}), "it is another's");
     setup.clock.advance(3 * MINUTE);
@@ -117,14 +168,14 @@ async fn interrupted_copy_of_a_store_is_continued(setup: TestEngine) {
     let fork = replica.engine.stores.get(&setup.principal, made.store_id).await.unwrap();
     let origin = StoreOrigin {
         memory_store_id: setup.store_id,
-        seq: 602,
+        seq: 604,
         status: StoreOriginStatus::Done,
-        // The token. The memory that is redacted by now was copied before.
-        skipped: 1,
+        // `/p/000-token` and `/q`. Two copied memories are erased and redacted in the source by now.
+        skipped: 2,
         error: None,
     };
-    assert_eq!((fork.memory_count, fork.forked_from), (601, Some(origin)));
+    assert_eq!((fork.memory_count, fork.forked_from), (602, Some(origin)));
     let versions =
-        setup.index.undos.versions(setup.principal.tenant_id, made.store_id, &[601, 602]).await.unwrap();
+        setup.index.undos.versions(setup.principal.tenant_id, made.store_id, &[602, 603]).await.unwrap();
     assert_eq!(versions.len(), 1, "each memory was written once");
 }

@@ -153,7 +153,8 @@ pub struct StoreOrigin {
     /// The point of its history.
     pub seq: i64,
     pub status: StoreOriginStatus,
-    /// Memories that were not copied: their content is lost or refused, or their path was taken.
+    /// Memories that were not copied: their content is gone or refused, their path was taken, or the copy
+    /// failed before. 0 until the copy ends.
     pub skipped: u64,
     /// Why the copy was broken off; only there if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -124,11 +124,26 @@ pub struct TenantChange {
     pub search_mode: Option<Option<SearchMode>>,
     #[serde(skip)]
     pub status: Option<TenantStatus>,
+    /// The own limits that the change replaces: it is refused if the tenant has others. Null stands for the
+    /// configured value.
+    #[serde(skip)]
+    pub replaced_limits: Map<String, Value>,
+    /// The search mode that the change replaces; `None`: any.
+    #[serde(skip)]
+    pub replaced_search_mode: Option<Option<SearchMode>>,
 }
 
 impl TenantChange {
     pub fn of_status(status: TenantStatus) -> Self {
         Self { status: Some(status), ..Self::default() }
+    }
+
+    /// Whether another change came first, so that the tenant lacks the values that this one replaces.
+    pub(crate) fn comes_late(&self, tenant: &Tenant) -> Result<bool, serde_json::Error> {
+        let own = serde_json::to_value(&tenant.limits)?;
+        let has_other = |(name, limit): (&String, &Value)| own.get(name).unwrap_or(&Value::Null) != limit;
+        let has_other_mode = self.replaced_search_mode.is_some_and(|mode| mode != tenant.search_mode);
+        Ok(has_other_mode || self.replaced_limits.iter().any(has_other))
     }
 
     /// Fails if the changed limits are invalid.

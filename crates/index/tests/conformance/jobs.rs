@@ -195,7 +195,7 @@ pub(crate) async fn worker_whose_copy_or_undo_was_taken_over_records_nothing(pla
     let fork = Store { forked_from: Some(copying.clone()), ..Store::new(store_id, "fork".to_owned(), NOW) };
     place.index.stores.create(tenant_id, &fork, PLENTY, None, &by_tenant(NOW)).await.unwrap();
     let forks = &place.index.forks;
-    let counts = ForkCounts { copied: 2, skipped: 1 };
+    let counts = ForkCounts { memories: Some(3), copied: 2 };
     let advance = async |after, held, until| {
         forks.advance(tenant_id, store_id, (after, counts), held, until).await.unwrap()
     };
