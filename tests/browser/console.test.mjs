@@ -473,7 +473,7 @@ test('what is done in the console is in the audit, and is exported', async () =>
     await page.getByLabel('Object').fill(id);
     await press(page, 'Filter');
     assert.equal(await page.locator('table.list tbody tr').count(), 1);
-    assert.match(await page.locator('table.list tbody tr').innerText(), /memory_store\.create/);
+    assert.match(await page.locator('table.list tbody tr').innerText(), /created a store/);
     for (const [link, start] of [['Save as CSV', /,/], ['Save as JSON lines', /^\{/]]) {
       const [download] = await Promise.all([page.waitForEvent('download'), follow(page, link)]);
       const text = (await bytesOf(download)).toString();

@@ -298,6 +298,8 @@
     let hasMoved = false;
     let waiting = 0;
     let turn = 0;
+    /** Ends the request for an earlier text. */
+    let asking = new AbortController();
 
     const select = (option) => {
       if (selected) selected.setAttribute("aria-selected", "false");
@@ -348,15 +350,17 @@
       );
       show();
       clearTimeout(waiting);
+      asking.abort();
       if (text && find) waiting = setTimeout(look, 150, text, turn);
     };
     /** Adds what the server finds, unless another text was typed meanwhile. */
     const look = async (text, asked) => {
       const query = new URLSearchParams({ q: text, store });
-      const answer = await fetch(`${find}?${query}`).catch(() => null);
+      asking = new AbortController();
+      const answer = await fetch(`${find}?${query}`, { signal: asking.signal }).catch(() => null);
       if (!answer || !answer.ok || answer.redirected) return;
       const holder = document.createElement("template");
-      holder.innerHTML = await answer.text();
+      holder.innerHTML = await answer.text().catch(() => "");
       if (turn !== asked || !dialog.open) return;
       list.insertBefore(holder.content, list.querySelector("[aria-label=Search]"));
       show();

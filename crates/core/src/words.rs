@@ -1,4 +1,4 @@
-//! Numbers, periods and schedules in words, for people.
+//! Numbers, periods and schedules as people read and type them.
 
 /// Units of 1,024 and their names.
 const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -49,15 +49,102 @@ pub fn period(seconds: u64) -> String {
     counted(seconds / unit, name)
 }
 
+/// Units of a period with their seconds. The first that states a period exactly is written.
+const PERIOD_UNITS: [(&str, u64); 5] =
+    [("d", 24 * 60 * 60), ("h", 60 * 60), ("m", 60), ("s", 1), ("w", 7 * 24 * 60 * 60)];
+
+/// Units of a size with their bytes. The first that states a size exactly is written.
+const SIZE_UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("B", 1),
+];
+
+/// The seconds of a period, which is a whole number with the unit `s`, `m`, `h`, `d` or `w`.
+pub fn parse_period(text: &str) -> Option<u64> {
+    parse_with_unit(text, &PERIOD_UNITS)
+}
+
+fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (number, unit) = text.split_at(text.find(|character: char| !character.is_ascii_digit())?);
+    let unit = unit.trim_start();
+    // A single letter may mean another unit as a capital.
+    let is_named = |name: &str| name == unit || (name.len() > 1 && name.eq_ignore_ascii_case(unit));
+    let (_, size) = units.iter().find(|(name, _)| is_named(name))?;
+    number.parse::<u64>().ok()?.checked_mul(*size)
+}
+
+/// The kind of a tenant's limit.
+enum LimitKind {
+    Size,
+    Period,
+    Number,
+}
+
+impl LimitKind {
+    fn of(name: &str) -> Self {
+        if name.ends_with("_secs") || name == "expires_unused_after" {
+            Self::Period
+        } else if name.contains("bytes") {
+            Self::Size
+        } else {
+            Self::Number
+        }
+    }
+
+    const fn units(&self) -> &'static [(&'static str, u64)] {
+        match self {
+            Self::Size => &SIZE_UNITS,
+            Self::Period => &PERIOD_UNITS,
+            Self::Number => &[],
+        }
+    }
+}
+
 /// The value of a tenant's limit, in the unit that its name states.
 pub fn limit(name: &str, value: u64) -> String {
-    let is_period = name.ends_with("_secs") || name == "expires_unused_after";
-    match value {
-        0 if is_period || name == "versions_per_memory" => "none".to_owned(),
-        _ if is_period => period(value),
-        _ if name.contains("bytes") => bytes(value),
-        _ => count(value),
+    match (LimitKind::of(name), value) {
+        (LimitKind::Period, 0) => "none".to_owned(),
+        (LimitKind::Number, 0) if name == "versions_per_memory" => "none".to_owned(),
+        (LimitKind::Period, _) => period(value),
+        (LimitKind::Size, _) => bytes(value),
+        (LimitKind::Number, _) => count(value),
     }
+}
+
+/// The value of a tenant's limit as a person types it, without loss: `100KiB`, `30d`.
+pub fn typed_limit(name: &str, value: u64) -> String {
+    let is_exact = |size: u64| value > 0 && value.is_multiple_of(size);
+    let exact = LimitKind::of(name).units().iter().find(|(_, size)| is_exact(*size));
+    exact.map_or_else(|| value.to_string(), |(unit, size)| format!("{}{unit}", value / size))
+}
+
+/// Examples of what [`parse_limit`] reads beside a plain number; empty: nothing.
+pub fn limit_examples(name: &str) -> &'static str {
+    match LimitKind::of(name) {
+        LimitKind::Size => "such as 64KiB, 10MB or 1GiB",
+        LimitKind::Period => "such as 12h or 30d",
+        LimitKind::Number => "",
+    }
+}
+
+/// Reads the value of a tenant's limit: a whole number, of bytes or seconds if it has no unit. The
+/// error is the rule, as a phrase that follows the limit's name.
+pub fn parse_limit(name: &str, text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().or_else(|| parse_with_unit(text, LimitKind::of(name).units()));
+    number.ok_or_else(|| match LimitKind::of(name) {
+        LimitKind::Size => format!("must be a whole number of bytes or of a unit, {}", limit_examples(name)),
+        LimitKind::Period => {
+            format!("must be a whole number of seconds or of a unit, {}", limit_examples(name))
+        }
+        LimitKind::Number => "must be a whole number".to_owned(),
+    })
 }
 
 /// When a job runs: `daily at 00:03 UTC`, `hourly at minute 3`, `every minute`.
@@ -106,6 +193,33 @@ mod tests {
             (schedule("30 7/10 * * * *", 86_400), "daily at 00:07 UTC"),
         ] {
             assert_eq!(shown, text);
+        }
+    }
+
+    #[test]
+    fn limits_are_typed_with_units() {
+        for (name, typed, value, shown) in [
+            ("bytes_per_memory", "64kib", 65_536, "64KiB"),
+            ("bytes_per_store", "10 MB", 10_000_000, "10MB"),
+            ("bytes_per_store", "7", 7, "7B"),
+            ("version_age_secs", "12h", 43_200, "12h"),
+            ("version_age_secs", "2w", 1_209_600, "14d"),
+            ("version_age_secs", "0", 0, "0"),
+            ("request_burst", "2000", 2_000, "2000"),
+        ] {
+            assert_eq!(parse_limit(name, typed), Ok(value), "{typed}");
+            assert_eq!(typed_limit(name, value), shown);
+            assert_eq!(parse_limit(name, shown), Ok(value), "{shown}");
+        }
+        for (name, typed) in [
+            ("bytes_per_memory", "1d"),
+            ("bytes_per_memory", "1.5MB"),
+            ("bytes_per_memory", "99999999TiB"),
+            ("request_burst", "2k"),
+            ("version_age_secs", "-1d"),
+            ("version_age_secs", "2M"),
+        ] {
+            assert!(parse_limit(name, typed).is_err(), "{typed}");
         }
     }
 }

@@ -6,7 +6,7 @@ use keepsake_core::Timestamp;
 use crate::IndexError;
 use crate::audit::record_of_operator;
 use crate::database::{Database, Query, Role, Tx, from_row};
-use crate::model::AuditedAction;
+use crate::model::{AuditedAction, TokenKeyAction};
 
 const LIST: &str = "SELECT kid, purpose, wrapped_key, not_before, retired_at FROM server_secret \
     WHERE purpose = $1 ORDER BY not_before, kid";
@@ -100,10 +100,10 @@ impl ServerSecrets {
             retire.bind(until).execute().await?;
         }
         let action = match others_until {
-            None => "token_key.rotate",
-            Some(_) => "token_key.distrust",
+            None => TokenKeyAction::Rotated,
+            Some(_) => TokenKeyAction::Distrusted,
         };
-        record_of_operator(&mut tx, audited, action, None).await?;
+        record_of_operator(&mut tx, audited, action.name(), None).await?;
         tx.commit().await?;
         Ok(true)
     }

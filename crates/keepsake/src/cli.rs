@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use keepsake_config::{Failure, SourceArgs};
-use keepsake_core::{SearchMode, Timestamp};
+use keepsake_core::{SearchMode, Timestamp, words};
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::Value;
 
@@ -128,7 +128,7 @@ impl MomentArgs {
 /// How a table shows who did something.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct IdsArgs {
-    /// Shows ids of keys, sessions and stores instead of their names
+    /// Shows ids instead of names
     #[arg(long, help_heading = "Output")]
     pub(crate) ids: bool,
 }
@@ -199,18 +199,7 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
         return Ok(Duration::ZERO);
     }
     let rule = || "a period is a whole number and s, m, h, d or w, such as 90d; or `never`".to_owned();
-    let unit = text.chars().next_back().ok_or_else(rule)?;
-    let number = text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
-    let unit_seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 60 * 60,
-        'd' => 24 * 60 * 60,
-        'w' => 7 * 24 * 60 * 60,
-        _ => return Err(rule()),
-    };
-    let seconds = number.and_then(|number| number.checked_mul(unit_seconds)).ok_or_else(rule)?;
-    Ok(Duration::from_secs(seconds))
+    words::parse_period(text).map(Duration::from_secs).ok_or_else(rule)
 }
 
 /// A time, a date, which means its midnight in UTC, or a period before now.

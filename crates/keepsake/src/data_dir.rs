@@ -1,5 +1,6 @@
 //! Local data folders and their lock.
 
+use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -9,6 +10,7 @@ use keepsake_config::Failure;
 use rustix::process::geteuid;
 
 use crate::output::notice;
+use crate::shell::shell_word;
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -32,7 +34,7 @@ impl FolderLock {
         let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
         let (folder, path) = (folder_of(&database), Self::file_of(&database));
         let file = open_private(&path)
-            .map_err(Failure::of(format_args!("the lock {} cannot be opened", path.display())))?;
+            .map_err(not_opened(format_args!("the lock {} cannot be opened", path.display()), &path))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(Failure::new(format!(
@@ -69,9 +71,42 @@ pub(crate) fn unusable(folder: &Path) -> impl FnOnce(io::Error) -> Failure {
                 "the folder {shown} cannot be used: {} is a file; name another folder, or move the file away",
                 file.display()
             )),
-            None => Failure::new(format!("the folder {shown} cannot be used: {error}")),
+            None => not_opened(format_args!("the folder {shown} cannot be used"), folder)(error),
         }
     }
+}
+
+/// For `map_err`: makes the failure of a path, and says so if it belongs to another user.
+fn not_opened(what: impl fmt::Display, path: &Path) -> impl FnOnce(io::Error) -> Failure {
+    move |error| {
+        let owner = other_owner(path, &error, geteuid().as_raw());
+        Failure::new(format!("{what}: {error}{owner}"))
+    }
+}
+
+/// The owner of a path that a user may not use, and the command that gives it to the user. Empty if
+/// the reason is another one.
+fn other_owner(path: &Path, error: &io::Error, user: u32) -> String {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return String::new();
+    }
+    // Nothing is known below a folder that the user may not enter.
+    let known = path.ancestors().find_map(|path| Some((path, path.symlink_metadata().ok()?)));
+    let Some((known, found)) = known.filter(|(_, found)| found.uid() != user) else {
+        return String::new();
+    };
+    let owner = if found.uid() == 0 { "root".to_owned() } else { format!("the user {}", found.uid()) };
+    let whose = format!("; {} belongs to {owner}", known.display());
+    let is_new = path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    if is_new {
+        return format!("{whose}, so nothing can be created there");
+    }
+    let folder = if found.is_dir() { known } else { folder_of(known) };
+    let folder = folder.display().to_string();
+    format!(
+        "{whose}: if `sudo keepsake` created it, `sudo chown -R {user} {}` gives it to this user",
+        shell_word(&folder)
+    )
 }
 
 /// Creates a folder, and its parents, that only its owner can access.
@@ -88,7 +123,9 @@ pub(crate) fn make_private_folder(folder: &Path) -> Result<(), Failure> {
 /// of the database file.
 pub(crate) fn make_private_file(path: &Path) -> Result<(), Failure> {
     make_private_folder(folder_of(path))?;
-    open_private(path).map(drop).map_err(Failure::of(format_args!("{} cannot be written", path.display())))
+    open_private(path)
+        .map(drop)
+        .map_err(not_opened(format_args!("{} cannot be written", path.display()), path))
 }
 
 /// The folder of a file, also of a file without one in its path.
@@ -206,6 +243,18 @@ mod tests {
         for file in [database.as_path(), &FolderLock::file_of(&database)] {
             assert_eq!(file.metadata().unwrap().uid(), owner);
         }
+    }
+
+    #[test]
+    fn error_says_whose_a_folder_is_and_how_to_take_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (owner, denied) = (given_away(folder.path()), io::Error::from(io::ErrorKind::PermissionDenied));
+        let said = |path: &Path, user| other_owner(path, &denied, user);
+        let command = format!("`sudo chown -R {} {}`", owner + 1, folder.path().display());
+        let to_another = said(folder.path(), owner + 1);
+        assert!(to_another.contains(&command) && to_another.contains(" belongs to "), "{to_another}");
+        assert!(!said(&folder.path().join("new"), owner + 1).contains("chown"));
+        assert_eq!(said(folder.path(), owner), "");
     }
 
     #[test]

@@ -7,6 +7,36 @@ use keepsake_client::ClientError;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_engine::EngineError;
 
+/// Fields of the API whose options have other names.
+const OPTIONS: [(&str, &str); 13] = [
+    ("api_key_id", "key"),
+    ("created_at", "since"),
+    ("expires_at", "expires-in"),
+    ("expires_at", "expires-in-days"),
+    ("limits", "limit"),
+    ("memory_store_ids", "store"),
+    ("other_store_id", "other"),
+    ("path_prefix", "under"),
+    ("scopes", "scope"),
+    ("sensitive_data_policy", "sensitive-data"),
+    ("session_id", "session"),
+    ("store_metadata", "metadata"),
+    ("user_id", "user"),
+];
+
+/// The text of a failure in which the command's option takes the place of the API's field that the
+/// server refused.
+pub(crate) fn with_option(text: &str, has_option: impl Fn(&str) -> bool) -> String {
+    let replaced = text.split_once(": `").and_then(|(what, rest)| {
+        let (field, rule) = rest.split_once('`')?;
+        let alike = field.replace('_', "-");
+        let others = OPTIONS.iter().filter(|(of, _)| *of == field).map(|(_, option)| *option);
+        let option = others.chain([alike.as_str()]).find(|option| has_option(option))?;
+        Some(format!("{what}: `--{option}`{rule}"))
+    });
+    replaced.unwrap_or_else(|| text.to_owned())
+}
+
 /// For `map_err`: puts `what` before the error of a call, and classifies it.
 pub(crate) fn failure_of(what: impl Display) -> impl FnOnce(ClientError) -> Failure {
     move |error| of_client(error).within(what)

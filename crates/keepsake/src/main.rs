@@ -21,6 +21,7 @@ mod logs;
 mod manual;
 mod mcp;
 mod model;
+mod names;
 mod open_folder;
 mod operator;
 mod output;
@@ -35,7 +36,7 @@ mod whole_store;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use keepsake_config::Failure;
 
 use operator::{backup, blobs, check, jobs, model as models, tenants, token_keys, verify};
@@ -212,23 +213,39 @@ fn main() -> ExitCode {
     completions::answer_shell(Cli::command);
     let matches = grouped(Cli::command()).get_matches();
     match Cli::from_arg_matches(&matches) {
-        Ok(cli) => run_to_end(cli.command),
+        Ok(cli) => run_to_end(cli.command, &matches),
         Err(error) => error.exit(),
     }
 }
 
 #[tokio::main]
-async fn run_to_end(command: Command) -> ExitCode {
+async fn run_to_end(command: Command, matches: &ArgMatches) -> ExitCode {
     // On the heap: the future of the largest command is too large for a stack.
     let ended = Box::pin(run(command)).await;
     logs::flush();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::notice(&format!("keepsake: {failure}"));
+            let definition = called(matches);
+            let has_option =
+                |name: &str| definition.get_arguments().any(|option| option.get_long() == Some(name));
+            let text = failures::with_option(&failure.to_string(), has_option);
+            output::notice(&format!("keepsake: {text}"));
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// The definition of the command that was called.
+fn called(mut matches: &ArgMatches) -> clap::Command {
+    let mut command = Cli::command();
+    while let Some((name, below)) = matches.subcommand() {
+        let Some(found) = command.find_subcommand(name).cloned() else {
+            break;
+        };
+        (command, matches) = (found, below);
+    }
+    command
 }
 
 async fn run(command: Command) -> Result<(), Failure> {

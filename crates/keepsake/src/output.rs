@@ -12,10 +12,11 @@ use indicatif::{HumanCount, HumanDuration};
 use jiff::Timestamp;
 use keepsake_config::Failure;
 use keepsake_core::words;
+use keepsake_index::action_words;
 use serde_json::{Map, Value, json};
 
 use crate::cli::OutputFormat;
-pub(crate) use Format::{Actor, Bytes, Count, Flag, Limits, Outcome, Period, Schedule, Text, Time};
+pub(crate) use Format::{Action, Actor, Bytes, Count, Flag, Limits, Outcome, Period, Schedule, Text, Time};
 pub(crate) use foreign::printable;
 pub(crate) use keepsake_core::words::{bytes, counted, limit};
 pub(crate) use terminal::{
@@ -47,6 +48,8 @@ pub(crate) enum Format {
     Flag,
     /// Who did something: a name, or the actor as the API describes it, whose id is shown.
     Actor,
+    /// An action of an audit, in words.
+    Action,
     Limits,
     /// When the job that is the item runs, and when it does next.
     Schedule,
@@ -187,6 +190,7 @@ impl Printer {
             (Period, Value::Number(seconds)) => words::period(seconds.as_u64().unwrap_or_default()),
             (Actor, Value::String(name)) => name.clone(),
             (Actor, actor) => actor_id(actor),
+            (Action, Value::String(action)) => action_words(action),
             (Limits, Value::Object(limits)) if !limits.is_empty() => {
                 let limits = limits.iter().map(|(name, value)| {
                     let value = value.as_u64().unwrap_or_default();

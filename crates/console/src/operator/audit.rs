@@ -3,7 +3,7 @@
 use askama::Template;
 use keepsake_core::{Actor, TenantId};
 use keepsake_engine::{Page, PageRequest};
-use keepsake_index::{AuditAction, AuditEntry, Auditor, Tenant, TenantStatus};
+use keepsake_index::{AuditAction, AuditEntry, Auditor, Tenant, TenantStatus, action_words, job_of_action};
 
 use super::Operator;
 use crate::frame::Frame;
@@ -58,9 +58,8 @@ fn object_of(entry: &AuditEntry, tenant_id: Option<TenantId>, names: &Choices) -
         return named(&object.id, page_of(&object.r#type, &object.id, tenant_id), names);
     }
     // A run by hand has its job in its action.
-    let job = ["job.run.", "job.dry_run."].iter().find_map(|start| entry.action.strip_prefix(start));
     let link = |job: &str| format!("<a href=\"/console/jobs/{}\">{}</a>", encoded(job), Markup::text(job));
-    job.map(link).map(Markup::trusted).unwrap_or_default()
+    job_of_action(&entry.action).map(link).map(Markup::trusted).unwrap_or_default()
 }
 
 /// The page of an object; `None`: it has none.

@@ -27,7 +27,8 @@ const SEAL: &str = "seal";
 struct LimitRow {
     label: String,
     name: String,
-    unit: &'static str,
+    /// Examples of values with a unit; empty: it has no unit.
+    examples: &'static str,
     typed: String,
     /// The tenant's own value when the form was first shown.
     was: String,
@@ -55,29 +56,19 @@ fn own_limits(tenant: &Tenant) -> Map<String, Value> {
     as_map(serde_json::to_value(&tenant.limits))
 }
 
-/// A tenant's own value of a limit; empty: it has the configured one.
-fn own_text(own: &Map<String, Value>, name: &str) -> String {
-    own.get(name).map(Value::to_string).unwrap_or_default()
+/// A tenant's own value of a limit, as `show` writes it; empty: it has the configured one.
+fn own_text(own: &Map<String, Value>, name: &str, show: fn(&str, u64) -> String) -> String {
+    own.get(name).and_then(Value::as_u64).map(|value| show(name, value)).unwrap_or_default()
 }
 
 /// The name and the text of each field of the form.
 fn texts_of(engine: &Engine, tenant: &Tenant) -> Vec<(String, String)> {
     let own = own_limits(tenant);
     let limits = defaults(engine).into_iter().map(|(name, _)| {
-        let text = own_text(&own, &name);
+        let text = own_text(&own, &name, words::typed_limit);
         (name, text)
     });
     limits.chain([(SEARCH_MODE.to_owned(), mode_text(tenant.search_mode).to_owned())]).collect()
-}
-
-fn unit_of(name: &str) -> &'static str {
-    if name.ends_with("_secs") || name == EXPIRES_UNUSED_AFTER {
-        "in seconds"
-    } else if name.contains("bytes") {
-        "in bytes"
-    } else {
-        ""
-    }
 }
 
 fn mode_text(mode: Option<SearchMode>) -> &'static str {
@@ -101,14 +92,14 @@ impl LimitsPage {
     fn of(caller: &Caller<Operator>, tenant: Tenant, typed: &Fields, problem: Option<String>) -> Self {
         let own = own_limits(&tenant);
         let limits = defaults(&caller.engine).into_iter().map(|(name, default)| {
-            let own = own_text(&own, &name);
+            let before = own_text(&own, &name, words::typed_limit);
             LimitRow {
                 label: label_of(&name),
-                unit: unit_of(&name),
+                examples: words::limit_examples(&name),
                 default: words::limit(&name, default.as_u64().unwrap_or_default()),
-                typed: typed.get(&name).unwrap_or(&own).to_owned(),
-                was: typed.get(&format!("{WAS}{name}")).unwrap_or(&own).to_owned(),
-                own: own.parse().map(|number| words::limit(&name, number)).unwrap_or_default(),
+                typed: typed.get(&name).unwrap_or(&before).to_owned(),
+                was: typed.get(&format!("{WAS}{name}")).unwrap_or(&before).to_owned(),
+                own: own_text(&own, &name, words::limit),
                 name,
             }
         });
@@ -132,9 +123,9 @@ pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantI
     page(&shown)
 }
 
-/// A typed limit; null: the configured one.
-fn limit_of(typed: &str) -> Option<Value> {
-    if typed.is_empty() { Some(Value::Null) } else { typed.parse::<u64>().ok().map(Value::from) }
+/// A typed limit, or the rule that it breaks; null: the configured one.
+fn limit_of(name: &str, typed: &str) -> Result<Value, String> {
+    if typed.is_empty() { Ok(Value::Null) } else { words::parse_limit(name, typed).map(Value::from) }
 }
 
 /// The fields that differ from what the form showed, as the operator's API takes them, and what they
@@ -150,9 +141,9 @@ fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, String> {
         let Some(typed) = is_changed(name) else {
             continue;
         };
-        let value = limit_of(typed).ok_or_else(|| format!("`{name}` must be a whole number"))?;
+        let value = limit_of(name, typed).map_err(|rule| format!("`{name}` {rule}"))?;
         change.limits.insert(name.clone(), value);
-        if let Some(replaced) = was(name).and_then(limit_of) {
+        if let Some(replaced) = was(name).and_then(|was| limit_of(name, was).ok()) {
             change.replaced_limits.insert(name.clone(), replaced);
         }
     }

@@ -6,7 +6,9 @@ use askama::Template;
 use axum::response::Response;
 use keepsake_core::{Actor, ApiKeyId, SessionId, StoreId};
 use keepsake_engine::PageRequest;
-use keepsake_index::{AuditAction, AuditEntry, AuditFilter, Auditor, Scope, parse_audit_object_id};
+use keepsake_index::{
+    AuditAction, AuditEntry, AuditFilter, Auditor, Scope, action_words, parse_audit_object_id,
+};
 
 use super::choices::{ChoiceField, Choices, StoreChoices, actor_of};
 use crate::frame::Frame;

@@ -51,7 +51,7 @@ impl Auditor {
     }
 
     /// Reads the text that the audit log stores.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let actor = match text.split_once(':') {
             None if text == "operator" => return Some(Self::Operator),
             None if text == "operator_cli" => return Some(Self::OperatorCli),
@@ -187,10 +187,80 @@ keepsake_core::named_enum! {
 
 keepsake_core::shown_by_name!(AuditAction as "AuditAction" => "An audited action.";);
 
+impl AuditAction {
+    /// The action for people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::TenantCreated => "created a tenant",
+            Self::TenantUpdated => "changed a tenant",
+            Self::TenantSuspended => "suspended a tenant",
+            Self::TenantResumed => "resumed a tenant",
+            Self::TenantDeleted => "deleted a tenant",
+            Self::KeyCreated => "created an API key",
+            Self::KeyRevoked => "revoked an API key",
+            Self::StoreCreated => "created a store",
+            Self::StoreUpdated => "changed a store",
+            Self::StorePolicyUpdated => "changed a store's policy",
+            Self::StoreArchived => "archived a store",
+            Self::StoreDeleted => "deleted a store",
+            Self::StoreImported => "imported a store's history",
+            Self::VersionRedacted => "redacted a version",
+            Self::SessionCreated => "created a session",
+            Self::SessionUpdated => "changed a session",
+            Self::SessionArchived => "archived a session",
+            Self::SessionDeleted => "deleted a session",
+            Self::ResourceAdded => "added a store to a session",
+            Self::ResourceUpdated => "changed a session's store",
+            Self::ResourceDeleted => "removed a store from a session",
+            Self::SessionTokenIssued => "issued a session's token",
+            Self::ErasureCreated => "started an erasure",
+            Self::ErasureFinished => "finished an erasure",
+        }
+    }
+}
+
+keepsake_core::named_enum! {
+    /// An action on the server's secrets, which only the operator's audit has.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum TokenKeyAction {
+        Rotated = "token_key.rotate",
+        Distrusted = "token_key.distrust",
+    }
+}
+
+impl TokenKeyAction {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Rotated => "rotated the token signing key",
+            Self::Distrusted => "rotated the token signing key, and distrusted the older ones",
+        }
+    }
+}
+
+const JOB_RUN: &str = "job.run.";
+const JOB_DRY_RUN: &str = "job.dry_run.";
+
 /// The action name of a job run by hand; a job has no id.
 pub(crate) fn job_action(job: &str, is_dry_run: bool) -> String {
-    let done = if is_dry_run { "dry_run" } else { "run" };
-    format!("job.{done}.{job}")
+    format!("{}{job}", if is_dry_run { JOB_DRY_RUN } else { JOB_RUN })
+}
+
+/// The job of an action name; `None`: it is another action.
+pub fn job_of_action(action: &str) -> Option<&str> {
+    [JOB_RUN, JOB_DRY_RUN].iter().find_map(|start| action.strip_prefix(start))
+}
+
+/// An action name of any audit in words. The name itself if it is not known.
+pub fn action_words(action: &str) -> String {
+    let known = AuditAction::parse(action).map(AuditAction::words);
+    if let Some(words) = known.or_else(|| TokenKeyAction::parse(action).map(TokenKeyAction::words)) {
+        return words.to_owned();
+    }
+    match job_of_action(action) {
+        Some(job) if action.starts_with(JOB_DRY_RUN) => format!("tried the job {job} without changes"),
+        Some(job) => format!("ran the job {job}"),
+        None => action.to_owned(),
+    }
 }
 
 /// One action. It holds no content, path, name or secret.
@@ -317,5 +387,17 @@ mod tests {
             assert_eq!(Auditor::parse(&auditor.to_string()), Some(auditor));
         }
         assert_eq!(Auditor::parse("robot:x"), None);
+    }
+
+    #[test]
+    fn actions_have_words() {
+        for (action, words) in [
+            (AuditAction::StoreDeleted.name(), "deleted a store"),
+            (TokenKeyAction::Rotated.name(), "rotated the token signing key"),
+            (&job_action("prune", true), "tried the job prune without changes"),
+            ("planet.create", "planet.create"),
+        ] {
+            assert_eq!(action_words(action), words);
+        }
     }
 }

@@ -124,6 +124,19 @@ impl OperatorApi {
         self.call(&Request { method: method.clone(), path: &path, query, body: body.clone() }).await
     }
 
+    /// One page of a list; a tenant in the path is given as in [`Self::call_of_tenant`].
+    pub(super) async fn page(
+        &self,
+        path: &[&str],
+        filters: &[Parameter<'_>],
+        page: &PageArgs,
+    ) -> Result<Value, Failure> {
+        let limit = page.limit.map(|limit| limit.to_string());
+        let of_page = [("limit", limit.as_deref()), ("page", page.page.as_deref())];
+        let query = [filters, &of_page].concat();
+        self.call_of_tenant(&Request::get(path, &query)).await
+    }
+
     /// The id of the only tenant with this external id or name, or whose id begins so. A tenant that is
     /// being deleted leaves its name to another one. A whole id is taken as it is.
     pub(super) async fn find_tenant(&self, given: &str) -> Result<String, Failure> {
@@ -248,11 +261,11 @@ pub(super) async fn list(
     page: PageArgs,
     (columns, none): (&[Column], &str),
 ) -> Result<(), Failure> {
-    let limit = page.limit.map(|limit| limit.to_string());
-    let of_page = [("limit", limit.as_deref()), ("page", page.page.as_deref())];
-    let query = [filters, &of_page].concat();
-    let (printer, found) = call(args, failed, Request::get(path, &query)).await?;
-    printer.page(&found, columns, none)
+    let printer = Printer::new(args.output.output);
+    let target = OperatorApi::open(args).await?;
+    let found = target.page(path, filters, &page).await;
+    target.close().await;
+    printer.page(&found.map_err(|failure| failure.within(failed))?, columns, none)
 }
 
 pub(crate) fn id_of(object: &Value) -> &str {

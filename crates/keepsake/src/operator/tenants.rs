@@ -2,12 +2,15 @@
 
 use clap::{Args, Subcommand};
 use keepsake_client::Method;
-use keepsake_config::{Failure, MAX_NUMBER};
+use keepsake_config::{Failure, FailureClass, MAX_NUMBER};
+use keepsake_core::{Actor, words};
+use keepsake_index::Auditor;
 use serde_json::{Map, Value, json};
 
-use super::target::{Request, call, id_of, list, show};
-use crate::cli::{PageArgs, SearchModeArgs, TargetArgs, given};
-use crate::output::{Bytes, Column, Count, Limits, Text, Time, confirm, limit, print};
+use super::target::{OperatorApi, Request, call, id_of, list, show};
+use crate::cli::{IdsArgs, PageArgs, SearchModeArgs, TargetArgs, given};
+use crate::names::Names;
+use crate::output::{Action, Bytes, Column, Count, Limits, Printer, Text, Time, confirm, limit, print};
 
 const COLUMNS: [Column; 5] = [
     ("ID", "/id", Text),
@@ -51,7 +54,7 @@ const DELETION: [Column; 9] = [
 const AUDIT: [Column; 4] = [
     ("TIME", "/at", Time),
     ("ACTOR", "/actor", Text),
-    ("ACTION", "/action", Text),
+    ("ACTION", "/action", Action),
     ("OBJECT", "/object_id", Text),
 ];
 
@@ -134,7 +137,7 @@ pub(crate) struct CreateTenantArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = limits_after("Examples:
-  keepsake tenant update wrkspc_… --limit bytes_per_store=1073741824
+  keepsake tenant update wrkspc_… --limit bytes_per_store=1GiB
   keepsake tenant update wrkspc_… --default-limit bytes_per_store --no-external-id"))]
 pub(crate) struct UpdateTenantArgs {
     #[command(flatten)]
@@ -188,6 +191,8 @@ pub(crate) struct AuditArgs {
     /// The tenant: its id, its name or its external id; without it, the operator's audit
     #[arg(value_name = "TENANT")]
     tenant: Option<String>,
+    #[command(flatten)]
+    ids: IdsArgs,
 }
 
 pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
@@ -290,13 +295,77 @@ async fn usage(args: TenantArgs) -> Result<(), Failure> {
 }
 
 async fn audit(args: AuditArgs) -> Result<(), Failure> {
-    let path = match &args.tenant {
+    let printer = Printer::new(args.target.output.output);
+    let api = OperatorApi::open(args.target).await?;
+    let is_named = printer.is_table() && !args.ids.ids;
+    let entries = audit_page(&api, args.tenant.as_deref(), &args.page, is_named).await;
+    api.close().await;
+    let entries = entries.map_err(|failure| failure.within("the audit cannot be listed"))?;
+    printer.page(&entries, &AUDIT, "the audit is empty")
+}
+
+async fn audit_page(
+    api: &OperatorApi,
+    tenant: Option<&str>,
+    page: &PageArgs,
+    is_named: bool,
+) -> Result<Value, Failure> {
+    let tenant = match tenant {
+        Some(given) => Some(api.find_tenant(given).await?),
+        None => None,
+    };
+    let path = match &tenant {
         Some(tenant) => vec!["tenants", tenant, "audit"],
         None => vec!["audit"],
     };
-    let shown = (&AUDIT[..], "the audit is empty");
-    let failed = "the audit cannot be listed";
-    list(args.target, failed, &path, &[], args.page, shown).await
+    let mut entries = api.page(&path, &[], page).await?;
+    if is_named {
+        put_names(api, tenant.as_deref(), &mut entries).await;
+    }
+    Ok(entries)
+}
+
+/// Puts names in place of the ids of keys and tenants in a page of an audit. Other objects are the
+/// tenant's own: the operator has only their ids.
+async fn put_names(api: &OperatorApi, tenant: Option<&str>, entries: &mut Value) {
+    let Some(entries) = entries["data"].as_array_mut() else {
+        return;
+    };
+    let actors: Vec<_> =
+        entries.iter().map(|entry| entry["actor"].as_str().and_then(Auditor::parse)).collect();
+    let acting = actors.iter().flatten().filter_map(Auditor::actor).map(Actor::id);
+    let objects = entries.iter().filter_map(|entry| entry["object_id"].as_str().map(str::to_owned));
+    let ids: Vec<String> = acting.chain(objects).collect();
+    let get = async |list: &str, id: &str| {
+        let path = match (list, tenant) {
+            ("tenants", _) => vec![list, id],
+            ("api_keys", Some(tenant)) => vec!["tenants", tenant, list, id],
+            _ => return Err(FailureClass::NotFound),
+        };
+        api.call(&Request::get(&path, &[])).await.map_err(|failure| failure.class())
+    };
+    let names = Names::look_up(ids.iter().map(String::as_str).collect(), &get).await;
+    let name_of = |id: &str| names.of(id).unwrap_or(id).to_owned();
+    for (entry, actor) in entries.iter_mut().zip(actors) {
+        let actor = match actor {
+            Some(Auditor::Operator) => "operator".to_owned(),
+            Some(Auditor::OperatorCli) => "operator, by a command".to_owned(),
+            Some(Auditor::Job) => "a job".to_owned(),
+            // The kind, since a key may be called `operator`.
+            Some(Auditor::Credential(actor)) => match &actor {
+                Actor::ApiKey(id) => format!("API key {}", name_of(&id.to_string())),
+                Actor::Session(id) => format!("session {id}"),
+                Actor::User(subject) => format!("user {subject}"),
+                Actor::ServiceAccount(subject) => format!("service account {subject}"),
+                Actor::Imported(_, id) => format!("{id} (imported)"),
+            },
+            None => continue,
+        };
+        entry["actor"] = actor.into();
+        if let Some(name) = entry["object_id"].as_str().map(name_of) {
+            entry["object_id"] = name.into();
+        }
+    }
 }
 
 fn limits(limits: Vec<(String, u64)>) -> Map<String, Value> {
@@ -312,14 +381,20 @@ fn limit_names() -> Vec<String> {
 
 /// Examples, and the names of all limits.
 fn limits_after(examples: &str) -> String {
-    format!("{examples}\n\nLimits:\n  {}", limit_names().join("\n  "))
+    let limits = limit_names().into_iter().map(|name| match words::limit_examples(&name) {
+        "" => name,
+        typed => format!("{name}, {typed}"),
+    });
+    format!("{examples}\n\nLimits:\n  {}", limits.collect::<Vec<_>>().join("\n  "))
 }
 
 fn parse_limit(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or("a limit is given as KEY=VALUE")?;
-    let value = value.parse().ok().filter(|value| *value <= MAX_NUMBER);
-    let value = value.ok_or_else(|| format!("a limit is a whole number up to {MAX_NUMBER}"))?;
     check_limit(name)?;
+    let value = words::parse_limit(name, value.trim()).map_err(|rule| format!("{name} {rule}"))?;
+    if value > MAX_NUMBER {
+        return Err(format!("{name} must be at most {}", words::limit(name, MAX_NUMBER)));
+    }
     Ok((name.to_owned(), value))
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand};
 use keepsake_config::Failure;
+use keepsake_index::AuditAction;
 use serde_json::{Value, json};
 
 use super::connection::Connection;
@@ -11,7 +13,7 @@ use super::failure_of;
 use super::ids::{SESSION, parse_session};
 use super::names::put_names;
 use crate::cli::{ConnectionArgs, IdsArgs};
-use crate::output::{Actor, Bytes, Column, Count, Text, Time, print, printable};
+use crate::output::{Action, Actor, Bytes, Column, Count, Text, Time, print, printable};
 
 const EVENTS: [Column; 3] =
     [("TIME", "/processed_at", Time), ("TOOL", "/name", Text), ("INPUT", "/input", Text)];
@@ -69,8 +71,8 @@ pub(crate) struct SessionEventsArgs {
 pub(crate) struct AuditLogArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Only this action, such as `memory_store.delete`
-    #[arg(long, value_name = "ACTION")]
+    /// Only this action
+    #[arg(long, value_name = "ACTION", value_parser = actions())]
     action: Option<String>,
     /// Number of entries
     #[arg(short = 'n', long, value_name = "N", default_value = "50")]
@@ -179,6 +181,12 @@ async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
     }
 }
 
+/// A parser whose help explains each action.
+fn actions() -> PossibleValuesParser {
+    let value = |action: AuditAction| PossibleValue::new(action.name()).help(action.words());
+    PossibleValuesParser::new(AuditAction::ALL.map(value))
+}
+
 /// Lists the audit, newest first.
 pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.connection)?;
@@ -188,7 +196,7 @@ pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
     let columns = [
         ("TIME", "/created_at", Time),
         ("ACTOR", "/actor", Actor),
-        ("ACTION", "/action", Text),
+        ("ACTION", "/action", Action),
         ("OBJECT", "/object/id", Text),
     ];
     connection.printer.items(&entries, &columns, "the audit has no entries")

@@ -50,10 +50,12 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     secret(&key, "api_key");
     let key_id = text(&key["id"]);
     assert_eq!(key["scopes"], json!(["memory:read", "memory:write"]));
-    let update = format!("tenant update {id} --name uno --limit bytes_per_memory=5 --search-mode hybrid");
+    let update = format!("tenant update {id} --name uno --limit bytes_per_memory=5KB --search-mode hybrid");
     remote(&update).await.ok();
     let limits = "--default-limit bytes_per_memory --limit max_view_chars=7 --search-mode lexical";
     beside(&format!("tenant update {id} {limits}")).await.ok();
+    let refused = remote(&format!("tenant update {id} --limit expires_unused_after=99999d")).await;
+    refused.ends(1, "the tenant was not changed: `--limit` ");
     remote(&format!("tenant suspend {id}")).await.ok();
     let (url, api_key) = (sides.server.url(), text(&key["api_key"]));
     let variables = [("KEEPSAKE_URL", &*url), ("KEEPSAKE_API_KEY", api_key), ("XDG_CONFIG_HOME", "/nowhere")];
@@ -109,6 +111,20 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
         format!("operator tenant.delete {other_id}"),
     ];
     assert_eq!(sides.operator.audit("/admin/v1/audit").await, BTreeSet::from(audited));
+
+    let named = beside(&format!("tenant audit {id}")).await.ok();
+    says(
+        &named,
+        &[
+            "operator, by a command  revoked an API key  k\n",
+            "operator                changed a tenant    uno\n",
+        ],
+    );
+    says(
+        &remote(&format!("tenant audit {id} --ids")).await.ok(),
+        &["operator_cli  revoked an API key  apikey_"],
+    );
+    says(&remote("tenant audit").await.ok(), &["created a tenant", "two\n"]);
 
     let unknown = "tenant get wrkspc_00000000000000000000000001";
     for run in [beside(unknown).await, remote(unknown).await] {
