@@ -13,9 +13,11 @@ pub(crate) use serde_json::{Value, json};
 pub(crate) use tempfile::TempDir;
 pub(crate) use tokio::process::Command;
 
+pub(crate) use crate::api::sessions::{attached, attaching, open};
 pub(crate) use crate::api::support::{
-    Place, SESSIONS, STORES, Store, block, delete, denied, invalid, micros, new_session, not_found, patch,
-    post_text, post_with, refused, refused_for, secret, sha256, shows, strings, text,
+    Place, SESSIONS, STORES, Store, block, delete, denied, holds, invalid, micros, new_session, not_found,
+    parted, patch, path_conflict, post_text, post_with, refused, refused_for, secret, sha256, shows, strings,
+    text,
 };
 pub(crate) use crate::operator::Operator;
 pub(crate) use crate::support::client::{ok, page_of, send, tool_calls};

@@ -1,6 +1,3 @@
-//! The objects that a credential sees, and its permissions.
-
-use super::support::holds;
 use crate::prelude::*;
 
 async fn ask(client: &Client, method: &str, path: &str, body: &Value) -> Answer {
@@ -8,56 +5,34 @@ async fn ask(client: &Client, method: &str, path: &str, body: &Value) -> Answer 
     send(if matches!(method, "GET" | "DELETE") { request } else { request.json(body) }).await
 }
 
-async fn assert_unknown(client: &Client, path: &str, never: &str) {
-    for method in ["GET", "PATCH", "DELETE"] {
-        let answer = ask(client, method, path, &json!({})).await;
-        let expected = ask(client, method, never, &json!({})).await;
-        assert_eq!(answer.lasting(), expected.lasting(), "{method} {path}");
-    }
-    not_found(&client.get(path).await);
-}
-
 /// The isolation sweep does the same with good ids of others, for every operation.
-pub(super) async fn unknown_ids_answer_like_ids_that_never_existed(place: Place) {
-    let (client, here, elsewhere) = (&place.client, place.store(), place.new_store("elsewhere").await);
-    let theirs = elsewhere.create("/theirs", "one").await;
-    let (memory, version) = (text(&theirs["id"]), text(&theirs["memory_version_id"]));
-    let is_no_store = async |id: &str| {
-        let of_memory = format!("/memories/{memory}");
-        for below in ["", "/memories", &of_memory, &format!("/memory_versions/{version}")] {
-            let never = format!("{STORES}/memstore_00000000000000000000000001{below}");
-            assert_unknown(client, &format!("{STORES}/{id}{below}"), &never).await;
-        }
-    };
-    let lower = elsewhere.id.to_lowercase();
-    for id in [lower.as_str(), memory, "memstore_01ARZ3NDEKTSV4RRFFQ69G5FA", "%00", "..%2F"] {
-        is_no_store(id).await;
-    }
-    for (list, never) in [
-        (here.memories(), "mem_00000000000000000000000001"),
-        (here.versions(), "memver_00000000000000000000000001"),
+pub(super) async fn malformed_ids_answer_like_ids_that_never_existed(place: Place) {
+    let (client, store) = (&place.client, place.store());
+    let memory = store.create("/a", "one").await;
+    let (memory, version) = (text(&memory["id"]), text(&memory["memory_version_id"]));
+    let (lower, stores) = (store.id.to_lowercase(), STORES.to_owned());
+    let unknown = "mem_01ARZ3NDEKTSV4RRFFQ69G5FAVX";
+    for (list, prefix, ids) in [
+        (&stores, "memstore", [memory, &lower, "memstore_01ARZ3NDEKTSV4RRFFQ69G5FA", "%00", "..%2F"]),
+        (&store.memories(), "mem", [version, unknown, "mem_U", "%FF", &lower]),
+        (&store.versions(), "memver", [memory, unknown, "memver_U", "%FF", &lower]),
     ] {
-        for id in [memory, version, "mem_01ARZ3NDEKTSV4RRFFQ69G5FAVX", "memver_U", "%FF"] {
-            assert_unknown(client, &format!("{list}/{id}"), &format!("{list}/{never}")).await;
+        let never = format!("{list}/{prefix}_00000000000000000000000001");
+        for method in ["GET", "PATCH", "DELETE"] {
+            let expected = ask(client, method, &never, &json!({})).await.lasting();
+            for id in ids {
+                let answer = ask(client, method, &format!("{list}/{id}"), &json!({})).await;
+                assert_eq!(answer.lasting(), expected, "{method} {list} {id}");
+            }
         }
+        not_found(&client.get(&never).await);
     }
-    let filtered = format!("{}?memory_id={memory}", here.versions());
-    assert_eq!(client.all(&filtered).await, [Value::Null; 0]);
-    assert_eq!(elsewhere.version_count().await, 1);
-
-    let deleted = ok(&delete(client, &elsewhere.path).await);
-    assert_eq!(deleted, json!({"id": elsewhere.id, "type": "memory_store_deleted"}));
-    is_no_store(&elsewhere.id).await;
-    let view = json!({"command": "view", "path": "/memories"});
-    not_found(&client.call(&elsewhere.id, &view).await);
+    assert_eq!(store.version_count().await, 1);
 }
 
 pub(super) async fn each_route_asks_for_its_scope(place: Place) {
-    const READ: &str = "memory:read";
-    const WRITE: &str = "memory:write";
-    const ADMIN: &str = "stores:admin";
-    const KEYS: &str = "keys:admin";
-    const TENANT: &str = "tenant:admin";
+    let scopes = ["memory:read", "memory:write", "stores:admin", "keys:admin", "tenant:admin"];
+    let [read, write, admin, of_keys, of_tenant] = scopes;
     let (store, second, third) = (place.store(), place.new_store("2").await, place.new_store("3").await);
     let [memory, doomed] = [store.create("/a", "one").await, store.create("/b", "one").await];
     let edited = store.create("/c", "secret").await;
@@ -72,42 +47,42 @@ pub(super) async fn each_route_asks_for_its_scope(place: Place) {
     let create = json!({"command": "create", "path": "/memories/called", "file_text": ""});
     let nothing = json!({"memory_store_id": store.id, "path_prefix": "/none/"});
     let routes = [
-        (READ, "GET", STORES, none.clone()),
-        (READ, "GET", &store.path, none.clone()),
-        (READ, "GET", &memories, none.clone()),
-        (READ, "GET", &at, none.clone()),
-        (READ, "GET", &store.versions(), none.clone()),
-        (READ, "GET", &version, none.clone()),
-        (READ, "GET", &format!("{}/readers", store.path), none.clone()),
-        (READ, "GET", "/v1/usage/daily", none.clone()),
-        (READ, "POST", &calls, view),
-        (READ, "POST", &calls, block("memory_read", &json!({"path": "/memories/a"}))),
-        (READ, "POST", &calls, block("memory_list", &json!({}))),
-        (READ, "POST", &calls, block("memory_search", &json!({"query": "one"}))),
-        (READ, "POST", &format!("{}/test", store.path), json!({"tests": "tests: []"})),
-        (WRITE, "POST", &memories, json!({"path": "/new", "content": "x"})),
-        (WRITE, "POST", &calls, create),
-        (WRITE, "POST", &calls, block("memory_write", &json!({"path": "/memories/w", "content": "x"}))),
-        (WRITE, "POST", &calls, block("memory_append", &json!({"path": "/memories/w", "content": "x"}))),
-        (WRITE, "POST", &calls, block("memory_delete", &json!({"path": "/memories/w"}))),
-        (WRITE, "POST", &format!("{memories}/batch"), operation),
-        (WRITE, "POST", &at, json!({"content": "x"})),
-        (WRITE, "PATCH", &at, json!({"content": "y"})),
-        (WRITE, "DELETE", &store.memory(&doomed), none.clone()),
-        (ADMIN, "POST", STORES, json!({"name": "a"})),
-        (ADMIN, "POST", &redact, empty.clone()),
-        (ADMIN, "POST", &format!("{}/archive", second.path), empty.clone()),
-        (ADMIN, "DELETE", &third.path, none.clone()),
-        (KEYS, "GET", "/v1/api_keys", none.clone()),
-        (TENANT, "GET", "/v1/erasures", none),
-        (TENANT, "POST", "/v1/erasures", nothing),
+        (read, "GET", STORES, none.clone()),
+        (read, "GET", &store.path, none.clone()),
+        (read, "GET", &memories, none.clone()),
+        (read, "GET", &at, none.clone()),
+        (read, "GET", &store.versions(), none.clone()),
+        (read, "GET", &version, none.clone()),
+        (read, "GET", &format!("{}/readers", store.path), none.clone()),
+        (read, "GET", "/v1/usage/daily", none.clone()),
+        (read, "POST", &calls, view),
+        (read, "POST", &calls, block("memory_read", &json!({"path": "/memories/a"}))),
+        (read, "POST", &calls, block("memory_list", &json!({}))),
+        (read, "POST", &calls, block("memory_search", &json!({"query": "one"}))),
+        (read, "POST", &format!("{}/test", store.path), json!({"tests": "tests: []"})),
+        (write, "POST", &memories, json!({"path": "/new", "content": "x"})),
+        (write, "POST", &calls, create),
+        (write, "POST", &calls, block("memory_write", &json!({"path": "/memories/w", "content": "x"}))),
+        (write, "POST", &calls, block("memory_append", &json!({"path": "/memories/w", "content": "x"}))),
+        (write, "POST", &calls, block("memory_delete", &json!({"path": "/memories/w"}))),
+        (write, "POST", &format!("{memories}/batch"), operation),
+        (write, "POST", &at, json!({"content": "x"})),
+        (write, "PATCH", &at, json!({"content": "y"})),
+        (write, "DELETE", &store.memory(&doomed), none.clone()),
+        (admin, "POST", STORES, json!({"name": "a"})),
+        (admin, "POST", &redact, empty.clone()),
+        (admin, "POST", &format!("{}/archive", second.path), empty.clone()),
+        (admin, "DELETE", &third.path, none.clone()),
+        (of_keys, "GET", "/v1/api_keys", none.clone()),
+        (of_tenant, "GET", "/v1/erasures", none),
+        (of_tenant, "POST", "/v1/erasures", nothing),
     ];
     let keys = [
-        (READ, &place.reader),
-        (WRITE, &place.writer),
-        (ADMIN, &place.admin),
-        (KEYS, &place.key(&[KEYS], None).await),
-        (TENANT, &place.key(&[TENANT], None).await),
+        (read, &place.reader),
+        (write, &place.writer),
+        (admin, &place.admin),
+        (of_keys, &place.key(&[of_keys]).await),
+        (of_tenant, &place.key(&[of_tenant]).await),
     ];
     for (scope, client) in &keys {
         assert_eq!(ok(&client.get("/v1/credential").await)["scopes"], json!([scope]));
@@ -269,7 +244,7 @@ pub(super) async fn tool_results_hide_existing_content_from_a_write_only_key(pla
 pub(super) async fn settings_need_the_scope_of_stores_and_a_bound_key_sees_one_store(place: Place) {
     let store = place.store();
     let before = store.object().await;
-    let both = place.key(&["memory:read", "memory:write"], None).await;
+    let both = place.key(&["memory:read", "memory:write"]).await;
     for change in [
         json!({"metadata": {"user": "u1"}}),
         json!({"metadata": {"user": null}}),
@@ -300,4 +275,45 @@ pub(super) async fn settings_need_the_scope_of_stores_and_a_bound_key_sees_one_s
     }
     ok(&patch(&place.bound, &store.path, &json!({"name": "its own"})).await);
     ok(&delete(&place.bound, &store.path).await);
+}
+
+/// `tests/sdk` has all else of archived stores.
+pub(super) async fn archived_store_can_be_read_and_deleted_only(place: Place) {
+    let (client, store) = (&place.client, place.new_store("a").await);
+    let [kept, gone] = [store.create("/kept", "one").await, store.create("/gone", "x").await];
+    let archived = store.archive().await;
+    for answer in [
+        store.upsert("/kept", "x").await,
+        store.try_update(&kept, &json!({"path": "/moved"})).await,
+        store.try_update(&kept, &json!({"pinned": true})).await,
+        patch(client, &store.path, &json!({"metadata": {"k": "v"}})).await,
+    ] {
+        invalid(&answer, "archived");
+    }
+    invalid(&client.post(&store.path, &json!({"archived_at": null})).await, "archived_at");
+    assert_eq!(store.version_count().await, 2);
+    assert_eq!(store.object().await, archived);
+    let batch = json!({"atomic": false, "operations": [
+        {"type": "create", "path": "/new", "content": "x"},
+        {"type": "delete", "memory_id": gone["id"]},
+    ]});
+    let batch = ok(&store.batch(&batch).await);
+    let failed = text(&batch["data"][0]["error"]["message"]);
+    assert!(failed.contains("archived"), "{batch}");
+    assert_eq!(batch["data"][1]["status"], "deleted");
+    assert_eq!(store.paths().await, ["/kept"]);
+    let (path, edits) = ("/memories/kept", json!([{"old_str": "one", "new_str": "x"}]));
+    for (tool, input, is_refused) in [
+        ("memory_write", json!({"path": "/memories/new", "content": "x"}), true),
+        ("memory_append", json!({"path": path, "content": "x"}), true),
+        ("memory_edit", json!({"path": path, "edits": edits}), true),
+        ("memory_read", json!({"path": path}), false),
+        ("memory_delete", json!({"path": path}), false),
+    ] {
+        let told = client.call(&store.id, &block(tool, &input)).await.tool_result();
+        assert_eq!(told.is_error, is_refused, "{}", told.content);
+        assert_eq!(told.content.contains("archived"), is_refused, "{}", told.content);
+    }
+    assert_eq!(store.paths().await, [""; 0]);
+    ok(&delete(client, &store.path).await);
 }

@@ -68,34 +68,29 @@ async fn recovers(store: &Store) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_settings_of_s3_are_named_and_corrected_without_a_restart() {
-    let credentials = "credentials are refused by its object store";
-    let settings = "settings do not fit its object store";
-    tokio::join!(
-        corrected_without_a_restart("403 Forbidden", "SignatureDoesNotMatch", "access_denied", credentials),
-        corrected_without_a_restart("404 Not Found", "NoSuchBucket", "misconfigured", settings),
-    );
-}
-
-async fn corrected_without_a_restart(status: &'static str, code: &'static str, word: &str, named: &str) {
-    let proxy = FaultProxy::start(&s3_that_refuses(status, code).await).await;
-    let (_deployment, tenant, server, client) = started_with(Pair::PostgresS3, &behind(&proxy)).await;
-    let store = Store::of(&client, &tenant);
-    let is_logged = async || {
-        let output = server.output();
-        output.contains("the server may not use its blob store (blobs.url)") && output.contains(code)
-    };
-    soon("the log says so", is_logged).await;
-    is_ready(&client, "ok", word).await;
-    for answer in create_both_ways(&store, "a", "one").await {
-        let error = refused(&answer, 503, "overloaded_error");
-        says(text(&error["message"]), &[named, "the server's operator"]);
-        retry_after(&answer);
+    for (status, code, word, named) in [
+        ("403 Forbidden", "SignatureDoesNotMatch", "access_denied", "credentials are refused by its object"),
+        ("404 Not Found", "NoSuchBucket", "misconfigured", "settings do not fit its object store"),
+    ] {
+        let proxy = FaultProxy::start(&s3_that_refuses(status, code).await).await;
+        let (_deployment, tenant, server, client) = started_with(Pair::PostgresS3, &behind(&proxy)).await;
+        let store = Store::of(&client, &tenant);
+        let is_logged = async || {
+            let output = server.output();
+            output.contains("the server may not use its blob store (blobs.url)") && output.contains(code)
+        };
+        soon("the log says so", is_logged).await;
+        is_ready(&client, "ok", word).await;
+        for answer in create_both_ways(&store, "a", "one").await {
+            let error = refused(&answer, 503, "overloaded_error");
+            says(text(&error["message"]), &[named, "the server's operator"]);
+            retry_after(&answer);
+        }
+        assert_eq!(store.paths().await, [""; 0]);
+        proxy.set_upstream(&real_s3());
+        proxy.reset_connections();
+        recovers(&store).await;
     }
-    assert_eq!(store.paths().await, [""; 0]);
-
-    proxy.set_upstream(&real_s3());
-    proxy.reset_connections();
-    recovers(&store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,7 +179,6 @@ async fn full_disk_is_507_for_writes_and_reads_continue() {
     assert_eq!(store.paths().await, ["/a"]);
     ok(&store.client.get(&format!("{}/search?query=word", store.path)).await);
     is_ready(&store.client, "disk_full", "ok").await;
-
     limit_files(&server, "unlimited").await;
     let made = store.create("/b", &"x".repeat(3_000)).await;
     assert_eq!(store.read(&made).await["content"], "x".repeat(3_000));
@@ -211,7 +205,6 @@ async fn damaged_or_missing_content_is_never_served(pair: Pair) {
     }
     blobs.put(&changed, Bytes::from_static(b"zebra 0ne")).await.unwrap();
     drop(blobs);
-
     // Nothing is cached.
     server.restart().await;
     let store = store.seen_by(&server.client(&tenant));
@@ -318,15 +311,6 @@ async fn full_disk_of_postgres_is_507_for_writes_and_reads_continue() {
     assert_eq!(store.paths().await, ["/a", "/back"]);
 }
 
-const ALL_OK: [&str; 6] = [
-    "index.url connect ok -",
-    "blobs.url connect ok -",
-    "blobs.url write ok -",
-    "blobs.url read ok -",
-    "blobs.url list ok -",
-    "blobs.url delete ok -",
-];
-
 /// How `keepsake config check --connect` ends, and what it says of each step.
 async fn check(config: &str) -> (Option<i32>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
@@ -348,23 +332,24 @@ async fn config_check_names_the_step_that_fails() {
     let config = deployment.config(&ServerConfig::default());
     // Beside a server, and nothing is left behind.
     let mut server = deployment.start().await;
-    assert_eq!(check(&config).await, (Some(0), ALL_OK.map(str::to_owned).to_vec()));
+    let of_blobs = "connect write read list delete".split(' ').map(|step| format!("blobs.url {step} ok -"));
+    let index_is_ok = "index.url connect ok -".to_owned();
+    let all_ok: Vec<_> = std::iter::once(index_is_ok.clone()).chain(of_blobs).collect();
+    assert_eq!(check(&config).await, (Some(0), all_ok.clone()));
     server.end().await;
     assert_eq!(deployment.blobs().await.list(None, None, 10).await.unwrap(), []);
-
     let broken = config.replace("secret_access_key = \"", "secret_access_key = \"not-it-");
     let (code, said) = check(&broken).await;
-    assert_eq!((code, said[0].as_str()), (Some(1), ALL_OK[0]));
+    assert_eq!((code, &said[0]), (Some(1), &index_is_ok));
     assert!(said[1].starts_with("blobs.url connect failed "), "{said:?}");
     assert!(!said[1..].iter().any(|step| step.ends_with(" ok -")), "{said:?}");
     let broken = config.replace(&deployment.index_url(), "postgres://u:p@127.0.0.1:1/none");
     let (code, said) = check(&broken).await;
     assert!(code == Some(1) && said[0].starts_with("index.url connect failed "), "{said:?}");
-    assert_eq!(said[1..], ALL_OK[1..]);
-
+    assert_eq!(said[1..], all_ok[1..]);
     let deployment = Deployment::new(Pair::Sqlite).await;
     let config = deployment.config(&ServerConfig::default());
-    assert_eq!(check(&config).await, (Some(0), vec![ALL_OK[0].to_owned()]));
+    assert_eq!(check(&config).await, (Some(0), vec![index_is_ok]));
     std::fs::write(deployment.sqlite_file(), "x".repeat(5_000)).unwrap();
     let (code, said) = check(&config).await;
     assert!(code == Some(1) && said[0].starts_with("index.url connect failed "), "{said:?}");

@@ -1,21 +1,17 @@
-//! Request bodies: accepted and refused values.
-
-use super::support::holds;
 use crate::prelude::*;
 
-/// `tests/sdk` has the other fields of stores.
+/// `tests/sdk` has other fields of stores and memories.
 pub(super) async fn unknown_fields_and_wrong_values_are_refused_by_name(place: Place) {
     let (client, store) = (&place.client, place.store());
     let memory = store.create("/a", "one").await;
     let (at, memories) = (store.memory(&memory), store.memories());
     let version = store.version(&memory["memory_version_id"]);
     let restore = format!("{version}/restore");
-    let more = json!({"type": "content_sha256", "content_sha256": sha256("one"), "sha": "x"});
-    let no_hash = json!({"type": "content_sha256", "content_sha256": ""});
     let (id, erasures) = (&store.id, "/v1/erasures".to_owned());
     let below = |prefix: &str| json!({"memory_store_id": id, "path_prefix": prefix});
     let of = |pair: Value| json!({"store_metadata": pair});
-    let pair = json!({"a": "b"});
+    let both = json!({"store_metadata": {"a": "b"}, "memory_store_id": id});
+    let prefixed = json!({"store_metadata": {"a": "b"}, "path_prefix": "/a/"});
     for (path, body, named) in [
         (&erasures, json!({}), "`memory_store_id` or"),
         (&erasures, json!({"path_prefix": "/a/"}), "`path_prefix` must come with"),
@@ -23,24 +19,18 @@ pub(super) async fn unknown_fields_and_wrong_values_are_refused_by_name(place: P
         (&erasures, below("a/"), "`path_prefix`"),
         (&erasures, below("/a/../"), "`path_prefix`"),
         (&erasures, below(""), "`path_prefix`"),
-        (
-            &erasures,
-            json!({"store_metadata": pair, "memory_store_id": id}),
-            "`store_metadata` must not come with",
-        ),
-        (&erasures, json!({"store_metadata": pair, "path_prefix": "/a/"}), "`path_prefix` must come with"),
+        (&erasures, both, "`store_metadata` must not come with"),
+        (&erasures, prefixed, "`path_prefix` must come with"),
         (&erasures, of(json!({})), "`store_metadata`"),
         (&erasures, of(json!({"a": 1})), "`store_metadata`"),
         (&erasures, of(json!({"a": "\0"})), "`store_metadata`"),
+        (&store.path, json!({"search_mode": "words"}), "`search_mode` must be `lexical` or `hybrid`"),
         (&memories, json!({"path": "/b", "content": "x", "view": "full"}), "`view`"),
         (&memories, json!({"path": "/b", "content": "x", "precondition": holds("one")}), "precondition"),
-        (&memories, json!({"path": "/b"}), "content"),
         (&memories, json!({"path": null, "content": "x"}), "path"),
         (&format!("{version}/redact"), json!({"reason": "x"}), "`reason`"),
         (&restore, json!({"path": "/b"}), "`path`"),
         (&restore, json!({"precondition": 5}), "precondition"),
-        (&at, json!({"content": "x", "precondition": more}), "`sha`"),
-        (&at, json!({"content": "x", "precondition": no_hash}), "precondition"),
         (&at, json!({"path": ["/b"]}), "path"),
         (&at, json!({"pinned": "yes"}), "pinned"),
     ] {
@@ -106,7 +96,6 @@ pub(super) async fn other_than_json_is_415_and_over_the_limit_413(place: Place) 
     let condition = json!({"precondition": holds("x")}).to_string();
     let unmet = send(client.request(Method::POST, &restore).body(condition)).await;
     refused(&unmet, 409, "memory_precondition_failed_error");
-
     let limit_bytes = 6 * 102_400 + (64 << 10);
     let padded = |bytes: usize| {
         let body = json!({"path": "/a", "content": "x"}).to_string();
@@ -117,10 +106,10 @@ pub(super) async fn other_than_json_is_415_and_over_the_limit_413(place: Place) 
         refused_for(&answer, 413, "invalid_request_error", &limit_bytes.to_string());
     }
     ok(&post_text(client, &memories, padded(limit_bytes)).await);
-    // Six characters for each byte of content.
-    let escaped = format!(r#"{{"path": "/c", "content": "{}"}}"#, r"\u0041".repeat(102_400));
+    // Six characters for each byte of content, also in the answer.
+    let escaped = format!(r#"{{"path": "/c", "content": "{}"}}"#, r"\u0001".repeat(102_400));
     let made = ok(&post_text(client, &memories, escaped).await);
-    assert_eq!(made["content_sha256"], sha256(&"A".repeat(102_400)));
+    assert_eq!(store.read(&made).await["content"], "\u{1}".repeat(102_400));
 }
 
 pub(super) async fn invalid_tool_call_is_400_and_a_bad_input_is_a_tool_error(place: Place) {

@@ -1,7 +1,6 @@
 //! Cursors: what they are good for, and what happens around them. `tests/sdk` sends each list
 //! the cursors of others.
 
-use super::sessions::{attached, attaching};
 use crate::prelude::*;
 
 pub(super) async fn pages_of_any_size_make_one_list(place: Place) {

@@ -1,6 +1,5 @@
 //! Archives that a program sends. Those that end early are in `engine/tests/protocol`.
 
-use super::sessions::{attached, open};
 use crate::prelude::*;
 use crate::support::archives::{packed, unpacked};
 
@@ -40,48 +39,31 @@ async fn memory_at(store: &Store, path: &str) -> Value {
     listed[0].clone()
 }
 
-pub(super) async fn archive_is_imported_without_its_history(place: Place) {
-    let (store, copy) = (place.store(), place.new_store("copy").await);
-    let pinned = store.create("/a.md", "before").await;
-    store.update(&pinned, &json!({"content": "after", "pinned": true})).await;
-    let ending = store.create("/b/c.md", "two").await;
-    store.update(&ending, &json!({"expires_at": "2099-01-01T00:00:00Z"})).await;
-    let deleted = store.create("/deleted.md", "gone").await;
-    store.delete(&deleted).await;
-    let archive = export(&store).await;
-    let versions = store.version_count().await;
-
-    for is_dry_run in [true, false] {
-        let answer = import(&copy, &format!("prefix=/old/&dry_run={is_dry_run}"), &archive).await;
-        has_counts(&answer, [2, 0, 0, 0, 0]);
-        let expected = json!({
-            "type": "memory_store_import", "memory_store_id": copy.id, "dry_run": is_dry_run, "data": [],
-            "not_shown": 0, "stopped": null, "versions_not_imported": versions, "left_out": [],
-        });
-        shows(&answer.json(), &expected);
-        assert_eq!(copy.version_count().await, if is_dry_run { 0 } else { 2 });
-    }
-    assert_eq!(copy.paths().await, ["/old/a.md", "/old/b/c.md"]);
-    let of_pinned = json!({"content": "after", "pinned": true, "expiry_time": null});
-    shows(&memory_at(&copy, "/old/a.md").await, &of_pinned);
-    let of_ending = json!({"content": "two", "expiry_time": "2099-01-01T00:00:00.000000Z"});
-    shows(&memory_at(&copy, "/old/b/c.md").await, &of_ending);
-    has_counts(&import(&copy, "prefix=/old/", &archive).await, [0, 0, 2, 0, 0]);
-}
-
-pub(super) async fn conflict_fails_is_skipped_or_replaced(place: Place) {
+/// `console::archives` imports pins, expiry times and a store with a history.
+pub(super) async fn archive_is_imported_and_a_conflict_fails_is_skipped_or_replaced(place: Place) {
     let (store, copy) = (place.store(), place.new_store("copy").await);
     for path in ["/a.md", "/b.md", "/c.md"] {
         store.create(path, "theirs").await;
     }
     let archive = export(&store).await;
+    for is_dry_run in [true, false] {
+        let answer = import(&copy, &format!("prefix=/old/&dry_run={is_dry_run}"), &archive).await;
+        has_counts(&answer, [3, 0, 0, 0, 0]);
+        let expected = json!({
+            "type": "memory_store_import", "memory_store_id": copy.id, "dry_run": is_dry_run, "data": [],
+            "not_shown": 0, "stopped": null, "versions_not_imported": 3, "left_out": [],
+        });
+        shows(&answer.json(), &expected);
+        assert_eq!(copy.version_count().await, if is_dry_run { 0 } else { 3 });
+    }
+    assert_eq!(copy.paths().await, ["/old/a.md", "/old/b.md", "/old/c.md"]);
     copy.create("/a.md", "mine").await;
     copy.create("/b.md/in/the/way", "mine").await;
     for query in ["", "dry_run=true", "on_conflict=fail"] {
         let answer = import(&copy, query, &archive).await;
         refused_for(&answer, 409, "conflict_error", "at 2 paths, the first is /a.md");
     }
-    assert_eq!(copy.version_count().await, 2);
+    assert_eq!(copy.version_count().await, 5);
     let reason = "is a directory in the memory store";
     let blocked = json!({"path": "/b.md", "result": "refused", "reason": reason});
     let skipped = has_counts(&import(&copy, "on_conflict=skip", &archive).await, [1, 0, 0, 1, 1]);

@@ -7,7 +7,6 @@ mod backend_faults;
 mod batches;
 mod bodies;
 mod conventions;
-mod creation;
 mod cursors;
 mod idempotency;
 mod imports;
@@ -17,12 +16,10 @@ mod queries;
 pub(crate) mod quotas;
 mod races;
 mod readers;
-mod redaction;
 mod replicas;
 mod session_rights;
 pub(crate) mod sessions;
 mod store_tests;
-mod stores;
 pub(crate) mod support;
 mod undo;
 mod usage;
@@ -35,16 +32,16 @@ macro_rules! area {
     ($area:ident: $facts:tt) => {
         area! { $area on PostgresS3, Sqlite: $facts }
     };
-    ($area:ident on $($pair:ident),+: $facts:tt) => {
+    ($area:ident on $($pair:ident),+: [$($fact:path),+ $(,)?]) => {
         async fn $area(pair: Pair) {
-            support::check(pair, support::facts!$facts).await;
+            support::check(pair, vec![$(support::fact!($fact)),+]).await;
         }
         on_pairs! { $area: $($pair),+ }
     };
 }
 
 area! {
-    conventions_hold on Sqlite: [
+    requests_are_checked on Sqlite: [
         conventions::every_answer_names_its_request_and_tenant_and_stays_out_of_caches,
         conventions::unknown_routes_and_methods_get_an_error_envelope,
         bodies::unknown_fields_and_wrong_values_are_refused_by_name,
@@ -52,11 +49,6 @@ area! {
         bodies::other_than_json_is_415_and_over_the_limit_413,
         bodies::invalid_tool_call_is_400_and_a_bad_input_is_a_tool_error,
         queries::unknown_parameters_are_ignored_except_on_delete_and_bad_ones_refused,
-    ]
-}
-
-area! {
-    access_is_kept on Sqlite: [
         access::each_route_asks_for_its_scope,
         access::write_only_key_sees_nothing_of_existing_memories,
         access::tool_results_hide_existing_content_from_a_write_only_key,
@@ -66,10 +58,9 @@ area! {
 
 area! {
     audit_tells_who_did_what: [
-        audit::deletion_of_a_store_is_in_the_audit,
         audit::every_change_of_a_session_is_in_the_audit,
         audit::keys_redactions_and_erasures_are_in_the_audit,
-        audit::audit_is_filtered_and_paged,
+        audit::deletion_of_a_store_is_in_the_audit_which_is_filtered_and_paged,
         audit::audit_holds_no_names_and_needs_an_unbound_administrator,
     ]
 }
@@ -96,31 +87,17 @@ area! {
 }
 
 area! {
-    stores_behave: [
-        stores::archived_store_can_be_read_deleted_and_redacted_only,
-        stores::search_mode_is_set_and_taken_back,
+    stores_and_batches_behave: [
+        access::malformed_ids_answer_like_ids_that_never_existed,
+        access::archived_store_can_be_read_and_deleted_only,
         usage::expiry_time_of_a_memory_is_set_and_removed,
-        usage::memories_show_when_they_expire_unused,
         usage::reading_content_is_access_and_listing_is_not,
         usage::reads_and_writes_of_each_day_are_counted_by_surface,
         usage::usage_lists_next_expiries_and_unread_memories,
         usage::usage_counts_content_that_stays_once,
-    ]
-}
-
-area! {
-    memories_behave: [
-        access::unknown_ids_answer_like_ids_that_never_existed,
-        creation::odd_paths_and_contents_are_kept_as_they_are,
-    ]
-}
-
-area! {
-    batches_behave: [
         batches::results_come_in_the_order_sent,
         batches::five_hundred_operations_or_eight_mebibytes_are_one_batch,
         batches::atomic_batch_fails_with_its_first_refused_operation,
-        batches::batch_with_a_key_is_made_once,
     ]
 }
 
@@ -130,14 +107,12 @@ area! {
         store_tests::gate_refuses_a_change_of_many_memories_as_a_whole,
         store_tests::archive_is_tested_as_a_whole,
         store_tests::tests_are_changed_by_administrators_and_hidden_from_agents,
-        store_tests::batches_at_once_keep_the_tests,
     ]
 }
 
 area! {
     archives_are_imported on Sqlite: [
-        imports::archive_is_imported_without_its_history,
-        imports::conflict_fails_is_skipped_or_replaced,
+        imports::archive_is_imported_and_a_conflict_fails_is_skipped_or_replaced,
         imports::damaged_or_large_archive_changes_nothing,
         imports::import_asks_for_both_scopes_and_a_writable_store,
     ]
@@ -175,21 +150,17 @@ area! {
         undo::undo_of_any_changes_equals_a_model,
         undo::paths_are_swapped_in_one_commit,
         undo::undo_asks_for_scopes_and_filters_and_is_made_once,
-        undo::what_a_session_changed_is_taken_back,
         undo::large_undo_is_made_in_parts,
         undo::fork_gets_the_memories_of_a_point,
         readers::readers_are_listed_by_version_session_and_surface,
         readers::readers_are_recorded_where_the_store_says_so_and_go_with_their_version,
-        redaction::redaction_removes_content_and_keeps_who_did_what,
-        redaction::content_is_redacted_when_it_is_no_longer_live,
-        redaction::path_of_a_deleted_memory_is_redacted_and_a_repeated_edit_shows_nothing,
+        versions::content_is_redacted_when_it_is_no_longer_live,
+        versions::path_of_a_deleted_memory_is_redacted_and_a_repeated_edit_shows_nothing,
     ]
 }
 
 area! {
     calls_sent_again_are_made_once: [
-        idempotency::store_is_made_and_changed_once,
-        idempotency::concurrent_duplicates_are_made_once,
         idempotency::bad_key_and_key_with_another_body_are_400_and_patch_takes_none,
         idempotency::key_is_scoped_to_one_credential_and_path,
         idempotency::repeated_call_is_answered_even_if_it_is_now_forbidden,

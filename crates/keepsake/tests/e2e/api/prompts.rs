@@ -1,6 +1,5 @@
 //! The text for models, which sessions, the list of tools and MCP share.
 
-use super::sessions::{attached, attaching};
 use crate::prelude::*;
 
 const OPTIONS: &str = "keep_tidy=true&topic=the+garden&file_index=true";
@@ -30,7 +29,6 @@ pub(super) async fn text_for_models_has_its_options_everywhere(place: Place) {
     assert_eq!(of_mcp["result"]["messages"][0]["content"]["text"], of_tools);
     let plain = text_of_tools(client, "").await;
     assert!(of_tools.starts_with(&plain) && !plain.contains("tidy"));
-
     let new = attaching(&[attached(&store, "read_only")]);
     let session = ok(&client.post(&format!("{SESSIONS}?{OPTIONS}"), &new).await);
     let holder = client.with_key(secret(&session, "token"));
@@ -41,7 +39,6 @@ pub(super) async fn text_for_models_has_its_options_everywhere(place: Place) {
     assert_eq!(ok(&client.get(&path).await)["system_prompt"], of_session);
     let of_token = text_of_tools(&holder, "file_index=true").await;
     assert_eq!(files(&of_token), files(of_session));
-
     for (query, named) in [
         ("keep_tidy=yes", "`keep_tidy`"),
         (&format!("topic={}", "x".repeat(1_001)), "`topic`"),

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::sessions::{attached, open};
-use super::support::{parted, path_conflict};
+use super::idempotency::duplicates_are_made_once_through;
+use super::store_tests::batches_at_once_keep_the_tests_through;
 use crate::prelude::*;
 
 const AT_ONCE: usize = 12;
@@ -175,6 +175,9 @@ pub(super) async fn racing_changes_are_made_once_seen_and_counted(place: Place) 
     one_update_meets_its_precondition_through(&views).await;
     answered_edits_are_seen_through(&views).await;
     racing_changes_keep_every_count_through(&views).await;
+    let [own, tested] = [place.new_store("duplicates").await, place.new_store("tested").await];
+    duplicates_are_made_once_through(&[own.clone(), own]).await;
+    batches_at_once_keep_the_tests_through(&[tested.clone(), tested]).await;
 }
 
 async fn call(store: &Store, input: &Value) -> String {

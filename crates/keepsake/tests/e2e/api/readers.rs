@@ -1,5 +1,3 @@
-//! Who was shown which version.
-
 use crate::prelude::*;
 
 impl Store {
@@ -70,7 +68,6 @@ pub(super) async fn readers_are_listed_by_version_session_and_surface(place: Pla
         assert!(text(&reader["first_read_at"]) <= text(&reader["last_read_at"]), "{reader}");
     }
     assert_eq!(strings(&of_session, "session_id"), [session_id; 2]);
-
     // A rename makes a version, which a search shows, too. Readers of the newest version come first.
     let moved = store.update(&memory, &json!({"path": "/b"})).await;
     ok(&client.get(&format!("{}/search?query=one", store.path)).await);
@@ -84,7 +81,6 @@ pub(super) async fn readers_are_listed_by_version_session_and_surface(place: Pla
     let reads = client.all(&format!("{session}/reads?limit=1")).await;
     assert_eq!(strings(&reads, "surface"), ["search", "tool"], "the last one first");
     assert!(reads.iter().all(|read| in_session(&read)), "{reads:?}");
-
     let other = store.create("/other", "x").await;
     let of_other = format!("memory_version_id={}&path=/b", text(&other["memory_version_id"]));
     for query in ["path=/a", "memory_id=mem_00000000000000000000000001", &of_other] {
@@ -117,7 +113,6 @@ pub(super) async fn readers_are_recorded_where_the_store_says_so_and_go_with_the
     store.read(&memory).await;
     assert_eq!(list().await["data"], recorded["data"]);
     records(true).await;
-
     store.update(&memory, &json!({"content": "two"})).await;
     store.read(&memory).await;
     assert_eq!(list().await["data"].as_array().unwrap().len(), 2);

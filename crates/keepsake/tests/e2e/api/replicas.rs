@@ -5,7 +5,6 @@ use super::races::{
     answered_edits_are_seen_through, one_update_meets_its_precondition_through,
     racing_changes_keep_every_count_through,
 };
-use super::sessions::{attached, attaching};
 use super::store_tests::batches_at_once_keep_the_tests_through;
 use crate::prelude::*;
 
@@ -73,9 +72,7 @@ async fn what_is_removed_is_served_nowhere([ours, theirs]: &[Store; 2]) {
 
 /// A session that was made here, and its token's client there, which has used it.
 async fn session_used_there(here: &Client, there: &Client, tenant: &Tenant) -> (String, Client) {
-    let store = attached(&Store::of(here, tenant), "read_write");
-    let session = new_session(here, &attaching(&[store])).await;
-    let path = format!("{SESSIONS}/{}", text(&session["id"]));
+    let (session, path, _) = open(here, &[attached(&Store::of(here, tenant), "read_write")]).await;
     let holder = there.with_key(text(&session["token"]));
     ok(&view(&holder, &path).await);
     (path, holder)

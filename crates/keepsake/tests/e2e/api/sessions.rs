@@ -1,9 +1,8 @@
 //! Sessions: refusals, listings and writes. `tests/sdk` has all fields of the answers.
 
-use super::conventions::{assert_fields, assert_id, assert_time};
 use crate::prelude::*;
 
-pub(super) fn attaching(resources: &[Value]) -> Value {
+pub(crate) fn attaching(resources: &[Value]) -> Value {
     json!({"agent": "agent_1", "environment_id": "env_1", "resources": resources})
 }
 
@@ -36,18 +35,6 @@ pub(super) fn of_resources(session: &Value, field: &str) -> Vec<String> {
     strings(session["resources"].as_array().unwrap(), field)
 }
 
-/// Calls that change a session that a store is attached to, and answer with what it is then.
-pub(super) fn changes(session: &str, store: &Store, other: &Store) -> [(String, Value); 6] {
-    [
-        (SESSIONS.to_owned(), attaching(&[])),
-        (session.to_owned(), json!({"title": "x"})),
-        (format!("{session}/archive"), json!({})),
-        (format!("{session}/token"), json!({})),
-        (format!("{session}/resources"), attached(other, "read_only")),
-        (format!("{session}/resources/{}", store.id), json!({"access": "read_only"})),
-    ]
-}
-
 pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place) {
     let (client, store) = (&place.client, place.store());
     let first = attached(&store, "read_only");
@@ -70,7 +57,6 @@ pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place)
         invalid(&client.post(SESSIONS, &body).await, named);
     }
     assert_eq!(client.all(&format!("{SESSIONS}?limit=100&include_archived=true")).await, [] as [Value; 0]);
-
     let (_, path, _) = open(client, std::slice::from_ref(&first)).await;
     for field in ["agent", "vault_ids", "budget"] {
         invalid(&client.post(&path, &json!({field: {}})).await, field);
@@ -91,11 +77,8 @@ pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place)
 pub(super) async fn sessions_are_listed_with_every_filter(place: Place) {
     let (client, store, other) = (&place.client, place.store(), place.new_store("other").await);
     let mut sessions = Vec::new();
-    for (agent, of) in [
-        (json!("a"), &store),
-        (json!({"type": "agent", "id": "a", "version": 2}), &other),
-        (json!("b"), &other),
-    ] {
+    let agents = [json!("a"), json!({"type": "agent", "id": "a", "version": 2}), json!("b")];
+    for (agent, of) in agents.into_iter().zip([&store, &other, &other]) {
         let mut body = attaching(&[attached(of, "read_only")]);
         body["agent"] = agent;
         sessions.push(new_session(client, &body).await);
@@ -209,18 +192,10 @@ pub(super) async fn events_record_each_call_without_content(place: Place) {
     expected.push(("memory", view("/memories/a.md")));
     let events = holder.all(&format!("{path}/events?limit=2")).await;
     assert_eq!(events.len(), expected.len());
-    let fields = "id type name input processed_at evaluated_permission";
     for (event, (name, input)) in events.iter().zip(&expected) {
-        shows(event, &json!({"type": "agent.tool_use", "name": name, "input": input}));
-        if *name == "unknown" {
-            assert_fields(event, fields);
-            assert_eq!(event["evaluated_permission"], "deny");
-        } else {
-            assert_fields(event, &format!("{fields} evaluation"));
-            shows(event, &json!({"evaluated_permission": "allow", "evaluation": {"type": "always_allow"}}));
-        }
-        assert_id(&event["id"], "sevt_");
-        assert_time(&event["processed_at"]);
+        let permission = if *name == "unknown" { "deny" } else { "allow" };
+        shows(event, &json!({"name": name, "input": input, "evaluated_permission": permission}));
+        assert_eq!(event.get("evaluation").is_some(), permission == "allow", "{event}");
     }
     let list = format!("{path}/events?limit=1000");
     let after_second = format!("{list}&created_at[gt]={}", text(&events[1]["processed_at"]));
@@ -236,19 +211,13 @@ pub(super) async fn events_record_each_call_without_content(place: Place) {
 
 pub(super) async fn archived_session_takes_no_change(place: Place) {
     let (_, path, _) = open(&place.client, &[]).await;
-    let [tokens, archive, resources, calls] =
-        ["token", "archive", "resources", "tool_calls"].map(|name| format!("{path}/{name}"));
     // The bodies of both may be left out.
-    let issued = ok(&post_text(&place.client, &tokens, "").await);
-    assert_fields(&issued, "session_id type token");
+    let issued = ok(&post_text(&place.client, &format!("{path}/token"), "").await);
     ok(&place.client.with_key(secret(&issued, "token")).get(&path).await);
-    ok(&post_text(&place.client, &archive, "").await);
-    for (at, body) in [
-        (&tokens, json!({})),
-        (&resources, attached(&place.store(), "read_only")),
-        (&calls, view("/memories")),
-    ] {
-        invalid(&place.client.post(at, &body).await, "archived");
+    ok(&post_text(&place.client, &format!("{path}/archive"), "").await);
+    let resource = attached(&place.store(), "read_only");
+    for (below, body) in [("token", json!({})), ("resources", resource), ("tool_calls", view("/memories"))] {
+        invalid(&place.client.post(&format!("{path}/{below}"), &body).await, "archived");
     }
     invalid(&delete(&place.client, &format!("{path}?beta=true&x=1")).await, "`x`");
 }
@@ -299,8 +268,7 @@ pub(super) async fn stores_are_attached_and_detached_in_a_live_session(place: Pl
     shows(&added, &json!({"mount_path": "/mnt/memory/notes-2", "access": "read_write"}));
     let resource = format!("{list}/{}", text(&added["id"]));
     let changed = ok(&client.post(&resource, &json!({"instructions": "b"})).await);
-    shows(&changed, &json!({"id": added["id"], "instructions": "b", "access": "read_write"}));
-    assert!(text(&changed["updated_at"]) > text(&added["updated_at"]));
+    shows(&changed, &json!({"instructions": "b", "access": "read_write"}));
     // The attachment keeps the store's first name.
     ok(&client.post(&store.path, &json!({"name": "other"})).await);
     let shown = ok(&client.get(&path).await);

@@ -2,7 +2,6 @@
 
 use super::batches::create;
 use super::imports::{export, import};
-use super::support::parted;
 use crate::prelude::*;
 
 const FILE: &str = "/.keepsake/tests.yaml";
@@ -51,7 +50,6 @@ pub(super) async fn tests_are_made_on_the_memories_as_they_are(place: Place) {
     refused_for(&test(&store, &json!({})).await, 404, "not_found_error", FILE);
     let refunds = fill(&store, TESTS).await;
     let used = store.basic(&refunds).await["last_accessed_at"].clone();
-
     let report = ok(&send(place.client.request(Method::POST, &format!("{}/test", store.path))).await);
     shows(&report, &json!({"type": "memory_store_test", "passed": true, "gate": true}));
     let limit = json!({"search": "refund limit", "finds": "/policy/refunds.md", "within": 2});
@@ -105,7 +103,6 @@ pub(super) async fn gate_refuses_a_change_of_many_memories_as_a_whole(place: Pla
     assert_eq!(error["tests"], json!([]));
     assert!(!error.to_string().contains("refunds"), "{error}");
     assert!(text(&error["message"]).contains("lines 3, 6"), "{error}");
-
     // A change that leaves the tests whole is made, whatever else it does; so is a single edit that breaks one.
     let moved = json!([
         {"type": "update", "memory_id": id, "content": "No refund limit over 200 EUR."}, create("/refund.md", "limit"),
@@ -205,10 +202,9 @@ pub(super) async fn tests_are_changed_by_administrators_and_hidden_from_agents(p
     let file = store.create(FILE, &tests).await;
     assert_eq!(file["pinned"], true);
     invalid(&store.try_update(&file, &json!({"pinned": false})).await, "`pinned` must not be false");
-    let agent = place.key(&["memory:read", "memory:write"], None).await;
+    let agent = place.key(&["memory:read", "memory:write"]).await;
     cannot_change(&place, &store, &file, &agent).await;
     assert_eq!(store.read(&file).await["content_sha256"], sha256(&tests));
-
     for call in [
         json!({"command": "view", "path": "/memories"}),
         block("memory_list", &json!({})),
@@ -244,8 +240,4 @@ pub(super) async fn batches_at_once_keep_the_tests_through(stores: &[Store; 2]) 
         gated(answer);
     }
     assert_eq!(made.len(), 7, "{made:?}");
-}
-
-pub(super) async fn batches_at_once_keep_the_tests(place: Place) {
-    batches_at_once_keep_the_tests_through(&[place.store(), place.store()]).await;
 }

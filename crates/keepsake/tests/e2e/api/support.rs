@@ -12,13 +12,10 @@ use serde_json::{Value, json};
 
 pub(crate) use crate::support::client::ok;
 use crate::support::client::send;
-use crate::support::provision::Provision;
 use crate::support::{Answer, Client, Deployment, Pair, Tenant, says, secrets};
 
 pub(crate) const STORES: &str = "/v1/memory_stores";
 pub(crate) const SESSIONS: &str = "/v1/sessions";
-/// What the managed agents' preview sends.
-const PREVIEW: &str = "managed-agents-2026-04-01";
 const AT_ONCE: usize = 4;
 
 /// The fixture of a fact: a separate tenant on a shared server.
@@ -59,13 +56,6 @@ macro_rules! fact {
 }
 pub(crate) use fact;
 
-macro_rules! facts {
-    [$($fact:path),+ $(,)?] => {
-        vec![$($crate::api::support::fact!($fact)),+]
-    };
-}
-pub(crate) use facts;
-
 /// Checks facts on one server; fails with the names of failed facts, and if the
 /// server had an internal error.
 pub(crate) async fn check(pair: Pair, facts: Vec<Fact>) {
@@ -75,31 +65,28 @@ pub(crate) async fn check(pair: Pair, facts: Vec<Fact>) {
     let mut given = Vec::new();
     for fact in facts {
         let tenant = provision.tenant_with(fact.limits.clone()).await;
-        let keys = keys(&provision, &tenant).await;
+        let key = |scopes, store_ids| provision.key(tenant.id, scopes, store_ids);
+        let keys = [
+            key(&Scope::ALL, None).await,
+            key(&[Scope::MemoryRead], None).await,
+            key(&[Scope::MemoryWrite], None).await,
+            key(&[Scope::StoresAdmin], None).await,
+            key(&Scope::ALL, Some(vec![tenant.store_id])).await,
+        ];
         given.push((fact, tenant, keys));
     }
     provision.close().await;
     let blobs = deployment.blobs().await;
     let server = deployment.start().await;
     let failed: Vec<_> = stream::iter(given)
-        .map(|(fact, tenant, [second, reader, writer, admin, bound])| {
+        .map(|(fact, tenant, keys)| {
             let client = server.client(&tenant);
-            let place = Place {
-                deployment: Arc::clone(&deployment),
-                blobs: Arc::clone(&blobs),
-                second: client.with_key(&second),
-                reader: client.with_key(&reader),
-                writer: client.with_key(&writer),
-                admin: client.with_key(&admin),
-                bound: client.with_key(&bound),
-                stranger: client.with_key(&stranger.key),
-                tenant,
-                client,
-            };
-            async move {
-                let ended = tokio::spawn((fact.run)(place)).await;
-                ended.err().map(|_| fact.name)
-            }
+            let [second, reader, writer, admin, bound] = keys.map(|key| client.with_key(&key));
+            let (deployment, blobs) = (Arc::clone(&deployment), Arc::clone(&blobs));
+            let stranger = client.with_key(&stranger.key);
+            let place =
+                Place { deployment, blobs, tenant, client, second, reader, writer, admin, bound, stranger };
+            async move { tokio::spawn((fact.run)(place)).await.err().map(|_| fact.name) }
         })
         .buffer_unordered(AT_ONCE)
         .filter_map(std::future::ready)
@@ -109,17 +96,6 @@ pub(crate) async fn check(pair: Pair, facts: Vec<Fact>) {
     let complaints: Vec<_> = output.lines().filter(|line| line.contains("ERROR")).collect();
     let is_well = failed.is_empty() && complaints.is_empty();
     assert!(is_well, "these do not hold: {failed:#?}; the server said {complaints:#?}");
-}
-
-async fn keys(provision: &Provision, tenant: &Tenant) -> [String; 5] {
-    let key = |scopes, store_ids| provision.key(tenant.id, scopes, store_ids);
-    [
-        key(&Scope::ALL, None).await,
-        key(&[Scope::MemoryRead], None).await,
-        key(&[Scope::MemoryWrite], None).await,
-        key(&[Scope::StoresAdmin], None).await,
-        key(&Scope::ALL, Some(vec![tenant.store_id])).await,
-    ]
 }
 
 /// A store as one client sees it.
@@ -140,12 +116,9 @@ impl Place {
         Store::make(&self.client, name).await
     }
 
-    /// A client with a new key of the tenant's, perhaps limited to one store.
-    pub(crate) async fn key(&self, scopes: &[&str], only: Option<&Store>) -> Client {
-        let stores = only.map(|store| [&store.id]);
-        let new = json!({"name": "some", "scopes": scopes, "memory_store_ids": stores});
-        let made = ok(&self.client.post("/v1/api_keys", &new).await);
-        self.client.with_key(secret(&made, "api_key"))
+    /// A client with a new key of the tenant's.
+    pub(crate) async fn key(&self, scopes: &[&str]) -> Client {
+        self.client.with_key(&self.client.new_key(scopes).await.0)
     }
 }
 
@@ -200,10 +173,11 @@ impl Store {
         self.client.post(&format!("{}/batch", self.memories()), body).await
     }
 
-    /// Makes a memory, or replaces the content of the one that is there.
+    /// Makes a memory or replaces its content, as clients of the managed agents' preview do.
     pub(crate) async fn upsert(&self, path: &str, content: &str) -> Answer {
         let body = json!({"path": path, "content": content});
-        post_with(&self.client, &self.memories(), &body, ("anthropic-beta", PREVIEW)).await
+        let preview = ("anthropic-beta", "managed-agents-2026-04-01");
+        post_with(&self.client, &self.memories(), &body, preview).await
     }
 
     pub(crate) async fn update(&self, memory: &Value, edit: &Value) -> Value {
@@ -251,12 +225,8 @@ impl Store {
     }
 
     pub(crate) async fn redact(&self, version_id: &Value) -> Value {
-        ok(&self.try_redact(version_id).await)
-    }
-
-    pub(crate) async fn try_redact(&self, version_id: &Value) -> Answer {
         let path = format!("{}/redact", self.version(version_id));
-        self.client.post(&path, &json!({})).await
+        ok(&self.client.post(&path, &json!({})).await)
     }
 
     pub(crate) async fn restore(&self, version_id: &Value) -> Value {

@@ -1,36 +1,6 @@
-//! The use of memories: when one was read and when it expires, and the usage of a store.
-
 use crate::prelude::*;
 
 const DAY_SECS: i64 = 86_400;
-
-/// A store whose memories expire unused after 30 days.
-async fn expiring_store(place: &Place) -> Store {
-    let new = json!({"name": "used", "expires_unused_after": 30 * DAY_SECS});
-    Store::make_with(&place.client, &new).await
-}
-
-pub(super) async fn memories_show_when_they_expire_unused(place: Place) {
-    let store = expiring_store(&place).await;
-    let memory = store.create("/a", "one").await;
-    let lives_since = |memory: &Value, time: &str| {
-        let micros_left = micros(&memory["expires_at"]) - micros(&memory[time]);
-        assert_eq!(micros_left, 30 * DAY_SECS * 1_000_000, "{memory}");
-    };
-    lives_since(&memory, "updated_at");
-    let updated = store.update(&memory, &json!({"content": "two"})).await;
-    lives_since(&updated, "updated_at");
-    store.read(&memory).await;
-    let read = store.read(&memory).await;
-    lives_since(&read, "last_accessed_at");
-    assert!(text(&read["last_accessed_at"]) > text(&updated["updated_at"]));
-    for (pinned, is_shown) in [(true, false), (false, true)] {
-        let edited = store.update(&memory, &json!({"pinned": pinned})).await;
-        assert_eq!(edited["expires_at"].is_string(), is_shown, "{edited}");
-    }
-    ok(&place.client.post(&store.path, &json!({"expires_unused_after": 0})).await);
-    assert!(store.read(&memory).await["expires_at"].is_null());
-}
 
 /// Whether a memory was accessed after this time, which becomes that of its last access.
 async fn is_accessed_after(last: &mut String, store: &Store, memory: &Value) -> bool {
@@ -178,7 +148,6 @@ pub(super) async fn expiry_time_of_a_memory_is_set_and_removed(place: Place) {
     let both = json!({"expires_at": time, "pinned": true});
     invalid(&store.try_update(&memory, &both).await, "`expires_at`");
     assert_eq!(store.version_count().await, 4, "a refused change changes nothing");
-
     // Changes keep it, a deletion ends it.
     let insert = json!({"command": "insert", "path": "/memories/b", "insert_line": 0, "insert_text": "c"});
     let inserted = place.client.call(&store.id, &insert).await.tool_result();
@@ -198,7 +167,8 @@ async fn usage_of(store: &Store, query: &str) -> Value {
 }
 
 pub(super) async fn usage_lists_next_expiries_and_unread_memories(place: Place) {
-    let store = expiring_store(&place).await;
+    let new = json!({"name": "used", "expires_unused_after": 30 * DAY_SECS});
+    let store = Store::make_with(&place.client, &new).await;
     let read = store.create("/read", "12").await;
     let unread = store.create("/unread", "345").await;
     let pinned = store.create("/pinned", "6").await;
@@ -216,7 +186,6 @@ pub(super) async fn usage_lists_next_expiries_and_unread_memories(place: Place) 
     assert_eq!(usage["limits"]["memories_per_store"], 2_000);
     let made = store.object().await;
     assert_eq!(micros(&usage["takes_effect_at"]) - micros(&made["created_at"]), DAY_SECS * 1_000_000);
-
     let next = usage["expiring_next"].as_array().unwrap();
     assert_eq!(strings(next, "path"), ["/unread", "/read"], "the pinned one never does");
     let history = store.history().await;
@@ -228,10 +197,14 @@ pub(super) async fn usage_lists_next_expiries_and_unread_memories(place: Place) 
     shows(&next[0], &expected);
     shows(&next[1], &json!({"last_accessed_by": by, "last_written_by": by}));
     assert!(text(&next[1]["last_accessed_at"]) > text(&next[1]["last_written_at"]));
-    assert!(text(&next[1]["expires_at"]) > text(&next[0]["expires_at"]));
+    for (item, since) in next.iter().zip(["last_written_at", "last_accessed_at"]) {
+        assert_eq!(micros(&item["expires_at"]) - micros(&item[since]), 30 * DAY_SECS * 1_000_000, "{item}");
+    }
     let never = usage["never_read"].as_array().unwrap();
     assert_eq!(strings(never, "path"), ["/unread", "/pinned"]);
     assert!(never[1]["expires_at"].is_null());
+    ok(&place.client.post(&store.path, &json!({"expires_unused_after": 0})).await);
+    assert!(store.read(&read).await["expires_at"].is_null());
 }
 
 pub(super) async fn usage_counts_content_that_stays_once(place: Place) {

@@ -1,6 +1,4 @@
-//! The history of a store: its order and filters. `any_history` restores versions.
-
-use keepsake_core::VersionId;
+//! The history of a store: its order, filters and redactions. `any_history` restores versions.
 
 use crate::prelude::*;
 
@@ -82,7 +80,7 @@ pub(super) async fn list_is_in_the_order_of_commits(place: Place) {
     let database = place.deployment.database().await;
     let versions = database.versions(place.tenant.store_id).await;
     database.close().await;
-    let committed = versions.iter().rev().map(|it| VersionId::from_uuid(it.id).to_string());
+    let committed = versions.iter().rev().map(|it| keepsake_core::VersionId::from_uuid(it.id).to_string());
     let committed: Vec<_> = committed.collect();
     assert_eq!(committed.len(), 72);
     let listed = place.client.all(&format!("{}?limit=7", store.versions())).await;
@@ -121,9 +119,104 @@ pub(super) async fn deleted_memories_are_listed_until_they_are_restored_or_redac
     assert_eq!(listed("path=/a").await, all[1..]);
     assert_eq!(listed("path=/kept").await, [] as [Value; 0]);
     invalid(&place.client.get(&format!("{}/deleted?path=a", store.memories())).await, "`path`");
-
     store.restore(&all[2]["memory_version_id"]).await;
     assert_eq!(listed("path=/a").await, all[1..2]);
     store.redact(&all[1]["memory_version_id"]).await;
     assert_eq!(listed("").await, all[..1]);
+}
+
+async fn blobs(place: &Place, store: &Store) -> Vec<String> {
+    let mut texts = Vec::new();
+    for listed in place.blobs.list(None, None, 100_000).await.unwrap() {
+        if listed.key.store_id.to_string() == store.id {
+            let bytes = place.blobs.get(&listed.key, listed.size_bytes).await.unwrap();
+            texts.extend(bytes.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()));
+        }
+    }
+    texts.sort();
+    texts
+}
+
+/// `tests/sdk` has all fields of the answer, and repetitions.
+pub(super) async fn content_is_redacted_when_it_is_no_longer_live(place: Place) {
+    let store = place.new_store("live").await;
+    let memory = store.create("/a", "secret").await;
+    let moved = store.update(&memory, &json!({"path": "/b"})).await;
+    let both = [&memory, &moved].map(|memory| memory["memory_version_id"].clone());
+    let is_refused = async || {
+        for version in &both {
+            let redact = format!("{}/redact", store.version(version));
+            refused(&place.client.post(&redact, &json!({})).await, 409, "conflict_error");
+        }
+        shows(&store.read(&memory).await, &json!({"content": "secret"}));
+    };
+    is_refused().await;
+    assert!(store.history().await.iter().all(|version| version["redacted_at"].is_null()));
+    // Restored content is shared as well.
+    store.update(&memory, &json!({"content": "harmless"})).await;
+    store.restore(&both[0]).await;
+    is_refused().await;
+    assert_eq!(blobs(&place, &store).await, ["harmless", "secret"]);
+    let restored = store.read(&memory).await;
+    store.update(&memory, &json!({"content": "harmless"})).await;
+    // A copy is another memory's content, and not told of from another store. A blob is
+    // removed with its last version.
+    let copy = store.create("/copy", "secret").await;
+    place.new_store("elsewhere").await.create("/a", "secret").await;
+    let also_in = [&copy, &restored, &moved].map(|memory| memory["memory_version_id"].clone());
+    for (number, version) in [&both[0], &both[1], &restored["memory_version_id"]].into_iter().enumerate() {
+        assert_eq!(store.read(&copy).await["content"], "secret");
+        assert_eq!(blobs(&place, &store).await, ["harmless", "harmless", "secret", "secret"]);
+        let redacted = store.seen_by(&place.second).redact(version).await;
+        assert_eq!(redacted["content_also_in"], json!(also_in[..3 - number]));
+        assert_ne!(redacted["redacted_by"], redacted["created_by"]);
+    }
+    assert_eq!(blobs(&place, &store).await, ["harmless", "harmless", "secret"]);
+    // Of a memory that is deleted every version can be redacted.
+    for memory in [&memory, &copy] {
+        store.delete(memory).await;
+    }
+    for version in store.history().await {
+        store.redact(&version["id"]).await;
+    }
+    assert_eq!(blobs(&place, &store).await, [""; 0]);
+    let shown = store.client.all(&format!("{}?view=full", store.versions())).await;
+    let is_gone = |version: &Value| ["path", "content"].iter().all(|field| version[field].is_null());
+    assert!(shown.iter().all(is_gone), "{shown:?}");
+}
+
+pub(super) async fn path_of_a_deleted_memory_is_redacted_and_a_repeated_edit_shows_nothing(place: Place) {
+    let store = place.new_store("deleted").await;
+    let memory = store.create("/secret-name", "x").await;
+    store.delete(&memory).await;
+    // A memory whose later version has another path can be restored.
+    let moved = store.create("/secret-name", "y").await;
+    store.update(&moved, &json!({"path": "/plain", "content": "z"})).await;
+    store.delete(&moved).await;
+    let history = store.history().await;
+    let named: Vec<_> = history.iter().filter(|version| version["path"] == "/secret-name").collect();
+    assert_eq!(named.len(), 3);
+    for version in named {
+        store.redact(&version["id"]).await;
+    }
+    let listed = place.client.get(&store.versions()).await;
+    assert!(!listed.text.contains("secret-name"), "{}", listed.text);
+    assert_eq!(store.restore(&history[1]["id"]).await["path"], "/plain");
+    let rows = "SELECT (SELECT count(*) FROM version WHERE path LIKE '%secret-name%') \
+                + (SELECT count(*) FROM memory WHERE path LIKE '%secret-name%' OR name LIKE '%secret-name%') \
+                + (SELECT count(*) FROM directory WHERE path LIKE '%secret-name%')";
+    assert_eq!(place.deployment.number(rows).await, 0);
+
+    let store = place.new_store("edited").await;
+    let memory = store.create("/a.txt", "one\nsecret\n").await;
+    let edit = json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "secret\n", "new_str": "two\n"});
+    let block = json!({"type": "tool_use", "id": "toolu_1", "name": "memory", "input": edit});
+    let edited = async || ok(&place.client.call(&store.id, &block).await);
+    let first = edited().await;
+    assert!(text(&first["content"]).contains("2\ttwo"), "{first}");
+    store.redact(&memory["memory_version_id"]).await;
+    let again = edited().await;
+    assert_eq!(again["content"], "The file /memories/a.txt has been edited.");
+    assert_eq!(again["is_error"], false);
+    assert_eq!(store.version_count().await, 2, "and the edit was not made again");
 }
