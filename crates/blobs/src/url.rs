@@ -86,15 +86,10 @@ mod tests {
             ("s3://memories/", "", "s3://memories"),
             ("s3://memories/a/b/", "a/b", "s3://memories/a/b"),
         ] {
-            let url = BlobUrl::from_str(text).unwrap();
             let expected = BlobUrl::S3 { bucket: "memories".to_owned(), prefix: prefix.to_owned() };
-            assert_eq!(url.to_string(), shown);
-            assert_eq!(url, expected);
+            assert_eq!(BlobUrl::from_str(text).unwrap(), expected);
+            assert_eq!(expected.to_string(), shown);
         }
-    }
-
-    #[test]
-    fn other_texts_are_refused() {
         let urls = " /var/lib/blobs http://memories index:/ s3:// s3:///prefix s3://key:secret@memories \
             s3://memories//a s3://memories/a//b s3://memories/a?b s3://memories/../c s3://memories/a/./b s3://../a";
         for text in urls.split(' ') {

@@ -284,19 +284,15 @@ mod tests {
 
     #[test]
     fn codes_have_their_meanings() {
-        for passing in
-            ["53300", "40001", "40P01", "25006", "55P03", "57014", "5", "6", "261", "517", "266", "522"]
-        {
-            assert_eq!(meaning_of(passing), Meaning::NotNow, "{passing}");
-        }
-        for full in ["53100", "13", "8", "1032"] {
-            assert_eq!(meaning_of(full), Meaning::DiskFull, "{full}");
-        }
-        for failed in ["58030", "10", "778", "1034"] {
-            assert_eq!(meaning_of(failed), Meaning::DiskFailed, "{failed}");
-        }
-        for refusal in ["23505", "42P01", "22023", "1", "19", "2067", "1555", "x"] {
-            assert_eq!(meaning_of(refusal), Meaning::Refusal, "{refusal}");
+        for (meaning, codes) in [
+            (Meaning::NotNow, "53300 40001 40P01 25006 55P03 57014 5 6 261 517 266 522"),
+            (Meaning::DiskFull, "53100 13 8 1032"),
+            (Meaning::DiskFailed, "58030 10 778 1034"),
+            (Meaning::Refusal, "23505 42P01 22023 1 19 2067 1555 x"),
+        ] {
+            for code in codes.split(' ') {
+                assert_eq!(meaning_of(code), meaning, "{code}");
+            }
         }
     }
 }

@@ -436,22 +436,3 @@ impl UndoneMemory {
         self.live.as_ref().is_none_or(|head| head.path != *path).then_some(path)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{AT, COLUMNS_OF_VERSION, DIRECTORIES, HEADS, OCCUPIED};
-    use crate::sqlite::plans::assert_steps;
-
-    #[tokio::test]
-    async fn rows_are_found_by_their_whole_keys() {
-        let at = AT.replace("COLUMNS_OF_VERSION", COLUMNS_OF_VERSION);
-        for (statement, search) in [
-            (HEADS, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)"),
-            (&at, "PRIMARY KEY (tenant_id=? AND store_id=? AND seq=?)"),
-            (OCCUPIED, "memory_path (tenant_id=? AND store_id=? AND path=?)"),
-            (DIRECTORIES, "PRIMARY KEY (tenant_id=? AND store_id=? AND path=?)"),
-        ] {
-            assert_steps(statement, &[search]).await;
-        }
-    }
-}

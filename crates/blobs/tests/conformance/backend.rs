@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use keepsake_blobs::{S3Blobs, S3Options};
 use keepsake_testkit::s3::{s3_options, unique_prefix};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 pub(crate) use keepsake_testkit::blob_key as key;
 
@@ -29,8 +28,7 @@ pub(crate) async fn connect(options: S3Options) -> S3Blobs {
 pub(crate) async fn server_that_tells(
     answer: impl Fn(&str) -> String + Send + 'static,
 ) -> (String, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (listener, endpoint) = keepsake_testkit::listen().await;
     let requests = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&requests);
     tokio::spawn(async move {
@@ -45,10 +43,6 @@ pub(crate) async fn server_that_tells(
         }
     });
     (endpoint, requests)
-}
-
-pub(crate) async fn server_that_answers(answer: &'static str) -> (String, Arc<Mutex<Vec<String>>>) {
-    server_that_tells(move |_| answer.to_owned()).await
 }
 
 pub(crate) fn http(status: &str, body: &str) -> String {

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use keepsake_blobs::{BlobError, BlobStore, ObjectVersions, S3Blobs};
 
-use crate::backend::{
-    connect, fresh_options, http, key, options_for, server_that_answers, server_that_tells,
-};
+use crate::backend::{connect, fresh_options, http, key, options_for, server_that_tells};
 
 const ENABLED: &str = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
 
@@ -133,36 +131,27 @@ async fn unreachable_failing_and_cut_off_servers_are_unavailable() {
     assert_eq!(requests.lock().unwrap().len(), 4, "attempts");
 
     let cut_off = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\nonly this";
-    let (endpoint, _) = server_that_answers(cut_off).await;
+    let (endpoint, _) = server_that_tells(move |_| cut_off.to_owned()).await;
     let outcome = connect(options_for(&endpoint)).await.get(&key(1, 1, 1), 1_000).await;
     assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{outcome:?}");
 }
 
 #[tokio::test]
 async fn invalid_settings_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let no_certificates = folder.path().join("ca.pem");
-    std::fs::write(&no_certificates, "not a certificate").unwrap();
-    let broken_certificate = folder.path().join("broken.pem");
-    std::fs::write(&broken_certificate, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-        .unwrap();
-
     for endpoint in ["127.0.0.1:9000", "ftp://host", "https://", "https://key:secret@host"] {
         let refused = S3Blobs::connect(options_for(endpoint)).await;
         assert!(matches!(refused, Err(BlobError::Misconfigured(_))), "{endpoint}: {refused:?}");
     }
-    for ca_file in [no_certificates, broken_certificate, folder.path().join("absent.pem")] {
+    let folder = tempfile::tempdir().unwrap();
+    let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for certificates in [None, Some("not a certificate"), Some(broken)] {
+        let file = folder.path().join("ca.pem");
+        if let Some(text) = certificates {
+            std::fs::write(&file, text).unwrap();
+        }
         let mut options = options_for("https://127.0.0.1:1");
-        options.settings.ca_file = Some(ca_file.clone());
+        options.settings.ca_file = Some(file);
         let refused = S3Blobs::connect(options).await;
-        assert!(matches!(refused, Err(BlobError::Misconfigured(_))), "{}: {refused:?}", ca_file.display());
+        assert!(matches!(refused, Err(BlobError::Misconfigured(_))), "{certificates:?}: {refused:?}");
     }
-}
-
-#[tokio::test]
-async fn debug_output_shows_no_secret() {
-    let mut options = fresh_options();
-    options.settings.credentials.as_mut().unwrap().secret_access_key = "do-not-show".to_owned().into();
-    assert!(!format!("{options:?}").contains("do-not-show"));
-    assert!(!format!("{:?}", connect(options).await).contains("do-not-show"));
 }

@@ -42,10 +42,8 @@ async fn blob_is_read_as_it_was_put_by_a_reader_who_takes_so_much() {
         Bytes::from(mebibyte),
     ];
     for (blob, content) in (1..).zip(&contents) {
-        store.put(&key(1, 1, blob), content.clone()).await.unwrap();
-    }
-    for (blob, content) in (1..).zip(&contents) {
         let (key, size_bytes) = (key(1, 1, blob), content.len() as u64);
+        store.put(&key, content.clone()).await.unwrap();
         assert!(store.contains(&key).await.unwrap());
         for max_bytes in [size_bytes, u64::MAX] {
             assert_eq!(store.get(&key, max_bytes).await.unwrap().as_ref(), Some(content), "{key}");
@@ -63,38 +61,28 @@ async fn blob_is_read_as_it_was_put_by_a_reader_who_takes_so_much() {
     assert_eq!(keys(&store, None, 10).await.len(), contents.len(), "a check leaves nothing");
 }
 
-#[tokio::test]
-async fn removed_blob_is_gone_and_its_neighbours_stay() {
-    let store = connect(fresh_options()).await;
-    let (deleted, erased) = (key(1, 1, 1), key(1, 1, 2));
-    let neighbours = [key(1, 1, 3), key(1, 2, 1), key(2, 1, 1)];
-    for are_there in [false, true, false] {
-        if are_there {
-            put_all(&store, &[deleted, erased]).await;
-            put_all(&store, &neighbours).await;
-        }
-        store.delete(&deleted).await.unwrap();
-        assert_eq!(store.erase(&erased).await.unwrap(), ObjectVersions::NotVersioned);
-    }
-    for removed in [deleted, erased] {
-        assert_eq!(store.get(&removed, 1_000).await.unwrap(), None);
-    }
-    assert_eq!(keys(&store, None, 10).await, neighbours);
-}
-
 /// The result of a store without versions.
 const fn not_versioned(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
     ErasedBatch { gone, kept: 0, became: ObjectVersions::NotVersioned, last }
 }
 
 #[tokio::test]
-async fn erased_store_or_tenant_is_empty_and_its_neighbours_stay() {
+async fn removed_blob_store_or_tenant_is_gone_and_its_neighbours_stay() {
     let prefix = unique_prefix();
     let store = connect(s3_options(&prefix)).await;
-    let (one, other) =
-        ([key(2, 1, 1), key(2, 1, 2), key(2, 3, 1)], [key(1, 1, 9), key(1, 2, 1), key(3, 1, 1)]);
-    let of_store = [key(2, 2, 1), key(2, 2, u128::MAX)];
-    put_all(&store, &[&one[..], &other, &of_store].concat()).await;
+    let (deleted, erased) = (key(2, 1, 3), key(2, 1, 4));
+    let one = [key(2, 1, 1), key(2, 1, 2), key(2, 3, 1)];
+    let (of_store, other) =
+        ([key(2, 2, 1), key(2, 2, u128::MAX)], [key(1, 1, 9), key(1, 2, 1), key(3, 1, 1)]);
+    for are_there in [false, true, false] {
+        if are_there {
+            put_all(&store, &[&one[..], &[deleted, erased], &of_store, &other].concat()).await;
+        }
+        store.delete(&deleted).await.unwrap();
+        assert_eq!(store.erase(&erased).await.unwrap(), ObjectVersions::NotVersioned);
+    }
+    assert_eq!(store.get(&deleted, 1_000).await.unwrap(), None);
+    assert_eq!(store.get(&erased, 1_000).await.unwrap(), None);
     let tenant_id = one[0].tenant_id;
     for gone in [2, 0] {
         let erased = store.erase_all(tenant_id, Some(of_store[0].store_id), None, usize::MAX).await;
@@ -111,8 +99,8 @@ async fn erased_store_or_tenant_is_empty_and_its_neighbours_stay() {
     assert_eq!(again, not_versioned(0, None));
 }
 
-#[tokio::test]
-async fn listing_is_in_key_order_and_pages_and_skips_foreign_objects() {
+/// A store of these blobs, in key order, among objects that are no blobs.
+async fn among_foreign_objects() -> (S3Blobs, [BlobKey; 8]) {
     let prefix = unique_prefix();
     let store = connect(s3_options(&prefix)).await;
     let sorted = [
@@ -135,6 +123,8 @@ async fn listing_is_in_key_order_and_pages_and_skips_foreign_objects() {
         "lost+found/some/file".to_owned(),
         "zzz-after-all".to_owned(),
         format!("{tenant_id}/note.txt"),
+        // A tenant whose id has the same beginning.
+        format!("{tenant_id}0/zzz"),
         format!("{tenant_id}/{store_id}/0-before-all"),
         format!("{tenant_id}/{store_id}/zzz-after-all"),
         format!("{first}.backup"),
@@ -142,6 +132,12 @@ async fn listing_is_in_key_order_and_pages_and_skips_foreign_objects() {
     ] {
         plant(&prefix, &name).await;
     }
+    (store, sorted)
+}
+
+#[tokio::test]
+async fn listing_is_in_key_order_and_pages_and_skips_foreign_objects() {
+    let (store, sorted) = among_foreign_objects().await;
     assert_eq!(keys(&store, None, 100).await, sorted);
     assert_eq!(keys(&store, None, 0).await, []);
     for page_size in [1, 2, 3, 5] {
@@ -164,36 +160,29 @@ async fn listing_is_in_key_order_and_pages_and_skips_foreign_objects() {
     let probe = tempfile::NamedTempFile::new().unwrap();
     let made_at = probe.as_file().metadata().unwrap().modified().unwrap();
     let now = Timestamp::default().plus(made_at.duration_since(std::time::UNIX_EPOCH).unwrap());
+    let minutes = Duration::from_mins(5);
     for blob in store.list(None, None, 100).await.unwrap() {
-        assert!(blob.modified_at > now.minus(Duration::from_mins(5)), "{blob:?}");
-        assert!(blob.modified_at < now.plus(Duration::from_mins(5)), "{blob:?}");
+        assert!((now.minus(minutes)..now.plus(minutes)).contains(&blob.modified_at), "{blob:?}");
     }
 }
 
 #[tokio::test]
 async fn listing_of_a_tenant_has_only_its_blobs() {
-    let prefix = unique_prefix();
-    let store = connect(s3_options(&prefix)).await;
-    let mine = [key(2, 1, 1), key(2, 1, 2), key(2, 7, 1), key(2, 7, 3)];
-    put_all(&store, &mine).await;
-    // The neighbouring tenants, and one whose id has the same beginning.
-    put_all(&store, &[key(1, 9, 9), key(3, 1, 1), key(u128::MAX, 1, 1)]).await;
-    let tenant_id = mine[0].tenant_id;
-    plant(&prefix, &format!("{tenant_id}0/zzz")).await;
-    plant(&prefix, &format!("{tenant_id}/note.txt")).await;
-    let sized = mine.map(|key| (key, key.to_string().len() as u64));
+    let (store, sorted) = among_foreign_objects().await;
+    let mine = &sorted[..6];
     for (after, limit, expected) in [
-        (None, 100, &sized[..]),
-        (None, 2, &sized[..2]),
-        (Some(mine[1]), 2, &sized[2..]),
-        (Some(mine[3]), 2, &[]),
+        (None, 100, mine),
+        (None, 2, &mine[..2]),
+        (Some(mine[1]), 2, &mine[2..4]),
+        (Some(mine[5]), 2, &[]),
         // Keys before them all, and after them all.
-        (Some(key(1, 9, 9)), 100, &sized),
+        (Some(key(0, 9, 9)), 100, mine),
         (Some(key(3, 1, 1)), 100, &[]),
     ] {
-        let listed = store.list(Some(tenant_id), after.as_ref(), limit).await.unwrap();
+        let listed = store.list(Some(mine[0].tenant_id), after.as_ref(), limit).await.unwrap();
         let listed: Vec<_> = listed.into_iter().map(|blob| (blob.key, blob.size_bytes)).collect();
-        assert_eq!(listed, expected, "{limit} after {after:?}");
+        let sized = expected.iter().map(|key| (*key, key.to_string().len() as u64));
+        assert_eq!(listed, sized.collect::<Vec<_>>(), "{limit} after {after:?}");
     }
 }
 

@@ -88,10 +88,8 @@ async fn vectors_are_those_of_the_texts() {
     assert_eq!(requests[0].2, json!({ "model": "some/model", "input": ["query: number 0"] }));
     assert_eq!(requests[1].2["input"][1], "passage: number 1");
     for (uri, credential, _) in requests.iter() {
-        assert_eq!(
-            (uri.path(), credential.to_str().unwrap()),
-            ("/v1/embeddings", "Bearer key-of-the-endpoint")
-        );
+        let sent = (uri.path(), credential.to_str().unwrap());
+        assert_eq!(sent, ("/v1/embeddings", "Bearer key-of-the-endpoint"));
     }
 }
 
@@ -120,60 +118,47 @@ async fn wrong_answers_are_refused() {
     ] {
         assert_eq!(refused(body.clone()).await, error, "{body}");
     }
-}
 
-#[tokio::test]
-async fn two_vectors_of_one_text_are_refused() {
-    let data = r#"{"data": [{"index": 1, "embedding": [1, 2]}, {"index": 1, "embedding": [1, 2]}]}"#;
-    let (endpoint, _serving) = endpoint(move |_, _, _| data.into_response()).await;
+    let twice = r#"{"data": [{"index": 1, "embedding": [1, 2]}, {"index": 1, "embedding": [1, 2]}]}"#;
+    let (endpoint, _serving) = endpoint(move |_, _, _| twice.into_response()).await;
     let refused = endpoint.embed_documents(&["one", "two"], ENOUGH).await.unwrap().vectors();
     assert_eq!(refused, Err(EndpointError::Order));
 }
 
 #[tokio::test]
-async fn errors_and_redirects_are_refused() {
+async fn errors_redirects_and_answers_without_end_are_refused() {
     for status in [StatusCode::FOUND, StatusCode::UNAUTHORIZED, StatusCode::INTERNAL_SERVER_ERROR] {
         let (endpoint, _serving) = endpoint(move |uri, _, body| {
             assert_eq!(uri.path(), "/v1/embeddings");
             (status, [(header::LOCATION, "/other")], body.to_string()).into_response()
         })
         .await;
-        let refused = endpoint.embed_query(TEXT, ENOUGH).await.unwrap_err();
-        assert_eq!(refused, EndpointError::Refused { status: status.as_u16() });
+        let refused = query_vector(&endpoint, ENOUGH).await;
+        assert_eq!(refused, Err(EndpointError::Refused { status: status.as_u16() }));
     }
-}
-
-#[tokio::test]
-async fn endless_answer_is_refused() {
-    let (endpoint, _serving) = endpoint(|_, _, _| {
+    let (endless, _serving) = endpoint(|_, _, _| {
         let spaces = Bytes::from(vec![b' '; 1 << 10]);
         Body::from_stream(futures::stream::repeat(Ok::<_, Infallible>(spaces))).into_response()
     })
     .await;
-    let refused = endpoint.embed_query(TEXT, ENOUGH).await.unwrap_err();
-    assert!(matches!(refused, EndpointError::TooLong { max_bytes: 4_192 }), "{refused}");
-}
-
-#[tokio::test]
-async fn slow_answer_is_given_up() {
+    let refused = query_vector(&endless, ENOUGH).await;
+    assert!(matches!(refused, Err(EndpointError::TooLong { max_bytes: 4_192 })), "{refused:?}");
     // The head, and nothing of the body.
-    let (endpoint, _serving) = endpoint(|_, _, _| {
+    let (slow, _serving) = endpoint(|_, _, _| {
         Body::from_stream(futures::stream::pending::<Result<Bytes, Infallible>>()).into_response()
     })
     .await;
-    assert_eq!(query_vector(&endpoint, SHORT).await, Err(EndpointError::TimedOut));
-    // The system accepts the connection; no server answers.
-    let (_listener, url) = listen().await;
-    let silent = Endpoint::new(config(url)).unwrap();
-    assert_eq!(query_vector(&silent, SHORT).await, Err(EndpointError::TimedOut));
+    assert_eq!(query_vector(&slow, SHORT).await, Err(EndpointError::TimedOut));
 }
 
 #[tokio::test]
 async fn unreachable_endpoint_is_an_error_without_its_url() {
     let (listener, url) = listen().await;
-    drop(listener);
     let endpoint = Endpoint::new(config(format!("{url}/private"))).unwrap();
-    let refused = endpoint.embed_query(TEXT, ENOUGH).await.unwrap_err();
+    // The system accepts the connection; no server answers.
+    assert_eq!(query_vector(&endpoint, SHORT).await, Err(EndpointError::TimedOut));
+    drop(listener);
+    let refused = query_vector(&endpoint, ENOUGH).await.unwrap_err();
     assert!(matches!(refused, EndpointError::Unreachable(_)), "{refused:?}");
     assert!(!refused.to_string().contains("private") && !refused.to_string().contains(TEXT), "{refused}");
 }
@@ -181,50 +166,45 @@ async fn unreachable_endpoint_is_an_error_without_its_url() {
 #[test]
 fn configurations_are_checked_and_their_ids_differ() {
     let valid = || config("https://embeddings.example.com/v1/".to_owned());
-    let change = |change: fn(&mut EndpointConfig)| {
-        let mut config = valid();
-        change(&mut config);
-        config
+    let of_url = |url: &str| config(url.to_owned());
+    let of_model = |model: &str| EndpointConfig { model: model.to_owned(), ..valid() };
+    let of_dimensions = |dimensions| EndpointConfig { dimensions, ..valid() };
+    let with_key = |key: Option<&str>| EndpointConfig { key: key.map(Into::into), ..valid() };
+    let with_prefixes = |[query, document]: [&str; 2]| {
+        let (query_prefix, document_prefix) = (query.to_owned(), document.to_owned());
+        EndpointConfig { query_prefix, document_prefix, ..valid() }
     };
+    let no_url = "url must be an http:// or https:// URL";
+    let no_model = "model must have 1 to 128 bytes, and no spaces";
     for (config, refusal) in [
-        (change(|config| config.url.clear()), "url must be an http:// or https:// URL"),
-        (change(|config| config.url = "ftp://host".to_owned()), "url must be an http:// or https:// URL"),
-        (
-            change(|config| config.url = "http://a:b@host".to_owned()),
-            "url must not hold credentials: set key",
-        ),
-        (change(|config| config.url += "?a=b"), "url must have neither `?` nor `#`"),
-        (change(|config| config.model.clear()), "model must have 1 to 128 bytes, and no spaces"),
-        (change(|config| config.model = "a b".to_owned()), "model must have 1 to 128 bytes, and no spaces"),
-        (change(|config| config.dimensions = 0), "dimensions must be 1 to 4096"),
-        (change(|config| config.dimensions = 4_097), "dimensions must be 1 to 4096"),
-        (change(|config| config.key = Some("a\nb".into())), "key has characters that no key has"),
+        (of_url(""), no_url),
+        (of_url("ftp://host"), no_url),
+        (of_url("http://a:b@host"), "url must not hold credentials: set key"),
+        (of_url("https://host/v1/?a=b"), "url must have neither `?` nor `#`"),
+        (of_model(""), no_model),
+        (of_model("a b"), no_model),
+        (of_dimensions(0), "dimensions must be 1 to 4096"),
+        (of_dimensions(4_097), "dimensions must be 1 to 4096"),
+        (with_key(Some("a\nb")), "key has characters that no key has"),
     ] {
         assert_eq!(config.check().unwrap_err().to_string(), refusal);
         assert_eq!(Endpoint::new(config).unwrap_err().to_string(), refusal);
     }
 
     let id = |config: EndpointConfig| Endpoint::new(config).unwrap().id().to_owned();
-    let without_prefixes = change(|config| {
-        config.query_prefix.clear();
-        config.document_prefix.clear();
-    });
-    let without_prefixes = id(without_prefixes);
+    let without_prefixes = id(with_prefixes(["", ""]));
     assert!(without_prefixes.starts_with("endpoint/") && without_prefixes.ends_with("/some/model/2"));
     assert_eq!(without_prefixes.len(), "endpoint/12345678/some/model/2".len());
     assert_eq!(id(valid()).len(), "endpoint/12345678/some/model/2/12345678".len());
-    assert_eq!(id(change(|config| config.key = None)), id(valid()));
-    assert_eq!(id(change(|config| config.url.push_str("embeddings"))), id(valid()));
+    assert_eq!(id(with_key(None)), id(valid()));
+    assert_eq!(id(of_url("https://embeddings.example.com/v1/embeddings")), id(valid()));
     for other in [
-        change(|config| config.url.push('x')),
-        change(|config| config.model = "other".to_owned()),
-        change(|config| config.dimensions = 3),
-        change(|config| config.query_prefix.push('x')),
+        of_url("https://embeddings.example.com/v1/x"),
+        of_model("other"),
+        of_dimensions(3),
+        with_prefixes(["query: x", "passage: "]),
         // The same texts, divided elsewhere.
-        change(|config| {
-            config.query_prefix = "query: pass".to_owned();
-            config.document_prefix = "age: ".to_owned();
-        }),
+        with_prefixes(["query: pass", "age: "]),
     ] {
         assert_ne!(id(other), id(valid()));
     }

@@ -14,46 +14,34 @@ use uuid::Uuid;
 #[path = "../../../search/src/rank/tests/quality/labelled_set.rs"]
 mod labelled_set;
 
-struct Meaning {
-    model: EmbeddedModel,
-    weight: f64,
-}
-
-impl Meaning {
-    fn of_the_embedded_model() -> Self {
-        let weight = Embedder::embedded(model_folder()).weight().into();
-        Self { model: EmbeddedModel::new(ModelFolder::new(model_folder())), weight }
+/// The quality of search by words only, and by words and meaning.
+fn compare(model: &EmbeddedModel, weight: f64, set: &LabelledSet) -> [Quality; 2] {
+    let (mut index, mut vectors) = (Postings::default(), Vectors::default());
+    for (number, document) in (0..).zip(&set.documents) {
+        let memory = MemoryId::from_uuid(Uuid::from_u128(number));
+        let path = MemoryPath::parse(&document.path).unwrap();
+        let chunks = chunks(&path, &document.content);
+        let texts: Vec<_> = chunks.iter().map(|chunk| &chunk.text).collect();
+        let embedded = model.embed_documents(&texts, Instant::now()).unwrap();
+        let embeddings = embedded.iter().map(|values| Embedding::of(values).unwrap());
+        let row = VectorRow::of(&chunks.into_iter().zip(embeddings).collect::<Vec<_>>()).unwrap();
+        vectors.set(memory, row.as_bytes()).unwrap();
+        let terms = TermRow::of(&document.content).into_bytes();
+        index.set(memory, path, Some(terms.into())).unwrap();
     }
-
-    /// The quality of search by words only, and by words and meaning.
-    fn compare(&self, set: &LabelledSet) -> [Quality; 2] {
-        let (mut index, mut vectors) = (Postings::default(), Vectors::default());
-        for (number, document) in (0..).zip(&set.documents) {
-            let memory = MemoryId::from_uuid(Uuid::from_u128(number));
-            let path = MemoryPath::parse(&document.path).unwrap();
-            let chunks = chunks(&path, &document.content);
-            let texts: Vec<_> = chunks.iter().map(|chunk| &chunk.text).collect();
-            let embedded = self.model.embed_documents(&texts, Instant::now()).unwrap();
-            let embeddings = embedded.iter().map(|values| Embedding::of(values).unwrap());
-            let row = VectorRow::of(&chunks.into_iter().zip(embeddings).collect::<Vec<_>>()).unwrap();
-            vectors.set(memory, row.as_bytes()).unwrap();
-            let terms = TermRow::of(&document.content).into_bytes();
-            index.set(memory, path, Some(terms.into())).unwrap();
-        }
-        let rank = |query: &Query, fusion: Option<Fusion<'_>>| {
-            let found = index.search_with(query, None, fusion, 10, |_, _| true).found;
-            found.into_iter().map(|one| one.path.to_string()).collect()
-        };
-        [
-            set.quality(|text| rank(&Query::parse(text).unwrap(), None)),
-            set.quality(|text| {
-                let query = Query::parse(text).unwrap();
-                let MeaningText::Text(plain) = query.meaning_text() else { return rank(&query, None) };
-                let meant = Embedding::of(&self.model.embed_query(&plain, Instant::now()).unwrap()).unwrap();
-                rank(&query, Some(Fusion { vectors: Some((&vectors, &meant)), weight: self.weight }))
-            }),
-        ]
-    }
+    let rank = |query: &Query, fusion: Option<Fusion<'_>>| {
+        let found = index.search_with(query, None, fusion, 10, |_, _| true).found;
+        found.into_iter().map(|one| one.path.to_string()).collect()
+    };
+    [
+        set.quality(|text| rank(&Query::parse(text).unwrap(), None)),
+        set.quality(|text| {
+            let query = Query::parse(text).unwrap();
+            let MeaningText::Text(plain) = query.meaning_text() else { return rank(&query, None) };
+            let meant = Embedding::of(&model.embed_query(&plain, Instant::now()).unwrap()).unwrap();
+            rank(&query, Some(Fusion { vectors: Some((&vectors, &meant)), weight }))
+        }),
+    ]
 }
 
 /// Prints a line of a table in `docs/search.md`: of each quality recall@1, recall@5 and MRR.
@@ -65,10 +53,11 @@ fn print(name: &str, qualities: &[Quality]) {
 
 /// The means over the questions of these sets: by words only, and by words and meaning.
 fn compare_all(sets: impl IntoIterator<Item = (&'static str, LabelledSet)>) -> [Quality; 2] {
-    let meaning = Meaning::of_the_embedded_model();
+    let weight = Embedder::embedded(model_folder()).weight().into();
+    let model = EmbeddedModel::new(ModelFolder::new(model_folder()));
     let (mut means, mut count) = ([Quality::default(); 2], 0.0);
     for (name, set) in sets {
-        let qualities = meaning.compare(&set);
+        let qualities = compare(&model, weight, &set);
         print(name, &qualities);
         let questions = f64::from(u32::try_from(set.queries.len()).unwrap());
         count += questions;

@@ -251,7 +251,7 @@ pub(super) const REMOVE_STORE: &str = "DELETE FROM embedded_store WHERE tenant_i
 #[cfg(test)]
 mod tests {
     use super::{CHANGES, EARLIER, HYBRID, OUTDATED, PAGE, PUT, REMOVE, SETTLED, STATES, WORK};
-    use crate::sqlite::plans::{reads_whole_store, steps_of};
+    use crate::sqlite::plans::{assert_steps, reads_whole_store};
 
     #[tokio::test]
     async fn vectors_are_found_by_ranges_and_keys() {
@@ -271,10 +271,7 @@ mod tests {
             (OUTDATED, &[by_model]),
             (REMOVE, &["embedding_edit (tenant_id=? AND store_id=? AND model=?)", by_memory]),
         ] {
-            let steps = steps_of(statement).await;
-            for part in parts {
-                assert!(steps.iter().any(|step| step.contains(part)), "{part}: {steps:#?}");
-            }
+            let steps = assert_steps(statement, parts).await;
             // A store has one row, and few models.
             let reads_stores = |step: &String| step.starts_with("SEARCH s ") || step.starts_with("SEARCH o ");
             assert!(!steps.iter().any(|step| reads_whole_store(step) && !reads_stores(step)), "{steps:#?}");

@@ -366,22 +366,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audit_object_ids_round_trip() {
+    fn stored_objects_and_actors_round_trip() {
         let uuid = Uuid::from_u128(7);
         for action in AuditAction::ALL {
             let shown = AuditedObject::of(action.name(), uuid).id;
             assert_eq!(parse_audit_object_id(&shown), Some(uuid), "{}", action.name());
         }
         assert_eq!(parse_audit_object_id("00000000-0000-0000-0000-000000000007"), None);
-    }
-
-    #[test]
-    fn stored_actors_round_trip() {
         for auditor in [
             Auditor::Operator,
             Auditor::OperatorCli,
             Auditor::Job,
-            Auditor::Credential(Actor::Session(SessionId::from_uuid(Uuid::from_u128(7)))),
+            Auditor::Credential(Actor::Session(SessionId::from_uuid(uuid))),
             Auditor::Credential(Actor::User("a:b".to_owned())),
         ] {
             assert_eq!(Auditor::parse(&auditor.to_string()), Some(auditor));

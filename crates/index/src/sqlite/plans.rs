@@ -8,6 +8,8 @@ use crate::memories::{DIRECTORIES_AT, FIND_ALL};
 use crate::migrations;
 use crate::removal::queue_unreferenced;
 use crate::stores;
+use crate::undo::{AT, DIRECTORIES, HEADS, OCCUPIED};
+use crate::versions::COLUMNS_OF_VERSION;
 
 /// The steps of a statement's query plan.
 pub(crate) async fn steps_of(statement: &str) -> Vec<String> {
@@ -48,9 +50,14 @@ async fn rows_are_found_by_their_whole_keys() {
     assert_searches(&queue_unreferenced(), &["SEARCH "]).await;
     let list = stores::LIST.replace("IN_IDS($7)", "IN (SELECT unhex(value) FROM json_each($7))");
     assert_searches(&list, &["store_created (tenant_id=? AND created_at>?"]).await;
+    let at = AT.replace("COLUMNS_OF_VERSION", COLUMNS_OF_VERSION);
     for (statement, keys) in [
         (FIND_ALL, &["store_id=? AND memory_id=?)", "store_id=? AND path=?)"][..]),
         (DIRECTORIES_AT, &["store_id=? AND path=?)"]),
+        (HEADS, &["PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)"]),
+        (&at, &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq=?)"]),
+        (OCCUPIED, &["memory_path (tenant_id=? AND store_id=? AND path=?)"]),
+        (DIRECTORIES, &["PRIMARY KEY (tenant_id=? AND store_id=? AND path=?)"]),
     ] {
         let steps = assert_steps(statement, keys).await;
         let reads_memories = |step: &String| reads_whole_store(step) && !step.starts_with("SEARCH s ");

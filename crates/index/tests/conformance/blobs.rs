@@ -11,8 +11,7 @@ async fn due(place: &Place, seconds: i64) -> Vec<DueDeletion> {
 
 /// Answers whether the blob is in the queue now, due at that time.
 async fn condemn(place: &Place, key: &BlobKey, seconds: i64) -> bool {
-    let condemned = place.queue().condemn_orphan(key, after_seconds(seconds));
-    condemned.await.unwrap()
+    place.queue().condemn_orphan(key, after_seconds(seconds)).await.unwrap()
 }
 
 const fn entry(key: BlobKey, attempts: u32, reason: DeletionReason) -> DueDeletion {
@@ -21,9 +20,8 @@ const fn entry(key: BlobKey, attempts: u32, reason: DeletionReason) -> DueDeleti
 
 /// Takes a removed blob off the queue, as a redaction does.
 async fn done(place: &Place, key: BlobKey, reason: DeletionReason, orphan_until_seconds: i64) {
-    let until = after_seconds(orphan_until_seconds);
-    let done = entry(key, 0, reason);
-    assert!(place.queue().finish(&[done], until, None).await.unwrap());
+    let (done, until) = ([entry(key, 0, reason)], after_seconds(orphan_until_seconds));
+    assert!(place.queue().finish(&done, until, None).await.unwrap());
 }
 
 /// Takes a job's lease, `number` runs after the first of a test.
@@ -47,8 +45,7 @@ pub(crate) async fn orphan_stays_condemned_until_its_time_after_its_removal(plac
     done(&place, key, Orphan, 3600).await;
     // The failure that a slower run reports does not end the tombstone early.
     let fence = lease(&place, "a slower drain", 0).await;
-    let postponed = place.queue().postpone(&listed[0], after_seconds(30), &fence);
-    postponed.await.unwrap();
+    place.queue().postpone(&listed[0], after_seconds(30), &fence).await.unwrap();
 
     // The slow write of this blob commits after all.
     let refused = CommitOutcome::BlobCondemned;
@@ -77,21 +74,20 @@ pub(crate) async fn blob_that_a_version_names_is_not_condemned(place: Place) {
         place.raw.execute(&statement, &place.ids()).await;
     };
     let first = place.create("/a", 1).await;
-    place.change(vec![edited(&first, 2)]).await;
-    let second = place.memory("/a").await;
+    let second = place.changed(edited(&first, 2)).await;
     place.change(vec![deleted(&second)]).await;
     // Versions that are no longer a head still name their blobs.
     for head in [&first, &second] {
         assert!(!is_condemned(head.content.blob_id).await);
     }
     let head = place.create("/b", 1).await;
-    place.change(vec![renamed(&head, "/c")]).await;
+    let moved = place.changed(renamed(&head, "/c")).await;
     // The version that introduced the blob is removed; a version that shares it stays.
     of_version("DELETE FROM version", 4).await;
     assert!(!is_condemned(head.content.blob_id).await);
     assert_eq!(due(&place, 1000).await, []);
     // The id of the rename's own version never named a blob.
-    assert!(is_condemned(place.memory("/c").await.version_id).await);
+    assert!(is_condemned(moved.version_id).await);
     of_version("DELETE FROM version", 5).await;
     assert!(is_condemned(head.content.blob_id).await);
     of_version("UPDATE version SET blob_id = NULL", 1).await;
@@ -115,14 +111,13 @@ pub(crate) async fn run_without_its_lease_reports_no_removal(place: Place) {
 
     let before = place.rows().await;
     let until = after_seconds(3600);
-    let reported = place.queue().finish(&listed, until, Some(&late)).await;
-    assert!(!reported.unwrap(), "another run has the lease");
+    let finish = async |fence| place.queue().finish(&listed, until, Some(fence)).await.unwrap();
+    assert!(!finish(&late).await, "another run has the lease");
     for failed in &listed {
         place.queue().postpone(failed, until, &late).await.unwrap();
     }
     assert_eq!(place.rows().await, before);
 
-    let reported = place.queue().finish(&listed, until, Some(&current)).await;
-    assert!(reported.unwrap());
+    assert!(finish(&current).await);
     assert_eq!(due(&place, 3600).await, [entry(orphan, 0, Gone)]);
 }

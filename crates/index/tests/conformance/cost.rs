@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use keepsake_core::actor::ActorKind;
-use keepsake_index::{Directory, Operation, PinOutcome, RedactionOutcome, StoreListing, VersionListing};
+use keepsake_index::{Directory, Operation, RedactionOutcome, StoreListing, VersionListing};
 
 use crate::prelude::*;
 
@@ -89,20 +89,17 @@ fn version_lists(memory_id: MemoryId) -> Vec<(&'static str, VersionListing, usiz
     let page = VersionListing { limit: 20, ..VersionListing::default() };
     let older = VersionListing { before: Some(50_000), ..page.clone() };
     let at = |place| Some(Timestamp::from_micros(place));
+    let within = |page, to| VersionListing { created_from: at(40_000), created_to: at(to), ..page };
     let of_actor = Some((ActorKind::User, "actor 3".to_owned()));
     vec![
         ("list older versions", older.clone(), 20),
         ("list a memory's versions", VersionListing { memory_id: Some(memory_id), ..page.clone() }, 1),
         ("list an actor's versions", VersionListing { actor: of_actor.clone(), ..older.clone() }, 20),
         ("list creations", VersionListing { operation: Some(Operation::Created), ..older }, 20),
-        (
-            "list versions of a time",
-            VersionListing { created_from: at(40_000), created_to: at(40_005), ..page.clone() },
-            6,
-        ),
+        ("list versions of a time", within(page.clone(), 40_005), 6),
         (
             "list an actor's versions of a time",
-            VersionListing { actor: of_actor, created_from: at(20_000), created_to: at(20_100), ..page },
+            within(VersionListing { actor: of_actor, ..page }, 40_100),
             10,
         ),
     ]
@@ -127,12 +124,10 @@ struct Watched {
 
 async fn watched_postgres() -> (Watched, Place, OwnDatabase) {
     let (_index, raw, database) = postgres_index().await;
-    let raw = Raw::Postgres(raw);
     let options = PostgresOptions { max_connections: 1, ..PostgresOptions::new(database.database.url()) };
     let index = PostgresIndex::connect(&options).await.unwrap();
-    let place = Place::on(index.clone().into(), raw.clone()).await;
-    let least = BTreeMap::new();
-    (Watched { index, raw, least }, place, database)
+    let place = Place::on(index.clone().into(), Raw::Postgres(raw)).await;
+    (Watched { index, raw: place.raw.clone(), least: BTreeMap::new() }, place, database)
 }
 
 impl Watched {
@@ -163,29 +158,19 @@ impl Watched {
         let all = memories.find_all(place.tenant_id, place.store_id, &ids, &paths);
         let all = self.watch("find several memories", 40, all).await;
         assert_eq!(all.unwrap().unwrap().memories.len(), 1);
-        let edit = place.commit_of(vec![edited(&head, 1)]);
-        self.watch("edit a memory", 100, place.run(&edit)).await;
+        self.watch("edit a memory", 100, place.change(vec![edited(&head, 1)])).await;
         let delete = deleted(&place.memory(&at).await);
-        let commit = place.commit_of(vec![delete.clone()]);
-        self.watch("delete a memory", 100, place.run(&commit)).await;
-        let back =
-            CommitChange { memory_id: head.memory_id, revives: Some(delete.version_id), ..created(&at, 1) };
-        let revive = place.commit_of(vec![back]);
-        self.watch("bring a memory back", 100, place.run(&revive)).await;
-        let redaction = Redaction {
-            store_id: place.store_id,
-            version_id: head.version_id,
-            audited: audited_by(Auditor::Job, NOW),
-        };
+        self.watch("delete a memory", 100, place.change(vec![delete.clone()])).await;
+        let (memory_id, revives) = (head.memory_id, Some(delete.version_id));
+        let back = CommitChange { memory_id, revives, ..created(&at, 1) };
+        self.watch("bring a memory back", 100, place.change(vec![back])).await;
+        let (store_id, audited) = (place.store_id, audited_by(Auditor::Job, NOW));
+        let redaction = Redaction { store_id, version_id: head.version_id, audited };
         let redacted = place.index.redactions.redact(place.tenant_id, &redaction);
         let redacted = self.watch("redact a version", 100, redacted).await.unwrap();
         assert!(matches!(redacted, RedactionOutcome::Redacted { .. }), "{redacted:?}");
         let head = place.memory(&at).await;
-        let pinned = place.pin(&head, ExpiryChange::pinned(true));
-        assert_eq!(
-            self.watch("pin a memory", 20, pinned).await,
-            PinOutcome::Done { is_pinned: true, expires_at: None }
-        );
+        self.watch("pin a memory", 20, place.pin(&head, ExpiryChange::pinned(true))).await;
     }
 
     /// Reads lists and history, as the memory stores API does; the lists are as
@@ -201,11 +186,9 @@ impl Watched {
         }
         let some_version = place.index.versions.find_at(tenant_id, store_id, 40_000);
         let some_version = self.watch("find a version", 10, some_version).await.unwrap();
-        let unknown = created("/x", 1);
-        let (memory_id, version_id) = some_version
-            .map_or((unknown.memory_id, unknown.version_id), |version| {
-                (version.memory_id, version.version_id)
-            });
+        let unknown = (MemoryId::from_uuid(Uuid::nil()), VersionId::from_uuid(Uuid::nil()));
+        let (memory_id, version_id) =
+            some_version.map_or(unknown, |version| (version.memory_id, version.version_id));
         for (name, listing, shown) in version_lists(memory_id) {
             // Two times are found by halving a hundred thousand.
             let probes = if listing.created_from.is_some() { 80 } else { 0 };
@@ -225,7 +208,6 @@ impl Watched {
 
     fn assert_within_limits(&mut self) {
         for (name, (read, limit)) in std::mem::take(&mut self.least) {
-            println!("{read} rows to {name}");
             assert!(read <= limit, "{read} rows were read to {name}");
         }
     }
@@ -277,16 +259,10 @@ async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
 async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
     let (place, index, _folder) = Place::on_sqlite().await;
     fill(&place).await;
-    let hundreds_of_steps = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&hundreds_of_steps);
-    let count = move || {
-        counter.fetch_add(1, Ordering::Relaxed);
-    };
-    index.watch_steps(100, count).await.unwrap();
+    let hundreds_of_steps = count_steps(&index, 100).await;
     // Since the last time.
     let assert_steps_to = |name: &str, limit: u64| {
         let steps = hundreds_of_steps.swap(0, Ordering::Relaxed);
-        println!("{steps}00 steps to {name}");
         assert!(steps <= limit, "{steps}00 steps to {name}");
         steps
     };

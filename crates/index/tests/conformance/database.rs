@@ -30,8 +30,18 @@ pub(crate) async fn sqlite_index() -> (SqliteIndex, SqlitePool, TempDir) {
 /// An index on its own migrated database, with a direct connection of a role that
 /// row-level security does not restrict.
 pub(crate) async fn postgres_index() -> (PostgresIndex, PgPool, OwnDatabase) {
-    static TEMPLATE: Template = Template::const_new(Weak::new());
-    let template = template(&TEMPLATE).await;
+    // Shared by the tests that run at the same time, and dropped with the last of them.
+    static TEMPLATE: Mutex<Weak<TestDatabase>> = Mutex::const_new(Weak::new());
+    let mut shared = TEMPLATE.lock().await;
+    let template = if let Some(template) = shared.upgrade() {
+        template
+    } else {
+        let template = Arc::new(fresh_database().await);
+        PostgresIndex::migrate(&template.url()).await.unwrap();
+        *shared = Arc::downgrade(&template);
+        template
+    };
+    drop(shared);
     let database = fresh_database_from(template.name()).await;
     let options = PostgresOptions::new(database.url());
     let index = PostgresIndex::connect(&options).await.unwrap();
@@ -41,21 +51,6 @@ pub(crate) async fn postgres_index() -> (PostgresIndex, PgPool, OwnDatabase) {
 
 pub(crate) async fn postgres_pool(url: &str) -> PgPool {
     PgPoolOptions::new().max_connections(1).connect(url).await.unwrap()
-}
-
-/// A migrated database to copy, shared by the tests that run at the same time
-/// and dropped with the last of them.
-type Template = Mutex<Weak<TestDatabase>>;
-
-async fn template(template: &Template) -> Arc<TestDatabase> {
-    let mut template = template.lock().await;
-    if let Some(database) = template.upgrade() {
-        return database;
-    }
-    let database = Arc::new(fresh_database().await);
-    PostgresIndex::migrate(&database.url()).await.unwrap();
-    *template = Arc::downgrade(&database);
-    database
 }
 
 /// The tables, for facts that the index does not show.
@@ -69,19 +64,14 @@ pub(crate) enum Raw {
 pub(crate) type TextRow = Vec<Option<String>>;
 
 impl Raw {
+    pub(crate) fn postgres(&self) -> &PgPool {
+        let Self::Postgres(pool) = self else { panic!("it is SQLite") };
+        pool
+    }
+
     /// Runs a statement that both databases understand; ids are `$1` and on.
     pub(crate) async fn execute(&self, sql: &str, ids: &[Uuid]) {
-        let sql = AssertSqlSafe(sql);
-        match self {
-            Self::Sqlite(pool) => {
-                let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
-                query.execute(pool).await.unwrap();
-            }
-            Self::Postgres(pool) => {
-                let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
-                query.execute(pool).await.unwrap();
-            }
-        }
+        self.rows(sql, ids).await;
     }
 
     /// The rows of a query whose columns are all cast to text.

@@ -3,7 +3,7 @@
 use keepsake_core::SearchMode;
 use keepsake_index::{
     EmbeddingChanges, EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingRow,
-    EmbeddingState, OutdatedPart, RemovalLimits, TenantChange,
+    OutdatedPart, RemovalLimits, TenantChange,
 };
 
 use crate::deletions::{ask, below_p, erase_rows, purge_store};
@@ -46,20 +46,19 @@ fn rows_of(page: &EmbeddingPage) -> Vec<EmbeddingRow> {
 }
 
 async fn put(place: &Place, page: &EmbeddingPage) -> EmbeddingOutcome {
-    put_by(place, MODEL, page).await
-}
-
-async fn put_by(place: &Place, model: &str, page: &EmbeddingPage) -> EmbeddingOutcome {
-    let claim = claim_of(place, model, REPLICA);
+    let claim = claim_of(place, MODEL, REPLICA);
     place.index.embeddings.put(&claim, page, &rows_of(page)).await.unwrap()
 }
 
-/// Embeds what a store has.
-async fn embed(place: &Place, model: &str) {
+/// Embeds what a store has; answers the pages.
+async fn embed(place: &Place, model: &str, limits: EmbeddingLimits) -> Vec<EmbeddingPage> {
     let (claim, embeddings) = (claim_of(place, model, REPLICA), &place.index.embeddings);
-    while let Some(page) = embeddings.claim(&claim, NOW, after_seconds(1), LIMITS).await.unwrap() {
-        put_by(place, model, &page).await;
+    let mut pages = Vec::new();
+    while let Some(page) = embeddings.claim(&claim, NOW, after_seconds(1), limits).await.unwrap() {
+        embeddings.put(&claim, &page, &rows_of(&page)).await.unwrap();
+        pages.push(page);
     }
+    pages
 }
 
 async fn changes(place: &Place, since_edit: i64) -> EmbeddingChanges {
@@ -110,8 +109,7 @@ pub(crate) async fn each_version_is_embedded_once(place: Place) {
     assert_eq!(claim_by(&place, OTHER_REPLICA, 2 * CLAIM_SECONDS - 1).await, None);
     assert_eq!(claim(&place).await, first, "its own claim is no obstacle");
 
-    place.change(vec![edited(&old, 1)]).await;
-    let a = place.memory("/a").await;
+    let a = place.changed(edited(&old, 1)).await;
     assert_eq!(put(&place, &first).await, INCOMPLETE);
     let before = changes(&place, 0).await;
     assert_eq!(versions(&before), [(b.memory_id, b.version_id)], "the other one has changed");
@@ -144,16 +142,9 @@ pub(crate) async fn each_version_is_embedded_once(place: Place) {
     let stores = [place.store_id, sibling.store_id, place.stranger().await.store_id];
     let mut states = place.index.embeddings.states(place.tenant_id, &stores, MODEL).await.unwrap();
     states.sort_unstable_by_key(|state| state.store_id);
-    let state = |store_id, edit, memory_count, live_bytes| EmbeddingState {
-        store_id,
-        is_hybrid: true,
-        edit,
-        is_replacing: false,
-        memory_count,
-        live_bytes,
-    };
-    let (count, bytes) = (second.memory_count, second.live_bytes);
-    assert_eq!(states, [state(place.store_id, after.edit, count, bytes), state(sibling.store_id, 0, 0, 0)]);
+    let states = states.iter().map(|state| (state.store_id, state.is_hybrid, state.edit, state.live_bytes));
+    let expected = [(stores[0], true, after.edit, second.live_bytes), (stores[1], true, 0, 0)];
+    assert_eq!(states.collect::<Vec<_>>(), expected);
 
     place.create("/c", 1).await;
     assert!(claim_by(&place, OTHER_REPLICA, 1).await.is_some(), "the claim has ended");
@@ -165,28 +156,17 @@ pub(crate) async fn pages_end_at_their_limits_and_lack_settings(place: Place) {
     {
         place.create(at, size_bytes).await;
     }
-    let limits = EmbeddingLimits { versions: 4, ..LIMITS };
-    let mut pages = Vec::new();
-    let (claim, embeddings) = (claim_of(&place, MODEL, REPLICA), &place.index.embeddings);
-    while let Some(page) = embeddings.claim(&claim, NOW, after_seconds(1), limits).await.unwrap() {
-        put(&place, &page).await;
-        let paths: Vec<_> = page.memories.iter().map(|memory| memory.path.as_str().to_owned()).collect();
-        pages.push((page.through, page.is_last, paths.join(" ")));
-    }
-    let page = |through, is_last, paths: &str| (through, is_last, paths.to_owned());
-    assert_eq!(
-        pages,
-        [page(1, false, "/a"), page(2, false, "/b"), page(4, false, "/c"), page(6, true, "/d /e")]
-    );
+    let pages = embed(&place, MODEL, EmbeddingLimits { versions: 4, ..LIMITS }).await;
+    let pages = pages.iter().map(|page| {
+        let paths: Vec<_> = page.memories.iter().map(|memory| memory.path.as_str()).collect();
+        format!("{} {} {}", page.through, page.is_last, paths.join(" "))
+    });
+    let expected = ["1 false /a", "2 false /b", "4 false /c", "6 true /d /e"];
+    assert_eq!(pages.collect::<Vec<_>>(), expected);
 }
 
 pub(crate) async fn late_vectors_are_not_written(place: Place) {
-    let old = place.create("/a", 1).await;
-    place.change(vec![edited(&old, 1)]).await;
-    let page = claim(&place).await;
-    redact(&place, old.version_id).await;
-    assert_eq!(put(&place, &page).await, EmbeddingOutcome::Refused, "history was removed");
-
+    place.create("/a", 1).await;
     let page = claim(&place).await;
     set_mode(&place, Some(SearchMode::Lexical)).await;
     assert_eq!(put(&place, &page).await, EmbeddingOutcome::Refused);
@@ -211,8 +191,8 @@ pub(crate) async fn late_vectors_are_not_written(place: Place) {
 pub(crate) async fn vectors_are_removed_with_their_content(place: Place) {
     let paths = ["/deleted", "/redacted", "/superseded", "/p/erased", "/kept"];
     place.change(paths.map(|at| created(at, 1)).into()).await;
-    embed(&place, MODEL).await;
-    embed(&place, "another").await;
+    embed(&place, MODEL, LIMITS).await;
+    embed(&place, "another", LIMITS).await;
     let versions_of = async |paths: &[&str]| {
         let mut heads = Vec::new();
         for at in paths {
@@ -255,18 +235,13 @@ pub(crate) async fn vectors_are_removed_with_their_content(place: Place) {
     erase_rows(place.clone(), erasure_id).await;
     assert_eq!(embedded(&place).await, kept);
 
-    let rows = async |place: &Place| {
-        let of_store = "WHERE tenant_id = $1 AND store_id = $2";
-        let rows = format!("SELECT count(*) FROM embedding {of_store}");
-        let models = format!("SELECT count(*) FROM embedded_store {of_store}");
-        (place.raw.number(&rows, &place.ids()).await, place.raw.number(&models, &place.ids()).await)
-    };
-    assert_eq!(rows(&place).await, (2, 2), "those of the other model went too");
+    let rows = async || [place.count("embedding").await, place.count("embedded_store").await];
+    assert_eq!(rows().await, [2, 2], "those of the other model went too");
     place.delete_store().await;
     let deletions = &place.index.store_deletions;
     let first = deletions.purge(place.tenant_id, place.store_id, NOW, 4).await.unwrap();
     assert_eq!((first.rows(), first.blobs), (4, 0), "vectors go before versions");
-    assert_eq!(rows(&place).await, (0, 0));
+    assert_eq!(rows().await, [0, 0]);
     assert!(purge_store(place.clone()).await.0 > 0);
 }
 
@@ -298,16 +273,9 @@ pub(crate) async fn stores_come_that_are_to_be_embedded_or_forgotten(place: Plac
     gone.create("/a", 1).await;
     gone.delete_store().await;
     let embeddings = &place.index.embeddings;
-    let is_replacing = async |model| {
-        let states = embeddings.states(outdated.tenant_id, &[outdated.store_id], model).await.unwrap();
-        states[0].is_replacing
-    };
-    assert!(!is_replacing(MODEL).await, "it has no vectors");
-    embed(&outdated, "older").await;
-    assert_eq!((is_replacing(MODEL).await, is_replacing("older").await), (true, false));
-    embed(&outdated, MODEL).await;
-    assert_eq!((is_replacing(MODEL).await, is_replacing("older").await), (false, false));
-    embed(&lexical, MODEL).await;
+    for (store, model) in [(&outdated, "older"), (&outdated, MODEL), (&lexical, MODEL)] {
+        embed(store, model, LIMITS).await;
+    }
     set_mode(&lexical, Some(SearchMode::Lexical)).await;
 
     // Vectors of another model are kept for so long.
@@ -343,16 +311,11 @@ pub(crate) async fn stores_come_that_are_to_be_embedded_or_forgotten(place: Plac
     assert_eq!(embedded(&outdated).await, kept);
     assert_eq!(remove(&place, MANY).await, (0, true), "it is not embedded yet");
 
-    let edit = changes(&lexical, 0).await.edit;
     assert_eq!(remove(&lexical, (1, 1_000)).await, (1, false));
-    let without = changes(&lexical, 0).await;
-    assert_eq!((without.is_hybrid, without.rows.len()), (false, 0));
     set_mode(&lexical, None).await;
     assert_eq!(remove(&lexical, MANY).await, (0, true), "they are needed again");
     assert_eq!(work(Some(MODEL)).await, (vec![place.store_id, lexical.store_id], vec![]));
-    embed(&lexical, MODEL).await;
-    let again = changes(&lexical, edit).await;
-    assert_eq!((again.rows.len(), again.is_whole), (2, false), "both are embedded anew");
+    embed(&lexical, MODEL, LIMITS).await;
 
     set_mode(&lexical, Some(SearchMode::Lexical)).await;
     assert_eq!(remove(&lexical, MANY).await, (2, true));

@@ -14,28 +14,24 @@ async fn set_period(place: &Place, period: Option<u64>) {
     place.index.stores.update(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW)).await.unwrap();
 }
 
-fn expiry() -> Expiry {
-    Expiry { unused_after_secs: Some(PERIOD_SECS), set_at: Some(NOW) }
-}
-
 fn late() -> Timestamp {
     after_seconds(10 * 86_400)
 }
 
-fn expiration(place: &Place, memories: &[MemoryId]) -> Expiration {
-    let version_id = || VersionId::from_uuid(next_uuid());
-    Expiration {
-        store_id: place.store_id,
-        cause: ExpirationCause::Unused { expiry: expiry(), until: late() },
-        memories: memories.iter().map(|id| (*id, version_id())).collect(),
-        now: late(),
-        replica: REPLICA,
-    }
+/// Deletes memories of a store that have expired, as a job of the tenant.
+async fn expire_of(tenant_id: TenantId, place: &Place, cause: ExpirationCause, memories: &[MemoryId]) -> u64 {
+    let memories = memories.iter().map(|id| (*id, VersionId::from_uuid(next_uuid()))).collect();
+    let expiration = Expiration { store_id: place.store_id, cause, memories, now: late(), replica: REPLICA };
+    place.index.unused.expire(tenant_id, &expiration).await.unwrap()
+}
+
+fn unused() -> ExpirationCause {
+    let expiry = Expiry { unused_after_secs: Some(PERIOD_SECS), set_at: Some(NOW) };
+    ExpirationCause::Unused { expiry, until: late() }
 }
 
 async fn expire(place: &Place, memories: &[MemoryId]) -> u64 {
-    let expiration = expiration(place, memories);
-    place.index.unused.expire(place.tenant_id, &expiration).await.unwrap()
+    expire_of(place.tenant_id, place, unused(), memories).await
 }
 
 async fn lives(place: &Place, memory_id: MemoryId) -> bool {
@@ -82,8 +78,7 @@ pub(crate) async fn expiry_checks_again_before_it_deletes(place: Place) {
     let memory_id = other.create("/a", 3).await.memory_id;
     assert_eq!(expire(&place, &[memory_id]).await, 0);
     let stranger = place.stranger().await.tenant_id;
-    let foreign = place.index.unused.expire(stranger, &expiration(&other, &[memory_id])).await;
-    assert_eq!(foreign.unwrap(), 0);
+    assert_eq!(expire_of(stranger, &other, unused(), &[memory_id]).await, 0);
     // A period that changed meanwhile deletes nothing.
     for period in [Some(PERIOD_SECS + 1), None] {
         set_period(&other, period).await;
@@ -104,8 +99,7 @@ async fn due_memories_are_checked_again(place: &Place) {
     place.pin(&pinned, at(after_seconds(5))).await;
     place.pin(&pinned, ExpiryChange::pinned(true)).await;
     place.pin(&later, at(late().plus(Duration::from_secs(1)))).await;
-    let expiration = Expiration { cause: ExpirationCause::Due, ..expiration(place, &ids) };
-    assert_eq!(place.index.unused.expire(place.tenant_id, &expiration).await.unwrap(), 1);
+    assert_eq!(expire_of(place.tenant_id, place, ExpirationCause::Due, &ids).await, 1);
     for (head, is_there) in [(&due, false), (&later, true), (&pinned, true)] {
         assert_eq!(lives(place, head.memory_id).await, is_there, "{}", head.path);
     }
@@ -137,18 +131,11 @@ pub(crate) async fn stores_with_a_period_or_a_history_come_page_by_page(first: P
 }
 
 async fn take(place: &Place, outdated: OutdatedPart, limit: u32) -> Vec<VersionBatchResult> {
-    let mut batches = Vec::new();
-    let mut after = 0;
+    let (mut batches, mut after) = (Vec::new(), 0);
+    let (store_id, now) = (place.store_id, late());
     loop {
-        let batch = VersionBatch {
-            store_id: place.store_id,
-            outdated,
-            after,
-            now: late(),
-            blobs_go_from: late(),
-            limit,
-            dry_run: false,
-        };
+        let batch =
+            VersionBatch { store_id, outdated, after, now, blobs_go_from: now, limit, dry_run: false };
         let taken = place.index.retention.remove(place.tenant_id, &batch).await.unwrap();
         after = taken.next;
         batches.push(taken);
@@ -165,24 +152,17 @@ pub(crate) async fn deleted_memories_are_removed_in_batches_of_any_size(first: P
         let stays = place.create("/stays", 5).await;
         for number in 0..3 {
             let head = place.create(&format!("/{number}/a"), 10).await;
-            place.change(vec![edited(&head, 20)]).await;
-            let head = place.memory(&format!("/{number}/a")).await;
-            place.change(vec![renamed(&head, &format!("/{number}/b"))]).await;
-            let head = place.memory(&format!("/{number}/b")).await;
+            let head = place.changed(edited(&head, 20)).await;
+            let head = place.changed(renamed(&head, &format!("/{number}/b"))).await;
             place.change(vec![deleted(&head)]).await;
         }
         let batches = take(&place, OutdatedPart::Deleted { by: NOW }, limit).await;
-        let sum = |of: fn(&VersionBatchResult) -> u64| batches.iter().map(of).sum::<u64>();
-        assert_eq!(
-            (sum(|taken| taken.versions), sum(|taken| taken.memories), sum(|taken| taken.blobs)),
-            (12, 3, 6),
-            "in batches of {limit}"
-        );
+        let sums = batches.iter().fold([0; 3], |[versions, memories, blobs], taken| {
+            [versions + taken.versions, memories + taken.memories, blobs + taken.blobs]
+        });
+        assert_eq!(sums, [12, 3, 6], "in batches of {limit}");
         place.assert_recount_with_gaps().await;
-        for table in ["memory", "version"] {
-            let rows = format!("SELECT count(*) FROM {table} WHERE tenant_id = $1 AND store_id = $2");
-            assert_eq!(place.raw.number(&rows, &place.ids()).await, 1, "{table}");
-        }
+        assert_eq!([place.count("memory").await, place.count("version").await], [1, 1]);
         assert_eq!(place.memory("/stays").await, stays);
         let queued = place.queue().due(late(), 100).await.unwrap();
         let queued = queued.iter().filter(|due| due.key.store_id == place.store_id);
@@ -204,6 +184,5 @@ pub(crate) async fn deletion_by_a_clock_that_was_ahead_is_removed_with_those_aft
     };
     assert_eq!(taken(11).await, 1);
     assert_eq!(taken(12).await, 2);
-    let versions = "SELECT count(*) FROM version WHERE tenant_id = $1 AND store_id = $2";
-    assert_eq!(place.raw.number(versions, &place.ids()).await, 0);
+    assert_eq!(place.count("version").await, 0);
 }

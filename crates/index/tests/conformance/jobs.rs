@@ -50,11 +50,6 @@ fn access(seconds: i64, read_by: u128) -> TextRow {
 }
 
 pub(crate) async fn late_flushes_move_nothing_back(place: Place) {
-    access_times_never_move_back(place.stranger().await).await;
-    use_of_a_session_never_moves_back(place).await;
-}
-
-async fn access_times_never_move_back(place: Place) {
     let [first, second] = memories(&place, 2).await.try_into().unwrap();
     flush(&place, &[(second, 10, 1), (first, 10, 1)]).await;
     assert_eq!(access_times(&place).await, [access(10, 1), access(10, 1)]);
@@ -75,6 +70,29 @@ async fn access_times_never_move_back(place: Place) {
     deleted.delete_store().await;
     flush(&deleted, &[(memory_id, 10, 1)]).await;
     assert!(access_times(&deleted).await.is_empty());
+    use_of_a_session_never_moves_back(&place).await;
+}
+
+async fn use_of_a_session_never_moves_back(place: &Place) {
+    // A session with the id of its only store.
+    for statement in [
+        "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_name, agent_version, environment_id, \
+         metadata, vault_ids, created_at, updated_at) VALUES ($1, $2, '{}', 'a', 'a', 1, 'e', '{}', '[]', 1, 1)",
+        "INSERT INTO session_resource (tenant_id, session_id, resource_id, position, store_id, \
+         session_created_at, slug, access, name, description, created_at, updated_at) \
+         VALUES ($1, $2, $2, 1, $2, 1, 's', 'read_write', 'n', '', 1, 1)",
+    ] {
+        place.raw.execute(statement, &place.ids()).await;
+    }
+    let last_use =
+        async |tenant_id| place.index.unused.last_session_use(tenant_id, place.store_id).await.unwrap();
+    for (seconds, expected) in [(5, 5), (3, 5), (9, 9)] {
+        let key = (place.tenant_id, SessionId::from_uuid(place.store_id.uuid()));
+        let used = LastUse { key, at: after_seconds(seconds), by: () };
+        place.index.access_times.flush_sessions(&[used]).await.unwrap();
+        assert_eq!(last_use(place.tenant_id).await, Some(after_seconds(expected)));
+    }
+    assert_eq!(last_use(place.stranger().await.tenant_id).await, None);
 }
 
 pub(crate) async fn concurrent_flushes_are_all_stored(place: Place) {
@@ -91,28 +109,6 @@ pub(crate) async fn concurrent_flushes_are_all_stored(place: Place) {
     });
     join_all(flushes).await.into_iter().for_each(Result::unwrap);
     assert_eq!(access_times(&place).await, vec![access(7, 7); 200]);
-}
-
-async fn use_of_a_session_never_moves_back(place: Place) {
-    // A session with the id of its only store.
-    for statement in [
-        "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_name, agent_version, environment_id, \
-         metadata, vault_ids, created_at, updated_at) VALUES ($1, $2, '{}', 'a', 'a', 1, 'e', '{}', '[]', 1, 1)",
-        "INSERT INTO session_resource (tenant_id, session_id, resource_id, position, store_id, \
-         session_created_at, slug, access, name, description, created_at, updated_at) \
-         VALUES ($1, $2, $2, 1, $2, 1, 's', 'read_write', 'n', '', 1, 1)",
-    ] {
-        place.raw.execute(statement, &place.ids()).await;
-    }
-    let session_id = SessionId::from_uuid(place.store_id.uuid());
-    for (seconds, expected) in [(5, 5), (3, 5), (9, 9)] {
-        let used = LastUse { key: (place.tenant_id, session_id), at: after_seconds(seconds), by: () };
-        place.index.access_times.flush_sessions(&[used]).await.unwrap();
-        let last = place.index.unused.last_session_use(place.tenant_id, place.store_id);
-        assert_eq!(last.await.unwrap(), Some(after_seconds(expected)));
-    }
-    let foreign = place.stranger().await.tenant_id;
-    assert_eq!(place.index.unused.last_session_use(foreign, place.store_id).await.unwrap(), None);
 }
 
 /// The lease of a job, for a minute each time.
@@ -185,13 +181,8 @@ pub(crate) async fn worker_whose_copy_or_undo_was_taken_over_records_nothing(pla
     let (tenant_id, store_id, first) = (place.tenant_id, StoreId::from_uuid(ONE), NOW.plus(FORK_HELD_FOR));
     let [taken_over, second, third] =
         [first.plus(SECOND), first.plus(FORK_HELD_FOR), first.plus(2 * FORK_HELD_FOR)];
-    let copying = StoreOrigin {
-        memory_store_id: place.store_id,
-        seq: 0,
-        status: StoreOriginStatus::Copying,
-        skipped: 0,
-        error: None,
-    };
+    let (memory_store_id, status) = (place.store_id, StoreOriginStatus::Copying);
+    let copying = StoreOrigin { memory_store_id, seq: 0, status, skipped: 0, error: None };
     let fork = Store { forked_from: Some(copying.clone()), ..Store::new(store_id, "fork".to_owned(), NOW) };
     place.index.stores.create(tenant_id, &fork, PLENTY, None, &by_tenant(NOW)).await.unwrap();
     let forks = &place.index.forks;

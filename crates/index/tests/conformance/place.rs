@@ -1,22 +1,15 @@
 //! A tenant with a store, and short ways to change and to see what it holds.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::schemas::TenantType;
-use keepsake_core::{
-    Actor, ApiKeyId, BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp,
-    VersionId,
-};
+use keepsake_core::{Actor, ApiKeyId, ContentHash, DirPath, MemoryPath};
 use keepsake_index::{
-    AuditedAction, Auditor, BlobDeletions, Commit, CommitChange, CommitOutcome, Depth, Directory, Expiry,
-    ExpiryChange, Head, HeadChange, Index, MemoryListing, MemoryPage, Pin, PinOutcome, PostgresIndex,
-    SqliteIndex, Store, StoredContent, Target, Tenant, TenantStatus,
+    AuditedAction, BlobDeletions, Directory, HeadChange, MemoryPage, Pin, PinOutcome, SqliteIndex, Store,
+    StoredContent, Tenant,
 };
 use tempfile::TempDir;
-use uuid::Uuid;
 
-use crate::database::{OwnDatabase, Raw, TextRow, postgres_index, sqlite_index};
+use crate::prelude::*;
 
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 pub(crate) const PLENTY: u64 = 1 << 40;
@@ -63,32 +56,18 @@ pub(crate) fn actor() -> Actor {
     Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(0xac7)))
 }
 
-/// The state of a memory after a version with new content.
-fn fresh_content(version_id: VersionId, at: MemoryPath, size_bytes: u64) -> HeadChange {
-    HeadChange {
-        path: at,
-        content: StoredContent {
-            blob_id: version_id,
-            size_bytes,
-            sha256: ContentHash::of(version_id.uuid().as_bytes()),
-        },
+pub(crate) fn created(at: &str, size_bytes: u64) -> CommitChange {
+    let (memory_id, version_id) = (MemoryId::from_uuid(next_uuid()), VersionId::from_uuid(next_uuid()));
+    let sha256 = ContentHash::of(version_id.uuid().as_bytes());
+    let after = HeadChange {
+        path: path(at),
+        content: StoredContent { blob_id: version_id, size_bytes, sha256 },
         new: None,
         first_line: Some(format!("first line of {version_id}")),
         expiry: ExpiryChange::default(),
         search: None,
-    }
-}
-
-pub(crate) fn created(at: &str, size_bytes: u64) -> CommitChange {
-    let version_id = VersionId::from_uuid(next_uuid());
-    CommitChange {
-        memory_id: MemoryId::from_uuid(next_uuid()),
-        version_id,
-        before: None,
-        revives: None,
-        undoes: None,
-        after: Some(fresh_content(version_id, path(at), size_bytes)),
-    }
+    };
+    CommitChange { memory_id, version_id, before: None, revives: None, undoes: None, after: Some(after) }
 }
 
 pub(crate) fn edited(before: &Head, size_bytes: u64) -> CommitChange {
@@ -129,6 +108,17 @@ pub(crate) fn new_tenant() -> Tenant {
         limits: LimitOverrides::default(),
         created_at: NOW,
     }
+}
+
+/// Counts so many steps of SQLite's reads at a time.
+pub(crate) async fn count_steps(index: &SqliteIndex, steps: i32) -> Arc<AtomicU64> {
+    let counter = Arc::<AtomicU64>::default();
+    let counted = Arc::clone(&counter);
+    let count = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    index.watch_steps(steps, count).await.unwrap();
+    counter
 }
 
 #[derive(Clone)]
@@ -189,6 +179,12 @@ impl Place {
         [self.tenant_id.uuid(), self.store_id.uuid()]
     }
 
+    /// The rows of the store in a table.
+    pub(crate) async fn count(&self, table: &str) -> i64 {
+        let rows = format!("SELECT count(*) FROM {table} WHERE tenant_id = $1 AND store_id = $2");
+        self.raw.number(&rows, &self.ids()).await
+    }
+
     pub(crate) fn blob(&self, blob_id: VersionId) -> BlobKey {
         BlobKey { tenant_id: self.tenant_id, store_id: self.store_id, blob_id }
     }
@@ -214,26 +210,29 @@ impl Place {
         self.run(&self.commit_of(changes)).await
     }
 
-    /// Commits changes that nothing refuses; answers the last `seq`.
-    pub(crate) async fn change(&self, changes: Vec<CommitChange>) -> i64 {
-        match self.try_changes(changes).await {
-            CommitOutcome::Committed { seq, .. } => seq,
-            other => panic!("not committed: {other:?}"),
-        }
+    /// Commits changes that nothing refuses.
+    pub(crate) async fn change(&self, changes: Vec<CommitChange>) {
+        let outcome = self.try_changes(changes).await;
+        assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");
+    }
+
+    /// Makes a change; answers the memory after it.
+    pub(crate) async fn changed(&self, change: CommitChange) -> Head {
+        let at = change.after.as_ref().unwrap().path.clone();
+        self.change(vec![change]).await;
+        self.memory(at.as_str()).await
     }
 
     pub(crate) async fn create(&self, at: &str, size_bytes: u64) -> Head {
-        self.change(vec![created(at, size_bytes)]).await;
-        self.memory(at).await
+        self.changed(created(at, size_bytes)).await
     }
 
     /// Pins a memory, or says when it expires.
-    pub(crate) async fn pin(&self, head: &Head, expiry: ExpiryChange) -> PinOutcome {
+    pub(crate) async fn pin(&self, head: &Head, expiry: ExpiryChange) {
         let (store_id, memory_id, expected) = (self.store_id, head.memory_id, head.version_id);
         let pin = Pin { store_id, memory_id, expected, expiry, idempotency: None, now: NOW };
         let pinned = self.index.memories.pin(self.tenant_id, &pin).await.unwrap();
         assert!(matches!(pinned, PinOutcome::Done { .. }), "{pinned:?}");
-        pinned
     }
 
     /// The target of a path; `/` is the root.
@@ -274,12 +273,9 @@ impl Place {
     /// Every row that a commit of the store may move.
     pub(crate) async fn rows(&self) -> Vec<TextRow> {
         let mut rows = Vec::new();
+        let of_store = "seq last_version_at memory_count live_bytes version_count version_bytes purge_epoch";
         for (table, order, columns) in [
-            (
-                "store",
-                "store_id",
-                "seq last_version_at memory_count live_bytes version_count version_bytes purge_epoch",
-            ),
+            ("store", "store_id", of_store),
             ("memory", "memory_id", "path head_seq size_bytes first_line created_at updated_at deleted_at"),
             ("version", "seq", "seq prev_seq op path size_bytes created_at actor_type actor_id"),
             ("directory", "path", "path parent files bytes visible_children"),

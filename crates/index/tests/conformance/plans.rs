@@ -54,6 +54,8 @@ async fn readers_and_expiry_read_ranges_of_indexes_in_their_order() {
     let of_key = "Index Scan Backward using memory_read_pkey";
     let ids = "uuid, uuid, uuid, uuid, uuid, text, text, text, bigint";
     let of_session = "uuid, uuid, bigint, uuid, text, text, text, uuid[], bigint";
+    let of_past = "uuid, uuid, bigint, bigint, bigint, bigint, bigint";
+    let of_deletions = "(ROW(op, seq) > ROW('deleted'::text, $3))";
     let version = "Index Scan using version_id on version v";
     let of_time = "(session_id = $2) AND (ROW(first_read_at, version_id) <= ROW($3, $4))";
     for (name, types, parts) in [
@@ -66,20 +68,12 @@ async fn readers_and_expiry_read_ranges_of_indexes_in_their_order() {
         (
             "LIVES",
             "uuid, uuid, uuid, bigint",
-            &["Index Scan using memory_pkey", "(memory_id > $3)", "memory_access_pkey"],
+            &["using memory_pkey", "(memory_id > $3)", "memory_access_pkey"],
         ),
         ("DUE", "uuid, uuid, uuid, bigint, bigint, bigint", &["Index Only Scan using memory_expires"]),
         ("HISTORIES", "uuid, uuid, bigint", &["store_pkey", "version_op"]),
-        (
-            "DELETIONS",
-            "uuid, uuid, bigint, bigint",
-            &["Index Scan using version_op", "(ROW(op, seq) > ROW('deleted'::text, $3))"],
-        ),
-        (
-            "PAST",
-            "uuid, uuid, bigint, bigint, bigint, bigint, bigint",
-            &["Index Scan using version_pkey", "version_memory", "memory_pkey"],
-        ),
+        ("DELETIONS", "uuid, uuid, bigint, bigint", &["Index Scan using version_op", of_deletions]),
+        ("PAST", of_past, &["Index Scan using version_pkey", "version_memory", "memory_pkey"]),
     ] {
         let is_of_readers = name.starts_with("OF_");
         let query = if is_of_readers { selected_readers(name) } else { statement(name) };
@@ -137,16 +131,14 @@ async fn assert_is_by_keys(index: &PostgresIndex, place: &Place, query: &str, ty
     assert!(!plan.contains("Seq Scan") && !plan.contains("Join Filter"), "{plan}");
 }
 
-/// The query between two texts of a function, with its variables by their numbers.
-async fn query_of(place: &Place, function: &str, [begin, end]: [&str; 2], variables: &[&str]) -> String {
+/// The query that a function answers, with its variables by their numbers.
+async fn query_of(place: &Place, function: &str, variables: &[&str]) -> String {
     let source = format!("SELECT prosrc FROM pg_proc WHERE proname = '{function}'");
     let source = place.raw.rows(&source, &[]).await[0][0].clone().unwrap();
-    let (_, query) = source.split_once(begin).unwrap();
-    let mut query = query.split(end).next().unwrap().to_owned();
-    for (number, variable) in (1..).zip(variables) {
-        query = query.replace(variable, &format!("${number}"));
-    }
-    query
+    let query = source.split("RETURN QUERY").nth(1).unwrap().split(';').next().unwrap().to_owned();
+    (1..)
+        .zip(variables)
+        .fold(query, |query, (number, variable)| query.replace(variable, &format!("${number}")))
 }
 
 /// The memories, sessions, terms and vectors of a list are found one by one.
@@ -154,48 +146,27 @@ async fn query_of(place: &Place, function: &str, [begin, end]: [&str; 2], variab
 async fn lists_are_found_key_by_key() {
     let (place, index, _database) = Place::on_postgres().await;
     let terms = "(tenant_id = $1) AND (store_id = $2) AND (memory_id = m.memory_id)";
+    let of_versions = "(store_id = $2) AND (memory_id = version.memory_id)";
+    let of_models = "(store_id = $2) AND (memory_id = version.memory_id) AND (model = $3)";
+    let of_changes = "(tenant_id = $1) AND (store_id = $2) AND (seq > $3)";
     let of_vectors = ["p_tenant", "p_store", "p_model", "v_since"];
     let of_states = ["p_tenant", "p_stores", "p_model"];
     let of_search = ["p_tenant", "p_store", "p_since", "p_analyser", "p_unindexed"];
+    let vectors = query_of(&place, "embedding_changes", &of_vectors).await;
+    let states = query_of(&place, "embedding_states", &of_states).await;
+    let search = query_of(&place, "search_changes", &of_search).await;
+    let (memory, doc) = ("Index Scan using memory_pkey", "Index Scan using search_doc_pkey");
+    let earlier = ["(seq > $4) AND (seq <= $5)", of_models, "(store_id = $2) AND (memory_id = o.memory_id)"];
     for (query, types, parts) in [
         (statement("DIRECTORIES_AT"), "uuid, uuid, text", &["(path = texts.text)"] as &[_]),
         (statement("SESSIONS"), "uuid, uuid[]", &["(session_id = ids.id)"]),
         (statement("ATTACHMENTS"), "uuid, uuid[]", &["(session_id = ids.id)", "(store_id = r.store_id)"]),
-        (statement("WHOLE"), "uuid, uuid, bigint", &["Index Scan using search_doc_pkey", terms]),
-        (
-            statement("PAGE"),
-            "uuid, uuid, bigint, bigint",
-            &["(seq > $3)", "(store_id = $2) AND (memory_id = version.memory_id)"],
-        ),
-        (
-            statement("EARLIER"),
-            "uuid, uuid, text, bigint, bigint",
-            &[
-                "(seq > $4) AND (seq <= $5)",
-                "(store_id = $2) AND (memory_id = version.memory_id) AND (model = $3)",
-                "(store_id = $2) AND (memory_id = o.memory_id)",
-            ],
-        ),
-        (
-            query_of(&place, "embedding_changes", ["RETURN QUERY", ";"], &of_vectors).await,
-            "uuid, uuid, text, bigint",
-            &["(store_id = $2) AND (model = $3) AND (edit > $4)"],
-        ),
-        (
-            query_of(&place, "embedding_states", ["RETURN QUERY", ";"], &of_states).await,
-            "uuid, uuid[], text",
-            &["(store_id = ids.id)", "(store_id = ids.id) AND (model = $3)"],
-        ),
-        (
-            query_of(&place, "search_changes", ["RETURN QUERY", ";"], &of_search).await,
-            "uuid, uuid, bigint, bigint, uuid[]",
-            &[
-                "(tenant_id = $1) AND (store_id = $2) AND (seq > $3)",
-                "Index Scan using memory_pkey",
-                "Index Scan using search_doc_pkey",
-                terms,
-            ],
-        ),
+        (statement("WHOLE"), "uuid, uuid, bigint", &[doc, terms]),
+        (statement("PAGE"), "uuid, uuid, bigint, bigint", &["(seq > $3)", of_versions]),
+        (statement("EARLIER"), "uuid, uuid, text, bigint, bigint", &earlier),
+        (vectors, "uuid, uuid, text, bigint", &["(store_id = $2) AND (model = $3) AND (edit > $4)"]),
+        (states, "uuid, uuid[], text", &["(store_id = ids.id)", "(store_id = ids.id) AND (model = $3)"]),
+        (search, "uuid, uuid, bigint, bigint, uuid[]", &[of_changes, memory, doc, terms]),
     ] {
         assert_is_by_keys(&index, &place, &query, types, parts).await;
     }

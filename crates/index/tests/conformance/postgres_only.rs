@@ -7,7 +7,7 @@ use sqlx::Executor as _;
 use sqlx::postgres::PgConnection;
 
 use crate::database::postgres_pool;
-use crate::deletions::tenant_with_everything;
+use crate::deletions::{tables, tenant_with_everything};
 use crate::prelude::*;
 use crate::schema::GLOBAL_TABLES;
 
@@ -16,20 +16,15 @@ const NOT_ALLOWED: &str = "42501";
 
 /// Every table, but those of all tenants.
 async fn tenant_tables(raw: &Raw) -> Vec<String> {
-    let tables = "SELECT CAST(relname AS text) FROM pg_class WHERE relnamespace = 'public'::regnamespace \
-                  AND relkind IN ('r', 'p') AND relname <> '_sqlx_migrations' ORDER BY relname";
-    let tables = raw.rows(tables, &[]).await.into_iter().flatten().flatten();
-    let tables: Vec<_> = tables.filter(|table| !GLOBAL_TABLES.contains(&table.as_str())).collect();
+    let mut tables = tables(raw).await;
+    tables.retain(|table| !GLOBAL_TABLES.contains(&table.as_str()));
     assert!(tables.len() >= 12, "{tables:?}");
     tables
 }
 
 async fn set_tenant(connection: &mut PgConnection, tenant_id: TenantId) {
-    sqlx::query("SELECT set_config('keepsake.tenant', $1, true)")
-        .bind(tenant_id.uuid().to_string())
-        .execute(connection)
-        .await
-        .unwrap();
+    let set = sqlx::query("SELECT set_config('keepsake.tenant', $1, true)");
+    set.bind(tenant_id.uuid().to_string()).execute(connection).await.unwrap();
 }
 
 async fn tenants_seen(connection: &mut PgConnection, table: &str) -> BTreeSet<Uuid> {
@@ -100,6 +95,7 @@ async fn query_without_its_tenant_finds_nothing_and_rows_of_another_cannot_be_wr
     }
 
     let (me, them, nobody) = (mine.uuid(), theirs.uuid(), next_uuid());
+    let of_nobody = format!("jsonb_build_object('tenant_id', '{nobody}')");
     for table in &tables {
         let untouched = if table == "audit" { Err(NOT_ALLOWED.to_owned()) } else { Ok(0) };
         let refused = Err(NOT_ALLOWED.to_owned());
@@ -109,8 +105,7 @@ async fn query_without_its_tenant_finds_nothing_and_rows_of_another_cannot_be_wr
             (format!("UPDATE {table} SET tenant_id = '{nobody}' WHERE tenant_id = '{me}'"), &refused),
             (
                 format!(
-                    "INSERT INTO {table} SELECT (jsonb_populate_record(t, \
-                     jsonb_build_object('tenant_id', '{nobody}'))).* FROM {table} t"
+                    "INSERT INTO {table} SELECT (jsonb_populate_record(t, {of_nobody})).* FROM {table} t"
                 ),
                 &refused,
             ),
@@ -146,15 +141,12 @@ async fn roles_that_serve_are_bound_by_security_that_every_tenant_table_has() {
         assert_eq!(refused, not_allowed, "{table}");
     }
     // The audit is append-only.
-    let Raw::Postgres(pool) = &place.raw else { panic!("not Postgres") };
-    let mut session = pool.acquire().await.unwrap();
+    let mut session = place.raw.postgres().acquire().await.unwrap();
+    let entry = "INSERT INTO operator_audit (id, at, actor, action) VALUES (gen_random_uuid(), 1, 'a', 'b')";
     for (role, statement) in [
         ("keepsake_app", "UPDATE audit SET actor = 'nobody'"),
         ("keepsake_app", "DELETE FROM audit"),
-        (
-            "keepsake_app",
-            "INSERT INTO operator_audit (id, at, actor, action) VALUES (gen_random_uuid(), 1, 'a', 'b')",
-        ),
+        ("keepsake_app", entry),
         ("keepsake_jobs", "UPDATE audit SET actor = 'nobody'"),
         ("keepsake_jobs", "UPDATE operator_audit SET actor = 'nobody'"),
         ("keepsake_jobs", "DELETE FROM operator_audit"),
@@ -219,24 +211,18 @@ const WAITING_FOR_LOCKS: &str = "SELECT count(*) FROM pg_stat_activity \
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
-    let (index, raw, database) = postgres_index().await;
-    let place = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
+    let (place, _index, database) = Place::on_postgres().await;
     let (index, tenant_id, store_id) = (place.index.clone(), place.tenant_id, place.store_id);
     let memory_id = place.create("/a", 1).await.memory_id;
     let watching = Raw::Postgres(postgres_pool(&database.database.url()).await);
 
     // The flush finds the memory, and then waits for this uncommitted row.
-    let mut in_the_way = raw.begin().await.unwrap();
-    sqlx::query(
-        "INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
-         VALUES ($1, $2, $3, 1, 'x', 1)",
-    )
-    .bind(tenant_id.uuid())
-    .bind(store_id.uuid())
-    .bind(memory_id.uuid())
-    .execute(&mut *in_the_way)
-    .await
-    .unwrap();
+    let mut in_the_way = place.raw.postgres().begin().await.unwrap();
+    let row = "INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
+               VALUES ($1, $2, $3, 1, 'x', 1)";
+    let ids = [tenant_id.uuid(), store_id.uuid(), memory_id.uuid()];
+    let row = ids.into_iter().fold(sqlx::query(row), |row, id| row.bind(id));
+    row.execute(&mut *in_the_way).await.unwrap();
     let read = LastUse { key: (tenant_id, store_id, memory_id), at: NOW, by: actor() };
     let flushing = index.clone();
     let flush = tokio::spawn(async move { flushing.access_times.flush(&[read]).await });

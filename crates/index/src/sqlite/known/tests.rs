@@ -1,47 +1,36 @@
 //! The rules by which answers are kept and forgotten.
 
-use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
-use uuid::Uuid;
+use keepsake_core::{ContentHash, DirPath, MemoryId, StoreId, Timestamp};
 
-use super::{ChangedPlaces, Changes, KnownAnswers, MAX_ENTRIES};
-use crate::commit::{Commit, CommitChange};
-use crate::model::{
-    Claim, Depth, Directory, Expiry, ExpiryChange, FoundMemory, Head, HeadChange, HeadLookup, Lookup,
-    MemoryItem, MemoryLookup, MemoryPage, MemoryTarget, PageLookup, PathKey, StoreKey, StoreState,
-    StoredContent, Target,
-};
+use super::*;
+use crate::commit::CommitChange;
+use crate::model::{Claim, Directory, Expiry, HeadChange, MemoryItem, MemoryTarget, StoredContent};
 
 const STORE: StoreState = StoreState { is_archived: false, purge_epoch: 3 };
 /// The replica that commits.
 const REPLICA: Uuid = Uuid::from_u128(1);
 
 fn at(path: &str) -> HeadLookup {
-    let store =
-        StoreKey { tenant_id: TenantId::from_uuid(Uuid::nil()), store_id: StoreId::from_uuid(Uuid::nil()) };
-    HeadLookup {
-        place: PathKey { store, path: (path != "/").then(|| MemoryPath::parse(path).unwrap()) },
-        max_entries: 0,
-    }
+    let (tenant_id, store_id) = (TenantId::from_uuid(Uuid::nil()), StoreId::from_uuid(Uuid::nil()));
+    let path = (path != "/").then(|| MemoryPath::parse(path).unwrap());
+    HeadLookup { place: PathKey { store: StoreKey { tenant_id, store_id }, path }, max_entries: 0 }
 }
 
 fn numbered(number: usize) -> HeadLookup {
     at(&format!("/{number}.md"))
 }
 
-fn empty() -> StoredContent {
-    StoredContent { blob_id: VersionId::from_uuid(Uuid::nil()), size_bytes: 0, sha256: ContentHash::of(b"") }
+fn memory_id(number: u128) -> MemoryId {
+    MemoryId::from_uuid(Uuid::from_u128(number))
 }
 
 /// The head of a memory with this version.
 fn head(path: &str, version: u128, claim: Option<Claim>) -> Head {
-    Head {
-        memory_id: MemoryId::from_uuid(Uuid::nil()),
-        path: MemoryPath::parse(path).unwrap(),
-        version_id: VersionId::from_uuid(Uuid::from_u128(version)),
-        seq: 7,
-        content: empty(),
-        claim,
-    }
+    let (path, version_id) =
+        (MemoryPath::parse(path).unwrap(), VersionId::from_uuid(Uuid::from_u128(version)));
+    let blob_id = VersionId::from_uuid(Uuid::nil());
+    let content = StoredContent { blob_id, size_bytes: 0, sha256: ContentHash::of(b"") };
+    Head { memory_id: memory_id(0), path, version_id, seq: 7, content, claim }
 }
 
 fn claim_of(replica: u128) -> Claim {
@@ -62,22 +51,11 @@ fn look_up(known: &KnownAnswers, at: &HeadLookup, target: Target) {
 
 /// A commit that puts the memory of `before` to `path`, in version 2 of it.
 fn put(before: Option<Head>, path: &str) -> Changes {
-    let after = HeadChange {
-        path: MemoryPath::parse(path).unwrap(),
-        content: empty(),
-        new: None,
-        first_line: None,
-        expiry: ExpiryChange::default(),
-        search: None,
-    };
-    let change = CommitChange {
-        memory_id: MemoryId::from_uuid(Uuid::nil()),
-        version_id: VersionId::from_uuid(Uuid::from_u128(2)),
-        before,
-        revives: None,
-        undoes: None,
-        after: Some(after),
-    };
+    let Head { path, content, memory_id, version_id, .. } = head(path, 2, None);
+    let expiry = ExpiryChange::default();
+    let after = HeadChange { path, content, new: None, first_line: None, expiry, search: None };
+    let change =
+        CommitChange { memory_id, version_id, before, revives: None, undoes: None, after: Some(after) };
     let store_id = StoreId::from_uuid(Uuid::nil());
     let commit = Commit::of(store_id, Timestamp::from_micros(0), REPLICA, vec![change]);
     let mut changed = ChangedPlaces::default();
@@ -135,23 +113,48 @@ fn a_commit_forgets_its_places_and_their_directories_only() {
     assert!(known.target(&at("/e.md")).is_some());
 }
 
-#[test]
-fn memory_is_known_by_its_id_until_a_commit_changes_it() {
+/// A commit to `/changed` forgets the answers to what it changes, also those of look-ups that began before it,
+/// and leaves another one.
+fn assert_forgets<Q>(
+    changed: &[Q],
+    other: &Q,
+    keep: impl Fn(&KnownAnswers, Moment, &Q),
+    is_known: impl Fn(&KnownAnswers, &Q) -> bool,
+) {
     let known = KnownAnswers::default();
-    let store = at("/").place.store;
-    let [changed, other] =
-        [0, 1].map(|id| MemoryLookup { store, memory_id: MemoryId::from_uuid(Uuid::from_u128(id)) });
-    let found = FoundMemory { store: STORE, expiry: Expiry::default(), target: MemoryTarget::Missing };
     let before = known.moment();
-    for at in [changed, other] {
-        known.keep_memory(before, at, &found);
-        assert_eq!(known.memory(at).as_ref(), Some(&found));
+    for asked in changed.iter().chain([other]) {
+        keep(&known, before, asked);
+        assert!(is_known(&known, asked));
     }
-    make(&known, put(None, "/new.md"));
-    known.keep_memory(before, changed, &found);
-    assert_eq!((known.memory(changed), known.memory(other)), (None, Some(found)));
+    make(&known, put(None, "/changed/new.md"));
+    for asked in changed {
+        keep(&known, before, asked);
+        assert!(!is_known(&known, asked));
+        keep(&known, known.moment(), asked);
+        assert!(is_known(&known, asked));
+    }
+    assert!(is_known(&known, other));
     make(&known, Changes::All);
-    assert_eq!(known.memory(other), None);
+    assert!(!is_known(&known, other));
+}
+
+#[test]
+fn memories_and_pages_are_known_until_a_commit_changes_them() {
+    let by_id = |id| MemoryLookup { store: at("/").place.store, memory_id: memory_id(id) };
+    let found = FoundMemory { store: STORE, expiry: Expiry::default(), target: MemoryTarget::Missing };
+    assert_forgets(
+        &[by_id(0)],
+        &by_id(1),
+        |known, moment, asked| known.keep_memory(moment, *asked, &found),
+        |known, asked| known.memory(*asked).as_ref() == Some(&found),
+    );
+    assert_forgets(
+        &["/", "/changed"].map(first_page),
+        &first_page("/other"),
+        |known, moment, asked| known.keep_page(moment, asked, &page(1)),
+        |known, asked| known.page(asked) == Some(page(1)),
+    );
 }
 
 #[test]
@@ -191,7 +194,7 @@ fn nothing_is_kept_beyond_the_limits() {
 
     // Items of pages count.
     let known = KnownAnswers::default();
-    let pages = ["/0", "/1", "/2"].map(|directory| first_page(directory, Depth::All, 1));
+    let pages = ["/0", "/1", "/2"].map(first_page);
     for asked in &pages {
         known.keep_page(known.moment(), asked, &page(MAX_ENTRIES));
     }
@@ -205,30 +208,8 @@ fn page(number_of_items: usize) -> MemoryPage {
     MemoryPage { store: STORE, expiry: Expiry::default(), items }
 }
 
-fn first_page(path: &str, depth: Depth, limit: u32) -> PageLookup {
-    PageLookup { place: at(path).place, depth, limit }
-}
-
-#[test]
-fn pages_of_changed_directories_are_forgotten() {
-    let known = KnownAnswers::default();
-    let [root, changed, other] =
-        ["/", "/changed", "/other"].map(|directory| first_page(directory, Depth::All, 7));
-    let keep_all = || {
-        for asked in [&root, &changed, &other] {
-            known.keep_page(known.moment(), asked, &page(1));
-        }
-    };
-    keep_all();
-    let before = known.moment();
-    make(&known, put(None, "/changed/new.md"));
-    known.keep_page(before, &changed, &page(1));
-    assert_eq!((known.page(&root), known.page(&changed)), (None, None));
-    assert!(known.page(&other).is_some());
-    keep_all();
-    assert!(known.page(&changed).is_some());
-    make(&known, Changes::All);
-    assert_eq!(known.page(&other), None);
+fn first_page(path: &str) -> PageLookup {
+    PageLookup { place: at(path).place, depth: Depth::All, limit: 1 }
 }
 
 #[test]
