@@ -96,7 +96,7 @@ pub(crate) mod tests {
         (listener, config)
     }
 
-    fn tenant(number: u128) -> TenantId {
+    pub(crate) fn tenant(number: u128) -> TenantId {
         TenantId::from_uuid(Uuid::from_u128(number))
     }
 

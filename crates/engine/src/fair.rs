@@ -85,13 +85,9 @@ async fn permit(semaphore: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Engin
 #[cfg(test)]
 mod tests {
     use futures::{FutureExt, poll};
-    use uuid::Uuid;
 
     use super::*;
-
-    fn tenant(number: u128) -> TenantId {
-        TenantId::from_uuid(Uuid::from_u128(number))
-    }
+    use crate::endpoint_queries::tests::tenant;
 
     #[tokio::test]
     async fn tenant_with_many_requests_leaves_a_slot_to_others() {

@@ -99,17 +99,13 @@ mod tests {
 
     #[test]
     fn identity_of_a_call_outlives_releases() {
-        let identities = [
-            (
-                Auditor::Credential(Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(7)))),
-                "8f0f89cf267aa3e6063ee4aa1c128c18ed0c179f30bb04cf3d719d67fb9eab69",
-            ),
-            (
-                Auditor::Credential(Actor::User("a:b".to_owned())),
-                "a84934dab19fc83b200e864985c6b8c2a7c69c01599197a8eaf111705341fdf3",
-            ),
-        ];
-        for (by, identity) in identities {
+        let key = Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(7)));
+        let user = Actor::User("a:b".to_owned());
+        for (actor, identity) in [
+            (key, "8f0f89cf267aa3e6063ee4aa1c128c18ed0c179f30bb04cf3d719d67fb9eab69"),
+            (user, "a84934dab19fc83b200e864985c6b8c2a7c69c01599197a8eaf111705341fdf3"),
+        ] {
+            let by = Auditor::Credential(actor);
             let principal = Principal::of_operator(TenantId::from_uuid(Uuid::nil()), by, Limits::default());
             let scope_sha256 = scope(&principal, &[b"request", b"POST", b"/v1/memory_stores", b"k"]);
             assert_eq!(ContentHash::from(scope_sha256).to_string(), identity);

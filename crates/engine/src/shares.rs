@@ -106,13 +106,8 @@ fn signed(amount: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
-
     use super::*;
-
-    fn tenant(number: u128) -> TenantId {
-        TenantId::from_uuid(Uuid::from_u128(number))
-    }
+    use crate::endpoint_queries::tests::tenant;
 
     /// Takes as many as the tenant's share allows.
     fn take_all(shares: &FairShares, number: u128) -> Vec<Share> {

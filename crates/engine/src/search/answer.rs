@@ -88,15 +88,13 @@ mod tests {
 
     #[test]
     fn notice_says_what_meaning_did_not_do() {
-        let lexical = SearchMeaning { used: false, pending: 7, reason: None };
-        let hybrid = |pending| SearchMeaning { used: true, pending, reason: None };
-        assert_eq!(lexical.notice(), None);
-        for (pending, text) in [
-            (0, None),
-            (1, Some("1 memory is not yet searched by meaning")),
-            (1_200, Some("1,200 memories are not yet searched by meaning")),
+        for (used, pending, text) in [
+            (false, 7, None),
+            (true, 0, None),
+            (true, 1, Some("1 memory is not yet searched by meaning")),
+            (true, 1_200, Some("1,200 memories are not yet searched by meaning")),
         ] {
-            assert_eq!(hybrid(pending).notice().as_deref(), text);
+            assert_eq!(SearchMeaning { used, pending, reason: None }.notice().as_deref(), text);
         }
     }
 }

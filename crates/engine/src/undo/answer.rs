@@ -176,28 +176,3 @@ impl UndoneMemory {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use keepsake_core::{MemoryId, VersionId};
-    use uuid::Uuid;
-
-    use super::{UndoAction, UndoOutcome, UndoStep};
-
-    #[test]
-    fn record_counts_all_steps_and_has_at_most_500() {
-        let step = |number: u128| UndoStep {
-            memory_id: MemoryId::from_uuid(Uuid::from_u128(number)),
-            action: if number < 600 { UndoAction::Skipped } else { UndoAction::Deleted },
-            reason: None,
-            from: VersionId::from_uuid(Uuid::from_u128(number)),
-            from_seq: 2,
-            undoes: VersionId::from_uuid(Uuid::from_u128(number)),
-            to_seq: None,
-        };
-        let text = serde_json::to_string(&UndoOutcome::of((0..700).map(step).collect())).unwrap();
-        let outcome = UndoOutcome::parse(&text).unwrap();
-        assert_eq!((outcome.counts.skipped, outcome.counts.deleted), (600, 100));
-        assert_eq!(outcome.steps, (0..500).map(step).collect::<Vec<_>>());
-    }
-}

@@ -2,9 +2,6 @@
 //!
 //! These tests use Postgres, where tables can be locked and grants revoked.
 
-use keepsake_engine::DailyUseQuery;
-use keepsake_index::MemoryTarget;
-
 use crate::prelude::*;
 
 /// When a memory was last read, as the index has it.
@@ -24,11 +21,14 @@ async fn reads_of_a_cancelled_or_failed_flush_are_written_by_the_next() {
     setup.clock.advance(5 * SECOND);
     let read_at = setup.now();
     setup.read(&first, View::Full).await;
-    let lock = setup.database().lock_table("memory_access").await;
-    let flush = tokio::time::timeout(Duration::from_millis(500), setup.engine.replica.flush());
-    assert!(flush.await.is_err(), "a flush got past the lock");
-    lock.unlock().await;
-    setup.as_owner("REVOKE INSERT ON memory_access FROM keepsake_jobs").await;
+    let flush_is_cancelled_at = async |table: &str| {
+        let lock = setup.database().lock_table(table).await;
+        let flush = tokio::time::timeout(SECOND / 2, setup.engine.replica.flush());
+        assert!(flush.await.is_err(), "a flush got past the lock");
+        lock.unlock().await;
+    };
+    flush_is_cancelled_at("memory_access").await;
+    setup.database().execute("REVOKE INSERT ON memory_access FROM keepsake_jobs").await;
     setup.engine.replica.flush().await.unwrap_err();
     // The heartbeat does not claim reads that are not written.
     setup.clock.advance(5 * SECOND);
@@ -36,25 +36,30 @@ async fn reads_of_a_cancelled_or_failed_flush_are_written_by_the_next() {
     let flush = setup.index.unused.access_flush(setup.now()).await.unwrap();
     assert!(flush.through.is_some_and(|through| through < read_at), "{flush:?}");
 
-    setup.as_owner("GRANT INSERT ON memory_access TO keepsake_jobs").await;
+    setup.database().execute("GRANT INSERT ON memory_access TO keepsake_jobs").await;
     assert_eq!(setup.engine.replica.flush().await.unwrap(), 2);
     assert_eq!(last_read_at(&setup, &first).await, Some(read_at));
     assert_eq!(last_read_at(&setup, &second).await, Some(setup.now()));
 
     setup.read(&first, View::Full).await;
-    let lock = setup.database().lock_table("daily_use").await;
-    let flush = tokio::time::timeout(Duration::from_millis(500), setup.engine.replica.flush());
-    assert!(flush.await.is_err(), "a flush got past the lock");
-    lock.unlock().await;
+    flush_is_cancelled_at("daily_use").await;
     setup.engine.replica.flush().await.unwrap();
     let counted = setup.engine.usage.daily(&setup.principal, DailyUseQuery::default()).await.unwrap();
     assert_eq!((counted.reads, counted.writes), (3, 2), "each is counted once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replica_whose_heartbeats_hang_refuses_credentials() {
+async fn replica_announces_itself_and_refuses_credentials_while_its_heartbeats_hang() {
     let setup = TestEngine::postgres_and_s3().await;
-    let (key, auth) = (setup.key().await, &setup.engine.auth);
+    let (key, auth) = (setup.key_with(&Scope::ALL, None).await, &setup.engine.auth);
+    // Before its first heartbeat, another process could expire memories that it serves.
+    let gateway = setup.elsewhere_with(|options| options.role = "gateway");
+    setup.clock.advance(2 * MINUTE);
+    let gateways = async || setup.index.replicas.live_gateways(setup.now()).await.unwrap();
+    assert_eq!(gateways().await, 0);
+    gateway.engine.auth.authenticate(&key).await.unwrap();
+    assert_eq!(gateways().await, 1);
+
     setup.engine.replica.flush().await.unwrap();
     let lock = setup.database().lock_table("replica").await;
     let engine = setup.engine.clone();
@@ -71,17 +76,4 @@ async fn replica_whose_heartbeats_hang_refuses_credentials() {
     // The next request sends one itself.
     auth.authenticate(&key).await.unwrap();
     assert!(setup.engine.health.check().await.has_index());
-}
-
-/// Before its first heartbeat, another process could expire memories that it serves.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replica_announces_itself_before_it_serves() {
-    let setup = TestEngine::postgres_and_s3().await;
-    let key = setup.key().await;
-    let replica = setup.replica_with(|options| options.role = "gateway");
-    setup.clock.advance(2 * MINUTE);
-    let gateways = async || setup.index.replicas.live_gateways(setup.now()).await.unwrap();
-    assert_eq!(gateways().await, 0);
-    replica.auth.authenticate(&key).await.unwrap();
-    assert_eq!(gateways().await, 1);
 }

@@ -2,21 +2,18 @@
 
 use std::cell::Cell;
 
-use bytes::Bytes;
 use keepsake_archive::Damage;
 use keepsake_archive::packed::{UnpackLimit, read_files};
 use keepsake_archive::plan::OnConflict;
 use keepsake_archive::verified::MAX_MANIFEST_BYTES;
-use keepsake_engine::{ExportExtent, ExportForm, FairShares, ImportOptions, RequestShares, holding};
 use serde_json::Map;
 use tokio::time::Instant;
 
 use crate::prelude::*;
 
-crate::on_backend! { sqlite_and_s3, of_redacted_content, redaction_of_a_listed_version_breaks_an_export_off, }
-crate::on_backend! {
-    sqlite,
-    on_sqlite,
+on_backend! { sqlite_and_s3, of_redacted_content, redaction_of_a_listed_version_breaks_an_export_off, }
+on_backend! {
+    sqlite, on_sqlite,
     export_of_many_lost_contents_can_be_read,
     stopped_import_is_continued_by_the_same_archive,
 }
@@ -51,7 +48,7 @@ async fn redaction_of_a_listed_version_breaks_an_export_off(setup: TestEngine) {
         let setup = setup.of_tenant_with(json!({})).await;
         let secret = setup.make("/a.md", "secret").await;
         setup.make("/b.md", "kept").await;
-        let replace = edit_of(Some("public"), None, None);
+        let replace = new_content("public");
         if !is_listed {
             setup.update(&secret, replace.clone()).await.unwrap();
         }

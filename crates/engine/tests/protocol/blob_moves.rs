@@ -1,21 +1,14 @@
 //! Content that moves between the index and an object store.
 
-use std::future::ready;
-use std::sync::atomic::AtomicUsize;
-
 use keepsake_blobs::BlobStore;
-use keepsake_engine::{BlobMove, MoveError, MoveFence, MoveReport};
-use keepsake_testkit::{HookedBlobs, fresh_s3};
 
 use crate::prelude::*;
-use crate::test_engine::engine_on;
 
-crate::with_index_content! {
-    interrupted_move_continues,
+with_index_content! {
     uncommitted_write_to_the_old_place_keeps_its_content,
     uncommitted_write_to_the_new_place_keeps_its_content,
     content_written_during_the_removal_is_kept_and_reported,
-    server_that_starts_stops_the_move,
+    move_that_was_interrupted_or_stopped_by_a_server_continues,
     killed_move_keeps_servers_out_for_two_minutes,
     server_that_was_silent_serves_nothing_during_a_move,
 }
@@ -75,29 +68,9 @@ fn to_index(setup: &TestEngine, bucket: &Arc<HookedBlobs>) -> BlobMove {
 }
 
 async fn put_up_fence(setup: &TestEngine) -> MoveFence {
+    setup.clock.advance(2 * MINUTE);
     let clock: Arc<dyn Clock> = setup.clock.clone();
     MoveFence::put_up(setup.index.clone(), clock).await.unwrap()
-}
-
-async fn interrupted_move_continues(setup: TestEngine) {
-    fill(&setup).await;
-    let bucket = bucket().await;
-    let puts = AtomicUsize::new(0);
-    bucket.before_put(move |_| {
-        let is_stopped = puts.fetch_add(1, Ordering::Relaxed) >= 2;
-        ready(if is_stopped { unavailable() } else { Ok(()) })
-    });
-    let job = to_bucket(&setup, &bucket);
-    assert!(try_move(&setup, &job).await.is_err());
-    assert_eq!(setup.blobs_there().await.len(), 5, "originals stay until all is copied");
-    bucket.clear_hooks();
-    let there = bucket.list(None, None, 10).await.unwrap().len() as u64;
-    assert!((1..=2).contains(&there), "{there}");
-    let moved = try_move(&setup, &job).await.unwrap();
-    assert_eq!((moved.present, moved.copied), (there, CONTENTS - there));
-    assert_eq!(setup.blobs_there().await, []);
-    let again = try_move(&setup, &job).await.unwrap();
-    assert_eq!((again.present, again.copied, again.removed), (CONTENTS, 0, 0));
 }
 
 /// Moves content between the put and the commit of a write.
@@ -170,9 +143,20 @@ async fn content_written_during_the_removal_is_kept_and_reported(setup: TestEngi
     assert_has(&after, &[NEW]).await;
 }
 
-async fn server_that_starts_stops_the_move(setup: TestEngine) {
+async fn move_that_was_interrupted_or_stopped_by_a_server_continues(setup: TestEngine) {
     fill(&setup).await;
     let bucket = bucket().await;
+    let puts = AtomicUsize::new(0);
+    bucket.before_put(move |_| {
+        let is_stopped = puts.fetch_add(1, Ordering::Relaxed) >= 2;
+        ready(if is_stopped { unavailable() } else { Ok(()) })
+    });
+    let job = to_bucket(&setup, &bucket);
+    assert!(try_move(&setup, &job).await.is_err());
+    assert_eq!(setup.blobs_there().await.len(), 5, "originals stay until all is copied");
+    let there = bucket.list(None, None, 10).await.unwrap().len() as u64;
+    assert!((1..=2).contains(&there), "{there}");
+
     let another_starts = || {
         let another = setup.clone();
         once(async move {
@@ -181,13 +165,16 @@ async fn server_that_starts_stops_the_move(setup: TestEngine) {
         })
     };
     bucket.before_put(another_starts());
-    let job = to_bucket(&setup, &bucket);
     let (moved, stopped) = stopped_move(&setup, &job).await;
     assert!(matches!(stopped, Err(MoveError::ServerStarted)), "{stopped:?}");
     assert!(!moved.has_begun_removal);
-    assert_eq!((moved.removed, setup.blobs_there().await.len()), (0, 5));
-    let moved = try_move(&setup, &job).await.unwrap();
-    assert_eq!((moved.present, moved.removed), (CONTENTS, CONTENTS));
+    assert_eq!((moved.present, moved.copied, moved.removed), (there, CONTENTS - there, 0));
+    assert_eq!(setup.blobs_there().await.len(), 5);
+    for removed in [CONTENTS, 0] {
+        let moved = try_move(&setup, &job).await.unwrap();
+        assert_eq!((moved.present, moved.copied, moved.removed), (CONTENTS, 0, removed));
+    }
+    assert_eq!(setup.blobs_there().await, []);
 
     bucket.before_delete(another_starts());
     let (moved, stopped) = stopped_move(&setup, &to_index(&setup, &bucket)).await;
@@ -197,12 +184,11 @@ async fn server_that_starts_stops_the_move(setup: TestEngine) {
 }
 
 async fn killed_move_keeps_servers_out_for_two_minutes(setup: TestEngine) {
-    setup.clock.advance(2 * MINUTE);
     let fence = put_up_fence(&setup).await;
     setup.clock.advance(119 * SECOND);
-    assert_eq!(setup.replica().replica.may_serve().await, !setup.index.is_shared());
+    assert_eq!(setup.elsewhere().engine.replica.may_serve().await, !setup.index.is_shared());
     setup.clock.advance(SECOND);
-    let server = setup.replica();
+    let server = setup.elsewhere().engine;
     assert!(server.replica.may_serve().await);
     server.replica.flush().await.unwrap();
     // A process that was only stopped, and goes on.
@@ -211,9 +197,8 @@ async fn killed_move_keeps_servers_out_for_two_minutes(setup: TestEngine) {
 }
 
 async fn server_that_was_silent_serves_nothing_during_a_move(setup: TestEngine) {
-    let (key, replica) = (setup.key().await, &setup.engine.replica);
+    let (key, replica) = (setup.key_with(&Scope::ALL, None).await, &setup.engine.replica);
     replica.flush().await.unwrap();
-    setup.clock.advance(2 * MINUTE);
     let fence = put_up_fence(&setup).await;
     replica.flush().await.unwrap();
     let answer = setup.engine.auth.authenticate(&key).await;

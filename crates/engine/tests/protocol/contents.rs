@@ -1,45 +1,16 @@
 //! Content: stored once under its own key, cached, and, in the index, removed with its
 //! version.
 
-use bytes::Bytes;
-use keepsake_core::Refused;
-use keepsake_engine::jobs::SweepBlobs;
-
 use crate::prelude::*;
 
-crate::with_index_content! {
-    refused_writes_leave_no_content,
+with_index_content! {
     content_of_expired_versions_and_purged_stores_is_removed_at_once,
     content_that_no_version_names_is_not_stored,
 }
 
-crate::with_object_store! { blob_removed_between_two_reads_is_read_again, }
+with_object_store! { blob_removed_between_two_reads_is_read_again, }
 
-crate::on_backend! { sqlite_and_s3, in_the_process, cached_content_costs_no_call_of_the_object_store, }
-
-async fn refused_writes_leave_no_content(setup: TestEngine) {
-    let memory = setup.make("/a.txt", "one").await;
-    let taken = setup.try_make(new_memory("/a.txt", "two")).await;
-    assert!(matches!(taken, Err(EngineError::Refused(Refused::PathTaken { .. }))), "{taken:?}");
-    let below = setup.try_make(new_memory("/a.txt/b", "two")).await;
-    assert!(matches!(below, Err(EngineError::Refused(Refused::ParentIsFile { .. }))), "{below:?}");
-    let outdated = Precondition::ContentSha256(ContentHash::of(b"another"));
-    let refused = setup.update(&memory, edit_of(Some("two"), None, Some(outdated))).await;
-    assert!(matches!(refused, Err(EngineError::PreconditionFailed { .. })), "{refused:?}");
-    let there = setup.blobs_there().await;
-    assert_eq!(there, [setup.blob_key(&memory.memory.head)]);
-
-    let tenant = setup.of_tenant_with(json!({"bytes_per_store": 10})).await;
-    assert!(tenant.try_make(new_memory("/a.txt", "more than ten bytes")).await.is_err());
-    // A restored content must fit the limit of today.
-    setup.delete(&memory).await;
-    let (mut limited, mut principal) = (setup.clone(), (*setup.principal).clone());
-    principal.limits.bytes_per_memory = 2;
-    limited.principal = Arc::new(principal);
-    let refused = limited.restore(&memory).await;
-    assert!(matches!(refused, Err(EngineError::Invalid { field: "content", .. })), "{refused:?}");
-    assert_eq!(setup.blobs_there().await, there);
-}
+on_backend! { sqlite_and_s3, in_the_process, cached_content_costs_no_call_of_the_object_store, }
 
 async fn content_of_expired_versions_and_purged_stores_is_removed_at_once(setup: TestEngine) {
     let delaying = setup.delaying();
@@ -68,6 +39,13 @@ async fn content_that_no_version_names_is_not_stored(setup: TestEngine) {
     assert_eq!(setup.elsewhere().text_at("/memories/a.txt").await, "kept");
     let swept = setup.worker().run(SweepBlobs::default()).await;
     assert_eq!((&swept["blobs"], &swept["condemned"], &swept["missing"]), (&json!(1), &json!(0), &json!(0)));
+    // A restored content must fit the limit of today.
+    setup.delete(&memory).await;
+    let (mut limited, mut principal) = (setup.clone(), (*setup.principal).clone());
+    principal.limits.bytes_per_memory = 2;
+    limited.principal = Arc::new(principal);
+    let refused = limited.restore(&memory).await;
+    assert!(matches!(refused, Err(EngineError::Invalid { field: "content", .. })), "{refused:?}");
 }
 
 async fn cached_content_costs_no_call_of_the_object_store(setup: TestEngine) {
@@ -75,7 +53,7 @@ async fn cached_content_costs_no_call_of_the_object_store(setup: TestEngine) {
         setup.make(&format!("/{number:02}"), &number.to_string()).await;
     }
     let query = MemoryQuery { page: PageRequest { limit: Some(100), page: None }, ..MemoryQuery::default() };
-    let replica = setup.replica();
+    let replica = setup.elsewhere().engine;
     for (engine, gets) in [(&setup.engine, 0), (&replica, 20), (&replica, 20)] {
         let page = engine.memories.list(&setup.principal, setup.store_id, &query, View::Full).await.unwrap();
         assert_eq!(page.items.len(), 20, "a page with content is clamped");

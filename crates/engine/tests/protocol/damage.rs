@@ -2,13 +2,10 @@
 
 use std::path::Path;
 
-use keepsake_engine::{ManualClock, Verification};
-use keepsake_index::{Index, SqliteIndex};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
 use crate::prelude::*;
-use crate::test_engine::engine_on;
 
 const PAGE_BYTES: usize = 4096;
 /// The smallest part of a file that a disk loses.
@@ -28,7 +25,7 @@ async fn fill(setup: &TestEngine) {
     setup.call(insert("/memories/folder0/memory0.md", 0, "new")).await;
     setup.call(rename("/memories/folder1", "/memories/moved")).await;
     let large = setup.make("/large.md", &words(4_000)).await;
-    setup.update(&large, edit_of(Some("small"), None, None)).await.unwrap();
+    setup.update(&large, new_content("small")).await.unwrap();
     setup.redact(&large).await;
     setup.engine.replica.flush().await.unwrap();
 }
@@ -48,20 +45,12 @@ async fn verify(file: &Path) -> Option<Verification> {
 async fn dump(file: &Path) -> Vec<String> {
     let url = format!("sqlite://{}?mode=ro&immutable=1", file.display());
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
-    let tables: Vec<(String, String)> = sqlx::query_as(
-        "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND sql IS NOT NULL ORDER BY name",
-    )
-    .fetch_all(&mut connection)
-    .await
-    .unwrap();
+    let tables = "SELECT sql, 'SELECT ' || (SELECT group_concat('quote(\"' || name || '\")', ' || '','' || ') \
+                  FROM pragma_table_info(t.name)) || ' AS line FROM \"' || t.name || '\" ORDER BY line' \
+                  FROM sqlite_schema t WHERE t.type = 'table' AND sql IS NOT NULL ORDER BY t.name";
+    let tables: Vec<(String, String)> = sqlx::query_as(tables).fetch_all(&mut connection).await.unwrap();
     let mut dump = Vec::new();
-    for (table, schema) in tables {
-        let quoted = format!(
-            "SELECT group_concat('quote(\"' || name || '\")', ' || '','' || ') FROM pragma_table_info('{table}')"
-        );
-        let columns: String =
-            sqlx::query_scalar(AssertSqlSafe(quoted)).fetch_one(&mut connection).await.unwrap();
-        let rows = format!("SELECT {columns} AS line FROM \"{table}\" ORDER BY line");
+    for (schema, rows) in tables {
         let rows: Vec<String> =
             sqlx::query_scalar(AssertSqlSafe(rows)).fetch_all(&mut connection).await.unwrap();
         dump.push(schema);

@@ -1,8 +1,5 @@
 //! Expiry: memories past their period are deleted, memories read within it never.
 
-use keepsake_engine::ExpiresAt;
-use keepsake_engine::jobs::ExpireUnused;
-use keepsake_index::{LIVES_FOR, MemoryTarget, Operation, TenantChange};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
@@ -10,9 +7,8 @@ use proptest::test_runner::Config;
 use crate::access::last_read_at;
 use crate::prelude::*;
 
-crate::on_both_databases! {
-    expired_memory_is_deleted_without_an_author_and_can_be_restored,
-    read_written_or_pinned_memory_does_not_expire,
+on_both_databases! {
+    expired_memory_without_a_pin_is_deleted_by_nobody_and_can_be_restored,
     dead_replica_stops_delaying_expiry,
     stopped_expiry_is_continued,
     memory_expires_at_its_time_even_if_it_is_used,
@@ -27,9 +23,8 @@ crate::on_both_databases! {
 }
 
 // On Postgres with content in the index, too.
-crate::on_backend! {
-    postgres,
-    on_postgres,
+on_backend! {
+    postgres, on_postgres,
     deleted_memory_is_kept_exactly_for_the_retention,
     shared_blob_outlives_its_first_version,
 }
@@ -60,8 +55,10 @@ async fn lives(setup: &TestEngine, memory: &ShownMemory) -> bool {
     matches!(found.unwrap().target, MemoryTarget::Live(_))
 }
 
-async fn expired_memory_is_deleted_without_an_author_and_can_be_restored(setup: TestEngine) {
+async fn expired_memory_without_a_pin_is_deleted_by_nobody_and_can_be_restored(setup: TestEngine) {
     with_period(&setup).await;
+    let pinned = setup.make("/pinned", "a").await;
+    assert_eq!(setup.update(&pinned, pin(true)).await.unwrap().expires_at, None);
     let memory = setup.make("/a/b.txt", "kept").await;
     assert_eq!(memory.expires_at, Some(setup.now().plus(PERIOD)));
     setup.clock.advance(short_of(PERIOD, SECOND));
@@ -84,32 +81,6 @@ async fn expired_memory_is_deleted_without_an_author_and_can_be_restored(setup: 
     assert_eq!(expire(&setup).await, 0, "its life runs from the restoration");
     setup.clock.advance(SECOND);
     assert_eq!(expire(&setup).await, 1);
-}
-
-async fn read_written_or_pinned_memory_does_not_expire(setup: TestEngine) {
-    with_period(&setup).await;
-    setup.make("/viewed", "a").await;
-    setup.make("/edited", "a").await;
-    let read = setup.make("/read", "a").await;
-    let written = setup.make("/written", "a").await;
-    let renamed = setup.make("/renamed", "a").await;
-    let listed = setup.make("/listed", "a").await;
-    let pinned = setup.make("/pinned", "a").await;
-    assert_eq!(setup.update(&pinned, pin(true)).await.unwrap().expires_at, None);
-    setup.clock.advance(short_of(PERIOD, DAY));
-    setup.read(&read, View::Full).await;
-    setup.call(view("/memories/viewed")).await;
-    let same = json!({"command": "str_replace", "path": "/memories/edited", "old_str": "a", "new_str": "a"});
-    setup.call(same).await;
-    setup.update(&written, edit_of(Some("b"), None, None)).await.unwrap();
-    setup.update(&renamed, edit_of(None, Some("/moved"), None)).await.unwrap();
-    setup.read(&listed, View::Basic).await;
-    setup.call(view("/memories")).await;
-    setup.clock.advance(DAY);
-    assert_eq!(expire(&setup).await, 1, "what was only listed");
-    assert!(!lives(&setup, &listed).await);
-    setup.clock.advance(short_of(PERIOD, DAY));
-    assert_eq!(expire(&setup).await, 5);
     setup.update(&pinned, pin(false)).await.unwrap();
     assert_eq!(expire(&setup).await, 1, "once it may, it does");
 }
@@ -141,7 +112,7 @@ async fn stopped_expiry_is_continued(setup: TestEngine) {
 }
 
 fn expires_at(at: ExpiresAt) -> MemoryEdit {
-    MemoryEdit { expires_at: Some(at.to_string()), ..edit_of(None, None, None) }
+    MemoryEdit { expires_at: Some(at.to_string()), ..MemoryEdit::default() }
 }
 
 fn in_days(setup: &TestEngine, days: u32) -> Timestamp {
@@ -286,7 +257,7 @@ async fn deleted_memory_is_kept_exactly_for_the_retention(setup: TestEngine) {
     let dropped = async || setup.run(ExpireVersions).await["versions"].as_u64().unwrap();
     let memory = setup.make("/a.txt", "one").await;
     setup.clock.advance(100 * DAY);
-    let edited = setup.update(&memory, edit_of(Some("two"), None, None)).await.unwrap();
+    let edited = setup.update(&memory, new_content("two")).await.unwrap();
     let other = setup.make("/b.txt", "other").await;
     setup.clock.advance(DAY);
     setup.delete(&edited).await;
@@ -319,7 +290,7 @@ async fn old_versions_of_a_live_memory_are_dropped_by_age_or_number(setup: TestE
         let made = tenant.make("/a.txt", "0").await;
         for edit in 1..4 {
             setup.clock.advance(DAY);
-            tenant.update(&made, edit_of(Some(&edit.to_string()), None, None)).await.unwrap();
+            tenant.update(&made, new_content(&edit.to_string())).await.unwrap();
         }
         tenant
     };
@@ -352,7 +323,7 @@ async fn shared_blob_outlives_its_first_version(setup: TestEngine) {
     let limits = json!({"versions_per_memory": 1, "version_retention_secs": 0});
     let tenant = setup.of_tenant_with(limits).await;
     let made = tenant.make("/a.txt", "kept").await;
-    tenant.update(&made, edit_of(None, Some("/b.txt"), None)).await.unwrap();
+    tenant.update(&made, new_path("/b.txt")).await.unwrap();
     let counts = setup.run(ExpireVersions).await;
     assert_eq!(counts, json!({"versions": 1, "memories": 0, "blobs": 0, "failed": 0}));
     assert_eq!(tenant.elsewhere().content_of(&made).await, "kept");
@@ -361,31 +332,6 @@ async fn shared_blob_outlives_its_first_version(setup: TestEngine) {
 }
 
 const MEMORIES: usize = 4;
-
-#[derive(Debug, Clone)]
-enum Step {
-    /// Reads a memory, by the first or the second replica.
-    Read(usize, bool),
-    Write(usize),
-    Pin(usize, bool),
-    /// The second replica writes its reads.
-    Flush,
-    Wait(Duration),
-    Run,
-}
-
-fn any_step() -> impl Strategy<Value = Step> {
-    let memory = 0..MEMORIES;
-    prop_oneof![
-        5 => (memory.clone(), any::<bool>()).prop_map(|(memory, second)| Step::Read(memory, second)),
-        2 => memory.clone().prop_map(Step::Write),
-        1 => (memory, any::<bool>()).prop_map(|(memory, pinned)| Step::Pin(memory, pinned)),
-        3 => Just(Step::Flush),
-        5 => (1..400_u32).prop_map(|hours| Step::Wait(hours * HOUR)),
-        3 => (1..80_u32).prop_map(|seconds| Step::Wait(seconds * SECOND)),
-        5 => Just(Step::Run),
-    ]
-}
 
 /// What is known of a memory besides the index.
 struct Life {
@@ -403,44 +349,13 @@ impl Life {
     }
 }
 
-/// Takes the step; a step of a memory that expired does nothing.
-async fn take(step: &Step, setup: &TestEngine, second: &TestEngine, lives: &mut [Option<Life>; MEMORIES]) {
-    // A read at the moment of a flush could be written or not.
-    setup.clock.advance(Duration::from_micros(1));
-    match *step {
-        Step::Read(number, by_second) => {
-            if let Some(life) = &mut lives[number] {
-                let reader = if by_second { second } else { setup };
-                reader.read(&life.memory, View::Full).await;
-                life.signs.push(setup.now());
-            }
-        }
-        Step::Write(number) => {
-            if let Some(life) = &mut lives[number] {
-                let text = setup.now().to_rfc3339();
-                setup.update(&life.memory, edit_of(Some(&text), None, None)).await.unwrap();
-                life.signs.push(setup.now());
-            }
-        }
-        Step::Pin(number, pinned) => {
-            if let Some(life) = &mut lives[number] {
-                setup.update(&life.memory, pin(pinned)).await.unwrap();
-                life.is_pinned = pinned;
-            }
-        }
-        Step::Flush => {
-            second.engine.replica.flush().await.unwrap();
-        }
-        Step::Wait(time) => setup.clock.advance(time),
-        Step::Run => {}
-    }
-}
-
 /// Random histories of two replicas, one of which writes its reads late. A memory that
 /// was used within its period never expires, and every unused one does in the next run.
 async fn expiry_is_exact_for_random_histories(setup: TestEngine) {
     with_period(&setup).await;
-    let (histories, seed) = (prop::collection::vec(any_step(), 50..90), Seed::new());
+    // What is done, with which memory, by the second replica or with a pin, and for how long.
+    let step = (0_u8..24, 0..MEMORIES, any::<bool>(), 1_u32..400);
+    let (histories, seed) = (prop::collection::vec(step, 50..90), Seed::new());
     let mut runner = seed.runner(Config::default());
     let mut expired = 0;
     for history in 0..8 {
@@ -450,12 +365,33 @@ async fn expiry_is_exact_for_random_histories(setup: TestEngine) {
             let memory = setup.make(&format!("/{history}/{number}.txt"), "a").await;
             *life = Some(Life { memory, signs: vec![setup.now()], is_pinned: false });
         }
-        for step in histories.new_tree(&mut runner).unwrap().current() {
-            take(&step, &setup, &second, &mut lives).await;
-            match step {
-                Step::Flush => second_wrote_at = setup.now(),
-                Step::Run => expired += run_and_compare(&setup, second_wrote_at, &mut lives).await,
-                _ => {}
+        for (kind, number, flag, time) in histories.new_tree(&mut runner).unwrap().current() {
+            // A read at the moment of a flush could be written or not.
+            setup.clock.advance(Duration::from_micros(1));
+            match (kind, &mut lives[number]) {
+                (0..5, Some(life)) => {
+                    let reader = if flag { &second } else { &setup };
+                    reader.read(&life.memory, View::Full).await;
+                    life.signs.push(setup.now());
+                }
+                (5..7, Some(life)) => {
+                    let text = setup.now().to_rfc3339();
+                    setup.update(&life.memory, new_content(&text)).await.unwrap();
+                    life.signs.push(setup.now());
+                }
+                (7, Some(life)) => {
+                    setup.update(&life.memory, pin(flag)).await.unwrap();
+                    life.is_pinned = flag;
+                }
+                // It has expired.
+                (0..8, None) => {}
+                (8..11, _) => {
+                    second.engine.replica.flush().await.unwrap();
+                    second_wrote_at = setup.now();
+                }
+                (11..16, _) => setup.clock.advance(time * HOUR),
+                (16..19, _) => setup.clock.advance(time / 5 * SECOND),
+                _ => expired += run_and_compare(&setup, second_wrote_at, &mut lives).await,
             }
         }
     }

@@ -1,9 +1,6 @@
 //! Search by meaning: hits follow each write, and words are enough without vectors.
 
-use keepsake_core::SearchMode;
 use keepsake_embeddings::{Embedder, EndpointConfig};
-use keepsake_engine::jobs::EmbedMemories;
-use keepsake_engine::{EmbeddingError, EngineOptions, MeaningReason, SearchHit, SearchMeaning, SearchPage};
 use keepsake_testkit::{
     EMBEDDINGS_DIMENSIONS, EMBEDDINGS_KEY, EMBEDDINGS_MODEL, EmbeddingsFault, EmbeddingsServer,
 };
@@ -13,12 +10,9 @@ use tokio::task::JoinHandle;
 
 use crate::prelude::*;
 
-crate::on_both_databases! {
-    memory_is_found_by_meaning_after_the_turn_of_its_store,
+on_both_databases! {
     moved_edited_and_deleted_memories_are_found_by_what_they_are_now,
     long_memory_shows_the_passage_that_was_meant,
-    search_without_the_meaning_of_the_query_uses_words_and_says_why,
-    failed_turn_is_tried_again_and_a_refused_text_is_left_out,
     lexical_store_has_no_vectors_and_sends_nothing,
     vectors_of_removed_history_are_not_written,
     pages_of_words_and_meaning_have_each_hit_once,
@@ -28,11 +22,11 @@ crate::on_both_databases! {
     tenants_take_turns,
 }
 
-crate::with_object_store! { memory_with_lost_content_is_left_out, }
+with_object_store! { failed_turn_is_tried_again_and_a_refused_or_lost_text_is_left_out, }
 
 /// Words of equal meaning.
 const CONCEPTS: &[&[&str]] = &[
-    &["terse", "short", "brief", "간결"],
+    &["terse", "short", "brief"],
     &["umbrella", "rain"],
     &["invoice", "bill"],
     &["garden", "plants"],
@@ -56,12 +50,8 @@ const TEXTS: [(&str, &str); 8] = [
 
 const ALL_MEANT: SearchMeaning = SearchMeaning { used: true, pending: 0, reason: None };
 
-fn embedder(server: &EmbeddingsServer) -> Arc<Embedder> {
-    model_with(server, "")
-}
-
 /// Another prefix makes another model.
-fn model_with(server: &EmbeddingsServer, document_prefix: &str) -> Arc<Embedder> {
+fn embedder(server: &EmbeddingsServer, document_prefix: &str) -> Arc<Embedder> {
     let config = EndpointConfig {
         url: server.url().to_owned(),
         model: EMBEDDINGS_MODEL.to_owned(),
@@ -73,14 +63,13 @@ fn model_with(server: &EmbeddingsServer, document_prefix: &str) -> Arc<Embedder>
     Arc::new(Embedder::endpoint(config).unwrap())
 }
 
-fn with(embedder: &Arc<Embedder>) -> impl FnOnce(&mut EngineOptions) + use<> {
-    let embedder = Arc::clone(embedder);
-    move |options| options.embedder = embedder
-}
-
 /// The same on a replica that embeds by this server.
 fn meaning_by(server: &EmbeddingsServer, setup: &TestEngine) -> TestEngine {
-    setup.on(setup.replica_with(with(&embedder(server))))
+    setup.elsewhere_with(|options| options.embedder = embedder(server, ""))
+}
+
+fn with_a_new_model(server: &EmbeddingsServer, setup: &TestEngine) -> TestEngine {
+    setup.elsewhere_with(|options| options.embedder = embedder(server, "passage: "))
 }
 
 /// A server, and a replica that embeds by it.
@@ -103,11 +92,11 @@ async fn embed_all(setup: &TestEngine) {
     while setup.engine.embeddings.take_turn().await.unwrap() {}
 }
 
-fn asked(query: &str) -> SearchQuery {
+pub(crate) fn asked(query: &str) -> SearchQuery {
     SearchQuery { query: query.to_owned(), explain: true, ..SearchQuery::default() }
 }
 
-async fn search(setup: &TestEngine, query: &SearchQuery) -> SearchPage {
+pub(crate) async fn search(setup: &TestEngine, query: &SearchQuery) -> SearchPage {
     setup.engine.search.find(&setup.principal, &[setup.store_id], query).await.unwrap()
 }
 
@@ -126,30 +115,12 @@ async fn meant(setup: &TestEngine, query: &str) -> SearchHit {
     hit
 }
 
-async fn paths(setup: &TestEngine, query: &str) -> Vec<String> {
+pub(crate) async fn paths(setup: &TestEngine, query: &str) -> Vec<String> {
     found(setup, query).await.items.into_iter().map(|hit| hit.path.to_string()).collect()
 }
 
 fn lexical(reason: MeaningReason) -> SearchMeaning {
     SearchMeaning { used: false, pending: 0, reason: Some(reason) }
-}
-
-async fn memory_is_found_by_meaning_after_the_turn_of_its_store(setup: TestEngine) {
-    let (server, setup) = with_meaning(&setup).await;
-    let other = meaning_by(&server, &setup);
-    make_all(&setup).await;
-    let before = found(&setup, "short").await;
-    assert_eq!(before.items, []);
-    assert_eq!(before.meaning, SearchMeaning { used: true, pending: 8, reason: None });
-    embed_all(&setup).await;
-    for replica in [&setup, &other] {
-        let hit = meant(replica, "short").await;
-        assert_eq!((hit.path.as_str(), hit.snippet.as_str(), hit.line), (TEXTS[0].0, TEXTS[0].1, 1));
-        assert_eq!(meant(replica, "간결").await.path.as_str(), "/style.md");
-    }
-    let call = tool_call(None, json!({"query": "short"}));
-    let answer = setup.engine.tools.call(&setup.principal, setup.store_id, "memory_search", call).await;
-    assert!(answer.unwrap().content.contains("/memories/style.md"));
 }
 
 async fn moved_edited_and_deleted_memories_are_found_by_what_they_are_now(setup: TestEngine) {
@@ -159,13 +130,13 @@ async fn moved_edited_and_deleted_memories_are_found_by_what_they_are_now(setup:
     embed_all(&setup).await;
     assert_eq!(meant(&other, "short").await.path.as_str(), "/style.md");
 
-    let moved = setup.update(&made[0], edit_of(None, Some("/replies.md"), None)).await.unwrap();
+    let moved = setup.update(&made[0], new_path("/replies.md")).await.unwrap();
     let page = found(&other, "short").await;
     assert_eq!((page.meaning.pending, page.items), (1, vec![]));
     embed_all(&setup).await;
     assert_eq!(meant(&other, "short").await.path.as_str(), "/replies.md");
 
-    let edited = setup.update(&moved, edit_of(Some("likes cycling\n"), None, None)).await.unwrap();
+    let edited = setup.update(&moved, new_content("likes cycling\n")).await.unwrap();
     assert_eq!(found(&other, "short").await.items, []);
     embed_all(&setup).await;
     let on_wheels: BTreeSet<_> = paths(&other, "cycling").await.into_iter().take(2).collect();
@@ -198,36 +169,6 @@ async fn long_memory_shows_the_passage_that_was_meant(setup: TestEngine) {
     assert!(diary.line.abs_diff(1_001) < 8, "{diary:?}");
 }
 
-async fn search_without_the_meaning_of_the_query_uses_words_and_says_why(setup: TestEngine) {
-    let off = setup.clone();
-    let (server, setup) = with_meaning(&setup).await;
-    make_all(&setup).await;
-    embed_all(&setup).await;
-    for (query, reason) in
-        [("\"terse replies\"", MeaningReason::QuotedQuery), ("path:style", MeaningReason::NoWords)]
-    {
-        let page = found(&setup, query).await;
-        assert_eq!(page.meaning, lexical(reason), "{query}");
-        assert_eq!(page.items.len(), 1);
-        assert!(page.items[0].explanation.unwrap().meaning <= 0.0);
-    }
-    for (fault, reason) in [
-        (EmbeddingsFault::Silent, MeaningReason::Timeout),
-        (EmbeddingsFault::Unavailable, MeaningReason::Failed),
-        (EmbeddingsFault::RefusesKeys, MeaningReason::Failed),
-    ] {
-        server.fail(fault);
-        let page = found(&setup, "terse").await;
-        assert_eq!(page.meaning, lexical(reason), "{fault:?}");
-        let hits: Vec<_> = page.items.iter().map(|hit| (&*hit.snippet, hit.score)).collect();
-        let without = found(&off, "terse").await;
-        assert_eq!(without.meaning, lexical(MeaningReason::Off));
-        assert_eq!(hits, [("prefers ⟦terse⟧ replies\n", without.items[0].score)]);
-    }
-    server.fail(EmbeddingsFault::None);
-    assert_eq!(meant(&setup, "short").await.path.as_str(), "/style.md");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn search_goes_on_by_words_if_vectors_cannot_be_read() {
     let (server, setup) = with_meaning(&TestEngine::sqlite().await).await;
@@ -248,16 +189,21 @@ async fn search_goes_on_by_words_if_vectors_cannot_be_read() {
     }
 }
 
-async fn failed_turn_is_tried_again_and_a_refused_text_is_left_out(setup: TestEngine) {
+async fn failed_turn_is_tried_again_and_a_refused_or_lost_text_is_left_out(setup: TestEngine) {
     let (server, setup) = with_meaning(&setup).await;
-    make_all(&setup).await;
+    let made = make_all(&setup).await;
     for fault in [EmbeddingsFault::Unavailable, EmbeddingsFault::TooFewVectors, EmbeddingsFault::NoNumbers] {
         server.fail(fault);
         let failed = setup.engine.embeddings.take_turn().await;
         assert!(matches!(failed, Err(EmbeddingError::Model(_))), "{fault:?}: {failed:?}");
     }
     server.fail(EmbeddingsFault::RefusesText("umbrella"));
+    setup.blobs.before_get(fails);
+    let failed = setup.engine.embeddings.take_turn().await;
+    assert!(matches!(failed, Err(EmbeddingError::Storage(_))), "{failed:?}");
+    setup.blobs.clear_hooks();
     assert_eq!(found(&setup, "short").await.meaning.pending, 8);
+    setup.blobs.inner().erase(&setup.blob_key(&made[4].memory.head)).await.unwrap();
     embed_all(&setup).await;
     server.fail(EmbeddingsFault::None);
     assert_eq!(meant(&setup, "short").await.path.as_str(), "/style.md");
@@ -307,7 +253,7 @@ fn begin_turn(setup: &TestEngine) -> JoinHandle<Result<bool, EmbeddingError>> {
 async fn vectors_of_removed_history_are_not_written(setup: TestEngine) {
     let (server, setup) = with_meaning(&setup).await;
     let made = make_all(&setup).await;
-    let edited = setup.update(&made[0], edit_of(Some("prefers a short reply\n"), None, None)).await.unwrap();
+    let edited = setup.update(&made[0], new_content("prefers a short reply\n")).await.unwrap();
     server.fail(EmbeddingsFault::Silent);
     let turn = begin_turn(&setup);
     server.is_asked("a short reply").await;
@@ -327,7 +273,7 @@ async fn vectors_of_removed_history_are_not_written(setup: TestEngine) {
     let made = [setup.make("/a.md", "wrote music\n").await, setup.make("/b.md", "found a bakery\n").await];
     let turn = begin_turn(&setup);
     server.is_asked("found a bakery").await;
-    setup.update(&made[0], edit_of(Some("went to the summit\n"), None, None)).await.unwrap();
+    setup.update(&made[0], new_content("went to the summit\n")).await.unwrap();
     server.fail(EmbeddingsFault::None);
     assert!(turn.await.unwrap().unwrap());
     assert_eq!(found(&setup, "terse").await.meaning.pending, 1);
@@ -382,6 +328,7 @@ async fn pages_of_words_and_meaning_have_each_hit_once(setup: TestEngine) {
 }
 
 async fn page_after_a_fused_one_is_scored_alike_or_refused(setup: TestEngine) {
+    let off = setup.clone();
     let (server, setup) = with_meaning(&setup).await;
     make_many(&setup, [12, 2, 50]).await;
     embed_all(&setup).await;
@@ -404,7 +351,7 @@ async fn page_after_a_fused_one_is_scored_alike_or_refused(setup: TestEngine) {
         assert!(error.to_string().contains("`page`"), "{error}");
     }
     server.fail(EmbeddingsFault::None);
-    let other_model = setup.on(setup.replica_with(with(&model_with(&server, "passage: "))));
+    let other_model = with_a_new_model(&server, &setup);
     other_model.run(EmbedMemories).await;
     embed_all(&other_model).await;
     let error = refused(&other_model).await;
@@ -419,6 +366,10 @@ async fn page_after_a_fused_one_is_scored_alike_or_refused(setup: TestEngine) {
     query.page.page = None;
     let first = search(&setup, &query).await;
     assert_eq!(first.meaning, lexical(MeaningReason::Failed));
+    let without = search(&off, &query).await;
+    assert_eq!(without.meaning, lexical(MeaningReason::Off));
+    let scores = |page: &SearchPage| page.items.iter().map(|hit| hit.score).collect::<Vec<_>>();
+    assert_eq!(scores(&first), scores(&without));
     server.fail(EmbeddingsFault::None);
     query.page.page = first.next;
     let second = search(&setup, &query).await;
@@ -432,7 +383,7 @@ async fn new_model_takes_over_when_its_vectors_are_complete(setup: TestEngine) {
     make_many(&old, [1, 1, 32]).await;
     embed_all(&old).await;
     assert_eq!(setup.run(EmbedMemories).await["queued"], 0, "no model");
-    let new = setup.on(setup.replica_with(with(&model_with(&server, "passage: "))));
+    let new = with_a_new_model(&server, &setup);
     assert_eq!(new.dry_run(EmbedMemories).await, json!({"would_queue": 1, "would_remove_from": 0}));
     assert!(!new.engine.embeddings.take_turn().await.unwrap(), "nothing is queued");
     assert_eq!(new.run(EmbedMemories).await["queued"], 1);
@@ -461,10 +412,10 @@ async fn store_whose_vectors_do_not_fit_is_searched_by_words(setup: TestEngine) 
     embed_all(&setup).await;
     let mut sizes = [0, 0];
     for search_cache_bytes in (1_000..31_000).step_by(1_000) {
-        let small = setup.on(setup.replica_with(|options| {
-            with(&embedder(&server))(options);
+        let small = setup.elsewhere_with(|options| {
+            options.embedder = embedder(&server, "");
             options.search_cache_bytes = search_cache_bytes;
-        }));
+        });
         let page = found(&small, "terse").await;
         assert_eq!(page.items[0].path.as_str(), "/style.md");
         assert_eq!(found(&small, "terse").await, page);
@@ -499,22 +450,4 @@ async fn tenants_take_turns(setup: TestEngine) {
             make_more("after").await;
         }
     }
-}
-
-async fn memory_with_lost_content_is_left_out(setup: TestEngine) {
-    let (_server, setup) = with_meaning(&setup).await;
-    let made = make_all(&setup).await;
-    setup.blobs.inner().erase(&setup.blob_key(&made[1].memory.head)).await.unwrap();
-    embed_all(&setup).await;
-    let page = found(&setup, "short").await;
-    assert_eq!(page.items[0].path.as_str(), "/style.md");
-    assert_eq!(page.meaning, ALL_MEANT);
-    setup.blobs.before_get(fails);
-    let changed = setup.make("/new.md", "went cycling\n").await;
-    let failed = setup.engine.embeddings.take_turn().await;
-    assert!(matches!(failed, Err(EmbeddingError::Storage(_))), "{failed:?}");
-    setup.blobs.clear_hooks();
-    embed_all(&setup).await;
-    assert_eq!(found(&setup, "bicycle").await.meaning, ALL_MEANT);
-    setup.delete(&changed).await;
 }

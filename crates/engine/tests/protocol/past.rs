@@ -1,19 +1,11 @@
 //! The past of a store whose history is removed bit by bit.
 
-use keepsake_engine::{NamedMoment, ShownItem, ShownPastItem};
-use keepsake_index::{Moment, Operation, PointError};
-
 use crate::prelude::*;
 
-crate::on_both_databases! { point_is_shown_as_it_was_or_refused_with_the_oldest_one, }
+on_both_databases! { point_is_shown_as_it_was_or_refused_with_the_oldest_one, }
 
 /// The memories at each sequence number.
 type States = BTreeMap<i64, Vec<(MemoryPath, ContentHash)>>;
-
-async fn newest(setup: &TestEngine) -> i64 {
-    let point = setup.index.past.point(setup.principal.tenant_id, setup.store_id, Moment::Newest).await;
-    point.unwrap().seq
-}
 
 async fn note(setup: &TestEngine, states: &mut States) {
     let (memories, query) = (&setup.engine.memories, MemoryQuery::default());
@@ -22,7 +14,8 @@ async fn note(setup: &TestEngine, states: &mut States) {
         ShownItem::Memory(shown) => (shown.memory.head.path.clone(), shown.memory.head.content.sha256),
         ShownItem::Prefix(path) => panic!("{path:?}"),
     });
-    states.insert(newest(setup).await, heads.collect());
+    let newest = setup.index.past.point(setup.principal.tenant_id, setup.store_id, Moment::Newest).await;
+    states.insert(newest.unwrap().seq, heads.collect());
 }
 
 /// Compares all points with the states. Answers how many are shown.
@@ -96,12 +89,12 @@ async fn point_is_shown_as_it_was_or_refused_with_the_oldest_one(setup: TestEngi
             0 => live.push(setup.make(&format!("/{step}.txt"), "made").await),
             5 if live.len() > 2 => setup.delete(&live.remove(0)).await,
             4 => {
-                let renamed = edit_of(None, Some(&format!("/renamed-{step}.txt")), None);
+                let renamed = new_path(&format!("/renamed-{step}.txt"));
                 setup.update(&live[0], renamed).await.unwrap();
             }
             _ => {
                 let memory = &live[step % live.len()];
-                setup.update(memory, edit_of(Some(&step.to_string()), None, None)).await.unwrap();
+                setup.update(memory, new_content(&step.to_string())).await.unwrap();
             }
         }
         note(&setup, &mut states).await;

@@ -1,14 +1,9 @@
 //! Who was shown which version: replicas that write late, retention, and removals.
 
-use keepsake_core::{Actor, Surface};
-use keepsake_engine::jobs::PruneReads;
-use keepsake_engine::{ReaderList, ReaderQuery};
-use keepsake_index::{ReadSpan, ReadVersions, RecordedReads, VersionReader};
-
-use crate::erasures::{below, erase};
 use crate::prelude::*;
+use crate::removals::{below, erase};
 
-crate::on_both_databases! {
+on_both_databases! {
     answer_is_complete_through_the_last_flush_of_each_replica,
     old_and_surplus_records_are_removed,
     removed_versions_leave_no_record_of_their_readers,
@@ -117,7 +112,7 @@ async fn removed_versions_leave_no_record_of_their_readers(setup: TestEngine) {
         page.unwrap().unwrap().readers.len()
     };
     let redacted = setup.make("/redacted.txt", "x").await;
-    setup.update(&redacted, edit_of(Some("y"), None, None)).await.unwrap();
+    setup.update(&redacted, new_content("y")).await.unwrap();
     let expired = setup.make("/expired.txt", "x").await;
     let erased = setup.make("/p/erased.txt", "x").await;
     let all = [&redacted, &expired, &erased];

@@ -2,40 +2,28 @@
 
 use crate::prelude::*;
 
-crate::on_backend! { sqlite_and_s3, in_the_process, changes_without_new_content_are_not_scanned, }
+on_backend! { sqlite_and_s3, in_the_process, changes_without_new_content_are_not_scanned, }
 
-crate::with_object_store! { policy_changed_during_a_write_applies_to_it, }
+with_object_store! { policy_changed_during_a_write_applies_to_it, }
 
 /// A token of a known form, and a part of it that must show nowhere.
-fn token() -> (String, String) {
-    let secret = "q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu";
-    (format!("ghp_{secret}"), secret[5..25].to_owned())
-}
+const TOKEN: &str = "ghp_q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu";
+const SECRET: &str = "mZ9vRtL4wNc8YsB3hJ6d";
 
 async fn set_policy(setup: &TestEngine, policy: &str) {
     setup.edit_store(StoreEdit { policy: Some(policy.to_owned()), ..StoreEdit::default() }).await;
 }
 
-async fn blobs_hold(setup: &TestEngine, text: &str) -> bool {
-    for key in setup.blobs_there().await {
-        let bytes = setup.blobs.inner().get(&key, u64::MAX).await.unwrap().unwrap();
-        if str::from_utf8(&bytes).unwrap().contains(text) {
-            return true;
-        }
-    }
-    false
-}
-
 /// Judging reads the content that was there before, which a replica with an empty
 /// cache has to fetch.
 async fn changes_without_new_content_are_not_scanned(setup: TestEngine) {
-    let (token, _) = token();
     for policy in ["reject", "redact"] {
-        let memory = setup.make("/d/a.md", &token).await;
+        let memory = setup.make("/d/a.md", TOKEN).await;
         set_policy(&setup, policy).await;
         let (replica, fetches) = (setup.elsewhere(), setup.blobs.calls().get);
-        replica.update(&memory, edit_of(None, Some("/d/b.md"), None)).await.unwrap();
-        replica.update(&memory, edit_of(Some(&token), Some("/d/c.md"), None)).await.unwrap();
+        replica.update(&memory, new_path("/d/b.md")).await.unwrap();
+        let moved = MemoryEdit { path: Some("/d/c.md".to_owned()), ..new_content(TOKEN) };
+        replica.update(&memory, moved).await.unwrap();
         replica.update(&memory, pin(true)).await.unwrap();
         replica.call(rename("/memories/d", "/memories/e")).await;
         let moved = setup.head("/e/c.md").await.expect("it was renamed");
@@ -48,7 +36,6 @@ async fn changes_without_new_content_are_not_scanned(setup: TestEngine) {
 }
 
 async fn policy_changed_during_a_write_applies_to_it(setup: TestEngine) {
-    let (token, secret) = token();
     let memory = setup.make("/a.md", "one\n").await;
     let change_meanwhile = async |before: &str, meanwhile: &'static str| {
         set_policy(&setup, before).await;
@@ -58,21 +45,24 @@ async fn policy_changed_during_a_write_applies_to_it(setup: TestEngine) {
     let refusal = "refuses: github_token in line 1";
 
     change_meanwhile("off", "reject").await;
-    let made = setup.try_make(new_memory("/b.md", &token)).await.unwrap_err();
+    let made = setup.try_make(new_memory("/b.md", TOKEN)).await.unwrap_err();
     assert!(made.to_string().ends_with(refusal), "{made}");
     change_meanwhile("off", "redact").await;
-    let updated = setup.update(&memory, edit_of(Some(&token), None, None)).await.unwrap_err();
+    let updated = setup.update(&memory, new_content(TOKEN)).await.unwrap_err();
     assert!(updated.to_string().ends_with(refusal), "{updated}");
     change_meanwhile("off", "reject").await;
-    assert!(setup.try_call(insert("/memories/a.md", 1, &token)).await.unwrap().is_error);
+    assert!(setup.try_call(insert("/memories/a.md", 1, TOKEN)).await.unwrap().is_error);
     change_meanwhile("off", "redact").await;
-    let said = setup.create("/memories/c.md", &token).await;
+    let said = setup.create("/memories/c.md", TOKEN).await;
     assert!(said.contains("1 secret replaced"), "{said}");
     assert_eq!(setup.text_at("/memories/c.md").await, "[redacted:github_token]");
-    assert!(!blobs_hold(&setup, &secret).await, "the blob of the first attempt is removed");
+    for key in setup.blobs_there().await {
+        let bytes = setup.blobs.inner().get(&key, u64::MAX).await.unwrap().unwrap();
+        assert!(!str::from_utf8(&bytes).unwrap().contains(SECRET), "that of the first attempt is removed");
+    }
 
     // To a laxer policy: the content is scanned again, and stored unchanged.
     change_meanwhile("redact", "off").await;
-    setup.create("/memories/d.md", &token).await;
-    assert_eq!(setup.text_at("/memories/d.md").await, token);
+    setup.create("/memories/d.md", TOKEN).await;
+    assert_eq!(setup.text_at("/memories/d.md").await, TOKEN);
 }

@@ -1,24 +1,18 @@
 //! Sessions: how long they and their tokens live, and what is kept of their calls.
 
-use keepsake_core::StoreId;
-use keepsake_engine::jobs::ExpireUnused;
-use keepsake_engine::{PromptOptions, SessionDraft, SessionWithToken};
-use keepsake_index::{Access, EventFilter, SessionEvent};
-use keepsake_testkit::IssuerKey;
 use keepsake_tokens::{IssuerSettings, Issuers, KeySource, Subject, TokenError};
 
-use crate::erasures::{below, erase};
 use crate::expiry::{PERIOD, expire, with_period};
 use crate::prelude::*;
+use crate::removals::{below, erase};
 
-crate::on_both_databases! {
+on_both_databases! {
     events_are_written_once_with_the_access_times,
     store_in_use_by_a_session_keeps_its_memories,
 }
 
-crate::on_backend! {
-    sqlite,
-    on_one_database,
+on_backend! {
+    sqlite, on_one_database,
     deleted_store_hides_no_other_of_its_session,
     token_of_an_issuers_token_has_its_scopes_and_ends_with_it,
     token_lives_a_day_and_no_longer_than_its_creating_key,
@@ -47,13 +41,15 @@ impl TestEngine {
 
     async fn call_in(&self, made: &SessionWithToken, input: Value) {
         let mounts = self.engine.sessions.mounts(&self.principal, made.session.session_id).await.unwrap();
-        let called = self.engine.tools.call(&self.principal, mounts, "memory", tool_call(None, input));
+        let called = self.engine.tools.call(&self.principal, mounts, "memory", tool_call(input));
         called.await.unwrap();
     }
 
-    async fn assert_refused(&self, credential: &str, is_expected: fn(&EngineError) -> bool) {
-        let refused = self.engine.auth.authenticate(credential).await.unwrap_err();
-        assert!(is_expected(&refused), "{refused}");
+    async fn assert_refused(&self, credentials: &[String], is_expected: fn(&EngineError) -> bool) {
+        for credential in credentials {
+            let refused = self.engine.auth.authenticate(credential).await.unwrap_err();
+            assert!(is_expected(&refused), "{refused}");
+        }
     }
 }
 
@@ -104,7 +100,7 @@ async fn deleted_store_hides_no_other_of_its_session(setup: TestEngine) {
     // As of a token that was checked just before.
     let mounts = setup.engine.sessions.mounts(principal, made.session.session_id).await.unwrap();
     stores.delete(principal, gone).await.unwrap();
-    let call = tool_call(None, json!({"query": "zebra"}));
+    let call = tool_call(json!({"query": "zebra"}));
     let found = setup.engine.tools.call(principal, mounts.clone(), "memory_search", call).await.unwrap();
     assert!(found.content.contains("/a.md"), "{found:?}");
     let options = PromptOptions::new(false, None, true).unwrap();
@@ -163,7 +159,8 @@ fn is_over(refused: &EngineError) -> bool {
     matches!(refused, EngineError::Token(TokenError::Expired))
 }
 
-fn trusting(key: &IssuerKey) -> Arc<Issuers> {
+async fn token_of_an_issuers_token_has_its_scopes_and_ends_with_it(setup: TestEngine) {
+    let key = IssuerKey::ed25519();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key.pem");
     std::fs::write(&file, key.pem()).unwrap();
@@ -177,12 +174,8 @@ fn trusting(key: &IssuerKey) -> Arc<Issuers> {
         actor: Subject::User,
         console: None,
     };
-    Arc::new(Issuers::new(vec![settings]).unwrap())
-}
-
-async fn token_of_an_issuers_token_has_its_scopes_and_ends_with_it(setup: TestEngine) {
-    let key = IssuerKey::ed25519();
-    let replica = setup.on(setup.replica_with(|options| options.issuers = trusting(&key)));
+    let issuers = Issuers::new(vec![settings]).unwrap();
+    let replica = setup.elsewhere_with(|options| options.issuers = Arc::new(issuers));
     let claims = json!({
         "iss": "https://id.example.com", "aud": "keepsake", "sub": "ada", "scope": "sessions:write memory:read",
         "org": setup.principal.tenant_id.to_string(), "exp": setup.now().as_micros() / 1_000_000 + 5,
@@ -197,9 +190,7 @@ async fn token_of_an_issuers_token_has_its_scopes_and_ends_with_it(setup: TestEn
     // The issuer's own token is refused from then on, too: a minute is what clocks
     // may differ by.
     setup.clock.advance(66 * SECOND);
-    for token in &tokens {
-        replica.assert_refused(token, is_over).await;
-    }
+    replica.assert_refused(&tokens, is_over).await;
 }
 
 async fn token_lives_a_day_and_no_longer_than_its_creating_key(setup: TestEngine) {
@@ -209,7 +200,7 @@ async fn token_lives_a_day_and_no_longer_than_its_creating_key(setup: TestEngine
     setup.holding(&token).await;
     // A minute is what clocks may differ by.
     setup.clock.advance(61 * SECOND);
-    setup.assert_refused(&token, is_over).await;
+    setup.assert_refused(&[token], is_over).await;
     let short = setup.key_with(&Scope::ALL, Some(HOUR)).await;
     let short = setup.holding(&short).await;
     let another = short.open(&[]).await.token.unwrap();
@@ -220,7 +211,5 @@ async fn token_lives_a_day_and_no_longer_than_its_creating_key(setup: TestEngine
         setup.holding(token).await;
     }
     setup.clock.advance(MINUTE);
-    for token in &tokens {
-        setup.assert_refused(token, |refused| matches!(refused, EngineError::Unauthenticated(_))).await;
-    }
+    setup.assert_refused(&tokens, |refused| matches!(refused, EngineError::Unauthenticated(_))).await;
 }

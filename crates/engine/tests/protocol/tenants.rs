@@ -1,14 +1,8 @@
 //! The end of tenants.
 
-use std::future::ready;
-use std::sync::atomic::AtomicU64;
-
-use keepsake_engine::jobs::DeleteTenants;
-use keepsake_index::{DeletionState, TenantDeletion, VersionCounts};
-
 use crate::prelude::*;
 
-crate::with_object_store! {
+with_object_store! {
     interrupted_deletion_is_resumed,
     write_during_the_deletion_leaves_nothing,
 }
@@ -33,18 +27,12 @@ fn orphan_key(setup: &TestEngine, number: u128) -> BlobKey {
     blob_key(setup.principal.tenant_id.uuid().as_u128(), number, number)
 }
 
-/// Blobs whose versions were all deleted, and blobs without versions; none are kept.
-const fn versions(deleted: u64, not_versioned: u64) -> VersionCounts {
-    VersionCounts { deleted, not_versioned, kept: 0 }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_leaves_no_object_version_of_deleted_blobs() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
     setup.make("/live", "12345").await;
     let plant_and_delete = async |number| {
-        let orphan = orphan_key(&setup, number);
-        setup.plant(orphan).await;
+        let orphan = setup.plant(orphan_key(&setup, number)).await;
         setup.blobs.inner().delete(&orphan).await.unwrap();
     };
     plant_and_delete(1).await;
@@ -55,6 +43,7 @@ async fn deletion_leaves_no_object_version_of_deleted_blobs() {
     delete(&setup).await;
     assert_eq!(run(&setup).await, (1, 0));
     assert_eq!(bucket.objects(&setup).await, 1, "another tenant's");
+    let versions = |deleted, not_versioned| VersionCounts { deleted, not_versioned, kept: 0 };
     let settling = report(&setup).await;
     let counted = bucket.either(versions(3, 0), versions(0, 1));
     assert_eq!((settling.blobs, settling.object_versions), (1, counted));

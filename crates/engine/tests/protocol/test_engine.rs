@@ -1,65 +1,50 @@
 //! An engine on real backends, with a hook at each call of an object store.
 
-use std::future::{Ready, ready};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::future::Ready;
+use std::path::PathBuf;
+use std::sync::Mutex;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use keepsake_blobs::{BlobError, BlobStore, S3Blobs};
-use keepsake_core::{BlobKey, MemoryPath, StoreId, TenantId, Timestamp};
-use keepsake_engine::jobs::{Job, RunOutcome, RunRequest};
 use keepsake_engine::{
-    Clock, Engine, EngineError, EngineOptions, IndexBlobs, KeyDraft, MEMORY_TOOL, ManualClock, MemoryEdit,
-    NewMemory, NewTenant, OperationResult, Precondition, Principal, Restoration, ShownMemory, StoreDraft,
-    StoreEdit, SystemClock, ToolAnswer, ToolCall, VersionQuery, View,
+    Engine, EngineOptions, IndexBlobs, KeyDraft, MEMORY_TOOL, NewTenant, OperationResult, Principal,
+    Restoration, ToolAnswer,
 };
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{Auditor, Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
-use keepsake_testkit::{
-    HookedBlobs, TestDatabase, VersionedPlace, blob_key, fresh_database, fresh_s3, versioned_s3,
-};
-use serde_json::{Value, json};
-use tokio::sync::Notify;
+use keepsake_index::{Head, Idempotency, PostgresIndex, Target};
+use keepsake_testkit::{TestDatabase, VersionedPlace, fresh_database, versioned_s3};
+use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
+
+use crate::prelude::*;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_mins(1);
 pub(crate) const HOUR: Duration = Duration::from_hours(1);
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 
-const SQLITE_FILE: &str = "index.db";
-
-/// Keeps the backends alive while a test runs.
-enum Backend {
-    Folder(tempfile::TempDir),
-    Database(TestDatabase),
+/// Keeps the backend alive while a test runs: a folder of SQLite, or a database.
+#[derive(Default)]
+struct Backend {
+    folder: Option<TempDir>,
+    database: Option<TestDatabase>,
 }
 
-pub(crate) enum Bucket {
-    /// Keeps every version of deleted objects.
-    Versioned(Box<VersionedPlace>),
-    /// Keeps nothing of deleted objects.
-    Plain,
-}
+/// A bucket; there is a place if it keeps every version of deleted objects.
+pub(crate) struct Bucket(Option<VersionedPlace>);
 
 impl Bucket {
     /// The number of objects; in a versioned bucket, of versions and delete markers.
     pub(crate) async fn objects(&self, setup: &TestEngine) -> usize {
-        match self {
-            Self::Versioned(place) => place.versions().await,
-            Self::Plain => setup.blobs_there().await.len(),
+        match &self.0 {
+            Some(place) => place.versions().await,
+            None => setup.blobs_there().await.len(),
         }
     }
 
     /// `versioned` where the bucket keeps versions, else `plain`.
     pub(crate) fn either<T>(&self, versioned: T, plain: T) -> T {
-        match self {
-            Self::Versioned(_) => versioned,
-            Self::Plain => plain,
-        }
+        if self.0.is_some() { versioned } else { plain }
     }
 }
 
@@ -78,12 +63,10 @@ pub(crate) struct TestEngine {
 }
 
 impl TestEngine {
-    /// With content in the index.
     pub(crate) async fn sqlite() -> Self {
         Self::new(sqlite_index().await, None).await
     }
 
-    /// With content in the index.
     pub(crate) async fn postgres() -> Self {
         Self::new(postgres_index(8).await, None).await
     }
@@ -99,14 +82,12 @@ impl TestEngine {
     /// On a bucket that keeps versions, where the S3 server has such buckets, else
     /// on a plain one.
     pub(crate) async fn sqlite_and_versioned_s3() -> (Self, Bucket) {
-        let (blobs, bucket): (Arc<dyn BlobStore>, _) = match versioned_s3().await {
-            Some(place) => {
-                let blobs = S3Blobs::connect(place.options.clone()).await.unwrap();
-                (Arc::new(blobs), Bucket::Versioned(Box::new(place)))
-            }
-            None => (fresh_s3().await, Bucket::Plain),
+        let place = versioned_s3().await;
+        let blobs: Arc<dyn BlobStore> = match &place {
+            Some(place) => Arc::new(S3Blobs::connect(place.options.clone()).await.unwrap()),
+            None => fresh_s3().await,
         };
-        (Self::new(sqlite_index().await, Some(blobs)).await, bucket)
+        (Self::new(sqlite_index().await, Some(blobs)).await, Bucket(place))
     }
 
     pub(crate) async fn postgres_with_connections(max_connections: u32) -> Self {
@@ -123,36 +104,12 @@ impl TestEngine {
         Self { index, blobs, has_object_store, clock, engine, principal, store_id, backend }
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        let Backend::Folder(folder) = &*self.backend else {
-            panic!("only SQLite has a file");
-        };
-        folder.path()
-    }
-
     pub(crate) fn sqlite_file(&self) -> PathBuf {
-        self.folder().join(SQLITE_FILE)
+        self.backend.folder.as_ref().expect("only SQLite has a file").path().join("index.db")
     }
 
     pub(crate) fn database(&self) -> &TestDatabase {
-        let Backend::Database(database) = &*self.backend else {
-            panic!("only a server has a database");
-        };
-        database
-    }
-
-    pub(crate) async fn as_owner(&self, statement: &str) {
-        self.database().execute(statement).await;
-    }
-
-    /// Another replica on the same backends, with separate caches and queues.
-    pub(crate) fn replica(&self) -> Engine {
-        self.replica_with(|_| {})
-    }
-
-    pub(crate) fn replica_with(&self, change: impl FnOnce(&mut EngineOptions)) -> Engine {
-        let blobs = self.has_object_store.then_some(&self.blobs);
-        engine_on(&self.index, blobs, &self.clock, change)
+        self.backend.database.as_ref().expect("only a server has a database")
     }
 
     /// The same, where another engine does the work.
@@ -160,19 +117,24 @@ impl TestEngine {
         Self { engine, ..self.clone() }
     }
 
-    /// The same, where another replica does the work.
+    /// The same, where another replica does the work, with separate caches and queues.
     pub(crate) fn elsewhere(&self) -> Self {
-        self.on(self.replica())
+        self.elsewhere_with(|_| {})
+    }
+
+    pub(crate) fn elsewhere_with(&self, change: impl FnOnce(&mut EngineOptions)) -> Self {
+        let blobs = self.has_object_store.then_some(&self.blobs);
+        self.on(engine_on(&self.index, blobs, &self.clock, change))
     }
 
     /// The same on another replica, at another time.
     pub(crate) fn at(&self, time: Timestamp, change: impl FnOnce(&mut EngineOptions)) -> Self {
         let clock = Arc::new(ManualClock::new(time));
-        let engine = self.replica_with(|options| {
+        let there = self.elsewhere_with(|options| {
             options.clock = clock.clone();
             change(options);
         });
-        Self { clock, ..self.on(engine) }
+        Self { clock, ..there }
     }
 
     /// The same on a replica for which every blob is older than any request.
@@ -182,7 +144,7 @@ impl TestEngine {
 
     /// The same on a replica that keeps deleted blobs for a week.
     pub(crate) fn delaying(&self) -> Self {
-        self.on(self.replica_with(|options| options.blob_deletion_delay = 7 * DAY))
+        self.elsewhere_with(|options| options.blob_deletion_delay = 7 * DAY)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -195,11 +157,7 @@ impl TestEngine {
         Self { principal, store_id, ..self.clone() }
     }
 
-    /// A new key of the tenant's that may do everything.
-    pub(crate) async fn key(&self) -> String {
-        self.key_with(&Scope::ALL, None).await
-    }
-
+    /// A new key of the tenant's.
     pub(crate) async fn key_with(&self, scopes: &[Scope], life: Option<Duration>) -> String {
         let expires_at = life.map(|life| self.now().plus(life));
         new_key(&self.engine, self.principal.tenant_id, scopes, expires_at).await
@@ -226,14 +184,15 @@ impl TestEngine {
     async fn counts(&self, job: impl Job + 'static, request: RunRequest) -> Value {
         // No two runs begin at once.
         self.clock.advance(Duration::from_micros(1));
-        match self.outcome(job, request).await {
-            RunOutcome::Ran(counts) => counts,
+        match self.engine.jobs.run(Arc::new(job), request, &CancellationToken::new()).await {
+            Ok(RunOutcome::Ran(counts)) => counts,
             outcome => panic!("{outcome:?}"),
         }
     }
 
-    pub(crate) async fn outcome(&self, job: impl Job + 'static, request: RunRequest) -> RunOutcome {
-        self.engine.jobs.run(Arc::new(job), request, &CancellationToken::new()).await.unwrap()
+    /// How a job ends that its schedule runs.
+    pub(crate) async fn outcome(&self, job: impl Job + 'static) -> RunOutcome {
+        self.engine.jobs.run(Arc::new(job), RunRequest::SCHEDULED, &CancellationToken::new()).await.unwrap()
     }
 
     /// Runs a job on a worker that is shutting down: it ends after its first batch.
@@ -245,15 +204,7 @@ impl TestEngine {
     }
 
     pub(crate) async fn try_call(&self, input: Value) -> Result<ToolAnswer, EngineError> {
-        self.call_as(None, input).await
-    }
-
-    pub(crate) async fn call_as(
-        &self,
-        tool_use_id: Option<&str>,
-        input: Value,
-    ) -> Result<ToolAnswer, EngineError> {
-        let call = tool_call(tool_use_id, input);
+        let call = tool_call(input);
         self.engine.tools.call(&self.principal, self.store_id, MEMORY_TOOL, call).await
     }
 
@@ -297,8 +248,9 @@ impl TestEngine {
         blob_key(self.principal.tenant_id.uuid().as_u128(), self.store_id.uuid().as_u128(), blob)
     }
 
-    pub(crate) async fn plant(&self, key: BlobKey) {
+    pub(crate) async fn plant(&self, key: BlobKey) -> BlobKey {
         self.blobs.inner().put(&key, Bytes::from_static(b"orphan")).await.unwrap();
+        key
     }
 
     pub(crate) async fn blobs_there(&self) -> Vec<BlobKey> {
@@ -386,9 +338,9 @@ impl TestEngine {
 
 async fn sqlite_index() -> (Index, Backend) {
     let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}", folder.path().join(SQLITE_FILE).display());
+    let url = format!("sqlite://{}", folder.path().join("index.db").display());
     let index = Index::from(SqliteIndex::open(&url).await.unwrap());
-    (index, Backend::Folder(folder))
+    (index, Backend { folder: Some(folder), ..Backend::default() })
 }
 
 async fn postgres_index(max_connections: u32) -> (Index, Backend) {
@@ -396,7 +348,7 @@ async fn postgres_index(max_connections: u32) -> (Index, Backend) {
     PostgresIndex::migrate(&database.url()).await.unwrap();
     let options = PostgresOptions { max_connections, ..PostgresOptions::new(database.url()) };
     let index = Index::from(PostgresIndex::connect(&options).await.unwrap());
-    (index, Backend::Database(database))
+    (index, Backend { database: Some(database), ..Backend::default() })
 }
 
 pub(crate) fn engine_on(
@@ -487,26 +439,21 @@ pub(crate) fn new_memory(path: &str, content: &str) -> NewMemory {
     NewMemory { path: path.to_owned(), content: content.to_owned(), ..NewMemory::default() }
 }
 
-pub(crate) fn edit_of(
-    content: Option<&str>,
-    path: Option<&str>,
-    precondition: Option<Precondition>,
-) -> MemoryEdit {
-    MemoryEdit {
-        content: content.map(str::to_owned),
-        path: path.map(str::to_owned),
-        precondition,
-        ..MemoryEdit::default()
-    }
+pub(crate) fn new_content(content: &str) -> MemoryEdit {
+    MemoryEdit { content: Some(content.to_owned()), ..MemoryEdit::default() }
+}
+
+pub(crate) fn new_path(path: &str) -> MemoryEdit {
+    MemoryEdit { path: Some(path.to_owned()), ..MemoryEdit::default() }
 }
 
 pub(crate) fn pin(pinned: bool) -> MemoryEdit {
-    MemoryEdit { pinned: Some(pinned), ..edit_of(None, None, None) }
+    MemoryEdit { pinned: Some(pinned), ..MemoryEdit::default() }
 }
 
-pub(crate) fn tool_call(tool_use_id: Option<&str>, input: Value) -> ToolCall {
+pub(crate) fn tool_call(input: Value) -> ToolCall {
     let Value::Object(input) = input else { panic!("an input is an object") };
-    ToolCall { tool_use_id: tool_use_id.map(str::to_owned), input, not_unicode: None, idempotency: None }
+    ToolCall { tool_use_id: None, input, not_unicode: None, idempotency: None }
 }
 
 pub(crate) fn create(path: &str, text: &str) -> Value {

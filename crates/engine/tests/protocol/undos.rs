@@ -1,14 +1,10 @@
 //! An undo in several commits: its plan is fixed when it begins, and it survives its worker. So does
 //! the copy of a store.
 
-use crate::erasures::{below, erase};
+use crate::removals::{below, erase};
 use crate::prelude::*;
-use keepsake_core::MemoryUndoId;
-use keepsake_engine::jobs::{ContinueForks, ContinueUndos};
-use keepsake_engine::{MemoryUndo, StoreFork, UndoCounts, UndoRequest, UndoSkipReason, UndoStatus};
-use keepsake_index::{FORK_HELD_FOR, ForkCounts, StoreOrigin, StoreOriginStatus};
 
-crate::with_object_store! {
+with_object_store! {
     interrupted_undo_ends_as_planned,
     new_gate_holds_for_changes_under_way,
     interrupted_copy_of_a_store_is_continued,
@@ -118,7 +114,7 @@ async fn new_gate_holds_for_changes_under_way(setup: TestEngine) {
     let undo_id = interrupted_undo(&setup).await;
     let other = setup.elsewhere();
     setup.blobs.before_put(once(async move {
-        other.make("/.keepsake/tests.yaml", GATE).await;
+        other.make("/.keepsake/tests.yaml", "gate: true\ntests:\n- max_files: 0\n").await;
     }));
     let batch = json!({"operations": [{"type": "create", "path": "/a", "content": "x"}]});
     let refused = setup.try_batch(batch).await;
@@ -156,7 +152,7 @@ async fn interrupted_copy_of_a_store_is_continued(setup: TestEngine) {
     let begin = ("", ForkCounts { copied: 0, ..open.counts });
     assert!(forks.advance(tenant_id, made.store_id, begin, held_until, held_until).await.unwrap());
     for memory in [&redacted, &last] {
-        setup.update(memory, edit_of(Some("right"), None, None)).await.unwrap();
+        setup.update(memory, new_content("right")).await.unwrap();
         setup.redact(memory).await;
     }
     let replica = setup.elsewhere();

@@ -1,19 +1,10 @@
 //! Content before row, compare-and-set, no write half done.
 
-use std::sync::atomic::AtomicU32;
-
-use keepsake_core::{Content, VersionId};
-use keepsake_engine::{BatchStatus, FairShares, RequestShares, holding};
-use keepsake_index::{
-    AuditedAction, Commit, CommitChange, CommitOutcome, ExpiryChange, HeadChange, StoredContent,
-};
-
 use crate::prelude::*;
 
-crate::on_both_databases! { repeated_block_is_forgotten_after_a_day, }
+on_both_databases! { repeated_block_is_forgotten_after_a_day, }
 
-crate::with_object_store! {
-    blob_is_stored_before_its_row,
+with_object_store! {
     lost_edit_is_retried_on_a_fresh_read,
     change_waits_while_another_replica_claims_the_memory,
     edit_that_keeps_losing_ends_in_a_conflict,
@@ -21,17 +12,6 @@ crate::with_object_store! {
     batch_that_lost_a_race_is_retried,
     refused_batch_leaves_no_blobs,
     no_op_update_keeps_a_concurrent_pin,
-}
-
-async fn blob_is_stored_before_its_row(setup: TestEngine) {
-    let looking = setup.clone();
-    setup.blobs.after_put(once(async move {
-        assert_eq!(looking.head("/a.txt").await, None);
-    }));
-    setup.create("/memories/a.txt", "hello").await;
-    let head = setup.head("/a.txt").await.unwrap();
-    assert_eq!(setup.blobs_there().await, [setup.blob_key(&head)]);
-    assert_eq!(setup.blobs.calls().put, 1);
 }
 
 /// The bucket must not keep content whose write was refused.
@@ -180,8 +160,10 @@ async fn disconnected_client_cancels_only_the_answer(setup: TestEngine) {
 
 async fn repeated_block_is_forgotten_after_a_day(setup: TestEngine) {
     setup.create("/memories/a.txt", "one\n").await;
-    let block = insert("/memories/a.txt", 1, "two");
-    let send = async || setup.call_as(Some("toolu_1"), block.clone()).await.unwrap();
+    let block = tool_call(insert("/memories/a.txt", 1, "two"));
+    let block = ToolCall { tool_use_id: Some("toolu_1".to_owned()), ..block };
+    let tools = &setup.engine.tools;
+    let send = async || tools.call(&setup.principal, setup.store_id, "memory", block.clone()).await.unwrap();
     let first = send().await;
     setup.call(delete("/memories/a.txt")).await;
     assert_eq!(send().await, first);
@@ -223,7 +205,7 @@ async fn batch_that_lost_a_race_is_retried(setup: TestEngine) {
     let memory = setup.make("/a", "one").await;
     let (other, theirs) = (setup.elsewhere(), memory.clone());
     setup.blobs.before_put(once(async move {
-        other.update(&theirs, edit_of(Some("theirs"), None, None)).await.unwrap();
+        other.update(&theirs, new_content("theirs")).await.unwrap();
         other.make("/b", "theirs too").await;
     }));
     let ours = json!({
@@ -252,24 +234,20 @@ async fn refused_batch_leaves_no_blobs(setup: TestEngine) {
     assert_eq!(setup.blobs.calls().put, 40);
 }
 
-/// Has another replica set the pin after the memory was read, and before the outcome is
-/// written.
-fn pin_meanwhile(setup: &TestEngine, memory: &ShownMemory, pinned: bool) {
-    let (other, memory) = (setup.elsewhere(), memory.clone());
-    setup.blobs.before_put(once(async move {
-        other.update(&memory, pin(pinned)).await.unwrap();
-    }));
-}
-
 async fn no_op_update_keeps_a_concurrent_pin(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     setup.make("/taken.txt", "other").await;
     for (key, pinned) in [("pin", true), ("unpin", false)] {
-        pin_meanwhile(&setup, &memory, pinned);
+        let (other, its) = (setup.elsewhere(), memory.clone());
+        setup.blobs.before_put(once(async move {
+            other.update(&its, pin(pinned)).await.unwrap();
+        }));
         // `not_exists` makes a move onto a taken path a change of nothing.
         let edit = MemoryEdit {
+            path: Some("/taken.txt".to_owned()),
+            precondition: Some(Precondition::NotExists),
             idempotency: Some(setup.call_named(key, "body")),
-            ..edit_of(Some("new"), Some("/taken.txt"), Some(Precondition::NotExists))
+            ..new_content("new")
         };
         let answer = setup.update(&memory, edit).await.unwrap();
         let read = setup.read(&memory, View::Basic).await;

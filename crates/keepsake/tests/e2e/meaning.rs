@@ -64,6 +64,8 @@ async fn meaning_is_found_across_languages_and_restarts(pair: Pair) {
     write_memories(&client, &store).await;
     is_complete(&client, &store).await;
     assert_found_by_meaning(&client, &store).await;
+    let called = client.call(&store, &block("memory_search", &json!({"query": "keep it short"}))).await;
+    says(&called.tool_result().content, &["/memories/style.md"]);
     // Vectors are in the database: none is missing after a crash.
     server.kill9().await;
     server.restart().await;

@@ -203,6 +203,8 @@ pub(super) async fn usage_lists_next_expiries_and_unread_memories(place: Place) 
     let never = usage["never_read"].as_array().unwrap();
     assert_eq!(strings(never, "path"), ["/unread", "/pinned"]);
     assert!(never[1]["expires_at"].is_null());
+    let renamed = store.update(&unread, &json!({"path": "/moved"})).await;
+    assert_eq!(micros(&renamed["expires_at"]) - micros(&renamed["updated_at"]), 30 * DAY_SECS * 1_000_000);
     ok(&place.client.post(&store.path, &json!({"expires_unused_after": 0})).await);
     assert!(store.read(&read).await["expires_at"].is_null());
 }

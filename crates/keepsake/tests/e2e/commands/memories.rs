@@ -266,9 +266,13 @@ async fn search_explains_words_and_meaning() {
     assert_eq!(found["data"][0].get("explanation"), None, "{found}");
 
     let uncomputed = "the meaning of the query could not be computed";
+    let late = "the meaning of the query was not computed in time";
     for (query, fault, reason) in [
         ("\"terse replies\"", EmbeddingsFault::None, "the query has a quoted phrase"),
+        ("path:style", EmbeddingsFault::None, "the query has no words, only filters"),
+        ("umbrellas and replies", EmbeddingsFault::Silent, late),
         ("umbrellas and replies", EmbeddingsFault::Unavailable, uncomputed),
+        ("umbrellas and replies", EmbeddingsFault::RefusesKeys, uncomputed),
     ] {
         embeddings.fail(fault);
         let found = person.line(&format!("memory search {query}")).await;
