@@ -1,5 +1,3 @@
-//! Configurations from files, variables and flags.
-
 mod credentials;
 mod documentation;
 mod printing;
@@ -56,6 +54,10 @@ impl File {
 
 fn settings(text: &str, variables: &[(&str, &str)]) -> Result<Settings, ConfigError> {
     File::new(text).settings(variables)
+}
+
+fn with(text: &str) -> String {
+    format!("{MINIMAL}{text}")
 }
 
 fn keys() -> BTreeSet<String> {

@@ -171,10 +171,9 @@ mod tests {
 
     #[test]
     fn single_probe_closes_the_breaker_or_prolongs_the_pause() {
-        let now = Instant::now();
+        let mut now = Instant::now();
         let mut breaker = opened(now);
         let mut pause = FIRST_PAUSE;
-        let mut now = now;
         for _ in 0..6 {
             now += pause;
             assert_eq!(breaker.admit(now), Some(Admission::Probe));
@@ -190,26 +189,18 @@ mod tests {
     }
 
     #[test]
-    fn abandoned_or_slow_probe_is_replaced() {
+    fn abandoned_or_slow_probe_is_replaced_and_late_failures_are_ignored() {
         let now = Instant::now();
         let mut breaker = opened(now);
-        let now = now + FIRST_PAUSE;
+        let (before, now) = (breaker, now + FIRST_PAUSE);
+        breaker.failed(Admission::Regular, now);
+        assert_eq!(breaker, before);
         assert_eq!(breaker.admit(now), Some(Admission::Probe));
         breaker.probe_abandoned();
         assert_eq!(breaker.admit(now), Some(Admission::Probe));
         assert_eq!(breaker.admit(now + PROBE_LIMIT / 2), None);
         assert_eq!(breaker.admit(now + PROBE_LIMIT), Some(Admission::Probe));
-    }
-
-    #[test]
-    fn late_failures_of_earlier_calls_are_ignored() {
-        let now = Instant::now();
-        let mut breaker = opened(now);
-        let before = breaker;
-        breaker.failed(Admission::Regular, now + FIRST_PAUSE);
-        assert_eq!(breaker, before);
-        assert_eq!(breaker.admit(now + FIRST_PAUSE), Some(Admission::Probe));
-        breaker.failed(Admission::Regular, now + FIRST_PAUSE);
+        breaker.failed(Admission::Regular, now + PROBE_LIMIT);
         breaker.succeeded();
         assert!(breaker.is_closed());
     }

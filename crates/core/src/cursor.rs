@@ -65,11 +65,6 @@ mod tests {
         assert_eq!(unseal(&KEY, &LISTING, &cursor).unwrap(), b"/a");
         assert_eq!(unseal(&[8; 32], &LISTING, &cursor), Err(CursorError));
         assert_eq!(unseal(&KEY, &[2; 32], &cursor), Err(CursorError));
-    }
-
-    #[test]
-    fn any_letter_changed_is_refused() {
-        let cursor = seal(&KEY, &LISTING, b"/notes/today.md");
         for place in 0..cursor.len() {
             for other in ["A", "B", "=", "+"] {
                 let mut changed = cursor.clone();

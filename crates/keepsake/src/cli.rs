@@ -258,17 +258,3 @@ pub(crate) fn choice<T: Clone + Send + Sync + 'static>(
     let values = names.iter().map(|(name, help)| PossibleValue::new(name).help(help));
     PossibleValuesParser::new(values).try_map(move |name| parse(&name).ok_or("it has another name"))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn periods_have_a_unit() {
-        assert_eq!(parse_period("90d"), Ok(Duration::from_hours(90 * 24)));
-        assert_eq!(parse_period("never"), Ok(Duration::ZERO));
-        for wrong in ["", "d", "90", "9x", "-1d", "1.5d", "99999999999999999999s", "ä"] {
-            assert!(parse_period(wrong).is_err(), "{wrong}");
-        }
-    }
-}

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn private_file_is_not_recreated_and_replaced_as_a_whole() {
+    fn private_file_is_not_recreated_and_replaced_atomically() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("a/b/index.db");
         make_private_file(&path).unwrap();
@@ -285,18 +285,13 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
         assert_eq!(mode(&path), 0o640);
         make_private_file(base.path()).unwrap_err();
-    }
-
-    #[test]
-    fn private_file_is_replaced_atomically() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("secret.json");
-        std::fs::write(folder.path().join("secret.tmp"), "left by a crash").unwrap();
-        let owner = given_away(folder.path());
+        let path = base.path().join("secret.json");
+        std::fs::write(base.path().join("secret.tmp"), "left by a crash").unwrap();
+        let owner = given_away(base.path());
         write_private_file(&path, "one").unwrap();
         write_private_file(&path, "two").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
         assert_eq!((mode(&path), path.metadata().unwrap().uid()), (0o600, owner));
-        assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+        assert_eq!(base.path().read_dir().unwrap().count(), 2);
     }
 }

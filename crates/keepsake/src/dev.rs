@@ -318,47 +318,34 @@ mod tests {
 
     const URL: &str = "http://127.0.0.1:8080";
 
-    struct DevFolder(tempfile::TempDir);
-
-    impl DevFolder {
-        fn new() -> Self {
-            Self(tempfile::tempdir().unwrap())
-        }
-
-        fn file(&self, name: &str) -> std::path::PathBuf {
-            self.0.path().join(name)
-        }
-
-        /// Starts, and returns the credentials after checking them against the index.
-        async fn start(&self, base_url: &str) -> Credentials {
-            let sources = Sources { data_dir: Some(self.0.path().to_owned()), ..Sources::default() };
-            let settings = sources.merge().settings().unwrap();
-            let backends = Backends::open(&settings, Metrics::default()).await.unwrap();
-            start(&backends.engine(&settings), &backends, self.0.path(), base_url).await.unwrap();
-            let credentials = read(&self.file(CREDENTIALS_FILE)).unwrap().unwrap();
-            assert!(is_valid(&backends.index, &credentials).await.unwrap());
-            backends.index.close().await;
-            credentials
-        }
+    /// Starts, and returns the credentials after checking them against the index.
+    async fn started(folder: &Path, base_url: &str) -> Credentials {
+        let sources = Sources { data_dir: Some(folder.to_owned()), ..Sources::default() };
+        let settings = sources.merge().settings().unwrap();
+        let backends = Backends::open(&settings, Metrics::default()).await.unwrap();
+        start(&backends.engine(&settings), &backends, folder, base_url).await.unwrap();
+        let credentials = read(&folder.join(CREDENTIALS_FILE)).unwrap().unwrap();
+        assert!(is_valid(&backends.index, &credentials).await.unwrap());
+        backends.index.close().await;
+        credentials
     }
 
     #[tokio::test]
     async fn changed_address_or_lost_credentials_change_nothing_else() {
-        let folder = DevFolder::new();
-        let first = folder.start(URL).await;
-        let second = folder.start("http://127.0.0.1:9090").await;
+        let folder = tempfile::tempdir().unwrap();
+        let first = started(folder.path(), URL).await;
+        let second = started(folder.path(), "http://127.0.0.1:9090").await;
         assert_eq!(second.base_url, "http://127.0.0.1:9090");
         assert!(first == Credentials { base_url: URL.to_owned(), ..second });
-        let path = folder.file(CREDENTIALS_FILE);
-        let other_key = ApiKeySecret::from_random([1; 32]);
-        let unknown_key =
-            serde_json::to_string(&Credentials { api_key: other_key.expose().to_owned(), ..first.clone() });
+        let path = folder.path().join(CREDENTIALS_FILE);
+        let other_key = ApiKeySecret::from_random([1; 32]).expose().to_owned();
+        let unknown_key = serde_json::to_string(&Credentials { api_key: other_key, ..first.clone() });
         for broken in [None, Some("{\"api_key\":".to_owned()), unknown_key.ok()] {
             match broken {
                 None => fs::remove_file(&path).unwrap(),
                 Some(text) => fs::write(&path, text).unwrap(),
             }
-            let next = folder.start(URL).await;
+            let next = started(folder.path(), URL).await;
             assert!(next.api_key != first.api_key);
             assert_eq!(next.tenant_id, first.tenant_id);
             assert_eq!(next.memory_store_id, first.memory_store_id);
@@ -367,18 +354,18 @@ mod tests {
 
     #[tokio::test]
     async fn restored_index_is_used_and_a_deleted_one_recreated() {
-        let folder = DevFolder::new();
-        let first = folder.start(URL).await;
-        let restored = DevFolder::new();
-        fs::copy(folder.file("index.db"), restored.file("index.db")).unwrap();
-        let second = restored.start(URL).await;
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [folder, restored] = folders.each_ref().map(tempfile::TempDir::path);
+        let first = started(folder, URL).await;
+        fs::copy(folder.join("index.db"), restored.join("index.db")).unwrap();
+        let second = started(restored, URL).await;
         assert_eq!(second.tenant_id, first.tenant_id);
         assert_eq!(second.memory_store_id, first.memory_store_id);
-        assert!(second == restored.start(URL).await);
-        fs::rename(folder.file("index.db"), folder.file("elsewhere.db")).unwrap();
-        assert_ne!(folder.start(URL).await.tenant_id, first.tenant_id);
+        assert!(second == started(restored, URL).await);
+        fs::rename(folder.join("index.db"), folder.join("elsewhere.db")).unwrap();
+        assert_ne!(started(folder, URL).await.tenant_id, first.tenant_id);
         // The credential of the index that comes back is still there.
-        let aside = read(&folder.file("dev-credentials.1.json")).unwrap();
+        let aside = read(&folder.join("dev-credentials.1.json")).unwrap();
         assert!(aside == Some(first));
     }
 }

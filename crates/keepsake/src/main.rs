@@ -295,12 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn definition_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
     fn help_names_every_command_with_an_example() {
+        Cli::command().debug_assert();
         let program = Cli::command();
         let named: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).collect();
         let mut rest = vec![("keepsake".to_owned(), &program)];
@@ -326,21 +322,17 @@ mod tests {
             "",
             "serve --dev --config c",
             "serve --no-model",
-            "import",
             "import a --from-url http://h --from-api-key k --from-store s",
             "tenant create --name n --limit bytes_per_memory",
             "tenant create --name n --limit bytes_per_memroy=1",
             "tenant list --server http://h --config c",
             "tenant update wrkspc_00000000000000000000000001 --external-id x --no-external-id",
             "tenant update wrkspc_00000000000000000000000001 --default-limit bytes_per_memroy",
-            "test -o xml",
             "sync d --watch --dry-run",
-            "doctor a b",
             "undo --session sesn_00000000000000000000000001 --key apikey_00000000000000000000000001",
             "undo --since yesterday",
             "store restore notes",
             "store restore notes --at 2h --at-seq 3",
-            "copy --from http://h",
             "copy --from http://h --to http://g --follow --dry-run",
             "copy --from http://h --to http://g --on-conflict merge",
             "blobs move --to file:///blobs",

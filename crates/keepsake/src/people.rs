@@ -52,27 +52,3 @@ pub(crate) fn agent_path(path: &str) -> String {
 pub(crate) fn text_of<'a>(object: &'a Value, field: &str) -> &'a str {
     object[field].as_str().unwrap_or_default()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_those_of_the_agents() {
-        for (given, expected) in [
-            ("/memories", "/"),
-            ("/memories/", "/"),
-            ("/memories/a/b.md", "/a/b.md"),
-            ("a/b.md", "/a/b.md"),
-            ("a/", "/a"),
-            ("cafe\u{301}.md", "/café.md"),
-            ("memories/a", "/memories/a"),
-        ] {
-            assert_eq!(api_path(given).unwrap(), expected, "{given}");
-        }
-        for wrong in ["/a.md", "/memoriesx"] {
-            assert_eq!(api_path(wrong).unwrap_err().exit_code(), 2, "{wrong}");
-        }
-        assert_eq!(agent_path("/a\u{1b}.md"), "/memories/a\\u001b.md");
-    }
-}

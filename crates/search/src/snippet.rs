@@ -227,6 +227,7 @@ mod tests {
         assert_eq!(snippet.line, 1);
         assert_eq!(snippet.text.chars().count(), MAX_SNIPPET_CHARS + 4);
     }
+
     #[test]
     fn passage_is_a_chunk_with_its_line_and_marks() {
         let content = "alpha\n\nthe béta\nand alpha of a chunk\nend";

@@ -209,36 +209,3 @@ pub(crate) fn bearer(authorization: &str) -> Option<&str> {
     let (scheme, credential) = authorization.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| credential.trim())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_credential_is_taken_from_either_header() {
-        let bearer = ("authorization", "Bearer a");
-        for (lines, expected) in [
-            (&[("authorization", "bEARER   a ")][..], Ok("Bearer(\"a\")")),
-            (&[("x-api-key", "a"), bearer], Ok("Key(\"a\")")),
-            (&[("x-api-key", "a"), ("authorization", "Basic eDp5")], Ok("Key(\"a\")")),
-            (&[("authorization", "Bearer")], Err("no credential")),
-            (&[("x-api-key", ""), ("authorization", "Bearer b")], Err("two different")),
-            (&[("x-api-key", "a"), ("x-api-key", "a")], Err("`x-api-key` is sent twice")),
-            (&[bearer, ("authorization", "Basic eDp5")], Err("`authorization` is sent twice")),
-            (&[("x-api-key", "ä")], Err("not ASCII")),
-            (&[("authorization", "Bearer ä")], Err("not ASCII")),
-        ] {
-            let mut headers = HeaderMap::new();
-            for (name, value) in lines {
-                headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
-            }
-            match (presented(&headers), expected) {
-                (Ok(credential), Ok(expected)) => assert_eq!(format!("{credential:?}"), expected),
-                (Err(error), Err(why)) => {
-                    assert!(error.message.contains(why), "{lines:?}: {}", error.message);
-                }
-                (found, _) => panic!("{lines:?}: {}", found.is_ok()),
-            }
-        }
-    }
-}

@@ -130,6 +130,7 @@ mod tests {
 
     const A: TenantId = TenantId::from_uuid(Uuid::from_u128(1));
     const B: TenantId = TenantId::from_uuid(Uuid::from_u128(2));
+    const AT_ONCE: Verdict = Verdict::Passes(Duration::ZERO);
 
     fn limits(requests_per_second: u64, request_burst: u64) -> Limits {
         Limits { requests_per_second, request_burst, ..Limits::default() }
@@ -140,7 +141,7 @@ mod tests {
         let mut seen = [0; 3];
         for _ in 0..tried {
             seen[match rates.take(tenant_id, limits, 1, now) {
-                Verdict::Passes(Duration::ZERO) => 0,
+                AT_ONCE => 0,
                 Verdict::Passes(_) => 1,
                 Verdict::Refused { .. } => 2,
             }] += 1;
@@ -166,14 +167,12 @@ mod tests {
         let (rates, mut now) = (Rates::default(), Instant::now());
         // A tenth of a request per second: one of ten gateways.
         let limits = limits(1, 1);
-        assert_eq!(rates.take(A, &limits, 10, now), Verdict::Passes(Duration::ZERO));
         let after = |retry_after_seconds| Verdict::Refused { retry_after_seconds };
-        assert_eq!(rates.take(A, &limits, 10, now), after(10));
-        now += Duration::from_millis(6_500);
-        assert_eq!(rates.take(A, &limits, 10, now), after(4));
-        now += Duration::from_millis(3_500);
-        assert_eq!(rates.take(A, &limits, 10, now), Verdict::Passes(Duration::ZERO));
-        assert_eq!(rates.take(B, &limits, 1_000, now), Verdict::Passes(Duration::ZERO));
+        for (millis, verdict) in [(0, AT_ONCE), (0, after(10)), (6_500, after(4)), (3_500, AT_ONCE)] {
+            now += Duration::from_millis(millis);
+            assert_eq!(rates.take(A, &limits, 10, now), verdict);
+        }
+        assert_eq!(rates.take(B, &limits, 1_000, now), AT_ONCE);
         assert_eq!(rates.take(B, &limits, 1_000, now), after(30));
     }
 
@@ -181,12 +180,10 @@ mod tests {
     fn gateways_share_a_rate_and_waiting_requests_pass_in_order() {
         let (rates, now) = (Rates::default(), Instant::now());
         let limits = limits(400, 2_000);
-        let passed = (0..500).filter(|_| rates.take(A, &limits, 4, now) == Verdict::Passes(Duration::ZERO));
-        assert_eq!(passed.count(), 500);
+        assert_eq!((0..500).filter(|_| rates.take(A, &limits, 4, now) == AT_ONCE).count(), 500);
         let waits = [(); 5].map(|()| rates.take(A, &limits, 4, now));
         assert_eq!(waits, [10, 20, 30, 40, 50].map(|ms| Verdict::Passes(Duration::from_millis(ms))));
-        let refused = Verdict::Refused { retry_after_seconds: 1 };
-        assert_eq!(rates.take(A, &limits, 4, now), refused);
+        assert_eq!(rates.take(A, &limits, 4, now), Verdict::Refused { retry_after_seconds: 1 });
     }
 
     #[test]
@@ -220,10 +217,8 @@ mod tests {
             rates.take(tenant_id, &limits, 1, now);
         }
         now += Duration::from_secs(1);
-        let refused = Verdict::Refused { retry_after_seconds: 1 };
-        assert_eq!(rates.take(A, &limits, 1, now), Verdict::Passes(Duration::ZERO));
-        assert_eq!(rates.take(B, &limits, 1, now), Verdict::Passes(Duration::ZERO));
-        assert_eq!(rates.take(A, &limits, 1, now), refused);
+        assert_eq!([A, B].map(|tenant_id| rates.take(tenant_id, &limits, 1, now)), [AT_ONCE; 2]);
+        assert_eq!(rates.take(A, &limits, 1, now), Verdict::Refused { retry_after_seconds: 1 });
         assert_eq!(rates.0.lock().len(), 2);
     }
 }

@@ -508,8 +508,9 @@ mod tests {
     }
 
     #[test]
-    fn failed_run_moves_no_last_success() {
+    fn searches_embeddings_and_runs_are_counted_and_a_failed_run_is_no_success() {
         let telemetry = telemetry();
+        let metrics = telemetry.metrics();
         let mut run = JobRun {
             job: "sweep",
             has_succeeded: true,
@@ -517,33 +518,9 @@ mod tests {
             ended_at_seconds: 1_000.5,
             items: &[("blobs", 3)],
         };
-        telemetry.metrics().job_ended(&run);
+        metrics.job_ended(&run);
         (run.has_succeeded, run.ended_at_seconds, run.items) = (false, 2_000.0, &[]);
-        telemetry.metrics().job_ended(&run);
-        for line in [
-            "keepsake_job_last_success_timestamp_seconds{job=\"sweep\"} 1000.5",
-            "keepsake_job_runs_total{job=\"sweep\",outcome=\"failed\"} 1",
-            "keepsake_job_run_duration_seconds_sum{job=\"sweep\"} 4",
-            "keepsake_job_items_total{item=\"blobs\",job=\"sweep\"} 3",
-        ] {
-            assert_exposed(&telemetry, line);
-        }
-    }
-
-    #[test]
-    fn searches_and_embeddings_are_counted() {
-        let telemetry = telemetry();
-        let metrics = telemetry.metrics();
-        for line in [
-            "keepsake_searches_total{meaning=\"used\"} 0",
-            "keepsake_searches_total{meaning=\"timeout\"} 0",
-            "keepsake_embedding_time_seconds_total{of=\"query\"} 0",
-            "keepsake_embedding_chunks_total 0",
-            "keepsake_embedding_failures_total{reason=\"content\"} 0",
-            "keepsake_embedding_breaker_open 0",
-        ] {
-            assert_exposed(&telemetry, line);
-        }
+        metrics.job_ended(&run);
         metrics.searched(None);
         metrics.searched(Some(MeaningReason::Timeout));
         metrics.embedded(Embedded::Memories, Duration::from_millis(1_500));
@@ -551,8 +528,13 @@ mod tests {
         metrics.embedding_failed(EmbeddingFailure::Content);
         metrics.embedding_breaker_opened(true);
         for line in [
+            "keepsake_job_last_success_timestamp_seconds{job=\"sweep\"} 1000.5",
+            "keepsake_job_runs_total{job=\"sweep\",outcome=\"failed\"} 1",
+            "keepsake_job_run_duration_seconds_sum{job=\"sweep\"} 4",
+            "keepsake_job_items_total{item=\"blobs\",job=\"sweep\"} 3",
             "keepsake_searches_total{meaning=\"used\"} 1",
             "keepsake_searches_total{meaning=\"timeout\"} 1",
+            "keepsake_embedding_time_seconds_total{of=\"query\"} 0",
             "keepsake_embedding_time_seconds_total{of=\"memories\"} 1.5",
             "keepsake_embedding_chunks_total 7",
             "keepsake_embedding_failures_total{reason=\"content\"} 1",

@@ -8,10 +8,6 @@ const URL: &str = "server.public_url = 'https://memory.example.com/'\n";
 /// The base64 of 32 bytes with the secret in it.
 const KEY: &str = "hunter2hunter2hunter2hunter2hunter2hunter2g=";
 
-fn with(text: &str) -> String {
-    format!("{MINIMAL}{text}")
-}
-
 /// An issuer at whose page people sign in.
 fn with_console(table: &str) -> String {
     with(&format!("{URL}{ISSUER}[auth.issuers.console]\n{table}"))
@@ -28,7 +24,6 @@ fn error_of_an_issuer_names_its_position_and_key() {
         ("jwks_url", "key_file = '/nowhere/key'", "key_file (keepsake.toml, line 8) cannot be read: No such"),
         ("none", "key_file = 'x'", "key_file (keepsake.toml, line 9) is set, and so is"),
         ("none", "tenants = ['a', 1]", "tenants (keepsake.toml, line 9) must be a list of texts"),
-        ("none", "tenant_claim = ''", "tenant_claim (keepsake.toml, line 9) must not be empty"),
     ] {
         let lines = ISSUER.lines().filter(|line| !line.starts_with(&format!("{name} =")));
         let lines: Vec<_> = lines.chain([other]).collect();
@@ -38,12 +33,8 @@ fn error_of_an_issuer_names_its_position_and_key() {
     for (text, told) in [
         (format!("{ISSUER}jwks = 'x'"), "unknown key auth.issuers[0].jwks (keepsake.toml, line 9); "),
         (format!("{ISSUER}{ISSUER}"), "auth.issuers[1].issuer (keepsake.toml, line 10) is listed twice"),
-        (
-            format!("{ISSUER}tenants = ['acme']\n{second}"),
-            "auth.issuers[1].tenants is not set: there are several issuers",
-        ),
+        (format!("{ISSUER}tenants = ['a']\n{second}"), "auth.issuers[1].tenants is not set: there are"),
         ("[auth]\nissuers = ['x']\n".to_owned(), "auth.issuers (keepsake.toml, line 5) must be tables"),
-        ("[auth.issuers]\nissuer = 'x'\n".to_owned(), "auth.issuers (keepsake.toml, line 4) must be tables"),
     ] {
         assert_problem(&with(&text), &[], told);
     }
@@ -62,18 +53,14 @@ fn issuers_are_printed_with_their_origins() {
     )));
     let printed = file.sources(&[]).merge().to_toml();
     let own = file.path().display().to_string();
-    for expected in [
-        format!(
-            "\n[[auth.issuers]]\nissuer = \"https://id.example.com\" # {own}, line 6\n\
-             audience = \"keepsake\" # {own}, line 7\n"
-        ),
-        format!(
-            "\n[auth.issuers.console]\nclient_id = \"keepsake\" # {own}, line 11\n\
-             client_secret_file = \"{path}\" # {own}, line 12\n\
-             scopes = [\"profile\", \"memory:read\"] # {own}, line 13\n"
-        ),
-        format!("\ntenants = [\"acme\", \"globex\"] # {own}, line 19\n"),
+    for (expected, line) in [
+        ("\n[[auth.issuers]]\nissuer = \"https://id.example.com\"", 6),
+        ("\n[auth.issuers.console]\nclient_id = \"keepsake\"", 11),
+        (&format!("\nclient_secret_file = \"{path}\""), 12),
+        ("\nscopes = [\"profile\", \"memory:read\"]", 13),
+        ("\ntenants = [\"acme\", \"globex\"]", 19),
     ] {
+        let expected = format!("{expected} # {own}, line {line}\n");
         assert!(printed.contains(&expected), "{expected} is not in\n{printed}");
     }
     let parsed: toml::Table = toml::from_str(&printed).unwrap();
@@ -115,18 +102,9 @@ fn people_sign_in_at_issuers_that_have_a_console() {
     let of_another = ISSUER.replace("'keepsake'", "'other'\nconsole = { client_id = 'a' }");
     for (text, told) in [
         (console.replace(URL, ""), "server.public_url is not set: set it to where browsers reach the server"),
-        (
-            with_console("client_id = 'a'\nclient = 'hunter2'\n"),
-            "unknown key auth.issuers[0].console.client (keepsake.toml, line 12); auth.issuers[0].console has",
-        ),
-        (
-            console.replace("issuer = 'https:", "issuer = 'http:"),
-            "auth.issuers[0].issuer (keepsake.toml, line 6) must be an https:// URL: an attacker who replaces",
-        ),
-        (
-            format!("{console}{of_another}").replace("actor", all_tenants),
-            "auth.issuers[1].console.client_id (keepsake.toml, line 16) is that of another table of this issuer",
-        ),
+        (with_console("client_id = 'a'\nclient = 'hunter2'\n"), "client (keepsake.toml, line 12); auth"),
+        (console.replace("issuer = 'https:", "issuer = 'http:"), "issuer (keepsake.toml, line 6) must be an"),
+        (format!("{console}{of_another}").replace("actor", all_tenants), "line 16) is that of another table"),
     ] {
         assert_problem(&text, &[], told);
     }
@@ -138,7 +116,8 @@ fn master_key_comes_from_a_variable_or_a_file_and_is_never_shown() {
         let settings = settings(&with(text), variables).unwrap();
         settings.engine.vault.is_locked()
     };
-    let (good, bad) = (File::new(&format!("{KEY}\n")), File::new("hunter2"));
+    // Of 30 bytes.
+    let (good, bad) = (File::new(&format!("{KEY}\n")), File::new(&KEY[..40]));
     let [good_path, bad_path] = [&good, &bad].map(|file| file.path().display().to_string());
     let previous = [("KEEPSAKE_SECRETS_PREVIOUS_MASTER_KEY_FILE", good_path.as_str())];
     assert!(!is_locked("", &[]));
@@ -148,23 +127,15 @@ fn master_key_comes_from_a_variable_or_a_file_and_is_never_shown() {
 
     for (text, told) in [
         ("master_key = 'hunter2'", "master_key (keepsake.toml, line 4) must be the base64 of 32 bytes"),
+        ("master_key_file = 'BAD'", "master_key_file (keepsake.toml, line 4) holds no key: it"),
+        ("master_key_file = '/nowhere'", "master_key_file (keepsake.toml, line 4) cannot be read: No such"),
         (
-            &format!("master_key_file = '{bad_path}'"),
-            "master_key_file (keepsake.toml, line 4) holds no key: it",
+            "master_key = 'KEY'\nsecrets.master_key_file = 'BAD'",
+            "master_key_file (keepsake.toml, line 5) is set",
         ),
-        (
-            "master_key_file = '/nowhere'",
-            "master_key_file (keepsake.toml, line 4) cannot be read: No such file",
-        ),
-        (
-            &format!("master_key = '{KEY}'\nsecrets.master_key_file = '{bad_path}'"),
-            "master_key_file (keepsake.toml, line 5) is set, and so is secrets.master_key",
-        ),
-        (
-            &format!("previous_master_key = '{KEY}'"),
-            "previous_master_key (keepsake.toml, line 4) is allowed only together with",
-        ),
+        ("previous_master_key = 'KEY'", "previous_master_key (keepsake.toml, line 4) is allowed only"),
     ] {
+        let text = text.replace("KEY", KEY).replace("BAD", &bad_path);
         assert_problem(&with(&format!("secrets.{text}")), &[], &format!("secrets.{told}"));
     }
 }

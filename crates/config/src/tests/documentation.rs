@@ -1,5 +1,3 @@
-//! `docs/configuration.md` names every key and every default.
-
 use std::collections::BTreeMap;
 
 use super::*;

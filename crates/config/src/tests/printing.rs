@@ -1,5 +1,3 @@
-//! The printed configuration, which never shows a secret.
-
 use super::*;
 
 #[test]
@@ -33,15 +31,10 @@ fn bad_values_never_show_their_secret() {
     let search_keys = ["search.embeddings.url", "search.embeddings.key"];
     let values = [
         "'hunter2'",
-        "'postgres://app:hunter2'",
         "'postgres://app@db/k?passwrod=hunter2'",
-        "'postgres://app@db/k?port=hunter2'",
         "'postgres://app:hun/ter2@db/k'",
-        "'postgres://app:5/hunter2@db/k'",
-        "'postgres://app:hun?ter2@db/k'",
         "'postgres://app:hun#ter2@db/k'",
         "'postgres://app:@hunter2@db/k'",
-        "'postgres://app@db/k?sslmode=hunter2'",
         "'mysql://app:hunter2@db'",
         "'s3://key:hunter2@memories'",
         "'https://key:hunter2@s3.example.com'",
@@ -57,8 +50,7 @@ fn bad_values_never_show_their_secret() {
         for value in values {
             let variable = variable_of(key);
             let of_variable = [(variable.as_str(), value.trim_matches('\''))];
-            let nothing: &[(&str, &str)] = &[];
-            for (text, variables) in [(format!("{key} = {value}"), nothing), (String::new(), &of_variable)] {
+            for (text, variables) in [(format!("{key} = {value}"), &[][..]), (String::new(), &of_variable)] {
                 let file = File::new(&text);
                 let merged = file.sources(variables).merge();
                 let settings = merged.settings().map_err(|error| (error.to_string(), error));

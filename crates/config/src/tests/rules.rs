@@ -1,5 +1,3 @@
-//! `[sensitive_data]`.
-
 use super::*;
 
 fn found_by(settings: &Settings, text: &str) -> Vec<String> {
@@ -11,13 +9,10 @@ fn found_by(settings: &Settings, text: &str) -> Vec<String> {
 fn rules_of_the_scanner_come_from_a_file_or_as_toml_from_a_variable() {
     let of_file = settings(COMPLETE, &[]).unwrap();
     assert_eq!(found_by(&of_file, "EMP-004711"), ["employee_id"]);
-    let inline =
-        format!("{MINIMAL}\n[sensitive_data]\nrules = [{{ kind = \"badge\", pattern = \"B-[0-9]+\" }}]");
+    let inline = with("sensitive_data.rules = [{ kind = \"badge\", pattern = \"B-[0-9]+\" }]");
     assert_eq!(found_by(&settings(&inline, &[]).unwrap(), "B-1"), ["badge"]);
-    let variable = [(
-        "KEEPSAKE_SENSITIVE_DATA_RULES",
-        "[{ kind = 'one', pattern = 'X1' }, { kind = 'two', pattern = 'X2' }]",
-    )];
+    let rules = "[{ kind = 'one', pattern = 'X1' }, { kind = 'two', pattern = 'X2' }]";
+    let variable = [("KEEPSAKE_SENSITIVE_DATA_RULES", rules)];
     let of_variable = settings(COMPLETE, &variable).unwrap();
     assert_eq!(found_by(&of_variable, "X2 X1 EMP-004711"), ["two", "one"]);
     assert_eq!(found_by(&settings(MINIMAL, &[]).unwrap(), "EMP-004711"), [""; 0]);
@@ -32,20 +27,14 @@ fn invalid_scanner_rule_is_named() {
     let fields = |number| format!("{list}: rule {number} must have a kind and a pattern");
     for (rules, told) in [
         ("1", list.to_owned()),
-        ("\"hunter2\"", list.to_owned()),
         ("{ kind = \"a\" }", list.to_owned()),
         ("[1]", fields(1)),
         ("[{ kind = \"a\", pattern = \"b\" }, { kind = \"a\" }]", fields(2)),
-        ("[{ kind = \"a\", pattern = 1 }]", fields(1)),
         ("[{ kind = \"a\", pattern = \"b\", hunter2 = 1 }]", fields(1)),
         ("[{ kind = \"a\", pattern = \"hunter2(\" }]", "has a pattern that is not a valid".to_owned()),
         ("[{ kind = \"A b\", pattern = \"x\" }]", "has a kind that must be a name such as".to_owned()),
     ] {
-        let found = problems(&format!("{MINIMAL}\n[sensitive_data]\nrules = {rules}"), &[]).join("; ");
-        assert!(
-            found.starts_with(&format!("sensitive_data.rules (keepsake.toml, line 6) {told}")),
-            "{found}"
-        );
-        assert!(!found.contains(SECRET), "{found}");
+        let told = format!("sensitive_data.rules (keepsake.toml, line 4) {told}");
+        assert_problem(&with(&format!("sensitive_data.rules = {rules}")), &[], &told);
     }
 }

@@ -1,5 +1,3 @@
-//! Files, variables and flags: their precedence, and unknown names in them.
-
 use super::*;
 
 #[test]

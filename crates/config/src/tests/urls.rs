@@ -1,5 +1,3 @@
-//! The URLs of the index, and those of a data folder.
-
 use super::*;
 
 fn sqlite_file(url: &IndexUrl) -> &Path {
@@ -8,23 +6,17 @@ fn sqlite_file(url: &IndexUrl) -> &Path {
 }
 
 #[test]
-fn sqlite_urls_name_files() {
+fn sqlite_urls_name_files_and_a_data_folder_any_file() {
     for (url, file) in [
         ("sqlite:///var/lib/a%20b.db?mode=rwc", "/var/lib/a b.db"),
         ("sqlite://data/index.db", "data/index.db"),
     ] {
         assert_eq!(sqlite_file(&IndexUrl::parse(url).unwrap()), Path::new(file));
     }
-    for text in
-        ["sqlite://", "sqlite://:memory:", "sqlite:///a?mode=memory", "sqlite:///a?immutable=1", "sqlite:a"]
-    {
+    for text in ["sqlite://", "sqlite://:memory:", "sqlite:///a?mode=memory", "sqlite:a"] {
         assert!(IndexUrl::parse(text).is_err(), "{text}");
     }
     assert!(IndexUrl::parse("sqlite:///a?immutable=1").unwrap_err().contains("no parameter but mode=rwc"));
-}
-
-#[test]
-fn data_folder_name_may_contain_any_character() {
     let folder = Path::new("/tmp/100% sure?/a#b");
     let sources = Sources { data_dir: Some(folder.to_owned()), ..Sources::default() };
     let settings = sources.merge().settings().unwrap();
@@ -37,10 +29,7 @@ fn postgres_urls_are_displayed_without_secrets() {
     for (url, shown) in [
         ("postgres://app@db:5433/keepsake", "postgres://app@db:5433/keepsake"),
         ("postgres://app:hunter2@db:5433/keepsake", "postgres://app:***@db:5433/keepsake"),
-        (
-            "postgresql://app@db:5432/keepsake?sslmode=require&password=hunter2",
-            "postgres://app:***@db:5432/keepsake",
-        ),
+        ("postgresql://app@db:5432/k?sslmode=require&password=hunter2", "postgres://app:***@db:5432/k"),
     ] {
         let parsed = IndexUrl::parse(url).unwrap();
         assert_eq!(parsed.to_string(), shown);
@@ -53,20 +42,11 @@ fn refused_postgres_urls_name_the_parameter_or_what_to_percent_encode() {
     let unnamed = "has a parameter that Keepsake does not take: remove it, or percent-encode / ? #";
     let invalid = "is not a valid postgres:// URL: percent-encode / ? #";
     for (rest, told) in [
-        (
-            "a:p@db/k?sslmode=require&channel_binding=require",
-            "has the parameter channel_binding, which Keepsake",
-        ),
-        (
-            "db:5432/k?user=a&pgbouncer=true",
-            "has the parameter pgbouncer, which Keepsake does not take: remove it",
-        ),
+        ("db:5432/k?user=a&pgbouncer=true", "has the parameter pgbouncer, which Keepsake does not take"),
         ("a:p@db/k?options[x=1", "has the parameter options[x, which"),
         ("a@db/k?password=hun&ter2=1", unnamed),
-        ("a:hun?ter2=1@db/k", unnamed),
         ("a:5?ter2", unnamed),
         ("a:hun/ter2@db/k", invalid),
-        ("a:5/ter2@db/k", invalid),
         ("a:5#ter2@db/k", invalid),
         ("a:%ff@db/k?sslmode=require", invalid),
         ("a:p,p@h1:5432,h2:5433/k", "names several hosts, of which Keepsake takes one"),

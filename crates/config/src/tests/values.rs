@@ -1,5 +1,3 @@
-//! Keys, defaults and the rules of values.
-
 use super::*;
 
 #[test]
@@ -7,13 +5,13 @@ fn every_key_is_read_from_a_file() {
     let settings = settings(COMPLETE, &[]).unwrap();
     assert_eq!(settings.role, Role::Gateway);
     assert_eq!(settings.server.listen, "[::1]:9090");
-    assert_eq!(settings.server.options.request_deadline, Duration::from_secs(61));
-    assert_eq!(settings.server.options.shutdown_deadline, Duration::from_secs(31));
     let IndexUrl::Postgres(url) = &settings.index.url else { panic!("not Postgres") };
     assert_eq!(url.expose_secret(), "postgres://app:hunter2@db:5433/keepsake?sslmode=require");
     assert_eq!(settings.index.migrate_url.unwrap().to_string(), "postgres://owner:***@db:5433/keepsake");
     assert_eq!(settings.index.jobs_url.unwrap().expose_secret(), "postgres://jobs:hunter2@db:5433/keepsake");
     let server = settings.server.options;
+    let deadlines = [server.request_deadline, server.shutdown_deadline];
+    assert_eq!(deadlines, [61, 31].map(Duration::from_secs));
     assert_eq!((server.max_requests_in_flight, server.max_connections), (32, 33));
     assert_eq!(server.max_request_memory_bytes, 34_000_000);
     assert_eq!(server.mcp.allowed_hosts, ["memory.example.com", "10.0.0.1:8080"]);
@@ -35,12 +33,10 @@ fn every_key_is_read_from_a_file() {
     assert_eq!(limits.as_object().unwrap().values().map(|value| value.as_u64().unwrap()).sum::<u64>(), 153);
     assert_eq!(settings.search.model_path, Path::new("/opt/model"));
     let Meaning::Endpoint(endpoint) = &settings.search.meaning else { panic!("no endpoint") };
-    assert_eq!(
-        (endpoint.url.as_str(), endpoint.model.as_str(), endpoint.dimensions),
-        ("https://embeddings.example.com/v1", "multilingual-e5-small", 384)
-    );
-    assert_eq!(endpoint.key.as_ref().unwrap().expose_secret(), "key-hunter2");
-    assert_eq!((endpoint.query_prefix.as_str(), endpoint.document_prefix.as_str()), ("query: ", "passage: "));
+    assert_eq!(endpoint.url.as_str(), "https://embeddings.example.com/v1");
+    let texts = [&endpoint.model, &endpoint.query_prefix, &endpoint.document_prefix];
+    assert_eq!(texts, ["multilingual-e5-small", "query: ", "passage: "]);
+    assert_eq!((endpoint.dimensions, endpoint.key.as_ref().unwrap().expose_secret()), (384, "key-hunter2"));
     assert_eq!(settings.engine.audit_retention, Duration::from_hours(90 * 24));
     assert_eq!(settings.log.format, LogFormat::Json);
     assert_eq!(settings.log.filter, "keepsake=debug,info");
@@ -69,7 +65,6 @@ fn keys_of(table: &toml::Table) -> Vec<String> {
 fn search_by_meaning_needs_an_endpoint_only_if_it_is_named() {
     let endpoint = "search.meaning = 'endpoint'\nsearch.embeddings.url = 'http://ollama:11434/v1'\n\
         search.embeddings.model = 'm'\nsearch.embeddings.dimensions = 384\n";
-    let with = |text: &str| format!("{MINIMAL}{text}");
     let meaning = |text: &str| settings(&with(text), &[]).unwrap().search.meaning;
     assert!(matches!(meaning(""), Meaning::Embedded));
     assert!(matches!(meaning(endpoint), Meaning::Endpoint(_)));
@@ -77,20 +72,12 @@ fn search_by_meaning_needs_an_endpoint_only_if_it_is_named() {
     assert!(matches!(meaning(&off), Meaning::Off));
 
     for (key, value, told) in [
-        ("url", "", "url is not set: search.meaning is \"endpoint\": set it to the server's URL"),
         ("model", "", "model is not set: search.meaning is \"endpoint\": set it to the server's name"),
-        ("dimensions", "", "dimensions is not set: search.meaning is \"endpoint\": set it to the number"),
         ("url", "'ollama:11434'", "url (keepsake.toml, line 8) must be an http:// or https:// URL"),
         ("dimensions", "0", "dimensions (keepsake.toml, line 8) must be a whole number from 1 to"),
-        ("dimensions", "1_000_000", "dimensions (keepsake.toml, line 8) must be a whole number from 1 to"),
         ("model", "'two words'", "model (keepsake.toml, line 8) must have 1 to 128 bytes, and no spaces"),
         ("key", "'two hunter2'", "key (keepsake.toml, line 8) must be visible ASCII characters"),
         ("key_file", "'/nowhere'", "key_file (keepsake.toml, line 8) cannot be read: No such file"),
-        (
-            "prefix",
-            "'x'",
-            "unknown key search.embeddings.prefix (keepsake.toml, line 8); search.embeddings has",
-        ),
     ] {
         let name = format!("search.embeddings.{key}");
         let lines = endpoint.lines().filter(|line| !line.starts_with(&format!("{name} =")));
@@ -99,21 +86,17 @@ fn search_by_meaning_needs_an_endpoint_only_if_it_is_named() {
         if !value.is_empty() {
             text.push(format!("{name} = {value}"));
         }
-        let told =
-            if told.starts_with("unknown") { told.to_owned() } else { format!("search.embeddings.{told}") };
-        assert_problem(&with(&text.join("\n")), &[], &told);
+        assert_problem(&with(&text.join("\n")), &[], &format!("search.embeddings.{told}"));
     }
     let both = format!("{endpoint}search.embeddings.key = 'hunter2'\nsearch.embeddings.key_file = '/x'");
     assert_problem(&with(&both), &[], "search.embeddings.key_file (keepsake.toml, line 9) is set, and so is");
     for (text, told) in [
-        ("search.meaning = 'on'", "search.meaning (keepsake.toml, line 4) must be embedded, endpoint or off"),
-        (
-            "search.embeddings.url = 'http://h'",
-            "search.embeddings.url (keepsake.toml, line 4) is allowed only if search.meaning is \"endpoint\"",
-        ),
-        ("search.model_path = ''", "search.model_path (keepsake.toml, line 4) must not be empty"),
+        ("meaning = 'on'", "meaning (keepsake.toml, line 4) must be embedded, endpoint or off"),
+        ("embeddings.url = 'http://h'", "embeddings.url (keepsake.toml, line 4) is allowed only if"),
+        ("embeddings.prefix = 'x'", "embeddings.prefix (keepsake.toml, line 4); search.embeddings has"),
+        ("model_path = ''", "model_path (keepsake.toml, line 4) must not be empty"),
     ] {
-        assert_problem(&with(text), &[], told);
+        assert_problem(&with(&format!("search.{text}")), &[], &format!("search.{told}"));
     }
 }
 
@@ -140,7 +123,6 @@ fn call_timeout_is_less_than_the_request_deadline() {
     for (seconds, rule) in [
         ("10", "must be less than server.request_deadline_seconds"),
         ("0", "must be a number of seconds above 0"),
-        ("soon", "must be a number of seconds above 0"),
         ("1e300", "must be a number of seconds above 0"),
         ("NaN", "must be a number of seconds above 0"),
     ] {
@@ -170,8 +152,7 @@ fn all_problems_are_reported_at_once() {
         index.jobs_url = 'sqlite:///index.db'\n\
         index.max_connections = 1.5\n\
         blobs = { url = 'file:///blobs', path_style = 'perhaps', endpoint = 'ftp://x', region = 7, secret_access_key = 'x' }\n\
-        limits.bytes_per_memory = 'many'\n\
-        limits.bytes_per_store = 99_999_999_999_999_999\n\
+        limits.bytes_per_memory = 99_999_999_999_999_999\n\
         log = { format = 'xml', filter = '=,=' }\n";
     let found = problems(text, &[("KEEPSAKE_CACHE_BLOB_BYTES", "256 MiB")]);
     let expected = [
@@ -192,9 +173,8 @@ fn all_problems_are_reported_at_once() {
          blobs.access_key_id and blobs.secret_access_key",
         "cache.blob_bytes (KEEPSAKE_CACHE_BLOB_BYTES) must be a whole number from 0 to 9007199254740992",
         "limits.bytes_per_memory (keepsake.toml, line 7) must be a whole number from 0 to 9007199254740992",
-        "limits.bytes_per_store (keepsake.toml, line 8) must be a whole number from 0 to 9007199254740992",
-        "log.format (keepsake.toml, line 9) must be human or json",
-        "log.filter (keepsake.toml, line 9) must be a filter such as info or keepsake=debug,info",
+        "log.format (keepsake.toml, line 8) must be human or json",
+        "log.filter (keepsake.toml, line 8) must be a filter such as info or keepsake=debug,info",
     ];
     assert_eq!(found, expected);
 }

@@ -206,7 +206,9 @@ fn trimmed(line: &str) -> &str {
 mod tests {
     use super::*;
 
-    const MAX_LINES: usize = LineDiff::MAX_LINES;
+    fn numbered(word: &str, count: usize) -> String {
+        (1..=count).map(|line| format!("{word}{line}\n")).collect::<Vec<_>>().concat()
+    }
 
     fn numbers(row: &Row) -> (Option<usize>, Option<usize>) {
         let number = |side: &Option<Side>| side.as_ref().map(|side| side.number);
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_lines_are_paired_side_by_side() {
+    fn changed_lines_are_paired_and_changed_words_marked() {
         let diff = Diff::of("1\n2\n3\n", "1\n2x\n3\n4\n");
         assert_eq!((diff.added, diff.removed, diff.hunks.len()), (2, 1, 1));
         let rows = &diff.hunks[0].rows;
@@ -223,24 +225,14 @@ mod tests {
         assert_eq!(split, [first, (Some(2), Some(2)), third, (None, Some(4))]);
         let inline: Vec<_> = diff.hunks[0].inline().iter().map(numbers).collect();
         assert_eq!(inline, [first, (Some(2), None), (None, Some(2)), third, (None, Some(4))]);
-    }
-
-    #[test]
-    fn changed_words_are_marked_and_everything_is_escaped() {
         let diff = Diff::of("the <b>old</b> word is here\n", "the <b>new</b> word is here\n");
-        let row = &diff.hunks[0].rows[0];
-        let new = row.new.as_ref().unwrap().text.as_str();
+        let new = diff.hunks[0].rows[0].new.as_ref().unwrap().text.as_str();
         assert!(new.contains("<mark>") && !new.contains("<b>"), "{new}");
     }
 
     #[test]
     fn large_differences_are_cut() {
-        let text = |word: &str| {
-            let lines: Vec<_> = (0..20_000).map(|line| format!("{word} {line}\n")).collect();
-            lines.concat()
-        };
-        let (old, new) = (text("old"), text("new"));
-        let diff = Diff::of(&old, &new);
+        let diff = Diff::of(&numbered("old ", 20_000), &numbered("new ", 20_000));
         assert!(diff.is_cut);
         let rows = diff.hunks.iter().flat_map(|hunk| &hunk.rows);
         let bytes: usize = rows.filter_map(|row| row.new.as_ref()).map(|side| side.text.len()).sum();
@@ -250,9 +242,11 @@ mod tests {
 
     #[test]
     fn texts_of_many_or_endless_lines_are_compared_within_limits() {
-        let text = |word: &str| format!("{}{}{}", "a\n".repeat(5), word.repeat(MAX_LINES), "z\n".repeat(5));
+        let text = |word: &str| {
+            format!("{}{}{}", "a\n".repeat(5), word.repeat(LineDiff::MAX_LINES), "z\n".repeat(5))
+        };
         for (old, new, changed) in [
-            (text("old\n"), text("new\n"), MAX_LINES),
+            (text("old\n"), text("new\n"), LineDiff::MAX_LINES),
             ("x".repeat(100_000), "y".repeat(100_000), 1),
             (String::new(), String::new(), 0),
         ] {
@@ -262,16 +256,13 @@ mod tests {
         let diff = Diff::of(&"a\n".repeat(51_200), &"b\na\n".repeat(25_600));
         assert!(diff.is_cut);
         let rows: usize = diff.hunks.iter().map(|hunk| hunk.rows.len()).sum();
-        assert!(rows <= 2 * MAX_LINES, "{rows}");
+        assert!(rows <= 2 * LineDiff::MAX_LINES, "{rows}");
     }
 
     #[test]
     fn only_changed_lines_of_long_texts_are_compared() {
-        let text = |changed: &str| {
-            let lines: Vec<_> = (1..=50_000).map(|line| format!("{line}\n")).collect();
-            lines.concat().replace("\n25000\n", changed)
-        };
-        let diff = Diff::of(&text("\n25000\n"), &text("\nnew\nlines\n"));
+        let text = numbered("", 50_000);
+        let diff = Diff::of(&text, &text.replace("\n25000\n", "\nnew\nlines\n"));
         assert_eq!((diff.added, diff.removed, diff.is_cut), (2, 1, false));
         assert_eq!(diff.hunks[0].heading, "Lines 24997–25003 → 24997–25004");
         let inline: Vec<_> = diff.hunks[0].inline().iter().map(numbers).collect();

@@ -62,7 +62,6 @@ mod tests {
             ("a\nb\r\nc\r\n", "a\r\nB\r\nc\r\nd\r\n", "a\nB\r\nc\r\nd\r\n"),
             ("a\nb", "a\r\nb\r\nc", "a\nb\nc"),
             ("a\r\na\na", "a\r\na", "a\r\na"),
-            ("a", "b\r\nc", "b\nc"),
         ] {
             assert_eq!(kept(before, &typed(field)), after, "{before:?} {field:?}");
         }

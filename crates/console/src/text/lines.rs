@@ -64,14 +64,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_numbered_and_escaped() {
+    fn lines_are_numbered_and_escaped_and_long_texts_split_into_parts() {
         let lines = Lines::from("a\n<b>\n", 1);
         assert_eq!(lines.items.as_str(), "<li id=\"L1\">a</li><li id=\"L2\">&lt;b&gt;</li>");
         assert_eq!((lines.first, lines.last, lines.total, lines.next()), (1, 2, 2, None));
-    }
-
-    #[test]
-    fn long_texts_are_split_into_parts_and_endless_lines_are_cut() {
         let text = "<line>\n".repeat(20_000);
         let first = Lines::from(&text, 1);
         assert!(first.items.len() < MAX_BYTES + 1_000);

@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn markdown_is_rendered() {
-        let text = "# Title\n\n- *a*\n- **b** `c`\n- [x] d\n- [ ] e\n\n| x |\n|---|\n| 1 |\n\n";
+        let text = "# Title\n\n- *a*\n- **b** `c`\n- [x] d\n- [ ] e\n\n| x |\n|---|\n| 1 |\n\n\
+            ![a cat](https://example.com/cat.png \"t\")\n\n";
         let code = |language: &str| format!("```{language}\nlet a = \"<b>\"; // c\n```\n");
         let shown = html(&format!("{text}{}{}", code("Rust"), code("unknown")));
         for part in [
@@ -215,6 +216,8 @@ mod tests {
             "<em>a</em>",
             "<code>c</code>",
             "<td>1</td>",
+            "<a href=\"https://example.com/cat.png\"",
+            "a cat",
             "<span class=\"task done\"></span>",
             "<span class=\"task\"></span>",
             "<pre><code><span class=\"code-word\">let</span> a = <span class=\"code-text\">\"&lt;b&gt;\"</span>; \
@@ -227,18 +230,13 @@ mod tests {
 
     #[test]
     fn html_is_text() {
-        for (hostile, element) in [
-            ("<script>alert(1)</script>", "<script"),
-            ("a <img src=x onerror=alert(1)> b", "<img"),
-            ("<svg/onload=alert(1)>", "<svg"),
-            ("<iframe src=javascript:alert(1)></iframe>", "<iframe"),
-            ("<style>body{display:none}</style>", "<style"),
-            ("```html\n<script>alert(1)</script>\n```", "<script"),
-            ("`<script>`", "<script"),
-            ("[x](https://a.example \"\\\" onclick=\\\"alert(1)\")", "onclick=\""),
-        ] {
-            let shown = html(hostile);
-            assert!(!shown.contains(element), "{shown}");
+        let hostile = "<script>alert(1)</script>|a <img src=x onerror=alert(1)> b|<svg/onload=alert(1)>|`<script>`|\
+            <iframe src=javascript:alert(1)></iframe>|<style>body{display:none}</style>|![x](https://a.example/)|\
+            ```html\n<script>alert(1)</script>\n```|[x](https://a.example \"\\\" onclick=\\\"alert(1)\")";
+        for shown in hostile.split('|').map(html) {
+            for element in ["<script", "<img", "<svg", "<iframe", "<style", "onclick=\""] {
+                assert!(!shown.contains(element), "{shown}");
+            }
         }
     }
 
@@ -276,13 +274,6 @@ mod tests {
                 assert!(!shown.contains(&format!("href=\"{start}")), "{shown}");
             }
         }
-    }
-
-    #[test]
-    fn images_are_not_loaded() {
-        let shown = html("![a cat](https://example.com/cat.png \"t\")");
-        assert!(!shown.contains("<img") && shown.contains("a cat"), "{shown}");
-        assert!(shown.contains("<a href=\"https://example.com/cat.png\""), "{shown}");
     }
 
     fn without_tags(html: &str) -> String {

@@ -237,9 +237,8 @@ mod tests {
         let mut html = String::new();
         push_visible(&mut html, "a\u{202E}b\u{7}c<");
         assert_eq!(html, "a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+0007</span>c&lt;");
-        let embeddings = "\u{61C}\u{200E}\u{200F}\u{202A}\u{202B}\u{202C}\u{202D}\u{202E}";
-        let isolates = "\u{2066}\u{2067}\u{2068}\u{2069}";
-        for character in embeddings.chars().chain(isolates.chars()) {
+        let deceptive = ['\u{61C}', '\u{200E}', '\u{200F}'].into_iter();
+        for character in deceptive.chain('\u{202A}'..='\u{202E}').chain('\u{2066}'..='\u{2069}') {
             assert!(is_deceptive(character), "{character:?}");
         }
     }
@@ -251,7 +250,6 @@ mod tests {
             (0, "just now"),
             (60, "1 min ago"),
             (7_200, "2 h ago"),
-            (86_400, "1 day ago"),
             (179 * 86_400, "179 days ago"),
             (400 * 86_400, "13 months ago"),
             (800 * 86_400, "2 years ago"),

@@ -67,23 +67,17 @@ fn each_broken_rule_has_its_error() {
 
 #[test]
 fn hostile_length_takes_linear_time() {
-    let nested = format!("/memories/%{}2e", "25".repeat(2_000_000));
-    assert!(matches!(
-        ToolPath::parse(&nested).unwrap_err(),
-        ToolPathError::Escapes { .. } | ToolPathError::BreaksRule { .. }
-    ));
-    let undone = format!("/memories/{}", "%".repeat(1_000_000) + &"25".repeat(1_000_000));
-    assert!(ToolPath::parse(&undone).is_err());
-    let combining = format!("/memories/{}", "\u{301}\u{323}".repeat(500_000));
-    assert!(ToolPath::parse(&combining).is_err());
+    for rest in [
+        format!("%{}2e", "25".repeat(2_000_000)),
+        "%".repeat(1_000_000) + &"25".repeat(1_000_000),
+        "\u{301}\u{323}".repeat(500_000),
+    ] {
+        assert!(ToolPath::parse(&format!("/memories/{rest}")).is_err());
+    }
 }
 
 #[test]
-fn memory_and_directory_paths_have_parents_names_and_files() {
-    let file = path("/a/b/c.md");
-    assert_eq!((file.name(), file.parent().as_str()), ("c.md", "/a/b/"));
-    let ancestors: Vec<String> = file.ancestors().map(|directory| directory.to_string()).collect();
-    assert_eq!(ancestors, ["/", "/a/", "/a/b/"]);
+fn directory_paths_have_parents_names_and_files() {
     let directory = DirPath::from_trusted("/a/b/".into());
     assert_eq!((directory.name(), directory.as_file()), ("b", Some(path("/a/b"))));
     assert_eq!(directory.parent(), Some(DirPath::from_trusted("/a/".into())));
@@ -92,20 +86,6 @@ fn memory_and_directory_paths_have_parents_names_and_files() {
     for outside in ["/a/b", "/a/bc", "/b/a/b/c"] {
         assert!(!path(outside).is_below(&directory), "{outside}");
     }
-}
-
-#[test]
-fn rebased_path_is_checked() {
-    let (a, b) = (path("/a").as_dir(), path("/x/y").as_dir());
-    assert_eq!(path("/a/b/c").rebased(&a, &b), Ok(path("/x/y/b/c")));
-    assert_eq!(path("/a/b/c").rebased(&a, &DirPath::root()), Ok(path("/b/c")));
-    assert_eq!(path("/a/b").rebased(&DirPath::root(), &b), Ok(path("/x/y/a/b")));
-    assert_eq!(path("/c/b").rebased(&a, &b), Err(PathError::NotBelow));
-    let deep = path(&format!("/a{}", "/s".repeat(19)));
-    assert_eq!(deep.rebased(&a, &b), Err(PathError::TooManySegments { segments: 21 }));
-    let long = path(&format!("/a/{}", "s".repeat(1021)));
-    assert_eq!(long.rebased(&a, &b), Err(PathError::TooLong { bytes: 1026 }));
-    assert_eq!(path("/a/.anthropic-memory-store").rebased(&a, &DirPath::root()), Err(PathError::Reserved));
 }
 
 #[test]
@@ -178,6 +158,7 @@ proptest! {
         prop_assert_eq!(format!("{}{}", path.parent(), path.name()), text);
         prop_assert_eq!(path.as_dir().as_file(), Some(path.clone()));
         prop_assert_eq!(path.ancestors().last(), Some(path.parent()));
+        prop_assert_eq!(path.ancestors().next(), Some(DirPath::root()));
         for directory in path.ancestors() {
             prop_assert!(path.is_below(&directory));
             prop_assert_eq!(path.rebased(&directory, &directory), Ok(path.clone()));

@@ -283,7 +283,6 @@ mod tests {
             (Some("memstore_1"), Some("memstore_8"), Ok(vec![("memstore_1", Some("memstore_8"), "two")])),
             (Some("notes"), Some("memstore_9…"), Ok(vec![("memstore_1", Some("memstore_91"), "two")])),
             (Some("notes"), Some("memstore_"), Err(FailureClass::NotFound)),
-            (Some("notes"), Some("memstore_5"), Err(FailureClass::NotFound)),
             (Some("none"), None, Err(FailureClass::NotFound)),
             (Some("notes"), Some("two"), Err(FailureClass::Usage)),
             (None, Some("notes"), Err(FailureClass::Usage)),

@@ -63,10 +63,7 @@ mod tests {
             assert_eq!(escaped(shown), shown, "escaping again changes nothing");
         }
         assert_eq!(printable("a\nb\tc\u{202e}"), "a\\u000ab\\u0009c\\u202e");
-    }
-
-    #[test]
-    fn escaped_json_is_the_same_json() {
+        // Escaped JSON is the same JSON.
         let value = json!({"\u{202e}": ["\u{9b}x\u{7f}\n\u{1b}", 1]});
         for text in [value.to_string(), format!("{value:#}")] {
             let shown = escaped(&text);

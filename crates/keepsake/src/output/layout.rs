@@ -183,24 +183,15 @@ mod tests {
 
     #[test]
     fn ids_are_shortened_then_columns_left_out_and_texts_broken() {
-        let columns = [
-            ("VERSION", "", Text),
-            ("TIME", "", Time),
-            ("SIZE", "", Bytes),
-            ("BY", "", Actor),
-            ("PATH", "", Text),
-        ];
-        let row = |id: &str| {
-            [id, "2 hours ago", "1.00 KiB", "support-bot · Ticket ZD-48502", "/memories/tickets/a.md"]
-                .map(str::to_owned)
-                .to_vec()
-        };
+        let kinds = [("VERSION", Text), ("TIME", Time), ("SIZE", Bytes), ("BY", Actor), ("PATH", Text)];
+        let columns = kinds.map(|(name, kind)| (name, "", kind));
+        let rest = ["2 hours ago", "1.00 KiB", "support-bot · Ticket ZD-48502", "/memories/tickets/a.md"];
+        let row =
+            |id: &'static str| [id].iter().chain(&rest).map(|text| (*text).to_owned()).collect::<Vec<_>>();
         for (width, shown, version_width) in [
             (111, &[0, 1, 2, 3, 4][..], 33),
-            (110, &[0, 1, 2, 3, 4], 20),
             (93, &[0, 1, 2, 3, 4], 20),
             (92, &[0, 1, 3, 4], 20),
-            (67, &[0, 1, 3, 4], 20),
             (66, &[0, 3, 4], 20),
             (40, &[0, 3, 4], 20),
         ] {

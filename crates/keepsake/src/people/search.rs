@@ -128,14 +128,3 @@ fn highlight(snippet: &str) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn snippet_is_one_line_without_marks() {
-        let text = highlight("we ⟦deploy⟧ on\nTuesdays\u{1b}");
-        assert_eq!(console::strip_ansi_codes(&text), "we deploy on Tuesdays\\u001b");
-    }
-}

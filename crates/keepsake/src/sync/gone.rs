@@ -98,11 +98,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::super::plan::KnownMemory;
+    use super::super::plan::tests::path;
     use super::*;
-
-    fn path(text: &str) -> MemoryPath {
-        MemoryPath::parse(text).unwrap()
-    }
 
     fn memory() -> KnownMemory {
         KnownMemory {

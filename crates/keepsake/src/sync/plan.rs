@@ -357,4 +357,4 @@ impl Action {
 #[cfg(test)]
 mod model;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -77,24 +77,19 @@ mod tests {
     }
 
     #[test]
-    fn rules_have_the_syntax_of_gitignore() {
-        let scope =
-            scope("# drafts\n*.tmp\n/build/\n!keep.tmp\nprivate/*\n!private/shared.md\ncafe\u{301}/\n")
-                .unwrap();
+    fn rules_have_the_syntax_of_gitignore_and_a_malformed_one_is_refused_with_its_line() {
+        let rules = "# drafts\n*.tmp\n/build/\n!keep.tmp\nprivate/*\n!private/shared.md\ncafe\u{301}/\n";
+        let read = scope(rules).unwrap();
         let excluded =
             "/a.tmp /café/a.md /d/a.tmp /build/a.md /private/a.md /.hidden /.git/config ".to_owned();
         let excluded = excluded + "/" + &"a".repeat(256);
         let others = "/a.md /keep.tmp /d/build/a.md /build /private/shared.md";
         for (paths, is_excluded) in [(excluded.as_str(), true), (others, false)] {
             for path in paths.split(' ') {
-                let found = scope.excludes(&MemoryPath::parse(path).unwrap());
+                let found = read.excludes(&MemoryPath::parse(path).unwrap());
                 assert_eq!(found.is_some(), is_excluded, "{path}: {found:?}");
             }
         }
-    }
-
-    #[test]
-    fn malformed_rule_is_refused_with_its_line() {
         let refused = scope("*.md\na{b\n").unwrap_err();
         assert!(refused.to_string().contains("line 2"), "{refused}");
         assert_eq!(refused.exit_code(), 2);

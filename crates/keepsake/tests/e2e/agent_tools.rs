@@ -73,7 +73,8 @@ impl Model<'_> {
         assert_eq!(first, ["/memories/.hidden 0B ", "/memories/d/0.md 11B # Zero"]);
         let (second, end) = self.entries(json!({"limit": 2, "page": next})).await;
         assert_eq!((second, end), (vec!["/memories/d/deep/x.md 1B x".to_owned()], None));
-        let (shallow, _) = self.entries(json!({"path_prefix": "/memories", "depth": 1})).await;
+        let input = json!({"path_prefix": "/memories/", "depth": 1.0, "limit": null, "page": null});
+        let (shallow, _) = self.entries(input).await;
         assert_eq!(shallow, ["/memories/.hidden 0B ", "/memories/d/"]);
         // A cursor is valid only for its own listing.
         let (_, next) = self.entries(json!({"limit": 1})).await;

@@ -121,9 +121,11 @@ async fn frames(server: &Server, tenant: &Tenant) {
     let stranger = format!("POST /v1/memory_stores HTTP/1.1\r\nHost: x\r\n{trillion}\r\n\r\n{{");
     answered_one_of(server, stranger, &[401]).await;
     // Two credentials: components could read different ones.
-    for other in ["x-api-key: ks_live_other", "authorization: Bearer other"] {
+    let twice = "authorization: Basic a\r\nauthorization: Basic b";
+    for other in ["x-api-key: ks_live_other", "authorization: Bearer other", twice] {
         answered_one_of(server, stores("GET", other, ""), &[401]).await;
     }
+    answered_one_of(server, stores("GET", "authorization: Basic a", ""), &[200]).await;
 }
 
 /// Clients that send nothing, or a head that does not end.

@@ -1,10 +1,7 @@
-//! Tests of the analyser.
-
 use proptest::prelude::*;
 
 use super::*;
 
-/// Terms with their positions.
 fn terms(text: &str) -> Vec<(String, u32)> {
     let mut found = Vec::new();
     analyse(text, |token| {
@@ -20,10 +17,14 @@ fn words(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn words_are_folded_and_compound_parts_share_one_position() {
+fn words_are_folded_with_their_places_and_compound_parts_share_one_position() {
     let expected = [("creme", 0), ("42", 1), ("retry", 2), ("count", 2), ("retrycount", 2), ("now", 3)];
     assert_eq!(terms("Crème, 42 retry_count now!"), expected.map(|(term, at)| (term.to_owned(), at)));
     assert_eq!(analyse("one two  three.", |_| {}), 3);
+    let text = "Über die retry_count: 部署 ﾊﾞｽ.";
+    let mut pieces = Vec::new();
+    analyse(text, |token| pieces.push(text[token.range].to_owned()));
+    assert_eq!(pieces, ["Über", "die", "retry", "count", "retry_count", "部署", "ﾊﾞｽ"]);
 }
 
 #[test]
@@ -32,16 +33,13 @@ fn identifiers_match_whole_and_by_parts() {
         ("retry_count", &["retry", "count", "retrycount"][..]),
         ("HTTPServer", &["http", "server", "httpserver"]),
         ("a.b.c", &["a", "b", "c", "abc"]),
-        ("well-known", &["well", "known", "wellknown"]),
         ("getHTTPUrl2", &["get", "http", "url", "2", "gethttpurl2"]),
-        ("utf8Decoder", &["utf", "8", "decoder", "utf8decoder"]),
         ("ERR-1042", &["err", "1042", "err1042"]),
         ("E0502", &["e0502"]),
         ("s3://bucket", &["s3", "bucket"]),
         ("2026-01-31", &["2026", "01", "31", "2026-01-31"]),
         ("3.14", &["3", "14", "3.14"]),
         ("src/main.rs", &["src", "main", "rs", "mainrs"]),
-        ("std::fs", &["std", "fs"]),
         (" \u{200b}…!? ", &[]),
         ("Anna's we’ll don't O'Brien", &["anna", "we", "dont", "o", "brien", "obrien"]),
     ] {
@@ -67,16 +65,10 @@ fn scripts_without_spaces_become_pairs() {
 }
 
 #[test]
-fn token_ranges_refer_to_the_text() {
-    let text = "Über die retry_count: 部署 ﾊﾞｽ.";
-    let mut pieces = Vec::new();
-    analyse(text, |token| pieces.push(text[token.range].to_owned()));
-    assert_eq!(pieces, ["Über", "die", "retry", "count", "retry_count", "部署", "ﾊﾞｽ"]);
-}
-
-#[test]
 fn hostile_text_is_bounded() {
-    for unit in "a a_ aB a- 猫 a\u{301} a.\u{301} ' 1a \u{1112}\u{1161} か\u{3099} 🇩".split(' ') {
+    for unit in
+        "a a_ aB a- 猫 a\u{301} a.\u{301} ' 1a \u{1112}\u{1161} か\u{3099} 🇩 \u{301} \u{fdfa}".split(' ')
+    {
         let text = unit.repeat(50_000);
         let mut count = 0;
         analyse(&text, |token| {

@@ -1,5 +1,3 @@
-//! Tests of the query parser.
-
 use super::*;
 
 fn parsed(text: &str) -> Query {
@@ -15,7 +13,7 @@ fn term(text: &str) -> Atom {
 }
 
 #[test]
-fn function_words_and_parts_have_low_weight() {
+fn function_words_and_parts_have_low_weight_and_select_the_language_of_forms() {
     let of = |text: &str, weight| (term(text), weight);
     assert_eq!(ranked("the Retention?"), [of("the", FUNCTION_WEIGHT), of("retention", 1.0)]);
     let parts = [of("retry", PART_WEIGHT), of("count", PART_WEIGHT), of("retrycount", 1.0)];
@@ -24,6 +22,9 @@ fn function_words_and_parts_have_low_weight() {
     for weight in [of("如何", FUNCTION_WEIGHT), of("何部", EDGE_WEIGHT), of("部署", 1.0)] {
         assert!(weights.contains(&weight), "{weight:?}");
     }
+    assert_eq!(parsed("what is running").languages, [Language::English]);
+    assert_eq!(parsed("apa yang berjalan").languages, [Language::Indonesian]);
+    assert_eq!(parsed("running berjalan").languages.len(), 2);
 }
 
 #[test]
@@ -68,13 +69,6 @@ fn path_filters_are_rooted_or_relative() {
         assert_eq!(anywhere.allows(path), is_anywhere, "{path}");
         assert_eq!(absolute.allows(path), is_at_root, "{path}");
     }
-}
-
-#[test]
-fn function_words_select_the_language_of_forms() {
-    assert_eq!(parsed("what is running").languages, [Language::English]);
-    assert_eq!(parsed("apa yang berjalan").languages, [Language::Indonesian]);
-    assert_eq!(parsed("running berjalan").languages.len(), 2);
 }
 
 #[test]

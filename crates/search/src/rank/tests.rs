@@ -1,5 +1,3 @@
-//! Tests of hits and their order, and of equality with a rebuilt index.
-
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -30,7 +28,6 @@ fn store(memories: &[(&str, &str)]) -> Postings {
     index
 }
 
-/// The best hits of a query, without a condition.
 fn search(index: &Postings, query: &str) -> Results {
     index.search(&Query::parse(query).unwrap(), None, 100, |_, _| true)
 }
@@ -40,7 +37,6 @@ fn found(index: &Postings, query: &str) -> Vec<String> {
     found.map(|one| one.path.as_str()[1..].to_owned()).collect()
 }
 
-/// Builds the postings of all memories.
 fn build(index: &mut Postings) {
     index.adopt(index.builder().unwrap().build().unwrap());
 }
@@ -191,9 +187,8 @@ fn damaged_row_does_not_affect_other_memories() {
     assert_eq!(ask(&index).map(|found| found.join(" ")), ["a", "b", "a", "", ""]);
 }
 
-/// The row contains the position of a pair that is far after the end of the text.
 #[test]
-fn invalid_pair_positions_are_ignored() {
+fn pair_positions_far_after_the_end_of_the_text_are_ignored() {
     let row = [&[3, 1, 1, 0, 1, 2, 5, 0xff, 0xff, 0xff, 0xff, 0x0f][..], &[0xcd, 0x91, 0x66, 0x8a]];
     let mut index = Postings::default();
     let _ = index.set(memory(1), path("/a"), Some(row.concat().into()));
@@ -232,7 +227,6 @@ fn prefix_matches_the_first_terms_of_live_memories() {
     assert_eq!(found(&index, "a*"), Vec::<String>::new());
 }
 
-/// A change of a small store.
 #[derive(Debug, Clone)]
 enum Change {
     Set(u128, String, String),

@@ -1,5 +1,3 @@
-//! A row contains the analysed terms, and invalid bytes are refused.
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -39,18 +37,14 @@ fn read(row: &[u8]) -> Vec<(String, Vec<u32>)> {
     found.into_iter().collect()
 }
 
+/// Each text of the loop has something that runs cannot hold: a character of four bytes, or too
+/// many characters.
 #[test]
-fn pairs_are_runs_of_characters() {
+fn pairs_are_runs_of_characters_or_terms() {
     let row = TermRow::of("重試預算，試預。ab 重試 リトライ");
     // Two bytes for each character and each of the separators of four runs, and the
     // distances.
     assert_eq!(row.as_bytes().len(), 7 + 4 + (12 + 3) * 2 + "_ab_x".len());
-}
-
-/// Each text has something that runs cannot hold: a character of four bytes, or too
-/// many characters.
-#[test]
-fn pairs_outside_runs_are_terms() {
     let long = "重試".repeat(40_000);
     for text in ["𠀀重試 重試", &long] {
         let row = TermRow::of(text);

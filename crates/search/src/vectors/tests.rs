@@ -1,5 +1,3 @@
-//! Tests of rows and of comparisons, against simple models.
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

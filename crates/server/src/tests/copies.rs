@@ -12,7 +12,6 @@ use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
 use super::Server;
-use crate::ServerOptions;
 
 /// By how much the allocated bytes may differ from those of the answer.
 const SPARE_BYTES: u64 = 1_024;
@@ -26,8 +25,7 @@ struct Local {
 impl Local {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let options = ServerOptions::default();
-        let server = runtime.block_on(Server::with(&options));
+        let server = runtime.block_on(Server::new());
         Self { runtime, server }
     }
 
@@ -65,39 +63,26 @@ impl Local {
     }
 }
 
-fn lines(count: usize) -> String {
-    "a line of \"notes\"\n".repeat(count)
-}
-
-#[test]
-fn warm_retrieve_allocates_the_answer_and_no_copy() {
-    let server = Local::new();
-    let (short, long) = (server.create("/short", &lines(1)), server.create("/long", &lines(4_000)));
-    let (least, short) = server.allocated("GET", &short, None);
-    let (most, long) = server.allocated("GET", &long, None);
-    let longer = (long.len() - short.len()) as u64;
-    assert!(longer > 80_000);
-    let more = most - least;
-    assert!(more.abs_diff(longer) < SPARE_BYTES, "{more} for {longer} bytes");
-}
-
 /// The text of a view is the content with line numbers, and then becomes a part of the
 /// answer.
 #[test]
-fn warm_view_allocates_its_text_and_the_answer() {
+fn warm_read_allocates_the_answer_and_no_copy_and_a_view_also_its_text() {
     let server = Local::new();
-    server.create("/short", &lines(1));
-    server.create("/long", &lines(400));
-    let view = |path| {
+    let made = [("/short", 1), ("/viewed", 400), ("/long", 4_000)];
+    let [short, _, long] =
+        made.map(|(path, count)| server.create(path, &"a line of \"notes\"\n".repeat(count)));
+    let retrieved = [short, long].map(|path| {
+        let (bytes, answer) = server.allocated("GET", &path, None);
+        (bytes, answer.len())
+    });
+    let viewed = ["/memories/short", "/memories/viewed"].map(|path| {
         let body = json!({"command": "view", "path": path});
         let (bytes, answer) = server.allocated("POST", "/tool_calls", Some(&body));
         let result: Value = serde_json::from_slice(&answer).unwrap();
-        (bytes, answer.len(), result["content"].as_str().unwrap().len())
-    };
-    let (least, short, short_text) = view("/memories/short");
-    let (most, long, long_text) = view("/memories/long");
-    let longer = (long - short + long_text - short_text) as u64;
-    assert!(longer > 16_000);
-    let more = most - least;
-    assert!(more.abs_diff(longer) < SPARE_BYTES, "{more} for {longer} bytes");
+        (bytes, answer.len() + result["content"].as_str().unwrap().len())
+    });
+    for ([(least, shorter), (most, longer)], at_least) in [(retrieved, 80_000), (viewed, 16_000)] {
+        let (longer, more) = ((longer - shorter) as u64, most - least);
+        assert!(longer > at_least && more.abs_diff(longer) < SPARE_BYTES, "{more} for {longer} bytes");
+    }
 }

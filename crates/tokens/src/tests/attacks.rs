@@ -1,11 +1,4 @@
-//! Tokens with a wrong signature or none.
-
-use keepsake_testkit::issuer::{encode, unsigned};
-use keepsake_testkit::{IssuerKey, issuer};
-use serde_json::{Value, json};
-
-use super::fixture::{KEYS, signed, trusting, trusting_all, valid, verify};
-use crate::TokenError;
+use super::*;
 
 #[tokio::test]
 async fn token_of_each_algorithm_is_taken_from_a_jwks_and_from_pem() {
@@ -69,7 +62,6 @@ async fn key_embedded_in_a_token_is_ignored() {
     for (kid, error) in [
         (Value::Null, TokenError::MissingKey),
         (json!(""), TokenError::UnknownKey),
-        (json!("nobody"), TokenError::UnknownKey),
         (json!("ED"), TokenError::UnknownKey),
     ] {
         let header = json!({"alg": "EdDSA", "kid": kid, "jwk": stranger.jwk()});
@@ -111,7 +103,6 @@ async fn jwks_ignores_keys_not_for_verification() {
         changed(&KEYS.rsa, "n", json!(encode(&[0xC3; 128]))),
         changed(&KEYS.p256, "crv", json!("P-384")),
         json!({"kty": "oct", "k": encode(b"secret secret secret secret")}),
-        json!({"kty": "AKP", "alg": "ML-DSA-44", "pub": "AA"}),
     ] {
         entry["kid"] = json!("it");
         let good = changed(&KEYS.ed25519, "kid", json!("ed"));

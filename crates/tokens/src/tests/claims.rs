@@ -1,12 +1,4 @@
-//! The required claims of a correctly signed token.
-
-use keepsake_core::Actor;
-use serde_json::{Value, json};
-
-use super::fixture::{
-    AUDIENCE, ISSUER, KEYS, NOW_SECS, at, changed, now, settings, trusting_all, trusting_as, valid, verify,
-};
-use crate::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, UnverifiedToken};
+use super::*;
 
 async fn answer(changes: Value) -> Result<Identity, TokenError> {
     let token = KEYS.ed25519.token("ed", &changed(&changes));
@@ -59,7 +51,6 @@ async fn times_hold_with_a_minute_of_leeway() {
         (json!({"exp": NOW_SECS - 60}), Err(TokenError::Expired)),
         (json!({"exp": null}), Err(TokenError::MissingExpiry)),
         (json!({"exp": "1900000000"}), Err(TokenError::Claim)),
-        (json!({"exp": -1}), Err(TokenError::Claim)),
         (json!({"exp": 1e300}), Err(TokenError::Claim)),
         (json!({"exp": 1_900_000_000.5}), Ok(())),
         (json!({"nbf": NOW_SECS + 60}), Ok(())),
@@ -150,7 +141,6 @@ async fn invalid_settings_are_reported_by_position_and_field() {
         (file(r#"{"kty": "RSA"}"#), "key_file", "not a JWKS"),
         (url("http://id.example.com/jwks", false), "jwks_url", "https://"),
         (url("http://127.0.0.1.example.com/", false), "jwks_url", "https://"),
-        (url("file:///etc/passwd", true), "jwks_url", "https://"),
         (url("https://a:b@id.example.com/", false), "jwks_url", "credentials"),
     ] {
         let other = IssuerSettings { issuer: "other".to_owned(), ..settings(keys) };
@@ -159,13 +149,10 @@ async fn invalid_settings_are_reported_by_position_and_field() {
         assert_eq!((problems[0].position, problems[0].field), (1, field), "{problems:?}");
         assert!(problems[0].rule.contains(rule), "{problems:?}");
     }
-    for keys in [
-        url("https://id.example.com/jwks", false),
-        url("http://[::1]/jwks", false),
-        url("http://localhost/jwks", false),
-        url("http://id.internal/jwks", true),
-    ] {
-        Issuers::new(vec![settings(keys)]).unwrap();
+    for (keys, allow_http) in
+        [("https://a.b/", false), ("http://[::1]/", false), ("http://id.internal/", true)]
+    {
+        Issuers::new(vec![settings(url(keys, allow_http))]).unwrap();
     }
     let own = IssuerSettings { issuer: "keepsake".to_owned(), ..trusted() };
     assert_eq!(Issuers::new(vec![own]).unwrap_err()[0].field, "issuer");

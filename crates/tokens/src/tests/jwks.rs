@@ -1,14 +1,7 @@
-//! Keys behind a JWKS URL: fetches and caching.
-
-use std::time::Duration;
-
 use futures::future::join_all;
-use keepsake_core::Timestamp;
-use keepsake_testkit::{IssuerKey, JwksAnswer, JwksServer, issuer};
-use serde_json::json;
+use keepsake_testkit::{JwksAnswer, JwksServer};
 
-use super::fixture::{KEYS, changed, now, settings};
-use crate::{Identity, Issuers, KeySource, TokenError, UnverifiedToken};
+use super::*;
 
 struct TestIssuer {
     server: JwksServer,

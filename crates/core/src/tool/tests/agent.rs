@@ -17,7 +17,6 @@ fn edited(content: &str, edits: &[Replacement]) -> Result<Edit, ToolError> {
     apply_edits(&at("/memories/a"), content, edits)
 }
 
-/// First lines and texts of an edit's snippets.
 fn snippets(edit: &Edit, max_chars: u64) -> Vec<(usize, String, bool)> {
     let snippets = edit.snippets(max_chars).into_iter();
     snippets.map(|snippet| (snippet.first_line, snippet.text, snippet.is_cut)).collect()
@@ -30,8 +29,6 @@ fn wrong_fields_are_named() {
             Field `path` is missing; it must be a string
         memory_list {"limit": 101}
             Field `limit` must be 1 to 100, but is 101
-        memory_list {"depth": 2}
-            Field `depth` must be 0 to 1, but is 2
         memory_read {"path": "/memories/a", "offset": -1}
             Field `offset` must be 0 or more, but is -1
         memory_write {"path": "/memories/a", "content": "c", "precondition": {"type": "newer"}}
@@ -48,8 +45,6 @@ fn wrong_fields_are_named() {
             Field `content_sha256` does not go with `not_exists`
         memory_edit {"path": "/memories/a", "edits": [{"old_str": "a", "new": "b"}]}
             Edit 1 of 1 failed, so no edit was applied: Field `new` is unknown; an edit has the fields `old_str`, `new_str`
-        memory_edit {"path": "/memories/a", "edits": []}
-            Field `edits` must be an array of 1 to 100 objects, each with `old_str` and `new_str`, but has 0
         memory_edit {"path": "/memories/a", "edits": [{"old_str": "a"}, {"new_str": "b"}]}
             Edit 2 of 2 failed, so no edit was applied: Field `old_str` is missing; it must be a string
         memory_edit MANY
@@ -63,18 +58,6 @@ fn wrong_fields_are_named() {
         let tool = AgentTool::parse(tool).unwrap();
         let refused = call(tool, &serde_json::from_str(input).unwrap()).unwrap_err();
         assert_eq!(refused.to_string(), format!("Error: {}", row[1]), "{input}");
-    }
-}
-
-#[test]
-fn omitted_fields_have_defaults() {
-    let root = AgentCall::List { path: at("/memories"), is_shallow: false, limit: None, page: None };
-    for input in [
-        json!({}),
-        json!({"path_prefix": null, "depth": null, "limit": null, "page": null}),
-        json!({"path_prefix": "/memories/", "depth": 0.0}),
-    ] {
-        assert_eq!(call(AgentTool::List, &input), Ok(root.clone()), "{input}");
     }
 }
 
@@ -110,16 +93,14 @@ fn hint_of_a_snippet_that_was_cut_can_be_followed() {
 }
 
 #[test]
-fn partial_read_has_the_next_offset() {
+fn every_limit_of_a_read_allows_some_progress() {
     let text = "häß\nlich";
-    let part = |offset, limit, max_chars| {
+    for (offset, limit, max_chars, content, next) in
+        [(5, Some(u64::MAX), 3, "ich", None), (8, None, 3, "", None), (0, None, 0, "h", Some(1))]
+    {
         let part = read(&at("/memories/a"), text, offset, limit, max_chars).unwrap();
-        (part.content, part.next_offset)
-    };
-    assert_eq!(part(5, Some(u64::MAX), 3), ("ich".to_owned(), None));
-    assert_eq!(part(8, None, 3), (String::new(), None));
-    // Every limit allows some progress.
-    assert_eq!(part(0, None, 0), ("h".to_owned(), Some(1)));
+        assert_eq!((part.content.as_str(), part.next_offset), (content, next));
+    }
     assert_eq!(
         read(&at("/memories/a"), text, 9, None, 3).unwrap_err().to_string(),
         "Error: Invalid `offset` parameter: 9. It should be within the characters of the file: [0, 8]"

@@ -13,11 +13,6 @@ fn message_of(edit: &Edit) -> String {
     edit.to_message(String::new(), u64::MAX)
 }
 
-/// A snippet's line numbers.
-fn numbers_of(snippet: &str) -> Vec<usize> {
-    snippet.lines().map(|line| line.split('\t').next().unwrap().trim().parse().unwrap()).collect()
-}
-
 #[test]
 fn snippet_of_a_file_too_long_to_view_widens_its_column() {
     let edit = replaced(&("\n".repeat(1_000_000) + "x"), "x", "y").unwrap();
@@ -46,10 +41,6 @@ fn many_overlapping_matches_take_linear_time() {
 fn naive_matches(content: &str, needle: &str) -> Vec<usize> {
     let starts = content.char_indices().map(|(position, _)| position);
     starts.filter(|&position| content[position..].starts_with(needle)).collect()
-}
-
-fn count_lines(content: &str) -> usize {
-    content.matches('\n').count() + usize::from(!content.is_empty() && !content.ends_with('\n'))
 }
 
 fn naive_insert(content: &str, line: usize, text: &str) -> Option<String> {
@@ -122,7 +113,8 @@ proptest! {
                 let snippet = message.split_once(":\n").unwrap().1;
                 let first = content[..start].split('\n').count();
                 let lines: Vec<&str> = edit.content.split('\n').collect();
-                let numbers = numbers_of(snippet);
+                let number = |line: &str| line.split('\t').next().unwrap().trim().parse().unwrap();
+                let numbers: Vec<usize> = snippet.lines().map(number).collect();
                 prop_assert_eq!(numbers[0], first.saturating_sub(2).max(1));
                 let shown: Vec<String> =
                     numbers.iter().map(|&number| format!("{number:>6}\t{}", lines[number - 1])).collect();
@@ -146,7 +138,7 @@ proptest! {
     ) {
         let found = insert(&content, i64::try_from(line).unwrap(), &text).map(|edit| edit.content);
         prop_assert_eq!(found.ok(), naive_insert(&content, line, &text));
-        let last = count_lines(&content);
+        let last = content.split_inclusive('\n').count();
         prop_assert_eq!(Some(append(&content, &text).content), naive_insert(&content, last, &text));
     }
 }

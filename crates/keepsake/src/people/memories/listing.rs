@@ -164,27 +164,3 @@ impl<'a> Directory<'a> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn tree_shows_directories_once() {
-        let item = |path: &str| json!({"path": path, "content_size_bytes": 5, "updated_at": "t"});
-        let items = [item("/a.md"), item("/p/a.md"), item("/p/q/b.md")];
-        let text = tree("/", &items, str::to_owned);
-        assert_eq!(
-            console::strip_ansi_codes(&text),
-            "/memories\n\
-             ├── a.md  5 B, t\n\
-             └── p/\n    \
-                 ├── a.md  5 B, t\n    \
-                 └── q/\n        \
-                     └── b.md  5 B, t\n"
-        );
-        assert!(tree("/p", &items[1..], str::to_owned).starts_with("/memories/p\n├── a.md"));
-    }
-}

@@ -4,6 +4,7 @@ use std::task::{Context, Waker};
 use tempfile::TempDir;
 
 use super::super::plan::KnownMemory;
+use super::super::plan::tests::{hash, path};
 use super::super::store::NotDone;
 use super::*;
 
@@ -49,14 +50,6 @@ impl Disk {
         names.sort();
         names
     }
-}
-
-fn path(text: &str) -> MemoryPath {
-    MemoryPath::parse(text).unwrap()
-}
-
-fn hash(text: &str) -> ContentHash {
-    ContentHash::of(text.as_bytes())
 }
 
 #[test]
@@ -114,11 +107,9 @@ fn names_are_compared_in_nfc_and_keep_their_form_on_the_disk() {
     let paths: Vec<_> = found.files.keys().map(MemoryPath::as_str).collect();
     assert_eq!(paths, ["/\u{e9}t/\u{e9}.md"]);
     let known = path("/\u{e9}t/\u{e9}.md");
-    let written = disk.folder.write(&known, "two", Some(hash("one")));
-    assert!(matches!(written, Ok(())));
+    assert!(disk.folder.write(&known, "two", Some(hash("one"))).is_ok());
     assert_eq!(disk.content("e\u{301}t/e\u{301}.md").as_deref(), Some("two"));
-    let new = disk.folder.write(&path("/\u{e9}t/new.md"), "new", None);
-    assert!(matches!(new, Ok(())));
+    assert!(disk.folder.write(&path("/\u{e9}t/new.md"), "new", None).is_ok());
     assert_eq!(disk.content("e\u{301}t/new.md").as_deref(), Some("new"));
 
     // Both forms at once: neither is touched.
@@ -169,8 +160,7 @@ fn replaced_file_keeps_its_mode_and_directories_follow_their_files() {
     let place = disk.root.path().join("d/e/a.md");
     std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o640)).unwrap();
     let target = path("/d/e/a.md");
-    let written = disk.folder.write(&target, "two", Some(hash("one")));
-    assert!(matches!(written, Ok(())));
+    assert!(disk.folder.write(&target, "two", Some(hash("one"))).is_ok());
     assert_eq!(place.metadata().unwrap().permissions().mode() & 0o777, 0o640);
     assert!(matches!(disk.folder.rename(&target, &path("/f/a.md")), Ok(())));
     assert_eq!(disk.names(), ["f"]);
@@ -187,9 +177,10 @@ fn nothing_is_written_through_a_link_or_in_place_of_a_full_directory() {
     disk.put("full/x", "x");
     for (place, is_done) in [("/link/a.md", false), ("/full", false), ("/empty", true), ("/empty/y", false)] {
         let written = disk.folder.write(&path(place), "new", None);
-        let is_as_expected =
-            if is_done { matches!(written, Ok(())) } else { matches!(written, Err(NotDone::Refused(_))) };
-        assert!(is_as_expected, "{place}");
+        assert!(
+            if is_done { written.is_ok() } else { matches!(written, Err(NotDone::Refused(_))) },
+            "{place}"
+        );
     }
     assert_eq!(outside.path().read_dir().unwrap().count(), 0);
     assert_eq!(disk.content("full/x").as_deref(), Some("x"));

@@ -134,11 +134,8 @@ fn is_taken(path: &MemoryPath, taken: &BTreeSet<MemoryPath>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::path;
     use super::*;
-
-    fn path(text: &str) -> MemoryPath {
-        MemoryPath::parse(text).unwrap()
-    }
 
     fn kept(text: &str, place: &str, taken: &[&str]) -> String {
         let taken = taken.iter().map(|text| path(text)).collect();
@@ -146,16 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn kept_file_has_a_free_name_beside_the_other() {
+    fn kept_file_has_a_free_name_that_a_file_system_takes() {
         assert_eq!(kept("/a/n.md", "/a/n.md", &[]), "/a/n.conflict-T.md");
         assert_eq!(kept("/n", "/n", &[]), "/n.conflict-T");
         assert_eq!(kept("/n.md", "/n.md", &["/n.conflict-T.md"]), "/n.conflict-T-2.md");
         assert_eq!(kept("/d.x/y/n.md", "/d.x", &[]), "/d.x.conflict-T/y/n.md");
         assert_eq!(kept("/n", "/n", &["/n.conflict-T/x"]), "/n.conflict-T-2");
-    }
-
-    #[test]
-    fn kept_name_is_cut_to_what_a_file_system_takes() {
         let long = format!("/{}.md", "é".repeat(126));
         let kept_as = kept(&long, &long, &[]);
         assert!(kept_as.len() - 1 <= MAX_NAME_BYTES && kept_as.ends_with(".conflict-T.md"), "{kept_as}");

@@ -9,11 +9,11 @@ use proptest::test_runner::Config;
 use super::model::Model;
 use super::{Action, EmptiedSide, LocalFiles, Settings, Side};
 
-fn path(text: &str) -> MemoryPath {
+pub(in crate::sync) fn path(text: &str) -> MemoryPath {
     MemoryPath::parse(text).unwrap()
 }
 
-fn hash(text: &str) -> ContentHash {
+pub(in crate::sync) fn hash(text: &str) -> ContentHash {
     ContentHash::of(text.as_bytes())
 }
 
@@ -139,9 +139,9 @@ fn blocked_paths_stay_as_they_are() {
 #[test]
 fn names_differing_only_by_case_are_skipped_in_a_case_insensitive_folder() {
     let mut model = synchronised(&[("/Notes/a.md", "1")]);
-    model.put(&path("/notes/b.md"), hash("2"));
-    model.put(&path("/Notes/A.md"), hash("3"));
-    model.put(&path("/Notes/c.md"), hash("4"));
+    for (name, content) in [("/notes/b.md", "2"), ("/Notes/A.md", "3"), ("/Notes/c.md", "4")] {
+        model.put(&path(name), hash(content));
+    }
     let plan = model.plan(true);
     let skipped: Vec<_> = plan.skipped.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(skipped, ["/Notes/A.md", "/notes/b.md"]);
@@ -153,7 +153,6 @@ fn names_differing_only_by_case_are_skipped_in_a_case_insensitive_folder() {
     assert!(matches!(model.plan(true).actions.as_slice(), [Action::MoveLocal { .. }]));
 }
 
-/// An edit of one side.
 #[derive(Debug, Clone)]
 enum Edit {
     Write(&'static str, u8),
@@ -178,52 +177,39 @@ fn fits<'a>(mut paths: impl Iterator<Item = &'a MemoryPath>, new: &MemoryPath) -
 
 impl Edit {
     fn in_folder(&self, model: &mut Model) {
-        let write = |model: &mut Model, path: MemoryPath, content: u8| {
-            model.folder.insert(path, ContentHash::of(&[content]));
-        };
         // As `mv` does, a rename replaces a file.
-        self.make(model, |model| &mut model.folder, write, |_, _| true);
+        if let Some((to, content)) = self.make(&mut model.folder, true) {
+            model.folder.insert(to, ContentHash::of(&[content]));
+        }
     }
 
     fn in_store(&self, model: &mut Model) {
-        let write = |model: &mut Model, path: MemoryPath, content: u8| {
-            model.put(&path, ContentHash::of(&[content + 3]));
-        };
-        self.make(model, |model| &mut model.store, write, |store, to| !store.contains_key(to));
+        if let Some((to, content)) = self.make(&mut model.store, false) {
+            model.put(&to, ContentHash::of(&[content + 3]));
+        }
     }
 
-    /// Makes the edit in a side, if the side can have the path.
-    fn make<V>(
-        &self,
-        model: &mut Model,
-        side: fn(&mut Model) -> &mut BTreeMap<MemoryPath, V>,
-        write: fn(&mut Model, MemoryPath, u8),
-        may_replace: fn(&BTreeMap<MemoryPath, V>, &MemoryPath) -> bool,
-    ) {
-        let paths: Vec<_> = side(model).keys().cloned().collect();
+    /// Makes the edit in a side, if the side can have the path. Answers the path and the content to write.
+    fn make<V>(&self, side: &mut BTreeMap<MemoryPath, V>, replaces: bool) -> Option<(MemoryPath, u8)> {
+        let paths: Vec<_> = side.keys().cloned().collect();
         match self {
             Self::Write(to, content) => {
                 let to = path(to);
-                if fits(paths.iter(), &to) {
-                    write(model, to, *content);
-                }
+                return fits(paths.iter(), &to).then_some((to, *content));
             }
             Self::Delete(_) | Self::Rename(..) if paths.is_empty() => {}
-            Self::Delete(which) => {
-                side(model).remove(which.get(&paths));
-            }
+            Self::Delete(which) => drop(side.remove(which.get(&paths))),
             Self::Rename(which, to) => {
                 let (from, to) = (which.get(&paths).clone(), path(to));
-                let side = side(model);
                 let content = side.remove(&from).unwrap();
-                let is_free = fits(side.keys(), &to) && may_replace(side, &to);
+                let is_free = fits(side.keys(), &to) && (replaces || !side.contains_key(&to));
                 side.insert(if is_free { to } else { from }, content);
             }
         }
+        None
     }
 }
 
-/// The contents of both sides.
 fn contents(model: &Model) -> BTreeSet<[u8; 32]> {
     let store = model.store.values().map(|known| known.hash);
     model.folder.values().copied().chain(store).map(|hash| *hash.as_bytes()).collect()

@@ -41,6 +41,12 @@ pub(super) async fn bad_key_and_key_with_another_body_are_400_and_patch_takes_no
     for key in ["", &"k".repeat(256)] {
         invalid(&post(client, key, STORES, &json!({"name": "a"})).await, "Idempotency-Key");
     }
+    for keys in [&["é"][..], &["k", "k"]] {
+        let request = client.request(Method::POST, STORES).json(&json!({"name": "a"}));
+        let with =
+            keys.iter().fold(request, |request, key| request.header("idempotency-key", key.as_bytes()));
+        invalid(&send(with).await, "`Idempotency-Key` must be");
+    }
     let memory = store.create("/m", "one").await;
     let edited = store.create("/edited", "secret").await;
     store.update(&edited, &json!({"content": "harmless"})).await;
@@ -63,6 +69,9 @@ pub(super) async fn bad_key_and_key_with_another_body_are_400_and_patch_takes_no
         assert_eq!((store.history().await, store.object().await), before);
         ok(&post(client, "k", &path, &body).await);
     }
+    let in_other_words = client.request(Method::POST, STORES).body(r#"{ "name": "\u0061" }"#);
+    let with = in_other_words.header("idempotency-key", "k").header("content-type", "application/json");
+    ok(&send(with).await);
     assert_eq!(client.all(&format!("{STORES}?limit=100")).await.len(), 2);
     assert_eq!(store.paths().await, ["/a", "/edited", "/m"]);
     let at = store.memory(&memory);

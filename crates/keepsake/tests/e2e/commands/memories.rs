@@ -28,7 +28,10 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     let moved = person.ok("memory mv work done").await;
     assert_eq!(moved, "moved /memories/work to /memories/done\n");
     person.ends("memory put done/plan.md --create-only", 4, "/memories/done/plan.md was not saved").await;
-    person.ends("memory cat /b.md", 2, "an absolute path starts with /memories/").await;
+    for elsewhere in ["/b.md", "/memoriesx"] {
+        let told = "an absolute path starts with /memories/";
+        person.ends(&format!("memory cat {elsewhere}"), 2, told).await;
+    }
     person.ends("memory rm done/plan.md", 2, "--yes").await;
     person.ends("memory rm done --yes", 2, "").await;
     let deleted = person.ok("memory rm done --recursive --yes").await;
@@ -60,12 +63,22 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     assert!(set.ends_with(", at 2999-12-31T00:00:00.000000Z\n"), "{set}");
     let removed = person.ok("memory expire offer.md --never").await;
     assert_eq!(removed, "/memories/offer.md never expires\n");
-    person.ends("memory expire offer.md --in tomorrow", 2, "a period is a whole number").await;
+    for wrong in ["tomorrow", "9", "d", "9\u{e9}", "1.5d", "99999999999999999999s"] {
+        let line = format!("memory expire offer.md --in {wrong}");
+        person.ends(&line, 2, "a period is a whole number").await;
+    }
     person.ends("memory expire offer.md", 2, "--never").await;
     for (option, is_pinned) in [("", true), ("--off", false)] {
         let memory = person.json(&format!("memory pin offer.md {option} -o json")).await;
         assert_eq!(memory["pinned"], is_pinned);
     }
+    person.put("memories/cafe\u{301}.md", "x").await;
+    assert_eq!(person.ok("memory cat /memories/memories/caf\u{e9}.md/").await, "x");
+    let tree = person.ok("memory ls -R").await;
+    let shown =
+        ["/memories\n├── a.md  5 B, ", "\n├── done/\n│   └── plan.md  4 B, ", "\n└── offer.md  5 B, "];
+    says(&tree, &shown);
+    assert!(person.ok("memory ls -R done").await.starts_with("/memories/done\n└── plan.md  4 B, "));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -248,7 +261,7 @@ async fn search_explains_words_and_meaning() {
     let person = Person::with(Pair::Sqlite, &meaning::config(&embeddings)).await;
     person.put("style.md", "She prefers terse replies.\n").await;
     person.put("ship.md", "We ship on Tuesdays.\n").await;
-    person.put("trip.md", "Bring an umbrella.\n").await;
+    person.put("trip.md", "Bring an umbrella\nand boots.\n").await;
     meaning::is_complete(&person.server.client(&person.tenant), person.tenant.store_id).await;
 
     let found = person.line("memory search keep it short --explain").await;
@@ -265,6 +278,8 @@ async fn search_explains_words_and_meaning() {
     let found = person.json("memory search ship -o json").await;
     assert_eq!(found["data"][0].get("explanation"), None, "{found}");
 
+    let found = person.ok("memory search umbrella").await;
+    says(&found, &["\n    Bring an umbrella and boots.\n"]);
     let uncomputed = "the meaning of the query could not be computed";
     let late = "the meaning of the query was not computed in time";
     for (query, fault, reason) in [

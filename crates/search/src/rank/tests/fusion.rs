@@ -1,5 +1,3 @@
-//! Tests of scores that join words and meaning.
-
 use proptest::prelude::*;
 
 use super::*;
@@ -19,7 +17,6 @@ fn set(vectors: &mut Vectors, number: u128, values: &[[f32; 2]]) {
     vectors.set(memory(number), VectorRow::of(&chunks).unwrap().as_bytes()).unwrap();
 }
 
-/// The vectors of memories that have one chunk each.
 fn vectors(values: &[[f32; 2]]) -> Vectors {
     let mut vectors = Vectors::default();
     for (number, values) in (0..).zip(values) {
@@ -32,19 +29,9 @@ const NEAR: [f32; 2] = [1.0, 0.0];
 const FAR: [f32; 2] = [0.0, 1.0];
 
 fn fused(index: &Postings, query: &str, vectors: &Vectors, meant: [f32; 2]) -> Vec<RankedMemory> {
-    fused_below(index, query, None, vectors, meant)
-}
-
-fn fused_below(
-    index: &Postings,
-    query: &str,
-    directory: Option<&DirPath>,
-    vectors: &Vectors,
-    meant: [f32; 2],
-) -> Vec<RankedMemory> {
     let (query, meant) = (Query::parse(query).unwrap(), embedding(&meant));
     let fusion = Fusion { vectors: Some((vectors, &meant)), weight: WEIGHT };
-    index.search_with(&query, directory, Some(fusion), 1_000, |_, _| true).found
+    index.search_with(&query, None, Some(fusion), 1_000, |_, _| true).found
 }
 
 fn paths(found: &[RankedMemory]) -> Vec<&str> {
@@ -153,8 +140,9 @@ fn filters_hold_for_meaning() {
     ] {
         assert_eq!(paths(&fused(&index, query, &vectors, NEAR)), expected, "{query}");
     }
-    let work = path("/work").as_dir();
-    let found = fused_below(&index, "absent", Some(&work), &vectors, NEAR);
+    let (near, query) = (embedding(&NEAR), Query::parse("absent").unwrap());
+    let fusion = Fusion { vectors: Some((&vectors, &near)), weight: WEIGHT };
+    let found = index.search_with(&query, Some(&path("/work").as_dir()), Some(fusion), 10, |_, _| true).found;
     assert_eq!(paths(&found), ["work/b"]);
 }
 

@@ -1,5 +1,3 @@
-//! Memories, and questions with the memories that answer them.
-
 use std::collections::HashSet;
 use std::path::PathBuf;
 
