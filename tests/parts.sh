@@ -38,7 +38,7 @@ declare -rA PATHS=(
     crates/server/src/console crates/server/src/reference crates/server/src/reference.rs crates/server/templates
     tests/browser"
   [schemathesis]="$E2E/openapi.rs $E2E/support crates/server docs/openapi.json"
-  [sdk]="$E2E/clients.rs $E2E/mcp.rs $E2E/reference.rs $E2E/sdk.rs $E2E/support clients crates/core/src/tool
+  [sdk]="$E2E/clients.rs $E2E/mcp.rs $E2E/sdk.rs $E2E/support clients crates/core/src/tool
     crates/mcp crates/server docs/openapi.json tests/mcp tests/reference tests/sdk"
   [release]="$E2E/release.rs $E2E/support clients crates/*/Cargo.toml crates/keepsake/build.rs deploy helm tools/release"
   [pgbouncer]='crates/index/src/postgres crates/index/tests/conformance/poolers.rs deploy/postgres migrations/postgres'
@@ -56,14 +56,14 @@ declare -rA PATHS=(
 declare -rA TESTS=(
   [documents]='keepsake-config/unit documentation::
     keepsake-server/unit openapi::
-    keepsake/e2e readme:: dashboard:: agent_day:: commands::manual:: commands::each::'
+    keepsake/e2e readme:: every_query_of_the_dashboard commands::manual:: commands::each::'
   [cost]='keepsake/cost'
   [measurements]='keepsake-bench/e2e measured one_command'
   [quality]='keepsake-embeddings/conformance quality::labelled'
   [chart]='keepsake/e2e chart::'
   [browser]='keepsake/e2e browser:: works_in_a_browser'
   [schemathesis]='keepsake/e2e openapi::answers_are_as_the_document_says'
-  [sdk]='keepsake/e2e sdk:: clients:: reference:: mcp::clients mcp::folder mcp::server'
+  [sdk]='keepsake/e2e sdk:: clients:: mcp::clients mcp::folder mcp::server'
   [release]='keepsake/e2e release::'
   [pgbouncer]='keepsake-index/conformance poolers::'
   [partitions]='keepsake/e2e partitions::'

@@ -24,10 +24,6 @@ const POLL: Duration = Duration::from_millis(20);
 /// take the processor from the server: both are on one machine.
 const PAUSE: Duration = Duration::from_secs(1);
 
-fn is_stopped(stop: &AtomicBool) -> bool {
-    stop.load(Ordering::Relaxed)
-}
-
 /// Attacks from several connections; `attack` gets the number of the connection, and how
 /// often it has attacked.
 pub(super) async fn repeat(
@@ -38,7 +34,7 @@ pub(super) async fn repeat(
 ) {
     let attacks = (0..connections).map(async |number| {
         let mut turn = 0;
-        while !is_stopped(stop) {
+        while !stop.load(Ordering::Relaxed) {
             attack(number, turn).await;
             turn += 1;
             tokio::time::sleep(pause).await;
@@ -135,7 +131,7 @@ pub(super) async fn send_slow_bodies(port: u16, tenant: &Tenant, stop: Arc<Atomi
         let mut socket = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let mut bytes = head.clone().into_bytes();
         let mut left = BODY_BYTES - 1;
-        while !is_stopped(&stop) && socket.write_all(&bytes).await.is_ok() {
+        while !stop.load(Ordering::Relaxed) && socket.write_all(&bytes).await.is_ok() {
             bytes = vec![b' '; left.min(64 << 10)];
             left -= bytes.len();
             tokio::time::sleep(POLL).await;

@@ -1,13 +1,9 @@
 //! The cost suite: one tenant attacks, and another must hardly notice.
 //!
-//! Each test starts a real server, measures a victim's calls without and beside
-//! an attack in alternating rounds, and compares the p99 of both. The server's
-//! peak memory (`VmHWM`, which the kernel keeps for the process) must stay below
-//! the chart's limit. A cgroup would be stricter, but not every machine lets a
-//! test make one, and `RLIMIT_DATA` counts what the allocator only reserves.
-//!
-//! The tests are a separate target and run one after the other, because other tests
-//! would disturb their measurements.
+//! Each test starts a real server, measures a victim's calls without and beside an attack in
+//! alternating rounds, and compares the p99 of both. The server's peak memory (`VmHWM`) must stay
+//! below the chart's limit. A cgroup would be stricter, but not every machine lets a test make
+//! one, and `RLIMIT_DATA` counts what the allocator only reserves.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test by panicking, as the test does")]
 
@@ -49,7 +45,7 @@ const ROUND: Duration = Duration::from_secs(4);
 const MIN_CALLS: usize = 100;
 const SEARCHED_STORES: usize = 24;
 const STORES: &str = "/v1/memory_stores";
-/// One test at a time: they measure latencies.
+/// One test at a time, and no other target: they measure latencies.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// One server with a tenant that attacks and one that does its work.
@@ -96,10 +92,6 @@ impl Neighbours {
             _deployment: deployment,
             _alone: alone,
         }
-    }
-
-    fn attackers_client(&self) -> Client {
-        self.server.client(&self.attacker)
     }
 
     /// Compares the victim's p99 with and without what `attack` does until it is
@@ -168,45 +160,25 @@ impl Neighbours {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_sessions_with_hostile_agents_cost_the_others_little() {
+async fn requests_of_a_hostile_tenant_cost_the_others_little() {
     for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let neighbours = Neighbours::start(pair, "").await;
-        let client = neighbours.attackers_client();
-        attacks::fill_with_sessions(&client).await;
-        let attack = async |stop| attacks::list_sessions(&client, stop).await;
-        neighbours.compare("pages of sessions", attack).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bodies_of_many_values_cost_the_others_little() {
-    for pair in [Pair::Sqlite, Pair::PostgresS3] {
-        let neighbours = Neighbours::start(pair, "").await;
-        let (client, store_id) = (neighbours.attackers_client(), neighbours.attacker.store_id);
-        let attack = async |stop| attacks::post_many_values(&client, store_id, stop).await;
-        neighbours.compare("bodies of many values", attack).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn answers_that_are_not_read_cost_the_others_little() {
-    for pair in [Pair::Sqlite, Pair::PostgresS3] {
-        let neighbours = Neighbours::start(pair, "").await;
-        attacks::fill_with_escapes(&neighbours.attackers_client(), &neighbours.attacker).await;
-        let (port, attacker) = (neighbours.server.port(), &neighbours.attacker);
+        let (server, attacker) = (&neighbours.server, &neighbours.attacker);
+        let (client, port) = (server.client(attacker), server.port());
+        attacks::fill_with_escapes(&client, attacker).await;
         let unread = attacks::leave_answers_unread(port, attacker).await;
         neighbours.assert_memory("unread answers");
         neighbours.compare("unread answers", async |_| {}).await;
         drop(unread);
-    }
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn slow_bodies_cost_the_others_little() {
-    let neighbours = Neighbours::start(Pair::Sqlite, "").await;
-    let (port, attacker) = (neighbours.server.port(), &neighbours.attacker);
-    let attack = async |stop| attacks::send_slow_bodies(port, attacker, stop).await;
-    neighbours.compare("slow bodies", attack).await;
+        let attack = async |stop| attacks::send_slow_bodies(port, attacker, stop).await;
+        neighbours.compare("slow bodies", attack).await;
+        let attack = async |stop| attacks::post_many_values(&client, attacker.store_id, stop).await;
+        neighbours.compare("bodies of many values", attack).await;
+        attacks::fill_with_sessions(&client).await;
+        let attack = async |stop| attacks::list_sessions(&client, stop).await;
+        neighbours.compare("pages of sessions with hostile agents", attack).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -214,7 +186,7 @@ async fn searches_of_cold_stores_cost_the_others_little() {
     for pair in [Pair::Sqlite, Pair::PostgresS3] {
         // So little that the attacker's stores never fit together.
         let neighbours = Neighbours::start(pair, "[cache]\nsearch_bytes = 2_000_000\n").await;
-        let client = neighbours.attackers_client();
+        let client = neighbours.server.client(&neighbours.attacker);
         let stores = attacks::fill_stores(&client).await;
         let attack = async |stop| attacks::search_stores(&client, &stores, stop).await;
         neighbours.compare("searches of cold stores", attack).await;
@@ -226,8 +198,8 @@ async fn pages_and_forms_of_the_console_cost_the_others_little() {
     for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let mut neighbours = Neighbours::start(pair, "").await;
         neighbours.max_bytes = MAX_BYTES_OF_PAGES;
-        let (client, url) = (neighbours.attackers_client(), neighbours.server.url());
-        let console = Console::filled(&url, &client, &neighbours.attacker).await;
+        let client = neighbours.server.client(&neighbours.attacker);
+        let console = Console::filled(&neighbours.server.url(), &client, &neighbours.attacker).await;
         for (name, requests) in [
             ("hostile pages", console.hostile_pages()),
             ("every page", console.requests(&Method::GET)),

@@ -2,14 +2,19 @@
 
 use crate::api::support::holds;
 use crate::prelude::*;
-use crate::support::client::ToolResult;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_tools_answer() {
     let (_deployment, _server, tenant, client) = on_sqlite().await;
     let model = Model { client: &client, tenant: &tenant };
-    for name in offered_tools(&client).await {
-        let told = model.call(&name, &json!({})).await.content;
+    let tools = ok(&client.get("/v1/tools").await)["data"].as_array().unwrap().clone();
+    assert_eq!((tools.len(), &tools[0]), (8, &json!({"type": "memory_20250818", "name": "memory"})));
+    for tool in &tools[1..] {
+        assert_eq!(tool["input_schema"]["type"], "object", "{tool}");
+        assert!(tool["description"].is_string() && tool.as_object().unwrap().len() == 3, "{tool}");
+    }
+    for name in strings(&tools, "name") {
+        let told = client.tool(&tenant, &block(&name, &json!({}))).await.content;
         assert!(!told.contains("no tool of this name"), "{name} is offered: {told}");
     }
     model.listing_shows_first_lines_and_pages_repeat_no_file().await;
@@ -19,36 +24,18 @@ async fn agent_tools_answer() {
     model.pages_of_long_paths_fit_into_the_view_limit().await;
 }
 
-async fn offered_tools(client: &Client) -> Vec<String> {
-    let tools = ok(&client.get("/v1/tools").await)["data"].as_array().unwrap().clone();
-    assert_eq!(tools[0], json!({"type": "memory_20250818", "name": "memory"}));
-    for tool in &tools[1..] {
-        assert_eq!(tool["input_schema"]["type"], "object", "{tool}");
-        assert!(tool["description"].is_string() && tool.as_object().unwrap().len() == 3, "{tool}");
-    }
-    assert_eq!(tools.len(), 8);
-    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
-}
-
 struct Model<'a> {
     client: &'a Client,
     tenant: &'a Tenant,
 }
 
 impl Model<'_> {
-    async fn call(&self, name: &str, input: &Value) -> ToolResult {
-        let block = json!({"type": "tool_use", "name": name, "input": input});
-        self.client.tool(self.tenant, &block).await
-    }
-
     async fn done(&self, name: &str, input: Value) -> String {
-        let result = self.call(name, &input).await;
-        assert!(!result.is_error, "{name} {input}: {}", result.content);
-        result.content
+        self.client.tool_ok(self.tenant, &block(name, &input)).await
     }
 
     async fn not_done(&self, name: &str, input: Value) -> String {
-        let result = self.call(name, &input).await;
+        let result = self.client.tool(self.tenant, &block(name, &input)).await;
         assert!(result.is_error, "{name} {input}: {}", result.content);
         result.content
     }
@@ -89,7 +76,7 @@ impl Model<'_> {
         let edit = |expected: &str| json!({"path": path, "edits": [{"old_str": "one", "new_str": "two"}], "precondition": holds(expected)});
         let delete = |path: &str, old: &str| json!({"path": path, "expected_content_sha256": sha256(old)});
         let told = self.not_done("memory_write", write("x", &holds("x"))).await;
-        assert!(told.contains("/memories/checked does not exist"), "{told}");
+        says(&told, &["/memories/checked does not exist"]);
         self.done("memory_write", write("one", &not_exists)).await;
         for tool in ["memory_write", "memory_append"] {
             for (precondition, how) in [(&not_exists, "exists, with"), (&holds("other"), "has")] {
@@ -117,7 +104,8 @@ impl Model<'_> {
         let newest = async || self.client.get(&route).await.json()["data"][0]["id"].clone();
         self.done("memory_write", write(path, "one\ntwo\n")).await;
         let before = newest().await;
-        let again = json!({"type": "tool_use", "id": "toolu_same", "name": "memory_write", "input": write(path, "one\ntwo\n")});
+        let mut again = block("memory_write", &write(path, "one\ntwo\n"));
+        again["id"] = json!("toolu_same");
         let first = self.client.tool(self.tenant, &again).await.content;
         assert!(first.starts_with("The content of"), "{first}");
         let replace = json!({"command": "str_replace", "path": path, "old_str": "two", "new_str": "two"});
@@ -138,20 +126,18 @@ impl Model<'_> {
         for number in 10..35 {
             self.done("memory_write", write(&format!("/memories/long/{number}{name}"), "zebra")).await;
         }
-        for (tool, limit) in [("memory_list", 100), ("memory_search", 50)] {
-            let mut input = json!({"path_prefix": "/memories/long", "limit": limit});
-            if tool == "memory_search" {
-                input["query"] = json!("zebra");
-            }
+        let below = "/memories/long";
+        for (tool, mut input) in [
+            ("memory_list", json!({"path_prefix": below, "limit": 100})),
+            ("memory_search", json!({"path_prefix": below, "limit": 50, "query": "zebra"})),
+        ] {
             let mut found = 0;
             loop {
                 let told = self.done(tool, input.clone()).await;
                 assert!(told.chars().count() <= 16_000, "{tool}: {}", told.len());
                 found += told.matches(&name).count();
-                match page_in(&told) {
-                    Some(page) => input["page"] = json!(page),
-                    None => break,
-                }
+                let Some(page) = page_in(&told) else { break };
+                input["page"] = json!(page);
             }
             assert_eq!(found, 25, "{tool}");
         }

@@ -1,10 +1,7 @@
 //! `keepsake blobs move`
 
-use bytes::Bytes;
 use keepsake_blobs::BlobStore;
-use keepsake_core::{BlobKey, TenantId, VersionId};
 use keepsake_engine::{MoveFence, SystemClock};
-use uuid::Uuid;
 
 use crate::prelude::*;
 
@@ -128,7 +125,6 @@ async fn damage_keeps_the_originals_and_leftovers_are_removed() {
         let problem = problems.iter().find(|problem| problem["problem"] == kind);
         assert_eq!(problem.unwrap()["memory_version"], key.blob_id.to_string());
     }
-
     // Mended, with a damaged copy, an object of no version and one of another index.
     for (key, content) in [damaged, missing].iter().zip(contents) {
         replace(&*bucket, key, content).await;
@@ -145,7 +141,6 @@ async fn damage_keeps_the_originals_and_leftovers_are_removed() {
     let moved = move_content(&config, "--to index: -o json").await.json();
     assert_eq!((counts(&moved), &moved["foreign"]), ([3, 0, 4], &json!(1)));
     assert_eq!(keys(&*bucket).await, [foreign]);
-
     // A server with the old configuration logs that the content is elsewhere.
     server.restart().await;
     let said = "content of this index is not at blobs.url";

@@ -1,7 +1,5 @@
-//! The Helm chart renders valid manifests, which run the product.
-//!
-//! There is no cluster here: the processes are started as the rendered pods say,
-//! on a real database and a real object store.
+//! The Helm chart renders valid manifests, which run the product: the processes are started as
+//! the rendered pods say, on a real database and a real object store, without a cluster.
 
 mod examples;
 mod rendering;

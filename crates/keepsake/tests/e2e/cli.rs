@@ -30,7 +30,6 @@ async fn tenant_store_and_key_made_by_commands_work() {
         assert_eq!(shown["id"], tenant["id"], "{given}");
     }
     run("tenant usage nobody").await.ends(3, "no tenant has the id, the name or the external id `nobody`");
-
     let new_store = "store create notes --tenant Acme";
     let store = run(&format!("{new_store} -o json")).await.json();
     let store_id = store["id"].as_str().unwrap();

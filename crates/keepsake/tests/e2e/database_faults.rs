@@ -1,18 +1,14 @@
 //! Postgres restarts, or its connections go silent or slow; SQLite's file is locked.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use keepsake_index::PostgresIndex;
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_testkit::{FaultProxy, OwnedPostgres, StopMode};
 use sqlx::Connection as _;
 use sqlx::sqlite::SqliteConnection;
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
 use crate::lifecycle::readiness;
 use crate::prelude::*;
-use crate::support::client::try_send;
 
 /// How soon after a fault all requests must succeed.
 const FULL_SERVICE_WITHIN: Duration = Duration::from_secs(15);

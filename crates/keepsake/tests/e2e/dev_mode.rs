@@ -6,18 +6,14 @@ use crate::prelude::*;
 use crate::support::server::signal as send_signal;
 
 pub(crate) fn dev_command(folder: &Path) -> ServerCommand {
-    with_arguments(folder, &["serve", "--dev", "--no-model"])
+    dev_command_with(folder, &["--no-model"])
 }
 
-pub(crate) fn dev_command_with_model(folder: &Path) -> ServerCommand {
-    with_arguments(folder, &["serve", "--dev"])
-}
-
-fn with_arguments(folder: &Path, arguments: &[&str]) -> ServerCommand {
+pub(crate) fn dev_command_with(folder: &Path, more: &[&str]) -> ServerCommand {
     let command = ServerCommand::new(binary(), "");
     let listen = format!("127.0.0.1:{}", command.port());
     let folder = folder.display().to_string();
-    command.arguments(&[arguments, &["--data-dir", &folder, "--listen", &listen]].concat())
+    command.arguments(&[&["serve", "--dev", "--data-dir", &folder, "--listen", &listen], more].concat())
 }
 
 pub(crate) fn credentials(folder: &Path) -> Value {

@@ -1,105 +1,72 @@
-//! 64 writers race at each limit, through two servers on Postgres: together they stop
-//! exactly at the limit.
+//! The limits and the rates of a tenant, and many writers at once, through two servers on Postgres.
+
+use keepsake_engine::{Clock, SystemClock};
 
 use crate::api::quotas::{made_up_to, over_quota};
 use crate::prelude::*;
+use crate::support::history::orphans;
 
 const WRITERS: usize = 64;
 
-/// Two servers on Postgres, one on SQLite, which has one process.
-struct Fleet {
-    deployment: Deployment,
-    servers: Vec<Server>,
-    tenants: Vec<Tenant>,
-}
-
-impl Fleet {
-    async fn new(pair: Pair, limits: [Value; 4]) -> Self {
-        let deployment = Deployment::new(pair).await;
-        let provision = deployment.provision().await;
-        let mut tenants = Vec::new();
-        for limits in limits {
-            tenants.push(provision.tenant_with(limits).await);
-        }
-        provision.close().await;
-        let mut servers = vec![deployment.start().await];
-        if pair.has_postgres() {
-            servers.push(deployment.start().await);
-        }
-        Self { deployment, servers, tenants }
-    }
-
-    /// A writer's client; neighbours use different servers.
-    fn client(&self, tenant: &Tenant, writer: usize) -> Client {
-        self.servers[writer % self.servers.len()].client(tenant)
-    }
-
-    fn store(&self, tenant: &Tenant) -> Store {
-        Store::of(&self.client(tenant, 0), tenant)
-    }
-
-    /// Posts what each writer has to say, all at once; answers how many were let in. The
-    /// others are over the limit.
-    async fn race(&self, tenant: &Tenant, limit: u64, post: impl Fn(usize) -> (String, Value)) -> usize {
-        let writes = (0..WRITERS).map(|writer| {
-            let client = self.client(tenant, writer);
-            let (path, body) = post(writer);
-            async move { client.post_patiently(&path, &body, &format!("writer {writer}")).await }
-        });
-        made_up_to(limit, join_all(writes).await).len()
-    }
-}
-
-fn memory(store: &Store, writer: usize, bytes: usize) -> (String, Value) {
-    (store.memories(), json!({"path": format!("/{writer}"), "content": "x".repeat(bytes)}))
+/// Posts what each writer has to say, all at once; answers how many were let in. The others
+/// are over the limit.
+async fn race(clients: &[Client], limit: u64, post: impl Fn(usize) -> (String, Value)) -> usize {
+    let writes = (0..WRITERS).map(|writer| {
+        let (path, body) = post(writer);
+        let client = &clients[writer % clients.len()];
+        async move { client.post_patiently(&path, &body, &format!("writer {writer}")).await }
+    });
+    made_up_to(limit, join_all(writes).await).len()
 }
 
 on_pairs! { racing_writers_stop_exactly_at_every_limit }
 
 async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
-    let limits = [
-        json!({"memories_per_store": 40}),
-        json!({"bytes_per_store": 400}),
-        json!({"bytes_per_tenant": 400}),
-        json!({"stores_per_tenant": 41}),
-    ];
-    let fleet = Fleet::new(pair, limits).await;
-    let [memories, store_bytes, tenant_bytes, stores] = fleet.tenants.first_chunk::<4>().unwrap();
-    for (tenant, bytes, limit) in [(memories, 1, 40), (store_bytes, 10, 400)] {
-        let store = fleet.store(tenant);
-        assert_eq!(fleet.race(tenant, limit, |writer| memory(&store, writer, bytes)).await, 40);
-        assert_eq!(store.object().await["content_bytes"], limit);
+    let limits = json!({
+        "memories_per_store": 40, "bytes_per_store": 400, "bytes_per_tenant": 840, "stores_per_tenant": 50,
+    });
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant_with(limits).await;
+    // SQLite has one process.
+    let count = if pair.has_postgres() { 2 } else { 1 };
+    let servers = join_all((0..count).map(|_| deployment.start())).await;
+    let clients: Vec<_> = servers.iter().map(|server| server.client(&tenant)).collect();
+    let memory = |store: &Store, writer: usize, bytes: usize| {
+        (store.memories(), json!({"path": format!("/{writer}"), "content": "x".repeat(bytes)}))
+    };
+    let first = Store::of(&clients[0], &tenant);
+    assert_eq!(race(&clients, 40, |writer| memory(&first, writer, 1)).await, 40);
+    let second = Store::make(&clients[0], "second").await;
+    assert_eq!(race(&clients, 400, |writer| memory(&second, writer, 20)).await, 20);
+    let mut eight = Vec::new();
+    for number in 0..8 {
+        eight.push(Store::make(&clients[0], &number.to_string()).await);
     }
-
-    // Over eight stores of the tenant.
-    let mut eight = vec![fleet.store(tenant_bytes)];
-    for number in 1..8 {
-        eight.push(Store::make(&eight[0].client, &number.to_string()).await);
-    }
-    let raced = fleet.race(tenant_bytes, 400, |writer| memory(&eight[writer % 8], writer, 10));
-    assert_eq!(raced.await, 40);
+    assert_eq!(race(&clients, 840, |writer| memory(&eight[writer % 8], writer, 10)).await, 40);
+    eight.extend([first, second]);
     let held = eight.iter().map(async |store| store.object().await["content_bytes"].as_u64().unwrap());
-    assert_eq!(join_all(held).await.iter().sum::<u64>(), 400);
-
-    // One is there already.
+    assert_eq!(join_all(held).await.iter().sum::<u64>(), 840);
+    // Ten are there already.
     let name = |writer: usize| (STORES.to_owned(), json!({"name": writer.to_string()}));
-    assert_eq!(fleet.race(stores, 41, name).await, 40);
-    assert_eq!(fleet.client(stores, 0).all(&format!("{STORES}?limit=100")).await.len(), 41);
-
-    lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet).await;
+    assert_eq!(race(&clients, 50, name).await, 40);
+    assert_eq!(clients[0].all(&format!("{STORES}?limit=100")).await.len(), 50);
+    lowered_limit_deletes_nothing_and_lets_nothing_grow(&deployment, servers, &tenant).await;
 }
 
-async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(mut fleet: Fleet) {
-    let tenant = fleet.tenants[0].clone();
-    for server in &mut fleet.servers {
+async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(
+    deployment: &Deployment,
+    mut servers: Vec<Server>,
+    tenant: &Tenant,
+) {
+    for server in &mut servers {
         server.end().await;
     }
-    let provision = fleet.deployment.provision().await;
+    let provision = deployment.provision().await;
     let lowered = json!({"memories_per_store": 10, "bytes_per_store": 20, "bytes_per_tenant": 20, "stores_per_tenant": 0});
     provision.set_limits(tenant.id, &lowered).await;
     provision.close().await;
-    fleet.servers[0].restart().await;
-    let store = fleet.store(&tenant);
+    servers[0].restart().await;
+    let store = Store::of(&servers[0].client(tenant), tenant);
     let memories = store.client.all(&format!("{}?limit=100", store.memories())).await;
     assert_eq!((memories.len(), &store.object().await["content_bytes"]), (40, &json!(40)));
     over_quota(&store.try_create("/more", "x").await, 10);
@@ -109,4 +76,128 @@ async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(mut fleet: Fleet) {
     for content in ["y", ""] {
         store.update(&memories[0], &json!({"content": content})).await;
     }
+}
+
+const FILE: &str = "/memories/shared.txt";
+const EDITORS: usize = 16;
+const EDITS: usize = 30;
+/// Blobs that one edit may put on average.
+const PUTS_AN_EDIT: usize = 3;
+
+/// Whether an edit was acknowledged or refused, by the line that it adds.
+type Edits = BTreeMap<String, bool>;
+
+async fn write(client: &Client, tenant: &Tenant, writer: usize) -> Edits {
+    let mut edits = Edits::new();
+    for n in 0..EDITS {
+        let line = format!("writer {writer:02} edit {n:02}");
+        let input = json!({"command": "insert", "path": FILE, "insert_line": 0, "insert_text": line});
+        let id = format!("toolu {line}");
+        let block = json!({"type": "tool_use", "id": id, "name": "memory", "input": input});
+        let result = client.tool(tenant, &block).await;
+        let refusal = "was changed by others at the same time";
+        let told = if result.is_error { refusal } else { "The file /memories/shared.txt has been edited." };
+        assert!(result.content.contains(told), "{}", result.content);
+        edits.insert(line, !result.is_error);
+    }
+    edits
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_acknowledged_edit_is_in_the_file_once_and_costs_few_puts() {
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let tenant = deployment.tenant_with(json!({"max_view_chars": 1_000_000})).await;
+    let operators = [Operator::new(), Operator::new()];
+    let [first, second] = operators.each_ref().map(|operator| &operator.config);
+    let servers = [deployment.start_with(first).await, deployment.start_with(second).await];
+    let clients = servers.each_ref().map(|server| server.client(&tenant));
+    clients[0].create_file(&tenant, FILE, "").await;
+
+    let writers = (0..EDITORS).map(|writer| write(&clients[writer % 2], &tenant, writer));
+    let edits: Edits = join_all(writers).await.into_iter().flatten().collect();
+    assert_eq!(edits.len(), EDITORS * EDITS);
+    let refused = edits.values().filter(|is_acknowledged| !**is_acknowledged).count();
+    assert!(refused * 100 <= edits.len(), "{refused} of {} edits were refused", edits.len());
+    let file = clients[0].lines(&tenant, FILE).await;
+    for (line, is_acknowledged) in &edits {
+        let times = file.iter().filter(|it| *it == line).count();
+        assert_eq!(times, usize::from(*is_acknowledged), "{line}");
+    }
+    // Each edit made one version, and the attempts that lost left no content.
+    let database = deployment.database().await;
+    let versions = database.number("SELECT count(*) FROM version").await;
+    assert_eq!(usize::try_from(versions).unwrap(), edits.len() - refused + 1);
+    assert_eq!(orphans(&deployment, &tenant, &database).await, []);
+    database.close().await;
+
+    let mut puts = 0;
+    for operator in &operators {
+        let page = operator.send(Method::GET, "/metrics", None).await.text;
+        let series = "keepsake_blob_call_duration_seconds_count{call=\"put\"";
+        let counts = page.lines().filter(|line| line.starts_with(series));
+        puts += counts.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum::<usize>();
+    }
+    assert!((1..=EDITORS * EDITS * PUTS_AN_EDIT).contains(&puts), "{puts} puts");
+}
+
+fn rate(requests_per_second: u64, request_burst: u64) -> Value {
+    json!({"requests_per_second": requests_per_second, "request_burst": request_burst})
+}
+
+/// Asks at once; answers the refusals.
+async fn ask(client: &Client, times: usize) -> Vec<Answer> {
+    let answers = join_all((0..times).map(|_| client.get(STORES))).await;
+    answers.into_iter().filter(|answer| answer.status != 200).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn default_rates_admit_256_simultaneous_uploads() {
+    let config = ServerConfig { more: String::new(), ..ServerConfig::default() };
+    let (_deployment, tenant, _server, client) = started_with(Pair::PostgresS3, &config).await;
+    let store = Store::of(&client, &tenant);
+    join_all((0..256).map(async |n| store.create(&format!("/{n}"), "x").await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rate_limit_refusal_has_retry_after_and_affects_one_tenant() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let (tenant, other) = (deployment.tenant_with(rate(1, 10)).await, deployment.tenant().await);
+    let server = deployment.start().await;
+    let refusals = ask(&server.client(&tenant), 40).await;
+    // Ten at once, and one more for each second that it took.
+    assert!((26..=30).contains(&refusals.len()), "{} were refused", refusals.len());
+    for answer in refusals {
+        refused(&answer, 429, "rate_limit_error");
+        assert!((1..=30).contains(&answer.header("retry-after").parse::<u64>().unwrap()));
+    }
+    assert!(ask(&server.client(&other), 40).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gateways_share_a_rate_take_a_changed_one_and_do_not_count_one_that_ended() {
+    let deployment = Deployment::new(Pair::Postgres).await;
+    let tenant = deployment.tenant_with(rate(1, 40)).await;
+    let index = deployment.index().await;
+    let first = deployment.start().await;
+    let mut second = deployment.start().await;
+    let live = async || index.replicas.live_gateways(SystemClock.now()).await.unwrap();
+    // One that was last heard of 90 seconds ago is taken for dead.
+    let then = SystemClock.now().minus(Duration::from_secs(90)).as_micros();
+    let silent = format!(
+        "INSERT INTO replica (id, role, heartbeat_at, access_flushed_through) \
+         VALUES (gen_random_uuid(), 'gateway', {then}, {then})"
+    );
+    deployment.execute(silent).await;
+    assert_eq!(live().await, 2);
+    // The second one knew of both from its start; half of the burst is its own.
+    let refused = ask(&second.client(&tenant), 60).await.len();
+    assert!((36..=40).contains(&refused), "{refused} were refused");
+    second.end().await;
+    assert_eq!(live().await, 1);
+
+    let client = first.client(&tenant);
+    assert!(ask(&client, 5).await.is_empty());
+    deployment.provision().await.set_limits(tenant.id, &rate(0, 0)).await;
+    let is_refused = async || ask(&client, 1).await.iter().any(|it| it.header("retry-after") == "30");
+    eventually("nothing passes", Duration::from_secs(5), is_refused).await;
 }

@@ -82,7 +82,6 @@ async fn others_objects_are_as_if_they_never_existed(pair: Pair) {
     // The key that is bound to a store has read its own.
     assert_eq!(unread(snapshot(&owning).await), unread(before));
     assert_eq!(deployment.blob_keys(owner.id).await, blobs);
-
     // The refused requests were valid: the owner can send them. Others then try the
     // owner's idempotency keys.
     sweep::call_as_owner(&owning, &targets).await;

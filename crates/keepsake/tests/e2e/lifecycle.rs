@@ -1,13 +1,6 @@
 //! How a server is found ready, and how it ends: without a request lost.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::prelude::*;
-use crate::support::client::try_send;
-
-/// Clients that send one request after the other.
-const CLIENTS: usize = 4;
-const PROBE_EACH: Duration = Duration::from_millis(100);
 
 pub(crate) async fn readiness(client: &Client) -> u16 {
     send(client.bare(Method::GET, "/readyz")).await.status
@@ -73,7 +66,7 @@ impl Balancer {
                 let probe = try_send(client.bare(Method::GET, "/readyz")).await;
                 is_ready.store(probe.is_ok_and(|answer| answer.status == 200), Ordering::Relaxed);
             }
-            tokio::time::sleep(PROBE_EACH).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
@@ -129,7 +122,7 @@ async fn rolling_two_replicas_under_load_drops_no_request() {
         }
         balancer.is_over.store(true, Ordering::Relaxed);
     };
-    let load = join_all((0..CLIENTS).map(|number| balancer.load(number, &tenant)));
+    let load = join_all((0..4).map(|client| balancer.load(client, &tenant)));
     let (made, (), ()) = tokio::join!(load, balancer.watch(), roll);
     let made: usize = made.into_iter().sum();
     assert!(made > 100, "{made} requests are no load");

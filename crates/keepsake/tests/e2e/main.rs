@@ -1,7 +1,6 @@
-//! The real binary, end to end: over HTTP, on real databases and object stores.
-//!
-//! Each test starts its servers on a new [`Deployment`](support::Deployment): an
-//! empty database or file, and an unused prefix or folder.
+//! The real binary, end to end: over HTTP, on real databases and object stores. Each test starts
+//! its servers on a new [`Deployment`](support::Deployment): an empty database or file, and an
+//! unused prefix or folder.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test by panicking, as the test does")]
 
@@ -28,7 +27,6 @@ macro_rules! on_pairs {
     };
 }
 
-mod agent_day;
 mod agent_tools;
 mod any_history;
 mod api;
@@ -37,20 +35,15 @@ mod browser;
 mod chart;
 mod cli;
 mod clients;
-mod clock_steps;
 mod commands;
 mod conformance;
 mod console;
-mod dashboard;
 mod database_faults;
 mod dev_mode;
-mod directories;
 mod edges;
-mod edits;
 mod erasure;
 mod hostile;
 mod isolation;
-mod leaving_clients;
 mod lifecycle;
 mod logs;
 mod mcp;
@@ -59,9 +52,7 @@ mod openapi;
 mod operator;
 mod persistence;
 mod prelude;
-mod rates;
 mod readme;
-mod reference;
 mod release;
 mod roles;
 mod same_block;

@@ -1,77 +1,65 @@
 //! MCP with third-party clients.
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::api::sessions::{attached, open};
 use crate::prelude::*;
 use crate::support::script::{MCP_NODE_MODULES, MCP_PYTHON};
 
-/// How the clients' suites reach a server, and the values that they need.
-struct Place<'a> {
-    reached: (&'static str, String),
-    key: &'a str,
-    root: &'a str,
-    slug: &'a str,
+/// Runs the suites of the clients, with variables that tell how to reach a server, and what is there.
+async fn suites(variables: &[(&str, &str)]) {
+    let mut python = Command::new(script::from_environment(MCP_PYTHON));
+    python.args(["-B", "-m", "unittest", "--verbose", "test_server"]).envs(variables.iter().copied());
+    let output = script::run(python.current_dir(repository().join("tests/mcp"))).await;
+    assert!(!output.contains("Ran 0 tests"), "{output}");
+    typescript(variables).await;
 }
 
-fn by_command(arguments: &[&str]) -> (&'static str, String) {
-    let mut line = vec![binary().to_str().unwrap()];
-    line.extend(arguments);
-    ("KEEPSAKE_MCP_COMMAND", json!(line).to_string())
+async fn typescript(variables: &[(&str, &str)]) {
+    let copy = script::with_packages("tests/mcp/typescript", MCP_NODE_MODULES);
+    let mut node = Command::new("node");
+    let output =
+        script::run(node.arg("--test").envs(variables.iter().copied()).current_dir(copy.path())).await;
+    assert!(!output.contains("# tests 0\n"), "{output}");
 }
 
-impl Place<'_> {
-    async fn suites(self) {
-        let mut python = self.command(&script::from_environment(MCP_PYTHON));
-        python.args(["-B", "-m", "unittest", "--verbose", "test_server"]);
-        let output = script::run(python.current_dir(repository().join("tests/mcp"))).await;
-        assert!(!output.contains("Ran 0 tests"), "{output}");
-        self.typescript().await;
-    }
+const ROOT: (&str, &str) = ("KEEPSAKE_MCP_ROOT", "/memories");
+const SLUG: &str = "KEEPSAKE_MCP_SLUG";
 
-    async fn typescript(self) {
-        let copy = script::with_packages("tests/mcp/typescript", MCP_NODE_MODULES);
-        let output = script::run(self.command("node").arg("--test").current_dir(copy.path())).await;
-        assert!(!output.contains("# tests 0\n"), "{output}");
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command.env(self.reached.0, &self.reached.1);
-        command.envs((!self.key.is_empty()).then_some(("KEEPSAKE_API_KEY", self.key)));
-        command.env("KEEPSAKE_MCP_ROOT", self.root).env("KEEPSAKE_MCP_SLUG", self.slug);
-        command
-    }
+fn command(arguments: &[&str]) -> String {
+    json!([&[binary().to_str().unwrap()], arguments].concat()).to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_are_served_over_http() {
     let (_deployment, server, tenant, client) = on_sqlite().await;
-    let of_store = ("KEEPSAKE_MCP_URL", format!("{}/mcp/{}", server.url(), tenant.store_id));
-    Place { reached: of_store, key: &tenant.key, root: "/memories", slug: "notes" }.suites().await;
-
+    let of_session = format!("{}/mcp", server.url());
+    let of_store = format!("{of_session}/{}", tenant.store_id);
     let (session, ..) = open(&client, &[attached(&Store::of(&client, &tenant), "read_write")]).await;
-    let of_session = ("KEEPSAKE_MCP_URL", format!("{}/mcp", server.url()));
-    let key = text(&session["token"]);
-    Place { reached: of_session, key, root: "/memories/notes", slug: "notes" }.suites().await;
+    let mounted = ("KEEPSAKE_MCP_ROOT", "/memories/notes");
+    for (url, key, root) in
+        [(&of_store, tenant.key.as_str(), ROOT), (&of_session, text(&session["token"]), mounted)]
+    {
+        suites(&[("KEEPSAKE_MCP_URL", url), ("KEEPSAKE_API_KEY", key), root, (SLUG, "notes")]).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn folder_is_served_over_stdio() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    let named = by_command(&["mcp", "--data", path, "--store", "My Notes"]);
-    Place { reached: named, key: "", root: "/memories", slug: "my-notes" }.suites().await;
-    let unnamed = by_command(&["mcp", "--data", path]);
-    Place { reached: unnamed, key: "", root: "/memories", slug: "dev" }.typescript().await;
+    let named = command(&["mcp", "--data", path, "--store", "My Notes"]);
+    suites(&[("KEEPSAKE_MCP_COMMAND", &named), ROOT, (SLUG, "my-notes")]).await;
+    let unnamed = command(&["mcp", "--data", path]);
+    typescript(&[("KEEPSAKE_MCP_COMMAND", &unnamed), ROOT, (SLUG, "dev")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_is_bridged_to_stdio() {
     let (_deployment, server, tenant, _) = on_sqlite().await;
-    let store = tenant.store_id.to_string();
-    let bridge = by_command(&["mcp", "--url", &server.url(), "--store", &store]);
-    Place { reached: bridge, key: &tenant.key, root: "/memories", slug: "notes" }.suites().await;
+    let bridge = command(&["mcp", "--url", &server.url(), "--store", &tenant.store_id.to_string()]);
+    let key = ("KEEPSAKE_API_KEY", tenant.key.as_str());
+    suites(&[("KEEPSAKE_MCP_COMMAND", &bridge), key, ROOT, (SLUG, "notes")]).await;
 }
 
 async fn ask(client: &Client, path: &str, method: &str, params: Value) -> Answer {
@@ -117,13 +105,10 @@ async fn session_sees_its_stores_and_reads_resources_in_parts() {
     assert_eq!(written["isError"], json!(false), "{written}");
     let uris = strings(&resources(&holder, "/mcp").await, "uri");
     assert_eq!(uris, ["memory://notes/log.md", "memory://notes-2/rules.md"]);
-
     // The session's events have the calls without their content.
     let events = client.get(&format!("{session}/events")).await.json();
     assert_eq!(strings(events["data"].as_array().unwrap(), "name"), ["memory_list", "memory_append"]);
-
     paths_lead_to_mounts(&holder).await;
-
     // A key must name a store, and a missing scope is a protocol error.
     let reader = client.with_key(&client.new_key(&["memory:read"]).await.0);
     let params = json!({"name": "memory_write", "arguments": {"path": "/memories/a", "content": "x"}});

@@ -7,7 +7,7 @@ use keepsake_testkit::{model_folder, model_wheel};
 
 use crate::commands::everything;
 use crate::console::browser::encoded;
-use crate::dev_mode::{credentials, dev_command_with_model};
+use crate::dev_mode::{credentials, dev_command_with};
 use crate::prelude::*;
 use crate::support::command::keepsake_in;
 use crate::support::meaning::is_complete;
@@ -53,13 +53,10 @@ async fn assert_by_words(client: &Client, store: &str, reason: &str) {
     assert_eq!(search(client, store, "terse").await["data"][0]["path"], "/style.md");
 }
 
-fn with_model(folder: &Path) -> ServerConfig {
-    let more = format!("{FREE_RATES}[search]\nmodel_path = \"{}\"\n", folder.display());
-    ServerConfig { more, ..ServerConfig::default() }
-}
-
 async fn meaning_is_found_across_languages_and_restarts(pair: Pair) {
-    let (_deployment, tenant, mut server, client) = started_with(pair, &with_model(&model_folder())).await;
+    let more = format!("{FREE_RATES}[search]\nmodel_path = \"{}\"\n", model_folder().display());
+    let config = ServerConfig { more, ..ServerConfig::default() };
+    let (_deployment, tenant, mut server, client) = started_with(pair, &config).await;
     let store = tenant.store_id.to_string();
     write_memories(&client, &store).await;
     is_complete(&client, &store).await;
@@ -74,10 +71,6 @@ async fn meaning_is_found_across_languages_and_restarts(pair: Pair) {
 
 on_pairs! { meaning_is_found_across_languages_and_restarts }
 
-async fn status(server: &Server) -> Value {
-    server.beside("model status -o json").await.json()
-}
-
 /// A copy of the model's package in which one byte differs.
 fn damaged_wheel(folder: &Path) -> String {
     let mut bytes = fs::read(model_wheel()).unwrap();
@@ -90,12 +83,12 @@ fn damaged_wheel(folder: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn model_is_installed_beside_the_index_and_removed() {
-    let (deployment, tenant, mut server, client) = started_with(Pair::Sqlite, &ServerConfig::default()).await;
+    let (deployment, tenant, mut server, client) = started(Pair::Sqlite).await;
     let store = tenant.store_id.to_string();
     let folder = deployment.sqlite_file().with_file_name("model");
     write_memories(&client, &store).await;
     assert_by_words(&client, &store, "not_installed").await;
-    let before = status(&server).await;
+    let before = server.beside("model status -o json").await.json();
     assert_eq!((&before["status"], &before["size_bytes"]), (&json!("not_installed"), &Value::Null));
     server.beside("model remove").await.ends(3, "no model is installed");
 
@@ -109,7 +102,7 @@ async fn model_is_installed_beside_the_index_and_removed() {
     let printed = install(&wheel).await.ok();
     assert!(printed.starts_with("installed "), "{printed}");
     says(&printed, &["about as large as the content"]);
-    let installed = status(&server).await;
+    let installed = server.beside("model status -o json").await.json();
     assert_eq!(installed["status"], "installed");
     assert_eq!(installed["folder"], folder.to_string_lossy().as_ref());
     assert_eq!(installed["licence"], "Apache-2.0");
@@ -117,7 +110,6 @@ async fn model_is_installed_beside_the_index_and_removed() {
     assert_eq!(installed["size_bytes"], size);
     let shown = server.beside("model status").await.ok();
     says(&shown, &["version", "licence", "source"].map(|field| text(&installed[field])));
-
     // A refused wheel leaves the installed model as it is.
     let known = everything(&folder);
     install(&damaged).await.ends(1, "SHA-256");
@@ -154,7 +146,6 @@ async fn model_command_finds_its_folder_and_says_how_to_get_the_wheel() {
     fs::write(&empty, "").unwrap();
     let run = keepsake(&["model", "status", "--config", &empty.to_string_lossy()]).await;
     run.ends(2, "set search.model_path");
-
     // Without pip, it says how to get the wheel.
     let arguments = ["model", "install", "--data-dir", &home];
     let run = keepsake_with(&arguments, &[("PATH", &home)]).await;
@@ -201,14 +192,22 @@ fn dev_client(folder: &Path, url: &str) -> (Client, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn serve_dev_gets_the_model_in_the_background_once() {
-    let base = TempDir::new().unwrap();
-    let [pip, wheels] = pip_and_wheels();
-    let command = dev_command_with_model(base.path()).env("PATH", &pip);
-    let command = command.env("PIP_NO_INDEX", "1").env("PIP_FIND_LINKS", &wheels);
+async fn serve_dev_goes_on_by_words_without_pip_and_gets_the_model_in_the_background_once() {
+    let (base, nothing) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let command = dev_command_with(base.path(), &[]).env("PATH", &nothing.path().to_string_lossy());
     let mut server = command.start().await;
     let (client, store) = dev_client(base.path(), &server.url());
     write_memories(&client, &store).await;
+    let why = "search by meaning is off, search by words works: there is no pip";
+    soon("the server says why", async || server.output().contains(why)).await;
+    assert_eq!(server.output().matches("search by meaning").count(), 1, "{}", server.output());
+    assert_by_words(&client, &store, "not_installed").await;
+    server.terminate().await;
+    server.wait().await;
+
+    let [pip, wheels] = pip_and_wheels();
+    let command = command.env("PATH", &pip).env("PIP_NO_INDEX", "1").env("PIP_FIND_LINKS", &wheels);
+    let mut server = command.start().await;
     is_complete(&client, &store).await;
     assert_found_by_meaning(&client, &store).await;
     let fetches = |output: &str| output.matches("fetching the model").count();
@@ -221,18 +220,4 @@ async fn serve_dev_gets_the_model_in_the_background_once() {
     let server = command.start().await;
     assert_found_by_meaning(&dev_client(base.path(), &server.url()).0, &store).await;
     assert_eq!(fetches(&server.output()), 0, "{}", server.output());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn serve_dev_goes_on_by_words_without_pip() {
-    let base = TempDir::new().unwrap();
-    let nothing = TempDir::new().unwrap();
-    let command = dev_command_with_model(base.path()).env("PATH", &nothing.path().to_string_lossy());
-    let server = command.start().await;
-    let (client, store) = dev_client(base.path(), &server.url());
-    write_memories(&client, &store).await;
-    let why = "search by meaning is off, search by words works: there is no pip";
-    soon("the server says why", async || server.output().contains(why)).await;
-    assert_eq!(server.output().matches("search by meaning").count(), 1, "{}", server.output());
-    assert_by_words(&client, &store, "not_installed").await;
 }

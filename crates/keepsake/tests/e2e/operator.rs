@@ -1,15 +1,12 @@
-//! The operator's actions: a tenant from creation to deletion, by HTTP and by
-//! commands.
+//! The operator's actions: a tenant from creation to deletion, by HTTP and by commands.
 
 mod backup;
 mod commands;
 mod console;
 
-use keepsake_core::{StoreId, TenantId};
-use keepsake_engine::jobs::{DeleteTenants, RunRequest};
 use keepsake_testkit::keepsake_server::free_port;
-use uuid::Uuid;
 
+use crate::api::support::parted;
 use crate::prelude::*;
 
 const TENANTS: &str = "/admin/v1/tenants";
@@ -85,7 +82,13 @@ async fn deleted_tenant_leaves_nothing(pair: Pair) {
     let audit = operator.audit("/admin/v1/audit").await;
     server.end().await;
 
-    remove_as_hours_go_by(&deployment).await;
+    // Later than a slot that the server's own worker may have run.
+    let worker = deployment.worker_ahead(Duration::from_mins(5)).await;
+    for _ in 0..2 {
+        worker.run(DeleteTenants, RunRequest::SCHEDULED).await;
+        worker.clock.advance(Duration::from_hours(2));
+    }
+    worker.close().await;
     assert_nothing_is_left(&deployment, id).await;
     server.restart().await;
     let gone = operator.send(Method::GET, &path, None).await;
@@ -134,7 +137,6 @@ async fn tenant_with_a_life(operator: &Operator, server: &Server) -> (String, Cl
     assert!(revoked["revoked_at"].is_string());
     assert_eq!(operator.get(&own_key).await, revoked);
     is_felt("the revocation", &by_own, 401).await;
-
     // Only the tenant's own audit has the actions of the tenant's keys.
     let by_key = format!("api_key:{} memory_store.create {written}", text(&key["id"]));
     for (audit, has_it) in [("/admin/v1/audit", false), (&format!("{path}/audit"), true)] {
@@ -161,16 +163,6 @@ async fn write(client: &Client) -> String {
     let memory = store.create("/b", "12345").await;
     store.update(&memory, &json!({"content": "1234567890"})).await;
     store.id
-}
-
-async fn remove_as_hours_go_by(deployment: &Deployment) {
-    // Later than a slot that the server's own worker may have run.
-    let worker = deployment.worker_ahead(Duration::from_mins(5)).await;
-    for _ in 0..2 {
-        worker.run(DeleteTenants, RunRequest::SCHEDULED).await;
-        worker.clock.advance(Duration::from_hours(2));
-    }
-    worker.close().await;
 }
 
 /// Looks at every table that has a tenant's id, as the database names them, and
@@ -200,7 +192,7 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
     secrets::remember(&wrong, "a wrong token");
     let basic = format!("Basic {}", operator.token);
 
-    for path in [TENANTS, "/admin/v1/audit", "/admin/v1/nothing"] {
+    for path in [TENANTS, "/admin/v1/audit", "/admin/v1/nothing", "/metrics"] {
         for request in [
             admin.bare(Method::GET, path),
             admin.request(Method::GET, path),
@@ -246,12 +238,9 @@ async fn racing_requests_make_one_tenant_and_lose_no_change(pair: Pair) {
     let _server = deployment.start_with(&operator.config).await;
     let same = json!({"name": "one", "external_id": "same"});
     let racing = (0..8).map(|_| operator.send(Method::POST, TENANTS, Some(&same)));
-    let answers = join_all(racing).await;
-    let (made, taken): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
-    assert_eq!(made.len(), 1);
-    assert!(taken.iter().all(|answer| answer.status == 409), "{taken:?}");
-    let path = format!("{TENANTS}/{}", text(&made[0].json()["id"]));
-
+    let (made, taken) = parted(join_all(racing).await);
+    assert!(made.len() == 1 && taken.iter().all(|answer| answer.status == 409), "{taken:?}");
+    let path = format!("{TENANTS}/{}", text(&made[0]["id"]));
     // An external id is no other tenant's; a tenant may be given its own again.
     let other = operator.post(TENANTS, &json!({"name": "two"})).await;
     let other_path = format!("{TENANTS}/{}", text(&other["id"]));

@@ -1,11 +1,9 @@
 //! Acknowledged writes survive every kill of the process, and what it leaves besides is
 //! swept.
 
-use keepsake_engine::jobs::{DrainDeletions, RunRequest, SweepBlobs};
 use tokio::task::JoinHandle;
 
 use crate::prelude::*;
-use crate::support::client::try_send;
 use crate::support::history::{Database, orphans};
 
 /// Kills amid writes, at whatever step they are.
@@ -32,7 +30,6 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
         kill_between_put_and_commit(&deployment, &database, &mut server, &tenant, &create("between", "x"))
             .await;
     }
-
     // The row is there: killed before or after the answer.
     let count = "SELECT count(*) FROM version";
     let before = database.number(count).await;
@@ -41,7 +38,6 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
     server.kill9().await;
     let _ = call.await;
     server.restart().await;
-
     // The kills hit any step: a put, a commit, an answer, a removal.
     let mut written = Vec::new();
     for round in 0..KILLS_UNDER_LOAD {

@@ -1,7 +1,5 @@
-//! The README, from top to bottom: each block is run as it is written.
-//!
-//! A script takes the place of the model.
-//! The chart's tests test `docker compose`. Everything else is real.
+//! The README, from top to bottom: each block is run as it is written. A script takes the place
+//! of the model, and the chart's tests test `docker compose`. Everything else is real.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +9,7 @@ use secrecy::ExposeSecret;
 
 use crate::dev_mode::dev_command;
 use crate::prelude::*;
-use crate::support::script::FakeModel;
+use crate::support::script::{FakeModel, MCP_PYTHON};
 
 fn blocks(page: &str) -> Vec<(&str, String)> {
     let mut blocks = Vec::new();
@@ -49,17 +47,13 @@ impl Reader {
             reader.path("home").display(),
             binary().display()
         );
-        reader.write("target/debug/keepsake", &program);
+        fs::write(reader.path("target/debug/keepsake"), program).unwrap();
         fs::set_permissions(reader.path("target/debug/keepsake"), fs::Permissions::from_mode(0o755)).unwrap();
         reader
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).unwrap();
     }
 
     /// Runs code in the terminal, whose variables outlive it.
@@ -76,12 +70,6 @@ impl Reader {
         command.args(["-c", &terminal]).current_dir(self.folder.path());
         command.env("PATH", path).envs(more.iter().copied());
         self.printed = script::run(&mut command).await;
-    }
-
-    async fn start_dev(&mut self) {
-        let home = self.path("home");
-        let command = dev_command(&home.join("keepsake"));
-        self.servers.push(Server::start(command.env("XDG_CONFIG_HOME", &home.display().to_string())).await);
     }
 }
 
@@ -124,7 +112,12 @@ async fn readme_works_block_by_block() {
     let mut printed: Vec<_> = PRINTED.to_vec();
     for (language, text) in blocks(&readme) {
         match language {
-            "sh" if text == "cargo run -- serve --dev" => reader.start_dev().await,
+            "sh" if text == "cargo run -- serve --dev" => {
+                let home = reader.path("home");
+                let command = dev_command(&home.join("keepsake"));
+                let command = command.env("XDG_CONFIG_HOME", &home.display().to_string());
+                reader.servers.push(Server::start(command).await);
+            }
             // The chart's tests run what the compose file runs, and this test is in the other one.
             "sh" if text.starts_with("docker compose") || text == "./tests/run" => continue,
             "sh" if text.starts_with("keepsake serve") => {
@@ -142,14 +135,14 @@ async fn readme_works_block_by_block() {
                     assert!(text.contains(shown), "{shown}: {text}");
                     text.replacen(shown, value, 1)
                 });
-                reader.write("keepsake.toml", &config.replace("{port}", "8080"));
+                fs::write(reader.path("keepsake.toml"), config.replace("{port}", "8080")).unwrap();
             }
             "python" => {
-                reader.write("agent.py", &text);
+                fs::write(reader.path("agent.py"), &text).unwrap();
                 reader.paste(".venv/bin/python agent.py", &model.variables()).await;
             }
             "js" => {
-                reader.write("agent.mjs", &text);
+                fs::write(reader.path("agent.mjs"), &text).unwrap();
                 reader.paste("node agent.mjs", &model.variables()).await;
             }
             other => panic!("a block of the language {other:?}: {text}"),
@@ -163,21 +156,26 @@ async fn readme_works_block_by_block() {
     assert!(printed.is_empty(), "no such blocks: {printed:?}");
 }
 
-/// Names of four words or more, such as those of tests; `…` stands for the rest of one.
-#[test]
-fn every_name_of_the_docs_is_in_the_code() {
-    let mut folders = vec![repository().join("crates"), repository().join("tools")];
-    let mut code = String::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                code.push_str(&fs::read_to_string(path).unwrap());
-            }
-        }
+#[tokio::test(flavor = "multi_thread")]
+async fn scripted_agents_day_goes_as_the_docs_show_it() {
+    let (_deployment, server, tenant, _) = on_sqlite().await;
+    let mut agent = Command::new(script::from_environment(MCP_PYTHON));
+    agent.arg(repository().join("tests/agent/day.py"));
+    agent.env("KEEPSAKE_URL", server.url()).env("KEEPSAKE_API_KEY", &tenant.key);
+    let transcript = script::run(&mut agent).await;
+    let kept = fs::read_to_string(repository().join("docs/example-session.md")).unwrap();
+    for (number, (line, kept)) in (1..).zip(transcript.lines().zip(kept.lines())) {
+        assert_eq!(line, kept, "docs/example-session.md, line {number}");
     }
+    assert_eq!(transcript.lines().count(), kept.lines().count());
+}
+
+/// Names of four words or more, such as those of tests; `…` stands for the rest of one.
+#[tokio::test]
+async fn every_name_of_the_docs_is_in_the_code() {
+    let mut grep = Command::new("git");
+    grep.args(["grep", "--untracked", "-h", "_", "--", "crates/*.rs", "tools/*.rs"]);
+    let code = script::run(grep.current_dir(repository())).await;
     for page in ["security.md", "architecture.md", "reliability.md"] {
         let text = fs::read_to_string(repository().join("docs").join(page)).unwrap();
         for quoted in text.split('`').skip(1).step_by(2) {

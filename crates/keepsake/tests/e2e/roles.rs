@@ -13,10 +13,8 @@ async fn workers_run_every_job_and_gateways_none() {
     let gateway = deployment.command(&of_gateway.config).env("KEEPSAKE_ROLE", "gateway").start().await;
     let command = deployment.command(&of_worker.config).env("KEEPSAKE_ROLE", "worker");
     let mut worker = command.spawn();
-    let is_ready = async || {
-        let request = Client::new(&of_worker.url, "").bare(Method::GET, "/readyz");
-        matches!(request.send().await, Ok(answer) if answer.status().is_success())
-    };
+    let probe = || Client::new(&of_worker.url, "").bare(Method::GET, "/readyz");
+    let is_ready = async || try_send(probe()).await.is_ok_and(|answer| answer.status == 200);
     soon("the worker is ready", is_ready).await;
     // A worker serves no clients.
     assert!(Client::new(&worker.url(), "").bare(Method::GET, "/livez").send().await.is_err());
@@ -83,7 +81,6 @@ async fn jobs_run_by_hand() {
         let actors: Vec<_> = entries.map(|entry| &entry["actor"]).collect();
         assert_eq!(actors, ["operator"], "{action} {audit:?}");
     }
-
     // A run that fails says why.
     let database = deployment.database().await;
     database.execute("ALTER TABLE redeemed_code RENAME TO away".to_owned()).await;
@@ -103,7 +100,6 @@ async fn jobs_run_by_hand() {
         let runs = operator.get("/admin/v1/jobs/prune/runs?limit=1").await;
         assert_eq!(runs["data"][0]["status"], status, "{runs}");
     }
-
     // Another replica has the lease.
     let set = format!("lease_until = {}, fence = fence + 1", (now_secs() + 60) * 1_000_000);
     database.execute(format!("UPDATE job SET {set}, owner = randomblob(16) WHERE name = 'prune'")).await;

@@ -1,7 +1,5 @@
 //! A block that is sent again, or at the same time, takes effect once.
 
-use keepsake_core::ContentHash;
-
 use crate::prelude::*;
 
 const SENDERS: usize = 8;

@@ -1,4 +1,4 @@
-//! The official SDKs, used as their users use them.
+//! The official SDKs, used as their users use them, and the examples of the reference.
 
 use crate::prelude::*;
 use crate::support::script::{NODE_MODULES, PYTHON};
@@ -8,7 +8,6 @@ async fn tool_runner_of_the_sdk_works() {
     let server = SdkServer::new(Pair::Sqlite).await;
     let mut command = server.command(script::from_environment(PYTHON));
     let output = script::run(command.arg(sdk_folder().join("memory_tool_runner.py"))).await;
-
     // What the script left behind, seen without the SDK.
     let store_id = output.lines().last().unwrap().strip_prefix("memory store: ").unwrap();
     let view = json!({"command": "view", "path": "/memories/preferences.md"});
@@ -18,21 +17,12 @@ async fn tool_runner_of_the_sdk_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_sdk_works() {
-    let modules = ["memory_stores", "memories", "memory_lists", "memory_versions", "sessions", "retries"];
-    python_suite_passes(&modules).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn python_sdk_syncs_a_session() {
-    python_suite_passes(&["session_memory_stores"]).await;
-}
-
-async fn python_suite_passes(modules: &[&str]) {
+async fn python_sdk_works_and_syncs_a_session() {
     let server = SdkServer::new(Pair::Sqlite).await;
     let mut command = server.command(script::from_environment(PYTHON));
-    command.args(["-B", "-m", "unittest", "--verbose"]).args(modules).current_dir(sdk_folder());
-    let output = script::run(&mut command).await;
+    command.args(["-B", "-m", "unittest", "--verbose", "memory_stores", "memories", "memory_lists"]);
+    command.args(["memory_versions", "sessions", "retries", "session_memory_stores"]);
+    let output = script::run(command.current_dir(sdk_folder())).await;
     assert!(!output.contains("Ran 0 tests"), "{output}");
 }
 
@@ -45,6 +35,20 @@ async fn typescript_sdk_works_and_is_used_as_its_types_say() {
     let mut compiler = Command::new("node");
     compiler.args(["node_modules/typescript/bin/tsc", "--noEmit"]).current_dir(suite.path());
     script::run(&mut compiler).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_of_the_reference_runs() {
+    let server = SdkServer::new(Pair::Sqlite).await;
+    let suite = script::with_packages("tests/reference", NODE_MODULES);
+    let program = repository().join("tests/reference/examples.py");
+    let mut python = server.command(script::from_environment(PYTHON));
+    let printed = script::run(python.arg("-B").arg(program).arg(suite.path())).await;
+    assert!(printed.contains(" operations\n"), "{printed}");
+    let mut compiler = Command::new("node");
+    script::run(compiler.arg("node_modules/typescript/bin/tsc").current_dir(suite.path())).await;
+    let printed = script::run(server.command("node").arg("run.mjs").current_dir(suite.path())).await;
+    assert!(printed.contains(" examples ran\n"), "{printed}");
 }
 
 #[tokio::test]

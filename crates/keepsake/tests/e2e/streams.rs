@@ -2,7 +2,6 @@
 
 use keepsake_client::Events;
 use reqwest::Response;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
@@ -119,7 +118,6 @@ async fn reader_is_told_of_a_removal_and_of_another_history() {
     let stream = async |after: &str| open(&client, &format!("{changes}/stream?after={after}")).await;
     let known = end_after("0").await;
     assert!(!is_told(&known).await);
-
     // Restored, with as many changes again.
     server.end().await;
     std::fs::copy(backup.path(), &index).unwrap();
@@ -127,13 +125,11 @@ async fn reader_is_told_of_a_removal_and_of_another_history() {
     let other = store.create("/other.md", "text").await;
     assert!(is_told(&known).await, "{known}");
     text_until(&mut stream(&known).await, "event: history_removed").await;
-
     // A redaction removes something, though a deletion has no content.
     store.delete(&other).await;
     let known = end_after("0").await;
     store.redact(&store.history().await[0]["id"]).await;
     assert!(is_told(&known).await, "{known}");
-
     // An erasure removes changes that the reader has seen.
     let known = end_after(&known).await;
     let mut open_before = stream(&known).await;

@@ -1,10 +1,16 @@
-//! Traces and metrics for a collector, metrics for Prometheus, and a log line for
-//! each request.
+//! Traces and metrics for a collector, metrics for Prometheus and the dashboard, and a log line
+//! for each request.
 
+use std::process::Stdio;
+
+use keepsake_testkit::keepsake_server::free_port;
 use keepsake_testkit::{CollectedSpan, Collector};
-use uuid::Uuid;
+use tokio::process::Child;
 
+use crate::chart::suite;
+use crate::console::browser::encoded;
 use crate::prelude::*;
+use crate::support::script::{CHART_PYTHON, PROMTOOL};
 
 /// A word of content and paths that no export may have.
 const CONTENT: &str = "Zugspitze";
@@ -56,7 +62,9 @@ async fn request_is_a_trace_below_its_clients_span_and_a_line_in_the_log() {
 
     let spans = collector.spans();
     let route = "POST /v1/memory_stores/{memory_store_id}/tool_calls";
-    let request = spans.iter().find(|span| span.name == route).expect("no span of the request");
+    let span =
+        |name: &str| spans.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no span {name}"));
+    let request = span(route);
     assert_eq!((request.trace_id.as_str(), request.parent_span_id.as_str()), (TRACE, PARENT));
     assert_eq!(request.kind, 2);
     assert_eq!(request.attributes["http.response.status_code"], "200");
@@ -72,10 +80,8 @@ async fn request_is_a_trace_below_its_clients_span_and_a_line_in_the_log() {
             assert_eq!(span.attributes["gen_ai.memory.store.id"], tenant.store_id.to_string());
         }
     }
-    let listing = spans.iter().find(|span| span.name == "engine.memories").expect("no span of the listing");
-    assert_eq!(listing.attributes["gen_ai.memory.store.id"], tenant.store_id.to_string());
-    let elsewhere = spans.iter().find(|span| span.name == "GET none");
-    let elsewhere = elsewhere.expect("no span of a request without a route");
+    assert_eq!(span("engine.memories").attributes["gen_ai.memory.store.id"], tenant.store_id.to_string());
+    let elsewhere = span("GET none");
     assert!(elsewhere.parent_span_id.is_empty() && elsewhere.trace_id != TRACE);
 
     for metric in ["keepsake.http.requests", "keepsake.index.call.duration", "keepsake.access_flush_lag"] {
@@ -84,9 +90,11 @@ async fn request_is_a_trace_below_its_clients_span_and_a_line_in_the_log() {
     for text in [CONTENT, tenant.key.as_str(), password.as_str()] {
         assert!(!collector.has_seen(text), "an export had content or a secret");
     }
-    // Every request but the probe.
+    // Every request but the probe, which is on a finer level.
     let log = server.output();
-    let ends = lines_of_ends(&log);
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let is_end = |line: &Value| line["message"] == "http.request ended" && line["level"] == "INFO";
+    let ends: Vec<_> = lines.filter(is_end).collect();
     let told = ends.iter().map(|line| {
         json!([line["http.method"], line["http.route"], line["http.status"], line["span"]["request.id"]])
     });
@@ -109,12 +117,6 @@ fn is_below(span: &CollectedSpan, other: &CollectedSpan, spans: &[CollectedSpan]
     let mut of_trace = spans.iter().filter(|parent| parent.trace_id == span.trace_id);
     let parent = of_trace.find(|parent| parent.span_id == span.parent_span_id);
     span.span_id == other.span_id || parent.is_some_and(|parent| is_below(parent, other, spans))
-}
-
-/// The log lines of finished requests; those of probes are on a finer level.
-fn lines_of_ends(log: &str) -> Vec<Value> {
-    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|line| line["message"] == "http.request ended" && line["level"] == "INFO").collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,25 +197,82 @@ fn samples<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (Vec<(&'a s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_need_the_operator_token_unless_configured_otherwise() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
+async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
+    // One metric exists on SQLite only, and some only with an object store.
+    let deployment = Deployment::new(Pair::SqliteS3).await;
+    // Each attempt at a query writes a memory.
+    let tenant = deployment.tenant_with(json!({"memories_per_store": 1 << 20})).await;
+    let operator = Operator::new();
     // A collector that cannot be reached blocks neither requests nor the end.
-    let telemetry = "[telemetry]\notlp_endpoint = \"http://127.0.0.1:1\"\nmetrics_interval_seconds = 1\n";
-    for (more, status) in [("", 401), ("metrics_without_token = true\n", 200)] {
-        let Operator { token, url, config } = Operator::new();
-        let config = ServerConfig { more: format!("{FREE_RATES}{telemetry}{more}"), ..config };
-        let mut server = deployment.start_with(&config).await;
-        let operator = Client::new(&url, "");
-        assert_eq!(send(operator.bare(Method::GET, "/metrics")).await.status, status);
-        let with = async |token: &str| send(operator.bare(Method::GET, "/metrics").bearer_auth(token)).await;
-        assert_eq!(with(&tenant.key).await.status, status);
-        let right = with(&token).await;
-        assert_eq!(right.status, 200);
-        assert!(right.text.contains("\nkeepsake_index_log_size_bytes"), "{}", right.text);
-        // The public side has none.
-        let public = server.client(&tenant).bare(Method::GET, "/metrics").bearer_auth(&token);
-        assert_eq!(send(public).await.status, 404);
-        server.end().await;
+    let telemetry = "otlp_endpoint = \"http://127.0.0.1:1\"\nmetrics_interval_seconds = 1\n";
+    let more = format!("{FREE_RATES}[telemetry]\nmetrics_without_token = true\n{telemetry}");
+    let mut server = deployment.start_with(&ServerConfig { more, ..operator.config }).await;
+    let client = server.client(&tenant);
+    let prometheus = Prometheus::start(&operator.url);
+
+    let queries = queries().await;
+    assert!(queries.len() > 20, "{queries:?}");
+    for query in queries {
+        soon(&query, async || {
+            // A write, a read, and a request that finds nothing.
+            let path = format!("/memories/{}", Uuid::new_v4().simple());
+            client.create_file(&tenant, &path, "Remember me.\n").await;
+            client.tool_ok(&tenant, &json!({"command": "view", "path": path})).await;
+            client.get(&tool_calls(tenant.store_id)).await;
+            prometheus.answers(&query).await > 0
+        })
+        .await;
+    }
+    server.end().await;
+}
+
+async fn queries() -> Vec<String> {
+    let mut command = Command::new(script::from_environment(CHART_PYTHON));
+    command.arg("-B").arg(suite().join("queries.py"));
+    let mut listed: Vec<Value> = serde_json::from_str(&script::run(&mut command).await).unwrap();
+    listed.retain(|query| query["in"] == "dashboard");
+    strings(&listed, "query")
+}
+
+/// A Prometheus that looks at one server each second, as the chart has it.
+struct Prometheus {
+    url: String,
+    _process: Child,
+    _folder: TempDir,
+}
+
+impl Prometheus {
+    fn start(target: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let configuration = folder.path().join("prometheus.yaml");
+        let target = target.trim_start_matches("http://");
+        let text = format!(
+            "global: {{scrape_interval: 1s}}\nscrape_configs:\n\
+             - {{job_name: keepsake, honor_labels: true, static_configs: [{{targets: ['{target}']}}]}}\n"
+        );
+        std::fs::write(&configuration, text).unwrap();
+        let port = free_port();
+        // The program `prometheus` is beside `promtool`.
+        let program = Path::new(&script::from_environment(PROMTOOL)).with_file_name("prometheus");
+        let mut process = Command::new(program);
+        process.arg(format!("--config.file={}", configuration.display()));
+        process.arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()));
+        process.arg(format!("--web.listen-address=127.0.0.1:{port}")).kill_on_drop(true);
+        process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = process.spawn().unwrap_or_else(|error| panic!("Prometheus: {error}: run ./tests/run"));
+        Self { url: format!("http://127.0.0.1:{port}"), _process: process, _folder: folder }
+    }
+
+    /// How many series answer a query; 0 while it is not up.
+    async fn answers(&self, query: &str) -> usize {
+        let path = format!("/api/v1/query?query={}", encoded(query));
+        let request = Client::new(&self.url, "").bare(Method::GET, &path);
+        // It listens before it answers.
+        let Some(answer) = try_send(request).await.ok().filter(|answer| answer.status != 503) else {
+            return 0;
+        };
+        let answer = answer.json();
+        assert_eq!(answer["status"], "success", "{query}: {answer}");
+        answer["data"]["result"].as_array().unwrap().len()
     }
 }

@@ -1,7 +1,5 @@
-//! Upgrades: data of each release is migrated, served and intact.
-//!
-//! `tests/upgrade/<version>/<database>` has the data of a release. The same
-//! checks also run on data that this build wrote.
+//! Upgrades: data of each release, in `tests/upgrade/<version>/<database>`, and of this build is
+//! migrated, served and intact.
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
@@ -10,14 +8,6 @@ use crate::support::history::Database;
 use crate::support::script::{PG_DUMP, from_environment, run};
 
 on_pairs! { data_of_each_release_is_upgraded: Postgres, Sqlite }
-
-#[test]
-fn each_release_has_its_data() {
-    let entries = std::fs::read_dir(repository().join("tests/upgrade")).unwrap().map(Result::unwrap);
-    let folders = entries.filter(|entry| entry.path().is_dir());
-    let folders = folders.map(|folder| folder.file_name().into_string().unwrap());
-    assert_eq!(folders.collect::<BTreeSet<_>>(), releases());
-}
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "writes tests/upgrade/<version>, once for each release"]
@@ -34,6 +24,10 @@ async fn data_of_each_release_is_upgraded(pair: Pair) {
     // Also creates the roles, which belong to all databases of a Postgres server.
     write_data(pair, this_build.path()).await;
     assert_is_upgraded(pair, this_build.path()).await;
+    let entries = std::fs::read_dir(repository().join("tests/upgrade")).unwrap().map(Result::unwrap);
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let folders = folders.map(|folder| folder.file_name().into_string().unwrap());
+    assert_eq!(folders.collect::<BTreeSet<_>>(), releases(), "each release has its data");
     for release in releases() {
         assert_is_upgraded(pair, &data_of(&release, pair)).await;
     }

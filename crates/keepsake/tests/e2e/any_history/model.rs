@@ -27,12 +27,20 @@ pub(crate) struct Version {
     pub(crate) is_erased: bool,
 }
 
+impl Version {
+    pub(crate) fn text(&self) -> Option<&String> {
+        self.content.as_ref().map(|(content, _)| content)
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
     pub(crate) memories: Vec<Memory>,
     pub(crate) versions: Vec<Version>,
     /// Batches that were sent, refused ones included.
     pub(crate) batches: usize,
+    /// Who makes the call that is applied.
+    by: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,20 +105,16 @@ pub(crate) enum Answer {
     Conflict,
 }
 
+/// Where a memory is that is in the way of a path.
 enum Obstacle {
-    /// A memory at it, or below it.
-    Taken { memory: usize, is_directory: bool },
-    /// A memory above it.
-    Above(usize),
+    At,
+    Below,
+    Above,
 }
 
 /// The directory of a memory, without a slash at the end.
 fn directory_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
-}
-
-fn whole_lines(text: &str) -> String {
-    format!("{}\n", text.trim_end_matches('\n'))
 }
 
 impl Model {
@@ -182,10 +186,8 @@ impl Model {
 
     fn lines_below(&self, directory: &str, levels: usize) -> Vec<String> {
         let mut lines = Vec::new();
-        for (name, (is_directory, bytes)) in self.children(directory) {
-            if !is_visible(name) {
-                continue;
-            }
+        let visible = self.children(directory).into_iter().filter(|(name, _)| is_visible(name));
+        for (name, (is_directory, bytes)) in visible {
             let path = format!("{directory}/{name}");
             let slash = if is_directory { "/" } else { "" };
             lines.push(format!("{}\t/memories{path}{slash}", format_size(bytes)));
@@ -196,64 +198,61 @@ impl Model {
         lines
     }
 
-    fn obstacle(&self, path: &str) -> Option<Obstacle> {
-        let taken = |is_directory| move |memory| Obstacle::Taken { memory, is_directory };
-        let at = self.live_at(path).map(taken(false));
-        let below = || self.live_below(path).first().copied().map(taken(true));
+    fn obstacle(&self, path: &str) -> Option<(Obstacle, usize)> {
+        let at = self.live_at(path).map(|memory| (Obstacle::At, memory));
+        let below = || self.live_below(path).first().map(|memory| (Obstacle::Below, *memory));
         let above = || {
             let mut slashes = path.match_indices('/').skip(1);
-            slashes.find_map(|(end, _)| self.live_at(&path[..end])).map(Obstacle::Above)
+            slashes.find_map(|(end, _)| Some((Obstacle::Above, self.live_at(&path[..end])?)))
         };
         at.or_else(below).or_else(above)
     }
 
-    fn write(&mut self, operation: &'static str, memory: usize, content: Option<(String, usize)>, by: usize) {
-        let path = Some(self.memories[memory].path.clone());
+    fn write(&mut self, operation: &'static str, memory: usize, content: Option<(String, usize)>) {
+        let (path, by) = (Some(self.memories[memory].path.clone()), self.by);
         let (is_redacted, is_erased) = (false, false);
         self.versions.push(Version { memory, operation, path, content, by, is_redacted, is_erased });
     }
 
-    fn create(&mut self, path: &str, content: &str, by: usize) -> usize {
-        let memory = self.memories.len();
+    fn create(&mut self, path: &str, content: &str) -> usize {
         self.memories.push(Memory::default());
-        self.modify(memory, path, content, self.versions.len(), by);
-        memory
+        self.modify(self.memories.len() - 1, path, content, self.versions.len());
+        self.memories.len() - 1
     }
 
     /// Sets content (with the blob that holds it) and path in one version.
-    fn modify(&mut self, memory: usize, path: &str, content: &str, blob: usize, by: usize) {
+    fn modify(&mut self, memory: usize, path: &str, content: &str, blob: usize) {
         let was = &self.memories[memory];
         let operation = if was.is_live { "modified" } else { "created" };
         let (path, text) = (path.to_owned(), content.to_owned());
         self.memories[memory] = Memory { path, content: text, is_live: true, is_pinned: was.is_pinned, blob };
-        self.write(operation, memory, Some((content.to_owned(), blob)), by);
+        self.write(operation, memory, Some((content.to_owned(), blob)));
     }
 
-    fn delete(&mut self, memory: usize, by: usize) {
+    fn delete(&mut self, memory: usize) {
         self.memories[memory].is_live = false;
-        self.write("deleted", memory, None, by);
+        self.write("deleted", memory, None);
     }
 
     pub(crate) fn apply(&mut self, call: &Call, by: usize) -> Answer {
+        self.by = by;
         match call {
-            Call::Create { path, content, mode } => self.apply_create(path, content, *mode, by),
+            Call::Create { path, content, mode } => self.apply_create(path, content, *mode),
             Call::Update { memory, edit, precondition } => {
-                self.apply_update(*memory, edit, precondition.as_ref(), by)
+                self.apply_update(*memory, edit, precondition.as_ref())
             }
-            Call::Delete { memory, expected } => self.apply_delete(*memory, expected.as_deref(), by),
+            Call::Delete { memory, expected } => self.apply_delete(*memory, expected.as_deref()),
             Call::Redact(version) => self.apply_redact(*version),
-            Call::Restore { version, precondition } => {
-                self.apply_restore(*version, precondition.as_ref(), by)
-            }
+            Call::Restore { version, precondition } => self.apply_restore(*version, precondition.as_ref()),
             Call::Batched { call, is_atomic, beside } => {
                 self.batches += 1;
                 let answer = self.apply(call, by);
                 if !is_atomic || matches!(answer, Answer::Memory(_) | Answer::Deleted(_)) {
-                    self.create(beside, "", by);
+                    self.create(beside, "");
                 }
                 answer
             }
-            Call::Tool(tool) => Answer::Tool { is_error: self.apply_tool(tool, by).is_none() },
+            Call::Tool(tool) => Answer::Tool { is_error: self.apply_tool(tool).is_none() },
             Call::Erase { prefix } => self.apply_erase(prefix),
         }
     }
@@ -277,41 +276,32 @@ impl Model {
         Answer::Erased { memories: memories.len(), versions }
     }
 
-    fn apply_create(&mut self, path: &str, content: &str, mode: Mode, by: usize) -> Answer {
-        match self.obstacle(path) {
-            None => Answer::Memory(self.create(path, content, by)),
-            Some(Obstacle::Taken { memory, is_directory: false }) if mode == Mode::Upsert => {
+    fn apply_create(&mut self, path: &str, content: &str, mode: Mode) -> Answer {
+        match (self.obstacle(path), mode) {
+            (None, _) => Answer::Memory(self.create(path, content)),
+            (Some((Obstacle::At, memory)), Mode::Upsert) => {
                 if self.memories[memory].content != content {
-                    self.modify(memory, path, content, self.versions.len(), by);
+                    self.modify(memory, path, content, self.versions.len());
                 }
                 Answer::Memory(memory)
             }
-            Some(Obstacle::Taken { memory, is_directory: false }) if mode == Mode::NotExists => {
+            (Some((Obstacle::At, memory)), Mode::NotExists) => {
                 Answer::PreconditionFailed(memory, Some(self.memories[memory].content.clone()))
             }
-            Some(Obstacle::Taken { memory, .. } | Obstacle::Above(memory)) => Answer::PathConflict(memory),
+            (Some((_, memory)), _) => Answer::PathConflict(memory),
         }
     }
 
-    fn apply_update(
-        &mut self,
-        memory: usize,
-        edit: &Edit,
-        precondition: Option<&Precondition>,
-        by: usize,
-    ) -> Answer {
-        let Edit { content, path, pinned } = edit;
+    fn apply_update(&mut self, memory: usize, edit: &Edit, precondition: Option<&Precondition>) -> Answer {
         let was = self.memories[memory].clone();
         if !was.is_live {
             return Answer::NotFound;
         }
-        let asked_path = path.is_some();
-        let path = path.clone().unwrap_or_else(|| was.path.clone());
-        let new_content = content.clone().unwrap_or_else(|| was.content.clone());
-        let is_there = path == was.path && new_content == was.content;
-        let is_applied = is_there
-            && (asked_path || content.is_some())
-            && pinned.is_none_or(|pinned| pinned == was.is_pinned);
+        let path = edit.path.clone().unwrap_or_else(|| was.path.clone());
+        let content = edit.content.clone().unwrap_or_else(|| was.content.clone());
+        let is_there = path == was.path && content == was.content;
+        let asks = edit.path.is_some() || edit.content.is_some();
+        let is_applied = is_there && asks && edit.pinned.is_none_or(|pinned| pinned == was.is_pinned);
         let not_exists = precondition == Some(&Precondition::NotExists);
         if let Some(Precondition::Sha256(expected)) = precondition
             && *expected != sha256(&was.content)
@@ -327,25 +317,22 @@ impl Model {
         {
             return answer;
         }
-        if let Some(pinned) = pinned {
-            self.memories[memory].is_pinned = *pinned;
-        }
+        self.memories[memory].is_pinned = edit.pinned.unwrap_or(was.is_pinned);
         if !is_there {
-            let brings = new_content != was.content;
-            let blob = if brings { self.versions.len() } else { was.blob };
-            self.modify(memory, &path, &new_content, blob, by);
+            let blob = if content == was.content { was.blob } else { self.versions.len() };
+            self.modify(memory, &path, &content, blob);
         }
         Answer::Memory(memory)
     }
 
     fn answer_instead_of_a_move(&self, memory: usize, path: &str, not_exists: bool) -> Option<Answer> {
-        match self.obstacle(path)? {
-            Obstacle::Taken { .. } if not_exists => Some(Answer::Memory(memory)),
-            Obstacle::Taken { memory, .. } | Obstacle::Above(memory) => Some(Answer::PathConflict(memory)),
-        }
+        Some(match self.obstacle(path)? {
+            (Obstacle::At | Obstacle::Below, _) if not_exists => Answer::Memory(memory),
+            (_, memory) => Answer::PathConflict(memory),
+        })
     }
 
-    fn apply_delete(&mut self, memory: usize, expected: Option<&str>, by: usize) -> Answer {
+    fn apply_delete(&mut self, memory: usize, expected: Option<&str>) -> Answer {
         let it = &self.memories[memory];
         if !it.is_live {
             return Answer::NotFound;
@@ -353,7 +340,7 @@ impl Model {
         if expected.is_some_and(|expected| expected != sha256(&it.content)) {
             return Answer::PreconditionFailed(memory, Some(it.content.clone()));
         }
-        self.delete(memory, by);
+        self.delete(memory);
         Answer::Deleted(memory)
     }
 
@@ -373,14 +360,13 @@ impl Model {
         redacted.is_redacted = true;
         (redacted.path, redacted.content) = (None, None);
         let newest_first = (0..self.versions.len()).rev();
-        let also_in = newest_first.filter(|other| match (&self.versions[*other].content, &it.content) {
-            (Some((other, _)), Some((content, _))) => other == content,
-            _ => false,
-        });
+        let is_same =
+            |other: &usize| self.versions[*other].text().is_some_and(|text| Some(text) == it.text());
+        let also_in = newest_first.filter(is_same);
         Answer::Redacted(version, Some(also_in.collect()))
     }
 
-    fn apply_restore(&mut self, version: usize, precondition: Option<&Precondition>, by: usize) -> Answer {
+    fn apply_restore(&mut self, version: usize, precondition: Option<&Precondition>) -> Answer {
         let it = self.versions[version].clone();
         if it.is_erased {
             return Answer::NotFound;
@@ -403,40 +389,36 @@ impl Model {
         {
             return answer;
         }
-        self.modify(it.memory, &path, &content, blob, by);
+        self.modify(it.memory, &path, &content, blob);
         Answer::Memory(it.memory)
     }
 
     /// `None`: the tool answers with an error.
-    fn apply_tool(&mut self, tool: &Tool, by: usize) -> Option<()> {
+    fn apply_tool(&mut self, tool: &Tool) -> Option<()> {
         match tool {
             Tool::Create(path, content) => {
                 if self.obstacle(path).is_some() {
                     return None;
                 }
-                self.create(path, content, by);
+                self.create(path, content);
             }
             Tool::Replace(path, old, new) => {
-                self.edit(path, by, |at, text| Some(str_replace(at, text, old, new).ok()?.content))?;
+                self.edit(path, |at, text| Some(str_replace(at, text, old, new).ok()?.content))?;
             }
             Tool::Insert(path, line, text) => {
-                self.edit(path, by, |_, content| Some(insert(content, *line, text).ok()?.content))?;
+                self.edit(path, |_, content| Some(insert(content, *line, text).ok()?.content))?;
             }
             Tool::Append(path, text) => {
+                let text = format!("{}\n", text.trim_end_matches('\n'));
                 let Some(memory) = self.live_at(path) else {
-                    return self.apply_tool(&Tool::Create(path.clone(), whole_lines(text)), by);
+                    return self.apply_tool(&Tool::Create(path.clone(), text));
                 };
                 let before = &self.memories[memory].content;
                 let between = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
-                let content = format!("{before}{between}{}", whole_lines(text));
-                self.modify(memory, path, &content, self.versions.len(), by);
+                let content = format!("{before}{between}{text}");
+                self.modify(memory, path, &content, self.versions.len());
             }
-            Tool::Delete(path) => {
-                let gone = self.at_or_below(path)?;
-                for memory in gone {
-                    self.delete(memory, by);
-                }
-            }
+            Tool::Delete(path) => self.at_or_below(path)?.into_iter().for_each(|memory| self.delete(memory)),
             Tool::Rename(from, to) => {
                 let moved = self.at_or_below(from)?;
                 if self.obstacle(to).is_some() || to.starts_with(&format!("{from}/")) {
@@ -445,7 +427,7 @@ impl Model {
                 for memory in moved {
                     let was = self.memories[memory].clone();
                     let path = format!("{to}{}", &was.path[from.len()..]);
-                    self.modify(memory, &path, &was.content, was.blob, by);
+                    self.modify(memory, &path, &was.content, was.blob);
                 }
             }
         }
@@ -457,17 +439,12 @@ impl Model {
         (!found.is_empty()).then_some(found)
     }
 
-    fn edit(
-        &mut self,
-        path: &str,
-        by: usize,
-        apply: impl FnOnce(&ToolPath, &str) -> Option<String>,
-    ) -> Option<()> {
+    fn edit(&mut self, path: &str, apply: impl FnOnce(&ToolPath, &str) -> Option<String>) -> Option<()> {
         let memory = self.live_at(path)?;
         let at = ToolPath::parse(&format!("/memories{path}")).ok()?;
         let content = apply(&at, &self.memories[memory].content)?;
         if content != self.memories[memory].content {
-            self.modify(memory, path, &content, self.versions.len(), by);
+            self.modify(memory, path, &content, self.versions.len());
         }
         Some(())
     }

@@ -20,10 +20,6 @@ fn state(history: &History, seq: usize) -> State<'_> {
     state
 }
 
-fn content_of(version: &Version) -> Option<&String> {
-    version.content.as_ref().map(|(content, _)| content)
-}
-
 impl History {
     /// Compares every third point of the history with the model, also its directories and the
     /// differences between points.
@@ -57,7 +53,7 @@ impl History {
         let expected = state(self, seq).into_iter().map(|(memory, (number, version))| {
             let path = version.path.as_deref().unwrap_or_default();
             let (memory_id, version_id) = (&self.memory_ids[memory], &self.version_ids[number]);
-            json!([path, memory_id, version_id, content_of(version), version.is_redacted])
+            json!([path, memory_id, version_id, version.text(), version.is_redacted])
         });
         let mut expected: Vec<_> = expected.collect();
         // Memories without a path are the last ones.
@@ -83,10 +79,7 @@ impl History {
     }
 
     async fn check_memory(&self, seq: usize) {
-        if self.memory_ids.is_empty() {
-            return;
-        }
-        let memory = seq % self.memory_ids.len();
+        let Some(memory) = seq.checked_rem(self.memory_ids.len()) else { return };
         let told = format!("memory {memory} at {seq} of {:?}", self.model.versions);
         let path = format!("{}/memories/{}?at_seq={seq}", self.store, self.memory_ids[memory]);
         let shown = self.clients[0].get(&path).await;
@@ -98,7 +91,7 @@ impl History {
         let shown = shown.json();
         let shown = json!([shown["memory_version_id"], shown["content"], shown["path"]]);
         let path = version.path.as_deref().unwrap_or_default();
-        assert_eq!(shown, json!([self.version_ids[*number], content_of(version), path]), "{told}");
+        assert_eq!(shown, json!([self.version_ids[*number], version.text(), path]), "{told}");
         if version.path.is_some() {
             let found = self.all(&format!("memories?path={path}&at_seq={seq}")).await;
             assert_eq!(found.len(), 1, "{told}");
@@ -145,12 +138,12 @@ impl History {
         }
         pairs.extend(before.into_values().map(|(_, version)| (Some(version), None)));
         let is_same = |one: &Version, other: &Version| {
-            one.path.is_some() && one.path == other.path && content_of(one) == content_of(other)
+            one.path.is_some() && one.path == other.path && one.text() == other.text()
         };
         pairs.retain(|(one, other)| !one.zip(*other).is_some_and(|(one, other)| is_same(one, other)));
         let shown = pairs.into_iter().map(|(one, other)| {
             let path = |version: Option<&Version>| version.and_then(|version| version.path.clone());
-            let hash = |it: Option<&Version>| it.and_then(content_of).map(|content| sha256(content));
+            let hash = |it: Option<&Version>| it.and_then(Version::text).map(|content| sha256(content));
             let id = |version: Option<&Version>| version.map(|version| &self.memory_ids[version.memory]);
             let is_renamed = path(one).is_some() && path(other).is_some() && path(one) != path(other);
             let change = match (one, other) {
@@ -162,7 +155,7 @@ impl History {
             let previous = path(one).filter(|_| is_renamed);
             let lines = |version: Option<&Version>| match version {
                 None => Some(0),
-                Some(version) => content_of(version).map(|content| content.lines().count()),
+                Some(version) => version.text().map(|content| content.lines().count()),
             };
             let change_of = |(one, other): (usize, usize)| other.cast_signed() - one.cast_signed();
             let lines = lines(one).zip(lines(other)).map(change_of);

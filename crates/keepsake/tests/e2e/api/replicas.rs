@@ -26,7 +26,25 @@ async fn replicas_answer_as_one() {
     answered_edits_are_seen_through(&stores).await;
     racing_changes_keep_every_count_through(&stores).await;
     cursor_leads_on_elsewhere(&stores).await;
+    writes_are_found_at_once(&stores).await;
     batches_at_once_keep_the_tests_through(&made("tested").await).await;
+}
+
+async fn writes_are_found_at_once([ours, theirs]: &[Store; 2]) {
+    let hits = async |store: &Store, word: &str| {
+        page_of(&store.client.get(&format!("{}/search?query={word}", store.path)).await).0
+    };
+    // As many words as a memory can have.
+    let words: Vec<_> = (0..14_600).map(|number| format!("w{number:05}")).collect();
+    ours.create("/large.md", &words.join(" ")).await;
+    assert_eq!(hits(theirs, "w14599").await[0]["path"], "/large.md");
+    for round in 0..20 {
+        let word = format!("walnut{round}");
+        let memory = ours.create(&format!("/{round}.txt"), &word).await;
+        assert_eq!(hits(theirs, &word).await.len(), 1, "{word}");
+        theirs.delete(&memory).await;
+        assert_eq!(hits(ours, &word).await.len(), 0, "{word}");
+    }
 }
 
 async fn cursor_leads_on_elsewhere([ours, theirs]: &[Store; 2]) {
