@@ -179,7 +179,7 @@ impl RunningServer {
     }
 }
 
-pub(crate) async fn signal(pid: u32, name: &str) {
+pub async fn signal(pid: u32, name: &str) {
     // The shell's own `kill`: the program is not on every machine.
     let sent = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().await;
     assert!(sent.is_ok_and(|status| status.success()), "SIG{name} cannot be sent to {pid}");

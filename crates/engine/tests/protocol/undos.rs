@@ -1,8 +1,8 @@
 //! An undo in several commits: its plan is fixed when it begins, and it survives its worker. So does
 //! the copy of a store.
 
-use crate::removals::{below, erase};
 use crate::prelude::*;
+use crate::removals::{below, erase};
 
 with_object_store! {
     interrupted_undo_ends_as_planned,

@@ -13,6 +13,8 @@ mod output;
 mod stores;
 mod sync;
 
+use std::fs;
+
 use crate::prelude::*;
 
 /// Everything below a folder by its path: files with their content, directories and links without.
@@ -22,7 +24,7 @@ pub(crate) fn everything(folder: impl AsRef<Path>) -> BTreeMap<String, Option<Ve
     while let Some(current) = folders.pop() {
         for item in current.read_dir().into_iter().flatten() {
             let path = item.unwrap().path();
-            let content = std::fs::read(&path).ok().filter(|_| !path.is_symlink());
+            let content = fs::read(&path).ok().filter(|_| !path.is_symlink());
             found.insert(path.strip_prefix(root).unwrap().display().to_string(), content);
             if path.is_dir() && !path.is_symlink() {
                 folders.push(path);

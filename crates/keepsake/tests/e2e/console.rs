@@ -7,11 +7,10 @@ pub(crate) mod browser;
 mod defences;
 mod history;
 mod issuer;
-mod live;
 mod pages;
 mod sign_in;
 
-use self::browser::{Browser, console_on};
+use self::browser::{Browser, Page, console_on};
 use crate::prelude::*;
 
 /// `console_on` SQLite, and the tenant's first store.

@@ -3,7 +3,6 @@
 use std::os::unix::fs::PermissionsExt;
 
 use crate::prelude::*;
-use crate::support::server::signal as send_signal;
 
 pub(crate) fn dev_command(folder: &Path) -> ServerCommand {
     dev_command_with(folder, &["--no-model"])
@@ -92,6 +91,6 @@ async fn second_process_on_the_folder_is_refused_and_the_first_continues() {
     let viewed = client.call(known["memory_store_id"].as_str().unwrap(), &view).await;
     assert_eq!(viewed.status, 200, "{}", viewed.text);
     // As Ctrl+C does it.
-    send_signal(first.pid().unwrap(), "INT").await;
+    signal(first.pid().unwrap(), "INT").await;
     assert_eq!(first.wait().await.code(), Some(0), "{}", first.output());
 }

@@ -14,8 +14,10 @@ mod partitions;
 mod session_token;
 mod sweep;
 
-use fixture::{NEVER, snapshot, unread};
-use sweep::Attacker;
+use cases::meant;
+use document::{Operation, operations};
+use fixture::*;
+use sweep::{Attacker, Secrets, combinations};
 
 use crate::prelude::*;
 

@@ -14,6 +14,7 @@ pub(crate) use keepsake_engine::jobs::{
 };
 pub(crate) use keepsake_index::Scope;
 pub(crate) use keepsake_testkit::ServerCommand;
+pub(crate) use keepsake_testkit::keepsake_server::signal;
 pub(crate) use reqwest::Method;
 pub(crate) use serde_json::{Value, json};
 pub(crate) use tempfile::TempDir;
@@ -34,7 +35,7 @@ pub(crate) use crate::support::command::{
     Run, borrowed, keepsake, keepsake_in_terminal, keepsake_reading, keepsake_with, start_keepsake, words,
 };
 pub(crate) use crate::support::deployment::{FREE_RATES, ServerConfig};
-pub(crate) use crate::support::server::{signal, started, started_with};
+pub(crate) use crate::support::server::{started, started_with};
 pub(crate) use crate::support::sessions::{open_session, view_in};
 pub(crate) use crate::support::{
     Answer, Client, Deployment, Pair, Server, Tenant, binary, eventually, now_secs, on_sqlite, repository,

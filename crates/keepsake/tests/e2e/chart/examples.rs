@@ -11,8 +11,8 @@ use keepsake_testkit::{TestDatabase, fresh_database, s3, s3_options};
 use secrecy::ExposeSecret;
 use sqlx::postgres::PgPoolOptions;
 
-use super::rendering::{Chart, Pod, suite};
-use crate::prelude::*;
+use super::rendering::{EXAMPLE_RELEASE, Pod};
+use super::*;
 
 pub(super) fn folder() -> PathBuf {
     repository().join("helm/keepsake/examples")
@@ -21,11 +21,10 @@ pub(super) fn folder() -> PathBuf {
 #[tokio::test(flavor = "multi_thread")]
 async fn example_of_a_single_node_runs() {
     let installation = Installation::new("single-node").await;
-    let (chart, client) = installation.runs(&[]).await;
+    let (chart, store) = installation.runs(&[]).await;
     // The volume outlives the pod.
     let pod = chart.start("gateway").await;
-    let memories = format!("{}/memories?view=full", first_store(&client).await);
-    assert_eq!(client.all(&memories).await[0]["content"], "Remember us.\n");
+    assert_eq!(store.paths().await, ["/hello.md"]);
     pod.end().await;
 }
 
@@ -39,13 +38,9 @@ async fn example_of_postgres_and_s3_with_irsa_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn example_of_minio_runs() {
-    Installation::new("minio").await.runs(&[]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn example_of_everything_runs() {
-    Installation::new("everything").await.runs(&["worker"]).await;
+async fn examples_of_minio_and_of_everything_run() {
+    let run = async |example, more: &[&str]| drop(Installation::new(example).await.runs(more).await);
+    tokio::join!(run("minio", &[]), run("everything", &["worker"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,20 +48,16 @@ async fn sidecar_of_the_example_synchronises_a_folder() {
     let installation = Installation::new("postgres").await;
     let chart = installation.chart().await;
     let gateway = installation.start(&chart).await;
-    let (client, key) = installation.follow_notes(&chart).await;
-
+    let (store, key) = installation.follow_notes(&chart).await;
     let file = folder().join("sync-sidecar.yaml");
     installation.cluster.run(&commands_of(&file), &[("KEY", &key)]).await;
     let upgraded = installation.chart().await;
     let (mut sidecar, memory) = upgraded.start_sidecar("agent");
-    let memories = format!("{}/memories", first_store(&client).await);
-    let created = json!({"path": "/from-store.md", "content": "From the store.\n"});
-    ok(&client.post(&memories, &created).await);
+    store.create("/from-store.md", "From the store.\n").await;
     std::fs::write(memory.join("from-agent.md"), "From the agent.\n").unwrap();
     soon("both sides have both", async || {
-        let listed = ok(&client.get(&format!("{memories}?view=full")).await);
-        let mut memories = listed["data"].as_array().unwrap().iter();
-        let has_uploaded = memories.any(|memory| memory["content"] == "From the agent.\n");
+        let memories = store.client.all(&format!("{}?view=full", store.memories())).await;
+        let has_uploaded = memories.iter().any(|memory| memory["content"] == "From the agent.\n");
         let downloaded = std::fs::read_to_string(memory.join("from-store.md"));
         has_uploaded && downloaded.is_ok_and(|content| content == "From the store.\n")
     })
@@ -76,11 +67,9 @@ async fn sidecar_of_the_example_synchronises_a_folder() {
     gateway.end().await;
 }
 
-/// An example whose installation commands were run.
 struct Installation {
     cluster: Cluster,
     database: TestDatabase,
-    /// The values that the test sets over those of the example.
     values: Value,
 }
 
@@ -125,7 +114,7 @@ impl Installation {
     }
 
     async fn chart_with(&self, values: &Value) -> Chart {
-        Chart::render_example(&self.cluster.values(), values, self.cluster.objects()).await
+        Chart::render(EXAMPLE_RELEASE, &self.cluster.values(), values, self.cluster.objects()).await
     }
 
     async fn start(&self, chart: &Chart) -> Pod {
@@ -137,7 +126,7 @@ impl Installation {
 
     /// Starts every process of the example, follows the notes, upgrades, uses the key,
     /// and ends the processes.
-    async fn runs(&self, more: &[&str]) -> (Chart, Client) {
+    async fn runs(&self, more: &[&str]) -> (Chart, Store) {
         let chart = self.chart().await;
         let gateway = self.start(&chart).await;
         let mut others = Vec::new();
@@ -148,7 +137,7 @@ impl Installation {
             values["operator"]["port"] = free_port().into();
             others.push(self.chart_with(&values).await.start(component).await);
         }
-        let (client, _) = self.follow_notes(&chart).await;
+        let (store, _) = self.follow_notes(&chart).await;
         for test in chart.run_hooks("test").await {
             assert!(test.ok().contains("acme"));
         }
@@ -156,8 +145,7 @@ impl Installation {
         for migration in chart.run_hooks("pre-upgrade").await {
             migration.ok();
         }
-        let new = json!({"path": "/hello.md", "content": "Remember us.\n"});
-        ok(&client.post(&format!("{}/memories", first_store(&client).await), &new).await);
+        store.create("/hello.md", "Remember us.\n").await;
         for worker in others {
             self.some_job_ran().await;
             assert!(worker.output().contains("runs the scheduled jobs"), "{}", worker.output());
@@ -166,23 +154,20 @@ impl Installation {
         }
         gateway.end().await;
         assert_ne!(chart.run_hooks("test").await[0].code, Some(0), "nobody answers");
-        (chart, client)
+        (chart, store)
     }
 
     async fn some_job_ran(&self) {
         const RUNS: &str = "SELECT count(*) FROM job_run WHERE ended_at IS NOT NULL AND error IS NULL";
         let pool = PgPoolOptions::new().max_connections(1);
         let pool = pool.connect(&self.database.url()).await.unwrap();
-        soon("a job has run", async || {
-            sqlx::query_scalar::<_, i64>(RUNS).fetch_one(&pool).await.unwrap() > 0
-        })
-        .await;
+        let is_recorded = async || sqlx::query_scalar::<_, i64>(RUNS).fetch_one(&pool).await.unwrap() > 0;
+        soon("a job has run", is_recorded).await;
         pool.close().await;
     }
 
-    /// Runs the commands of the notes; answers a client with the key that they end
-    /// with, and the key.
-    async fn follow_notes(&self, chart: &Chart) -> (Client, String) {
+    /// Runs the commands of the notes; answers their store, and the key that they end with.
+    async fn follow_notes(&self, chart: &Chart) -> (Store, String) {
         self.cluster.enter(&chart.main_container("gateway").variables);
         let commands: Vec<_> = chart.notes.lines().filter_map(|line| line.strip_prefix("  ")).collect();
         assert!(commands.len() >= 5, "{}", chart.notes);
@@ -191,9 +176,9 @@ impl Installation {
         assert!(key.starts_with("ks_live_"), "{printed}");
         secrets::remember(&key, "an API key");
         let client = Client::new(&chart.public_url(), &key);
-        let listed = ok(&client.get("/v1/memory_stores").await);
+        let listed = ok(&client.get(STORES).await);
         assert_eq!(listed["data"][0]["name"], "notes", "{listed}");
-        (client, key)
+        (Store::new(&client, text(&listed["data"][0]["id"])), key)
     }
 }
 
@@ -203,11 +188,6 @@ fn commands_of(file: &Path) -> String {
     let commands: Vec<_> = head.filter_map(|line| line.strip_prefix("#   ")).collect();
     assert!(commands.len() >= 3, "{} has no commands", file.display());
     commands.join("\n")
-}
-
-async fn first_store(client: &Client) -> String {
-    let listed = ok(&client.get("/v1/memory_stores").await);
-    format!("/v1/memory_stores/{}", listed["data"][0]["id"].as_str().unwrap())
 }
 
 struct Cluster(TempDir);
@@ -253,8 +233,7 @@ impl Cluster {
         for (folder, kind, field) in kinds {
             for object in entries(&self.0.path().join(folder)) {
                 let files = entries(&object).into_iter();
-                let read =
-                    |file: PathBuf| (name_of(&file), Value::from(std::fs::read_to_string(file).unwrap()));
+                let read = |it: PathBuf| (name_of(&it), Value::from(std::fs::read_to_string(it).unwrap()));
                 let data: serde_json::Map<_, _> = files.map(read).collect();
                 for secret in ["operator-token", "master-key"].into_iter().filter_map(|key| data.get(key)) {
                     secrets::remember(text(secret), "a secret of an example");
@@ -267,10 +246,7 @@ impl Cluster {
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    entries.map(|entry| entry.unwrap().path()).collect()
+    std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
 }
 
 fn name_of(path: &Path) -> String {

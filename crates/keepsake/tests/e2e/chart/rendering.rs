@@ -6,13 +6,12 @@
 
 use keepsake_testkit::RunningServer;
 
-use crate::prelude::*;
+use super::*;
 use crate::support::client;
-use crate::support::script::CHART_PYTHON;
 
 /// The name of a release, and the chart's name for its objects.
 const RELEASE: [&str; 2] = ["tests", "tests-keepsake"];
-const EXAMPLE_RELEASE: [&str; 2] = ["keepsake", "keepsake"];
+pub(crate) const EXAMPLE_RELEASE: [&str; 2] = ["keepsake", "keepsake"];
 /// Between two looks at a probe; the kubelet's own are seconds apart.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -42,37 +41,24 @@ pub(crate) struct Pod {
 
 impl Chart {
     pub(crate) async fn render_set(file: &Path) -> Self {
-        Self::render_files(RELEASE, &[file], Vec::new(), tempfile::tempdir().unwrap()).await
+        Self::render(RELEASE, &[file.to_owned()], &json!({}), Vec::new()).await
     }
 
-    /// Renders the chart with examples, and values of the test over theirs, in a
-    /// cluster that has the objects `outside`.
-    pub(crate) async fn render_example(files: &[PathBuf], values: &Value, outside: Vec<Value>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+    pub(crate) async fn render(
+        [release, name]: [&'static str; 2],
+        files: &[PathBuf],
+        values: &Value,
+        outside: Vec<Value>,
+    ) -> Self {
+        let folder = TempDir::new().unwrap();
         let of_test = folder.path().join("values.yaml");
         std::fs::write(&of_test, values.to_string()).unwrap();
-        let files: Vec<_> = files.iter().map(PathBuf::as_path).chain([of_test.as_path()]).collect();
-        Self::render_files(EXAMPLE_RELEASE, &files, outside, folder).await
-    }
-
-    async fn render_files(
-        [release, name]: [&'static str; 2],
-        files: &[&Path],
-        outside: Vec<Value>,
-        folder: TempDir,
-    ) -> Self {
         let mut command = Command::new(script::from_environment(CHART_PYTHON));
-        command.arg("-B").arg(suite().join("render.py")).arg(release);
-        command.args(files).current_dir(repository());
-        let rendered = script::run(&mut command).await;
-        let mut rendered: Value = serde_json::from_str(&rendered).unwrap();
-        Self {
-            objects: array(&rendered["objects"].take()).to_vec(),
-            outside,
-            notes: text(&rendered["notes"]).to_owned(),
-            name,
-            folder,
-        }
+        command.arg("-B").arg(suite().join("render.py")).arg(release).args(files).arg(of_test);
+        let rendered = script::run(command.current_dir(repository())).await;
+        let rendered: Value = serde_json::from_str(&rendered).unwrap();
+        let (objects, notes) = (array(&rendered["objects"]).to_vec(), text(&rendered["notes"]).to_owned());
+        Self { objects, outside, notes, name, folder }
     }
 
     /// Runs the containers of an event's hooks, lower weights first. They find only
@@ -80,7 +66,10 @@ impl Chart {
     pub(crate) async fn run_hooks(&self, event: &str) -> Vec<Run> {
         let mut hooks: Vec<_> =
             self.objects.iter().filter(|object| hook_events(object).any(|of| of == event)).collect();
-        hooks.sort_by_key(|hook| weight(hook));
+        hooks.sort_by_key(|hook| {
+            let weight = hook["metadata"]["annotations"]["helm.sh/hook-weight"].as_str();
+            weight.map_or(0, |weight| weight.parse::<i64>().unwrap())
+        });
         let mut there: Vec<&Value> = if event == "test" { self.ordinary().collect() } else { Vec::new() };
         let mut runs = Vec::new();
         for hook in hooks {
@@ -175,7 +164,11 @@ impl Chart {
     fn container(&self, spec: &Value, container: &Value, there: &[&Value]) -> Container {
         let there: Vec<_> = there.iter().copied().chain(&self.outside).collect();
         assert!(container["command"].is_null(), "the image's own program is run");
-        let places = self.places(spec, container);
+        let mounts = array(&container["volumeMounts"]).iter().map(|mount| {
+            let volume = array(&spec["volumes"]).iter().find(|volume| volume["name"] == mount["name"]);
+            (text(&mount["mountPath"]).to_owned(), self.folder_of(volume.unwrap()))
+        });
+        let places: Vec<_> = mounts.collect();
         for volume in array(&spec["volumes"]) {
             let name = volume["configMap"]["name"].as_str().unwrap_or_default();
             let Some(map) = find(there.iter().copied(), "ConfigMap", name) else { continue };
@@ -201,14 +194,6 @@ impl Chart {
         Container { arguments: arguments.collect(), variables: from_maps.chain(variables).collect() }
     }
 
-    fn places(&self, spec: &Value, container: &Value) -> Vec<(String, PathBuf)> {
-        let mounts = array(&container["volumeMounts"]).iter().map(|mount| {
-            let volume = array(&spec["volumes"]).iter().find(|volume| volume["name"] == mount["name"]);
-            (text(&mount["mountPath"]).to_owned(), self.folder_of(volume.unwrap()))
-        });
-        mounts.collect()
-    }
-
     fn folder_of(&self, volume: &Value) -> PathBuf {
         let folder = self.folder.path().join(text(&volume["name"]));
         std::fs::create_dir_all(&folder).unwrap();
@@ -222,10 +207,8 @@ impl Chart {
             let (name, port) = (text(&service["metadata"]["name"]), &service["spec"]["ports"][0]);
             (format!("http://{name}:{}", port["port"]), name)
         });
-        match addresses.find(|(address, _)| argument.contains(address.as_str())) {
-            Some((address, name)) => argument.replace(&address, &self.url(name)),
-            None => argument.to_owned(),
-        }
+        let address = addresses.find(|(address, _)| argument.contains(address.as_str()));
+        address.map_or_else(|| argument.to_owned(), |(from, name)| argument.replace(&from, &self.url(name)))
     }
 
     fn value_of(&self, variable: &Value, there: &[&Value]) -> String {
@@ -234,16 +217,12 @@ impl Chart {
         }
         let reference = &variable["valueFrom"]["secretKeyRef"];
         let (name, key) = (text(&reference["name"]), text(&reference["key"]));
-        match find(there.iter().copied(), "Secret", name) {
-            Some(secret) => {
-                let value = secret["stringData"][key].as_str();
-                value.unwrap_or_else(|| panic!("the Secret {name} has no {key}")).to_owned()
-            }
-            None if !self.outside.is_empty() || name.starts_with(RELEASE[1]) => {
-                panic!("the Secret {name} is not there")
-            }
-            None => made_up(text(&variable["name"])),
+        if let Some(secret) = find(there.iter().copied(), "Secret", name) {
+            let value = secret["stringData"][key].as_str();
+            return value.unwrap_or_else(|| panic!("the Secret {name} has no {key}")).to_owned();
         }
+        assert!(self.outside.is_empty() && !name.starts_with(RELEASE[1]), "the Secret {name} is not there");
+        made_up(text(&variable["name"]))
     }
 }
 
@@ -300,11 +279,6 @@ impl Pod {
 fn hook_events(object: &Value) -> impl Iterator<Item = &str> {
     let events = object["metadata"]["annotations"]["helm.sh/hook"].as_str();
     events.unwrap_or_default().split(',').filter(|event| !event.is_empty())
-}
-
-fn weight(hook: &Value) -> i64 {
-    let weight = hook["metadata"]["annotations"]["helm.sh/hook-weight"].as_str();
-    weight.map_or(0, |weight| weight.parse().unwrap())
 }
 
 fn pod_spec(object: &Value) -> Option<&Value> {

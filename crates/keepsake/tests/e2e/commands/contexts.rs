@@ -1,27 +1,22 @@
-use std::fs::{self, Permissions};
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
-use super::{Person, words};
-use crate::prelude::*;
-
-impl Person {
-    async fn in_context(&self, line: &str, more: &[(&str, &str)], input: &str) -> Run {
-        let home = self.home.path().to_string_lossy();
-        let variables = [&[("XDG_CONFIG_HOME", home.as_ref())], more].concat();
-        keepsake_reading(&words(line), &variables, input).await
-    }
-}
+use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn login_remembers_the_server_for_later_commands() {
     let person = Person::new().await;
-    let (url, key) = (person.server.url(), &person.tenant.key);
-    let run = async |line: &str| person.in_context(line, &[], "").await;
+    let (url, key, home) = (person.server.url(), &person.tenant.key, person.path(""));
+    let run_with = async |line: &str, more: &[(&str, &str)], input: &str| {
+        let variables = [&[("XDG_CONFIG_HOME", home.as_str())], more].concat();
+        keepsake_reading(&words(line), &variables, input).await
+    };
+    let run = async |line: &str| run_with(line, &[], "").await;
     run("memory ls").await.ends(2, "keepsake login");
 
     let login = format!("login {url} --name work --store notes");
-    person.in_context(&login, &[], "ks_live_unknown\n").await.ends(5, "");
-    let said = person.in_context(&login, &[], &format!("{key}\n")).await.ok();
+    run_with(&login, &[], "ks_live_unknown\n").await.ends(5, "");
+    let said = run_with(&login, &[], &format!("{key}\n")).await.ok();
     assert_eq!(said, format!("logged in to {url}; the current context is work\n"));
     let file = person.path("keepsake/contexts.toml");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -38,7 +33,7 @@ async fn login_remembers_the_server_for_later_commands() {
     let exports = exports.map(|(name, value)| format!("export KEEPSAKE_{name}='{value}'\n"));
     assert_eq!(run("context env").await.ok(), exports.concat());
     // The key is not sent to another server.
-    let elsewhere = person.in_context("memory ls", &[("KEEPSAKE_URL", "http://127.0.0.1:9")], "").await;
+    let elsewhere = run_with("memory ls", &[("KEEPSAKE_URL", "http://127.0.0.1:9")], "").await;
     elsewhere.ends(2, "no API key is known for http://127.0.0.1:9");
     // A damaged file stops only the commands that need it, and no message shows a key.
     let whole = fs::read(&file).unwrap();
@@ -52,7 +47,7 @@ async fn login_remembers_the_server_for_later_commands() {
     fs::write(&file, whole).unwrap();
     run("context use work --store other").await.ok();
     run("memory ls").await.ends(3, "");
-    person.in_context("memory ls", &[("KEEPSAKE_STORE", "notes")], "").await.ok();
+    run_with("memory ls", &[("KEEPSAKE_STORE", "notes")], "").await.ok();
     run("context remove work").await.ok();
     run("memory ls").await.ends(2, "");
 }

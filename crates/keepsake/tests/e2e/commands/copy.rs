@@ -5,17 +5,16 @@ use proptest::prelude::Rng;
 use proptest::test_runner::{Config, TestRunner};
 use tokio::io::AsyncReadExt;
 
-use super::Person;
-use crate::prelude::*;
+use super::*;
 
 /// The number of memories of a random history, instead of 40.
 const MEMORIES: &str = "KEEPSAKE_TEST_COPY_MEMORIES";
 /// The seconds of random edits, instead of some rounds.
-const SECONDS: &str = "KEEPSAKE_TEST_SYNC_SECONDS";
+pub(super) const SECONDS: &str = "KEEPSAKE_TEST_SYNC_SECONDS";
 const ROUNDS: usize = 3;
 const EDITS_PER_ROUND: usize = 20;
 
-fn number(variable: &str) -> Option<u64> {
+pub(super) fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|number| number.parse().unwrap())
 }
 
@@ -51,35 +50,41 @@ impl Servers {
     }
 }
 
-struct Edits {
+pub(super) struct Edits {
     runner: TestRunner,
-    paths: Vec<String>,
-    made: u64,
+    made: usize,
 }
 
 impl Edits {
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn new(seed: &Seed) -> Self {
+        Self { runner: seed.runner(Config::default()), made: 0 }
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.runner.rng().next_u32()).unwrap() % end
     }
 
-    async fn make(&mut self, person: &Person) {
-        let store = person.store();
-        let (client, all) = (&store.client, store.memories());
-        let (action, length, count) = (self.below(10), self.below(200), self.paths.len());
-        let [path, other] = [self.below(count), self.below(count)].map(|place| self.paths[place].clone());
+    pub(super) fn content(&mut self, side: &str) -> String {
         self.made += 1;
-        let content = format!("{} {}\n", self.made, "é".repeat(length));
-        let found = ok(&client.get(&format!("{all}?path={path}")).await);
-        let answer = match (found["data"][0]["id"].as_str(), action) {
-            (None, _) => client.post(&all, &json!({"path": path, "content": content})).await,
-            (Some(id), 0..5) => client.post(&format!("{all}/{id}"), &json!({"content": content})).await,
-            (Some(id), 5..7) => client.post(&format!("{all}/{id}"), &json!({"path": other})).await,
-            (Some(id), 7) => {
-                client.post(&format!("{all}/{id}"), &json!({"path": other, "content": content})).await
-            }
-            (Some(id), _) => send(client.request(Method::DELETE, &format!("{all}/{id}"))).await,
+        let long = "é".repeat(self.below(200));
+        format!("{side} {} {long}\n", self.made)
+    }
+
+    /// Makes, changes, moves or deletes a memory; answers the content that the store has taken.
+    pub(super) async fn make(&mut self, store: &Store, paths: &[impl std::fmt::Display]) -> Option<String> {
+        let [path, other] = [(); 2].map(|()| format!("/{}", paths[self.below(paths.len())]));
+        let (action, content) = (self.below(10), self.content("store"));
+        let found = ok(&store.client.get(&format!("{}?path={path}", store.memories())).await);
+        let memory = &found["data"][0];
+        let answer = match action {
+            _ if memory.is_null() => store.try_create(&path, &content).await,
+            0..5 => store.try_update(memory, &json!({"content": content})).await,
+            5 => store.try_update(memory, &json!({"path": other, "content": content})).await,
+            6..8 => store.try_update(memory, &json!({"path": other})).await,
+            _ => delete(&store.client, &store.memory(memory)).await,
         };
-        assert!(matches!(answer.status, 200 | 409), "{path}: {}", answer.text);
+        assert!(matches!(answer.status, 200 | 404 | 409), "{path}: {}", answer.text);
+        (answer.status == 200 && (memory.is_null() || action <= 5)).then_some(content)
     }
 }
 
@@ -93,14 +98,14 @@ async fn follow(is_source_official: bool) {
     // Some names are a file and a directory by turns.
     let count = usize::try_from(number(MEMORIES).unwrap_or(40)).unwrap();
     let name = |number: usize| match number % 7 {
-        0 => format!("/d{}", number / 20),
-        1 => format!("/d{}/deep/{number}.md", number / 20),
-        _ => format!("/n/{number}.md"),
+        0 => format!("d{}", number / 20),
+        1 => format!("d{}/deep/{number}.md", number / 20),
+        _ => format!("n/{number}.md"),
     };
-    let paths = (0..count).map(name).collect();
-    let mut edits = Edits { runner: seed.runner(Config::default()), paths, made: 0 };
+    let paths: Vec<_> = (0..count).map(name).collect();
+    let (store, mut edits) = (servers.source.store(), Edits::new(&seed));
     for _ in 0..count * 2 {
-        edits.make(&servers.source).await;
+        edits.make(&store, &paths).await;
     }
     let started = Instant::now();
     let line = servers.line("--follow --every 1s -o jsonl");
@@ -109,7 +114,7 @@ async fn follow(is_source_official: bool) {
     let seconds = number(SECONDS);
     for round in 0.. {
         for _ in 0..EDITS_PER_ROUND {
-            edits.make(&servers.source).await;
+            edits.make(&store, &paths).await;
         }
         match seconds {
             Some(seconds) if started.elapsed() > Duration::from_secs(seconds) => break,
@@ -142,13 +147,8 @@ async fn follow(is_source_official: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_of_another_makers_server_is_followed_through_the_official_api() {
-    Box::pin(follow(true)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn store_is_followed_to_another_makers_server_through_the_official_api() {
-    Box::pin(follow(false)).await;
+async fn store_is_followed_from_and_to_another_makers_server_through_the_official_api() {
+    join_all([true, false].map(|is_source_official| Box::pin(follow(is_source_official)))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,4 @@
-use super::Person;
-use crate::prelude::*;
+use super::*;
 
 fn results(run: &Run) -> Value {
     let printed: Value = serde_json::from_str(&run.stdout).unwrap();
@@ -22,7 +21,6 @@ async fn problems_are_named_with_what_to_do() {
     run.ends(0, "");
     let table = person.line_with("doctor", &[("KEEPSAKE_API_KEY", &person.reader)], "").await.ok();
     says(&table, &["ok      key", ": memory:read", "ok      store", "notes (memstore_", "): 1 memory, 4 B"]);
-
     let with = async |variable: &str, value: &str| person.line_with(&doctor, &[(variable, value)], "").await;
     for (run, check, advice) in [
         (with("KEEPSAKE_URL", "http://127.0.0.1:9").await, "server", "start it, or correct the URL"),

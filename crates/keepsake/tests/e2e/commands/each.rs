@@ -1,9 +1,6 @@
 //! Each command for people, in a pipe and in a terminal, with its failures.
 
-use std::fs;
-
-use super::Person;
-use crate::prelude::*;
+use super::*;
 use crate::support::command::keepsake_asking_in_terminal;
 
 const NOWHERE: &str = "http://127.0.0.1:9";
@@ -158,9 +155,9 @@ fn each_command_is_in_this_test() {
     let pages = fs::read_dir(crate::support::repository().join("docs/man")).unwrap();
     let names: Vec<_> = pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
     let names = names.iter().map(|name| name.trim_start_matches("keepsake-").trim_end_matches(".1"));
-    let is_for_people =
+    let ours =
         |name: &&str| !for_operators.contains(&name.split('-').next().unwrap()) && !groups.contains(name);
-    assert_eq!(names.filter(is_for_people).collect::<BTreeSet<_>>(), BTreeSet::from(COMMANDS.map(|it| it.0)));
+    assert_eq!(names.filter(ours).collect::<BTreeSet<_>>(), BTreeSet::from(COMMANDS.map(|it| it.0)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

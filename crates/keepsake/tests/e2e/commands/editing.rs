@@ -1,21 +1,16 @@
-use std::fs::{self, Permissions};
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
-use super::Person;
-use crate::prelude::*;
+use super::*;
 
-impl Person {
-    /// A person and an editor that appends a line, after another client has replaced the memory.
-    async fn in_a_race() -> (Self, String) {
-        let person = Self::new().await;
-        person.put("a.md", "base\n").await;
-        let editor = person.path("editor");
-        let theirs = r"printf 'theirs \033]0;title\007\n'";
-        let put = format!("'{}' memory put a.md > /dev/null", crate::support::binary().display());
-        fs::write(&editor, format!("#!/bin/sh\n{theirs} | {put}\necho mine >> \"$1\"\n")).unwrap();
-        fs::set_permissions(&editor, Permissions::from_mode(0o700)).unwrap();
-        (person, editor)
-    }
+/// A person with a memory, and an editor that runs this.
+async fn with_editor(script: &str) -> (Person, String) {
+    let person = Person::new().await;
+    person.put("a.md", "base\n").await;
+    let editor = person.path("my editor");
+    fs::write(&editor, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&editor, Permissions::from_mode(0o700)).unwrap();
+    (person, format!("'{editor}'"))
 }
 
 fn kept(failed: &Run) -> Vec<u8> {
@@ -27,13 +22,9 @@ fn kept(failed: &Run) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn text_of_an_editor_that_fails_is_kept() {
-    let person = Person::new().await;
-    person.put("a.md", "base\n").await;
-    let editor = person.path("my editor");
-    fs::write(&editor, "#!/bin/sh\nprintf \"$1\" >> \"$3\"\neval \"$2\"\n").unwrap();
-    fs::set_permissions(&editor, Permissions::from_mode(0o700)).unwrap();
+    let (person, editor) = with_editor("printf \"$1\" >> \"$3\"\neval \"$2\"").await;
     let edit = async |arguments: &str| {
-        let editor = format!("'{editor}' {arguments}");
+        let editor = format!("{editor} {arguments}");
         person.line_with("memory edit a.md", &[("EDITOR", &editor)], "").await
     };
     for (arguments, text) in [
@@ -54,12 +45,14 @@ async fn text_of_an_editor_that_fails_is_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn conflict_keeps_the_text_or_asks_in_a_terminal() {
-    let (person, editor) = Person::in_a_race().await;
+    // It appends a line after another client has replaced the memory.
+    let theirs = r"printf 'theirs \033]0;title\007\n'";
+    let put = format!("'{}' memory put a.md > /dev/null", binary().display());
+    let (person, editor) = with_editor(&format!("{theirs} | {put}\necho mine >> \"$1\"")).await;
     let conflict = person.line_with("memory edit a.md", &[("EDITOR", &editor)], "").await;
     conflict.ends(4, "your text is in ");
     assert_eq!(kept(&conflict), b"base\nmine\n");
     assert_eq!(person.ok("memory cat a.md").await, "theirs \u{1b}]0;title\u{7}\n");
-
     person.put("a.md", "base\n").await;
     let solved = person.run_in_terminal("memory edit a.md", &[("EDITOR", &editor)], 80, "o\n").await;
     let shown = solved.ok();

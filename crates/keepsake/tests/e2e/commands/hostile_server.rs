@@ -1,13 +1,11 @@
 //! Commands that trust a server with nothing but its own memories.
 
-use std::fs;
 use std::os::unix::fs::symlink;
 
 use keepsake_testkit::{EndlessPages, HostileServer, Hostility};
 
 use super::each::{COMMANDS, Values, calls_server, filled, typed_for};
-use super::{Person, everything};
-use crate::prelude::*;
+use super::*;
 
 const STORE: &str = "memstore_00000000000000000000000001";
 const VERSION: &str = "memver_00000000000000000000000001";
@@ -15,7 +13,6 @@ const SESSION: &str = "sesn_00000000000000000000000001";
 /// Sets the title of a terminal, clears its screen, and turns the order of letters.
 const CONTROLS: &str = "a\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}2J\u{7f}\u{202e}\u{2066}\u{200f}\u{61c}z";
 
-/// A person with a home folder, whose server is hostile.
 struct Victim {
     home: TempDir,
     server: HostileServer,
@@ -74,12 +71,10 @@ impl Victim {
     }
 }
 
-const OUTSIDE: [&str; 6] = ["../proj/x.py", "/../proj/x.py", "/a/../../y.md", "/%2e%2e/z.md", "/", ""];
-
 #[tokio::test(flavor = "multi_thread")]
-async fn sync_writes_only_below_its_folder() {
-    let paths = [&OUTSIDE[..], &["/good.md", "/link/in.md"]].concat();
-    let victim = Victim::with_paths(&paths).await;
+async fn sync_writes_only_below_its_folder_and_import_leaves_out_paths_that_lead_elsewhere() {
+    let outside = ["../proj/x.py", "/../proj/x.py", "/a/../../y.md", "/%2e%2e/z.md", "/", ""];
+    let victim = Victim::with_paths(&[&outside[..], &["/good.md", "/link/in.md"]].concat()).await;
     let (folder, elsewhere) = (victim.path("work/memory"), victim.path("elsewhere"));
     fs::create_dir_all(&folder).unwrap();
     fs::create_dir_all(&elsewhere).unwrap();
@@ -106,6 +101,12 @@ async fn sync_writes_only_below_its_folder() {
     symlink(&elsewhere, format!("{folder}/.keepsake")).unwrap();
     victim.run(&sync).await.ends(1, ".keepsake is a symbolic link");
     assert!(everything(&elsewhere).is_empty());
+    let good = Victim::with_paths(&[]).await;
+    let from = format!("--from-url {} --from-store {STORE} --from-api-key ks_live_x", victim.server.url());
+    let run = good.run(&format!("import {from} -o jsonl")).await;
+    run.ends(1, "");
+    let count = |of: &str| run.stdout.matches(&format!("\"result\":\"{of}\"")).count();
+    assert_eq!((count("created"), count("refused")), (2, 6), "{}", run.stdout);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,18 +140,6 @@ async fn export_keeps_nothing_but_the_archive_that_it_asked_for() {
         run.ends(1, "it is not the archive that was asked for");
         victim.run(&format!("export {} --store {store} {kind}", victim.path("archive"))).await.ok();
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn import_leaves_out_paths_that_lead_elsewhere() {
-    let victim = Victim::with_paths(&[&OUTSIDE[..], &["/good.md"]].concat()).await;
-    let good = Victim::with_paths(&[]).await;
-    let url = victim.server.url();
-    let from = format!("import --from-url {url} --from-store {STORE} --from-api-key ks_live_x -o jsonl");
-    let run = good.run(&from).await;
-    run.ends(1, "");
-    let count = |of: &str| run.stdout.matches(&format!("\"result\":\"{of}\"")).count();
-    assert_eq!((count("created"), count("refused")), (1, 6), "{}", run.stdout);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,7 +194,6 @@ async fn list_or_answer_without_an_end_ends_a_command() {
             victim.run(&line.replace("{folder}", &victim.path("."))).await.ends(code, reason);
         }
     }
-
     let victim = Victim::new(Hostility { is_endless: true, ..Hostility::default() }).await;
     let reason = format!("it has more than {} bytes", (64 << 20) + (64 << 10));
     let sync = format!("sync {}", victim.path("memory"));

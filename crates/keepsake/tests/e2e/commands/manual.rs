@@ -1,8 +1,4 @@
-use std::fs;
-
-use super::Person;
-use super::files;
-use crate::prelude::*;
+use super::*;
 
 /// Set to write the manual pages instead of comparing them.
 const UPDATE: &str = "UPDATE_MANUAL";

@@ -1,7 +1,6 @@
 use keepsake_testkit::{EmbeddingsFault, EmbeddingsServer};
 
-use super::{Person, words};
-use crate::prelude::*;
+use super::*;
 use crate::support::meaning;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,8 +36,6 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     let deleted = person.ok("memory rm done --recursive --yes").await;
     let told = "deleted /memories/done/plan.md; undo: keepsake memory restore /memories/done/plan.md --store memstore_";
     assert!(deleted.starts_with(told), "{deleted}");
-    let undo = "; `keepsake memory restore /memories/done/plan.md` brings it back";
-    person.ends("memory cat done/plan.md", 3, undo).await;
     assert_eq!(person.ok("memory cat done/plan.md --at-seq 5").await, "two\n");
     let diff = person.ok("memory diff done/plan.md").await;
     assert!(diff.ends_with("-two\n"), "{diff}");
@@ -50,10 +47,7 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     person.ends("memory restore nothing.md", 3, "there is no such memory").await;
     person.ok("memory restore done/plan.md").await;
     assert_eq!(person.ok("memory cat done/plan.md").await, "two\n");
-    for directory in ["/memories/done", "/memories"] {
-        let told = format!("{directory} is a directory: `keepsake memory ls {directory}` lists it");
-        person.ends(&format!("memory cat {directory}"), 3, &told).await;
-    }
+    person.ends("memory cat /memories", 3, "`keepsake memory ls /memories` lists it").await;
     assert_eq!(person.ok("memory ls --deleted done -o jsonl").await, "");
 
     person.line_with("memory put offer.md --expires-in 30d", &[], "10 %\n").await.ok();
@@ -102,7 +96,6 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
     person.ends("memory cat a.md --at 2020-01-01", 3, "there was no such memory then").await;
     person.ends("memory ls --at 2999-01-01", 1, "`at` must not be in the future").await;
     person.ends("memory ls --at-seq 9", 1, "`at_seq` must be at most 4").await;
-
     person.ok("store create other").await;
     person.line_with("memory put a.md --store other", &[], "one\n").await.ok();
     for (more, rows) in [
@@ -113,7 +106,6 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
         let lines: Vec<_> = compared.lines().map(|line| words(line).join(" ")).collect();
         assert_eq!(lines[1..3], rows);
     }
-
     let folder = person.path("then");
     person.ends(&format!("export {folder} --versions --at-seq 2"), 2, "--versions").await;
     person.ok(&format!("export {folder} --at-seq 2")).await;
@@ -158,21 +150,16 @@ async fn history_is_shown_compared_and_restored() {
     person.put("fact.md", "The office is in Rome.\n").await;
     let log = person.json("memory log fact.md -o json").await;
     let [second, first] = [0, 1].map(|place: usize| log["data"][place]["id"].as_str().unwrap());
-    let table = person.ok("memory log fact.md").await;
-    assert!(table.contains("modified") && table.contains("  tests  "), "{table}");
     let short = format!("{}…", &first[..first.len() - 1]);
     for line in ["memory diff fact.md".to_owned(), format!("memory diff fact.md {short}")] {
         let diff = person.ok(&line).await;
         assert!(diff.contains("-The office is in Oslo.\n+The office is in Rome.\n"), "{diff}");
-        assert!(diff.lines().next().unwrap().ends_with("  tests"), "{diff}");
     }
     person.ends("memory diff fact.md memver_0", 2, "2 ids begin with `memver_0`: memver_").await;
     person.ends("memory redact memver_ZZ --yes", 3, "no id of a version begins with `memver_ZZ`").await;
     person.ends("memory redact fact.md --yes", 2, "a version is given by its id").await;
-
     let restored = person.ok(&format!("memory restore {first}")).await;
     assert_eq!(restored, format!("restored /memories/fact.md from {first}\n"));
-
     person.ends(&format!("memory redact {second}"), 2, "").await;
     person.ok(&format!("memory redact {second} --yes")).await;
     let refused = person.line(&format!("memory diff fact.md {second}")).await;
@@ -204,7 +191,6 @@ async fn authors_have_names_that_the_credential_may_look_up() {
     let json = person.json("memory log -o json").await;
     assert_eq!(json["data"][0]["created_by"]["session_id"], session["id"]);
     let beginning = &session["id"].as_str().unwrap()[..30];
-    assert!(person.ok(&format!("session show {beginning}")).await.contains("Ticket ZD-48502"));
     let elsewhere = format!("undo --session {beginning} --under none --dry-run");
     person.ends(&elsewhere, 0, "have the key as their author: `--key` finds them").await;
     let done = person.ok(&format!("undo --session {beginning} --yes")).await;
@@ -246,7 +232,6 @@ async fn store_is_tested_and_an_import_refused_by_its_tests() {
     person.ends("test -o junit", 1, "1 of 2 tests did not hold").await;
     let broken = person.line("test").await.stdout;
     says(&broken, &["broken  line 3", "it is hit 2", "1. /refund.md"]);
-
     std::fs::create_dir(person.path("more")).unwrap();
     std::fs::write(person.path("more/b.md"), "x").unwrap();
     let import = format!("import {}", person.path("more"));
@@ -263,7 +248,6 @@ async fn search_explains_words_and_meaning() {
     person.put("ship.md", "We ship on Tuesdays.\n").await;
     person.put("trip.md", "Bring an umbrella\nand boots.\n").await;
     meaning::is_complete(&person.server.client(&person.tenant), person.tenant.store_id).await;
-
     let found = person.line("memory search keep it short --explain").await;
     assert_eq!(found.stderr, "");
     let first = found.stdout.lines().next().unwrap();
@@ -277,7 +261,6 @@ async fn search_explains_words_and_meaning() {
     assert!(words > 0.0 && meaning > 0.0 && (score - words - meaning).abs() < 1e-9, "{hit}");
     let found = person.json("memory search ship -o json").await;
     assert_eq!(found["data"][0].get("explanation"), None, "{found}");
-
     let found = person.ok("memory search umbrella").await;
     says(&found, &["\n    Bring an umbrella and boots.\n"]);
     let uncomputed = "the meaning of the query could not be computed";

@@ -1,5 +1,4 @@
-use super::Person;
-use crate::prelude::*;
+use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_is_made_for_terminals_and_pipes() {
@@ -14,7 +13,6 @@ async fn output_is_made_for_terminals_and_pipes() {
     assert_eq!(console::strip_ansi_codes(&in_terminal), piped);
     let plain = person.run_in_terminal("memory diff a.md", &no_colour, 100, "").await.ok();
     assert_eq!(plain, piped);
-
     person.put(&format!("{}.md", "long-name-".repeat(12)), "text").await;
     for (line, width) in ["memory ls", "memory log", "audit", "doctor", "key list"]
         .into_iter()
@@ -29,11 +27,10 @@ async fn output_is_made_for_terminals_and_pipes() {
     assert_eq!(versions.count(), 3, "ids are shortened, and not broken: {log}");
     let piped = person.ok("memory ls").await;
     assert_eq!(piped.lines().count(), 3, "{piped}");
-
     person.put("a.md", &"line\n".repeat(20_000)).await;
     let binary = crate::support::binary().display();
     let line = format!("'{binary}' memory cat a.md | head -1; echo ${{PIPESTATUS[0]}}");
-    let mut bash = tokio::process::Command::new("bash");
+    let mut bash = Command::new("bash");
     let output = bash.args(["-c", &line]).envs(person.variables()).output().await.unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "line\n141\n");
@@ -47,8 +44,8 @@ async fn names_hints_and_advice_are_whole_at_80_and_at_120_columns() {
     person.put("folder/b.md", "text").await;
     let session = person.session("read_only").await;
     let (backup, large) = (person.path("backup.db"), person.path("large"));
-    std::fs::create_dir(&large).unwrap();
-    std::fs::write(format!("{large}/c.md"), "c".repeat(200_000)).unwrap();
+    fs::create_dir(&large).unwrap();
+    fs::write(format!("{large}/c.md"), "c".repeat(200_000)).unwrap();
     let config = person.server.config_file().display().to_string();
     let port = person.server.url().replace("http://", "");
     for (line, code, said) in [
@@ -71,11 +68,7 @@ async fn names_hints_and_advice_are_whole_at_80_and_at_120_columns() {
         (&format!("import {large}"), 1, "the operator raises the limit: `limits.bytes_per_memory`"),
         (&format!("backup {backup} --force --config {config}"), 0, "1 tenant, 1 memory store, "),
         ("doctor", 0, "ok      key      apikey_"),
-        (
-            "erase notes --under nobody --yes",
-            0,
-            "erased 0 memories, 0 versions of 0 B; the receipt is erasure_",
-        ),
+        ("erase notes --under nobody --yes", 0, "0 versions of 0 B; the receipt is erasure_"),
         (&format!("serve --dev --no-model --listen {port} --data-dir {large}"), 1, "--listen names another"),
     ] {
         for width in [80, 120] {

@@ -1,9 +1,6 @@
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::Person;
-use crate::prelude::*;
-
-const WITHIN: Duration = Duration::from_secs(30);
+use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_and_sessions_are_used() {
@@ -53,7 +50,7 @@ async fn stores_and_sessions_are_used() {
     let mut follower = start_keepsake(&follow, &borrowed(&variables));
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
     for path in ["/memories", "/memories/notes"] {
-        let line = tokio::time::timeout(WITHIN, lines.next_line()).await;
+        let line = tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await;
         let line = line.unwrap().unwrap().unwrap();
         assert!(line.contains(&format!("\"path\":\"{path}\"")), "{line}");
         call("/memories/notes").await;
@@ -80,7 +77,6 @@ async fn keys_and_erasures_are_made_with_the_credential_that_may() {
     for none in ["erase", "erase --under people"] {
         person.ends(none, 2, "required").await;
     }
-
     let made = person.json("key create --name k --scope memory:read --store notes -o json").await;
     let key = text(&made["api_key"]);
     secrets::remember(key, "an API key");
@@ -89,7 +85,6 @@ async fn keys_and_erasures_are_made_with_the_credential_that_may() {
     person.ends(&revoke, 2, "--yes").await;
     person.ok(&format!("{revoke} --yes")).await;
     assert!(person.json("key list -o json").await["data"][0]["revoked_at"].is_string());
-
     person.put("people/ada.md", "Ada").await;
     person.put("kept.md", "kept").await;
     person.ends("erase notes --under people", 2, "--yes").await;

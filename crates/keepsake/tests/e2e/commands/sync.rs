@@ -1,11 +1,8 @@
-//! `keepsake sync` with a real folder and a real server.
-
 mod random;
 
 use tokio::process::Child;
 
-use super::{Person, files};
-use crate::prelude::*;
+use super::*;
 
 /// How long `--watch` may take to carry a change over, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -32,8 +29,7 @@ impl Workplace {
     }
 
     async fn sync(&self, more: &str) -> Run {
-        let line = format!("sync {} {more}", self.folder.display());
-        self.person.line(&line).await
+        self.person.line(&format!("sync {} {more}", self.folder.display())).await
     }
 
     /// Starts to synchronise, with `--watch` until a signal.
@@ -44,18 +40,18 @@ impl Workplace {
 
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let place = self.folder.join(name);
-        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
-        std::fs::write(place, content).unwrap();
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(place, content).unwrap();
     }
 
     fn delete(&self, name: &str) {
-        std::fs::remove_file(self.folder.join(name)).unwrap();
+        fs::remove_file(self.folder.join(name)).unwrap();
     }
 
     fn rename(&self, from: &str, to: &str) {
         let to = self.folder.join(to);
-        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        std::fs::rename(self.folder.join(from), to).unwrap();
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::rename(self.folder.join(from), to).unwrap();
     }
 
     fn files(&self) -> BTreeMap<String, String> {
@@ -79,33 +75,31 @@ impl Workplace {
         assert_eq!(self.memories().await, expected);
     }
 
-    async fn rm(&self, name: &str) {
-        self.person.ok(&format!("memory rm {name} --yes")).await;
-    }
-
-    /// Copies the file of the stopped server, or the copy back; the server goes on.
-    async fn copy(&mut self, is_back: bool) {
-        let mut files = [self.person.deployment.sqlite_file(), self.person.home.path().join("backup.db")];
-        if is_back {
-            files.reverse();
-        }
+    async fn back_up(&mut self) {
         self.person.server.end().await;
-        std::fs::copy(&files[0], &files[1]).unwrap();
+        fs::copy(self.person.deployment.sqlite_file(), self.person.path("backup.db")).unwrap();
         self.person.server.restart().await;
     }
 
-    async fn back_up(&mut self) {
-        self.copy(false).await;
-    }
-
     async fn restore_backup(&mut self) {
-        self.copy(true).await;
+        self.person.server.end().await;
+        fs::copy(self.person.path("backup.db"), self.person.deployment.sqlite_file()).unwrap();
+        self.person.server.restart().await;
     }
 
     async fn erase(&self, below: &str) {
         let Store { client, id, .. } = self.person.store();
         let selector = json!({"memory_store_id": id, "path_prefix": below});
         client.receipt(&client.post("/v1/erasures", &selector).await.json()).await;
+    }
+
+    /// Synchronises twice, which skips a file and leaves these files and memories.
+    async fn skips(&self, skipped: &str, files: &[&str], memories: &[&str]) {
+        for _ in 0..2 {
+            self.sync("").await.ends(1, &format!("skipped {skipped}"));
+            assert!(self.files().keys().eq(files), "{:?}", self.files());
+            assert!(self.memories().await.keys().eq(memories), "{:?}", self.memories().await);
+        }
     }
 }
 
@@ -120,27 +114,22 @@ async fn changes_of_both_sides_are_carried_over() {
     let told = "downloaded from/store.md\nuploaded from/folder.md\n";
     assert_eq!(place.sync("").await.ok(), format!("{told}1 downloaded, 1 uploaded; 2 synchronised\n"));
     place.assert_equal(&[("from/folder.md", "folder"), ("from/store.md", "store")]).await;
-
     place.write("from/store.md", "edited");
     place.person.put("from/folder.md", "changed").await;
     place.person.put("third.md", "3").await;
     place.sync("").await.ok();
     let edited = [("from/folder.md", "changed"), ("from/store.md", "edited"), ("third.md", "3")];
     place.assert_equal(&edited).await;
-
     place.delete("from/store.md");
-    place.rm("third.md").await;
+    place.person.ok("memory rm third.md --yes").await;
     let deleted = place.sync("").await.ok();
-    assert!(deleted.contains("deleted from/store.md in the store\n"), "{deleted}");
-    assert!(deleted.contains("deleted third.md in the folder\n"), "{deleted}");
+    says(&deleted, &["deleted from/store.md in the store\n", "deleted third.md in the folder\n"]);
     place.assert_equal(&edited[..1]).await;
-
     // A file that is put back as it was is a new one.
     place.write("from/store.md", "edited");
     place.sync("").await.ok();
     place.assert_equal(&edited[..2]).await;
     assert_eq!(place.sync("").await.ok(), "nothing to do; 2 synchronised\n");
-
     // A file in the place of a folder is named.
     let file = place.folder.join("from/store.md").display().to_string();
     for line in ["sync FILE", "sync FILE --dry-run", "sync FILE/d", "export FILE/x", "mcp --data-dir FILE"] {
@@ -160,7 +149,6 @@ async fn change_of_both_sides_keeps_both_and_a_renamed_file_stays_one_memory() {
     let kept = files.keys().find(|name| name.contains(".conflict-")).unwrap();
     place.assert_equal(&[(kept.as_str(), "mine"), ("n.md", "theirs"), ("same.md", "equal")]).await;
     place.sync("").await.ok();
-
     let place = Workplace::with(&[("a.md", "1"), ("b.md", "2")]).await;
     place.rename("a.md", "d/A.md");
     place.person.ok("memory mv b.md B.md").await;
@@ -183,14 +171,12 @@ async fn emptied_side_does_not_empty_the_other() {
     place.write("b.md", "");
     place.sync("").await.ends(4, "--allow-emptying");
     assert!(place.memories().await.values().all(|content| !content.is_empty()));
-
     // A folder that lost the state, too, is filled again.
-    std::fs::remove_dir_all(&place.folder).unwrap();
+    fs::remove_dir_all(&place.folder).unwrap();
     place.sync("").await.ok();
     place.assert_equal(&both).await;
-
-    place.rm("a.md").await;
-    place.rm("b.md").await;
+    place.person.ok("memory rm a.md --yes").await;
+    place.person.ok("memory rm b.md --yes").await;
     place.sync("").await.ends(4, "");
     assert_eq!(place.files().len(), 2);
     place.sync("--allow-emptying").await.ok();
@@ -214,7 +200,6 @@ async fn token_of_a_session_synchronises_and_removes_no_last_copy() {
     place.sync(&with_token).await.ok();
     let now = [("a.md", "a2"), ("c.md", "c2"), ("new.md", "of the folder")];
     place.assert_equal(&now).await;
-
     place.restore_backup().await;
     place.sync(&with_token).await.ok();
     place.assert_equal(&before).await;
@@ -224,7 +209,7 @@ async fn token_of_a_session_synchronises_and_removes_no_last_copy() {
     let expected = ["a2", "c1", "c2", "of the folder"].map(|text| text.as_bytes().to_vec());
     assert_eq!(kept, BTreeSet::from(expected));
     let old = removed.join(format!("20200101T000000Z-{}", "0".repeat(64)));
-    std::fs::write(&old, "old").unwrap();
+    fs::write(&old, "old").unwrap();
     place.sync(&with_token).await.ok();
     assert!(!old.exists());
     assert_eq!(removed.read_dir().unwrap().count(), kept.len());
@@ -241,11 +226,10 @@ async fn restored_store_does_not_take_the_last_copies() {
     place.person.put("other.md", "of the store").await;
     place.sync("").await.ok();
     let lost = ["a2", "b2", "of the folder", "of the store"];
-
     place.restore_backup().await;
     // A memory that is edited or deleted since then is as always.
     place.person.put("c.md", "c2").await;
-    place.rm("d.md").await;
+    place.person.ok("memory rm d.md --yes").await;
     place.sync("").await.ends(4, "a.md is kept: ");
     let files = place.files();
     assert_eq!(files, place.memories().await);
@@ -268,12 +252,8 @@ async fn erased_memory_is_deleted_in_the_folder_and_never_uploaded_again() {
     place.write("s/b.md", "secret b, edited");
     place.rename("s/c.md", "c.md");
     place.erase("/s/").await;
-    for _ in 0..2 {
-        let run = place.sync("").await;
-        run.ends(1, "skipped s/b.md: its memory was erased");
-        run.ends(1, "skipped c.md: its memory was erased");
-        assert!(place.files().keys().eq(["a.md", "c.md", "s/b.md"]), "{:?}", place.files());
-        assert!(place.memories().await.keys().eq(["a.md"]), "{:?}", place.memories().await);
+    for skipped in ["s/b.md: its memory was erased", "c.md: its memory was erased"] {
+        place.skips(skipped, &["a.md", "c.md", "s/b.md"], &["a.md"]).await;
     }
     // Nor after the server is one from a backup.
     place.back_up().await;
@@ -282,9 +262,8 @@ async fn erased_memory_is_deleted_in_the_folder_and_never_uploaded_again() {
     place.delete("c.md");
     place.delete("s/b.md");
     place.sync("").await.ok();
-
     place.write("a.md", "1, edited");
-    place.rm("a.md").await;
+    place.person.ok("memory rm a.md --yes").await;
     let store = place.person.store();
     store.redact(&store.history().await[1]["id"]).await;
     place.sync("").await.ends(1, "skipped a.md: the content that it was made from was redacted");
@@ -300,10 +279,12 @@ async fn erased_memory_is_deleted_in_the_folder_and_never_uploaded_again() {
     place.assert_equal(&[]).await;
 }
 
-/// The restored history was shortened as often as the lost one, but by another erasure.
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_erased_after_a_restored_backup_is_not_uploaded() {
-    let mut place = Workplace::with(&[("a.md", "1"), ("s/a.md", "secret")]).await;
+async fn erasure_after_a_restored_backup_takes_no_last_copy_and_uploads_nothing() {
+    let before = [("a.md", "1"), ("s/a.md", "secret")];
+    let reason = "the store's history does not have its content";
+    // The restored history was shortened as often as the lost one, but by another erasure.
+    let mut place = Workplace::with(&before).await;
     place.back_up().await;
     place.write("x/a.md", "of the lost time");
     place.sync("").await.ok();
@@ -311,16 +292,8 @@ async fn memory_erased_after_a_restored_backup_is_not_uploaded() {
     place.sync("").await.ok();
     place.restore_backup().await;
     place.erase("/s/").await;
-    for _ in 0..2 {
-        place.sync("").await.ends(1, "skipped s/a.md: the store's history does not have its content");
-        assert!(place.files().keys().eq(["a.md", "s/a.md"]), "{:?}", place.files());
-        assert!(place.memories().await.keys().eq(["a.md"]), "{:?}", place.memories().await);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn erasure_after_a_restored_backup_takes_no_last_copy() {
-    let mut place = Workplace::with(&[("a.md", "1"), ("s/a.md", "secret")]).await;
+    place.skips(&format!("s/a.md: {reason}"), &["a.md", "s/a.md"], &["a.md"]).await;
+    let mut place = Workplace::with(&before).await;
     place.back_up().await;
     place.write("b.md", "of the lost time");
     place.sync("").await.ok();
@@ -329,11 +302,8 @@ async fn erasure_after_a_restored_backup_takes_no_last_copy() {
     place.person.put("c.md", "3").await;
     place.person.put("d.md", "4").await;
     place.erase("/s/").await;
-    for _ in 0..2 {
-        place.sync("").await.ends(1, "skipped b.md: the store's history does not have its content");
-        assert!(place.files().keys().eq(["a.md", "b.md", "c.md", "d.md", "s/a.md"]), "{:?}", place.files());
-        assert!(place.memories().await.keys().eq(["a.md", "c.md", "d.md"]), "{:?}", place.memories().await);
-    }
+    let files = ["a.md", "b.md", "c.md", "d.md", "s/a.md"];
+    place.skips(&format!("b.md: {reason}"), &files, &["a.md", "c.md", "d.md"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -392,14 +362,12 @@ async fn watch_carries_changes_over_and_waits_for_the_server() {
     place.delete("b.md");
     place.rename("c.md", "f.md");
     eventually("what stays gone is deleted or moved", SOON, || place.is_equal()).await;
-
     place.person.server.end().await;
     place.write("d.md", "4");
     place.rename("a.md", "e.md");
     place.person.server.restart().await;
     let has_arrived = async || place.memories().await.contains_key("d.md") && place.is_equal().await;
     eventually("the changes arrive after the restart", SOON, has_arrived).await;
-
     signal(watching.id().unwrap(), "INT").await;
     assert_eq!(watching.wait().await.unwrap().code(), Some(0));
     assert_eq!(place.sync("").await.ok(), "nothing to do; 3 synchronised\n");

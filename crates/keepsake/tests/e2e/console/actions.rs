@@ -1,8 +1,6 @@
 //! What the forms refuse, and what they keep when they are sent twice or too late.
 
-use super::browser::Browser;
-use super::store_in_console;
-use crate::prelude::*;
+use super::*;
 
 async fn write(store: &Store, path: &str, content: &str) -> (Value, String) {
     let memory = store.create(path, content).await;
@@ -30,7 +28,6 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     let stores = client.get("/v1/memory_stores").await.json();
     assert_eq!(stores["data"].as_array().unwrap().len(), 2);
     let of_api = path.replace("/console/stores", "/v1/memory_stores");
-
     // The API sets also parts of a day, which a save without a change keeps.
     assert_eq!(client.post(&of_api, &json!({"expires_unused_after": 129_600})).await.status, 200);
     let settings = browser.open(&format!("{path}/settings")).await;
@@ -143,7 +140,6 @@ async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
     let content = [("content", typed.as_str()), ("base_sha256", &base), ("newlines", "")];
     let with = |token| [&[("token", token)][..], &content].concat();
     let shown = "&lt;b>typed&lt;/b>";
-
     // A form of another site is not given back.
     browser.cookies.clear();
     browser.post(&edit, &with("forged")).await.answered(401).lacks("b>typed");
@@ -164,7 +160,6 @@ async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
     ] {
         browser.post(path, &[("token", &token), (name, value)]).await.answered(401).has(value);
     }
-
     // It comes back after a wrong and a right key, and is saved when it is sent again.
     let mut refused = browser.post(&edit, &with(&token)).await.answered(401);
     for (key, status) in [("ks_live_x", 401), (tenant.key.as_str(), 200)] {
@@ -183,7 +178,6 @@ async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
     assert_eq!(stale.field("token"), refused.field("token"));
     browser.act(&refused, &edit, &content).await;
     assert_eq!(store.read(&memory).await["content"], typed.replace("\r\n", "\n"));
-
     // A form over the limit is given back, and one whose `Host` a proxy has replaced.
     let token = refused.field("token");
     let long = format!("<b>typed</b>{}", "x".repeat(700_000));
@@ -208,7 +202,6 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     let preview = browser.open(&redact).await;
     browser.submit(&preview, &redact, &[("confirm", "yes")]).await.answered(400);
     browser.open(&redact).await.has("about Ada");
-
     // A secret is removed from the text, and from each version that holds it.
     let (memory, page) = write(&store, "/key.md", "a s3cr3t\n").await;
     store.update(&memory, &json!({"content": "a s3cr3t, b\n"})).await;
@@ -235,7 +228,6 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     assert_eq!(store.read(&memory).await["content"], "a [removed], c\n");
     let versions = format!("/v1/memory_stores/{}/memory_versions?view=full", store.id);
     store.client.get(&versions).await.lacks("s3cr3t");
-
     // A path cannot be edited here: the page says that the secret is still there.
     let (_, page) = write(&store, "/s3cr3t.md", "x\n").await;
     let at = format!("{page}/secret");

@@ -10,10 +10,8 @@ use crate::support::client::{plain_http, send};
 use crate::support::server::started;
 use crate::support::{Answer, Deployment, Pair, Server, Tenant};
 
-/// The page that receives a file.
 pub(crate) const UPLOAD: &str = "/console/transfer";
 
-/// A page, or an answer that leads to another one.
 pub(crate) type Page = Answer;
 
 impl Answer {
@@ -30,10 +28,13 @@ impl Answer {
 
     /// The value of the first hidden field of this name.
     pub(crate) fn field(&self, name: &str) -> String {
-        let start = format!("name=\"{name}\" value=\"");
-        let (_, rest) =
-            self.text.split_once(&start).unwrap_or_else(|| panic!("no field {name}: {}", self.text));
-        rest.split_once('"').unwrap().0.replace("&#38;", "&")
+        self.after(&format!("name=\"{name}\" value=\""))
+    }
+
+    /// The rest of the attribute or text that begins so.
+    pub(crate) fn after(&self, start: &str) -> String {
+        let found = self.text.split_once(start).unwrap_or_else(|| panic!("no {start}: {}", self.text));
+        found.1.split(['"', '<']).next().unwrap().replace("&#38;", "&")
     }
 
     #[track_caller]
@@ -66,7 +67,6 @@ impl Browser {
         browser
     }
 
-    /// Opens the form and sends a credential.
     pub(crate) async fn sign_in(&mut self, credential: &str, next: &str) -> Page {
         let form = self.open(&format!("/console/sign-in?next={next}")).await;
         let (token, next) = (form.field("token"), form.field("next"));
@@ -85,8 +85,7 @@ impl Browser {
         for cookie in page.headers.get_all(SET_COOKIE) {
             let cookie = cookie.to_str().unwrap();
             // Only the cookie for the return from an issuer's site is less strict.
-            let same_site =
-                if cookie.contains("keepsake_issuer=") { "; SameSite=Lax" } else { "; SameSite=Strict" };
+            let same_site = if cookie.contains("keepsake_issuer=") { "=Lax" } else { "=Strict" };
             assert!(cookie.contains("; HttpOnly") && cookie.contains(same_site), "{cookie}");
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
             if value.is_empty() {
@@ -148,13 +147,11 @@ impl Browser {
         self.send(request).await
     }
 
-    /// Sends a form without adding anything to it.
     pub(crate) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Page {
         let request = self.form(path, fields);
         self.send(request).await
     }
 
-    /// Sends a form of a page, with the page's token.
     pub(crate) async fn submit(&mut self, page: &Page, path: &str, fields: &[(&str, &str)]) -> Page {
         let token = page.field("token");
         let mut all = vec![("token", token.as_str())];

@@ -1,18 +1,16 @@
 //! Attacks: forged forms, planted cookies. Other tenants' ids are tried in
 //! `isolation/console.rs`, hostile texts and addresses in `tests/browser`.
 
-use super::browser::{Browser, console_on};
-use crate::prelude::*;
+use super::*;
+use crate::streams::text_until;
 
 const TAKES_EFFECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// The paths of the pages with a method: below the tenant's store, with unknown ids.
 fn pages(wanted: &Method, tenant: &Tenant) -> Vec<String> {
-    let pages = keepsake_server::console_pages().into_iter();
-    let pages = pages.filter(|(method, _)| method == wanted);
-    let pages = pages.map(|(_, path)| {
-        path.replace("{memory_store_id}", &tenant.store_id.to_string()).replace(['{', '}'], "")
-    });
+    let pages = keepsake_server::console_pages().into_iter().filter(|(method, _)| method == wanted);
+    let store = tenant.store_id.to_string();
+    let pages = pages.map(|(_, path)| path.replace("{memory_store_id}", &store).replace(['{', '}'], ""));
     let pages: Vec<_> = pages.collect();
     assert!(pages.len() > 10, "{pages:?}");
     pages
@@ -79,7 +77,6 @@ async fn every_answer_is_protected_and_forms_of_too_many_fields_are_refused() {
             assert_eq!(answer.header(name), value, "{name}: {shown}");
         }
     }
-
     let page = browser.open("/console/stores").await;
     let mut fields = vec![("a", ""); 998];
     fields.push(("name", "allowed"));
@@ -106,7 +103,6 @@ async fn sign_in_replaces_a_planted_cookie() {
     stores.lacks(&attacker.store_id.to_string());
     let forged = [("name", "forged"), ("token", before.as_str())];
     browser.post("/console/stores", &forged).await.answered(403);
-
     // The cookie of the sign-in form does not sign in, and the form needs the cookie of
     // its own page.
     let mut stranger = Browser::new(&server.url());
@@ -121,19 +117,39 @@ async fn sign_in_replaces_a_planted_cookie() {
     assert!(!other.cookies.contains_key("keepsake_console"));
 }
 
+/// The browser shows that the stream has the rows of the page, and ends with the session.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_page_is_refused_after_its_credential_is_revoked() {
+async fn every_page_and_stream_ends_with_its_credential() {
     let (_deployment, tenant, server, _browser) = console_on(Pair::Postgres).await;
     let client = server.client(&tenant);
+    let (session, _) = open_session(&client, &[tenant.store_id]).await;
     let (key, key_path) = client.new_key(&["memory:read", "tenant:admin"]).await;
     let signed_in = Browser::signed_in(&server.url(), &key).await;
     let token = signed_in.clone().open("/console/stores").await.field("token");
+    let href = session.replace("/v1", "/console");
+    let empty = signed_in.clone().open(&href).await;
+    empty.has(&format!("data-live=\"{href}/events\""));
+    let after = empty.after("data-after=\"");
+    // A call between the page and its stream is not lost.
+    view_in(&client, &session, "/memories/<b>between</b>").await;
+    let events = || signed_in.request(Method::GET, &format!("{href}/events?after={after}"));
+    let mut stream = events().send().await.unwrap();
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    assert_eq!(stream.headers()["cache-control"], "private, no-store");
+    assert_eq!(stream.headers()["x-content-type-options"], "nosniff");
+    let row = text_until(&mut stream, "</tr>").await;
+    assert!(!row.contains("<b>"), "{row}");
     client.revoke(&key_path).await;
     let revoked = Instant::now();
     while signed_in.clone().get("/console/stores").await.status == 200 {
         let took = revoked.elapsed();
         assert!(took < TAKES_EFFECT_WITHIN, "{took:?}");
     }
+    let end = text_until(&mut stream, "authentication_error").await;
+    assert!(end.contains("event: error"), "{end}");
+    assert_eq!(stream.chunk().await.unwrap(), None);
+    // A new one leads to the sign-in, which is no stream.
+    assert_eq!(events().send().await.unwrap().status(), 303);
     for path in pages(&Method::GET, &tenant) {
         let answer = signed_in.clone().get(&path).await.answered(303);
         assert!(answer.location().starts_with("/console/sign-in?"), "{path}");

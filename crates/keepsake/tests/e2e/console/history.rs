@@ -1,8 +1,4 @@
-//! Deleted memories, the past of a store, and undo.
-
-use super::browser::{Browser, Page};
-use super::store_in_console;
-use crate::prelude::*;
+use super::*;
 
 /// The address of the form beside a message.
 fn undo_in(page: &Page) -> String {
@@ -27,13 +23,11 @@ async fn deleted_memories_are_found_by_list_link_and_path() {
     let memory = store.create("/fact.md", "a fact\n").await;
     let page = format!("{base}/memories/{}", text(&memory["id"]));
     store.delete(&memory).await;
-
     let newest = browser.open(&format!("{base}/deleted")).await;
     newest.has(&page);
     assert!(newest.text.find("fact.md").unwrap() < newest.text.find("100.md").unwrap());
     newest.lacks("/</span>0.md");
-    let (_, next) = newest.text.split_once("rel=\"next\" href=\"").unwrap();
-    let next = next.split_once('"').unwrap().0;
+    let next = newest.after("rel=\"next\" href=\"");
     browser.open(&format!("{base}/deleted{next}")).await.has("/</span>0.md");
     let restore = format!("{base}/versions/{}/restore", text(&memory["memory_version_id"]));
     let filtered = browser.open(&format!("{base}/history?operation=deleted")).await;
@@ -47,7 +41,6 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
     let base = format!("/console/stores/{}", store.id);
     let memory = store.create("/fact.md", "old\n").await;
     let page = format!("{base}/memories/{}", text(&memory["id"]));
-
     let form = browser.open(&format!("{page}/edit")).await;
     let hash = form.field("base_sha256");
     let edit = [("content", "new\n"), ("base_sha256", hash.as_str())];
@@ -59,7 +52,6 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
     assert_eq!(store.read(&memory).await["content"], "new\n");
     // A form that is sent late takes back nothing else.
     browser.submit(&again, &undo_in(&saved), &[]).await.answered(400).has("it was changed afterwards");
-
     let moved = browser.act(&again, &format!("{page}/rename"), &[("path", "/moved.md")]).await;
     let kept = undone(&mut browser, &moved).await;
     assert_eq!(store.read(&memory).await["path"], "/fact.md");
@@ -69,10 +61,8 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
     let pinned = browser.act(&kept, &format!("{page}/expiry"), &[("action", "pin")]).await;
     browser.act(&pinned, &undo_in(&pinned), &[("action", "unpin")]).await;
     assert_eq!(store.read(&memory).await["pinned"], false);
-
     // A message is shown once.
     browser.open(&page).await.lacks("role=\"status\"");
-
     // A change without a difference has nothing to take back, nor does a cookie that another site has
     // planted offer what another author wrote.
     let same = browser.act(&kept, &format!("{page}/rename"), &[("path", "/fact.md")]).await;
@@ -120,16 +110,12 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     assert_eq!(store.read(&mixed).await["content"], "mine now\n");
     // Sent twice, it acts once.
     browser.submit(&shown, &undo, &chosen).await.answered(200).has("2 memories were changed.");
-
     // The undo is taken back in the same way.
-    let (_, href) = done.text.split_once("class=\"button\" href=\"").unwrap();
-    let href = href.split_once('"').unwrap().0.replace("&#38;", "&");
-    let shown = browser.open(&href).await;
+    let shown = browser.open(&done.after("class=\"button\" href=\"")).await;
     let own = shown.field("actor");
     let back = [("actor", own.as_str()), ("after_seq", before.as_str())];
     browser.submit(&shown, &undo, &back).await.answered(200).has("2 memories were changed.");
     assert_eq!(store.read(&mine).await["content"], "poisoned\n");
-
     // Without the scope, a person takes back only their own changes.
     let mut other = Browser::signed_in(&server.url(), &key).await;
     other.get(&format!("{undo}?actor={own}")).await.answered(403).has("stores:admin");
@@ -174,8 +160,7 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
 
     let differences = browser.open(&format!("{base}/diff?from_seq=2")).await;
     says(&differences.text, &[">changed<", ">removed<", "+1</span>", "−1</span>"]);
-    let (_, compare) = differences.text.split_once("/compare?").unwrap();
-    let compare = compare.split_once('"').unwrap().0.replace("&#38;", "&");
+    let compare = differences.after("/compare?");
     browser.open(&format!("{base}/compare?{compare}")).await.has("old");
     browser.open(&format!("{base}/diff")).await.lacks(">changed<");
     let other = ok(&store.client.post("/v1/memory_stores", &json!({"name": "Other"})).await);

@@ -1,22 +1,18 @@
-//! Signing in at the page of an issuer.
-
 use keepsake_testkit::ProcessClock;
 use keepsake_testkit::provider::{Behaviour, CLIENT_ID, CLIENT_SECRET, Provider};
 use reqwest::redirect::Policy;
 
-use super::browser::{Browser, Page, encoded};
-use crate::prelude::*;
+use super::browser::encoded;
+use super::*;
 use crate::support::client::plain_http;
 
 /// The audience of the API, for which the access token is the credential.
 const AUDIENCE: &str = "keepsake";
 
-/// A server that trusts a provider, and a tenant that the provider names.
 struct Setup {
     provider: Provider,
     server: Server,
     tenant: Tenant,
-    /// That of the server.
     clock: ProcessClock,
     _folder: TempDir,
     _deployment: Deployment,
@@ -88,20 +84,13 @@ impl Setup {
 }
 
 fn next_page(page: &Page) -> String {
-    let leads = page.text.split_once("<meta http-equiv=\"refresh\" content=\"0; url=");
-    let (_, rest) = leads.unwrap_or_else(|| panic!("no next page: {}", page.text));
-    rest.split_once('"').unwrap().0.replace("&#38;", "&")
+    page.after("<meta http-equiv=\"refresh\" content=\"0; url=")
 }
 
 fn with(url: &str, field: &str, value: &str) -> String {
     let (before, rest) = url.split_once(&format!("{field}=")).unwrap();
     let rest = rest.split_once('&').map_or("", |(_, rest)| rest);
     format!("{before}{field}={}&{rest}", encoded(value))
-}
-
-/// A provider whose access token has other claims; null removes one.
-fn access_token(claims: Value) -> Behaviour {
-    Behaviour { access_token: claims, ..Behaviour::default() }
 }
 
 #[track_caller]
@@ -121,8 +110,7 @@ async fn person_signs_in_at_an_issuer() {
         assert_eq!(next_page(&page), "/console/search?q=a&b");
         assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["keepsake_console"]);
         let stores = browser.open("/console/stores").await;
-        stores.has("ada@example.com");
-        stores.has(&setup.tenant.store_id.to_string());
+        says(&stores.text, &["ada@example.com", &setup.tenant.store_id.to_string()]);
         // The scopes are those of the token.
         browser.get("/console/keys").await.answered(403);
         let path = format!("/console/stores/{}/new", setup.tenant.store_id);
@@ -131,7 +119,6 @@ async fn person_signs_in_at_an_issuer() {
         let store = Store::of(&setup.server.client(&setup.tenant), &setup.tenant);
         let ada = json!({"type": "user_actor", "user_id": "ada@example.com"});
         assert_eq!(store.history().await[0]["created_by"], ada);
-
         for foreign in ["https://evil.example/", "/console/%0d%0ax"] {
             let page = setup.sign_in(&mut setup.browser(), foreign).await.answered(200);
             assert_eq!(next_page(&page), "/console/overview", "{foreign}");
@@ -160,7 +147,6 @@ async fn issuer_answer_is_accepted_once_and_only_from_the_same_browser() {
     let mut browser = setup.browser();
     let url = setup.leave(&mut browser, "").await;
     let path = setup.at_provider(&url).await;
-
     let begun = "did not begin this sign-in";
     let mut stranger = setup.browser();
     assert_refused(&stranger.get(&path).await, &stranger, 403, begun);
@@ -169,7 +155,6 @@ async fn issuer_answer_is_accepted_once_and_only_from_the_same_browser() {
     assert_refused(&stranger.get(&path).await, &stranger, 403, begun);
     let own = setup.at_provider(&own).await;
     stranger.get(&own).await.answered(200);
-
     for wrong in ["", "x"] {
         assert_refused(&browser.get(&with(&path, "state", wrong)).await, &browser, 403, begun);
     }
@@ -205,6 +190,8 @@ async fn altered_answers_and_invalid_tokens_do_not_sign_in() {
     let refusal = "console.sign_in at an issuer failed: the issuer refused the sign-in: invalid_grant";
     soon("the log has the reason", async || setup.server.output().contains(refusal)).await;
 
+    // Null removes a claim.
+    let access_token = |claims: Value| Behaviour { access_token: claims, ..Behaviour::default() };
     let id_token = |claims: Value| Behaviour { id_token: claims, ..Behaviour::default() };
     let denial = |code: &'static str| Behaviour { denies_with: Some(code), ..Behaviour::default() };
     let opaque = Behaviour { has_opaque_tokens: true, ..Behaviour::default() };
@@ -252,7 +239,6 @@ async fn unreachable_or_other_issuer_affects_no_other_sign_ins() {
     }
     browser.post(at, &[("issuer", &issuer)]).await.answered(403);
     browser.sign_in(&setup.tenant.key, "").await.answered(303);
-
     let other = json!({"issuer": "https://evil.example"});
     setup.provider.behave(Behaviour { discovery: other, ..Behaviour::default() });
     let file = setup.server.config_file().display().to_string();

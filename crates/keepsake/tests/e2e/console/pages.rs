@@ -1,8 +1,4 @@
-//! Pages: what they say, and what they weigh.
-
-use super::browser::Browser;
-use super::store_in_console;
-use crate::prelude::*;
+use super::*;
 use crate::support::meaning;
 use keepsake_testkit::{EmbeddingsFault, EmbeddingsServer};
 
@@ -29,7 +25,6 @@ async fn pages_show_memories_in_parts_and_errors() {
     root.has(">1 memory</span></td><td class=\"num\">5 B</td>");
     let directory = browser.open(&format!("{base}?path=%2Fnotes%2F2026%2F")).await;
     says(&directory.text, &["<dt>Memories</dt><dd>1</dd>", "aria-current=\"page\"><svg"]);
-    browser.open(&format!("{base}/branch?path=%2Fnotes%2F")).await.has("?path=%2Fnotes%2F2026%2F");
     for query in ["q=FACT", "q=%2Ffact", &format!("q=fact&store={}", store.id)] {
         browser.open(&format!("/console/palette?{query}")).await.has(&path);
     }
@@ -88,8 +83,7 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
     let page = browser.open("/console/overview?days=90").await;
     let history = format!("/console/stores/{}/history", store.id);
-    let often =
-        format!("<a href=\"/console/stores/{}/memories/{}/history\">3</a>", store.id, text(&made["id"]));
+    let often = format!("/memories/{}/history\">3</a>", text(&made["id"]));
     says(&page.text, &[">1 read</h2>", ">4 writes</h2>", ": 4 writes – Tools 1, API 3</title>", "API keys"]);
     says(&page.text, &[">0 refused changes, 1 conflict</h2>", "Show as table", "plan.md", &often]);
     page.has("support-bot · &lt;Ticket&gt;");
@@ -128,15 +122,11 @@ async fn search_page_says_what_found_a_hit_and_why() {
         store.create(path, content).await;
     }
     meaning::is_complete(&client, tenant.store_id).await;
-
     let page = browser.open("/console/search?q=keep+it+short").await;
     says(&page.text, &["1 hit on this page, best first.</p>", "She prefers terse replies."]);
-    says(
-        &page.text,
-        &["found by meaning, line 1", "<summary>Why</summary><p>Score 0.", ": words 0.00, meaning 0."],
-    );
+    says(&page.text, &["found by meaning, line 1", "<summary>Why</summary><p>Score 0."]);
+    page.has(": words 0.00, meaning 0.");
     browser.open("/console/search?q=ship+on+tuesdays").await.has("found by words and meaning, line 1");
-
     let quoted = browser.open("/console/search?q=%22terse+replies%22").await;
     quoted.has("Note: only words were searched, because the query has a quoted phrase.");
     quoted.lacks("found by");
@@ -144,7 +134,6 @@ async fn search_page_says_what_found_a_hit_and_why() {
     let words = browser.open("/console/search?q=invoices+and+umbrellas").await;
     words.has("Note: only words were searched, because the meaning of the query could not be computed.");
     words.has("/memories/");
-
     let usage = browser.open(&format!("/console/stores/{}/usage", tenant.store_id)).await;
     usage.has("<dt>Searched by meaning</dt><dd>3 memories, ");
     usage.lacks("<dd>3 memories, 0 B of vectors");

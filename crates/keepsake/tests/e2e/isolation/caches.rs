@@ -1,62 +1,52 @@
-//! Caches never serve one tenant's data to another.
+use super::*;
 
-use super::fixture::{NEVER, session_on};
-use crate::prelude::*;
+const SHARED: &str = "content of both";
 
-struct Held {
-    store: Store,
-    memory: Value,
+async fn with_memory(client: &Client) -> (Store, Value) {
+    let store = Store::make(client, "caches").await;
+    let memory = store.create("/shared", SHARED).await;
+    (store, memory)
 }
 
-impl Held {
-    async fn new(client: &Client, content: &str) -> Self {
-        let store = Store::make(client, "caches").await;
-        Self { memory: store.create("/shared", content).await, store }
+/// Reads the memory in every way that shows the content.
+async fn assert_is_shared(store: &Store, memory: &Value) {
+    for path in [store.memory(memory), store.version(&memory["memory_version_id"])] {
+        assert_eq!(ok(&store.client.get(&path).await)["content"], SHARED);
     }
-
-    fn version(&self) -> String {
-        self.store.version(&self.memory["memory_version_id"])
+    for list in [store.memories(), store.versions()] {
+        let listed = ok(&store.client.get(&format!("{list}?view=full")).await);
+        assert_eq!(listed["data"][0]["content"], SHARED);
     }
-
-    /// Reads it in every way that shows the content.
-    async fn assert_reads(&self, content: &str) {
-        let Self { store, memory } = self;
-        for path in [store.memory(memory), self.version()] {
-            assert_eq!(ok(&store.client.get(&path).await)["content"], content);
-        }
-        for list in [store.memories(), store.versions()] {
-            let listed = ok(&store.client.get(&format!("{list}?view=full")).await);
-            assert_eq!(listed["data"][0]["content"], content);
-        }
-        let view = json!({"command": "view", "path": "/memories/shared"});
-        let viewed = store.client.call(&store.id, &view).await.tool_result();
-        assert!(viewed.content.ends_with(&format!("\t{content}")), "{viewed:?}");
-    }
+    let view = json!({"command": "view", "path": "/memories/shared"});
+    let viewed = store.client.call(&store.id, &view).await.tool_result();
+    assert!(viewed.content.ends_with(&format!("\t{SHARED}")), "{viewed:?}");
 }
 
 pub(super) async fn are_of_one_tenant(one: &Client, other: &Client) {
-    let (here, there) = (Held::new(one, "content of both").await, Held::new(other, "content of both").await);
-    here.assert_reads("content of both").await;
+    let ((here, memory), (there, theirs)) = (with_memory(one).await, with_memory(other).await);
+    assert_is_shared(&here, &memory).await;
     // Reading a memory does not mark another tenant's memory as read.
-    let listed = ok(&other.get(&there.store.memories()).await);
+    let listed = ok(&other.get(&there.memories()).await);
     assert_eq!(listed["data"][0]["last_accessed_at"], Value::Null);
-    there.assert_reads("content of both").await;
+    assert_is_shared(&there, &theirs).await;
     // Neither a change nor a redaction affects the other tenant's copy.
-    here.store.update(&here.memory, &json!({"content": "something else"})).await;
-    there.assert_reads("content of both").await;
-    let redacted = here.store.redact(&here.memory["memory_version_id"]).await;
+    here.update(&memory, &json!({"content": "something else"})).await;
+    assert_is_shared(&there, &theirs).await;
+    let redacted = here.redact(&memory["memory_version_id"]).await;
     assert_eq!(redacted["content_also_in"], json!([]));
-    there.assert_reads("content of both").await;
-    assert_eq!(ok(&one.get(&here.version()).await)["content"], Value::Null);
+    assert_is_shared(&there, &theirs).await;
+    let version = here.version(&memory["memory_version_id"]);
+    assert_eq!(ok(&one.get(&version).await)["content"], Value::Null);
     // Through the same connections, at the same time.
     let reads = (0..64).map(async |number| {
-        let (held, content) = [(&here, "something else"), (&there, "content of both")][number % 2];
-        let memory = held.store.read(&held.memory).await;
-        assert_eq!((&memory["content"], &memory["id"]), (&json!(content), &held.memory["id"]));
+        let all = [(&here, &memory, "something else"), (&there, &theirs, SHARED)];
+        let (store, memory, content) = all[number % 2];
+        let read = store.read(memory).await;
+        assert_eq!((&read["content"], &read["id"]), (&json!(content), &memory["id"]));
     });
     join_all(reads).await;
     // A session that was used just now is unknown to others.
-    let session = session_on(one, "caches", &here.store.id).await;
+    let session = session_on(one, "caches", &here.id).await;
     let view = json!({"command": "view", "path": "/memories"});
     let call = async |id: &str| other.post(&format!("{SESSIONS}/{id}/tool_calls"), &view).await;
     let theirs = call(text(&session["id"])).await;

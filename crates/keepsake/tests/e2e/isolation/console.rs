@@ -1,98 +1,66 @@
 //! The console shows and changes nothing of others.
 //!
 //! The pages are those of the server's own list, so that none is left out; below are their
-//! queries and forms. Each is requested with foreign ids in its path, query and form, in all
-//! combinations with own ones, and must answer as for unknown ids.
+//! queries and forms. Each is requested with foreign ids in all combinations with own ones, and
+//! must answer as for unknown ids.
 
-use super::Parties;
-use super::cases::meant;
-use super::fixture::{Ids, kinds_in, snapshot, undo_in, unread};
-use super::sweep::{Secrets, combinations};
+use super::*;
 use crate::console::browser::{Browser, Page};
-use crate::prelude::*;
 
-/// Requests to pages of the console; after `?`, the query of a GET or the form of a POST.
-const REQUESTS: &[&str] = &[
-    "GET /console/stores",
-    "GET /console/stores?archived=1",
-    "POST /console/stores?name=taken&fork_of={store}",
-    "GET /console/stores/{store}/fork?at_seq=7",
-    "GET /console/stores?name=of",
-    "GET /console/stores/{store}",
-    "GET /console/stores/{store}?path={directory}",
-    "GET /console/stores/{store}?path={api_path}",
-    "GET /console/stores/{store}/branch?path={directory}",
-    "POST /console/stores/{store}/settings?name=taken&description=taken",
-    "GET /console/stores/{store}/archive",
-    "GET /console/stores/{store}/archive?versions=true",
-    "POST /console/stores/{store}/delete?confirm=store of ayla",
-    "GET /console/stores/{store}/new",
-    "GET /console/stores/{store}/new?path={api_path}",
-    "POST /console/stores/{store}/new?path=/new.md&content=new",
-    "GET /console/stores/{store}/history",
-    "GET /console/stores/{store}/history?actor={api_key}",
-    "GET /console/stores/{store}/history?actor={session}",
-    "GET /console/stores/{store}?at_seq=7",
-    "GET /console/stores/{store}?at_seq=7&path={api_path}",
-    "GET /console/stores/{store}/diff?from_seq=7",
-    "GET /console/stores/{store}/diff?other_store_id={store}",
-    "GET /console/stores/{store}/undo?path_prefix={directory}",
-    "GET /console/stores/{store}/undo?actor={api_key}&overwrite=1",
-    "GET /console/stores/{store}/undo?actor={session}",
-    "POST /console/stores/{store}/undo?actor={api_key}",
-    "POST /console/stores/{store}/undo?path_prefix={directory}",
-    "GET /console/stores/{store}/restore?at_seq=7",
-    "POST /console/stores/{store}/restore?at_seq=7",
-    "GET /console/stores/{store}/compare?to={version}",
-    "GET /console/stores/{store}/compare?from={version}&to={version}",
-    "GET /console/stores/{store}/memories/{memory}",
-    "GET /console/stores/{store}/memories/{memory}?raw=1",
-    "GET /console/stores/{store}/memories/{memory}?at_seq=7",
-    "POST /console/stores/{store}/memories/{memory}/edit?content=taken&base_sha256={hash}",
-    "POST /console/stores/{store}/memories/{memory}/rename?path=/taken.md",
-    "POST /console/stores/{store}/memories/{memory}/expiry?action=pin",
-    "POST /console/stores/{store}/memories/{memory}/delete?sha256={hash}",
-    "POST /console/stores/{store}/versions/{version}/redact?confirm=redact",
-    "GET /console/palette?q=of",
-    "GET /console/palette?q=/&store={store}",
-    "GET /console/search",
-    "GET /console/search?q=second",
-    "GET /console/search?q=second&store={store}",
-    "GET /console/search?q=second&prefix={directory}",
-    "GET /console/search?q=second&author={api_key}",
-    "GET /console/sessions",
-    "GET /console/sessions?ended=1",
-    "GET /console/sessions?store={store}",
-    "GET /console/sessions/{session}",
-    "GET /console/sessions/{session}?order=newest",
-    "POST /console/keys?name=taken&scope=memory:read&store={store}",
-    "GET /console/audit",
-    "GET /console/audit?object={store}",
-    "GET /console/audit?object={session}",
-    "GET /console/audit?actor={api_key}",
-    "GET /console/audit/export?format=csv",
-    "GET /console/audit/export?format=jsonl&object={store}",
-    "POST /console/erasures?store={store}&confirm=store of ayla",
-    "GET /console/erasures/preview?store={store}",
-    "GET /console/erasures/preview?store={store}&prefix={directory}",
-    "GET /console/transfer",
-    "GET /console/transfer?store={store}",
-    "POST /console/transfer?store={store}&on_conflict=replace",
+/// Pages of the console, each with its queries or forms between `|`.
+const REQUESTS: &[(&str, &str)] = &[
+    ("GET /console/stores", "|archived=1|name=of"),
+    ("POST /console/stores", "name=taken&fork_of={store}"),
+    ("GET /console/stores/{store}/fork", "at_seq=7"),
+    ("GET /console/stores/{store}", "|path={directory}|path={api_path}|at_seq=7|at_seq=7&path={api_path}"),
+    ("GET /console/stores/{store}/branch", "path={directory}"),
+    ("POST /console/stores/{store}/settings", "name=taken&description=taken"),
+    ("GET /console/stores/{store}/archive", "|versions=true"),
+    ("POST /console/stores/{store}/delete", "confirm=store of ayla"),
+    ("GET /console/stores/{store}/new", "|path={api_path}"),
+    ("POST /console/stores/{store}/new", "path=/new.md&content=new"),
+    ("GET /console/stores/{store}/history", "|actor={api_key}|actor={session}"),
+    ("GET /console/stores/{store}/diff", "from_seq=7|other_store_id={store}"),
+    (
+        "GET /console/stores/{store}/undo",
+        "path_prefix={directory}|actor={api_key}&overwrite=1|actor={session}",
+    ),
+    ("POST /console/stores/{store}/undo", "actor={api_key}|path_prefix={directory}"),
+    ("GET /console/stores/{store}/restore", "at_seq=7"),
+    ("POST /console/stores/{store}/restore", "at_seq=7"),
+    ("GET /console/stores/{store}/compare", "to={version}|from={version}&to={version}"),
+    ("GET /console/stores/{store}/memories/{memory}", "|raw=1|at_seq=7"),
+    ("POST /console/stores/{store}/memories/{memory}/edit", "content=taken&base_sha256={hash}"),
+    ("POST /console/stores/{store}/memories/{memory}/rename", "path=/taken.md"),
+    ("POST /console/stores/{store}/memories/{memory}/expiry", "action=pin"),
+    ("POST /console/stores/{store}/memories/{memory}/delete", "sha256={hash}"),
+    ("POST /console/stores/{store}/versions/{version}/redact", "confirm=redact"),
+    ("GET /console/palette", "q=of|q=/&store={store}"),
+    ("GET /console/search", "|q=second|q=second&store={store}"),
+    ("GET /console/search", "q=second&prefix={directory}|q=second&author={api_key}"),
+    ("GET /console/sessions", "|ended=1|store={store}"),
+    ("GET /console/sessions/{session}", "|order=newest"),
+    ("POST /console/keys", "name=taken&scope=memory:read&store={store}"),
+    ("GET /console/audit", "|object={store}|object={session}|actor={api_key}"),
+    ("GET /console/audit/export", "format=csv|format=jsonl&object={store}"),
+    ("POST /console/erasures", "store={store}&confirm=store of ayla"),
+    ("GET /console/erasures/preview", "store={store}|store={store}&prefix={directory}"),
+    ("GET /console/transfer", "|store={store}"),
+    ("POST /console/transfer", "store={store}&on_conflict=replace"),
 ];
-
-fn page_of(request: &str) -> &str {
-    request.split('?').next().unwrap_or_default()
-}
 
 /// These requests, and the pages that they leave out.
 fn requests() -> Vec<String> {
     let pages = keepsake_server::console_pages().into_iter();
-    let pages: Vec<_> = pages.map(|(method, path)| format!("{method} {}", meant(&path))).collect();
-    for request in REQUESTS {
-        assert!(pages.iter().any(|page| page == page_of(request)), "there is no page for {request}");
+    let mut pages: Vec<_> = pages.map(|(method, path)| format!("{method} {}", meant(&path))).collect();
+    let mut requests = Vec::new();
+    for (page, queries) in REQUESTS {
+        assert!(pages.iter().any(|known| known == page), "there is no page {page}");
+        let of_page = queries.split('|').map(|query| format!("{page}?{query}"));
+        requests.extend(of_page.map(|request| request.trim_end_matches('?').to_owned()));
     }
-    let others = pages.into_iter().filter(|page| !REQUESTS.iter().any(|request| page_of(request) == page));
-    others.chain(REQUESTS.iter().map(|request| (*request).to_owned())).collect()
+    pages.retain(|page| !REQUESTS.iter().any(|(known, _)| known == page));
+    [pages, requests].concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,12 +71,10 @@ async fn console_shows_nothing_of_others() {
     let mut theirs = Ids::of_new(&owning, "ayla").await;
     let undo = undo_in(&owning, "ayla", theirs.get("store")).await;
     theirs.set("undo", &undo);
-    let strange = server.client(&stranger);
+    let (strange, binding) = (server.client(&stranger), owning.with_key(&bound));
     let strangers = Ids::of_new(&strange, "cleo").await;
-    let binding = owning.with_key(&bound);
     let bounds = Ids::in_store(&binding, "bela", &owner.store_id.to_string()).await;
     let before = snapshot(&owning).await;
-
     // The requests are good ones: the owner's pages are there. The stream does not end.
     let mut person = Browser::signed_in(&server.url(), &owner.key).await;
     let is_tried = |request: &String| request.starts_with("GET") && !request.ends_with("/events");
@@ -124,7 +90,6 @@ async fn console_shows_nothing_of_others() {
     assert_eq!(unread(snapshot(&owning).await), unread(before));
 }
 
-/// Opens every page and sends every form with foreign ids.
 async fn attack(url: &str, key: &str, client: &Client, own: &Ids, theirs: &Ids, listed: &[Value]) {
     let before = snapshot(client).await;
     let secrets = Secrets::of_others(listed, &before);
@@ -143,7 +108,7 @@ async fn attack(url: &str, key: &str, client: &Client, own: &Ids, theirs: &Ids, 
             let never = send(&mut browser, request, &unknown, &token).await;
             assert_eq!(answer.status, never.status, "{what}: {}", answer.text);
             // The form of a memory that is not there keeps the text that was typed.
-            let page = page_of(request);
+            let page = request.split('?').next().unwrap_or_default();
             let is_kept = !is_read && page.ends_with("/{memory}/edit") && answer.status == 409;
             if kinds_in(page).iter().any(|kind| foreign.contains(kind)) && !is_kept {
                 assert_eq!(answer.status, 404, "{what}: {}", answer.text);
@@ -156,8 +121,7 @@ async fn attack(url: &str, key: &str, client: &Client, own: &Ids, theirs: &Ids, 
             }
         }
     }
-    let after = snapshot(client).await;
-    assert_eq!(unread(after), unread(before), "own objects changed");
+    assert_eq!(unread(snapshot(client).await), unread(before), "own objects changed");
 }
 
 async fn send(browser: &mut Browser, request: &str, ids: &Ids, token: &str) -> Page {

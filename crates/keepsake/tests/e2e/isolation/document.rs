@@ -1,7 +1,5 @@
-//! The operations that the server's own document names.
-
-use super::cases::{self, CASES, OPEN};
-use crate::prelude::*;
+use super::cases::{CASES, OPEN};
+use super::*;
 
 #[derive(Debug, Clone)]
 pub(super) struct Operation {

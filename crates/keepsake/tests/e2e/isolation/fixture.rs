@@ -1,8 +1,6 @@
-//! Objects of two tenants, and unknown ids.
-
 use keepsake_core::{BlobKey, ContentHash, TenantId};
 
-use crate::prelude::*;
+use super::*;
 
 const KEYS: &str = "/v1/api_keys";
 const ERASURES: &str = "/v1/erasures";
@@ -75,10 +73,7 @@ impl Ids {
 
     /// Creates stores, memories and all else; all texts contain `label`.
     pub(super) async fn of_new(client: &Client, label: &str) -> Self {
-        let new = async |what: &str| {
-            let store = made(client, STORES, &json!({"name": format!("{what} of {label}")})).await;
-            text(&store["id"]).to_owned()
-        };
+        let new = async |what: &str| Store::make(client, &format!("{what} of {label}")).await.id;
         let [store, second, spare] = [new("store").await, new("second").await, new("spare").await];
         let mut ids = Self::in_store(client, label, &store).await;
         // A second attached store, for a second page of resources.
@@ -96,7 +91,7 @@ impl Ids {
         // Two deleted memories, for a second page of them.
         for _ in 0..2 {
             let deleted = made(client, &memories, &new("one")).await;
-            ok(&delete(client, &format!("{memories}/{}", text(&deleted["id"]))).await);
+            Store::new(client, store).delete(&deleted).await;
         }
         let memory = made(client, &memories, &new("one")).await;
         made(client, &memories, &new("two")).await;

@@ -7,8 +7,7 @@ use sqlx::migrate::{Migration, Migrator};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 
-use super::{Parties, carry_out_every_operation};
-use crate::prelude::*;
+use super::*;
 
 const PARTITIONS: u32 = 16;
 

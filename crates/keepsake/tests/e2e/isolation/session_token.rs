@@ -1,18 +1,13 @@
 //! The permissions of a session token for each operation of the server's OpenAPI document.
 
-use super::cases;
-use super::document::{Operation, operations};
-use super::fixture::{Ids, made, snapshot_of_store, unread};
 use super::sweep::ask;
-use crate::prelude::*;
+use super::*;
 
 /// Reading operations that a token may use. Those that are in no list, it must not use.
 const READS: &str = "memories.list memories.search memory_stores.search memories.retrieve sessions.retrieve \
     sessions.events.list sessions.events.stream sessions.resources.list sessions.resources.retrieve tools.list";
-/// Operations of which every request changes a memory.
 const WRITES: &str =
     "memories.batch memories.create memories.update memories.update_by_patch memories.delete";
-/// Operations that read or change a memory, depending on the request.
 const TOOLS: &str = "tool_calls.create sessions.tool_calls.create mcp.of_session";
 
 fn has(operations: &str, id: &str) -> bool {

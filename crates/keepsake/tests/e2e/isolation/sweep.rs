@@ -6,10 +6,7 @@ use aho_corasick::AhoCorasick;
 use keepsake_core::StoreId;
 use reqwest::RequestBuilder;
 
-use super::cases;
-use super::document::Operation;
-use super::fixture::{Ids, kinds_in, remember_secret_of, secrets_of, snapshot, undo_in, unread};
-use crate::prelude::*;
+use super::*;
 
 /// The shortest text that is looked for in answers: shorter ones are anywhere.
 const LEAST_CHARS: usize = 8;
@@ -41,7 +38,6 @@ pub(super) async fn targets(owner: &Client, label: &str, operations: &[Operation
     targets
 }
 
-/// A caller that requests another tenant's objects.
 pub(super) struct Attacker {
     name: &'static str,
     pub(super) client: Client,
@@ -127,7 +123,6 @@ impl Form {
 }
 
 impl Attacker {
-    /// Another tenant, with a key that may do everything.
     pub(super) async fn stranger(client: Client) -> Self {
         let own = Ids::of_new(&client, "cleo").await;
         // For lists to have a second page.
@@ -135,7 +130,6 @@ impl Attacker {
         Self { name: "another tenant", client, own, refusal: 404, is_of_tenant: false }
     }
 
-    /// A key of the owner with all scopes in only one store.
     pub(super) async fn bound(client: Client, store_id: StoreId) -> Self {
         let own = Ids::in_store(&client, "bela", &store_id.to_string()).await;
         Self { name: "a key bound to another store", client, own, refusal: 404, is_of_tenant: true }
@@ -174,15 +168,15 @@ impl Attacker {
 
     async fn compare(
         &self,
-        target: &Target,
+        at: &Target,
         form: &Form,
         own: &Ids,
         foreign: &[&'static str],
         secrets: &Secrets,
     ) {
-        let operation = &target.operation;
-        let theirs = own.with(foreign, &target.ids);
-        let nobodys = own.with(foreign, &nobodys(&target.ids));
+        let operation = &at.operation;
+        let theirs = own.with(foreign, &at.ids);
+        let nobodys = own.with(foreign, &nobodys(&at.ids));
         let mut methods = vec![operation.method.clone()];
         if operation.method == Method::GET {
             methods.push(Method::HEAD);

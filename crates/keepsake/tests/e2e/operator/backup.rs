@@ -1,5 +1,3 @@
-//! `keepsake backup` and `keepsake restore`.
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
@@ -53,14 +51,10 @@ async fn backup_of_a_serving_database_comes_back() {
         server.beside(&format!("restore {}", path(file))).await.ends(code, why);
         assert!(fs::read(deployment.sqlite_file()).unwrap() == database, "{file}");
     }
-
     // A log that an earlier database left is not written into the backup, nor into the restored database.
     let log = |file: &str| format!("{file}-wal");
     fs::write(log(&backup), "a log").unwrap();
-    server
-        .beside(&format!("backup {backup} --force"))
-        .await
-        .ends(4, "backup.db-wal is the log of an earlier");
+    server.beside(&format!("backup {backup} --force")).await.ends(4, "backup.db-wal is the log of an");
     fs::remove_file(log(&backup)).unwrap();
     let beside = log(deployment.sqlite_file().to_str().unwrap());
     fs::rename(deployment.sqlite_file(), path("moved.db")).unwrap();
@@ -94,7 +88,6 @@ async fn backup_says_where_the_rest_is() {
     let run = server.beside(&format!("backup {backup}")).await;
     run.ends(0, "the content of 1 version is in s3://");
     run.ends(0, "and not in the file: back it up now, after the database");
-
     secrets::remember("hunter2hunter2", "the database's password");
     let config = "[index]\nurl = \"postgres://app:hunter2hunter2@db/k?sslmode=require\"\n";
     let config = ServerCommand::new(binary(), config);
@@ -123,7 +116,6 @@ async fn printed_commands_of_postgres_copy_the_database() {
     let backup = folder.path().join("it's.dump").display().to_string();
     paste(&deployment, &server.beside(&format!("backup {backup}")).await).await;
     assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o600);
-
     let other = Deployment::new(Pair::Postgres).await;
     let mut restored = other.start().await;
     restored.end().await;

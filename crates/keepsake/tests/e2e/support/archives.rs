@@ -1,9 +1,7 @@
-//! Packed archives, taken apart and made.
-
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use serde_json::Value;
+use super::*;
 
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 

@@ -3,7 +3,7 @@
 use keepsake_core::ContentHash;
 use uuid::Uuid;
 
-use super::{Deployment, Pair, Tenant};
+use super::*;
 
 pub(crate) const FILE_BYTES: u64 = 10;
 

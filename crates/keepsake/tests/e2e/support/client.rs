@@ -1,12 +1,9 @@
-//! An HTTP client with one credential.
-
 use std::fmt::Display;
 
+use reqwest::RequestBuilder;
 use reqwest::header::{HeaderMap, HeaderValue};
-use reqwest::{Method, RequestBuilder};
-use serde_json::{Value, json};
 
-use super::{Tenant, secrets, soon};
+use super::*;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
@@ -101,7 +98,6 @@ impl Client {
         self.get(&path).await
     }
 
-    /// A new key with these scopes, and its path.
     pub(crate) async fn new_key(&self, scopes: &[&str]) -> (String, String) {
         let made = ok(&self.post("/v1/api_keys", &json!({"name": "new", "scopes": scopes})).await);
         let key = made["api_key"].as_str().unwrap();
@@ -162,14 +158,13 @@ pub(crate) async fn try_send(request: RequestBuilder) -> reqwest::Result<Answer>
         // The files of an archive, as one text in JSON.
         Some("application/zstd") => {
             let files = zstd::decode_all(&response.bytes().await?[..]).unwrap_or_default();
-            serde_json::Value::from(String::from_utf8_lossy(&files)).to_string()
+            Value::from(String::from_utf8_lossy(&files)).to_string()
         }
         _ => response.text().await?,
     };
     Ok(Answer { status, headers, text })
 }
 
-/// The object in an answer, which must be a success.
 #[track_caller]
 pub(crate) fn ok(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text);

@@ -1,14 +1,11 @@
 //! Runs of the binary that end by themselves.
 
-use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
-use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
-use super::binary;
+use super::*;
 
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -139,7 +136,6 @@ async fn run(command: Command, variables: &[(&str, &str)], input: &str) -> Run {
 }
 
 impl Run {
-    /// What it printed, for a run that must succeed.
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{}: {}{}", self.line, self.stdout, self.stderr);
         self.stdout

@@ -1,28 +1,21 @@
 //! An index for one test, with content in the index or in an object store.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use keepsake_blobs::{BlobStore, S3Blobs};
 use keepsake_engine::IndexBlobs;
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, PostgresIndex, SqliteIndex};
-use keepsake_testkit::{
-    Login, Pooler, ServerCommand, TestDatabase, fresh_database, is_distributed, s3, s3_options, s3_section,
-};
-use tempfile::TempDir;
+use keepsake_testkit::{Login, Pooler, TestDatabase, fresh_database, is_distributed};
+use keepsake_testkit::{s3, s3_options, s3_section};
 
-use super::{Server, binary};
+use super::*;
 
-/// Which index, and where its content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pair {
     PostgresS3,
-    /// With content in the index.
-    Sqlite,
-    /// With content in the index.
-    Postgres,
     SqliteS3,
+    // With content in the index.
+    Postgres,
+    Sqlite,
 }
 
 impl Pair {
@@ -81,7 +74,6 @@ impl Default for ServerConfig {
     }
 }
 
-/// Migrates a Postgres database, and distributes it in a run on a distributed one.
 async fn migrate(url: &str) {
     let migrated = if is_distributed() {
         PostgresIndex::migrate_distributed(url).await
@@ -170,9 +162,11 @@ impl Deployment {
         } else {
             "url = \"index:\"\n".to_owned()
         };
-        let operator = config.operator.as_ref().map_or_else(String::new, |(port, token)| {
-            format!("[operator]\nlisten = \"127.0.0.1:{port}\"\ntoken = \"{token}\"\n")
-        });
+        let operator = config
+            .operator
+            .as_ref()
+            .map(|(port, token)| format!("[operator]\nlisten = \"127.0.0.1:{port}\"\ntoken = \"{token}\"\n"));
+        let operator = operator.unwrap_or_default();
         format!(
             "{operator}[server]\nlisten = \"127.0.0.1:{{port}}\"\ndrain_seconds = {}\n[index]\n{index}[blobs]\n{blobs}\
              [log]\nfilter = \"{}\"\nformat = \"{}\"\n{}",
@@ -196,11 +190,8 @@ impl Deployment {
     pub(crate) async fn index(&self) -> Index {
         let url = self.index_url();
         if self.pair.has_postgres() {
-            let options = PostgresOptions {
-                jobs_url: self.jobs_url(),
-                max_connections: 2,
-                ..PostgresOptions::new(url)
-            };
+            let jobs_url = self.jobs_url();
+            let options = PostgresOptions { jobs_url, max_connections: 2, ..PostgresOptions::new(url) };
             Index::from(PostgresIndex::connect(&options).await.unwrap())
         } else {
             Index::from(SqliteIndex::open(&url).await.unwrap())

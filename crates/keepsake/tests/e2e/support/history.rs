@@ -4,11 +4,10 @@ use keepsake_core::{BlobKey, StoreId};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
-use tokio::process::Command;
 use uuid::Uuid;
 
 use super::script::{PG_DUMP, from_environment, run};
-use super::{Deployment, Tenant};
+use super::*;
 
 #[derive(Debug)]
 pub(crate) struct Version {
@@ -16,7 +15,6 @@ pub(crate) struct Version {
     blob_id: Option<Uuid>,
 }
 
-/// The database of a deployment, as its owner sees it.
 #[derive(Debug)]
 pub(crate) enum Database {
     Postgres(PgPool),
@@ -92,17 +90,13 @@ impl Database {
 
     /// Every table that has a tenant's id, as the database names them.
     pub(crate) async fn tenant_tables(&self) -> Vec<String> {
+        const ON_POSTGRES: &str = "SELECT CAST(table_name AS text) FROM information_schema.columns \
+            WHERE table_schema = 'public' AND column_name = 'tenant_id'";
+        const ON_SQLITE: &str = "SELECT t.name FROM sqlite_schema t \
+            JOIN pragma_table_info(t.name) c ON c.name = 'tenant_id' WHERE t.type = 'table'";
         match self {
-            Self::Postgres(pool) => {
-                let tables = "SELECT CAST(table_name AS text) FROM information_schema.columns \
-                              WHERE table_schema = 'public' AND column_name = 'tenant_id'";
-                sqlx::query_scalar(tables).fetch_all(pool).await.unwrap()
-            }
-            Self::Sqlite(pool) => {
-                let tables = "SELECT t.name FROM sqlite_schema t \
-                              JOIN pragma_table_info(t.name) c ON c.name = 'tenant_id' WHERE t.type = 'table'";
-                sqlx::query_scalar(tables).fetch_all(pool).await.unwrap()
-            }
+            Self::Postgres(pool) => sqlx::query_scalar(ON_POSTGRES).fetch_all(pool).await.unwrap(),
+            Self::Sqlite(pool) => sqlx::query_scalar(ON_SQLITE).fetch_all(pool).await.unwrap(),
         }
     }
 

@@ -1,15 +1,11 @@
 //! Jobs at a time that the test chooses.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use keepsake_engine::jobs::{Job, RunOutcome, RunRequest};
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
 use keepsake_index::Index;
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::Deployment;
+use super::*;
 
 /// A worker in the test's process, whose clock only the test moves.
 pub(crate) struct Worker {
@@ -29,14 +25,9 @@ impl Deployment {
     }
 
     /// Runs one job so much later; answers what it counted.
-    pub(crate) async fn run_ahead(
-        &self,
-        ahead: Duration,
-        job: impl Job + 'static,
-        request: RunRequest,
-    ) -> Value {
-        let worker = self.worker_ahead(ahead).await;
-        let counts = worker.run(job, request).await;
+    pub(crate) async fn run_ahead(&self, by: Duration, job: impl Job + 'static, run: RunRequest) -> Value {
+        let worker = self.worker_ahead(by).await;
+        let counts = worker.run(job, run).await;
         worker.close().await;
         counts
     }

@@ -4,9 +4,7 @@ use std::fmt::Display;
 
 use keepsake_testkit::{EMBEDDINGS_DIMENSIONS, EMBEDDINGS_KEY, EMBEDDINGS_MODEL, EmbeddingsServer};
 
-use super::client::ok;
-use super::deployment::{FREE_RATES, ServerConfig};
-use super::{Client, soon};
+use super::*;
 
 /// Words of equal meaning.
 pub(crate) const CONCEPTS: &[&[&str]] =

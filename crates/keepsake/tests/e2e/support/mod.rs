@@ -14,11 +14,21 @@ pub(crate) mod secrets;
 pub(crate) mod server;
 pub(crate) mod sessions;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use keepsake_testkit::ServerCommand;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use client::ok;
 pub(crate) use client::{Answer, Client};
+use command::{Run, keepsake, words};
 pub(crate) use deployment::{Deployment, Pair};
+use deployment::{FREE_RATES, ServerConfig};
 pub(crate) use keepsake_testkit::repository;
 pub(crate) use provision::Tenant;
 pub(crate) use server::Server;

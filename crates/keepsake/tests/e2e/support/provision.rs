@@ -1,13 +1,10 @@
 //! Tenants, keys and stores, made in process: fast, and many at once.
 
-use std::sync::Arc;
-
 use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, EngineOptions, KeyDraft, ManualClock, NewTenant, Principal, StoreDraft};
 use keepsake_index::{Auditor, Index, Scope, TenantChange};
-use serde_json::{Value, json};
 
-use super::{Deployment, secrets};
+use super::*;
 
 /// A tenant with a key that may do everything, and one store.
 #[derive(Debug, Clone)]
@@ -76,14 +73,9 @@ impl Provision {
     }
 
     /// Makes a key; its secret is looked for in every server's output.
-    pub(crate) async fn key(
-        &self,
-        tenant_id: TenantId,
-        scopes: &[Scope],
-        store_ids: Option<Vec<StoreId>>,
-    ) -> String {
-        let draft = KeyDraft { scopes: scopes.to_vec(), store_ids, ..key_draft() };
-        make_key(&self.engine, &self.operator(tenant_id).await, draft).await
+    pub(crate) async fn key(&self, tenant: TenantId, scopes: &[Scope], only: Option<Vec<StoreId>>) -> String {
+        let draft = KeyDraft { scopes: scopes.to_vec(), store_ids: only, ..key_draft() };
+        make_key(&self.engine, &self.operator(tenant).await, draft).await
     }
 
     pub(crate) async fn expired_key(&self, tenant_id: TenantId) -> String {

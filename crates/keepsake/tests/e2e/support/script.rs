@@ -1,11 +1,11 @@
 //! Programs of other languages that test the server.
 
 use std::process::Stdio;
-use std::time::Duration;
 
-use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
+
+use super::*;
 
 // Variables of `tests/run`, each with a program or the folder of a suite's packages.
 pub(crate) const PYTHON: &str = "KEEPSAKE_TEST_PYTHON";

@@ -1,16 +1,11 @@
 //! A running server whose output is checked for secrets at its end.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::ops::Deref;
 
-use keepsake_testkit::{RunningServer, ServerCommand};
-use tokio::process::Command;
+use keepsake_testkit::RunningServer;
 
-use super::command::{Run, keepsake, words};
-use super::deployment::ServerConfig;
-use super::{Client, Deployment, Pair, Tenant, secrets};
+use super::*;
 
-/// A server process and the command that starts it again.
 #[derive(Debug)]
 pub(crate) struct Server {
     command: ServerCommand,
@@ -21,19 +16,6 @@ impl Server {
     pub(crate) async fn start(command: ServerCommand) -> Self {
         let running = command.start().await;
         Self { command, running }
-    }
-
-    /// Where it listens, without a slash at the end.
-    pub(crate) fn url(&self) -> String {
-        self.running.url()
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.running.port()
-    }
-
-    pub(crate) fn pid(&self) -> Option<u32> {
-        self.running.pid()
     }
 
     pub(crate) fn config_file(&self) -> PathBuf {
@@ -66,11 +48,7 @@ impl Server {
     /// Waits for the end of the process, which must be a success.
     pub(crate) async fn ended(&mut self) {
         let status = self.running.wait().await;
-        assert_eq!(status.code(), Some(0), "{}", self.running.output());
-    }
-
-    pub(crate) fn output(&self) -> String {
-        self.running.output()
+        assert_eq!(status.code(), Some(0), "{}", self.output());
     }
 
     /// The variables with which a tenant's commands find it and their home folder.
@@ -90,7 +68,15 @@ impl Server {
     }
 
     fn check_output(&self) {
-        secrets::assert_none_in(&self.running.output(), "the server");
+        secrets::assert_none_in(&self.output(), "the server");
+    }
+}
+
+impl Deref for Server {
+    type Target = RunningServer;
+
+    fn deref(&self) -> &RunningServer {
+        &self.running
     }
 }
 
@@ -102,7 +88,6 @@ impl Drop for Server {
     }
 }
 
-/// A new deployment with a tenant, a server on it, and a client with the tenant's key.
 pub(crate) async fn started(pair: Pair) -> (Deployment, Tenant, Server, Client) {
     started_with(pair, &ServerConfig::default()).await
 }
@@ -113,11 +98,4 @@ pub(crate) async fn started_with(pair: Pair, config: &ServerConfig) -> (Deployme
     let server = deployment.start_with(config).await;
     let client = server.client(&tenant);
     (deployment, tenant, server, client)
-}
-
-/// Sends a process a signal by its name, without `SIG`.
-pub(crate) async fn signal(pid: u32, name: &str) {
-    let status =
-        Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).stdin(Stdio::null()).status().await;
-    assert!(status.is_ok_and(|status| status.success()), "SIG{name} cannot be sent to {pid}");
 }

@@ -1,11 +1,6 @@
-//! Sessions of agents with stores.
-
 use std::fmt::Display;
 
-use serde_json::{Value, json};
-
-use super::client::ok;
-use super::{Client, secrets};
+use super::*;
 
 /// Opens a session with stores; answers its path, and the directories of the stores.
 pub(crate) async fn open_session(client: &Client, stores: &[impl Display]) -> (String, Vec<String>) {
@@ -19,7 +14,6 @@ pub(crate) async fn open_session(client: &Client, stores: &[impl Display]) -> (S
     (format!("/v1/sessions/{}", text(&made["id"])), mounts.collect())
 }
 
-/// Views a path in a session; the path may be missing.
 pub(crate) async fn view_in(client: &Client, session: &str, path: &str) {
     let view = json!({"command": "view", "path": path});
     ok(&client.post(&format!("{session}/tool_calls"), &view).await);

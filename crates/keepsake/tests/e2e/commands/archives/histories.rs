@@ -1,10 +1,4 @@
-//! Imports of archives and of other stores with their history.
-
-use keepsake_testkit::HoldingProxy;
-
-use super::{COPY, counts, lines};
-use crate::commands::{Person, files};
-use crate::prelude::*;
+use super::*;
 
 /// The lines of a file but for ids, which are new in each store, and marks of imported authors.
 fn without_ids(file: &Path) -> Vec<Value> {
@@ -80,7 +74,7 @@ async fn history_is_equal_after_a_round_trip(pair: Pair) {
     assert_eq!(other.line_with(&import, &key, "").await.ok(), counts([8, 0, 0, 0, 0]));
     other.ok(&format!("export {third} --versions")).await;
     assert_equal_histories(&first, &third);
-    person.copy().await;
+    person.ok("store create copy").await;
     let import = format!("import {packed} --versions {COPY}");
     let dry = person.line(&format!("{import} --dry-run")).await;
     dry.ends(0, "14 of 14 versions would be imported");
@@ -111,17 +105,28 @@ async fn history_is_equal_after_a_round_trip(pair: Pair) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_import_of_a_history_is_continued() {
+async fn killed_imports_of_files_and_of_a_history_are_continued() {
     let person = Person::new().await;
-    person.ok(&format!("import {}", person.many(600))).await;
-    let archive = person.path("archive");
+    let import = format!("import {}", person.many(1_100));
+    let proxy = HoldingProxy::start(&person.server.url(), "/memories/batch", 2).await;
+    person.kill_when_partly_done(&import, &proxy, "").await;
+    let before = person.contents("").await.len();
+    assert!((200..1_100).contains(&before), "{before}");
+    let result = person.json(&format!("{import} -o json")).await;
+    let results = result["data"].as_array().unwrap();
+    let count = |of: &str| results.iter().filter(|file| file["result"] == of).count();
+    assert_eq!(count("created") + count("unchanged"), 1_100);
+    assert!(count("unchanged") >= before, "{before}");
+    assert_eq!(person.contents("").await.len(), 1_100);
+    let log = person.ok("memory log -n 2000 -o jsonl").await;
+    assert_eq!(log.lines().count(), 1_100, "nothing was written twice");
+    let [archive, second] = ["archive", "second"].map(|name| person.path(name));
     person.ok(&format!("export {archive} --versions")).await;
-    person.copy().await;
+    person.ok("store create copy").await;
     let import = format!("import {archive} --versions {COPY}");
     let proxy = HoldingProxy::start(&person.server.url(), "/import", 2).await;
     person.kill_when_partly_done(&import, &proxy, COPY).await;
     person.ok(&import).await;
-    let second = person.path("second");
     person.ok(&format!("export {second} --versions {COPY}")).await;
     assert_equal_histories(&archive, &second);
 }

@@ -1,11 +1,4 @@
-//! Imports of plain folders and of other stores.
-
-use std::fs;
-use std::os::unix::fs::symlink;
-
-use super::counts;
-use crate::commands::Person;
-use crate::prelude::*;
+use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_folder_is_imported_without_its_invalid_files() {
@@ -26,7 +19,6 @@ async fn plain_folder_is_imported_without_its_invalid_files() {
         fs::write(file, content).unwrap();
     }
     symlink(person.home.path(), format!("{vault}/link")).unwrap();
-
     let import = format!("import {vault}");
     let run = person.line(&format!("{import} -o json")).await;
     run.ends(1, "");
@@ -72,7 +64,6 @@ async fn import_over_a_limit_is_refused_before_anything_is_written() {
     let told = "`KEEPSAKE_LIMITS_MEMORIES_PER_STORE=5 keepsake serve --dev` raises the limit";
     person.ends(&import, 1, told).await;
     assert!(person.contents("").await.is_empty());
-
     for number in 0..4 {
         fs::write(format!("{many}/{number}.md"), "x".repeat(11)).unwrap();
     }

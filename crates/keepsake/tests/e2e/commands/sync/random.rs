@@ -4,16 +4,12 @@
 use std::time::SystemTime;
 
 use keepsake_testkit::Seed;
-use proptest::prelude::Rng;
-use proptest::test_runner::{Config, TestRunner};
 
-use super::{Run, Workplace};
-use crate::prelude::*;
+use super::*;
+use crate::commands::copy::{Edits, SECONDS, number};
 
-/// Set to run for this many seconds instead of [`ROUNDS`].
-const SECONDS: &str = "KEEPSAKE_TEST_SYNC_SECONDS";
-const ROUNDS: u64 = 18;
-const EDITS_PER_ROUND: u64 = 18;
+const ROUNDS: usize = 18;
+const EDITS_PER_ROUND: usize = 18;
 
 /// Names that meet each other, by case, or as file and directory.
 const NAMES: [&str; 13] = [
@@ -23,30 +19,22 @@ const NAMES: [&str; 13] = [
 
 struct Chaos {
     place: Workplace,
-    runner: TestRunner,
-    client: Client,
+    store: Store,
+    edits: Edits,
     /// Contents that the folder's user wrote and did not remove.
     written: BTreeSet<String>,
     acknowledged: BTreeSet<String>,
-    edits: u64,
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_edits_of_both_sides_are_never_lost() {
     let seed = Seed::new();
     let place = Workplace::new().await;
-    std::fs::create_dir(&place.folder).unwrap();
-    let mut chaos = Chaos {
-        client: place.person.client(),
-        place,
-        runner: seed.runner(Config::default()),
-        written: BTreeSet::new(),
-        acknowledged: BTreeSet::new(),
-        edits: 0,
-    };
-    let started = Instant::now();
-    let seconds = std::env::var(SECONDS).ok().map(|seconds| seconds.parse().unwrap());
-    let is_under_way = |round: u64| match seconds {
+    fs::create_dir(&place.folder).unwrap();
+    let (store, edits) = (place.person.store(), Edits::new(&seed));
+    let mut chaos = Chaos { place, store, edits, written: BTreeSet::new(), acknowledged: BTreeSet::new() };
+    let (started, seconds) = (Instant::now(), number(SECONDS));
+    let is_under_way = |round: usize| match seconds {
         Some(seconds) => started.elapsed() < Duration::from_secs(seconds),
         None => round <= ROUNDS,
     };
@@ -60,28 +48,15 @@ async fn random_edits_of_both_sides_are_never_lost() {
 }
 
 impl Chaos {
-    fn below(&mut self, end: u64) -> u64 {
-        u64::from(self.runner.rng().next_u32()) % end
-    }
-
-    fn name(&mut self) -> &'static str {
-        NAMES[usize::try_from(self.below(NAMES.len() as u64)).unwrap()]
-    }
-
-    fn content(&mut self, side: &str) -> String {
-        self.edits += 1;
-        format!("{side} {}\n", self.edits)
-    }
-
-    async fn round(&mut self, round: u64) {
+    async fn round(&mut self, round: usize) {
         let mut running = self.place.start(&[]);
         let restarts_server = round.is_multiple_of(5);
-        let killed_after = round.is_multiple_of(4).then(|| self.below(EDITS_PER_ROUND));
+        let killed_after = round.is_multiple_of(4).then(|| self.edits.below(EDITS_PER_ROUND));
         for edit in 0..EDITS_PER_ROUND {
-            if self.below(2) == 0 {
+            if self.edits.below(2) == 0 {
                 self.edit_folder();
             } else {
-                self.edit_store().await;
+                self.acknowledged.extend(self.edits.make(&self.store, &NAMES).await);
             }
             if restarts_server && edit == EDITS_PER_ROUND / 2 {
                 self.place.person.server.kill9().await;
@@ -100,55 +75,31 @@ impl Chaos {
 
     /// Makes a random edit as the folder's user; it may fail because of the other side.
     fn edit_folder(&mut self) {
-        let (action, name, other) = (self.below(10), self.name(), self.name());
-        let (file, to) = (self.place.folder.join(name), self.place.folder.join(other));
-        let before = std::fs::read_to_string(&file).ok();
+        let folder = &self.place.folder;
+        let [file, to] = [(); 2].map(|()| folder.join(NAMES[self.edits.below(NAMES.len())]));
+        let (action, before) = (self.edits.below(10), fs::read_to_string(&file).ok());
         let gone = match action {
             0..=5 => {
-                let content = self.content("folder");
-                let _ = std::fs::create_dir_all(file.parent().unwrap());
+                let content = self.edits.content("folder");
+                let _ = fs::create_dir_all(file.parent().unwrap());
                 let written = if action < 3 {
-                    std::fs::write(&file, &content)
+                    fs::write(&file, &content)
                 } else {
-                    let temporary = self.place.folder.join(".temporary");
-                    std::fs::write(&temporary, &content).and_then(|()| std::fs::rename(&temporary, &file))
+                    let temporary = folder.join(".temporary");
+                    fs::write(&temporary, &content).and_then(|()| fs::rename(&temporary, &file))
                 };
                 self.written.insert(content.clone());
                 if written.is_ok() { before } else { Some(content) }
             }
-            6 | 7 => before.filter(|_| std::fs::remove_file(&file).is_ok()),
+            6 | 7 => before.filter(|_| fs::remove_file(&file).is_ok()),
             _ => {
-                let replaced = std::fs::read_to_string(&to).ok();
-                let is_moved = file != to && file.is_file() && std::fs::rename(&file, &to).is_ok();
+                let replaced = fs::read_to_string(&to).ok();
+                let is_moved = file != to && file.is_file() && fs::rename(&file, &to).is_ok();
                 replaced.filter(|_| is_moved)
             }
         };
         if let Some(gone) = gone {
             self.written.remove(&gone);
-        }
-    }
-
-    async fn edit_store(&mut self) {
-        let memories = self.place.person.listed("memories?view=basic").await;
-        let (action, content, name) = (self.below(10), self.content("store"), self.name());
-        let which = usize::try_from(self.below(memories.len().max(1) as u64)).unwrap();
-        let all = self.place.person.store().memories();
-        let one = memories.get(which).map(|memory| format!("{all}/{}", memory["id"].as_str().unwrap()));
-        let path = format!("/{name}");
-        let (at, body) = match (action, one) {
-            (0..=3, _) | (_, None) => (all, json!({"path": path, "content": content})),
-            (4..=6, Some(one)) => (one, json!({"content": content})),
-            (7, Some(one)) => (one, json!({"path": path, "content": content})),
-            (8, Some(one)) => (one, json!({"path": path})),
-            (_, Some(one)) => {
-                send(self.client.request(Method::DELETE, &one)).await;
-                return;
-            }
-        };
-        let answer = self.client.post(&at, &body).await;
-        assert!(matches!(answer.status, 200 | 404 | 409), "{at}: {}", answer.text);
-        if answer.status == 200 && body["content"].is_string() {
-            self.acknowledged.insert(content);
         }
     }
 
