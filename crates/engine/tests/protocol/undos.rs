@@ -83,11 +83,11 @@ async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
     let setup = TestEngine::postgres_and_s3().await;
     write_all(&setup, "first").await;
     write_all(&setup, "second").await;
-    setup.as_owner(COUNT_STEPS).await;
+    setup.database().execute(COUNT_STEPS).await;
     // Each undo takes back the one before. The last one is undisturbed.
     for (step, content) in (1..=STEPS + 1).zip(["first", "second"].into_iter().cycle()) {
         let undo_id = undo_until_read(&setup.elsewhere(), step * MEMORIES as u64, 0).await;
-        setup.as_owner(&format!("SELECT setval('step', -{step})")).await;
+        setup.database().execute(&format!("SELECT setval('step', -{step})")).await;
         let replica = setup.elsewhere();
         setup.clock.advance(3 * MINUTE);
         let run = replica.run_in_slot(ContinueUndos).await;
@@ -106,8 +106,6 @@ async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
         assert_eq!(seqs.keys().copied().collect::<Vec<_>>(), [last], "step {step}: each was changed once");
     }
 }
-
-const GATE: &str = "gate: true\ntests:\n- max_files: 0\n";
 
 /// Tests that become a gate are passed neither by a batch that was admitted before nor by the rest of an undo.
 async fn new_gate_holds_for_changes_under_way(setup: TestEngine) {

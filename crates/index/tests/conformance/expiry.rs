@@ -52,7 +52,7 @@ pub(crate) async fn expiry_checks_again_before_it_deletes(place: Place) {
     set_period(&place, Some(PERIOD_SECS)).await;
     let heads = create_all(&place, ["/unused/a", "/read", "/written", "/pinned", "/gone"]).await;
     let ids = heads.each_ref().map(|head| head.memory_id);
-    let [unused, was_read, written, pinned, gone] = heads;
+    let [lapsed, was_read, written, pinned, gone] = heads;
     let just_now = late().minus(Duration::from_secs(1));
     let read =
         LastUse { key: (place.tenant_id, place.store_id, was_read.memory_id), at: just_now, by: actor() };
@@ -64,7 +64,7 @@ pub(crate) async fn expiry_checks_again_before_it_deletes(place: Place) {
     place.change(vec![deleted(&gone)]).await;
 
     assert_eq!(expire(&place, &ids).await, 1);
-    assert!(!lives(&place, unused.memory_id).await);
+    assert!(!lives(&place, lapsed.memory_id).await);
     for head in [&was_read, &written, &pinned] {
         assert!(lives(&place, head.memory_id).await);
     }

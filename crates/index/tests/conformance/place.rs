@@ -113,11 +113,11 @@ pub(crate) fn new_tenant() -> Tenant {
 /// Counts so many steps of SQLite's reads at a time.
 pub(crate) async fn count_steps(index: &SqliteIndex, steps: i32) -> Arc<AtomicU64> {
     let counter = Arc::<AtomicU64>::default();
-    let counted = Arc::clone(&counter);
-    let count = move || {
-        counted.fetch_add(1, Ordering::Relaxed);
+    let shared = Arc::clone(&counter);
+    let add = move || {
+        shared.fetch_add(1, Ordering::Relaxed);
     };
-    index.watch_steps(steps, count).await.unwrap();
+    index.watch_steps(steps, add).await.unwrap();
     counter
 }
 

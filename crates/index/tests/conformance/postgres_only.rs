@@ -221,7 +221,7 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     let row = "INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
                VALUES ($1, $2, $3, 1, 'x', 1)";
     let ids = [tenant_id.uuid(), store_id.uuid(), memory_id.uuid()];
-    let row = ids.into_iter().fold(sqlx::query(row), |row, id| row.bind(id));
+    let row = ids.into_iter().fold(sqlx::query(row), sqlx::query::Query::bind);
     row.execute(&mut *in_the_way).await.unwrap();
     let read = LastUse { key: (tenant_id, store_id, memory_id), at: NOW, by: actor() };
     let flushing = index.clone();

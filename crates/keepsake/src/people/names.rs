@@ -34,14 +34,14 @@ pub(super) async fn put_names(connection: &Connection, ids: IdsArgs, items: &mut
 }
 
 /// An actor, an object or an id in words.
-fn in_words(named: &Value, names: &Names) -> String {
+fn in_words(named: &Value, known: &Names) -> String {
     let Some(id) = named_id(named) else {
         let is_imported = named["imported"] == true;
         let id = named["id"].as_str().or(named.as_str()).map_or_else(|| actor_id(named), str::to_owned);
         return if is_imported { format!("{id} (imported)") } else { id };
     };
     let words = Kind::of(id).map_or(id, |kind| kind.words);
-    names.of(id).unwrap_or(words).to_owned()
+    known.of(id).unwrap_or(words).to_owned()
 }
 
 /// The id of an object whose name can be looked up.
