@@ -66,7 +66,7 @@ async fn jobs_run_by_hand() {
     let pruned = job("run prune -o json").await.json();
     assert_eq!(pruned["counts"]["idempotency_records"], 0, "{pruned}");
     job("run make-coffee").await.ends(3, "the job was not found");
-    job("run drain-deletions --dry-run").await.ends(1, "`dry_run` must not be true");
+    job("run drain-deletions --dry-run").await.ends(1, "`--dry-run` must not be true");
 
     let run = async |job: &str, body: Option<&Value>| {
         operator.send(Method::POST, &format!("/admin/v1/jobs/{job}/run"), body).await

@@ -94,8 +94,8 @@ async fn past_of_a_store_is_shown_exported_and_compared() {
         assert_eq!(paths(&format!("--at {past}")).await, [""; 0]);
     }
     person.ends("memory cat a.md --at 2020-01-01", 3, "there was no such memory then").await;
-    person.ends("memory ls --at 2999-01-01", 1, "`at` must not be in the future").await;
-    person.ends("memory ls --at-seq 9", 1, "`at_seq` must be at most 4").await;
+    person.ends("memory ls --at 2999-01-01", 1, "`--at` must not be in the future").await;
+    person.ends("memory ls --at-seq 9", 1, "`--at-seq` must be at most 4").await;
     person.ok("store create other").await;
     person.line_with("memory put a.md --store other", &[], "one\n").await.ok();
     for (more, rows) in [
