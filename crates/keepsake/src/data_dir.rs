@@ -84,8 +84,8 @@ fn not_opened(what: impl fmt::Display, path: &Path) -> impl FnOnce(io::Error) ->
     }
 }
 
-/// The owner of a path that a user may not use, and the command that gives it to the user. Empty if
-/// the reason is another one.
+/// The owner of a path that a user may not use, and the command that gives the user what `sudo keepsake` may
+/// have made. Empty if the reason is another one.
 fn other_owner(path: &Path, error: &io::Error, user: u32) -> String {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return String::new();
@@ -102,11 +102,22 @@ fn other_owner(path: &Path, error: &io::Error, user: u32) -> String {
         return format!("{whose}, so nothing can be created there");
     }
     let folder = if found.is_dir() { known } else { folder_of(known) };
+    if found.uid() != 0 || !may_be_made_by_keepsake(folder) {
+        return whose;
+    }
     let folder = folder.display().to_string();
     format!(
         "{whose}: if `sudo keepsake` created it, `sudo chown -R {user} {}` gives it to this user",
         shell_word(&folder)
     )
+}
+
+/// Whether a folder is private, as `keepsake` makes them, and not directly below `/`: so the command never names
+/// `/tmp`, `/etc` or the home of root.
+fn may_be_made_by_keepsake(folder: &Path) -> bool {
+    let is_private = folder.metadata().is_ok_and(|found| found.mode() & 0o077 == 0);
+    let is_deep = std::path::absolute(folder).is_ok_and(|path| path.components().count() > 2);
+    is_private && is_deep
 }
 
 /// Creates a folder, and its parents, that only its owner can access.
@@ -248,11 +259,17 @@ mod tests {
     #[test]
     fn error_says_whose_a_folder_is_and_how_to_take_it() {
         let folder = tempfile::tempdir().unwrap();
-        let (owner, denied) = (given_away(folder.path()), io::Error::from(io::ErrorKind::PermissionDenied));
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let owner = folder.path().metadata().unwrap().uid();
         let said = |path: &Path, user| other_owner(path, &denied, user);
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        assert!(!said(folder.path(), owner + 1).contains("chown"), "it may be a folder of the system");
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(FOLDER_MODE)).unwrap();
         let command = format!("`sudo chown -R {} {}`", owner + 1, folder.path().display());
         let to_another = said(folder.path(), owner + 1);
-        assert!(to_another.contains(&command) && to_another.contains(" belongs to "), "{to_another}");
+        assert!(to_another.contains(" belongs to "), "{to_another}");
+        // What another user made, `sudo keepsake` did not.
+        assert_eq!(to_another.contains(&command), owner == 0, "{to_another}");
         assert!(!said(&folder.path().join("new"), owner + 1).contains("chown"));
         assert_eq!(said(folder.path(), owner), "");
     }

@@ -173,14 +173,19 @@ pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) 
     page_with(StatusCode::BAD_REQUEST, &shown)
 }
 
-/// The form with the typed texts and what the tenant has: the next attempt replaces that.
+/// The form with the changed texts and what the tenant has: the next attempt replaces that, and leaves the
+/// other fields as they are.
 async fn overtaken(form: &Form<Operator>, tenant_id: TenantId) -> PageResult {
     const CHANGED: &str = "Somebody changed the same limit or the search mode after this page had shown it. The \
         form says what the tenant has.";
     let tenant = form.engine.tenants.get(tenant_id).await?;
     let mut typed = form.fields.clone();
     for (name, text) in texts_of(&form.engine, &tenant) {
-        typed.set(&format!("{WAS}{name}"), text);
+        let was = format!("{WAS}{name}");
+        if typed.get(&name).map(str::trim) == typed.get(&was) {
+            typed.set(&name, text.clone());
+        }
+        typed.set(&was, text);
     }
     page_with(StatusCode::CONFLICT, &LimitsPage::of(form, tenant, &typed, Some(CHANGED.to_owned())))
 }

@@ -138,11 +138,16 @@ impl TenantChange {
         Self { status: Some(status), ..Self::default() }
     }
 
-    /// Whether another change came first, so that the tenant lacks the values that this one replaces.
+    /// Whether another change came first, so that the tenant has neither the values that this one replaces nor
+    /// the values that it sets.
     pub(crate) fn comes_late(&self, tenant: &Tenant) -> Result<bool, serde_json::Error> {
         let own = serde_json::to_value(&tenant.limits)?;
-        let has_other = |(name, limit): (&String, &Value)| own.get(name).unwrap_or(&Value::Null) != limit;
-        let has_other_mode = self.replaced_search_mode.is_some_and(|mode| mode != tenant.search_mode);
+        let has_other = |(name, replaced): (&String, &Value)| {
+            let limit = own.get(name).unwrap_or(&Value::Null);
+            limit != replaced && self.limits.get(name) != Some(limit)
+        };
+        let has_other_mode = self.replaced_search_mode.is_some_and(|mode| mode != tenant.search_mode)
+            && self.search_mode != Some(tenant.search_mode);
         Ok(has_other_mode || self.replaced_limits.iter().any(has_other))
     }
 

@@ -39,11 +39,17 @@ async fn limits_are_changed_as_by_the_api_and_taken_back() {
     let (undo, _) = saved.text.split_once("Undo</button>").unwrap();
     assert!(undo.contains("name=\"was_stores_per_tenant\" value=\"7\""), "{undo}");
     let old = before.to_string().replace("null", "");
-    let undo = [("was_stores_per_tenant", "7"), ("stores_per_tenant", old.as_str())];
+    let undo = [
+        ("was_stores_per_tenant", "7"),
+        ("stores_per_tenant", old.as_str()),
+        ("was_max_view_chars", "9"),
+        ("max_view_chars", "9"),
+    ];
     operator.send(Method::PATCH, &api, Some(&json!({"limits": {"stores_per_tenant": 8}}))).await;
     let refused = browser.submit(&saved, &path, &undo).await.answered(409);
     refused.has("Somebody changed the same limit");
     refused.has("name=\"was_stores_per_tenant\" value=\"8\"");
+    refused.has("name=\"max_view_chars\" value=\"\"");
     assert_eq!(own("stores_per_tenant").await, 8);
     let undo = [("was_stores_per_tenant", "8"), ("stores_per_tenant", old.as_str())];
     browser.act(&saved, &path, &undo).await.has("Undo</button>");
