@@ -463,6 +463,7 @@ mod tests {
             (&[("sec-fetch-site", "same-origin")], true, true),
             (&[("sec-fetch-site", "cross-site")], false, false),
             (&[("sec-fetch-site", "same-site")], false, false),
+            (&[("sec-fetch-site", "none")], false, false),
             (&[("host", "a:1"), ("origin", "http://a:1")], true, true),
             (&[("host", "a:1"), ("origin", "http://b:1")], false, false),
             (&[("host", "a:1"), ("origin", "null")], true, false),

@@ -67,9 +67,11 @@ mod tests {
     fn page_has_every_operation_and_each_link_has_one_target() {
         let operations = openapi::text().matches("\"operationId\"").count();
         assert_eq!(page().matches("<article class=\"operation\"").count(), operations);
-        for foreign in ["http://", "https://", "url("] {
+        for foreign in ["http://", "https://", "url(", "@import", "<style", " style=", " onclick="] {
             assert!(!page().contains(foreign) && !STYLE.text.contains(foreign), "{foreign}");
         }
+        assert_eq!(page().matches("<script").count(), 1);
+        assert!(page().contains("<script src=\"docs/reference.js?v="));
         let values = |start: &'static str| {
             let parts = page().split(start).skip(1);
             parts.map(|rest| rest.split('"').next().unwrap())

@@ -378,6 +378,7 @@ mod tests {
         for (name, value, rule) in [
             ("issuer", "https://id.example.com/", "names another `issuer`"),
             ("token_endpoint", "http://id.example.com/token", "no https:// URL as `token_endpoint`"),
+            ("token_endpoint", "http://127.0.0.1/token", "no https:// URL as `token_endpoint`"),
             ("token_endpoint", "https://a:b@id.example.com/", "no https:// URL as `token_endpoint`"),
             ("authorization_endpoint", "javascript:alert(1)", "`authorization_endpoint`"),
             ("authorization_endpoint", "https://id.example.com/#x", "`authorization_endpoint`"),

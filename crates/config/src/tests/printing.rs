@@ -31,10 +31,15 @@ fn bad_values_never_show_their_secret() {
     let search_keys = ["search.embeddings.url", "search.embeddings.key"];
     let values = [
         "'hunter2'",
+        "'postgres://app:hunter2'",
         "'postgres://app@db/k?passwrod=hunter2'",
+        "'postgres://app@db/k?port=hunter2'",
         "'postgres://app:hun/ter2@db/k'",
+        "'postgres://app:5/hunter2@db/k'",
+        "'postgres://app:hun?ter2@db/k'",
         "'postgres://app:hun#ter2@db/k'",
         "'postgres://app:@hunter2@db/k'",
+        "'postgres://app@db/k?sslmode=hunter2'",
         "'mysql://app:hunter2@db'",
         "'s3://key:hunter2@memories'",
         "'https://key:hunter2@s3.example.com'",

@@ -27,6 +27,7 @@ fn invalid_scanner_rule_is_named() {
     let fields = |number| format!("{list}: rule {number} must have a kind and a pattern");
     for (rules, told) in [
         ("1", list.to_owned()),
+        ("\"hunter2\"", list.to_owned()),
         ("{ kind = \"a\" }", list.to_owned()),
         ("[1]", fields(1)),
         ("[{ kind = \"a\", pattern = \"b\" }, { kind = \"a\" }]", fields(2)),

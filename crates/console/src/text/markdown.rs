@@ -230,10 +230,18 @@ mod tests {
 
     #[test]
     fn html_is_text() {
-        let hostile = "<script>alert(1)</script>|a <img src=x onerror=alert(1)> b|<svg/onload=alert(1)>|`<script>`|\
-            <iframe src=javascript:alert(1)></iframe>|<style>body{display:none}</style>|![x](https://a.example/)|\
-            ```html\n<script>alert(1)</script>\n```|[x](https://a.example \"\\\" onclick=\\\"alert(1)\")";
-        for shown in hostile.split('|').map(html) {
+        for hostile in [
+            "<script>alert(1)</script>",
+            "a <img src=x onerror=alert(1)> b",
+            "<svg/onload=alert(1)>",
+            "<iframe src=javascript:alert(1)></iframe>",
+            "<style>body{display:none}</style>",
+            "```html\n<script>alert(1)</script>\n```",
+            "`<script>`",
+            "[x](https://a.example \"\\\" onclick=\\\"alert(1)\")",
+            "![x](https://a.example/)",
+        ] {
+            let shown = html(hostile);
             for element in ["<script", "<img", "<svg", "<iframe", "<style", "onclick=\""] {
                 assert!(!shown.contains(element), "{shown}");
             }

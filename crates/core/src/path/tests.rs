@@ -86,6 +86,10 @@ fn directory_paths_have_parents_names_and_files() {
     for outside in ["/a/b", "/a/bc", "/b/a/b/c"] {
         assert!(!path(outside).is_below(&directory), "{outside}");
     }
+    // A path that moves is checked as a new one is.
+    let moved = |rest: &str| path(&format!("/a/{rest}")).rebased(&path("/a").as_dir(), &root);
+    assert_eq!(moved("b/c"), Ok(path("/b/c")));
+    assert_eq!(moved(".anthropic-memory-store"), Err(PathError::Reserved));
 }
 
 #[test]

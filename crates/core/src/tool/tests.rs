@@ -33,7 +33,9 @@ fn number_without_fraction_is_an_integer_and_a_long_command_is_cut() {
         (json!(-1e30), Some(i64::MIN)),
         (json!(u64::MAX), Some(i64::MAX)),
         (json!(" -1 "), Some(-1)),
+        (json!("2.0"), Some(2)),
         (json!("0.5"), None),
+        (json!("[2]"), None),
     ] {
         let input =
             json!({"command": "insert", "path": "/memories/a", "insert_line": sent, "insert_text": ""});

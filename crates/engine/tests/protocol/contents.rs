@@ -39,6 +39,17 @@ async fn content_that_no_version_names_is_not_stored(setup: TestEngine) {
     assert_eq!(setup.elsewhere().text_at("/memories/a.txt").await, "kept");
     let swept = setup.worker().run(SweepBlobs::default()).await;
     assert_eq!((&swept["blobs"], &swept["condemned"], &swept["missing"]), (&json!(1), &json!(0), &json!(0)));
+    // Nor that of a refused write.
+    for taken in ["/a.txt", "/a.txt/b"] {
+        let refused = setup.try_make(new_memory(taken, "two")).await;
+        assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
+    }
+    let outdated = Precondition::ContentSha256(ContentHash::of(b"another"));
+    let edit = MemoryEdit { precondition: Some(outdated), ..new_content("two") };
+    let refused = setup.update(&memory, edit).await;
+    assert!(matches!(refused, Err(EngineError::PreconditionFailed { .. })), "{refused:?}");
+    let tenant = setup.of_tenant_with(json!({"bytes_per_store": 10})).await;
+    tenant.try_make(new_memory("/a.txt", "more than ten bytes")).await.unwrap_err();
     // A restored content must fit the limit of today.
     setup.delete(&memory).await;
     let (mut limited, mut principal) = (setup.clone(), (*setup.principal).clone());
@@ -46,6 +57,7 @@ async fn content_that_no_version_names_is_not_stored(setup: TestEngine) {
     limited.principal = Arc::new(principal);
     let refused = limited.restore(&memory).await;
     assert!(matches!(refused, Err(EngineError::Invalid { field: "content", .. })), "{refused:?}");
+    assert_eq!(setup.blobs_there().await, [named]);
 }
 
 async fn cached_content_costs_no_call_of_the_object_store(setup: TestEngine) {

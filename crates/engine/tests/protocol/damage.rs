@@ -45,12 +45,20 @@ async fn verify(file: &Path) -> Option<Verification> {
 async fn dump(file: &Path) -> Vec<String> {
     let url = format!("sqlite://{}?mode=ro&immutable=1", file.display());
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
-    let tables = "SELECT sql, 'SELECT ' || (SELECT group_concat('quote(\"' || name || '\")', ' || '','' || ') \
-                  FROM pragma_table_info(t.name)) || ' AS line FROM \"' || t.name || '\" ORDER BY line' \
-                  FROM sqlite_schema t WHERE t.type = 'table' AND sql IS NOT NULL ORDER BY t.name";
-    let tables: Vec<(String, String)> = sqlx::query_as(tables).fetch_all(&mut connection).await.unwrap();
+    let tables: Vec<(String, String)> = sqlx::query_as(
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND sql IS NOT NULL ORDER BY name",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
     let mut dump = Vec::new();
-    for (schema, rows) in tables {
+    for (table, schema) in tables {
+        let quoted = format!(
+            "SELECT group_concat('quote(\"' || name || '\")', ' || '','' || ') FROM pragma_table_info('{table}')"
+        );
+        let columns: String =
+            sqlx::query_scalar(AssertSqlSafe(quoted)).fetch_one(&mut connection).await.unwrap();
+        let rows = format!("SELECT {columns} AS line FROM \"{table}\" ORDER BY line");
         let rows: Vec<String> =
             sqlx::query_scalar(AssertSqlSafe(rows)).fetch_all(&mut connection).await.unwrap();
         dump.push(schema);

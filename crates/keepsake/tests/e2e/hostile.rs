@@ -120,10 +120,14 @@ async fn frames(server: &Server, tenant: &Tenant) {
     answered_one_of(server, stranger, &[401]).await;
     // Two credentials: components could read different ones.
     let twice = "authorization: Basic a\r\nauthorization: Basic b";
-    for other in ["x-api-key: ks_live_other", "authorization: Bearer other", twice] {
+    let repeated = format!("x-api-key: {}", tenant.key);
+    for other in ["x-api-key: ks_live_other", "authorization: Bearer other", twice, &repeated] {
         answered_one_of(server, stores("GET", other, ""), &[401]).await;
     }
-    answered_one_of(server, stores("GET", "authorization: Basic a", ""), &[200]).await;
+    let same = format!("authorization: Bearer {}", tenant.key);
+    for harmless in ["authorization: Basic a", &same] {
+        answered_one_of(server, stores("GET", harmless, ""), &[200]).await;
+    }
 }
 
 /// Clients that send nothing, or a head that does not end.

@@ -209,6 +209,8 @@ async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
     let mut server = deployment.start_with(&ServerConfig { more, ..operator.config }).await;
     let client = server.client(&tenant);
     let prometheus = Prometheus::start(&operator.url);
+    let with_any_token = Client::new(&operator.url, "").bare(Method::GET, "/metrics").bearer_auth("any");
+    assert_eq!(send(with_any_token).await.status, 200);
 
     let queries = queries().await;
     assert!(queries.len() > 20, "{queries:?}");

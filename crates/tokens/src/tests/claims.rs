@@ -51,6 +51,7 @@ async fn times_hold_with_a_minute_of_leeway() {
         (json!({"exp": NOW_SECS - 60}), Err(TokenError::Expired)),
         (json!({"exp": null}), Err(TokenError::MissingExpiry)),
         (json!({"exp": "1900000000"}), Err(TokenError::Claim)),
+        (json!({"exp": -1}), Err(TokenError::Claim)),
         (json!({"exp": 1e300}), Err(TokenError::Claim)),
         (json!({"exp": 1_900_000_000.5}), Ok(())),
         (json!({"nbf": NOW_SECS + 60}), Ok(())),
@@ -141,6 +142,7 @@ async fn invalid_settings_are_reported_by_position_and_field() {
         (file(r#"{"kty": "RSA"}"#), "key_file", "not a JWKS"),
         (url("http://id.example.com/jwks", false), "jwks_url", "https://"),
         (url("http://127.0.0.1.example.com/", false), "jwks_url", "https://"),
+        (url("file:///etc/passwd", true), "jwks_url", "https://"),
         (url("https://a:b@id.example.com/", false), "jwks_url", "credentials"),
     ] {
         let other = IssuerSettings { issuer: "other".to_owned(), ..settings(keys) };

@@ -29,6 +29,8 @@ fn wrong_fields_are_named() {
             Field `path` is missing; it must be a string
         memory_list {"limit": 101}
             Field `limit` must be 1 to 100, but is 101
+        memory_list {"depth": 2}
+            Field `depth` must be 0 to 1, but is 2
         memory_read {"path": "/memories/a", "offset": -1}
             Field `offset` must be 0 or more, but is -1
         memory_write {"path": "/memories/a", "content": "c", "precondition": {"type": "newer"}}
@@ -45,6 +47,8 @@ fn wrong_fields_are_named() {
             Field `content_sha256` does not go with `not_exists`
         memory_edit {"path": "/memories/a", "edits": [{"old_str": "a", "new": "b"}]}
             Edit 1 of 1 failed, so no edit was applied: Field `new` is unknown; an edit has the fields `old_str`, `new_str`
+        memory_edit {"path": "/memories/a", "edits": []}
+            Field `edits` must be an array of 1 to 100 objects, each with `old_str` and `new_str`, but has 0
         memory_edit {"path": "/memories/a", "edits": [{"old_str": "a"}, {"new_str": "b"}]}
             Edit 2 of 2 failed, so no edit was applied: Field `old_str` is missing; it must be a string
         memory_edit MANY

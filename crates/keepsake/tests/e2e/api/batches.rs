@@ -31,17 +31,28 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
     ]});
     let answer = ok(&store.batch(&body).await);
     assert_eq!(answer["type"], "memory_batch");
-    let expected =
-        "created failed updated created unchanged updated updated deleted failed failed failed failed";
-    assert_eq!(statuses(&answer).join(" "), expected);
-    let paths = ["/made", "", "/edited", "/put", "/same", "/new/c", "/pinned", "", "", "", "", ""];
+    let expected = [
+        ("created", "/made", true),
+        ("failed", "", false),
+        ("updated", "/edited", false),
+        ("created", "/put", false),
+        ("unchanged", "/same", false),
+        ("updated", "/new/c", false),
+        ("updated", "/pinned", true),
+        ("deleted", "", false),
+        ("failed", "", false),
+        ("failed", "", false),
+        ("failed", "", false),
+        ("failed", "", false),
+    ];
+    assert_eq!(statuses(&answer), expected.map(|(status, ..)| status));
     let data = answer["data"].as_array().unwrap();
-    for (result, path) in data.iter().zip(paths) {
+    for (result, (status, path, is_pinned)) in data.iter().zip(expected) {
         assert_eq!(result["type"], "memory_batch_result");
-        assert_eq!(result["error"].is_null(), result["status"] != "failed");
+        assert_eq!(result["error"].is_null(), status != "failed");
         assert_eq!(result["memory"].is_null(), path.is_empty());
         if !path.is_empty() {
-            let (memory, is_pinned) = (&result["memory"], matches!(path, "/made" | "/pinned"));
+            let memory = &result["memory"];
             shows(memory, &json!({"id": result["memory_id"], "path": path, "pinned": is_pinned}));
             assert_eq!(store.basic(memory).await["memory_version_id"], memory["memory_version_id"]);
         }

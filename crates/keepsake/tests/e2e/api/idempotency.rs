@@ -54,7 +54,7 @@ pub(super) async fn bad_key_and_key_with_another_body_are_400_and_patch_takes_no
     let insert = |text: &str| json!({"command": "insert", "path": "/memories/m", "insert_line": 0, "insert_text": text});
     let upsert = |text: &str| json!({"operations": [{"type": "upsert", "path": "/edited", "content": text}]});
     for (path, body, other) in [
-        (STORES.to_owned(), json!({"name": "a"}), json!({"name": "b"})),
+        (STORES.to_owned(), json!({"description": "b", "name": "a"}), json!({"name": "b"})),
         (store.path.clone(), json!({"name": "a"}), json!({"description": "b"})),
         (store.memories(), json!({"path": "/a", "content": "x"}), json!({"path": "/a", "content": "y"})),
         (store.memory(&memory), json!({"content": "x"}), json!({"path": "/moved"})),
@@ -69,9 +69,9 @@ pub(super) async fn bad_key_and_key_with_another_body_are_400_and_patch_takes_no
         assert_eq!((store.history().await, store.object().await), before);
         ok(&post(client, "k", &path, &body).await);
     }
-    let in_other_words = client.request(Method::POST, STORES).body(r#"{ "name": "\u0061" }"#);
-    let with = in_other_words.header("idempotency-key", "k").header("content-type", "application/json");
-    ok(&send(with).await);
+    let in_other_words = r#"{ "name": "\u0061", "description": "b" }"#;
+    let request = client.request(Method::POST, STORES).header("content-type", "application/json");
+    ok(&send(request.header("idempotency-key", "k").body(in_other_words)).await);
     assert_eq!(client.all(&format!("{STORES}?limit=100")).await.len(), 2);
     assert_eq!(store.paths().await, ["/a", "/edited", "/m"]);
     let at = store.memory(&memory);
@@ -121,6 +121,11 @@ pub(super) async fn repeated_call_is_answered_even_if_it_is_now_forbidden(place:
     for (path, body) in &calls {
         first.push(ok(&post(client, "k", path, body).await));
     }
+    // A batch that writes no version.
+    let batch = format!("{}/batch", store.memories());
+    let upsert = json!({"atomic": true, "operations": [{"type": "upsert", "path": "/a", "content": "one"}]});
+    let unchanged = ok(&post(client, "k", &batch, &upsert).await);
+    assert_eq!(unchanged["data"][0]["status"], "unchanged", "{unchanged}");
     ok(&client.post(&store.path, &json!({"name": "later"})).await);
     store.update(&made, &json!({"content": "three"})).await;
     store.redact(&made["memory_version_id"]).await;
@@ -136,6 +141,11 @@ pub(super) async fn repeated_call_is_answered_even_if_it_is_now_forbidden(place:
         for field in "id path content_sha256 memory_version_id created_at updated_at".split(' ') {
             assert_eq!(again[field], first[field], "{path}");
         }
+    }
+    assert_ne!(post(client, "new", &batch, &upsert).await.status, 200);
+    let again = ok(&post(client, "k", &batch, &upsert).await);
+    for field in ["status", "memory_id"] {
+        assert_eq!(again["data"][0][field], unchanged["data"][0][field], "{again}");
     }
     // The content is returned if it is requested and still stored.
     let full = ok(&post(client, "k", &format!("{at}?view=full"), &calls[0].1).await);

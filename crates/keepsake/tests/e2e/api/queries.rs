@@ -20,6 +20,7 @@ pub(super) async fn unknown_parameters_are_ignored_except_on_delete_and_bad_ones
         (STORES, "created_at[gte]=2020-01-01&created_at%5Bgte%5D=2021-01-01", "created_at"),
         (&memories, "path_prefix=%FF/", "UTF-8"),
         (&memories, "path_prefix=/%2", "percent-encoded"),
+        (&memories, "path_prefix=/%zz", "percent-encoded"),
         (&versions, "view=other", "view"),
         (&versions, "created_at_lte=+2020-01-01", "created_at"),
         (&versions, "created_at_gte=2026-01-01T01:00:00+01:00", "write the `+` of its offset as `%2B`"),

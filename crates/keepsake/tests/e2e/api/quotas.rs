@@ -26,6 +26,7 @@ async fn limits_are_exact(pair: Pair) {
 #[track_caller]
 pub(crate) fn over_quota(answer: &Answer, limit: u64) {
     let error = refused(answer, 429, "rate_limit_error");
+    assert_eq!(answer.header("x-should-retry"), "false", "{error}");
     assert_eq!(answer.header("retry-after"), "", "{error}");
     assert!(text(&error["message"]).contains(&limit.to_string()), "{error}");
 }

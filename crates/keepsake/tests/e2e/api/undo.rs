@@ -300,6 +300,9 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
     for client in [&place.reader, &place.writer, &place.admin] {
         refused(&client.post(&path, &json!({"api_key_id": own_key})).await, 403, "permission_error");
     }
+    let skipped = undo(&store, &json!({"api_key_id": key_of(&place.client).await})).await;
+    let changed_by = &skipped["data"][0]["changed_by"]["created_by"];
+    assert_eq!(changed_by["api_key_id"], second_key.as_str(), "{skipped}");
     let body = json!({"api_key_id": second_key});
     let made = ok(&post_with(&store.client, &path, &body, ("idempotency-key", "k")).await);
     shows(&made["data"][0], &json!({"action": "restored", "to_version_id": memory["memory_version_id"]}));

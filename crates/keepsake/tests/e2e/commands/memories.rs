@@ -57,8 +57,8 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     assert!(set.ends_with(", at 2999-12-31T00:00:00.000000Z\n"), "{set}");
     let removed = person.ok("memory expire offer.md --never").await;
     assert_eq!(removed, "/memories/offer.md never expires\n");
-    for wrong in ["tomorrow", "9", "d", "9\u{e9}", "1.5d", "99999999999999999999s"] {
-        let line = format!("memory expire offer.md --in {wrong}");
+    for wrong in ["tomorrow", "9", "d", "9\u{e9}", "-1d", "1.5d", "99999999999999999999s"] {
+        let line = format!("memory expire offer.md --in={wrong}");
         person.ends(&line, 2, "a period is a whole number").await;
     }
     person.ends("memory expire offer.md", 2, "--never").await;
@@ -175,8 +175,11 @@ async fn authors_have_names_that_the_credential_may_look_up() {
     let person = Person::new().await;
     person.put("a.md", "text").await;
     let session = person.session("read_write").await;
-    let agent = person.client().with_key(session["token"].as_str().unwrap());
-    Store::of(&agent, &person.tenant).create("/b.md", "text").await;
+    let agent = Store::of(&person.client().with_key(text(&session["token"])), &person.tenant);
+    let edited = agent.client.all(&agent.memories()).await;
+    agent.update(&edited[0], &json!({"content": "worse"})).await;
+    agent.update(&edited[0], &json!({"path": "/moved.md"})).await;
+    agent.create("/b.md", "text").await;
     let reader = [("KEEPSAKE_API_KEY", person.reader.as_str())];
     for (line, more, key, agent) in [
         ("memory log", &[][..], "  tests  ", "  agent · Ticket ZD-48502  "),
@@ -194,7 +197,9 @@ async fn authors_have_names_that_the_credential_may_look_up() {
     let elsewhere = format!("undo --session {beginning} --under none --dry-run");
     person.ends(&elsewhere, 0, "have the key as their author: `--key` finds them").await;
     let done = person.ok(&format!("undo --session {beginning} --yes")).await;
-    assert_eq!(done, "deleted 1\n");
+    assert_eq!(done, "restored 1, deleted 1\n");
+    assert_eq!(person.ok("memory ls -o jsonl").await.lines().count(), 1);
+    assert_eq!(person.ok("memory cat a.md").await, "text");
 }
 
 #[tokio::test(flavor = "multi_thread")]

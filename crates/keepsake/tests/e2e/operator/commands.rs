@@ -93,15 +93,19 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     }
     let again = sides.beside("tenant create --name two -o json").await.json();
     assert_eq!(sides.remote("tenant get two -o json").await.json()["id"], again["id"]);
-    let audited = format!(
-        "operator_cli tenant.create {}|operator_cli tenant.create {id}|operator tenant.create {other_id}|\
-         operator api_key.create {key_id}|operator tenant.update {id}|operator_cli tenant.update {id}|\
-         operator tenant.suspend {id}|operator_cli tenant.resume {id}|operator_cli api_key.revoke {key_id}|\
-         operator tenant.delete {other_id}",
-        text(&again["id"])
-    );
-    let audited: BTreeSet<_> = audited.split('|').map(str::to_owned).collect();
-    assert_eq!(sides.operator.audit("/admin/v1/audit").await, audited);
+    let audited = [
+        format!("operator_cli tenant.create {}", text(&again["id"])),
+        format!("operator_cli tenant.create {id}"),
+        format!("operator tenant.create {other_id}"),
+        format!("operator api_key.create {key_id}"),
+        format!("operator tenant.update {id}"),
+        format!("operator_cli tenant.update {id}"),
+        format!("operator tenant.suspend {id}"),
+        format!("operator_cli tenant.resume {id}"),
+        format!("operator_cli api_key.revoke {key_id}"),
+        format!("operator tenant.delete {other_id}"),
+    ];
+    assert_eq!(sides.operator.audit("/admin/v1/audit").await, BTreeSet::from(audited));
 
     let named = sides.beside(&format!("tenant audit {id}")).await.ok();
     says(
