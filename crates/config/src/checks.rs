@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use toml::Value;
 
-/// The largest number that a key takes: exact in JSON and in every database.
-pub const MAX_NUMBER: u64 = 1 << 53;
+/// The largest number that a key takes, also of a key that is no limit.
+const MAX_NUMBER: u64 = keepsake_core::limits::MAX_LIMIT;
 
 /// Text that is not empty.
 pub(crate) fn text(value: &Value) -> Result<&str, String> {

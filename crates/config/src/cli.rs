@@ -37,6 +37,7 @@ impl SourceArgs {
 pub struct Failure {
     text: String,
     class: FailureClass,
+    is_refusal: bool,
 }
 
 /// The class of a failure, as the exit code of the program.
@@ -75,7 +76,12 @@ impl Failure {
 
     pub fn of_class(class: FailureClass, text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { text, class }
+        Self { text, class, is_refusal: false }
+    }
+
+    /// As [`Self::of_class`]; the text is what a server says of a request that it refuses.
+    pub fn refusal(class: FailureClass, text: impl Into<String>) -> Self {
+        Self { is_refusal: true, ..Self::of_class(class, text) }
     }
 
     /// For `map_err`: puts `what` before the error's text.
@@ -86,7 +92,12 @@ impl Failure {
     /// Puts `what` before the text, and keeps the class.
     #[must_use]
     pub fn within(self, what: impl fmt::Display) -> Self {
-        Self::of_class(self.class, format!("{what}: {}", self.text))
+        Self { text: format!("{what}: {}", self.text), ..self }
+    }
+
+    /// Whether the text ends with what a server says of a request that it refuses.
+    pub const fn is_refusal(&self) -> bool {
+        self.is_refusal
     }
 
     pub const fn class(&self) -> FailureClass {

@@ -20,7 +20,6 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use checks::MAX_NUMBER;
 pub use cli::{Failure, FailureClass, SourceArgs};
 use keepsake_blobs::BlobUrl;
 use reader::Reader;

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
+/// The largest limit; JSON and every database represent it exactly.
+pub const MAX_LIMIT: u64 = 1 << 53;
+
 /// Defines [`Limits`] and [`LimitOverrides`], which have the same fields, from one
 /// list of the limits with their defaults.
 macro_rules! limits {

@@ -1,5 +1,7 @@
 //! Numbers, periods and schedules as people read and type them.
 
+use crate::limits::MAX_LIMIT;
+
 /// Units of 1,024 and their names.
 const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
@@ -137,7 +139,11 @@ pub fn limit_examples(name: &str) -> &'static str {
 /// Reads the value of a tenant's limit: a whole number, of bytes or seconds if it has no unit. The
 /// error is the rule, as a phrase that follows the limit's name.
 pub fn parse_limit(name: &str, text: &str) -> Result<u64, String> {
-    let number = text.parse().ok().or_else(|| parse_with_unit(text, LimitKind::of(name).units()));
+    let number: Option<u64> =
+        text.parse().ok().or_else(|| parse_with_unit(text, LimitKind::of(name).units()));
+    if number.is_some_and(|number| number > MAX_LIMIT) {
+        return Err(format!("must be at most {}", limit(name, MAX_LIMIT)));
+    }
     number.ok_or_else(|| match LimitKind::of(name) {
         LimitKind::Size => format!("must be a whole number of bytes or of a unit, {}", limit_examples(name)),
         LimitKind::Period => {
@@ -210,6 +216,7 @@ mod tests {
         for (name, typed) in [
             ("bytes_per_memory", "1d"),
             ("bytes_per_memory", "1.5MB"),
+            ("bytes_per_memory", "9000TiB"),
             ("bytes_per_memory", "99999999TiB"),
             ("request_burst", "2k"),
             ("version_age_secs", "-1d"),

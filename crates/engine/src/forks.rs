@@ -5,7 +5,7 @@
 //! interrupted is continued. The record says which memories the batch was about: another read may find other
 //! ones, because versions of the source are redacted. Blobs are copied: two stores share none.
 //!
-//! The first step counts the memories of the point. Those that are not copied at the end are skipped,
+//! The first steps count the memories of the point. Those that are not copied at the end are skipped,
 //! whatever became of them and of the copied ones in the source.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{BlobKey, Content, DirPath, MemoryPath, Refused, StoreId, TenantId, Timestamp};
+use keepsake_core::{BlobKey, Content, DirPath, MemoryId, MemoryPath, Refused, StoreId, TenantId, Timestamp};
 use keepsake_index::{
     Auditor, Depth, FORK_HELD_FOR, ForkCounts, FoundMemories, Idempotency, MemoryTarget, Moment, OpenFork,
     PastItem, PastListing, PastMemory, PastPlace, Point, PointError, Store, StoreOrigin, StoreOriginStatus,
@@ -36,6 +36,8 @@ const HELD_FOR: Duration = FORK_HELD_FOR;
 const BATCH: u32 = 100;
 const BATCH_BYTES: u64 = 4 << 20;
 const READS_AT_ONCE: usize = 10;
+/// Memories that are counted at once.
+const COUNTED_AT_ONCE: u32 = 2_000;
 
 /// Begins a copy in the background. The job `fork` continues the copy if this replica cannot.
 pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store: &Store) {
@@ -76,6 +78,13 @@ struct CopiedPart {
     last: Option<String>,
 }
 
+/// How far a worker has counted the memories of the point. Another worker begins again.
+#[derive(Debug, Default)]
+struct Counted {
+    memories: u64,
+    last: Option<MemoryId>,
+}
+
 impl Work<'_> {
     fn warn(self, error: &EngineError) {
         tracing::warn!(
@@ -91,14 +100,14 @@ impl Work<'_> {
             return Ok(Turn::Ended);
         };
         let limits = context.limits.with(&tenant.limits);
-        let mut made = 0;
+        let (mut made, mut counted) = (0, Counted::default());
         while !self.shared.stopping.is_cancelled() {
             let Some(fork) = context.index.forks.find(self.tenant_id, self.store_id).await? else {
                 return Ok(Turn::Ended);
             };
             let by = fork.actor.clone().map_or(Auditor::Job, Auditor::Credential);
             let principal = Principal::of_operator(self.tenant_id, by, limits.clone());
-            let (last, counts) = match self.step(&principal, &fork).await {
+            let (last, counts) = match self.step(&principal, &fork, &mut counted).await {
                 Ok(reached) => reached,
                 Err(error) if ends_work(&error) => {
                     self.warn(&error);
@@ -113,7 +122,8 @@ impl Work<'_> {
                 context.index.forks.end(self.tenant_id, self.store_id, &done, held_until).await?;
                 return Ok(Turn::Ended);
             };
-            made += 1;
+            // Counting is no commit.
+            made += usize::from(counts.memories.is_some());
             let (now, pauses) = (context.now(), made == commits);
             let until = if pauses { now } else { held_until.max(now.plus(HELD_FOR)) };
             let (forks, place) = (&context.index.forks, (last.as_str(), counts));
@@ -128,19 +138,23 @@ impl Work<'_> {
         Ok(Turn::Stopping)
     }
 
-    /// Counts the memories of the point, or copies the next ones. Returns the path of the last memory that the
-    /// copy has reached; `None`: there is no other one.
+    /// Counts the next memories of the point, or if all are counted, copies the next ones. Returns the path of
+    /// the last memory that the copy has reached; `None`: there is no other one.
     async fn step(
         self,
         principal: &Principal,
         fork: &OpenFork,
+        counted: &mut Counted,
     ) -> Result<(Option<String>, ForkCounts), EngineError> {
         let counts = fork.counts;
         if counts.memories.is_none() {
             let (past, moment) = (&self.shared.context.index.past, Moment::Seq(fork.seq));
-            let memories = past.count(self.tenant_id, fork.source_id, moment).await.map_err(refusal)?;
+            let batch = past.count(self.tenant_id, fork.source_id, moment, counted.last, COUNTED_AT_ONCE);
+            let (memories, last) = batch.await.map_err(refusal)?;
+            *counted = Counted { memories: counted.memories + memories, last };
             let place = fork.after.clone().unwrap_or_default();
-            return Ok((Some(place), ForkCounts { memories: Some(memories), ..counts }));
+            let memories = last.is_none().then_some(counted.memories);
+            return Ok((Some(place), ForkCounts { memories, ..counts }));
         }
         let part = self.copy(principal, fork).await?;
         Ok((part.last, ForkCounts { copied: counts.copied + part.copied, ..counts }))

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use keepsake_core::limits::LimitOverrides;
+use keepsake_core::limits::{LimitOverrides, MAX_LIMIT};
 use keepsake_core::schemas::{self, TenantType};
 use keepsake_core::{ObjectKind, Refused, SearchMode, TenantId, null_as_default};
 use keepsake_index::{Auditor, Tenant, TenantChange, TenantDeletion, TenantStatus};
@@ -18,9 +18,6 @@ use crate::shared::service;
 use crate::stores::MAX_UNUSED_SECS;
 use crate::use_counts::day_of;
 use crate::{EngineError, Page, PageRequest, Principal};
-
-/// The largest limit; JSON and every database represent it exactly.
-const MAX_LIMIT: u64 = 1 << 53;
 
 /// The body of a create request.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]

@@ -53,7 +53,7 @@ pub struct OpenFork {
 /// Counts of the memories of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ForkCounts {
-    /// Memories of the source at the point, when the copy began; `None`: not counted yet.
+    /// Memories of the source at the point, when the copy began; `None`: not all are counted yet.
     pub memories: Option<u64>,
     pub copied: u64,
 }

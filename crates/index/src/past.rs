@@ -60,8 +60,7 @@ const CHANGED_BY_HEADS: &str = "(SELECT m.memory_id, m.created_at, m.head_seq FR
 
 /// The same, of the memories after the id `$5` and up to `$6`.
 const CHANGED_IN_BATCH: &str = "(SELECT m.memory_id, m.created_at, m.head_seq FROM memory m \
-    WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id > $5 AND ($6 IS NULL OR m.memory_id <= $6) \
-    AND m.head_seq > $3)";
+    WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id > $5 AND m.memory_id <= $6 AND m.head_seq > $3)";
 
 /// The last of the next memories by id; no row if there are fewer.
 const BATCH_END: &str = "SELECT memory_id FROM memory WHERE tenant_id = $1 AND store_id = $2 AND memory_id > $3 \
@@ -90,6 +89,8 @@ const MAX_STATEMENTS: u32 = 20;
 
 /// An id before every other one.
 const FIRST_ID: MemoryId = MemoryId::from_uuid(Uuid::nil());
+/// An id after every other one.
+const LAST_ID: MemoryId = MemoryId::from_uuid(Uuid::max());
 
 #[derive(Debug, Clone)]
 pub struct Past(pub(crate) Database);
@@ -157,8 +158,8 @@ impl FromRow for PastMemory {
 
 impl Past {
     /// The statements as they are sent to Postgres, for tests: of unchanged memories, changed ones by the log and by
-    /// their heads, redacted ones, one memory, and differences by the log and in batches.
-    pub fn statements_on_postgres() -> [String; 7] {
+    /// their heads, redacted ones, one memory, differences by the log and in batches, and the number of a batch.
+    pub fn statements_on_postgres() -> [String; 8] {
         let last = LAST_VERSION[0];
         let texts = [
             UNCHANGED.to_owned(),
@@ -168,6 +169,7 @@ impl Past {
             states(last, WITH_ID, ""),
             changes(last, CHANGED_BY_LOG),
             changes(last, CHANGED_IN_BATCH),
+            number_at(last),
         ];
         texts.map(|text| with_lists(&text, true))
     }
@@ -241,21 +243,27 @@ impl Past {
         finish(tx, page).await
     }
 
-    /// Counts the memories that existed at a moment, with those whose version is redacted. One statement counts
-    /// all of them.
+    /// Counts those of the next `limit` memories after the id `after` that existed at a moment, with those whose
+    /// version is redacted. The second value is the id after which the next batch begins; `None`: this is the
+    /// last batch.
     pub async fn count(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
         moment: Moment,
-    ) -> Result<u64, PointError> {
+        after: Option<MemoryId>,
+        limit: u32,
+    ) -> Result<(u64, Option<MemoryId>), PointError> {
         let store = (tenant_id, store_id);
         let mut tx = self.0.read("past_count", Role::Tenant(tenant_id)).await?;
         let point = point_of(&mut tx, store, moment).await?;
-        let text = number_at(tx.choose(LAST_VERSION), changed_since(point));
-        let count = tx.query_with_lists(&text).bind((store, point.seq)).scalar().await?;
+        let after = after.unwrap_or(FIRST_ID);
+        let next = batch_end(&mut tx, store, after, limit).await?;
+        let text = number_at(tx.choose(LAST_VERSION));
+        let query = tx.query_with_lists(&text).bind((store, point.seq));
+        let count = query.bind((after, next.unwrap_or(LAST_ID))).scalar().await?;
         tx.commit().await?;
-        Ok(count)
+        Ok((count, next))
     }
 
     /// Finds a memory as it was at a moment, by its id; `None`: it did not exist then.
@@ -320,16 +328,11 @@ impl Past {
         let after = after.unwrap_or(FIRST_ID);
         // All changed memories are one batch, if there are few.
         let is_short = to.newest_seq - from <= MAX_LOG;
-        let next: Option<MemoryId> = if is_short {
-            None
-        } else {
-            let query = tx.query(BATCH_END).bind((store, after));
-            query.bind(i64::from(limit.max(1)) - 1).optional_scalar().await?
-        };
+        let next = if is_short { None } else { batch_end(&mut tx, store, after, limit).await? };
         let text = if is_short { CHANGED_BY_LOG } else { CHANGED_IN_BATCH };
         let text = changes(tx.choose(LAST_VERSION), text);
         let query = tx.query_with_lists(&text).bind(store).bind((from, to.seq));
-        let query = if is_short { query } else { query.bind((after, next)) };
+        let query = if is_short { query } else { query.bind((after, next.unwrap_or(LAST_ID))) };
         let rows: Vec<StateRow> = query.all().await?;
         tx.commit().await?;
         let mut changed: BTreeMap<MemoryId, PastChange> = BTreeMap::new();
@@ -410,6 +413,17 @@ async fn point_of(tx: &mut Tx, store: (TenantId, StoreId), moment: Moment) -> Re
     Ok(Point { store: row.store, seq, newest_seq: row.seq })
 }
 
+/// The last of the next `limit` memories by id; `None`: there are fewer.
+async fn batch_end(
+    tx: &mut Tx,
+    store: (TenantId, StoreId),
+    after: MemoryId,
+    limit: u32,
+) -> Result<Option<MemoryId>, IndexError> {
+    let query = tx.query(BATCH_END).bind((store, after));
+    query.bind(i64::from(limit.max(1)) - 1).optional_scalar().await
+}
+
 /// The memories that were at paths of a range, in the order of the paths.
 async fn at_paths(
     tx: &mut Tx,
@@ -484,13 +498,15 @@ fn states(last_version: &str, memories: &str, rest: &str) -> String {
     )
 }
 
-/// Counts the memories at the point `$3`. `changed` is the table of the memories that changed since.
-fn number_at(last_version: &str, changed: &str) -> String {
-    let changed = states(last_version, changed, "");
+/// Counts the memories that existed at the point `$3`, of those after the id `$4` and up to `$5`.
+fn number_at(last_version: &str) -> String {
+    let last = last_version.replace("{until}", "$3");
     format!(
-        "SELECT count(*) FROM (SELECT m.memory_id FROM memory m \
-            WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL AND m.head_seq <= $3 \
-        UNION ALL SELECT s.memory_id FROM ({changed}) s) everything"
+        "SELECT count(*) FROM memory c \
+        WHERE c.tenant_id = $1 AND c.store_id = $2 AND c.memory_id > $4 AND c.memory_id <= $5 \
+        AND CASE WHEN c.head_seq <= $3 THEN c.deleted_at IS NULL \
+            ELSE (SELECT v.op FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
+                AND v.seq = {last}) <> 'deleted' END"
     )
 }
 
@@ -531,16 +547,15 @@ mod tests {
         let after = "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)";
         let version = "PRIMARY KEY (tenant_id=? AND store_id=? AND seq=?)";
         let memory = "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)";
+        let batch = "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id>? AND memory_id<?)";
         for (statement, wanted) in [
             (UNCHANGED.to_owned(), &["memory_path (tenant_id=? AND store_id=? AND path>? AND path<?)"][..]),
             (states(last, CHANGED_BY_LOG, AT_PATHS), &[probe, after, version, memory]),
             (states(last, CHANGED_BY_HEADS, AT_PATHS), &[probe, version]),
             (states(last, WITH_ID, ""), &[probe, version, memory]),
             (changes(last, CHANGED_BY_LOG), &[probe, after, version, memory]),
-            (
-                changes(last, CHANGED_IN_BATCH),
-                &[probe, version, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id>?"],
-            ),
+            (changes(last, CHANGED_IN_BATCH), &[probe, version, batch]),
+            (number_at(last), &[probe, version, batch]),
         ] {
             assert_steps(&statement, wanted).await;
         }

@@ -8,33 +8,41 @@ use keepsake_config::{Failure, FailureClass};
 use keepsake_engine::EngineError;
 
 /// Fields of the API whose options have other names.
-const OPTIONS: [(&str, &str); 13] = [
+const OPTIONS: [(&str, &str); 18] = [
     ("api_key_id", "key"),
-    ("created_at", "since"),
+    ("created_at.gte", "since"),
+    ("created_at.lte", "until"),
+    ("expires_at", "at"),
     ("expires_at", "expires-in"),
     ("expires_at", "expires-in-days"),
+    ("expires_at", "in"),
+    ("expires_at", "never"),
     ("limits", "limit"),
     ("memory_store_ids", "store"),
     ("other_store_id", "other"),
     ("path_prefix", "under"),
     ("scopes", "scope"),
     ("sensitive_data_policy", "sensitive-data"),
+    ("service_account_id", "service-account"),
     ("session_id", "session"),
     ("store_metadata", "metadata"),
     ("user_id", "user"),
 ];
 
-/// The text of a failure in which the command's option takes the place of the API's field that the
-/// server refused.
-pub(crate) fn with_option(text: &str, has_option: impl Fn(&str) -> bool) -> String {
-    let replaced = text.split_once(": `").and_then(|(what, rest)| {
+/// The text of a failure. If a server refused a field of the API, the first of the command's options that stands
+/// for this field takes its place.
+pub(crate) fn with_option(failure: &Failure, options: &[String]) -> String {
+    let text = failure.to_string();
+    let parts = text.split_once(": `").filter(|_| failure.is_refusal());
+    let replaced = parts.and_then(|(what, rest)| {
         let (field, rule) = rest.split_once('`')?;
         let alike = field.replace('_', "-");
-        let others = OPTIONS.iter().filter(|(of, _)| *of == field).map(|(_, option)| *option);
-        let option = others.chain([alike.as_str()]).find(|option| has_option(option))?;
+        let is_for_field =
+            |option: &&String| **option == alike || OPTIONS.contains(&(field, option.as_str()));
+        let option = options.iter().find(is_for_field)?;
         Some(format!("{what}: `--{option}`{rule}"))
     });
-    replaced.unwrap_or_else(|| text.to_owned())
+    replaced.unwrap_or(text)
 }
 
 /// For `map_err`: puts `what` before the error of a call, and classifies it.
@@ -55,7 +63,11 @@ pub(crate) fn unreadable(named: impl Display) -> impl FnOnce(io::Error) -> Failu
 
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(crate) fn of_client(error: ClientError) -> Failure {
-    Failure::of_class(class_of(&error), error.to_string())
+    let (class, text) = (class_of(&error), error.to_string());
+    match &error {
+        ClientError::Refused(_) => Failure::refusal(class, text),
+        _ => Failure::of_class(class, text),
+    }
 }
 
 pub(crate) fn class_of(error: &ClientError) -> FailureClass {

@@ -36,7 +36,8 @@ mod whole_store;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use keepsake_config::Failure;
 
 use operator::{backup, blobs, check, jobs, model as models, tenants, token_keys, verify};
@@ -226,18 +227,15 @@ async fn run_to_end(command: Command, matches: &ArgMatches) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let definition = called(matches);
-            let has_option =
-                |name: &str| definition.get_arguments().any(|option| option.get_long() == Some(name));
-            let text = failures::with_option(&failure.to_string(), has_option);
+            let text = failures::with_option(&failure, &options(matches));
             output::notice(&format!("keepsake: {text}"));
             ExitCode::from(failure.exit_code())
         }
     }
 }
 
-/// The definition of the command that was called.
-fn called(mut matches: &ArgMatches) -> clap::Command {
+/// The long options of the command that was called, the given ones first.
+fn options(mut matches: &ArgMatches) -> Vec<String> {
     let mut command = Cli::command();
     while let Some((name, below)) = matches.subcommand() {
         let Some(found) = command.find_subcommand(name).cloned() else {
@@ -245,7 +243,11 @@ fn called(mut matches: &ArgMatches) -> clap::Command {
         };
         (command, matches) = (found, below);
     }
-    command
+    let is_given =
+        |option: &&Arg| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let options = command.get_arguments().filter(|option| option.get_long().is_some());
+    let (given, others): (Vec<_>, Vec<_>) = options.partition(is_given);
+    given.into_iter().chain(others).filter_map(Arg::get_long).map(str::to_owned).collect()
 }
 
 async fn run(command: Command) -> Result<(), Failure> {

@@ -38,15 +38,16 @@ impl Kind {
 pub(crate) struct Names(BTreeMap<String, String>);
 
 impl Names {
-    /// Looks up the names of ids, each with one call of `get`, which takes the list of an object and its id. A
-    /// name that the credential may not look up is not known.
+    /// Looks up the names of the ids of objects in these lists, each with one call of `get`, which takes the list
+    /// of an object and its id. A name that the credential may not look up is not known.
     pub(crate) async fn look_up(
         mut ids: Vec<&str>,
+        lists: &[&str],
         get: &impl AsyncFn(&str, &str) -> Result<Value, FailureClass>,
     ) -> Self {
         ids.sort_unstable();
         ids.dedup();
-        ids.retain(|id| Kind::of(id).is_some());
+        ids.retain(|id| Kind::of(id).is_some_and(|kind| lists.contains(&kind.list)));
         ids.truncate(MAX_LOOK_UPS);
         let mut names = BTreeMap::new();
         for kind in &KINDS {

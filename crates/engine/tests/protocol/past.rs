@@ -36,6 +36,7 @@ async fn shown_points(setup: &TestEngine, states: &States) -> usize {
                 });
                 assert_eq!(shown.collect::<Vec<_>>(), *state, "{seq}");
                 assert_eq!(scanned(setup, seq).await, *state, "{seq}");
+                assert_eq!(counted(setup, seq).await, state.len() as u64, "{seq}");
                 count += 1;
             }
             Err(PointError::Removed { oldest_seq, oldest_at }) => {
@@ -72,6 +73,19 @@ async fn scanned(setup: &TestEngine, seq: i64) -> Vec<(MemoryPath, ContentHash)>
         if next.is_none() {
             found.sort_by(|(one, _), (other, _)| one.cmp(other));
             return found;
+        }
+    }
+}
+
+/// The number of memories at a point, counted in batches.
+async fn counted(setup: &TestEngine, seq: i64) -> u64 {
+    let (mut count, mut next) = (0, None);
+    let (tenant_id, store_id, past) = (setup.principal.tenant_id, setup.store_id, &setup.index.past);
+    loop {
+        let batch = past.count(tenant_id, store_id, Moment::Seq(seq), next, 7).await.unwrap();
+        (count, next) = (count + batch.0, batch.1);
+        if next.is_none() {
+            return count;
         }
     }
 }

@@ -154,7 +154,7 @@ pub struct StoreOrigin {
     pub seq: i64,
     pub status: StoreOriginStatus,
     /// Memories that were not copied: their content is gone or refused, their path was taken, or the copy
-    /// failed before. 0 until the copy ends.
+    /// failed before. 0 until the copy ends, and if it failed before the memories of the other store were counted.
     pub skipped: u64,
     /// Why the copy was broken off; only there if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]

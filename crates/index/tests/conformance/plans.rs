@@ -93,7 +93,7 @@ async fn readers_and_expiry_read_ranges_of_indexes_in_their_order() {
 #[tokio::test]
 async fn past_and_undo_are_found_key_by_key() {
     let (place, index, _database) = Place::on_postgres().await;
-    let [unchanged, by_log, by_heads, redacted, of_memory, differences, batch] =
+    let [unchanged, by_log, by_heads, redacted, of_memory, differences, batch, number] =
         Past::statements_on_postgres();
     let at_paths = "uuid, uuid, bigint, text, text, bigint";
     let of_store = "(tenant_id = $1) AND (store_id = $2)";
@@ -109,6 +109,7 @@ async fn past_and_undo_are_found_key_by_key() {
         (of_memory, "uuid, uuid, bigint, uuid", &["(memory_id = $4)", memory, probe, version]),
         (differences, "uuid, uuid, bigint, bigint", &["(seq > $3)", memory, probe, version]),
         (batch, "uuid, uuid, bigint, bigint, uuid, uuid", &["(memory_id > $5)", memory, probe, version]),
+        (number, "uuid, uuid, bigint, uuid, uuid", &["(memory_id <= $5)", memory, probe, version]),
         (statement("CREATED_SINCE"), "uuid, uuid, bigint", &[version, "(seq >= $3)"]),
         (statement("HEADS"), "uuid, uuid, uuid[]", &[memory, "(memory_id = ids.id)"]),
         (at, "uuid, uuid, text", &[version, "(store_id = $2) AND (seq = "]),

@@ -96,7 +96,7 @@ impl OperatorApi {
                 };
                 let answer = operator_call(engine, method.clone(), &path, body.as_ref()).await;
                 answer
-                    .map_err(|error| Failure::of_class(class_of_status(error.status.as_u16()), error.message))
+                    .map_err(|error| Failure::refusal(class_of_status(error.status.as_u16()), error.message))
             }
             Self::Server(client) => {
                 client.send(method.clone(), path, query, body.as_ref()).await.map_err(of_client)

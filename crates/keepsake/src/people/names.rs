@@ -1,6 +1,5 @@
 //! Actors, objects and ids in words.
 
-use keepsake_config::FailureClass;
 use serde_json::Value;
 
 use super::connection::Connection;
@@ -17,13 +16,11 @@ pub(super) async fn put_names(connection: &Connection, ids: IdsArgs, items: &mut
     }
     let of = items.iter().flat_map(|item| pointers.iter().filter_map(move |pointer| item.pointer(pointer)));
     let get = async |list: &str, id: &str| {
-        if list == "tenants" {
-            // Only the operator reads them.
-            return Err(FailureClass::NotFound);
-        }
         connection.client.get::<Value>(&[list, id], &[]).await.map_err(|error| class_of(&error))
     };
-    let names = Names::look_up(of.filter_map(named_id).collect(), &get).await;
+    // Only the operator reads tenants.
+    let lists = ["api_keys", "sessions", "memory_stores"];
+    let names = Names::look_up(of.filter_map(named_id).collect(), &lists, &get).await;
     for item in items {
         for pointer in pointers {
             if let Some(named) = item.pointer_mut(pointer).filter(|named| !named.is_null()) {

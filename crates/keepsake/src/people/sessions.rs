@@ -1,9 +1,10 @@
 //! `keepsake session …`, `keepsake audit`, `keepsake usage`
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, Subcommand};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Args, Command, Subcommand};
 use keepsake_config::Failure;
 use keepsake_index::AuditAction;
 use serde_json::{Value, json};
@@ -72,7 +73,7 @@ pub(crate) struct AuditLogArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// Only this action
-    #[arg(long, value_name = "ACTION", value_parser = actions())]
+    #[arg(long, value_name = "ACTION", value_parser = ActionParser)]
     action: Option<String>,
     /// Number of entries
     #[arg(short = 'n', long, value_name = "N", default_value = "50")]
@@ -181,10 +182,26 @@ async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
     }
 }
 
-/// A parser whose help explains each action.
-fn actions() -> PossibleValuesParser {
-    let value = |action: AuditAction| PossibleValue::new(action.name()).help(action.words());
-    PossibleValuesParser::new(AuditAction::ALL.map(value))
+/// Takes any text, because a newer server has further actions. The help explains the known ones.
+#[derive(Debug, Clone, Copy)]
+struct ActionParser;
+
+impl TypedValueParser for ActionParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        option: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, option, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let value = |action: AuditAction| PossibleValue::new(action.name()).help(action.words());
+        Some(Box::new(AuditAction::ALL.into_iter().map(value)))
+    }
 }
 
 /// Lists the audit, newest first.

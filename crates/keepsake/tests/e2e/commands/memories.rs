@@ -62,6 +62,8 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
         person.ends(&line, 2, "a period is a whole number").await;
     }
     person.ends("memory expire offer.md", 2, "--never").await;
+    person.ends("memory expire offer.md --at soon", 1, "`--at` must be").await;
+    person.ends("audit --action of.tomorrow", 1, "`--action` must be").await;
     for (option, is_pinned) in [("", true), ("--off", false)] {
         let memory = person.json(&format!("memory pin offer.md {option} -o json")).await;
         assert_eq!(memory["pinned"], is_pinned);
