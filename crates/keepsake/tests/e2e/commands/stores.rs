@@ -20,7 +20,7 @@ async fn stores_and_sessions_are_used() {
 
     let shown = person.ok("store get plans").await;
     let beginning = made["id"].as_str().unwrap().split_at(30).0;
-    assert_eq!(person.ok(&format!("store get {beginning}")).await, shown);
+    assert_eq!(person.json(&format!("store get {beginning} -o json")).await, changed);
     assert!(shown.contains("metadata              team=a"), "{shown}");
     person.ok("store archive plans --yes").await;
     assert_eq!(person.ok("store ls").await.lines().count(), 2);
