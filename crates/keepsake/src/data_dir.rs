@@ -115,7 +115,8 @@ fn other_owner(path: &Path, error: &io::Error, user: u32) -> String {
 /// Whether a folder is private, as `keepsake` makes them, and not directly below `/`: so the command never names
 /// `/tmp`, `/etc` or the home of root.
 fn may_be_made_by_keepsake(folder: &Path) -> bool {
-    let is_private = folder.metadata().is_ok_and(|found| found.mode() & 0o077 == 0);
+    const OF_OTHERS: u32 = 0o077;
+    let is_private = folder.metadata().is_ok_and(|found| found.mode() & OF_OTHERS == 0);
     let is_deep = std::path::absolute(folder).is_ok_and(|path| path.components().count() > 2);
     is_private && is_deep
 }
