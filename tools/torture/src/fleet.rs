@@ -50,7 +50,7 @@ pub(crate) struct Fleet {
 /// The Postgres of a run.
 #[derive(Debug)]
 pub(crate) enum Database {
-    Owned(Mutex<OwnedPostgres>),
+    Owned(Box<Mutex<OwnedPostgres>>),
     /// On a cluster that runs already.
     Distributed(TestDatabase),
 }
@@ -225,7 +225,7 @@ impl Database {
         if is_distributed() {
             Self::Distributed(fresh_database().await)
         } else {
-            Self::Owned(Mutex::new(OwnedPostgres::start().await))
+            Self::Owned(Box::new(Mutex::new(OwnedPostgres::start().await)))
         }
     }
 
