@@ -6,7 +6,7 @@ readonly CHECKS=(formatting modules dependencies unused-dependencies lints docum
 # Those of them that compile crates.
 readonly COMPILING_CHECKS=(lints documentation tools)
 # Parts of the tests. Every test is in one of them: those that no other part names are in `core`.
-readonly TEST_PARTS=(core doctests release documents chart browser schemathesis sdk pgbouncer partitions upgrade torture
+readonly TEST_PARTS=(core doctests release documents chart browser torture schemathesis sdk pgbouncer partitions upgrade
   bench)
 # So many parts run at once: no part keeps two cores busy.
 readonly AT_ONCE=2
