@@ -7,7 +7,7 @@ use std::sync::Arc;
 use keepsake_core::limits::{LimitOverrides, MAX_LIMIT};
 use keepsake_core::schemas::{self, TenantType};
 use keepsake_core::{ObjectKind, Refused, SearchMode, TenantId, null_as_default};
-use keepsake_index::{Auditor, Tenant, TenantChange, TenantDeletion, TenantStatus};
+use keepsake_index::{Auditor, Tenant, TenantChange, TenantDeletion, TenantStatus, TenantUpdate};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -196,7 +196,7 @@ impl Tenants {
         tenant_id: TenantId,
         change: TenantChange,
         by: Auditor,
-    ) -> Result<Tenant, EngineError> {
+    ) -> Result<TenantUpdate, EngineError> {
         if let Some(name) = &change.name {
             check_name("name", name)?;
         }
@@ -209,11 +209,11 @@ impl Tenants {
 
     /// Suspends a tenant until it is resumed; its data is kept.
     pub async fn suspend(&self, tenant_id: TenantId, by: Auditor) -> Result<Tenant, EngineError> {
-        self.update(tenant_id, TenantChange::of_status(TenantStatus::Suspended), by).await
+        Ok(self.update(tenant_id, TenantChange::of_status(TenantStatus::Suspended), by).await?.after)
     }
 
     pub async fn resume(&self, tenant_id: TenantId, by: Auditor) -> Result<Tenant, EngineError> {
-        self.update(tenant_id, TenantChange::of_status(TenantStatus::Active), by).await
+        Ok(self.update(tenant_id, TenantChange::of_status(TenantStatus::Active), by).await?.after)
     }
 
     /// Starts the deletion of a tenant. Its credentials stop working at once;

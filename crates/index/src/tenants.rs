@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
 use crate::model::{
-    AuditAction, AuditObject, AuditedAction, Tenant, TenantChange, TenantSize, TenantStatus, TenantUsage,
+    AuditAction, AuditObject, AuditedAction, Tenant, TenantChange, TenantSize, TenantStatus, TenantUpdate,
+    TenantUsage,
 };
 use crate::numbers::FIRST_STORE;
 use crate::{ChangeError, IndexError, audit};
@@ -112,13 +113,12 @@ impl Tenants {
         Ok(sizes)
     }
 
-    /// Returns the tenant after the change.
     pub async fn update(
         &self,
         tenant_id: TenantId,
         change: &TenantChange,
         audited: &AuditedAction,
-    ) -> Result<Tenant, ChangeError> {
+    ) -> Result<TenantUpdate, ChangeError> {
         let mut tx = self.0.write("update_tenant", Role::Shared(None)).await?;
         let query = tx.query_locking(FIND, RowLock::NoKeyUpdate).bind(tenant_id);
         let before: Option<Tenant> = query.optional().await?;
@@ -130,21 +130,21 @@ impl Tenants {
         if change.comes_late(&before).map_err(corrupt)? {
             return Err(Refused::TenantChanged.into());
         }
-        let changed = change.applied_to(&before, audited.at).map_err(corrupt)?;
-        if changed == before {
-            return Ok(changed);
+        let after = change.applied_to(&before, audited.at).map_err(corrupt)?;
+        if after == before {
+            return Ok(TenantUpdate { before, after });
         }
-        match replace(&mut tx, &changed).await {
+        match replace(&mut tx, &after).await {
             Err(error) if error.is_unique_violation() => return Err(Refused::TenantExists.into()),
             replaced => replaced?,
         };
-        if (changed.search_mode, changed.status) != (before.search_mode, before.status) {
+        if (after.search_mode, after.status) != (before.search_mode, before.status) {
             tx.query(UNSETTLE).bind((tenant_id, FIRST_STORE.1)).execute().await?;
         }
         let object = AuditObject::new(tenant_id.uuid());
         audit::record(&mut tx, tenant_id, audited, change.action(), object).await?;
         tx.commit().await?;
-        Ok(changed)
+        Ok(TenantUpdate { before, after })
     }
 
     /// The usage of a tenant with these limits in force.

@@ -84,8 +84,7 @@ fn not_opened(what: impl fmt::Display, path: &Path) -> impl FnOnce(io::Error) ->
     }
 }
 
-/// The owner of a path that a user may not use, and the command that gives the user what `sudo keepsake` may
-/// have made. Empty if the reason is another one.
+/// The owner of a path that a user may not use, and the command that helps. Empty if the reason is another one.
 fn other_owner(path: &Path, error: &io::Error, user: u32) -> String {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return String::new();
@@ -102,12 +101,17 @@ fn other_owner(path: &Path, error: &io::Error, user: u32) -> String {
         return format!("{whose}, so nothing can be created there");
     }
     let folder = if found.is_dir() { known } else { folder_of(known) };
-    if found.uid() != 0 || !may_be_made_by_keepsake(folder) {
-        return whose;
+    whose + &advice_to_take(folder, found.uid(), user)
+}
+
+/// The command that gives a folder to a user, if `sudo keepsake` may have made it.
+fn advice_to_take(folder: &Path, owner: u32, user: u32) -> String {
+    if owner != 0 || !may_be_made_by_keepsake(folder) {
+        return String::new();
     }
     let folder = folder.display().to_string();
     format!(
-        "{whose}: if `sudo keepsake` created it, `sudo chown -R {user} {}` gives it to this user",
+        ": if `sudo keepsake` created it, `sudo chown -R {user} {}` gives it to this user",
         shell_word(&folder)
     )
 }
@@ -263,14 +267,16 @@ mod tests {
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         let owner = folder.path().metadata().unwrap().uid();
         let said = |path: &Path, user| other_owner(path, &denied, user);
+        let advice = |owner| advice_to_take(folder.path(), owner, 12_345);
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-        assert!(!said(folder.path(), owner + 1).contains("chown"), "it may be a folder of the system");
+        assert_eq!(advice(0), "", "it may be a folder of the system");
         std::fs::set_permissions(folder.path(), Permissions::from_mode(FOLDER_MODE)).unwrap();
-        let command = format!("`sudo chown -R {} {}`", owner + 1, folder.path().display());
+        let command = format!("`sudo chown -R 12345 {}`", folder.path().display());
+        assert!(advice(0).contains(&command), "{}", advice(0));
+        assert_eq!(advice(1), "", "what another user made, `sudo keepsake` did not");
         let to_another = said(folder.path(), owner + 1);
         assert!(to_another.contains(" belongs to "), "{to_another}");
-        // What another user made, `sudo keepsake` did not.
-        assert_eq!(to_another.contains(&command), owner == 0, "{to_another}");
+        assert!(to_another.ends_with(&advice_to_take(folder.path(), owner, owner + 1)), "{to_another}");
         assert!(!said(&folder.path().join("new"), owner + 1).contains("chown"));
         assert_eq!(said(folder.path(), owner), "");
     }

@@ -29,20 +29,24 @@ const OPTIONS: [(&str, &str); 18] = [
     ("user_id", "user"),
 ];
 
-/// The text of a failure. If a server refused a field of the API, the first of the command's options that stands
-/// for this field takes its place.
+/// The text of a failure. If a server refused a field of the API, the text names the command's option instead, also
+/// for other fields that it quotes. If several options stand for a field, it names the first.
 pub(crate) fn with_option(failure: &Failure, options: &[String]) -> String {
     let text = failure.to_string();
-    let parts = text.split_once(": `").filter(|_| failure.is_refusal());
-    let replaced = parts.and_then(|(what, rest)| {
-        let (field, rule) = rest.split_once('`')?;
+    let Some((what, rest)) = text.split_once(": `").filter(|_| failure.is_refusal()) else {
+        return text;
+    };
+    let option_of = |field: &str| {
         let alike = field.replace('_', "-");
-        let is_for_field =
-            |option: &&String| **option == alike || OPTIONS.contains(&(field, option.as_str()));
-        let option = options.iter().find(is_for_field)?;
-        Some(format!("{what}: `--{option}`{rule}"))
-    });
-    replaced.unwrap_or(text)
+        options.iter().find(|option| **option == alike || OPTIONS.contains(&(field, option.as_str())))
+    };
+    // The rest begins within backticks: every other part is a field or a value.
+    let replaced = |(number, part): (usize, &str)| {
+        let option = option_of(part).filter(|_| number.is_multiple_of(2));
+        option.map_or_else(|| part.to_owned(), |option| format!("--{option}"))
+    };
+    let parts: Vec<_> = rest.split('`').enumerate().map(replaced).collect();
+    format!("{what}: `{}", parts.join("`"))
 }
 
 /// For `map_err`: puts `what` before the error of a call, and classifies it.
@@ -103,4 +107,18 @@ pub(crate) const fn class_of_status(status: u16) -> FailureClass {
 /// The class of an engine's error, as its answer over HTTP would have.
 pub(crate) fn class_of_engine(error: &EngineError) -> FailureClass {
     class_of_status(keepsake_server::status_of(error).as_u16())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_take_the_place_of_all_fields_of_a_refusal() {
+        let text = "it is not made: `at` cannot be combined with `path_prefix`, a key of at or `depth`";
+        let refusal = Failure::refusal(FailureClass::Failed, text);
+        let options = ["under", "at"].map(str::to_owned);
+        let expected = "it is not made: `--at` cannot be combined with `--under`, a key of at or `depth`";
+        assert_eq!(with_option(&refusal, &options), expected);
+    }
 }

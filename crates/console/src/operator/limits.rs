@@ -4,7 +4,7 @@ use askama::Template;
 use axum::http::StatusCode;
 use keepsake_core::{ContentHash, Refused, SearchMode, TenantId, words};
 use keepsake_engine::{Engine, EngineError};
-use keepsake_index::{Auditor, Tenant, TenantChange, TenantStatus};
+use keepsake_index::{Auditor, Tenant, TenantChange, TenantStatus, TenantUpdate};
 use serde_json::{Map, Value};
 
 use super::Operator;
@@ -159,17 +159,17 @@ fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, String> {
 /// `POST /console/tenants/{id}/limits`
 pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
     let tenants = &form.engine.tenants;
-    let before = tenants.get(tenant_id).await?;
     let problem = match change_of(&form.engine, &form.fields) {
         Ok(change) => match tenants.update(tenant_id, change.clone(), Auditor::Operator).await {
-            Ok(after) => return saved(&form, &change, &before, &after),
+            Ok(update) => return saved(&form, &change, &update),
             Err(EngineError::Refused(Refused::TenantChanged)) => return overtaken(&form, tenant_id).await,
             Err(error @ EngineError::Invalid { .. }) => error.to_string(),
             Err(error) => return Err(error.into()),
         },
         Err(rule) => rule,
     };
-    let shown = LimitsPage::of(&form, before, &form.fields, Some(sentence(&problem)));
+    let tenant = tenants.get(tenant_id).await?;
+    let shown = LimitsPage::of(&form, tenant, &form.fields, Some(sentence(&problem)));
     page_with(StatusCode::BAD_REQUEST, &shown)
 }
 
@@ -192,9 +192,9 @@ async fn overtaken(form: &Form<Operator>, tenant_id: TenantId) -> PageResult {
 
 /// Leads to the form, with the fields that take the change back: only where the tenant still has what
 /// the change wrote.
-fn saved(form: &Form<Operator>, change: &TenantChange, before: &Tenant, after: &Tenant) -> PageResult {
-    let href = format!("/console/tenants/{}/limits", before.tenant_id);
-    let [old, new] = [before, after].map(|tenant| texts_of(&form.engine, tenant));
+fn saved(form: &Form<Operator>, change: &TenantChange, update: &TenantUpdate) -> PageResult {
+    let href = format!("/console/tenants/{}/limits", update.after.tenant_id);
+    let [old, new] = [&update.before, &update.after].map(|tenant| texts_of(&form.engine, tenant));
     let mut fields = Vec::new();
     for ((name, old), (_, new)) in old.into_iter().zip(new) {
         let is_of_form =

@@ -74,7 +74,8 @@ async fn memories_of_an_earlier_release_are_indexed_by_searches_and_the_job(setu
     assert_eq!(setup.run(IndexMemories).await["indexed"], 0);
 }
 
-/// Two replicas follow random changes in turns, and are compared with one that reads the store anew.
+/// After each random change, one of two replicas searches. A new replica, which reads the whole store, must
+/// find the same.
 async fn replicas_find_and_score_like_a_new_one_after_any_history(setup: TestEngine) {
     const WORDS: [&str; 9] =
         ["deploy", "deployed", "server", "retry_count", "the", "部署服务", "서버를", "キャッシュ", "membaca"];

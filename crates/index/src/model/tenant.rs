@@ -186,6 +186,13 @@ impl TenantChange {
     }
 }
 
+/// A tenant before and after an update, as read and written in one transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantUpdate {
+    pub before: Tenant,
+    pub after: Tenant,
+}
+
 /// A tenant's usage, by its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TenantUsage {

@@ -87,8 +87,10 @@ async fn set_mode(place: &Place, search_mode: Option<SearchMode>) {
 
 async fn change_tenant(place: &Place, change: TenantChange) {
     let tenants = &place.index.tenants;
-    let changed = tenants.update(place.tenant_id, &change, &audited()).await.unwrap();
-    assert_eq!(tenants.find(place.tenant_id).await.unwrap(), Some(changed));
+    let before = tenants.find(place.tenant_id).await.unwrap().unwrap();
+    let update = tenants.update(place.tenant_id, &change, &audited()).await.unwrap();
+    assert_eq!(update.before, before);
+    assert_eq!(tenants.find(place.tenant_id).await.unwrap(), Some(update.after));
 }
 
 async fn redact(place: &Place, version_id: VersionId) {

@@ -17,9 +17,9 @@ use crate::prelude::*;
 /// Histories that are tried before a change lands; `./tests/nightly` tries more.
 const CASES: u32 = 15;
 const STEPS: std::ops::Range<usize> = 10..80;
-/// A memory or a version, whose number is divided by how many there are.
+/// A random number; modulo the count, it is the index of a memory or of a version.
 const ANY: std::ops::Range<usize> = 0..1_000;
-/// Stands for the hash of what is there, until it is known.
+/// Placeholder; the hash of the current content replaces it before the call is sent.
 const RIGHT: &str = "right";
 
 fn any_path() -> impl Strategy<Value = String> {

@@ -6,7 +6,7 @@ use crate::api::sessions::{attached, open};
 use crate::prelude::*;
 use crate::support::script::{MCP_NODE_MODULES, MCP_PYTHON};
 
-/// Runs the suites of the clients, with variables that tell how to reach a server, and what is there.
+/// Runs the test suites of the clients. The variables name the server, its credential and its memory store.
 async fn suites(variables: &[(&str, &str)]) {
     let mut python = Command::new(script::from_environment(MCP_PYTHON));
     python.args(["-B", "-m", "unittest", "--verbose", "test_server"]).envs(variables.iter().copied());

@@ -251,7 +251,7 @@ async fn upkeep_goes_on_after_the_clock_was_ahead() {
     let is_ahead = async || heartbeat_secs().await >= now_secs() + AHEAD_SECS;
     soon("a heartbeat of the wrong time", is_ahead).await;
     assert!(creation_secs("/ahead.md").await >= now_secs() + AHEAD_SECS);
-    // Jobs of a clock that is wrong for a moment would remove what is not due.
+    // A job that ran while the clock is wrong would remove data before its time.
     let wrong = (now_secs() + AHEAD_SECS / 2) * 1_000_000;
     let of_the_wrong_time = format!("SELECT count(*) FROM job_run WHERE started_at > {wrong}");
     assert_eq!(database.number(&of_the_wrong_time).await, 0);

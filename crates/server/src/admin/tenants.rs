@@ -92,7 +92,7 @@ pub(super) async fn update(
     Path(tenant_id): Path<TenantId>,
     AdminBody(change): AdminBody<TenantChange>,
 ) -> Result<Json<Tenant>, ApiError> {
-    Ok(Json(engine.tenants.update(tenant_id, change, by).await?))
+    Ok(Json(engine.tenants.update(tenant_id, change, by).await?.after))
 }
 
 /// Suspend a tenant

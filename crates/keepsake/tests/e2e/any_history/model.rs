@@ -39,7 +39,7 @@ pub(crate) struct Model {
     pub(crate) versions: Vec<Version>,
     /// Batches that were sent, refused ones included.
     pub(crate) batches: usize,
-    /// Who makes the call that is applied.
+    /// The client whose call is being applied.
     by: usize,
 }
 
@@ -105,7 +105,7 @@ pub(crate) enum Answer {
     Conflict,
 }
 
-/// Where a memory is that is in the way of a path.
+/// The position of a memory that conflicts with a path, relative to this path.
 enum Obstacle {
     At,
     Below,

@@ -116,17 +116,10 @@ fn hostile_files() -> Vec<(Vec<u8>, &'static str)> {
     let file = EntryType::Regular;
     let mut cut_off = entry("memories/a", file);
     cut_off.truncate(cut_off.len() - 8);
-    let bomb = {
-        let mut tar = packed();
-        let size: u64 = 3 << 30;
-        let mut header = Header::new_gnu();
-        header.set_size(size);
-        header.set_mode(0o644);
-        let spaces = std::io::Read::take(std::io::repeat(b' '), size);
-        tar.append_data(&mut header, "index.jsonl", spaces).unwrap();
-        finish(tar)
-    };
     let long = vec![b'n'; 1 << 20];
+    // 1 MiB is compressed once; its copies unpack to more than 1 GiB.
+    let mut bomb = archive_of(&[("index.jsonl", file, 3 << 30, b"")]);
+    bomb.extend(zstd::encode_all(&long[..], 0).unwrap().repeat(1_025));
     let long_name = [("x", EntryType::GNULongName, 1 << 20, &long[..]), ("x", file, 0, b"")];
     let twice: [(_, _, _, &[u8]); 2] = [("memories/a", file, 1, b"a"), ("memories/a", file, 1, b"b")];
     vec![
