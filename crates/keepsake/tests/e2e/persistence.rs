@@ -1,14 +1,27 @@
 //! Acknowledged writes survive every kill of the process, and what it leaves besides is
-//! swept.
+//! swept. An undo in several commits ends as planned.
 
 use tokio::task::JoinHandle;
 
+use crate::api::undo::tree_of;
 use crate::prelude::*;
 use crate::support::history::{Database, orphans};
 
 /// Kills amid writes, at whatever step they are.
 const KILLS_UNDER_LOAD: usize = 3;
 const WRITERS: usize = 8;
+
+const VERSIONS: &str = "SELECT count(*) FROM version";
+const RECORDED_PARTS: &str = "SELECT count(*) FROM memory_undo_part WHERE is_done";
+const UNDOS: &str = "SELECT count(*) FROM memory_undo";
+const OPEN_UNDOS: &str = "SELECT count(*) FROM memory_undo WHERE ended_at IS NULL";
+/// Ends the connections of a killed server: Postgres does not notice by itself that a waiting client is dead.
+const RELEASE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+    WHERE datname = current_database() AND pid <> pg_backend_pid(); ROLLBACK";
+/// Memories of each kind of change.
+const EACH: i64 = 375;
+/// Memories in one commit of an undo.
+const PART: i64 = 500;
 
 on_pairs! { kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs: PostgresS3, Postgres, Sqlite }
 
@@ -31,10 +44,9 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
             .await;
     }
     // The row is there: killed before or after the answer.
-    let count = "SELECT count(*) FROM version";
-    let before = database.number(count).await;
+    let before = database.number(VERSIONS).await;
     let call = send(&client, &tenant, &create("after", "after"));
-    soon("the commit lands", async || database.number(count).await > before).await;
+    soon("the commit lands", async || database.number(VERSIONS).await > before).await;
     server.kill9().await;
     let _ = call.await;
     server.restart().await;
@@ -44,8 +56,8 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
         let write =
             |writer| tokio::spawn(write_until_the_kill(client.clone(), tenant.clone(), round, writer));
         let writers: Vec<_> = (0..WRITERS).map(write).collect();
-        let before = database.number(count).await;
-        let shown = async || database.number(count).await >= before + 40;
+        let before = database.number(VERSIONS).await;
+        let shown = async || database.number(VERSIONS).await >= before + 40;
         soon("the writers write", shown).await;
         server.kill9().await;
         for (writer, acknowledged) in writers.into_iter().enumerate() {
@@ -99,10 +111,7 @@ async fn kill_between_put_and_commit(
     let call = send(&server.client(tenant), tenant, create);
     soon("the blob is put", async || count().await > before).await;
     server.kill9().await;
-    // Postgres does not notice by itself that a waiting client is dead.
-    let release = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                   WHERE datname = current_database() AND pid <> pg_backend_pid(); ROLLBACK";
-    database.execute(release.to_owned()).await;
+    database.execute(RELEASE.to_owned()).await;
     assert!(call.await.unwrap().is_err(), "it was never acknowledged");
     server.restart().await;
 }
@@ -151,4 +160,77 @@ async fn sweep(deployment: &Deployment, expected: usize) {
     let drained = worker.run(DrainDeletions, RunRequest::manual(false)).await;
     assert_eq!(drained["removed"], expected, "{drained}");
     worker.close().await;
+}
+
+on_pairs! { undo_that_is_killed_at_any_moment_ends_as_an_undisturbed_one }
+
+async fn undo_that_is_killed_at_any_moment_ends_as_an_undisturbed_one(pair: Pair) {
+    let operator = Operator::new();
+    let (deployment, tenant, mut server, client) = started_with(pair, &operator.config).await;
+    let (store, database) = (Store::of(&client, &tenant), deployment.database().await);
+    let create = |n: i64| json!({"type": "create", "path": format!("/d/{n}"), "content": n.to_string()});
+    let made = in_batches(&store, (0..3 * EACH).map(create)).await;
+    let (before, begin) = (tree_of(&store).await, database.number(VERSIONS).await);
+    let change = |(n, made): (i64, &Value)| match (n / EACH, &made["memory_id"]) {
+        (0, id) => json!({"type": "delete", "memory_id": id}),
+        (1, id) => json!({"type": "update", "memory_id": id, "path": format!("/elsewhere/{n}")}),
+        (_, id) => json!({"type": "update", "memory_id": id, "content": "after"}),
+    };
+    // Others are made where memories were deleted.
+    in_batches(&store, (0..).zip(&made).map(change).chain((0..EACH).map(create))).await;
+    let changed = database.number(VERSIONS).await;
+    let (undo, body) = (format!("{}/undo", store.path), json!({"after_seq": begin}));
+    let request = client.request(Method::POST, &undo).header("idempotency-key", "undo").json(&body);
+    let call = tokio::spawn(try_send(request));
+    // Killed before or after the answer.
+    soon("the undo is recorded", async || database.number(UNDOS).await > 0).await;
+    server.kill9().await;
+    let _ = call.await;
+    let mut kills = 1;
+    while database.number(OPEN_UNDOS).await > 0 {
+        if pair.has_postgres() {
+            database.execute(RELEASE.to_owned()).await;
+        }
+        database.execute("UPDATE memory_undo SET lease_until = 0".to_owned()).await;
+        database.execute("UPDATE job SET owner = NULL WHERE name = 'undo'".to_owned()).await;
+        let (versions, recorded) = (database.number(VERSIONS).await, database.number(RECORDED_PARTS).await);
+        // The first part has the memories that are skipped: it is recorded from the beginning.
+        let is_recorded = versions - changed == PART * (recorded - 1);
+        let (step, count) = if is_recorded { (VERSIONS, versions) } else { (RECORDED_PARTS, recorded) };
+        if is_recorded && pair.has_postgres() {
+            // The record of the next part waits, so the kill comes between its commit and its record.
+            let parts = format!("SELECT part FROM memory_undo_part WHERE tenant_id = '{}'", tenant.id.uuid());
+            database.execute(format!("BEGIN; {parts} FOR UPDATE")).await;
+        }
+        server.restart().await;
+        // It is refused if the schedule was faster.
+        let run = operator.send(Method::POST, "/admin/v1/jobs/undo/run", None).await;
+        assert!(matches!(run.status, 202 | 409), "{}", run.text);
+        let goes_on = async || database.number(step).await > count || database.number(OPEN_UNDOS).await == 0;
+        soon("the job continues the undo", goes_on).await;
+        server.kill9().await;
+        kills += 1;
+    }
+    assert!(kills > 1, "the undo ended before the first kill");
+    server.restart().await;
+    let done = ok(&client.post_patiently(&undo, &body, "undo").await);
+    let counts = json!({"restored": EACH, "deleted": EACH, "recreated": EACH, "renamed": EACH, "skipped": 0});
+    shows(&done, &json!({"status": "done", "left": 0, "counts": counts}));
+    assert_eq!(tree_of(&store).await, before);
+    // So each memory was changed once, by one undo.
+    assert_eq!(database.number(VERSIONS).await, changed + 4 * EACH);
+    assert_eq!(database.number(UNDOS).await, 1);
+    server.end().await;
+    database.close().await;
+    server.beside("verify").await.ok();
+}
+
+async fn in_batches(store: &Store, operations: impl Iterator<Item = Value>) -> Vec<Value> {
+    let (path, mut results) = (format!("{}/batch?memories=false", store.memories()), Vec::new());
+    for part in operations.collect::<Vec<_>>().chunks(500) {
+        let key = Uuid::new_v4().to_string();
+        let made = ok(&store.client.post_patiently(&path, &json!({"operations": part}), &key).await);
+        results.extend(made["data"].as_array().unwrap().clone());
+    }
+    results
 }

@@ -21,7 +21,7 @@ mod session_rights;
 pub(crate) mod sessions;
 mod store_tests;
 pub(crate) mod support;
-mod undo;
+pub(crate) mod undo;
 mod usage;
 mod versions;
 

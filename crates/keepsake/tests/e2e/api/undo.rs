@@ -68,7 +68,7 @@ impl Model {
     }
 }
 
-async fn tree_of(store: &Store) -> Tree {
+pub(crate) async fn tree_of(store: &Store) -> Tree {
     let listed = store.client.all(&format!("{}?limit=100&view=full", store.memories())).await;
     let entry = |memory: &Value| {
         let state = (text(&memory["path"]).to_owned(), text(&memory["content"]).to_owned());
