@@ -1,6 +1,7 @@
 //! Acknowledged writes survive every kill of the process, and what it leaves besides is
 //! swept. An undo in several commits ends as planned.
 
+use keepsake_engine::{Clock, SystemClock};
 use tokio::task::JoinHandle;
 
 use crate::api::undo::tree_of;
@@ -43,6 +44,13 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
         kill_between_put_and_commit(&deployment, &database, &mut server, &tenant, &create("between", "x"))
             .await;
     }
+    let readers = format!("/v1/memory_stores/{}/readers", tenant.store_id);
+    client.lines(&tenant, "/memories/notes").await;
+    // The answer comes after a flush.
+    let flushed = ok(&client.get(&readers).await);
+    assert_eq!(flushed["data"][0]["count"], 1, "{flushed}");
+    client.lines(&tenant, "/memories/notes").await;
+    let read_by = SystemClock.now().as_micros();
     // The row is there: killed before or after the answer.
     let before = database.number(VERSIONS).await;
     let call = send(&client, &tenant, &create("after", "after"));
@@ -50,6 +58,11 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
     server.kill9().await;
     let _ = call.await;
     server.restart().await;
+    // The second read is lost unless another flush wrote it; the answer is not complete through a lost read.
+    let left = ok(&client.get(&readers).await);
+    assert_eq!(left["data"][0]["first_read_at"], flushed["data"][0]["first_read_at"], "{left}");
+    let is_whole = left["data"][0]["count"] == 2;
+    assert!(is_whole || micros(&left["complete_through"]) <= read_by, "{left} after {read_by}");
     // The kills hit any step: a put, a commit, an answer, a removal.
     let mut written = Vec::new();
     for round in 0..KILLS_UNDER_LOAD {

@@ -1,6 +1,6 @@
 //! Undo, and stores that go back to a point. Random histories are compared with a model.
 
-use keepsake_testkit::Seed;
+use keepsake_testkit::{Seed, cases_times};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
@@ -9,8 +9,11 @@ use crate::prelude::*;
 
 /// Few names, so that memories are in each other's way; one is a file here and a directory there.
 const PATHS: [&str; 7] = ["/a", "/b", "/c", "/a/x", "/a/y", "/b/x", "/c/x/z"];
+/// Rounds before a change lands; `./tests/nightly` tries more.
 const ROUNDS: usize = 6;
 const STEPS: usize = 14;
+/// The author that is a session; the others are API keys.
+const SESSION: usize = 3;
 
 /// Path and content of a memory by its id.
 type Tree = BTreeMap<String, (String, String)>;
@@ -87,8 +90,8 @@ async fn step(store: &Store, model: &mut Model, by: usize, mut dice: impl FnMut(
     let path = PATHS[dice(PATHS.len())];
     let content = format!("{}\n", dice(4));
     let ids: Vec<_> = tree.keys().cloned().collect();
-    let kind = if ids.is_empty() { 0 } else { dice(6) };
-    if kind == 0 {
+    let kind = if ids.is_empty() { 0 } else { dice(10) };
+    if kind < 3 {
         let made = store.try_create(path, &content).await;
         if made.status == 200 {
             model.add(text(&made.json()["id"]), by, Some((path.to_owned(), content)));
@@ -99,22 +102,51 @@ async fn step(store: &Store, model: &mut Model, by: usize, mut dice: impl FnMut(
     let memory = json!({"id": id});
     let (old_path, old_content) = &tree[id];
     match kind {
-        1 => {
+        3 => {
             store.delete(&memory).await;
             model.add(id, by, None);
         }
-        2 | 3 if old_path != path => {
+        4 | 5 if old_path != path => {
             let renamed = store.try_update(&memory, &json!({"path": path})).await;
             let then = Some((path.to_owned(), old_content.clone()));
             if renamed.status == 200 {
                 model.add(id, by, then);
             }
         }
+        6 | 7 => {
+            let to = (kind == 6).then_some(path);
+            move_or_delete_all(store, model, by, (&old_path[..2], to)).await;
+        }
         _ if *old_content != content => {
             store.update(&memory, &json!({"content": content})).await;
             model.add(id, by, Some((old_path.clone(), content)));
         }
         _ => {}
+    }
+}
+
+/// Moves or deletes a file, or a directory with its files, by the tool, if nothing is in its way.
+async fn move_or_delete_all(store: &Store, model: &mut Model, by: usize, (from, to): (&str, Option<&str>)) {
+    let named = |path: &str| format!("/memories{path}");
+    let input = match to {
+        Some(to) => json!({"command": "rename", "old_path": named(from), "new_path": named(to)}),
+        None => json!({"command": "delete", "path": named(from)}),
+    };
+    let called = store.client.call(&store.id, &input).await;
+    assert_eq!(called.status, 200, "{input}: {}", called.text);
+    if called.tool_result().is_error {
+        return;
+    }
+    let changed = model.tree().into_iter().filter_map(|(id, (path, content))| {
+        let below = path.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+        let after = to.map(|to| (format!("{to}{below}"), content));
+        Some((path, id, after))
+    });
+    // The versions of a commit are in the order of the paths.
+    let mut changed: Vec<_> = changed.collect();
+    changed.sort();
+    for (_, id, after) in changed {
+        model.add(&id, by, after);
     }
 }
 
@@ -184,30 +216,45 @@ async fn restore_to(store: &Store, seq: usize) -> Value {
 pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
     let seed = Seed::new();
     let mut runner = seed.runner(Config::default());
-    let numbers = prop::collection::vec(any::<u32>(), 4000).new_tree(&mut runner).unwrap().current();
+    let rounds = ROUNDS * cases_times() as usize;
+    let numbers = prop::collection::vec(any::<u32>(), 200 * rounds).new_tree(&mut runner).unwrap().current();
     let mut numbers = numbers.into_iter();
     let mut dice = |sides: usize| numbers.next().unwrap() as usize % sides;
     let store = place.new_store("undone").await;
     let third = place.key(&["memory:read", "memory:write"]).await;
-    let authors = [&place.client, &place.second, &third];
-    let keys = join_all(authors.map(key_of)).await;
+    let mut ids = join_all([&place.client, &place.second, &third].map(key_of)).await;
+    let (session, _, holder) = open(&place.client, &[attached(&store, "read_write")]).await;
+    ids.push(text(&session["id"]).to_owned());
+    let authors = [&place.client, &place.second, &third, &holder];
     let mut model = Model::default();
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let begin = model.seq;
         for _ in 0..STEPS {
-            let by = 1 + dice(2);
+            let by = 1 + dice(SESSION);
             step(&store.seen_by(authors[by]), &mut model, by, &mut dice).await;
         }
-        let (by, after) = (1 + dice(2), begin + dice(STEPS));
+        let (by, after) = (1 + dice(SESSION), begin + dice(STEPS));
         let (overwrite, below) = (dice(2) == 1, [None, Some("/a/"), Some("/b/")][dice(3)]);
-        let mut body = json!({"api_key_id": keys[by], "after_seq": after, "overwrite": overwrite});
-        body["path_prefix"] = below.into();
+        let author = if by == SESSION { "session_id" } else { "api_key_id" };
+        let mut body = json!({author: ids[by], "overwrite": overwrite, "path_prefix": below});
+        // The times of the versions, oldest first. A period may replace the sequence number.
+        let times = store.history().await.into_iter().rev().map(|version| version["created_at"].clone());
+        let times: Vec<_> = times.collect();
+        let [from, to] = [0, dice(STEPS)].map(|more| &times[(after + more).min(times.len() - 1)]);
+        let is_period = dice(3) == 0;
+        if is_period {
+            body["created_at"] = json!({"gte": from, "lte": to});
+        } else {
+            body["after_seq"] = after.into();
+        }
+        let is_in_period = |seq: usize| (micros(from)..=micros(to)).contains(&micros(&times[seq - 1]));
+        let is_then = |seq: usize| if is_period { is_in_period(seq) } else { seq > after };
         let is_below = |change: Option<&Change>| {
             let path = change.and_then(|change| change.after.as_ref()).map(|(path, _)| path.as_str());
             below.is_none_or(|below| path.is_some_and(|path| path.starts_with(below)))
         };
         let is_chosen = |change: &Change, before: Option<&Change>| {
-            change.by == by && change.seq > after && (is_below(Some(change)) || is_below(before))
+            change.by == by && is_then(change.seq) && (is_below(Some(change)) || is_below(before))
         };
         let wanted = model.selected(is_chosen, overwrite);
         let mut dry = body.clone();
@@ -221,7 +268,7 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
         assert_eq!(tree_of(&store).await, model.tree(), "round {round}: {body} {done}");
         assert_eq!(store.version_count().await, model.seq);
         // An undo is undone like any change.
-        let again = undo(&store, &json!({"api_key_id": keys[0], "after_seq": seq})).await;
+        let again = undo(&store, &json!({"api_key_id": ids[0], "after_seq": seq})).await;
         let wanted = model.selected(|change, _| change.by == 0 && change.seq > seq, false);
         check(&mut model, &wanted, &again, 0);
         assert_eq!(model.tree(), before, "round {round}: {again}");
@@ -233,6 +280,8 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
         let expected = model.tree_at(at);
         check(&mut model, &wanted, &restored, 0);
         assert_eq!(tree_of(&store).await, expected, "round {round}: {restored}");
+        let differences = store.client.all(&format!("{}/diff?from_seq={at}", store.path)).await;
+        assert_eq!(differences, [] as [Value; 0], "round {round}: since {at}");
     }
 }
 
