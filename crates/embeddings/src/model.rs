@@ -89,7 +89,7 @@ impl Model {
 
     /// The vector of a text, of which at most [`MAX_TEXT_BYTES`] and [`MAX_TOKENS`] count.
     ///
-    /// Blocks for about 10 ms per KiB of text. Fails if the file cannot be read any more.
+    /// Blocks for 10 to 15 ms per KiB of text. Fails if the file cannot be read any more.
     pub fn embed(&self, text: &str) -> Result<Vec<f32>, ModelError> {
         let tokens = self.tokenizer.tokens(text);
         let embeddings = self.table.embeddings(&self.file, &tokens).map_err(ModelError::io(&self.path))?;

@@ -2,8 +2,10 @@
 
 use std::num::NonZero;
 use std::sync::Arc;
+use std::time::Duration;
 
 use keepsake_core::TenantId;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 
 use crate::EngineError;
@@ -76,6 +78,14 @@ pub(crate) async fn in_background<T: Send + 'static>(
     });
     thread.map_err(|_| EngineError::Internal("a thread did not start"))?;
     answered.await.map_err(|_| EngineError::Internal("a computation panicked"))
+}
+
+/// Computes in the current thread; answers also the processor's time that it took.
+pub(crate) fn with_cpu_time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    let before = used();
+    let done = work();
+    (done, used().saturating_sub(before))
 }
 
 /// Gives the current thread the lowest priority. On other systems than Linux, the priority

@@ -23,7 +23,7 @@ use keepsake_index::{
     StoredContent, UnembeddedMemory,
 };
 use keepsake_search::CHUNK_FORM;
-use keepsake_telemetry::{Embedded, EmbeddingFailure};
+use keepsake_telemetry::EmbeddingFailure;
 use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -220,10 +220,8 @@ impl Embeddings {
         let embed = async {
             let documents = self.read(&claim, &page).await?;
             let were_read: HashSet<_> = documents.iter().map(|document| document.memory_id).collect();
-            let began_at = Instant::now();
-            let embedded = embed_documents(&self.embedder, documents).await;
-            self.context.metrics.embedded(Embedded::Memories, began_at.elapsed());
-            Ok::<_, EmbeddingError>((were_read, embedded?))
+            let embedded = embed_documents(&self.embedder, documents, &self.context.metrics).await?;
+            Ok::<_, EmbeddingError>((were_read, embedded))
         };
         let Some((were_read, mut embedded)) = self.while_claimed(&claim, &page, embed).await? else {
             // The next claim finds out why.

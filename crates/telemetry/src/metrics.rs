@@ -207,6 +207,7 @@ impl Metrics {
         for of in Embedded::ALL {
             instruments.embedding_time.add(0.0, &labels([("of", of.name())]));
         }
+        start_at_zero(&instruments.embedding_bytes, "of", Embedded::ALL.map(Embedded::name));
         instruments.embedding_chunks.add(0, &[]);
         let failures = EmbeddingFailure::ALL.map(EmbeddingFailure::name);
         start_at_zero(&instruments.embedding_failures, "reason", failures);
@@ -369,8 +370,11 @@ impl Metrics {
         self.0.searches.add(1, &labels([("meaning", meaning)]));
     }
 
-    pub fn embedded(&self, of: Embedded, took: Duration) {
-        self.0.embedding_time.add(took.as_secs_f64(), &labels([("of", of.name())]));
+    /// Counts the time of a model or an endpoint, and the bytes of the texts that it embedded: 0 if it failed.
+    pub fn embedded(&self, of: Embedded, bytes: usize, took: Duration) {
+        let of = labels([("of", of.name())]);
+        self.0.embedding_time.add(took.as_secs_f64(), &of);
+        self.0.embedding_bytes.add(bytes as u64, &of);
     }
 
     /// Counts chunks whose embeddings were stored.
@@ -523,7 +527,7 @@ mod tests {
         metrics.job_ended(&run);
         metrics.searched(None);
         metrics.searched(Some(MeaningReason::Timeout));
-        metrics.embedded(Embedded::Memories, Duration::from_millis(1_500));
+        metrics.embedded(Embedded::Memories, 2_048, Duration::from_millis(1_500));
         metrics.chunks_embedded(7);
         metrics.embedding_failed(EmbeddingFailure::Content);
         metrics.embedding_breaker_opened(true);
@@ -536,6 +540,8 @@ mod tests {
             "keepsake_searches_total{meaning=\"timeout\"} 1",
             "keepsake_embedding_time_seconds_total{of=\"query\"} 0",
             "keepsake_embedding_time_seconds_total{of=\"memories\"} 1.5",
+            "keepsake_embedding_bytes_total{of=\"query\"} 0",
+            "keepsake_embedding_bytes_total{of=\"memories\"} 2048",
             "keepsake_embedding_chunks_total 7",
             "keepsake_embedding_failures_total{reason=\"content\"} 1",
             "keepsake_embedding_breaker_open 1",

@@ -7,9 +7,10 @@ use keepsake_core::{MemoryId, MemoryPath, VersionId};
 use keepsake_embeddings::{EmbeddedModel, Embedder, Endpoint, EndpointError, MAX_BATCH};
 use keepsake_index::EmbeddingRow;
 use keepsake_search::{Chunk, Embedding, VectorRow, chunks};
+use keepsake_telemetry::{Embedded, Metrics};
 
 use crate::EngineError;
-use crate::compute::in_background;
+use crate::compute::{in_background, with_cpu_time};
 
 /// The content of a memory's version.
 pub(super) struct Document {
@@ -94,27 +95,40 @@ impl ChunkedDocument {
 pub(super) async fn embed_documents(
     embedder: &Embedder,
     documents: Vec<Document>,
+    metrics: &Metrics,
 ) -> Result<EmbeddedDocuments, DocumentError> {
     match embedder {
         Embedder::Off => Ok(EmbeddedDocuments::default()),
         Embedder::Embedded(model) => {
-            let model = Arc::clone(model);
-            in_background(move || embed_here(&model, documents)).await?
+            let (model, metrics) = (Arc::clone(model), metrics.clone());
+            let embed = move || {
+                let mut bytes = 0;
+                let (embedded, took) = with_cpu_time(|| embed_here(&model, documents, &mut bytes));
+                metrics.embedded(Embedded::Memories, bytes, took);
+                embedded
+            };
+            in_background(embed).await?
         }
         Embedder::Endpoint(endpoint) => {
             let chunked =
                 in_background(move || documents.into_iter().map(ChunkedDocument::of).collect::<Vec<_>>());
-            embed_elsewhere(endpoint, chunked.await?).await
+            embed_elsewhere(endpoint, chunked.await?, metrics).await
         }
     }
 }
 
-fn embed_here(model: &EmbeddedModel, documents: Vec<Document>) -> Result<EmbeddedDocuments, DocumentError> {
+/// Adds the bytes of embedded texts to `bytes`.
+fn embed_here(
+    model: &EmbeddedModel,
+    documents: Vec<Document>,
+    bytes: &mut usize,
+) -> Result<EmbeddedDocuments, DocumentError> {
     let mut found = EmbeddedDocuments::default();
     for document in documents.into_iter().map(ChunkedDocument::of) {
         let texts: Vec<_> = document.texts().collect();
         let vectors = model.embed_documents(&texts, Instant::now());
         let vectors = vectors.map_err(|missing| DocumentError::Failed(missing.to_string()))?;
+        *bytes += texts.iter().map(|text| text.len()).sum::<usize>();
         found.add(document, vectors);
     }
     Ok(found)
@@ -124,9 +138,10 @@ fn embed_here(model: &EmbeddedModel, documents: Vec<Document>) -> Result<Embedde
 async fn embed_elsewhere(
     endpoint: &Endpoint,
     documents: Vec<ChunkedDocument>,
+    metrics: &Metrics,
 ) -> Result<EmbeddedDocuments, DocumentError> {
     let texts: Vec<_> = documents.iter().flat_map(ChunkedDocument::texts).collect();
-    match vectors_of(endpoint, &texts).await? {
+    match vectors_of(endpoint, &texts, metrics).await? {
         Ok(vectors) => {
             let rows = move || {
                 let (mut embedded, mut vectors) = (EmbeddedDocuments::default(), vectors.into_iter());
@@ -144,7 +159,7 @@ async fn embed_elsewhere(
     let mut embedded = EmbeddedDocuments::default();
     for document in documents {
         let texts: Vec<_> = document.texts().collect();
-        match vectors_of(endpoint, &texts).await? {
+        match vectors_of(endpoint, &texts, metrics).await? {
             Ok(vectors) => {
                 let row = move || {
                     embedded.add(document, vectors);
@@ -154,7 +169,7 @@ async fn embed_elsewhere(
             }
             Err(error) if may_be_of_a_text(&error) => {
                 // If it embeds another text, the document's is the cause, and stays so.
-                vectors_of(endpoint, &[PLAIN_TEXT]).await??;
+                vectors_of(endpoint, &[PLAIN_TEXT], metrics).await??;
                 embedded.refuse(document.memory_id, document.version_id);
             }
             Err(error) => return Err(error.into()),
@@ -167,10 +182,15 @@ async fn embed_elsewhere(
 async fn vectors_of(
     endpoint: &Endpoint,
     texts: &[&str],
+    metrics: &Metrics,
 ) -> Result<Result<Vec<Vec<f32>>, EndpointError>, EngineError> {
     let mut vectors = Vec::with_capacity(texts.len());
     for batch in texts.chunks(MAX_BATCH) {
-        let parsed = match endpoint.embed_documents(batch, BATCH_TIMEOUT).await {
+        let began_at = Instant::now();
+        let answered = endpoint.embed_documents(batch, BATCH_TIMEOUT).await;
+        let bytes: usize = if answered.is_ok() { batch.iter().map(|text| text.len()).sum() } else { 0 };
+        metrics.embedded(Embedded::Memories, bytes, began_at.elapsed());
+        let parsed = match answered {
             Ok(answer) => in_background(move || answer.vectors()).await?,
             Err(error) => Err(error),
         };
@@ -229,7 +249,8 @@ mod tests {
             content: "a text\n".into(),
         };
         let began_at = tokio::time::Instant::now();
-        let embedded = embed_documents(&Embedder::endpoint(config).unwrap(), vec![document]).await;
+        let embedder = Embedder::endpoint(config).unwrap();
+        let embedded = embed_documents(&embedder, vec![document], &Metrics::default()).await;
         assert!(matches!(embedded, Err(DocumentError::Timeout)));
         // All documents, then each by itself, then a text that every model embeds.
         assert!(began_at.elapsed() < 4 * BATCH_TIMEOUT, "{:?}", began_at.elapsed());

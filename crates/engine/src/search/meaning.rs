@@ -16,6 +16,7 @@ use keepsake_telemetry::Embedded;
 use super::SearchFusion;
 use super::position::{ModelTag, Scoring};
 use crate::EngineError;
+use crate::compute::with_cpu_time;
 use crate::embedding::{expected_vector_bytes, ready_model};
 use crate::shared::Shared;
 
@@ -179,10 +180,7 @@ async fn meaning_of(
     if stores.places.is_empty() {
         return Ok((Err(stores.reason()), stores));
     }
-    let began_at = Instant::now();
-    let embedded = embed_query(shared, tenant_id, text).await?;
-    shared.context.metrics.embedded(Embedded::Query, began_at.elapsed());
-    Ok((embedded, stores))
+    Ok((embed_query(shared, tenant_id, text).await?, stores))
 }
 
 async fn embed_query(
@@ -190,20 +188,28 @@ async fn embed_query(
     tenant_id: TenantId,
     text: String,
 ) -> Result<Result<Embedding, MeaningReason>, EngineError> {
-    let computations = &shared.context.computations;
+    let (computations, metrics) = (&shared.context.computations, shared.context.metrics.clone());
     match &*shared.embedder {
         Embedder::Off => Ok(Err(MeaningReason::Off)),
         Embedder::Embedded(model) => {
             let model = Arc::clone(model);
-            let embed = move || match model.embed_query(&text, Instant::now()) {
-                Ok(vector) => embedding_of(&vector),
-                Err(Missing::NotInstalled) => Err(MeaningReason::NotInstalled),
-                Err(Missing::Unusable(_)) => Err(MeaningReason::Unusable),
+            let embed = move || {
+                let (vector, took) = with_cpu_time(|| model.embed_query(&text, Instant::now()));
+                metrics.embedded(Embedded::Query, if vector.is_ok() { text.len() } else { 0 }, took);
+                match vector {
+                    Ok(vector) => embedding_of(&vector),
+                    Err(Missing::NotInstalled) => Err(MeaningReason::NotInstalled),
+                    Err(Missing::Unusable(_)) => Err(MeaningReason::Unusable),
+                }
             };
             computations.run(tenant_id, embed).await
         }
         Embedder::Endpoint(endpoint) => {
-            match shared.endpoint_queries.ask(endpoint, tenant_id, &text).await? {
+            let began_at = Instant::now();
+            let answered = shared.endpoint_queries.ask(endpoint, tenant_id, &text).await?;
+            let bytes = if answered.is_ok() { text.len() } else { 0 };
+            metrics.embedded(Embedded::Query, bytes, began_at.elapsed());
+            match answered {
                 Ok(answer) => {
                     let parse = move || embedding_of(&answer.vector().map_err(|error| reason_of(&error))?);
                     computations.run(tenant_id, parse).await

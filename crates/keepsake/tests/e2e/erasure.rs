@@ -1,16 +1,21 @@
 //! Erased content remains in no table, file, log or object.
 
 use keepsake_index::MAX_OPEN_ERASURES;
-use keepsake_testkit::{FaultProxy, s3_options};
+use keepsake_testkit::{EmbeddingsServer, FaultProxy, s3_options};
 use memchr::memmem;
 
 use crate::prelude::*;
+use crate::support::meaning;
 
 /// A mark in every text to erase, and in no other text.
 const MARK: &str = "qzx-erase-me";
 /// A mark in every text to keep.
 const KEPT: &str = "kept-for-good";
 const KEPT_PATHS: [&str; 3] = ["/people/bob", "/people/other/x", "/z"];
+/// The rows that search by meaning has of memories and of stores.
+const OF_MEANING: &str = "SELECT count(*) + (SELECT count(*) FROM embedded_store) FROM embedding";
+/// Those of the memories to keep and of their store.
+const KEPT_OF_MEANING: i64 = 4;
 
 on_pairs! { erased_memories_are_nowhere: PostgresS3, Postgres, Sqlite }
 
@@ -276,10 +281,13 @@ async fn live_in_session(client: &Client, session: &str, mount: &str) {
 }
 
 async fn erased_memories_are_nowhere(pair: Pair) {
-    let (deployment, tenant, mut server, client) = started(pair).await;
+    let embeddings = EmbeddingsServer::start(meaning::CONCEPTS).await;
+    let (deployment, tenant, mut server, client) = started_with(pair, &meaning::config(&embeddings)).await;
     let mut place = Place::new(&client, &tenant);
     place.keep().await;
     place.live().await;
+    meaning::is_complete(&client, &place.store).await;
+    assert!(deployment.number(OF_MEANING).await > KEPT_OF_MEANING);
     let (session, mounts) = open_session(&client, &[&place.store]).await;
     live_in_session(&client, &session, &mounts[0]).await;
     place.assert_is_not_logged(&server);
@@ -320,6 +328,7 @@ async fn erased_memories_are_nowhere(pair: Pair) {
     let of_session = ["/people/bob", "/people"].map(|path| json!(format!("{}{path}", mounts[0])));
     assert_eq!(paths_in(&client, &session).await, of_session);
     assert_eq!(place.found_in(&deployment).await, 0);
+    assert_eq!(deployment.number(OF_MEANING).await, KEPT_OF_MEANING);
     assert_eq!(ok(&client.get(&search).await)["data"], json!([]));
 
     let store = Store::of(&client, &tenant);
@@ -336,9 +345,10 @@ async fn erased_memories_are_nowhere(pair: Pair) {
 }
 
 async fn erased_stores_are_nowhere(pair: Pair) {
+    let embeddings = EmbeddingsServer::start(meaning::CONCEPTS).await;
     let deployment = Deployment::new(pair).await;
     let (tenant, stranger) = (deployment.tenant().await, deployment.tenant().await);
-    let mut server = deployment.start().await;
+    let mut server = deployment.start_with(&meaning::config(&embeddings)).await;
     let client = server.client(&tenant);
     let mut place = Place::new(&client, &tenant);
     place.keep().await;
@@ -358,6 +368,9 @@ async fn erased_stores_are_nowhere(pair: Pair) {
         view_in(&client, &session, &format!("{mount}/people/bob")).await;
     }
     place.assert_is_not_logged(&server);
+    for store in [&stores[2], &kept] {
+        meaning::is_complete(&client, store).await;
+    }
     // So that the events are written.
     server.end().await;
     server.restart().await;
@@ -399,6 +412,7 @@ async fn erased_stores_are_nowhere(pair: Pair) {
     assert_eq!(place.found_in(&deployment).await, 0);
     place.assert_is_not_logged(&server);
     server.end().await;
+    assert_eq!(deployment.number(OF_MEANING).await, KEPT_OF_MEANING);
     // The counters of stores and bytes are right.
     server.beside("verify").await.ok();
 }

@@ -53,14 +53,23 @@ async fn assert_by_words(client: &Client, store: &str, reason: &str) {
     assert_eq!(search(client, store, "terse").await["data"][0]["path"], "/style.md");
 }
 
-async fn meaning_is_found_across_languages_and_restarts(pair: Pair) {
+/// A server with the model, and its operator.
+fn with_model() -> (Operator, ServerConfig) {
     let more = format!("{FREE_RATES}[search]\nmodel_path = \"{}\"\n", model_folder().display());
-    let config = ServerConfig { more, ..ServerConfig::default() };
+    let operator = Operator::new();
+    let config = ServerConfig { more, ..operator.config.clone() };
+    (operator, config)
+}
+
+async fn meaning_is_found_across_languages_and_restarts(pair: Pair) {
+    let (operator, config) = with_model();
     let (_deployment, tenant, mut server, client) = started_with(pair, &config).await;
     let store = tenant.store_id.to_string();
     write_memories(&client, &store).await;
     is_complete(&client, &store).await;
     assert_found_by_meaning(&client, &store).await;
+    let embedded = operator.metric("keepsake_embedding_bytes_total{of=\"memories\"} ").await.unwrap();
+    assert!(embedded > MEMORIES.iter().map(|(_, content)| content.len()).sum::<usize>());
     let called = client.call(&store, &block("memory_search", &json!({"query": "keep it short"}))).await;
     says(&called.tool_result().content, &["/memories/style.md"]);
     // Vectors are in the database: none is missing after a crash.
@@ -70,6 +79,65 @@ async fn meaning_is_found_across_languages_and_restarts(pair: Pair) {
 }
 
 on_pairs! { meaning_is_found_across_languages_and_restarts }
+
+const KILLS: usize = 20;
+/// More than the server embeds in two turns.
+const REWRITTEN: usize = 80;
+/// The vectors of current versions.
+const CURRENT: &str = "SELECT count(*) FROM embedding e JOIN memory m ON m.tenant_id = e.tenant_id \
+    AND m.store_id = e.store_id AND m.memory_id = e.memory_id AND m.version_id = e.version_id";
+
+on_pairs! { kills_while_vectors_are_written_show_no_earlier_text_and_lose_none }
+
+async fn kills_while_vectors_are_written_show_no_earlier_text_and_lose_none(pair: Pair) {
+    let (operator, config) = with_model();
+    let (deployment, tenant, mut server, client) = started_with(pair, &config).await;
+    let store = Store::of(&client, &tenant);
+    rewrite(&store, 0).await;
+    is_complete(&client, &store.id).await;
+    let database = deployment.database().await;
+    for round in 1..=KILLS {
+        rewrite(&store, round).await;
+        soon("vectors are written", async || database.number(CURRENT).await >= 8).await;
+        server.kill9().await;
+        // As a minute later: what the dead server has claimed is free.
+        database.execute("UPDATE embedded_store SET claimed_until = NULL".to_owned()).await;
+        server.restart().await;
+        assert_current_texts_are_shown(&store, round).await;
+    }
+    // The job's next run, which is due within a minute.
+    operator.send(Method::POST, "/admin/v1/jobs/embed-memories/run", None).await;
+    is_complete(&client, &store.id).await;
+    assert_current_texts_are_shown(&store, KILLS).await;
+    assert_eq!(database.number(CURRENT).await, i64::try_from(REWRITTEN).unwrap());
+}
+
+/// The text of a memory in a round: each round gives it another one.
+const fn text_in(round: usize, number: usize) -> &'static str {
+    MEMORIES[(number + round) % MEMORIES.len()].1
+}
+
+async fn rewrite(store: &Store, round: usize) {
+    // Each round begins with other memories, so that no vector stays the first one for all rounds.
+    let numbers = (0..REWRITTEN).map(|number| (number + 30 * round) % REWRITTEN);
+    let upsert = |number: usize| json!({"type": "upsert", "path": format!("/{number}/note.md"), "content": text_in(round, number)});
+    ok(&store.batch(&json!({"operations": numbers.map(upsert).collect::<Vec<_>>()})).await);
+}
+
+/// The memories found by a meaning, the nearest of which have the text that is meant.
+async fn assert_current_texts_are_shown(store: &Store, round: usize) {
+    let (query, meant) = (encoded(QUERIES[1].0), MEMORIES[0].1);
+    let found = ok(&store.client.get(&format!("{}/search?query={query}&limit=50", store.path)).await);
+    assert_eq!(found["meaning"]["used"], true, "{found}");
+    let best = &found["data"][0]["score"];
+    assert!(best.is_number(), "{found}");
+    for hit in found["data"].as_array().unwrap() {
+        let current = text_in(round, text(&hit["path"]).split('/').nth(1).unwrap().parse().unwrap());
+        assert_eq!(hit["snippet"], current, "round {round}: {hit}");
+        // The vector of an earlier text would be as near.
+        assert!(hit["score"] != *best || current == meant, "round {round}: {hit}");
+    }
+}
 
 /// A copy of the model's package in which one byte differs.
 fn damaged_wheel(folder: &Path) -> String {

@@ -49,6 +49,8 @@ instruments! {
     searches: Counter<u64> = counter("keepsake.searches", "Searches, and whether they used meaning");
     embedding_time: Counter<f64> =
         seconds("keepsake.embedding.time", "Time in which embeddings were computed or awaited");
+    embedding_bytes: Counter<u64> =
+        counter("keepsake.embedding.bytes", "Bytes of texts whose embeddings were computed");
     embedding_chunks: Counter<u64> =
         counter("keepsake.embedding.chunks", "Chunks of memories whose embeddings were stored");
     embedding_failures: Counter<u64> =
