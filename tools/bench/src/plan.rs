@@ -126,6 +126,8 @@ pub(super) enum Layout {
     /// A store and a memory of each of many tenants (`--many-tenants`), some of which
     /// are used far more often than others.
     Many,
+    /// `--tenants`, each with `--stores`.
+    Chosen,
     /// The stores of `--credentials`.
     #[value(skip)]
     Given,
@@ -154,6 +156,12 @@ pub(super) struct Sizes {
     /// Number of tenants of the layout `many`
     #[arg(long, default_value_t = 10_000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     pub(super) many_tenants: usize,
+    /// Number of tenants of the layout `chosen`
+    #[arg(long, default_value_t = 64, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000))]
+    pub(super) tenants: usize,
+    /// Number of stores of each tenant of the layout `chosen`
+    #[arg(long, default_value_t = 1, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000))]
+    pub(super) stores: usize,
 }
 
 impl Layout {
@@ -166,6 +174,7 @@ impl Layout {
             Self::Small => (1, 1, PAGE),
             Self::Large => (1, 1, sizes.large_memories),
             Self::Many => (sizes.many_tenants, 1, sizes.many_tenants),
+            Self::Chosen => (sizes.tenants, sizes.stores, sizes.memories),
             Self::Given => (0, 0, sizes.memories),
         };
         Shape { tenants, stores_each, memories, is_skewed: matches!(self, Self::Many) }
@@ -180,6 +189,7 @@ impl Layout {
             Self::Small => "1 store, small",
             Self::Large => "1 store, large",
             Self::Many => "many tenants",
+            Self::Chosen => "stores as chosen",
             Self::Given => "stores given",
         }
     }

@@ -167,14 +167,14 @@ async fn running_server_is_measured_with_the_floor() {
     deployment.keepsake(&["migrate"]).await.ok();
     let server = deployment.command().start().await;
     let url = format!("--url={}", server.url());
-    let layout = "--layouts=store";
-    bench(&[&config, &url, "--floor", layout], &json).await.ok();
+    let layout = ["--layouts=chosen", "--tenants=2", "--stores=3"];
+    bench(&[&[config.as_str(), url.as_str(), "--floor"], layout.as_slice()].concat(), &json).await.ok();
     let report = results(&json);
     let found = report["results"].as_array().unwrap();
     let scenarios: Vec<_> = found.iter().map(|result| &result["scenario"]).collect();
     assert_eq!(scenarios, ["view", "create"], "{report}");
     for result in found {
-        assert_eq!(result["layout"], "store", "{result}");
+        assert_eq!((&result["layout"], &result["stores"]), (&json!("chosen"), &json!(6)), "{result}");
         assert_both_sides(result);
     }
 }
