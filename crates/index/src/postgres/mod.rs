@@ -70,6 +70,10 @@ pub struct PostgresIndex {
     is_distributed: bool,
 }
 
+/// The names of the pools.
+const REQUESTS: &str = "requests";
+const JOBS: &str = "jobs";
+const SHARED: &str = "shared";
 const JOBS_CONNECTIONS: u32 = 3;
 const JOBS_CALL_TIMEOUT: Duration = Duration::from_mins(2);
 const SHARED_CONNECTIONS: u32 = 3;
@@ -103,10 +107,11 @@ impl PostgresIndex {
         } else {
             false
         };
-        let pool = |url, session: Option<String>, max_connections, call_timeout| {
+        let pool = |name: &str, url, session: Option<String>, max_connections, call_timeout| {
             Ok::<_, IndexError>(Pool::new(PoolOptions {
+                // The login may be the same for all pools.
                 connect: parse(url)?
-                    .application_name("keepsake")
+                    .application_name(&format!("keepsake {name}"))
                     .log_statements(tracing::log::LevelFilter::Off),
                 session: session.unwrap_or_default(),
                 max_connections,
@@ -120,9 +125,9 @@ impl PostgresIndex {
         let jobs = |timeout| (!is_jobs_role).then(|| login::JOBS.session(timeout, is_distributed));
         let shared = jobs(call_timeout).map(|session| session + SHARED_LOCK_TIMEOUT);
         Ok(Self {
-            app: pool(&options.url, requests, options.max_connections, call_timeout)?,
-            jobs: pool(jobs_url, jobs(JOBS_CALL_TIMEOUT), JOBS_CONNECTIONS, JOBS_CALL_TIMEOUT)?,
-            shared: pool(jobs_url, shared, SHARED_CONNECTIONS, call_timeout)?,
+            app: pool(REQUESTS, &options.url, requests, options.max_connections, call_timeout)?,
+            jobs: pool(JOBS, jobs_url, jobs(JOBS_CALL_TIMEOUT), JOBS_CONNECTIONS, JOBS_CALL_TIMEOUT)?,
+            shared: pool(SHARED, jobs_url, shared, SHARED_CONNECTIONS, call_timeout)?,
             is_distributed,
         })
     }
@@ -201,7 +206,7 @@ impl PostgresIndex {
     }
 
     pub(crate) fn pools(&self) -> Vec<PoolState> {
-        vec![self.app.state("requests"), self.jobs.state("jobs"), self.shared.state("shared")]
+        vec![self.app.state(REQUESTS), self.jobs.state(JOBS), self.shared.state(SHARED)]
     }
 
     /// Closes the connections after their last transactions.

@@ -207,7 +207,7 @@ async fn migration_retries_when_a_table_is_locked() {
 
 /// Sessions of the index that wait for a lock.
 const WAITING_FOR_LOCKS: &str = "SELECT count(*) FROM pg_stat_activity \
-    WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'keepsake'";
+    WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name LIKE 'keepsake%'";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {

@@ -88,7 +88,7 @@ async fn assert_pruned(raw: &PgPool) {
     // A connection has counted its scans when it is gone. Postgres waits for that: counting
     // the connections until none is left would take locks that they need to leave.
     let connections = "FROM pg_stat_activity \
-        WHERE datname = current_database() AND application_name = 'keepsake'";
+        WHERE datname = current_database() AND application_name LIKE 'keepsake%'";
     let end = format!("SELECT pg_terminate_backend(pid, 30000) {connections}");
     raw.execute(AssertSqlSafe(end)).await.unwrap();
     let count = AssertSqlSafe(format!("SELECT count(*) {connections}"));
