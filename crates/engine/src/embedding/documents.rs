@@ -103,9 +103,9 @@ pub(super) async fn embed_documents(
             let (model, metrics) = (Arc::clone(model), metrics.clone());
             let embed = move || {
                 let mut bytes = 0;
-                let (embedded, took) = with_cpu_time(|| embed_here(&model, documents, &mut bytes));
+                let (done, took) = with_cpu_time(|| embed_here(&model, documents, &mut bytes));
                 metrics.embedded(Embedded::Memories, bytes, took);
-                embedded
+                done
             };
             in_background(embed).await?
         }
@@ -250,8 +250,8 @@ mod tests {
         };
         let began_at = tokio::time::Instant::now();
         let embedder = Embedder::endpoint(config).unwrap();
-        let embedded = embed_documents(&embedder, vec![document], &Metrics::default()).await;
-        assert!(matches!(embedded, Err(DocumentError::Timeout)));
+        let done = embed_documents(&embedder, vec![document], &Metrics::default()).await;
+        assert!(matches!(done, Err(DocumentError::Timeout)));
         // All documents, then each by itself, then a text that every model embeds.
         assert!(began_at.elapsed() < 4 * BATCH_TIMEOUT, "{:?}", began_at.elapsed());
     }
