@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::load::{Latencies, histogram, record};
 use super::provision::{self, LIMITS};
-use super::report::Machine;
+use super::report::{Machine, verdict};
 use super::search::{Caller, MEMORIES, Script, seed};
 use super::words::Numbers;
 use super::{BenchArgs, run_name, say, settings};
@@ -134,7 +134,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<ConsoleFinding, Failure>
     settings::vacuum(&configured).await?;
     let mut caller = Caller::open(address, &store).await?;
     say(&format!("making {MEMORIES} memories"));
-    let memory = seed(&mut caller, Script::Latin, &mut Numbers::new(1)).await?;
+    let memory = seed(&mut caller, Script::Latin, &mut Numbers::new(1), MEMORIES).await?;
     let (_, first) = caller.call(Method::GET, &memory, None).await?;
     let content = json!({"content": "another text\n"});
     let (_, second) = caller.call(Method::POST, &memory, Some(content)).await?;
@@ -216,7 +216,6 @@ fn pages_of(store: &str, first: &Value, second: &Value) -> Result<Vec<(&'static 
 
 impl fmt::Display for ConsoleFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = |is_met: bool| if is_met { "met" } else { "MISSED" };
         writeln!(
             f,
             "pages of the console, {} memories in the store (bars: p50 {:.0} ms, {} bytes)\n",

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keepsake_blobs::BlobUrl;
-use keepsake_config::{IndexUrl, Settings};
+use keepsake_config::{Failure, IndexUrl, Settings};
 use secrecy::ExposeSecret;
 
 use super::operator::Operator;
@@ -187,6 +187,16 @@ pub(super) fn samples(metrics: &str) -> impl Iterator<Item = (&str, &str, u64)> 
         let (name, labels) = series.split_once('{').unwrap_or((series, ""));
         Some((name, labels, value.parse().ok()?))
     })
+}
+
+/// The passages whose vectors a server has stored since its start.
+///
+/// # Errors
+/// [`Failure`] if the server does not answer.
+pub(super) async fn embedded_passages(operator: Operator) -> Result<u64, Failure> {
+    let metrics = operator.metrics().await?;
+    let counts = samples(&metrics).filter(|(name, ..)| *name == "keepsake_embedding_chunks_total");
+    Ok(counts.map(|(_, _, count)| count).sum())
 }
 
 #[cfg(test)]

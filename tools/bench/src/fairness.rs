@@ -18,7 +18,7 @@ use super::costs::Backends;
 use super::load::{self, Endpoint, LOAD_FAILED, Latencies, Load, Measured, latency_ms};
 use super::plan::Scenario;
 use super::provision::{self, BenchTenant, LIMITS};
-use super::report::{Machine, median, rounded};
+use super::report::{Machine, median, rounded, verdict};
 use super::workload::{Call, Side, Workload};
 use super::{BenchArgs, run_name, say, settings};
 use crate::product::Product;
@@ -199,7 +199,7 @@ impl fmt::Display for Fairness {
         }
         let ratios: Vec<_> = self.ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
         let ratio = self.median_ratio.unwrap_or(f64::NAN);
-        let verdict = if ratio <= self.bar { "met" } else { "MISSED" };
+        let verdict = verdict(ratio <= self.bar);
         writeln!(f, "p99 ratio {ratio:.2} (bar {:.1}: {verdict})  rounds {}", self.bar, ratios.join(" "))?;
         let sum: u64 = self.aggressor.values().sum();
         writeln!(f, "the other one's {sum} calls by status: {:?}", self.aggressor)?;

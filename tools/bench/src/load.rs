@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -97,6 +98,15 @@ impl Latencies {
             p99_ms: latency_ms(latency, 0.99),
             max_ms: latency_ms(latency, 1.0),
         }
+    }
+
+    /// Writes a line with these latencies.
+    pub(super) fn line(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+        writeln!(
+            f,
+            "{name:<28} {:>7} calls  p50 {:>7.2} ms  p99 {:>7.2} ms  max {:>8.2} ms",
+            self.calls, self.p50_ms, self.p99_ms, self.max_ms
+        )
     }
 }
 

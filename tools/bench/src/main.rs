@@ -12,9 +12,11 @@ mod costs;
 mod fairness;
 mod floor;
 mod footprint;
+mod gates;
 mod growth;
 mod import;
 mod load;
+mod meaning;
 mod operator;
 mod page;
 mod peers;
@@ -130,6 +132,10 @@ struct BenchArgs {
     peers: peers::PeersArgs,
     #[command(flatten)]
     readers: readers::ReadersArgs,
+    #[command(flatten)]
+    gates: gates::GatesArgs,
+    #[command(flatten)]
+    meaning: meaning::MeaningArgs,
     /// Also measures the fastest possible server for the same calls, alternately
     #[arg(long)]
     floor: bool,
@@ -154,14 +160,14 @@ struct BenchArgs {
     /// Size of a memory in bytes
     #[arg(long, default_value_t = 2_048, value_parser = RangedU64ValueParser::<usize>::new().range(16..=102_400))]
     content_bytes: usize,
-    /// Number of rounds of each measurement
-    #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
+    /// Number of rounds of each measurement; with --readers, 2 if unset
+    #[arg(long, default_value_t = 5, default_value_if("readers", "true", "2"), value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
     rounds: usize,
-    /// Seconds of load before each measurement
-    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
+    /// Seconds of load before each measurement; with --readers, 31 if unset
+    #[arg(long, default_value = "2", default_value_if("readers", "true", "31"), value_name = "SECONDS", value_parser = seconds)]
     warm_up: Duration,
-    /// Seconds of each measurement
-    #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]
+    /// Seconds of each measurement; with --readers, 60 if unset
+    #[arg(long, default_value = "5", default_value_if("readers", "true", "60"), value_name = "SECONDS", value_parser = seconds)]
     measure: Duration,
     /// A file for the results as JSON
     #[arg(long, value_name = "FILE")]
@@ -209,6 +215,10 @@ async fn run(args: BenchArgs) -> Result<(), Failure> {
             print_report(&args, &peers::measure(&args).await?)?;
         } else if args.readers.readers {
             print_report(&args, &readers::measure(&args).await?)?;
+        } else if args.gates.gates {
+            print_report(&args, &gates::measure(&args).await?)?;
+        } else if args.meaning.meaning {
+            print_report(&args, &meaning::measure(&args).await?)?;
         } else {
             let (report, failure) = scenarios::measure(&args).await?;
             print_report(&args, &report)?;

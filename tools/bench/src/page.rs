@@ -67,6 +67,8 @@ fn part(name: &str, results: &Results) -> Result<String, Failure> {
         "console" => tables::console(results),
         "fairness" => tables::fairness(results),
         "readers" => tables::readers(results),
+        "gates" => tables::gates(results),
+        "meaning" => tables::meaning(results),
         "rls" => tables::row_level_security(results),
         "scanner" => tables::scanner(results),
         _ => {

@@ -1,8 +1,10 @@
 //! The record of who was shown which version: its cost, and its size.
 //!
-//! Calls in a store with the record alternate with those in an equal store without it. Then a
-//! store gets many recorded reads, written into the database at once, since a server would need
-//! hours. The readers of its versions are listed, and half of the reads are removed.
+//! Calls in a store with the record alternate with those in an equal store without it. A server
+//! writes reads and access times at seconds 0 and 30 of each minute: turns of 60 s after a warm-up
+//! of 31 s have two of these writes, and none of another turn's calls. Then a store gets many
+//! recorded reads, written into the database at once, since a server would need hours. The readers
+//! of its versions are listed, and half of the reads are removed.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,13 +24,13 @@ use uuid::Uuid;
 
 use super::costs::Backends;
 use super::growth::measure_once;
-use super::load::{self, Endpoint, Latencies, Measured, histogram, record};
+use super::load::{self, Endpoint, Latencies, histogram, record};
 use super::operator::Operator;
 use super::plan::{Layout, Scenario};
 use super::process::Process;
 use super::product::{Product, Served};
 use super::provision::{self, BenchTenant, LIMITS};
-use super::report::{Machine, Setup, Summary, median, rounded};
+use super::report::{Compared, Machine, Setup, rounded, verdict};
 use super::search::Caller;
 use super::settings::{self, IndexPlace};
 use super::words::Numbers;
@@ -49,8 +51,11 @@ const LIST_BAR_MS: f64 = 20.0;
 /// Half of the recorded reads are as old, and are removed when the retention becomes shorter.
 const OLD: Duration = Duration::from_hours(20 * 24);
 const RETENTION: Duration = Duration::from_hours(10 * 24);
-/// New memories before the removal, and between two looks at it.
-const CREATES_BEFORE: usize = 500;
+/// How long memories are created before the removal, unless a measurement is shorter.
+const BEFORE: Duration = Duration::from_secs(5);
+/// How much longer than before a creation may take during the removal.
+const CREATE_BAR_MS: f64 = 100.0;
+/// New memories between two looks at the time or at the removal.
 const CREATES_AT_ONCE: usize = 10;
 
 /// Writes the reads with the numbers from `$3` to `$4` of each version, the last ones at `$5`; every second
@@ -75,7 +80,10 @@ const FILL_SQLITE: &str = "WITH RECURSIVE numbers(n) AS (SELECT $3 UNION ALL SEL
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct ReadersArgs {
     /// Measures the record of who was shown which version: its cost for `view` and
-    /// `search`, lists of readers, and the removal of old reads
+    /// `search`, lists of readers, and the removal of old reads.
+    ///
+    /// A server writes the reads each 30 s: unless --warm-up, --measure and --rounds are
+    /// set, they are 31 s, 60 s and 2, so that each turn has two whole periods
     #[arg(long, conflicts_with_all = ["url", "credentials", "floor", "fairness", "search", "console", "growth"])]
     pub(super) readers: bool,
     /// Number of recorded reads
@@ -91,24 +99,13 @@ pub(super) struct ReadersFinding {
     machine: Machine,
     setup: Setup,
     cost_bar: f64,
-    costs: Vec<RecordCost>,
+    costs: Vec<Compared>,
     recorded_reads: u64,
     versions: u64,
     list_bar_ms: f64,
     /// Lists of the first 20 readers of a version.
     readers: Latencies,
     prune: PrunedReads,
-}
-
-/// The rates of a scenario with the record and without it.
-#[derive(Debug, Serialize)]
-struct RecordCost {
-    scenario: Scenario,
-    with: Summary,
-    without: Summary,
-    /// The rate with the record divided by that without it, per round.
-    ratios: Vec<f64>,
-    median_ratio: Option<f64>,
 }
 
 /// The removal of old reads, beside a client that creates memories.
@@ -119,21 +116,8 @@ struct PrunedReads {
     /// Creations before the removal, and meanwhile.
     before: Latencies,
     meanwhile: Latencies,
-}
-
-impl RecordCost {
-    /// `None` without rounds.
-    fn of(scenario: Scenario, with: &[Measured], without: &[Measured]) -> Option<Self> {
-        let rounds = with.iter().zip(without);
-        let ratios: Vec<_> = rounds.map(|(with, without)| with.throughput() / without.throughput()).collect();
-        Some(Self {
-            scenario,
-            with: Summary::of(with)?,
-            without: Summary::of(without)?,
-            median_ratio: median(&ratios),
-            ratios,
-        })
-    }
+    /// The maximum of the difference between the longest creations.
+    create_bar_ms: f64,
 }
 
 /// Measures on a new server.
@@ -173,7 +157,8 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<ReadersFinding, Failure>
         }
         record(&mut lists, took);
     }
-    let prune = measure_prune(&mut caller, operator, tenant_id).await?;
+    let before = args.measure.min(BEFORE);
+    let prune = measure_prune(&mut caller, operator, tenant_id, before).await?;
     process.check()?;
     process.end().await?;
     Ok(ReadersFinding {
@@ -196,7 +181,7 @@ async fn measure_costs(
     tenant: &BenchTenant,
     run: &str,
     (server, address): (&mut Process, SocketAddr),
-) -> Result<Vec<RecordCost>, Failure> {
+) -> Result<Vec<Compared>, Failure> {
     let stores = [tenant.store(address).await?, tenant.store(address).await?];
     let mut owner = Caller::open(address, &stores[1]).await?;
     owner.call(Method::POST, "", Some(json!({"records_reads": false}))).await?;
@@ -219,8 +204,7 @@ async fn measure_costs(
             server.check()?;
             say(&format!("readers, {}, round {} of {}", scenario.name(), round + 1, args.rounds));
         }
-        let [with, without] = &seen;
-        costs.extend(RecordCost::of(scenario, with, without));
+        costs.extend(Compared::of(scenario, &seen));
     }
     Ok(costs)
 }
@@ -308,9 +292,13 @@ async fn measure_prune(
     caller: &mut Caller,
     operator: Operator,
     tenant_id: TenantId,
+    creates_for: Duration,
 ) -> Result<PrunedReads, Failure> {
     let (mut before, mut meanwhile, mut created) = (histogram()?, histogram()?, 0);
-    create(caller, &mut created, CREATES_BEFORE, &mut before).await?;
+    let began_at = Instant::now();
+    while began_at.elapsed() < creates_for {
+        create(caller, &mut created, &mut before).await?;
+    }
     let mut connection = operator.connect().await?;
     let limits = json!({"limits": {"read_retention_secs": RETENTION.as_secs()}});
     operator.call(&mut connection, Method::PATCH, &format!("tenants/{tenant_id}"), Some(&limits)).await?;
@@ -318,7 +306,7 @@ async fn measure_prune(
     let began_at = Instant::now();
     let begun = operator.create(&mut connection, "jobs/prune-reads/run", &json!({})).await?;
     let run = loop {
-        create(caller, &mut created, CREATES_AT_ONCE, &mut meanwhile).await?;
+        create(caller, &mut created, &mut meanwhile).await?;
         let runs = operator.call(&mut connection, Method::GET, "jobs/prune-reads/runs", None).await?;
         let mut runs = runs["data"].as_array().into_iter().flatten();
         let run = runs.find(|run| run["id"] == begun["id"]);
@@ -335,6 +323,7 @@ async fn measure_prune(
         seconds: rounded(took.as_secs_f64()),
         before: Latencies::of(&before),
         meanwhile: Latencies::of(&meanwhile),
+        create_bar_ms: CREATE_BAR_MS,
     })
 }
 
@@ -342,10 +331,9 @@ async fn measure_prune(
 async fn create(
     caller: &mut Caller,
     created: &mut usize,
-    count: usize,
     latency: &mut Histogram<u64>,
 ) -> Result<(), Failure> {
-    for _ in 0..count {
+    for _ in 0..CREATES_AT_ONCE {
         let body: Value = json!({"path": format!("/new/{created}.md"), "content": "Written meanwhile.\n"});
         *created += 1;
         record(latency, caller.call(Method::POST, "/memories", Some(body)).await?.0);
@@ -353,38 +341,20 @@ async fn create(
     Ok(())
 }
 
-fn line(f: &mut fmt::Formatter<'_>, name: &str, felt: &Latencies) -> fmt::Result {
-    writeln!(
-        f,
-        "{name:<28} {:>7} calls  p50 {:>7.2} ms  p99 {:>7.2} ms  max {:>8.2} ms",
-        felt.calls, felt.p50_ms, felt.p99_ms, felt.max_ms
-    )
-}
-
 impl fmt::Display for ReadersFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = |is_met: bool| if is_met { "met" } else { "MISSED" };
-        for RecordCost { scenario, with, without, ratios, median_ratio } in &self.costs {
-            let ratio = median_ratio.unwrap_or(f64::NAN);
-            let rounds: Vec<_> = ratios.iter().map(|ratio| format!("{ratio:.3}")).collect();
-            writeln!(
-                f,
-                "{:<8} with the record {:>9.0}/s  without {:>9.0}/s  ratio {ratio:.3} (bar {:.2}: {})  rounds {}",
-                scenario.name(),
-                with.requests_per_second,
-                without.requests_per_second,
-                self.cost_bar,
-                verdict(ratio >= self.cost_bar),
-                rounds.join(" ")
-            )?;
-        }
+        self.costs.iter().try_for_each(|cost| cost.line(f, "the record", self.cost_bar))?;
         writeln!(f, "\n{} recorded reads of {} versions", self.recorded_reads, self.versions)?;
-        line(f, "readers of a version", &self.readers)?;
+        self.readers.line(f, "readers of a version")?;
         let is_met = self.readers.p99_ms <= self.list_bar_ms;
         writeln!(f, "p99 (bar {:.0} ms: {})", self.list_bar_ms, verdict(is_met))?;
-        writeln!(f, "{} old reads were removed in {:.1} s", self.prune.removed, self.prune.seconds)?;
-        line(f, "create before the removal", &self.prune.before)?;
-        line(f, "create meanwhile", &self.prune.meanwhile)?;
+        let PrunedReads { removed, seconds, before, meanwhile, create_bar_ms } = &self.prune;
+        writeln!(f, "{removed} old reads were removed in {seconds:.1} s")?;
+        before.line(f, "create before the removal")?;
+        meanwhile.line(f, "create meanwhile")?;
+        let longer = meanwhile.max_ms - before.max_ms;
+        let is_met = longer <= *create_bar_ms;
+        writeln!(f, "longest meanwhile {longer:+.2} ms (bar {create_bar_ms:.0} ms: {})", verdict(is_met))?;
         let load = rounded(self.machine.load_before.unwrap_or_default());
         writeln!(f, "load of the machine before the run {load}")
     }

@@ -204,6 +204,52 @@ impl Finding {
     }
 }
 
+/// The rates of a scenario with something and without it, measured alternately.
+#[derive(Debug, Serialize)]
+pub(super) struct Compared {
+    scenario: Scenario,
+    with: Summary,
+    without: Summary,
+    /// The rate with it divided by that without it, per round.
+    ratios: Vec<f64>,
+    median_ratio: Option<f64>,
+}
+
+impl Compared {
+    /// `None` without rounds.
+    pub(super) fn of(scenario: Scenario, [with, without]: &[Vec<Measured>; 2]) -> Option<Self> {
+        let rounds = with.iter().zip(without);
+        let ratios: Vec<_> = rounds.map(|(with, without)| with.throughput() / without.throughput()).collect();
+        Some(Self {
+            scenario,
+            with: Summary::of(with)?,
+            without: Summary::of(without)?,
+            median_ratio: median(&ratios),
+            ratios,
+        })
+    }
+
+    /// Writes a line beside the least ratio.
+    pub(super) fn line(&self, f: &mut fmt::Formatter<'_>, what: &str, bar: f64) -> fmt::Result {
+        let ratio = self.median_ratio.unwrap_or(f64::NAN);
+        let rounds: Vec<_> = self.ratios.iter().map(|ratio| format!("{ratio:.3}")).collect();
+        writeln!(
+            f,
+            "{:<11} with {what} {:>9.0}/s  without {:>9.0}/s  ratio {ratio:.3} (bar {bar:.2}: {})  rounds {}",
+            self.scenario.name(),
+            self.with.requests_per_second,
+            self.without.requests_per_second,
+            verdict(ratio >= bar),
+            rounds.join(" ")
+        )
+    }
+}
+
+/// Whether a bar is met, in words.
+pub(super) const fn verdict(is_met: bool) -> &'static str {
+    if is_met { "met" } else { "MISSED" }
+}
+
 pub(super) fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 use super::load::{Latencies, histogram, milliseconds, record};
 use super::provision::{self, LIMITS};
-use super::report::{Machine, median, rounded};
+use super::report::{Machine, median, rounded, verdict};
 use super::words::{Numbers, word};
 use super::workload::BenchStore;
 use super::{BenchArgs, run_name, say, settings};
@@ -23,9 +23,9 @@ use crate::product::Product;
 
 /// The number of memories in the store.
 pub(super) const MEMORIES: u64 = 2_000;
-const MEMORY_BYTES: usize = 4 << 10;
+pub(super) const MEMORY_BYTES: usize = 4 << 10;
 /// The number of different words; common ones occur far more often.
-const VOCABULARY: u64 = 30_000;
+pub(super) const VOCABULARY: u64 = 30_000;
 /// The number of different Han characters.
 const CHARACTERS: u64 = 3_000;
 /// The number of searches in a round after the first one.
@@ -86,7 +86,7 @@ impl Script {
     }
 
     /// The content of a memory.
-    fn text(self, numbers: &mut Numbers) -> String {
+    pub(super) fn text(self, numbers: &mut Numbers) -> String {
         let mut text = String::new();
         while text.len() < MEMORY_BYTES {
             let is_end = numbers.next().is_multiple_of(12);
@@ -105,8 +105,8 @@ impl Script {
         text
     }
 
-    /// A question of three to six words, some of them rare.
-    fn question(self, numbers: &mut Numbers) -> String {
+    /// A question of three to six words, some of them rare, as a part of a URL.
+    pub(super) fn question(self, numbers: &mut Numbers) -> String {
         let count = 3 + numbers.next() % 4;
         match self {
             Self::Latin => {
@@ -225,7 +225,7 @@ async fn measure_script(args: &BenchArgs, script: Script) -> Result<Searched, Fa
     settings::vacuum(&configured).await?;
     let mut caller = Caller::open(address, &store).await?;
     say(&format!("making {MEMORIES} memories, {}", script.name()));
-    let memory = seed(&mut caller, script, &mut numbers).await?;
+    let memory = seed(&mut caller, script, &mut numbers, MEMORIES).await?;
     server.end().await?;
     let mut first_ms = Vec::new();
     let (mut warm, mut retrieve) = (histogram()?, histogram()?);
@@ -261,14 +261,15 @@ async fn measure_script(args: &BenchArgs, script: Script) -> Result<Searched, Fa
     })
 }
 
-/// Creates the memories; returns the API path of the last one.
+/// Creates memories; returns the API path of the last one.
 pub(super) async fn seed(
     caller: &mut Caller,
     script: Script,
     numbers: &mut Numbers,
+    memories: u64,
 ) -> Result<String, Failure> {
     let mut last = Value::Null;
-    for number in 0..MEMORIES {
+    for number in 0..memories {
         let path = format!("/notes/{}/{}-{number}.md", word(number % 40), word(number));
         let body = json!({"path": path, "content": script.text(numbers)});
         (_, last) = caller.call(Method::POST, "/memories", Some(body)).await?;
@@ -279,7 +280,6 @@ pub(super) async fn seed(
 
 impl fmt::Display for SearchFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = |is_met: bool| if is_met { "met" } else { "MISSED" };
         writeln!(f, "searches of {} memories of {} bytes\n", self.memories, self.memory_bytes)?;
         for searched in &self.scripts {
             let first = searched.median_first_ms.unwrap_or(f64::NAN);

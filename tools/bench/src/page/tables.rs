@@ -505,6 +505,56 @@ pub(super) fn readers(results: &Results) -> Option<String> {
     table.end()
 }
 
+/// The tests of a store.
+pub(super) fn gates(results: &Results) -> Option<String> {
+    let mut table = Table::new(&["", "tests, p50 ms", "longest, ms", "gated batch, p50 ms", "without tests"]);
+    for (pair, title) in PAIRS {
+        let Some(seen) = results.file(&format!("gates-{pair}")) else {
+            continue;
+        };
+        let (evaluation, gated) = (&seen["evaluation"], &seen["gated"]);
+        let numbers =
+            [&evaluation["p50_ms"], &evaluation["max_ms"], &gated["p50_ms"], &seen["ungated"]["p50_ms"]];
+        table.row(&[vec![title.to_owned()], Vec::from(numbers.map(number))].concat());
+    }
+    table.end()
+}
+
+/// Search by meaning.
+pub(super) fn meaning(results: &Results) -> Option<String> {
+    let mut table = Table::new(&[
+        "",
+        "passages",
+        "vectors, CPU ms for a KB",
+        "search, p50 ms",
+        "p99 ms",
+        "by words only, p50 ms",
+        "p99 ms",
+        "`create` with it / without",
+        "`str_replace`",
+        "no answer of the endpoint, longest difference in ms",
+    ]);
+    for (pair, title) in PAIRS {
+        let Some(seen) = results.file(&format!("meaning-{pair}")) else {
+            continue;
+        };
+        let (searches, costs) = (&seen["searches"], &seen["writes"]["costs"]);
+        let numbers = [
+            &seen["vectors"]["passages"],
+            &seen["vectors"]["cpu_ms_per_kibibyte"],
+            &searches["by_meaning"]["p50_ms"],
+            &searches["by_meaning"]["p99_ms"],
+            &searches["by_words"]["p50_ms"],
+            &searches["by_words"]["p99_ms"],
+            &costs[0]["median_ratio"],
+            &costs[1]["median_ratio"],
+            &seen["unanswered"]["largest_difference_ms"],
+        ];
+        table.row(&[vec![title.to_owned()], Vec::from(numbers.map(number))].concat());
+    }
+    table.end()
+}
+
 /// The cost of row-level security.
 pub(super) fn row_level_security(results: &Results) -> Option<String> {
     let mut table = Table::new(&["scenario", "requests/s with it", "without it", "ratio"]);

@@ -110,7 +110,7 @@ async fn one_command_measures_everything_and_writes_the_page() {
     let page = std::fs::read_to_string(folder.path().join("performance.md")).unwrap();
     assert!(page.contains("A quick run"), "{page}");
     assert!(!page.contains(&*folder.path().to_string_lossy()), "{page}");
-    // Searches, the console and the peers are not part of a quick run.
+    // Searches, gates, the console and the peers are not part of a quick run.
     let is_measured = |line: &&str| !line.contains("search") && !line.contains("ai-memory");
     let bars: Vec<_> = page.lines().filter(|line| line.contains("| ≥ ") || line.contains("| ≤ ")).collect();
     assert!(bars.len() > 20, "{page}");
@@ -118,8 +118,8 @@ async fn one_command_measures_everything_and_writes_the_page() {
         assert!(bar.ends_with("| met |") || bar.ends_with("| **missed** |"), "{bar}");
     }
     let unmeasured = page.matches("Not measured in this run.").count();
-    // The peers, their notes, searches and the console.
-    assert_eq!(unmeasured, 4, "{page}");
+    // The peers, their notes, searches, the console, gates and meaning.
+    assert_eq!(unmeasured, 6, "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
