@@ -71,13 +71,12 @@ fn compare_all(sets: impl IntoIterator<Item = (&'static str, LabelledSet)>) -> [
     means
 }
 
-/// Each bound is 0.01 or 0.02 below the measured value.
 #[test]
 fn paraphrases_are_found_in_their_language_and_across_languages() {
     let of = |name| (name, LabelledSet::paraphrases(name));
     let [words, fused] = compare_all(["en", "de", "fr", "es", "pl", "ja", "zh", "ko"].map(of));
     assert!(words[1] < 0.2, "{words:?}");
-    assert!(fused[0] > 0.51 && fused[1] > 0.82, "{fused:?}");
+    assert!(fused[0] > 0.51 && fused[1] >= 0.85, "{fused:?}");
     let [_, fused] = compare_all([of("across")]);
     assert!(fused[0] > 0.62 && fused[1] > 0.97, "{fused:?}");
 }

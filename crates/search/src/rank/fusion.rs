@@ -3,14 +3,17 @@
 //! Both parts are between 0 and their weight. The lexical score is divided by the
 //! highest of the query, or by the weight of all its words if that is more: a memory
 //! that has only a function word of the query is not a certain hit, even if no memory
-//! has more. The cosine of a memory's nearest chunk is measured in standard deviations
-//! over all chunks of the store, because the cosines of unrelated texts depend on the
-//! model.
+//! has more. A small share counts less than its size: if a question is in other words
+//! than its answer, another memory often has one of its words by chance. The cosine of a
+//! memory's nearest chunk is measured in standard deviations over all chunks of the
+//! store, because the cosines of unrelated texts depend on the model.
 
 use super::{Filter, Hit, ResolvedTerm};
 use crate::embedding::Embedding;
 use crate::vectors::{Comparison, Similarity, Vectors};
 
+/// Below this share of the query's words, the lexical score falls with the square of the share.
+const WEAK_SHARE: f64 = 0.2;
 /// The distance from the mean that counts fully, in standard deviations.
 const FULL_Z: f64 = 4.0;
 /// The distance from the mean of a memory that is found without any word of the query.
@@ -47,7 +50,10 @@ pub(super) fn fuse(
     let store = filter.index.store;
     let ideal: f64 = resolved.iter().filter(|one| !one.is_ignored).map(|one| one.weight).sum();
     let full = found.first().map_or(ideal, |(best, _)| best.max(ideal));
-    let lexical_of = |score: f64| if full > 0.0 { (1.0 - fusion.weight) * score / full } else { 0.0 };
+    let lexical_of = |score: f64| {
+        let share = if full > 0.0 { score / full } else { 0.0 };
+        (1.0 - fusion.weight) * share * (share / WEAK_SHARE).min(1.0)
+    };
     let mut hits: Vec<Hit> =
         found.iter().map(|(score, slot)| Hit::of_words(lexical_of(*score), *slot)).collect();
     if let Some(compared) = fusion.vectors.and_then(|(vectors, query)| vectors.compare(query)) {
