@@ -1,7 +1,7 @@
 //! Who was shown which version.
 //!
 //! Replicas note reads in memory and write them with the access times, so an answer says
-//! through which time it is complete.
+//! through which time it is complete, and since when: a replica that died lost its last reads.
 
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, SessionId, StoreId, Timestamp, VersionId};
 use keepsake_index::{
@@ -69,12 +69,12 @@ impl Readers {
         };
         let identity = Query::filtered("readers", tenant_id, &(store_id, versions))?;
         let after: Option<ReaderPlace> = self.context.cursors.after(identity, &query.page).await?;
-        let complete_through = self.write_reads(principal).await?;
+        let written = self.write_reads(principal).await?;
         let reads = &self.context.index.reads;
         // One more item shows whether there is another page.
         let found = reads.of_store(tenant_id, store_id, versions, after.as_ref(), limit + 1).await?;
         let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
-        self.list(principal, identity, found, limit, complete_through).await
+        self.list(principal, identity, found, limit, written).await
     }
 
     /// Lists the versions that a session was shown, the last one first, in stores that the
@@ -92,12 +92,12 @@ impl Readers {
         let tenant_id = principal.tenant_id;
         let identity = Query::filtered("session_reads", tenant_id, &session_id)?;
         let after: Option<ReaderPlace> = self.context.cursors.after(identity, page).await?;
-        let complete_through = self.write_reads(principal).await?;
+        let written = self.write_reads(principal).await?;
         let only = principal.granted_store_ids();
         let reads = &self.context.index.reads;
         let mut found = reads.of_session(tenant_id, session_id, only, after.as_ref(), limit + 1).await?;
         found.recorded_from = found.recorded_from.max(Some(session.created_at));
-        self.list(principal, identity, found, limit, complete_through).await
+        self.list(principal, identity, found, limit, written).await
     }
 
     /// Counts the readers of a memory, or of one version of it: at most 1,000, as far as
@@ -148,16 +148,19 @@ impl Readers {
         Ok(Some(ReadVersions::Memory(memory_id)))
     }
 
-    /// Writes the reads of this replica, and returns the time before which those of every
-    /// replica are written.
-    async fn write_reads(&self, principal: &Principal) -> Result<Timestamp, EngineError> {
+    /// Writes the reads of this replica. Returns the time before which reads of a replica that
+    /// died may be lost, and the time before which the other reads of all replicas are written.
+    async fn write_reads(
+        &self,
+        principal: &Principal,
+    ) -> Result<(Option<Timestamp>, Timestamp), EngineError> {
         let _slot = self.pages.take(principal.tenant_id).await?;
         if let Err(error) = self.access.write().await {
             tracing::debug!(error = %error, "engine.flush_access failed; the answer lacks the last reads");
         }
         let (context, own) = (&self.context, self.access.flushed_through());
-        let of_others = context.index.replicas.others_flushed_through(context.replica, context.now()).await?;
-        Ok(of_others.map_or(own, |others| others.min(own)))
+        let others = context.index.replicas.others_flushed(context.replica, context.now()).await?;
+        Ok((others.lost_before, others.through.map_or(own, |through| through.min(own))))
     }
 
     async fn list(
@@ -166,12 +169,13 @@ impl Readers {
         identity: Query,
         found: ReaderPage,
         limit: u32,
-        complete_through: Timestamp,
+        (lost_before, complete_through): (Option<Timestamp>, Timestamp),
     ) -> Result<ReaderList, EngineError> {
         let records = principal.limits.read_retention_secs > 0;
         let place = |reader: &MemoryReader| ReaderPlace::from(reader);
         let page = self.context.cursors.page(identity, found.readers, limit, place).await?;
-        let complete_from = found.recorded_from.filter(|_| records);
+        let recorded_from = found.recorded_from.filter(|_| records);
+        let complete_from = recorded_from.map(|from| from.max(lost_before.unwrap_or(from)));
         Ok(ReaderList { page, complete_from, complete_through })
     }
 }

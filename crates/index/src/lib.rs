@@ -93,7 +93,7 @@ pub use removal::{
     RecordingTenant, Redactions, Retention, RowsErased, Selector, SelectorKind, StepName, StoreDeletions,
     TenantDeletions, VersionBatch, VersionBatchResult,
 };
-pub use replicas::{FORGOTTEN_AFTER, LIVES_FOR, Replicas};
+pub use replicas::{FORGOTTEN_AFTER, LIVES_FOR, OthersFlushed, Replicas};
 pub use search::{
     MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, SearchTerms,
     UnindexedMemory, UnindexedPage,

@@ -17,9 +17,11 @@ const RETIRE: &str = "DELETE FROM replica WHERE id = $1";
 
 const HEARTBEATS: &str = "SELECT id, heartbeat_at FROM replica";
 
-/// How far the other replicas with a heartbeat since `$1` have written their reads.
-const OTHERS_FLUSHED_THROUGH: &str =
-    "SELECT min(access_flushed_through) AS through FROM replica WHERE heartbeat_at > $1 AND id <> $2";
+/// How far the other replicas with a heartbeat since `$1` have written their reads, and the
+/// last heartbeat of the silent ones. Workers show no content, so a worker that died lost no reads.
+const OTHERS_FLUSHED: &str = "SELECT min(CASE WHEN heartbeat_at > $1 THEN access_flushed_through END) AS through, \
+        max(CASE WHEN heartbeat_at <= $1 AND role IN ('all', 'gateway') THEN heartbeat_at END) AS forgotten \
+    FROM replica WHERE id <> $2";
 
 /// A heartbeat after `$2` was sent by a clock that was ahead.
 const COUNT_GATEWAYS: &str = "SELECT count(*) FROM replica WHERE role IN ('all', 'gateway') AND heartbeat_at > $1 AND heartbeat_at <= $2";
@@ -28,9 +30,19 @@ const COUNT_GATEWAYS: &str = "SELECT count(*) FROM replica WHERE role IN ('all',
 /// every half minute.
 pub const LIVES_FOR: Duration = Duration::from_secs(90);
 
-/// How long expiry waits for the unwritten read times of a replica that sends no
-/// heartbeat and has not retired; longer than network failures usually last.
+/// How long expiry and lists of readers wait for the unwritten reads of a replica that sends
+/// no heartbeat and has not retired; longer than network failures usually last. A replica of
+/// a shared index shows nothing from half of this time on.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
+
+/// How far the other replicas have written their reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OthersFlushed {
+    /// Reads before this time are written, or lost; `None`: no other replica lives.
+    pub through: Option<Timestamp>,
+    /// Reads from before this time may be lost; `None`: no other replica has died.
+    pub lost_before: Option<Timestamp>,
+}
 
 #[derive(Debug, Clone)]
 pub struct Replicas(pub(crate) Database);
@@ -62,16 +74,15 @@ impl Replicas {
         Ok(rows.into_iter().collect())
     }
 
-    /// The time through which every other replica has written its reads; `None`: there is no
-    /// other. A replica that sends no heartbeat for [`FORGOTTEN_AFTER`] does not count.
-    pub async fn others_flushed_through(
-        &self,
-        replica: Uuid,
-        now: Timestamp,
-    ) -> Result<Option<Timestamp>, IndexError> {
+    /// How far every other replica has written its reads. The unwritten reads of a replica that
+    /// sends no heartbeat for [`FORGOTTEN_AFTER`] and has not retired count as lost, unless it
+    /// returns.
+    pub async fn others_flushed(&self, replica: Uuid, now: Timestamp) -> Result<OthersFlushed, IndexError> {
         let values = (now.minus(FORGOTTEN_AFTER), replica);
-        let role = Role::Shared(None);
-        self.0.scalar("others_flushed_through", role, OTHERS_FLUSHED_THROUGH, values).await
+        let (through, forgotten): (_, Option<Timestamp>) =
+            self.0.one("others_flushed", Role::Shared(None), OTHERS_FLUSHED, values).await?;
+        let lost_before = forgotten.map(|heartbeat_at| heartbeat_at.plus(FORGOTTEN_AFTER));
+        Ok(OthersFlushed { through, lost_before })
     }
 
     /// How many replicas that serve requests had a heartbeat within [`LIVES_FOR`].

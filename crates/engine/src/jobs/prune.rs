@@ -18,7 +18,8 @@ use crate::usage::DAYS_KEPT;
 const CALLS_KEPT_FOR: Duration = Duration::from_secs(REMEMBERED_FOR.as_secs() + DAY.as_secs());
 const RUNS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
 /// Retention of a silent replica's row. A replica that returns within this time finds its
-/// row unchanged.
+/// row unchanged. The row of the last one that served stays: lists of readers say that reads
+/// from before its end may be missing.
 const REPLICAS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 
 /// Retention of sign-in codes: the cookie that redeems a code is valid for some minutes.

@@ -34,6 +34,7 @@ async fn answer_is_complete_through_the_last_flush_of_each_replica(setup: TestEn
     assert_eq!((list.page.items.len(), list.complete_through), (1, setup.now()));
     let reader = &list.page.items[0];
     assert_eq!((reader.count, reader.first_read_at, reader.last_read_at), (2, read_at, setup.now()));
+    assert!(list.complete_from.is_some_and(|from| from < read_at));
 
     // Reads that a replica noted before it died are lost.
     other.read(&memory, View::Full).await;
@@ -43,10 +44,15 @@ async fn answer_is_complete_through_the_last_flush_of_each_replica(setup: TestEn
     setup.clock.advance(MINUTE);
     let list = readers(&setup).await;
     assert_eq!((list.page.items[0].count, list.complete_through), (2, setup.now()));
+    assert_eq!(list.complete_from, Some(setup.now()));
+    // Prune keeps that in mind; a worker that died lost no reads.
+    setup.index.replicas.beat(Uuid::nil(), "worker", setup.now(), setup.now()).await.unwrap();
+    setup.clock.advance(8 * DAY);
+    assert_eq!(setup.run(Prune::default()).await["replicas"], 1);
+    assert_eq!(readers(&setup).await.complete_from, list.complete_from);
 
     // Another replica had to drop reads.
     let tenant_id = setup.principal.tenant_id;
-    assert!(list.complete_from.is_some_and(|from| from < read_at));
     for before in [setup.now(), read_at] {
         setup.index.reads.note_gap(tenant_id, before).await.unwrap();
     }

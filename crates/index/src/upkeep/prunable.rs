@@ -8,7 +8,8 @@ pub(super) const MOVE_AUDIT_HORIZON: &str = "INSERT INTO audit_horizon AS h (id,
 pub enum Prunable {
     /// Job runs, by start time.
     JobRuns,
-    /// Replicas, by last heartbeat.
+    /// Replicas, by last heartbeat, except the last one that showed content: its reads may be
+    /// missing.
     Replicas,
     /// Codes of issuers with which people signed in, by time.
     RedeemedCodes,
@@ -41,8 +42,14 @@ impl Prunable {
                     SELECT name, slot FROM job_run WHERE started_at < $1 LIMIT $2 + 0)",
             ],
             Self::Replicas => [
-                "SELECT count(*) FROM replica WHERE heartbeat_at < $1",
-                "DELETE FROM replica WHERE id IN (SELECT id FROM replica WHERE heartbeat_at < $1 LIMIT $2 + 0)",
+                "SELECT count(*) FROM replica WHERE heartbeat_at < $1 AND id NOT IN ( \
+                    SELECT id FROM replica WHERE heartbeat_at < $1 AND role IN ('all', 'gateway') \
+                    ORDER BY heartbeat_at DESC, id LIMIT 1)",
+                "DELETE FROM replica WHERE id IN ( \
+                    SELECT id FROM replica WHERE heartbeat_at < $1 AND id NOT IN ( \
+                        SELECT id FROM replica WHERE heartbeat_at < $1 AND role IN ('all', 'gateway') \
+                        ORDER BY heartbeat_at DESC, id LIMIT 1) \
+                    LIMIT $2 + 0)",
             ],
             Self::RedeemedCodes => [
                 "SELECT count(*) FROM redeemed_code WHERE redeemed_at < $1",

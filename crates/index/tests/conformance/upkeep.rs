@@ -96,6 +96,9 @@ pub(crate) async fn old_job_runs_replicas_and_codes_are_pruned(place: Place) {
         tallies.unwrap().into_iter().map(|tally| (tally.part, tally.runs, tally.failed, tally.open));
     assert_eq!(tallies.collect::<Vec<_>>(), [(0, 3, 0, 0), (1, 1, 0, 0)]);
     let (upkeep, before) = (&index.upkeep, after_seconds(3));
+    // The last one that died before that time is kept.
+    let last = before.minus(Duration::from_micros(1));
+    index.replicas.beat(Uuid::nil(), "gateway", last, last).await.unwrap();
     for what in [Prunable::JobRuns, Prunable::Replicas, Prunable::RedeemedCodes] {
         assert_eq!(upkeep.prune(what, before, 2, true).await.unwrap(), 3, "{what:?}");
         for pruned in [2, 1, 0] {
