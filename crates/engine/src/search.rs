@@ -17,6 +17,7 @@ mod indexer;
 mod lru;
 mod meaning;
 mod outcome;
+mod paths;
 mod position;
 mod store;
 
@@ -30,7 +31,7 @@ use keepsake_core::{
     Timestamp, VersionId,
 };
 use keepsake_index::Scope;
-use keepsake_search::{Embedding, Marker, Snippet};
+use keepsake_search::{Embedding, Marker, QueryTooLong, Snippet};
 
 use crate::access::ShownVersionId;
 use crate::compute::off_the_runtime;
@@ -170,8 +171,7 @@ impl SearchQuery {
     }
 
     fn parse(&self) -> Result<keepsake_search::Query, EngineError> {
-        keepsake_search::Query::parse(&self.query)
-            .map_err(|rule| EngineError::invalid("query", rule.to_string()))
+        keepsake_search::Query::parse(&self.query).map_err(too_long)
     }
 
     /// The identity of the query for cursors. A search of all stores is one query,
@@ -462,10 +462,20 @@ impl Search {
         paths: HashSet<MemoryPath>,
         work: impl FnOnce(StoreOutcome) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
+        self.with_store(tenant_id, store_id, move |store| work(store.outcome(changes, &paths))).await
+    }
+
+    /// Calls `work`, off the runtime, with the index of a store's words.
+    async fn with_store<T: Send + 'static>(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        work: impl FnOnce(&SearchedStore) -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
         let (store, load) = self.cache.searched_store(tenant_id, store_id, None).await?;
         let slot = self.slot(tenant_id, load).await?;
         off_the_runtime(move || {
-            let done = work(store.outcome(changes, &paths));
+            let done = work(&store);
             drop(slot);
             done
         })
@@ -522,6 +532,10 @@ impl Search {
         self.access.note_hits(principal, &were_read);
         Ok(shown.into_iter().map(|(candidate, snippet, _)| ShownHit { candidate, snippet }).collect())
     }
+}
+
+fn too_long(rule: QueryTooLong) -> EngineError {
+    EngineError::invalid("query", rule.to_string())
 }
 
 /// The snippet of a hit whose content is lost.

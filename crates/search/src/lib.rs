@@ -3,7 +3,7 @@
 //! [`TermRow::of`] analyses a content into the compact row that the index stores with
 //! the memory. [`Postings`] is built from the rows of a store's memories and
 //! answers a [`Query`]. [`Marker`] finds the query's terms in a content, for the
-//! snippet.
+//! snippet. [`PathWords`] are compared with the paths alone.
 //!
 //! With [`Vectors`], search also finds memories by their meaning. [`chunks`] divides
 //! a content into the texts that a model embeds, and a [`VectorRow`] has their
@@ -17,6 +17,7 @@ mod chunks;
 mod embedding;
 mod fold;
 mod function_words;
+mod paths;
 mod postings;
 mod query;
 mod rank;
@@ -29,6 +30,7 @@ pub use analyse::MAX_TEXT_BYTES;
 pub use chunks::{CHUNK_FORM, Chunk, MAX_CHUNK_BYTES, MAX_CHUNKS, chunks};
 pub use embedding::{Embedding, InvalidEmbedding, MAX_DIMENSIONS};
 pub use fold::MAX_TERM_BYTES;
+pub use paths::{FoundPath, PathWords};
 pub use postings::{Builder, BuiltPostings, Postings};
 pub use query::{MAX_QUERY_CHARS, MeaningText, Query, QueryTooLong};
 pub use rank::{Fusion, RankedMemory, Results};

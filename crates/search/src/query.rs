@@ -38,6 +38,13 @@ pub struct QueryTooLong {
     pub chars: usize,
 }
 
+impl QueryTooLong {
+    pub(crate) fn check(text: &str) -> Result<(), Self> {
+        let chars = text.chars().count();
+        if chars > MAX_QUERY_CHARS { Err(Self { chars }) } else { Ok(()) }
+    }
+}
+
 /// The unit that the index looks up.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Atom {
@@ -101,10 +108,7 @@ pub(crate) struct PathFilter {
 
 impl Query {
     pub fn parse(text: &str) -> Result<Self, QueryTooLong> {
-        let chars = text.chars().count();
-        if chars > MAX_QUERY_CHARS {
-            return Err(QueryTooLong { chars });
-        }
+        QueryTooLong::check(text)?;
         let mut parser = Parser::default();
         let mut rest = text.trim_start();
         while !rest.is_empty() {
@@ -162,6 +166,9 @@ impl PathFilter {
 /// that long paths are not cut.
 pub(crate) fn folded_path(path: &str) -> String {
     use unicode_normalization::UnicodeNormalization;
+    if path.is_ascii() {
+        return path.to_ascii_lowercase();
+    }
     path.nfkc().flat_map(char::to_lowercase).collect()
 }
 

@@ -36,7 +36,7 @@ const INDONESIAN_FORM_WEIGHT: f64 = 0.7;
 
 /// Maximum work of one query in one store, in reads of postings and positions;
 /// about a second or two. Real queries need far less, even in the largest stores.
-const MAX_READS: u64 = 50_000_000;
+pub(crate) const MAX_READS: u64 = 50_000_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankedMemory {

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use keepsake_core::StoreId;
-use keepsake_engine::{EngineError, MemoryQuery, PageRequest, ShownItem, View};
+use keepsake_engine::{EngineError, PageRequest};
 use keepsake_index::{Scope, SessionFilter, Store};
 
 use super::memory::href_of;
@@ -12,12 +12,12 @@ use crate::page::{PageResult, Refusal, page};
 use crate::request::Caller;
 use crate::text::markup::{Markup, path, visible};
 
-/// The most that one call of the engine returns.
-const PER_CALL: u64 = 100;
+/// Number of sessions that are looked at.
+const MAX_SESSIONS: u64 = 100;
 /// Maximum number of entries of each kind.
 const MAX_ENTRIES: usize = 10;
-/// Maximum number of engine calls for memories.
-const MAX_CALLS: usize = 10;
+/// Maximum number of stores whose memories are searched.
+const MAX_STORES: usize = 10;
 
 struct Entry {
     href: String,
@@ -64,54 +64,32 @@ fn stores_called(stores: &[Store], wanted: &str) -> Vec<Entry> {
     entries.collect()
 }
 
-/// Looks at the memories of the page's store, or of the newest stores, in the order of their paths,
-/// until the calls are used up.
+/// The memories of the page's store, or of the newest stores, whose paths have the words of the text.
 async fn memories(caller: &Caller, stores: &[Store], text: &str) -> Result<Vec<Entry>, Refusal> {
-    let wanted = text.to_lowercase();
-    // A path that was typed from its beginning leads into its directory, however many others there are.
-    let directory = text.rfind('/').filter(|_| text.starts_with('/')).map(|end| text[..=end].to_owned());
     let here = caller.query.text("store").parse::<StoreId>().ok();
-    let newest = stores.iter().take(MAX_CALLS).map(|store| (store.store_id, Some(store.name.as_str())));
-    let places: Vec<_> = here.map_or_else(|| newest.collect(), |store_id| vec![(store_id, None)]);
-    let calls = MAX_CALLS / places.len().max(1);
-    let all = &caller.engine.memories;
-    let mut entries = Vec::new();
-    for (store_id, store) in places {
-        let page = PageRequest { limit: Some(PER_CALL), page: None };
-        let mut query = MemoryQuery { path_prefix: directory.clone(), page, ..MemoryQuery::default() };
-        for _ in 0..calls {
-            let room = MAX_ENTRIES.saturating_sub(entries.len());
-            if room == 0 {
-                return Ok(entries);
-            }
-            let found = match all.list(&caller.principal, store_id, &query, View::Basic).await {
-                Ok(found) => found,
-                // The store is gone, or the text is no path.
-                Err(EngineError::NotFound(_) | EngineError::Invalid { .. }) => break,
-                Err(error) => return Err(error.into()),
-            };
-            let heads = found.items.iter().filter_map(|item| match item {
-                ShownItem::Memory(shown) => Some(&shown.memory.head),
-                ShownItem::Prefix(_) => None,
-            });
-            let wanted_heads = heads.filter(|head| head.path.as_str().to_lowercase().contains(&wanted));
-            entries.extend(wanted_heads.take(room).map(|head| Entry {
-                href: href_of(store_id, head.memory_id),
-                name: path(head.path.as_str()),
-                detail: store.map(visible),
-            }));
-            query.page.page = found.next;
-            if query.page.page.is_none() {
-                break;
-            }
+    let newest = stores.iter().take(MAX_STORES).map(|store| store.store_id);
+    let store_ids: Vec<_> = here.map_or_else(|| newest.collect(), |store_id| vec![store_id]);
+    let search = &caller.engine.search;
+    let found = match search.find_paths(&caller.principal, &store_ids, text, MAX_ENTRIES).await {
+        Ok(found) => found,
+        // The credential does not see the store, or the text is too long.
+        Err(EngineError::NotFound(_) | EngineError::Invalid { .. }) => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let entries = found.into_iter().map(|(found, store_id)| {
+        let store = stores.iter().find(|store| here.is_none() && store.store_id == store_id);
+        Entry {
+            href: href_of(store_id, found.memory),
+            name: path(found.path.as_str()),
+            detail: store.map(|store| visible(&store.name)),
         }
-    }
-    Ok(entries)
+    });
+    Ok(entries.collect())
 }
 
 async fn sessions(caller: &Caller, wanted: &str) -> Result<Vec<Entry>, Refusal> {
     let filter = SessionFilter { live: true, archived: true, ..SessionFilter::default() };
-    let newest = PageRequest { limit: Some(PER_CALL), page: None };
+    let newest = PageRequest { limit: Some(MAX_SESSIONS), page: None };
     let found = caller.engine.sessions.summaries(&caller.principal, &filter, &newest).await?;
     let names = found.items.into_iter().map(|session| session.name);
     let is_wanted = |title: Option<&String>| title_of(title).to_lowercase().contains(wanted);

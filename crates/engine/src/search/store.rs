@@ -13,7 +13,7 @@ use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timest
 use keepsake_index::{
     EmbeddingChanges, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, UnindexedMemory,
 };
-use keepsake_search::{ANALYSER, BuiltPostings, Fusion, Postings, Vectors};
+use keepsake_search::{ANALYSER, BuiltPostings, FoundPath, Fusion, PathWords, Postings, Vectors};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 
@@ -319,6 +319,11 @@ impl SearchedStore {
         StoreOutcome { place, rows, blobs }
     }
 
+    /// The best memories whose paths have the words; too many words for the store are refused.
+    pub(super) fn paths_with(&self, words: &PathWords, limit: usize) -> Result<Vec<FoundPath>, EngineError> {
+        self.state.read().postings.paths_with(words, limit).ok_or_else(too_broad)
+    }
+
     /// The best hits, in the order of all hits of a search. A query that is too broad for
     /// the store is refused. Vectors count if the store is searched by meaning.
     pub(super) fn search(
@@ -343,10 +348,7 @@ impl SearchedStore {
         let directory = asked.directory.as_ref();
         let results = state.postings.search_with(&asked.query, directory, fusion, asked.limit, is_after);
         if results.is_too_broad {
-            return Err(EngineError::invalid(
-                "query",
-                "is too broad for this store: ask for fewer or rarer words",
-            ));
+            return Err(too_broad());
         }
         let marker = Arc::new(results.marker);
         let purge_epoch = state.place.map(|place| place.purge_epoch).unwrap_or_default();
@@ -477,6 +479,10 @@ impl State {
         let rows = self.postings.size_bytes() + self.heads.len() * HEAD_BYTES;
         rows.saturating_add(self.vectors.of_memories.size_bytes().max(vector_bytes))
     }
+}
+
+fn too_broad() -> EngineError {
+    EngineError::invalid("query", "is too broad for this store: ask for fewer or rarer words")
 }
 
 fn log_damaged(memory_id: MemoryId) {

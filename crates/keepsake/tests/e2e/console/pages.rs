@@ -25,6 +25,12 @@ async fn pages_show_memories_in_parts_and_errors() {
     root.has(">1 memory</span></td><td class=\"num\">5 B</td>");
     let directory = browser.open(&format!("{base}?path=%2Fnotes%2F2026%2F")).await;
     says(&directory.text, &["<dt>Memories</dt><dd>1</dd>", "aria-current=\"page\"><svg"]);
+    // The name of a file counts more than its directories, however many memories are before it.
+    for part in 0..2 {
+        let create = |n| json!({"type": "create", "path": format!("/a-fact/{part}-{n}"), "content": "x"});
+        let operations: Vec<_> = (0..500).map(create).collect();
+        ok(&store.batch(&json!({"operations": operations})).await);
+    }
     for query in ["q=FACT", "q=%2Ffact", &format!("q=fact&store={}", store.id)] {
         browser.open(&format!("/console/palette?{query}")).await.has(&path);
     }
