@@ -162,7 +162,7 @@ pub use undo::{
     UndoSkipReason, UndoStatus, UndoneMemory, Undos,
 };
 pub use usage::{
-    DailyUseQuery, DailyUseReport, MemoryUse, StoreUsageReport, Usage, UseOfDay, UseOfStore, date_of,
+    DailyUseQuery, DailyUseReport, MemoryUse, Outlook, StoreUsageReport, Usage, UseOfDay, UseOfStore, date_of,
 };
 pub use verify::{Problem, Verification, Verifier};
 pub use versions::{MemoryDeletion, RedactedVersion, ShownVersion, VersionQuery, Versions};

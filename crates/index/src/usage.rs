@@ -4,6 +4,7 @@ use keepsake_core::{Actor, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
 
 use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row};
+use crate::expiry::Life;
 use crate::model::Expiry;
 
 const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.version_count, s.version_bytes, \
@@ -54,6 +55,16 @@ const TIMED: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.updated_at, \
     LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
     ORDER BY u.expires_at, u.memory_id";
 
+/// The first live memories of a store, by path. The access time is a subquery per memory, so
+/// that no plan starts with all access times.
+pub(crate) const FIRST_MEMORIES: &str = "SELECT s.expires_unused_after, s.period_set_at, \
+    u.memory_id, u.pinned, u.expires_at, u.updated_at, \
+    (SELECT a.active_at FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
+        AND a.memory_id = u.memory_id) AS active_at \
+    FROM store s CROSS JOIN (SELECT m.memory_id, m.pinned, m.expires_at, m.updated_at FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL ORDER BY m.path LIMIT $3 + 0) u \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUsage {
     /// The expiry by the store's own period.
@@ -96,6 +107,15 @@ pub struct UsedMemory {
     pub active_at: Option<Timestamp>,
 }
 
+/// A live memory, and what its store says about its expiry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveMemory {
+    pub life: Life,
+    pub was_read: bool,
+    /// The expiry by the store's own period.
+    pub expiry: Expiry,
+}
+
 #[derive(Debug, Clone)]
 pub struct Usage(pub(crate) Database);
 
@@ -133,6 +153,13 @@ impl FromRow for UsedMemory {
     }
 }
 
+impl FromRow for LiveMemory {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let active_at: Option<Timestamp> = row.get("active_at")?;
+        Ok(Self { life: row.read()?, was_read: active_at.is_some(), expiry: row.read()? })
+    }
+}
+
 impl Usage {
     /// How a store's memories are used, with at most `limit` of each kind; `None`: no
     /// such store.
@@ -158,5 +185,22 @@ impl Usage {
         }
         tx.commit().await?;
         Ok(usage)
+    }
+
+    /// The first `limit` live memories of each of these stores, by path; none of a store that is
+    /// deleted.
+    pub async fn first_memories(
+        &self,
+        tenant_id: TenantId,
+        store_ids: &[StoreId],
+        limit: u32,
+    ) -> Result<Vec<Vec<LiveMemory>>, IndexError> {
+        let mut tx = self.0.read("first_memories", Role::Tenant(tenant_id)).await?;
+        let mut found = Vec::with_capacity(store_ids.len());
+        for store_id in store_ids {
+            found.push(tx.query(FIRST_MEMORIES).bind((tenant_id, *store_id, limit)).all().await?);
+        }
+        tx.commit().await?;
+        Ok(found)
     }
 }

@@ -1,5 +1,5 @@
 //! The overview: reads, writes and refused changes of each day, quotas, open sessions, the last
-//! changes, and memories that are often rewritten.
+//! changes, and memories that are often rewritten, expire soon or were never read.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use askama::Template;
 use keepsake_core::{MemoryId, StoreId, Surface, words};
 use keepsake_engine::{
-    DailyUseQuery, DailyUseReport, PageRequest, Principal, ShownVersion, UseOfDay, VersionQuery, View,
-    date_of,
+    DailyUseQuery, DailyUseReport, Outlook, PageRequest, Principal, ShownVersion, UseOfDay, VersionQuery,
+    View, date_of,
 };
 use keepsake_index::{Operation, SessionFilter, SessionSummary, Store};
 
@@ -140,6 +140,25 @@ struct Rewritten {
     times: String,
 }
 
+/// A store that changed last, and how many of its memories expire soon or were never read.
+struct ChangedStore {
+    store: Store,
+    expire_soon: String,
+    never_read: String,
+}
+
+impl ChangedStore {
+    fn of(store: Store, outlook: Outlook) -> Self {
+        let Outlook { looked_at, expire_soon, never_read } = outlook;
+        let shown = |number| {
+            let number = words::count(number);
+            if looked_at < store.memory_count { format!("{number} of {looked_at}") } else { number }
+        };
+        let (expire_soon, never_read) = (shown(expire_soon), shown(never_read));
+        Self { store, expire_soon, never_read }
+    }
+}
+
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct OverviewPage {
@@ -148,7 +167,7 @@ struct OverviewPage {
     /// Quotas with the lists that they limit; none if the credential is bound to stores.
     quotas: Vec<(&'static str, Quota)>,
     sessions: Vec<SessionSummary>,
-    changed: Vec<Store>,
+    changed: Vec<ChangedStore>,
     changes: Vec<Change>,
     rewritten: Vec<Rewritten>,
 }
@@ -164,13 +183,15 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     let changed = changed_last(&caller, &activity.report).await?;
     let frame = caller.frame("Overview");
     let (last_changes, rewritten) = last_changes(&caller, &changed, &frame).await?;
+    let store_ids: Vec<_> = changed.iter().map(|store| store.store_id).collect();
+    let outlooks = caller.engine.usage.outlooks(&caller.principal, &store_ids).await?;
     page(&OverviewPage {
         activity,
         quotas: quotas.into_iter().flatten().collect(),
         sessions,
         changes: last_changes,
         rewritten,
-        changed,
+        changed: changed.into_iter().zip(outlooks).map(|(store, of)| ChangedStore::of(store, of)).collect(),
         frame,
     })
 }

@@ -9,6 +9,7 @@ use crate::migrations;
 use crate::removal::queue_unreferenced;
 use crate::stores;
 use crate::undo::{AT, DIRECTORIES, HEADS, OCCUPIED};
+use crate::usage::FIRST_MEMORIES;
 use crate::versions::COLUMNS_OF_VERSION;
 
 /// The steps of a statement's query plan.
@@ -76,4 +77,7 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
     ] {
         assert_searches(statement, &[wanted]).await;
     }
+    let access = "SEARCH a USING PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)";
+    let steps = assert_steps(FIRST_MEMORIES, &["SEARCH m USING INDEX memory_path", access]).await;
+    assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
 }

@@ -33,6 +33,7 @@ fn statement(name: &str) -> String {
         include_str!("../../src/sessions/queries/texts.rs"),
         include_str!("../../src/undo.rs"),
         include_str!("../../src/past.rs"),
+        include_str!("../../src/usage.rs"),
         include_str!("../../src/versions.rs")
     );
     let from = source.split(&format!("const {name}: ")).nth(1).unwrap();
@@ -71,6 +72,7 @@ async fn readers_and_expiry_read_ranges_of_indexes_in_their_order() {
             &["using memory_pkey", "(memory_id > $3)", "memory_access_pkey"],
         ),
         ("DUE", "uuid, uuid, uuid, bigint, bigint, bigint", &["Index Only Scan using memory_expires"]),
+        ("FIRST_MEMORIES", "uuid, uuid, bigint", &["using memory_path", "memory_access_pkey", "store_pkey"]),
         ("HISTORIES", "uuid, uuid, bigint", &["store_pkey", "version_op"]),
         ("DELETIONS", "uuid, uuid, bigint, bigint", &["Index Scan using version_op", of_deletions]),
         ("PAST", of_past, &["Index Scan using version_pkey", "version_memory", "memory_pkey"]),

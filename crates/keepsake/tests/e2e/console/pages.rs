@@ -71,8 +71,9 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     let (_deployment, _, _server, store, mut browser) = store_in_console().await;
     browser.open("/console/overview").await.has("Nothing was written yet");
     let made = store.create("/plan.md", "one").await;
+    let in_an_hour = Timestamp::from_micros(micros(&made["created_at"]) + 3_600_000_000).to_rfc3339();
     for content in ["two", "three"] {
-        store.update(&made, &json!({"content": content})).await;
+        store.update(&made, &json!({"content": content, "expires_at": in_an_hour})).await;
     }
     let taken = store.client.post(&store.memories(), &json!({"path": "/plan.md", "content": "four"})).await;
     assert_eq!(taken.status, 409, "{}", taken.text);
@@ -93,6 +94,7 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     says(&page.text, &[">1 read</h2>", ">4 writes</h2>", ": 4 writes – Tools 1, API 3</title>", "API keys"]);
     says(&page.text, &[">0 refused changes, 1 conflict</h2>", "Show as table", "plan.md", &often]);
     page.has("support-bot · &lt;Ticket&gt;");
+    says(&page.text, &["/usage#expires\">1</a>", "/usage#never-read\">1</a>"]);
     assert_eq!(page.text.matches("class=\"day\"").count(), 270);
     let by_bot = browser.open(&format!("{history}?actor=Support-bot+%C2%B7+%3Cticket%3E&period=7")).await;
     by_bot.has("by-bot.md");
