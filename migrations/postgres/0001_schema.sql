@@ -433,7 +433,8 @@ CREATE INDEX directory_parent ON directory (tenant_id, store_id, parent, name);
 CREATE INDEX directory_children ON directory (tenant_id, store_id, parent, path);
 ALTER TABLE directory ADD PRIMARY KEY (tenant_id, store_id, path);
 
--- When each memory was last read, and when it was last used in any way.
+-- When each memory was last read, and when it was last used in any way. No index has these
+-- times: each read would change it.
 CREATE TABLE memory_access (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -441,10 +442,9 @@ CREATE TABLE memory_access (
     last_read_at bigint NOT NULL,
     last_read_by_type text COLLATE "C",
     last_read_by text COLLATE "C",
-    active_at bigint NOT NULL
+    active_at bigint NOT NULL,
+    PRIMARY KEY (tenant_id, store_id, memory_id)
 ) WITH (fillfactor = 80);
-CREATE INDEX memory_access_active ON memory_access (tenant_id, store_id, active_at);
-ALTER TABLE memory_access ADD PRIMARY KEY (tenant_id, store_id, memory_id);
 
 -- Who was shown which version, where, how often, and when for the first and the last
 -- time; written late, together with the access times. `session_id` is the nil UUID

@@ -363,7 +363,6 @@ CREATE TABLE memory_access (
     active_at INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, store_id, memory_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX memory_access_active ON memory_access (tenant_id, store_id, active_at);
 
 CREATE TABLE memory_read (
     tenant_id BLOB NOT NULL,
