@@ -335,12 +335,8 @@ impl Embeddings {
             tx.execute_on_postgres(PLAN_BY_KEYS, ()).await?;
             // A change of the tenant sees these stores afterwards, or is seen here.
             lock_live_tenant(&mut tx, tenant_id).await?;
-            let locked: Vec<StoreId> = if tx.is_postgres() {
-                let query = tx.query_with_lists(LOCK_STORES).bind(tenant_id);
-                query.bind_ids(Some(&store_ids)).scalars().await?
-            } else {
-                store_ids
-            };
+            let query = tx.query_with_lists(tx.choose(LOCK_STORES)).bind(tenant_id);
+            let locked: Vec<StoreId> = query.bind_ids(Some(&store_ids)).scalars().await?;
             let query = tx.query_with_lists(SETTLED).bind(tenant_id).bind_ids(Some(&locked));
             let settled: Vec<StoreId> = query.bind(model).scalars().await?;
             if !settled.is_empty() {
@@ -470,18 +466,13 @@ impl Embeddings {
 async fn write_rows(tx: &mut Tx, claim: &EmbeddingClaim, rows: &[EmbeddingRow]) -> Result<(), IndexError> {
     let (place, model) = ((claim.tenant_id, claim.store_id), &*claim.model);
     let text = tx.choose(PUT);
-    if tx.is_postgres() {
+    for rows in rows.chunks(tx.rows_at_once()) {
         let query = tx.query(text).bind(place).bind(model);
-        let query = query.bind_array(rows.iter().map(|row| row.memory_id.uuid()).collect::<Vec<_>>());
-        let query = query.bind_array(rows.iter().map(|row| row.version_id.uuid()).collect::<Vec<_>>());
-        let query = query.bind_array(rows.iter().map(|row| signed(row.chunks)).collect::<Vec<_>>());
-        let query = query.bind_array(rows.iter().map(|row| &*row.vectors).collect::<Vec<_>>());
+        let query = query.bind_column(rows.iter().map(|row| row.memory_id.uuid()).collect::<Vec<_>>());
+        let query = query.bind_column(rows.iter().map(|row| row.version_id.uuid()).collect::<Vec<_>>());
+        let query = query.bind_column(rows.iter().map(|row| signed(row.chunks)).collect::<Vec<_>>());
+        let query = query.bind_column(rows.iter().map(|row| &*row.vectors).collect::<Vec<_>>());
         query.execute().await?;
-        return Ok(());
-    }
-    for row in rows {
-        let query = tx.query(text).bind(place).bind((model, row.memory_id, row.version_id));
-        query.bind((row.chunks, &*row.vectors)).execute().await?;
     }
     Ok(())
 }

@@ -167,7 +167,7 @@ impl Tx {
         self.query(AssertSqlSafe(text))
     }
 
-    pub(crate) const fn is_postgres(&self) -> bool {
+    pub(super) const fn is_postgres(&self) -> bool {
         matches!(self.connection, Connection::Postgres(_) | Connection::PostgresStatement(_))
     }
 
@@ -211,6 +211,11 @@ impl Tx {
     /// Of a value for Postgres and one for SQLite, the value for this database.
     pub(crate) fn choose<T>(&self, [postgres, sqlite]: [T; 2]) -> T {
         if self.is_postgres() { postgres } else { sqlite }
+    }
+
+    /// The number of rows that one statement with [`Query::bind_column`] takes.
+    pub(crate) fn rows_at_once(&self) -> usize {
+        self.choose([usize::MAX, 1])
     }
 
     /// After [`IndexError::OutcomeUnknown`], the transaction may or may not be committed.
@@ -423,6 +428,19 @@ impl Query<'_> {
         self.bind_with(|statement| match statement {
             Statement::Postgres(_, arguments) => arguments.add(values),
             Statement::Sqlite(..) => Err("SQLite has no arrays".into()),
+        })
+    }
+
+    /// Binds a column of at most [`Tx::rows_at_once`] rows: an array on Postgres, one value on
+    /// SQLite.
+    pub(crate) fn bind_column<'q, T>(self, values: Vec<T>) -> Self
+    where
+        Vec<T>: Encode<'q, Postgres> + Type<Postgres>,
+        T: Encode<'q, Sqlite> + Type<Sqlite> + 'q,
+    {
+        self.bind_with(|statement| match statement {
+            Statement::Postgres(_, arguments) => arguments.add(values),
+            Statement::Sqlite(_, arguments) => arguments.add(values.into_iter().next()),
         })
     }
 

@@ -111,8 +111,10 @@ pub(super) const SETTLED: &str = concat!(
 /// Stores that a commit or a change locks are left to the next run, so that no deadlock is
 /// possible. The lock comes before [`SETTLED`], which then sees every commit: of a row that changed while
 /// a statement ran, Postgres would look again at the row, but not at its other tables.
-pub(super) const LOCK_STORES: &str = "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND s.store_id IN_IDS($2) \
-    FOR NO KEY UPDATE SKIP LOCKED";
+pub(super) const LOCK_STORES: [&str; 2] = [
+    "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND s.store_id IN_IDS($2) FOR NO KEY UPDATE SKIP LOCKED",
+    "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND s.store_id IN_IDS($2)",
+];
 
 pub(super) const SETTLE: &str =
     "UPDATE store SET embedded_by = $3 WHERE tenant_id = $1 AND store_id IN_IDS($2)";
