@@ -19,8 +19,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{BlobKey, MeaningReason, StoreId, TenantId};
 use keepsake_embeddings::{Embedder, LOOK_INTERVAL, Status};
 use keepsake_index::{
-    EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingRow, IndexError,
-    StoredContent, UnembeddedMemory,
+    EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingRow, Head, IndexError,
 };
 use keepsake_search::CHUNK_FORM;
 use keepsake_telemetry::EmbeddingFailure;
@@ -283,11 +282,11 @@ impl Embeddings {
     async fn read_one(
         &self,
         (tenant_id, store_id): (TenantId, StoreId),
-        memory: UnembeddedMemory,
+        memory: Head,
     ) -> Result<Option<Document>, EngineError> {
-        let UnembeddedMemory { memory_id, version_id, path, blob_id, sha256, size_bytes } = memory;
-        let key = BlobKey { tenant_id, store_id, blob_id };
-        let text = self.contents.fetch(&key, StoredContent { blob_id, size_bytes, sha256 }).await;
+        let Head { memory_id, version_id, path, content, .. } = memory;
+        let key = BlobKey { tenant_id, store_id, blob_id: content.blob_id };
+        let text = self.contents.fetch(&key, content).await;
         let loss = match text {
             Ok(Some(content)) => return Ok(Some(Document { memory_id, version_id, path, content })),
             Ok(None) => ContentLoss::Missing,

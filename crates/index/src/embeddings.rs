@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
 use statements::{
@@ -21,6 +21,7 @@ use statements::{
 
 use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, RowLock, Tx, from_row};
+use crate::model::Head;
 use crate::numbers::{FIRST_STORE, LAST_STORE, signed};
 use crate::removal::{PLAN_BY_KEYS, begin_removal};
 use crate::stores::lock_live_store;
@@ -119,21 +120,11 @@ pub struct EmbeddingPage {
     /// Whether there was no later version.
     pub is_last: bool,
     /// The memories whose current version is in the page, without settings of the store.
-    pub memories: Vec<UnembeddedMemory>,
+    pub memories: Vec<Head>,
     /// Live memories of the store.
     pub memory_count: u64,
     /// Bytes of the live memories.
     pub live_bytes: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnembeddedMemory {
-    pub memory_id: MemoryId,
-    pub version_id: VersionId,
-    pub path: MemoryPath,
-    pub blob_id: VersionId,
-    pub sha256: ContentHash,
-    pub size_bytes: u64,
 }
 
 /// At most so many rows of one model in one transaction, with about so many bytes, but at least one.
@@ -186,7 +177,7 @@ struct HybridStore {
 
 struct PageRow {
     seq: i64,
-    memory: Option<UnembeddedMemory>,
+    memory: Option<Head>,
 }
 
 from_row! {
@@ -194,7 +185,6 @@ from_row! {
     EmbeddingChanges { is_hybrid, edit .. is_whole, rows }
     EmbeddingState { store_id, is_hybrid, edit, is_replacing, memory_count, live_bytes }
     HybridStore { seq, purge_epoch, memory_count, live_bytes }
-    UnembeddedMemory { memory_id, version_id, path, blob_id, sha256, size_bytes }
 }
 
 impl FromRow for ChangeRow {
@@ -484,7 +474,7 @@ fn page_of(store: &HybridStore, from: i64, rows: Vec<PageRow>, limits: Embedding
     let (mut through, mut size_bytes, mut memories) = (from, 0, Vec::new());
     for PageRow { seq, memory } in rows {
         if let Some(memory) = memory.filter(|memory| !memory.path.is_setting()) {
-            size_bytes += memory.size_bytes;
+            size_bytes += memory.content.size_bytes;
             if size_bytes > limits.bytes && !memories.is_empty() {
                 is_last = false;
                 break;

@@ -68,7 +68,6 @@ use database::{Backend, Database};
 pub use embeddings::{
     EmbeddingChanges, EmbeddingClaim, EmbeddingLimits, EmbeddingOutcome, EmbeddingPage, EmbeddingPlace,
     EmbeddingRow, EmbeddingState, EmbeddingWork, Embeddings, RemovalLimits, RemovedEmbeddings,
-    UnembeddedMemory,
 };
 pub use error::{ChangeError, IndexError};
 pub use expiry::{

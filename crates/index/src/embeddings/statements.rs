@@ -161,14 +161,17 @@ pub(super) const RENEW: &str = "UPDATE embedded_store SET claimed_until = $6 \
 /// The next `$4` versions, and their memories unless they changed again or are gone. On
 /// Postgres the memories are looked up one by one, whatever the planner's statistics say.
 pub(super) const PAGE: [&str; 2] = [
-    "SELECT v.seq, m.memory_id, m.version_id, m.path, m.blob_id, m.sha256, m.size_bytes \
+    "SELECT v.seq, m.memory_id, m.version_id, m.head_seq, m.path, m.blob_id, m.sha256, m.size_bytes, \
+        m.claimed_by, m.claimed_until \
     FROM (SELECT seq, version_id, memory_id FROM version \
         WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 ORDER BY seq LIMIT $4 + 0) v \
-    LEFT JOIN LATERAL (SELECT m.memory_id, m.version_id, m.path, m.blob_id, m.sha256, m.size_bytes, m.deleted_at \
+    LEFT JOIN LATERAL (SELECT m.memory_id, m.version_id, m.head_seq, m.path, m.blob_id, m.sha256, m.size_bytes, \
+            m.claimed_by, m.claimed_until, m.deleted_at \
         FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id LIMIT 1) m \
         ON m.version_id = v.version_id AND m.deleted_at IS NULL \
     ORDER BY v.seq",
-    "SELECT v.seq, m.memory_id, m.version_id, m.path, m.blob_id, m.sha256, m.size_bytes \
+    "SELECT v.seq, m.memory_id, m.version_id, m.head_seq, m.path, m.blob_id, m.sha256, m.size_bytes, \
+        m.claimed_by, m.claimed_until \
     FROM (SELECT seq, version_id, memory_id FROM version \
         WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 ORDER BY seq LIMIT $4 + 0) v \
     LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id \
