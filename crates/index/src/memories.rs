@@ -5,6 +5,7 @@ mod pages;
 mod postgres;
 mod sqlite;
 
+use keepsake_core::tool::DirectoryEntry;
 use keepsake_core::{DirPath, MemoryId, MemoryPath, ObjectKind, Refused, StoreId, TenantId, Timestamp};
 use serde::Serialize;
 use serde_json::json;
@@ -16,9 +17,9 @@ use crate::commit::{Commit, CommitOutcome};
 use crate::database::{Commits, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::listing::end_of;
 use crate::model::{
-    Claim, Directory, DirectoryLine, DirectorySize, EarlierCall, Expiry, FoundMemories, FoundMemory, Head,
-    HeadLookup, Idempotency, Lookup, Memory, MemoryLookup, MemoryTarget, PathKey, Pin, PinOutcome, StoreKey,
-    StoreState, Target,
+    Claim, Directory, DirectorySize, EarlierCall, Expiry, FoundMemories, FoundMemory, Head, HeadLookup,
+    Idempotency, Lookup, Memory, MemoryLookup, MemoryTarget, PathKey, Pin, PinOutcome, StoreKey, StoreState,
+    Target,
 };
 use crate::stores::lock_live_store;
 use crate::{ChangeError, IndexError};
@@ -442,7 +443,7 @@ async fn children(
     store: StoreKey,
     directory: &str,
     limit: u64,
-) -> Result<Vec<DirectoryLine>, IndexError> {
+) -> Result<Vec<DirectoryEntry>, IndexError> {
     let children: Json<EntryArrays> = tx
         .query(tx.choose(CHILDREN))
         .bind((store.tenant_id, store.store_id))
@@ -457,8 +458,8 @@ async fn children(
 type EntryArrays = Vec<(i64, String, u64)>;
 
 /// Siblings, in display order.
-fn entries_of(arrays: EntryArrays) -> Vec<DirectoryLine> {
-    let entry = |(is_directory, path, size_bytes)| DirectoryLine {
+fn entries_of(arrays: EntryArrays) -> Vec<DirectoryEntry> {
+    let entry = |(is_directory, path, size_bytes)| DirectoryEntry {
         path,
         is_directory: is_directory == 1,
         size_bytes,
@@ -470,6 +471,6 @@ fn entries_of(arrays: EntryArrays) -> Vec<DirectoryLine> {
     entries
 }
 
-fn name_of(sibling: &DirectoryLine) -> &str {
+fn name_of(sibling: &DirectoryEntry) -> &str {
     sibling.path.trim_end_matches('/')
 }

@@ -1,11 +1,10 @@
 //! The command that reads: shows a file with line numbers, or lists a directory.
 
-use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use super::edit::count_newlines;
 use super::error::ToolError;
-use crate::path::ToolPath;
+use crate::path::{DirPath, ToolPath};
 
 /// The maximum number of lines whose numbers fit their column.
 const MAX_LINES: usize = 999_999;
@@ -214,14 +213,21 @@ impl LineNumber {
     }
 }
 
+/// One line of a directory's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirectoryEntry<'a> {
-    /// The path relative to the viewed directory, without a slash at either end.
-    pub path: Cow<'a, str>,
-    /// Whether the entry is a directory; a directory is shown with a slash.
+pub struct DirectoryEntry {
+    /// The path in the store, or below the mounts; that of a directory ends in `/`.
+    pub path: String,
     pub is_directory: bool,
-    /// The size of the file, or of all files below the directory.
+    /// Bytes of the file, or of all files below the directory.
     pub size_bytes: u64,
+}
+
+impl DirectoryEntry {
+    /// The path below the viewed directory, without a slash at either end.
+    pub fn path_below(&self, directory: &DirPath) -> &str {
+        self.path.get(directory.as_str().len()..).unwrap_or_default().trim_end_matches('/')
+    }
 }
 
 /// Renders a directory's listing.
@@ -233,11 +239,11 @@ pub struct DirectoryEntry<'a> {
 pub fn view_directory(
     path: &ToolPath,
     size_bytes: u64,
-    entries: &[DirectoryEntry<'_>],
+    entries: &[DirectoryEntry],
     total_entries: u64,
     max_chars: u64,
 ) -> String {
-    let directory = path.display();
+    let (directory, above) = (path.display(), path.dir());
     let mut text = format!(
         "Here're the files and directories up to 2 levels deep in {directory}, \
          excluding hidden items and node_modules:\n"
@@ -252,7 +258,7 @@ pub fn view_directory(
         let line_from = text.len();
         text.push('\n');
         push_size(&mut text, entry.size_bytes);
-        for part in ["\t", directory, "/", &entry.path, slash] {
+        for part in ["\t", directory, "/", entry.path_below(&above), slash] {
             text.push_str(part);
         }
         let line_chars = chars(text.get(line_from..).unwrap_or_default());

@@ -148,15 +148,13 @@ async fn view_mounts(
         size_bytes += root.size_bytes;
         total += 1 + root.total_entries;
         entries.push(DirectoryEntry {
-            path: slug.to_owned().into(),
+            path: format!("/{slug}/"),
             is_directory: true,
             size_bytes: root.size_bytes,
         });
-        entries.extend(root.entries.iter().map(|entry| DirectoryEntry {
-            path: format!("{slug}/{}", entry.path.trim_matches('/')).into(),
-            is_directory: entry.is_directory,
-            size_bytes: entry.size_bytes,
-        }));
+        let below = root.entries.into_iter();
+        let below = below.map(|entry| DirectoryEntry { path: format!("/{slug}{}", entry.path), ..entry });
+        entries.extend(below);
     }
     Ok(view_directory(path, size_bytes, &entries, total, max_chars))
 }
@@ -192,7 +190,9 @@ async fn view(
             shared.access.note_read(principal, store_id, &head);
             Ok(shown)
         }
-        (Target::Directory(directory), _) => Ok(show_directory(path, &directory, max_chars)),
+        (Target::Directory(Directory { size_bytes, total_entries, entries, .. }), _) => {
+            Ok(view_directory(path, size_bytes, &entries, total_entries, max_chars))
+        }
         (Target::Missing | Target::Memory(_), _) => {
             Err(ToolError::NotFoundView { path: path.display().to_owned() }.into())
         }
@@ -206,21 +206,10 @@ fn fills(path: &ToolPath, directory: &Directory, max_chars: u64) -> bool {
     }
     // The shortest line of an entry: a newline, `0B`, a tab, and its path.
     let above_chars = path.display().chars().count() + 1;
-    let above_bytes = path.dir().as_str().len();
+    let above = path.dir();
     let least_chars = directory.entries.iter().map(|entry| {
-        let below = entry.path.get(above_bytes..).unwrap_or_default();
-        (4 + above_chars + below.chars().count()) as u64
+        let slash_chars = usize::from(entry.is_directory);
+        (4 + above_chars + entry.path_below(&above).chars().count() + slash_chars) as u64
     });
     least_chars.sum::<u64>() > max_chars
-}
-
-fn show_directory(path: &ToolPath, directory: &Directory, max_chars: u64) -> String {
-    let above = path.dir().as_str().len();
-    let relative = directory.entries.iter().map(|entry| DirectoryEntry {
-        path: entry.path.get(above..).unwrap_or_default().trim_end_matches('/').into(),
-        is_directory: entry.is_directory,
-        size_bytes: entry.size_bytes,
-    });
-    let entries: Vec<_> = relative.collect();
-    view_directory(path, directory.size_bytes, &entries, directory.total_entries, max_chars)
 }

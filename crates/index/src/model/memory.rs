@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
+use keepsake_core::tool::DirectoryEntry;
 use keepsake_core::{Content, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
 use uuid::Uuid;
 
@@ -84,7 +85,7 @@ pub struct Directory {
     /// Number of entries in a complete listing.
     pub total_entries: u64,
     /// The first entries, in display order.
-    pub entries: Vec<DirectoryLine>,
+    pub entries: Vec<DirectoryEntry>,
 }
 
 /// What is below a directory at any depth, including hidden files.
@@ -94,16 +95,6 @@ pub struct DirectorySize {
     pub path: String,
     pub files: u64,
     /// Bytes of those files.
-    pub size_bytes: u64,
-}
-
-/// One line of a directory's listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirectoryLine {
-    /// The API path; the path of a directory ends in `/`.
-    pub path: String,
-    pub is_directory: bool,
-    /// Bytes of the file, or of all files below the directory.
     pub size_bytes: u64,
 }
 

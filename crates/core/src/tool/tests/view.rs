@@ -84,8 +84,10 @@ proptest! {
         directory in "/memories(/[a-zé]{1,5})?",
     ) {
         let path = at(&directory);
+        let above = path.dir();
         let entries = names.iter().map(|(name, is_directory, size_bytes)| {
-            DirectoryEntry { path: name.into(), is_directory: *is_directory, size_bytes: *size_bytes }
+            let path = format!("{}{name}", above.as_str());
+            DirectoryEntry { path, is_directory: *is_directory, size_bytes: *size_bytes }
         });
         let entries: Vec<_> = entries.collect();
         let total = entries.len() as u64 + extra;
