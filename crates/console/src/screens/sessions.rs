@@ -1,6 +1,7 @@
 //! Sessions: the stores that an agent has, and its reads and writes.
 
 use askama::Template;
+use keepsake_core::tool::agent::AgentTool;
 use keepsake_core::{Actor, EventId, SessionId, Timestamp};
 use keepsake_index::{
     Access, Attachment, EventFilter, Scope, Session, SessionEvent, SessionFilter, SessionSummary,
@@ -80,18 +81,8 @@ struct Call {
     rest: String,
 }
 
-/// Commands and tools that change memories.
-const WRITES: [&str; 9] = [
-    "create",
-    "str_replace",
-    "insert",
-    "delete",
-    "rename",
-    "memory_write",
-    "memory_edit",
-    "memory_append",
-    "memory_delete",
-];
+/// Commands of the memory tool that change memories.
+const WRITES: [&str; 5] = ["create", "str_replace", "insert", "delete", "rename"];
 /// Fields of a call's input that hold a path.
 const PATHS: [&str; 3] = ["path", "old_path", "path_prefix"];
 
@@ -107,7 +98,10 @@ impl Call {
             id: event.event_id,
             at_micros: event.at.as_micros(),
             at: time(event.at, now),
-            is_write: WRITES.contains(&command.as_str()) || WRITES.contains(&event.name.as_str()),
+            is_write: match AgentTool::parse(&event.name) {
+                Some(tool) => tool.is_change(),
+                None => WRITES.contains(&command.as_str()),
+            },
             tool: event.name.clone(),
             command,
             target: place
