@@ -311,6 +311,11 @@ pub(crate) fn expected_vector_bytes(memory_count: u64, live_bytes: u64, dimensio
     (live_bytes / BYTES_PER_CHUNK).max(memory_count).saturating_mul(dimensions as u64)
 }
 
+/// The bytes of texts whose embeddings were computed: 0 if that failed.
+pub(crate) fn embedded_bytes<T, E>(texts: &[&str], computed: &Result<T, E>) -> usize {
+    if computed.is_ok() { texts.iter().map(|text| text.len()).sum() } else { 0 }
+}
+
 /// Says what a store with many memories will take, before its first turn.
 fn announce(claim: &EmbeddingClaim, page: &EmbeddingPage, dimensions: usize) {
     if page.from == 0 && page.memory_count >= ANNOUNCED_MEMORIES {

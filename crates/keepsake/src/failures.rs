@@ -30,7 +30,7 @@ const OPTIONS: [(&str, &str); 18] = [
 ];
 
 /// The text of a failure. If a server refused a field of the API, the text names the command's option instead, also
-/// for other fields that it quotes. If several options stand for a field, it names the first.
+/// for other fields that it quotes, unless they may be values. If several options stand for a field, it names the first.
 pub(crate) fn with_option(failure: &Failure, options: &[String]) -> String {
     let text = failure.to_string();
     let Some((what, rest)) = text.split_once(": `").filter(|_| failure.is_refusal()) else {
@@ -40,9 +40,14 @@ pub(crate) fn with_option(failure: &Failure, options: &[String]) -> String {
         let alike = field.replace('_', "-");
         options.iter().find(|option| **option == alike || OPTIONS.contains(&(field, option.as_str())))
     };
-    // The rest begins within backticks: every other part is a field or a value.
+    // The rest begins within backticks: every other part is quoted. The first is the refused field; later ones may
+    // be values, as in "must be `a` or `b`".
+    let is_field = |number: usize, part: &str| {
+        let is_name = part.contains('_') || OPTIONS.iter().any(|(field, _)| *field == part);
+        number == 0 || (number.is_multiple_of(2) && is_name)
+    };
     let replaced = |(number, part): (usize, &str)| {
-        let option = option_of(part).filter(|_| number.is_multiple_of(2));
+        let option = option_of(part).filter(|_| is_field(number, part));
         option.map_or_else(|| part.to_owned(), |option| format!("--{option}"))
     };
     let parts: Vec<_> = rest.split('`').enumerate().map(replaced).collect();
@@ -115,10 +120,10 @@ mod tests {
 
     #[test]
     fn options_take_the_place_of_all_fields_of_a_refusal() {
-        let text = "it is not made: `at` cannot be combined with `path_prefix`, a key of at or `depth`";
+        let text = "it is not made: `at` must be `at` or `depth` beside `path_prefix`, `scopes` or a key of `no_option`";
         let refusal = Failure::refusal(FailureClass::Failed, text);
-        let options = ["under", "at"].map(str::to_owned);
-        let expected = "it is not made: `--at` cannot be combined with `--under`, a key of at or `depth`";
+        let options = ["under", "at", "depth", "scope"].map(str::to_owned);
+        let expected = "it is not made: `--at` must be `at` or `depth` beside `--under`, `--scope` or a key of `no_option`";
         assert_eq!(with_option(&refusal, &options), expected);
     }
 }

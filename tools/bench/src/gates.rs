@@ -87,8 +87,8 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<GatesFinding, Failure> {
     caller.call(Method::POST, "/memories", Some(body)).await?;
     say(&format!("making {TESTS} tests {REQUESTS} times, and as many batches"));
     for _ in 0..REQUESTS {
-        make_tests(&mut caller, &mut evaluation).await?;
         write_batch(&mut caller, &mut numbers, &mut gated).await?;
+        make_tests(&mut caller, &mut evaluation).await?;
     }
     server.check()?;
     server.end().await?;

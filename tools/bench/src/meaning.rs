@@ -36,7 +36,7 @@ const SEARCH_BAR_MS: f64 = 5.0;
 /// Searches, and memories of a store, with an endpoint that does not answer.
 const UNANSWERED: usize = 50;
 const FEW_MEMORIES: u64 = 200;
-/// The same for such a search.
+/// The most by which a search with an endpoint that does not answer may take longer than one by words only.
 const UNANSWERED_BAR_MS: f64 = 300.0;
 /// The time between two looks at the memories without vectors.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -169,19 +169,22 @@ async fn embed(served: &Served, stores: &Stores, memories: u64) -> Result<Vector
     let body = json!({"path": "/begin.md", "content": "Keep it short.\n"});
     caller.call(Method::POST, "/memories", Some(body)).await?;
     loop {
-        let (_, answer) = caller.call(Method::GET, "/search?query=short&limit=1", None).await?;
-        let meaning = &answer["meaning"];
-        if meaning["used"] == true {
-            if meaning["pending"] == 0 {
-                break;
-            }
-        } else if began_at.elapsed() > START_TIMEOUT {
-            return Err(Failure::new(format!("searches do not use meaning: {meaning}")));
+        let (_, usage) = caller.call(Method::GET, "/usage?limit=1", None).await?;
+        let embedded = &usage["embedded_memory_count"];
+        let is_missing = *embedded == 0 && began_at.elapsed() > START_TIMEOUT;
+        if is_missing || *embedded == usage["memory_count"] {
+            break;
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     let seconds = began_at.elapsed().as_secs_f64();
     let cpu = pid.and_then(cpu_time).zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
+    // It also loads the vectors into the cache.
+    let (_, answer) = caller.call(Method::GET, "/search?query=short&limit=1", None).await?;
+    let meaning = &answer["meaning"];
+    if meaning["used"] != true || meaning["pending"] != 0 {
+        return Err(Failure::new(format!("searches do not use the meaning of all memories: {meaning}")));
+    }
     let bytes = memories * MEMORY_BYTES as u64;
     let kibibytes = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
     let per_kibibyte = |cpu: Duration| rounded(milliseconds(cpu) / f64::from(kibibytes));

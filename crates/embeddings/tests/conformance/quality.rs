@@ -71,12 +71,13 @@ fn compare_all(sets: impl IntoIterator<Item = (&'static str, LabelledSet)>) -> [
     means
 }
 
+/// Each bound is at least .01 from the measured value: another processor may round differently.
 #[test]
 fn paraphrases_are_found_in_their_language_and_across_languages() {
     let of = |name| (name, LabelledSet::paraphrases(name));
     let [words, fused] = compare_all(["en", "de", "fr", "es", "pl", "ja", "zh", "ko"].map(of));
     assert!(words[1] < 0.2, "{words:?}");
-    assert!(fused[0] > 0.51 && fused[1] >= 0.85, "{fused:?}");
+    assert!(fused[0] > 0.51 && fused[1] > 0.84, "{fused:?}");
     let [_, fused] = compare_all([of("across")]);
     assert!(fused[0] > 0.62 && fused[1] > 0.97, "{fused:?}");
 }

@@ -9,6 +9,7 @@ use keepsake_index::EmbeddingRow;
 use keepsake_search::{Chunk, Embedding, VectorRow, chunks};
 use keepsake_telemetry::{Embedded, Metrics};
 
+use super::embedded_bytes;
 use crate::EngineError;
 use crate::compute::{in_background, with_cpu_time};
 
@@ -188,12 +189,12 @@ async fn vectors_of(
     for batch in texts.chunks(MAX_BATCH) {
         let began_at = Instant::now();
         let answered = endpoint.embed_documents(batch, BATCH_TIMEOUT).await;
-        let bytes: usize = if answered.is_ok() { batch.iter().map(|text| text.len()).sum() } else { 0 };
-        metrics.embedded(Embedded::Memories, bytes, began_at.elapsed());
+        let took = began_at.elapsed();
         let parsed = match answered {
             Ok(answer) => in_background(move || answer.vectors()).await?,
             Err(error) => Err(error),
         };
+        metrics.embedded(Embedded::Memories, embedded_bytes(batch, &parsed), took);
         match parsed {
             Ok(of_batch) => vectors.extend(of_batch),
             Err(error) => return Ok(Err(error)),

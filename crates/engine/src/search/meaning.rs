@@ -17,7 +17,7 @@ use super::SearchFusion;
 use super::position::{ModelTag, Scoring};
 use crate::EngineError;
 use crate::compute::with_cpu_time;
-use crate::embedding::{expected_vector_bytes, ready_model};
+use crate::embedding::{embedded_bytes, expected_vector_bytes, ready_model};
 use crate::shared::Shared;
 
 /// How one search uses meaning.
@@ -195,7 +195,7 @@ async fn embed_query(
             let model = Arc::clone(model);
             let embed = move || {
                 let (vector, took) = with_cpu_time(|| model.embed_query(&text, Instant::now()));
-                metrics.embedded(Embedded::Query, if vector.is_ok() { text.len() } else { 0 }, took);
+                metrics.embedded(Embedded::Query, embedded_bytes(&[text.as_str()], &vector), took);
                 match vector {
                     Ok(vector) => embedding_of(&vector),
                     Err(Missing::NotInstalled) => Err(MeaningReason::NotInstalled),
@@ -207,15 +207,16 @@ async fn embed_query(
         Embedder::Endpoint(endpoint) => {
             let began_at = Instant::now();
             let answered = shared.endpoint_queries.ask(endpoint, tenant_id, &text).await?;
-            let bytes = if answered.is_ok() { text.len() } else { 0 };
-            metrics.embedded(Embedded::Query, bytes, began_at.elapsed());
-            match answered {
+            let took = began_at.elapsed();
+            let embedding = match answered {
                 Ok(answer) => {
                     let parse = move || embedding_of(&answer.vector().map_err(|error| reason_of(&error))?);
-                    computations.run(tenant_id, parse).await
+                    computations.run(tenant_id, parse).await?
                 }
-                Err(error) => Ok(Err(reason_of(&error))),
-            }
+                Err(error) => Err(reason_of(&error)),
+            };
+            metrics.embedded(Embedded::Query, embedded_bytes(&[text.as_str()], &embedding), took);
+            Ok(embedding)
         }
     }
 }

@@ -205,9 +205,13 @@ async fn migration_retries_when_a_table_is_locked() {
     migrated.unwrap();
 }
 
-/// Sessions of the index that wait for a lock.
-const WAITING_FOR_LOCKS: &str = "SELECT count(*) FROM pg_stat_activity \
-    WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name LIKE 'keepsake%'";
+/// Counts the sessions of a pool of the index that wait for a lock.
+fn waiting_for_locks(pool: &str) -> String {
+    format!(
+        "SELECT count(*) FROM pg_stat_activity \
+         WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'keepsake {pool}'"
+    )
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
@@ -226,12 +230,12 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     let read = LastUse { key: (tenant_id, store_id, memory_id), at: NOW, by: actor() };
     let flushing = index.clone();
     let flush = tokio::spawn(async move { flushing.access_times.flush(&[read]).await });
-    while watching.number(WAITING_FOR_LOCKS, &[]).await == 0 {}
+    while watching.number(&waiting_for_locks("shared"), &[]).await == 0 {}
     place.delete_store().await;
     let purge = tokio::spawn(async move {
         while !index.store_deletions.purge(tenant_id, store_id, NOW, 100).await.unwrap().is_done {}
     });
-    while watching.number(WAITING_FOR_LOCKS, &[]).await < 2 && !purge.is_finished() {}
+    while watching.number(&waiting_for_locks("jobs"), &[]).await == 0 && !purge.is_finished() {}
     in_the_way.rollback().await.unwrap();
     flush.await.unwrap().unwrap();
     purge.await.unwrap();

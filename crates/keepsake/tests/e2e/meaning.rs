@@ -124,7 +124,7 @@ async fn rewrite(store: &Store, round: usize) {
     ok(&store.batch(&json!({"operations": numbers.map(upsert).collect::<Vec<_>>()})).await);
 }
 
-/// The memories found by a meaning, the nearest of which have the text that is meant.
+/// Checks that every hit shows its current text, and that the best hits have the text that the query means.
 async fn assert_current_texts_are_shown(store: &Store, round: usize) {
     let (query, meant) = (encoded(QUERIES[1].0), MEMORIES[0].1);
     let found = ok(&store.client.get(&format!("{}/search?query={query}&limit=50", store.path)).await);

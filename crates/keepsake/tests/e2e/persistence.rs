@@ -40,10 +40,6 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
         client.tool_ok(&tenant, &call).await;
     }
     let database = deployment.database().await;
-    if pair.has_s3() {
-        kill_between_put_and_commit(&deployment, &database, &mut server, &tenant, &create("between", "x"))
-            .await;
-    }
     let readers = format!("/v1/memory_stores/{}/readers", tenant.store_id);
     client.lines(&tenant, "/memories/notes").await;
     // The answer comes after a flush.
@@ -63,6 +59,10 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
     assert_eq!(left["data"][0]["first_read_at"], flushed["data"][0]["first_read_at"], "{left}");
     let is_whole = left["data"][0]["count"] == 2;
     assert!(is_whole || micros(&left["complete_through"]) <= read_by, "{left} after {read_by}");
+    if pair.has_s3() {
+        kill_between_put_and_commit(&deployment, &database, &mut server, &tenant, &create("between", "x"))
+            .await;
+    }
     // The kills hit any step: a put, a commit, an answer, a removal.
     let mut written = Vec::new();
     for round in 0..KILLS_UNDER_LOAD {
@@ -97,7 +97,7 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
     server.end().await;
 
     let left = orphans(&deployment, &tenant, &database).await;
-    // The first kill leaves one; content in the index comes with its row.
+    // The kill between put and commit leaves one; content in the index comes with its row.
     assert_eq!(left.is_empty(), !pair.has_s3(), "{left:?}");
     database.close().await;
     server.beside("verify").await.ok();
@@ -192,6 +192,10 @@ async fn undo_that_is_killed_at_any_moment_ends_as_an_undisturbed_one(pair: Pair
     // Others are made where memories were deleted.
     in_batches(&store, (0..).zip(&made).map(change).chain((0..EACH).map(create))).await;
     let changed = database.number(VERSIONS).await;
+    if pair.has_postgres() {
+        // No commit is made before the first kill. The record of the undo writes no version, so it does not wait.
+        database.execute("BEGIN; LOCK TABLE version IN SHARE MODE".to_owned()).await;
+    }
     let (undo, body) = (format!("{}/undo", store.path), json!({"after_seq": begin}));
     let request = client.request(Method::POST, &undo).header("idempotency-key", "undo").json(&body);
     let call = tokio::spawn(try_send(request));
@@ -224,7 +228,7 @@ async fn undo_that_is_killed_at_any_moment_ends_as_an_undisturbed_one(pair: Pair
         server.kill9().await;
         kills += 1;
     }
-    assert!(kills > 1, "the undo ended before the first kill");
+    assert!(kills > 1 || !pair.has_postgres(), "the undo ended before the first kill");
     server.restart().await;
     let done = ok(&client.post_patiently(&undo, &body, "undo").await);
     let counts = json!({"restored": EACH, "deleted": EACH, "recreated": EACH, "renamed": EACH, "skipped": 0});

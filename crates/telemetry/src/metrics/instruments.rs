@@ -47,8 +47,10 @@ instruments! {
     dropped_reads: Counter<u64> =
         counter("keepsake.dropped_reads", "Reads of memories that are missing in the record of readers");
     searches: Counter<u64> = counter("keepsake.searches", "Searches, and whether they used meaning");
-    embedding_time: Counter<f64> =
-        seconds("keepsake.embedding.time", "Time in which embeddings were computed or awaited");
+    embedding_time: Counter<f64> = seconds(
+        "keepsake.embedding.time",
+        "Processor time of the embedded model, or time in which the endpoint was awaited"
+    );
     embedding_bytes: Counter<u64> =
         counter("keepsake.embedding.bytes", "Bytes of texts whose embeddings were computed");
     embedding_chunks: Counter<u64> =

@@ -33,8 +33,8 @@ pub(super) struct Writes {
 
 /// Starts a server for each turn: two servers cannot have the same file of SQLite.
 ///
-/// The two sides have different stores. The memories of both get vectors in the turns with
-/// search by meaning, so that there are always some to compute.
+/// The two sides have different stores. In the turns with search by meaning, a store gets
+/// vectors when it is written to. The stores of the other side get vectors only when the job runs.
 ///
 /// # Errors
 /// [`Failure`] of the setup or of a call.

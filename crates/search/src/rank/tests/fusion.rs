@@ -65,6 +65,13 @@ fn score_is_the_weighted_sum_of_words_and_meaning() {
     for one in &found {
         assert_eq!(one.score.to_bits(), (one.lexical + one.meaning).to_bits());
     }
+    // A small share of the query's words counts less than its size.
+    let query = "terse zebra ibis koala lemur";
+    let share = search(&index, query).found[0].score / (idf(2.0) + 4.0 * idf(0.0));
+    assert!(share < 0.2, "{share}");
+    let found = fused(&index, query, &vectors, NEAR);
+    assert_eq!(paths(&found), ["d", "a", "c"]);
+    assert_near(found[1].lexical, (1.0 - WEIGHT) * share * share / 0.2);
     // The best hit of a query whose words are all there counts fully.
     let found = fused(&index, "terse", &vectors, NEAR);
     assert_near(found[0].lexical, 1.0 - WEIGHT);
