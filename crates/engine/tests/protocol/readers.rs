@@ -48,6 +48,7 @@ async fn answer_is_complete_through_the_last_flush_of_each_replica(setup: TestEn
     // Prune keeps that in mind; a worker that died lost no reads.
     setup.index.replicas.beat(Uuid::nil(), "worker", setup.now(), setup.now()).await.unwrap();
     setup.clock.advance(8 * DAY);
+    setup.engine.replica.flush().await.unwrap();
     assert_eq!(setup.run(Prune::default()).await["replicas"], 1);
     assert_eq!(readers(&setup).await.complete_from, list.complete_from);
 
