@@ -141,7 +141,7 @@ pub use prompts::{PromptOptions, Prompts, system_prompt};
 pub use readers::{ReaderList, ReaderQuery, Readers};
 pub use replica::Replica;
 pub use runner::Runner;
-pub use search::{Search, SearchExplanation, SearchHit, SearchMeaning, SearchPage, SearchQuery};
+pub use search::{FoundPaths, Search, SearchExplanation, SearchHit, SearchMeaning, SearchPage, SearchQuery};
 pub use sessions::{
     AttachmentDraft, AttachmentEdit, Attachments, FollowedSession, SessionDraft, SessionEdit, SessionEvents,
     SessionWithToken, Sessions,

@@ -47,6 +47,7 @@ use cache::Cache;
 pub(crate) use indexer::add_terms;
 use meaning::{MeaningUse, VectorsPlace};
 pub(crate) use outcome::{OutcomeChange, StoreOutcome};
+pub use paths::FoundPaths;
 use position::{HitPosition, PageEnd, Scoring};
 use store::{SearchedStore, StoreResults};
 

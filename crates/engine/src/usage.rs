@@ -7,7 +7,7 @@ use keepsake_core::actor::VersionActor;
 use keepsake_core::schemas::{DailyUsageType, MemoryStoreUsageType};
 use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, ObjectKind, StoreId, Surface, Timestamp};
 use keepsake_index::{
-    DayOfUse, Expiry, LiveMemory, MostUsed, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UseNumbers,
+    DayOfUse, Expiry, Life, LiveMemory, MostUsed, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UseNumbers,
     UsedMemory, UsedStore,
 };
 use serde::{Serialize, Serializer};
@@ -122,7 +122,7 @@ pub struct DailyUseQuery {
 pub struct Outlook {
     /// Memories that were looked at.
     pub looked_at: u64,
-    /// Those that expire soon unless they are read.
+    /// Those that expire soon: at their expiry time, or because they are not used.
     pub expire_soon: u64,
     /// Those that were never read.
     pub never_read: u64,
@@ -284,14 +284,15 @@ impl Usage {
     fn outlook(&self, principal: &Principal, store_id: StoreId, memories: &[LiveMemory]) -> Outlook {
         let (soon, limits) = (self.context.now().plus(SOON), &principal.limits);
         let mut outlook = Outlook { looked_at: memories.len() as u64, expire_soon: 0, never_read: 0 };
-        for LiveMemory { life, was_read, expiry } in memories {
-            let noted = self.access.noted(principal.tenant_id, store_id, life.memory_id);
-            let read_at = noted.map(|(at, _)| at);
-            let expiry = expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);
-            let alive_at = read_at.map_or(life.alive_at, |at| at.max(life.alive_at));
-            let expires_at = expiry.earliest(alive_at, life.expires_at).filter(|_| !life.is_pinned);
+        // The store's own period, with each of its memories.
+        let Some(LiveMemory { expiry, .. }) = memories.first() else {
+            return outlook;
+        };
+        let expiry = expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);
+        for LiveMemory { life, was_read, .. } in memories {
+            let (noted, expires_at) = self.noted_and_expiry(principal, store_id, expiry, *life);
             outlook.expire_soon += u64::from(expires_at.is_some_and(|at| at <= soon));
-            outlook.never_read += u64::from(!was_read && read_at.is_none());
+            outlook.never_read += u64::from(!was_read && noted.is_none());
         }
         outlook
     }
@@ -357,23 +358,37 @@ impl Usage {
         expiry: Expiry,
         memory: UsedMemory,
     ) -> MemoryUse {
-        let noted = self.access.noted(principal.tenant_id, store_id, memory.memory_id);
+        let UsedMemory { memory_id, is_pinned, expires_at, updated_at, .. } = memory;
+        let active_at = memory.last_read_at.max(memory.active_at);
+        let alive_at = active_at.map_or(updated_at, |at| at.max(updated_at));
+        let life = Life { memory_id, is_pinned, expires_at, alive_at };
+        let (noted, expires_at) = self.noted_and_expiry(principal, store_id, expiry, life);
         let (read_at, read_by) = match noted {
             Some((at, by)) if Some(at) > memory.last_read_at => (Some(at), Some(by)),
             _ => (memory.last_read_at, memory.read_by),
         };
-        let alive_at = read_at.max(memory.active_at).max(Some(memory.updated_at));
         MemoryUse {
-            memory_id: memory.memory_id,
+            memory_id,
             path: memory.path,
             size_bytes: memory.size_bytes,
-            last_written_at: memory.updated_at,
+            last_written_at: updated_at,
             last_written_by: memory.written_by,
             last_accessed_at: read_at,
             last_accessed_by: read_by,
-            expires_at: alive_at
-                .filter(|_| !memory.is_pinned)
-                .and_then(|alive_at| expiry.earliest(alive_at, memory.expires_at)),
+            expires_at,
         }
+    }
+
+    /// The last read of a memory that is not flushed, and when the memory expires with it.
+    fn noted_and_expiry(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        expiry: Expiry,
+        life: Life,
+    ) -> (Option<(Timestamp, Actor)>, Option<Timestamp>) {
+        let noted = self.access.noted(principal.tenant_id, store_id, life.memory_id);
+        let alive_at = noted.as_ref().map_or(life.alive_at, |(at, _)| life.alive_at.max(*at));
+        (noted, expiry.earliest(alive_at, life.expires_at).filter(|_| !life.is_pinned))
     }
 }

@@ -3,7 +3,7 @@
 //! [`TermRow::of`] analyses a content into the compact row that the index stores with
 //! the memory. [`Postings`] is built from the rows of a store's memories and
 //! answers a [`Query`]. [`Marker`] finds the query's terms in a content, for the
-//! snippet. [`PathWords`] are compared with the paths alone.
+//! snippet. [`PathWords`] are compared with paths only.
 //!
 //! With [`Vectors`], search also finds memories by their meaning. [`chunks`] divides
 //! a content into the texts that a model embeds, and a [`VectorRow`] has their

@@ -12,6 +12,8 @@ use crate::rank::MAX_READS;
 const MAX_WORDS: usize = 16;
 /// Bytes of a path that are folded, or compared with a word, for one read of the budget.
 const BYTES_PER_READ: usize = 16;
+/// Minimum number of found paths before all but the best are dropped.
+const MANY: usize = 512;
 
 /// Parts of paths, in any case. A memory is found if its path has all of them.
 #[derive(Debug, Clone)]
@@ -21,9 +23,9 @@ pub struct PathWords {
     words: Vec<String>,
 }
 
-/// The place of a word in a path; the best one is last.
+/// The position of a word in a path; the best one is last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum WordPosition {
     Directories,
     Name,
     /// At the beginning of the file's name, or of a directory before it.
@@ -34,8 +36,8 @@ enum Place {
 /// A memory that was found by its path. In order, the best one is first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FoundPath {
-    /// Of equally good places, the shortest path is the best.
-    rank: (Reverse<Place>, usize),
+    /// Of equally good positions, the shortest path is the best.
+    rank: (Reverse<WordPosition>, usize),
     pub path: MemoryPath,
     pub memory: MemoryId,
 }
@@ -49,14 +51,14 @@ impl PathWords {
         Ok(Self { start: folded.starts_with('/').then_some(folded), words })
     }
 
-    /// The worst place of a word in the folded `path`; `None`: a word is missing.
-    fn place(&self, path: &str) -> Option<Place> {
+    /// The worst position of a word in the folded `path`; `None`: a word is missing.
+    fn position(&self, path: &str) -> Option<WordPosition> {
         if self.start.as_deref().is_some_and(|start| path.starts_with(start)) {
-            return Some(Place::PathStart);
+            return Some(WordPosition::PathStart);
         }
         let name = path.rfind('/').map_or(0, |slash| slash + 1);
         let mut words = self.words.iter();
-        words.try_fold(Place::NameStart, |worst, word| Some(worst.min(place_of(word, path, name)?)))
+        words.try_fold(WordPosition::NameStart, |worst, word| Some(worst.min(position_of(word, path, name)?)))
     }
 
     /// The work for one path, in reads.
@@ -65,23 +67,37 @@ impl PathWords {
     }
 }
 
-/// The place of a word in a folded path, whose last segment begins at `name`.
-fn place_of(word: &str, path: &str, name: usize) -> Option<Place> {
+/// The position of a word in a folded path, whose last segment begins at `name`.
+fn position_of(word: &str, path: &str, name: usize) -> Option<WordPosition> {
+    // A search takes time for each byte of the word, and the budget counts those of the path only.
+    if word.len() > path.len() {
+        return None;
+    }
     let at = path.rfind(word)?;
     let is_start = word.starts_with('/') || path[..at].ends_with('/') || path[name..].starts_with(word);
     Some(if at + word.len() <= name {
-        Place::Directories
+        WordPosition::Directories
     } else if is_start {
-        Place::NameStart
+        WordPosition::NameStart
     } else {
-        Place::Name
+        WordPosition::Name
     })
 }
 
+/// Drops all but the best `limit`, which stay unordered.
+fn keep_best<T: Ord>(found: &mut Vec<T>, limit: usize) {
+    if found.len() > limit {
+        found.select_nth_unstable(limit);
+        found.truncate(limit);
+    }
+}
+
 impl Postings {
-    /// Returns the best `limit` of the memories whose paths have the words. Paths that begin with the whole text
-    /// are first; paths that have a word only in their directories are last. `None`: the words need more work
-    /// than the limit of a query allows.
+    /// Returns the best `limit` memories by their paths.
+    ///
+    /// Only memories are found whose paths have the words. Paths that begin with the whole text are first; paths
+    /// that have a word only in their directories are last. `None`: the words need more work than the limit of a
+    /// query allows.
     pub fn paths_with(&self, words: &PathWords, limit: usize) -> Option<Vec<FoundPath>> {
         let budget = Budget::of(MAX_READS);
         let mut found = Vec::new();
@@ -90,14 +106,14 @@ impl Postings {
             if !budget.take(words.reads(path)) {
                 return None;
             }
-            if let Some(place) = words.place(&folded_path(path)) {
-                found.push(((Reverse(place), path.len()), &*slot.path, slot.memory));
+            if let Some(position) = words.position(&folded_path(path)) {
+                found.push(((Reverse(position), path.len()), &*slot.path, slot.memory));
+            }
+            if found.len() >= MANY.max(2 * limit) {
+                keep_best(&mut found, limit);
             }
         }
-        if found.len() > limit {
-            found.select_nth_unstable(limit);
-            found.truncate(limit);
-        }
+        keep_best(&mut found, limit);
         found.sort_unstable();
         let found = found.into_iter();
         Some(found.map(|(rank, path, memory)| FoundPath { rank, path: path.clone(), memory }).collect())

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use keepsake_core::StoreId;
-use keepsake_engine::{EngineError, PageRequest};
+use keepsake_engine::{FoundPaths, PageRequest};
 use keepsake_index::{Scope, SessionFilter, Store};
 
 use super::memory::href_of;
@@ -16,8 +16,10 @@ use crate::text::markup::{Markup, path, visible};
 const MAX_SESSIONS: u64 = 100;
 /// Maximum number of entries of each kind.
 const MAX_ENTRIES: usize = 10;
-/// Maximum number of stores whose memories are searched.
-const MAX_STORES: usize = 10;
+/// Maximum number of stores whose memories are searched: each may have to be loaded.
+const MAX_STORES: usize = 3;
+const MEMORIES: &str = "Memories";
+const SOME_MEMORIES: &str = "Memories (some are still being read)";
 
 struct Entry {
     href: String,
@@ -46,12 +48,11 @@ pub(super) async fn find(caller: Caller) -> PageResult {
     }
     let wanted = text.to_lowercase();
     let stores = stores_to_choose(&caller, false).await?;
-    let groups = [
-        Group { label: "Stores", entries: stores_called(&stores, &wanted) },
-        Group { label: "Memories", entries: memories(&caller, &stores, text).await? },
-        Group { label: "Sessions", entries: sessions(&caller, &wanted).await? },
-    ];
-    page(&Found { groups: groups.into_iter().filter(|group| !group.entries.is_empty()).collect() })
+    let (memories, sessions) = tokio::join!(memories(&caller, &stores, text), sessions(&caller, &wanted));
+    let stores = Group { label: "Stores", entries: stores_called(&stores, &wanted) };
+    let groups = [stores, memories, Group { label: "Sessions", entries: sessions? }].into_iter();
+    let is_shown = |group: &Group| !group.entries.is_empty() || group.label == SOME_MEMORIES;
+    page(&Found { groups: groups.filter(is_shown).collect() })
 }
 
 fn stores_called(stores: &[Store], wanted: &str) -> Vec<Entry> {
@@ -64,19 +65,19 @@ fn stores_called(stores: &[Store], wanted: &str) -> Vec<Entry> {
     entries.collect()
 }
 
-/// The memories of the page's store, or of the newest stores, whose paths have the words of the text.
-async fn memories(caller: &Caller, stores: &[Store], text: &str) -> Result<Vec<Entry>, Refusal> {
+/// The memories of the page's store, or of the newest stores, whose paths have the words of the text. There are
+/// none if they cannot be read, so that the other groups are shown.
+async fn memories(caller: &Caller, stores: &[Store], text: &str) -> Group {
     let here = caller.query.text("store").parse::<StoreId>().ok();
     let newest = stores.iter().take(MAX_STORES).map(|store| store.store_id);
     let store_ids: Vec<_> = here.map_or_else(|| newest.collect(), |store_id| vec![store_id]);
     let search = &caller.engine.search;
-    let found = match search.find_paths(&caller.principal, &store_ids, text, MAX_ENTRIES).await {
-        Ok(found) => found,
-        // The credential does not see the store, or the text is too long.
-        Err(EngineError::NotFound(_) | EngineError::Invalid { .. }) => Vec::new(),
-        Err(error) => return Err(error.into()),
-    };
-    let entries = found.into_iter().map(|(found, store_id)| {
+    let found = search.find_paths(&caller.principal, &store_ids, text, MAX_ENTRIES).await;
+    let FoundPaths { memories, is_incomplete } = found.unwrap_or_else(|error| {
+        tracing::debug!(error = %error, "console.palette goes without memories");
+        FoundPaths::default()
+    });
+    let entries = memories.into_iter().map(|(found, store_id)| {
         let store = stores.iter().find(|store| here.is_none() && store.store_id == store_id);
         Entry {
             href: href_of(store_id, found.memory),
@@ -84,7 +85,7 @@ async fn memories(caller: &Caller, stores: &[Store], text: &str) -> Result<Vec<E
             detail: store.map(|store| visible(&store.name)),
         }
     });
-    Ok(entries.collect())
+    Group { label: if is_incomplete { SOME_MEMORIES } else { MEMORIES }, entries: entries.collect() }
 }
 
 async fn sessions(caller: &Caller, wanted: &str) -> Result<Vec<Entry>, Refusal> {

@@ -216,7 +216,8 @@ impl LineNumber {
 /// One line of a directory's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// The path in the store, or below the mounts; that of a directory ends in `/`.
+    /// The path in the store; in a list of mounts, it begins with the mount's name. The path of a directory
+    /// ends in `/`.
     pub path: String,
     pub is_directory: bool,
     /// Bytes of the file, or of all files below the directory.

@@ -189,12 +189,13 @@ async fn vectors_of(
     for batch in texts.chunks(MAX_BATCH) {
         let began_at = Instant::now();
         let answered = endpoint.embed_documents(batch, BATCH_TIMEOUT).await;
-        let took = began_at.elapsed();
+        // If the parse fails, the time counts all the same.
+        metrics.embedded(Embedded::Memories, 0, began_at.elapsed());
         let parsed = match answered {
             Ok(answer) => in_background(move || answer.vectors()).await?,
             Err(error) => Err(error),
         };
-        metrics.embedded(Embedded::Memories, embedded_bytes(batch, &parsed), took);
+        metrics.embedded(Embedded::Memories, embedded_bytes(batch, &parsed), Duration::ZERO);
         match parsed {
             Ok(of_batch) => vectors.extend(of_batch),
             Err(error) => return Ok(Err(error)),

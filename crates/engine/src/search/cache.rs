@@ -3,12 +3,14 @@
 //! Each search first queries the changes since its index was complete, and
 //! applies them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use keepsake_core::{ObjectKind, StoreId, TenantId};
 use keepsake_telemetry::Cache as Looked;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::indexer::add_terms;
@@ -42,6 +44,8 @@ pub(super) struct Cache {
     /// Two whole stores are loaded at a time, one of each tenant, since each
     /// load may take as much memory as the store.
     loads: FairSlots,
+    /// The tenants for which a store is loaded that no search waits for.
+    meanwhile: Mutex<HashSet<TenantId>>,
     /// Limits how many stores get missing terms at a time.
     indexings: Arc<Semaphore>,
 }
@@ -56,6 +60,7 @@ impl Cache {
             stores: DividedLru::new(max_bytes),
             builds: FairSlots::new(1, 1),
             loads: FairSlots::new(2, 1),
+            meanwhile: Mutex::default(),
             indexings: Arc::new(Semaphore::new(2)),
         });
         let of_cache = Arc::downgrade(&cache);
@@ -261,6 +266,21 @@ impl Cache {
                     "engine.search: memories without search terms are left to the job"
                 ),
             }
+        });
+    }
+
+    /// Starts to load a store that a search did not wait for, one of each tenant at a time.
+    pub(super) fn load_meanwhile(self: &Arc<Self>, tenant_id: TenantId, store_id: StoreId) {
+        if !self.meanwhile.lock().insert(tenant_id) {
+            return;
+        }
+        let cache = Arc::clone(self);
+        tokio::spawn(async move {
+            let loaded = cache.searched_store(tenant_id, store_id, None).await;
+            if let Err(error) = loaded {
+                tracing::debug!(store.id = %store_id, error = %error, "engine.search did not load a store");
+            }
+            cache.meanwhile.lock().remove(&tenant_id);
         });
     }
 

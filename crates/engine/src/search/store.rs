@@ -319,9 +319,9 @@ impl SearchedStore {
         StoreOutcome { place, rows, blobs }
     }
 
-    /// The best memories whose paths have the words; too many words for the store are refused.
-    pub(super) fn paths_with(&self, words: &PathWords, limit: usize) -> Result<Vec<FoundPath>, EngineError> {
-        self.state.read().postings.paths_with(words, limit).ok_or_else(too_broad)
+    /// The best memories whose paths have the words; `None`: there are too many words for the store.
+    pub(super) fn paths_with(&self, words: &PathWords, limit: usize) -> Option<Vec<FoundPath>> {
+        self.state.read().postings.paths_with(words, limit)
     }
 
     /// The best hits, in the order of all hits of a search. A query that is too broad for

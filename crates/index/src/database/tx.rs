@@ -440,7 +440,10 @@ impl Query<'_> {
     {
         self.bind_with(|statement| match statement {
             Statement::Postgres(_, arguments) => arguments.add(values),
-            Statement::Sqlite(_, arguments) => arguments.add(values.into_iter().next()),
+            Statement::Sqlite(_, arguments) => {
+                debug_assert!(values.len() <= 1, "a statement writes one row on SQLite");
+                arguments.add(values.into_iter().next())
+            }
         })
     }
 

@@ -16,6 +16,13 @@ macro_rules! is_replaced {
     };
 }
 
+/// The stores `$2` of a tenant.
+macro_rules! stores_of {
+    () => {
+        "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND s.store_id IN_IDS($2)"
+    };
+}
+
 /// The position of a store, and its vectors that were written since `$4`.
 pub(super) const CHANGES: &str = concat!(
     "WITH place AS MATERIALIZED (SELECT ",
@@ -97,7 +104,8 @@ pub(super) const WORK_OF_NODES: &str = concat!(
 /// Those of the stores `$2` of a tenant in which the job has nothing to do for the model `$3`, now
 /// or later, until they change.
 pub(super) const SETTLED: &str = concat!(
-    "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND s.store_id IN_IDS($2) AND s.deleted_at IS NULL \
+    stores_of!(),
+    " AND s.deleted_at IS NULL \
         AND NOT EXISTS (SELECT 1 FROM tenant t WHERE t.tenant_id = $1 AND t.status = 'active' AND $3 IS NOT NULL AND ",
     is_hybrid!(),
     " AND s.seq > coalesce((SELECT e.seq FROM embedded_store e \
@@ -111,10 +119,8 @@ pub(super) const SETTLED: &str = concat!(
 /// Stores that a commit or a change locks are left to the next run, so that no deadlock is
 /// possible. The lock comes before [`SETTLED`], which then sees every commit: of a row that changed while
 /// a statement ran, Postgres would look again at the row, but not at its other tables.
-pub(super) const LOCK_STORES: [&str; 2] = [
-    "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND s.store_id IN_IDS($2) FOR NO KEY UPDATE SKIP LOCKED",
-    "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND s.store_id IN_IDS($2)",
-];
+pub(super) const LOCK_STORES: [&str; 2] =
+    [concat!(stores_of!(), " FOR NO KEY UPDATE SKIP LOCKED"), stores_of!()];
 
 pub(super) const SETTLE: &str =
     "UPDATE store SET embedded_by = $3 WHERE tenant_id = $1 AND store_id IN_IDS($2)";

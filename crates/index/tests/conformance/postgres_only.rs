@@ -230,7 +230,7 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     let read = LastUse { key: (tenant_id, store_id, memory_id), at: NOW, by: actor() };
     let flushing = index.clone();
     let flush = tokio::spawn(async move { flushing.access_times.flush(&[read]).await });
-    while watching.number(&waiting_for_locks("shared"), &[]).await == 0 {}
+    while watching.number(&waiting_for_locks("shared"), &[]).await == 0 && !flush.is_finished() {}
     place.delete_store().await;
     let purge = tokio::spawn(async move {
         while !index.store_deletions.purge(tenant_id, store_id, NOW, 100).await.unwrap().is_done {}

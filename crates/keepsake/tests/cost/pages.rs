@@ -154,8 +154,10 @@ impl Console {
             "{store}/compare" => vec![format!("?{compare}"), format!("?{compare}&view=inline")],
             "{store}{memory}" => vec![String::new(), "?raw=1".to_owned(), "?at_seq=100".to_owned()],
             "/palette" => {
-                let none = "?q=none".to_owned();
-                vec![format!("?q=d&store={}", self.store), format!("{none}&store={}", self.store), none]
+                // Each character is folded to six others; more of them are not in one address.
+                let texts = ["d".to_owned(), "none".to_owned(), encoded(&"㌖".repeat(800))];
+                let of_store = texts.map(|text| format!("?q={text}&store={}", self.store));
+                of_store.into_iter().chain(["?q=none".to_owned()]).collect()
             }
             "/search" => vec![format!("?q={}", encoded(&"b ".repeat(500))), "?q=b&prefix=%2Fd".to_owned()],
             "/erasures/preview" => vec![format!("?store={}&prefix=%2F", self.store)],

@@ -228,6 +228,7 @@ async fn undo_that_is_killed_at_any_moment_ends_as_an_undisturbed_one(pair: Pair
         server.kill9().await;
         kills += 1;
     }
+    // On SQLite, all parts may be made before the first kill is seen.
     assert!(kills > 1 || !pair.has_postgres(), "the undo ended before the first kill");
     server.restart().await;
     let done = ok(&client.post_patiently(&undo, &body, "undo").await);

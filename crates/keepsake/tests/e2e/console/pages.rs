@@ -32,9 +32,12 @@ async fn pages_show_memories_in_parts_and_errors() {
         ok(&store.batch(&json!({"operations": operations})).await);
     }
     for query in ["q=FACT", "q=%2Ffact", &format!("q=fact&store={}", store.id)] {
-        browser.open(&format!("/console/palette?{query}")).await.has(&path);
+        // The palette does not wait for a store that takes long to load.
+        let palette = format!("/console/palette?{query}");
+        soon(&palette, async || browser.clone().open(&palette).await.text.contains(&path)).await;
     }
     browser.open("/console/palette?q=%2Fnotes%2Ffact").await.lacks(&path);
+    browser.open("/console/overview").await.has("#never-read\">200 of 200</a>");
     let at_path = browser.get(&format!("{base}?path=%2Ffact.md")).await.answered(303);
     assert_eq!(at_path.location(), path);
 

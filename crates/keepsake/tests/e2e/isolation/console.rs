@@ -35,7 +35,7 @@ const REQUESTS: &[(&str, &str)] = &[
     ("POST /console/stores/{store}/memories/{memory}/expiry", "action=pin"),
     ("POST /console/stores/{store}/memories/{memory}/delete", "sha256={hash}"),
     ("POST /console/stores/{store}/versions/{version}/redact", "confirm=redact"),
-    ("GET /console/palette", "q=of|q=/&store={store}"),
+    ("GET /console/palette", "q=of|q=/|q=/&store={store}"),
     ("GET /console/search", "|q=second|q=second&store={store}"),
     ("GET /console/search", "q=second&prefix={directory}|q=second&author={api_key}"),
     ("GET /console/sessions", "|ended=1|store={store}"),
