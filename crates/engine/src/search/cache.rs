@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use keepsake_core::{ObjectKind, StoreId, TenantId};
 use keepsake_telemetry::Cache as Looked;
@@ -30,6 +31,8 @@ const SOON_MADE_BYTES: usize = 8 << 20;
 const FEW_EDITS: i64 = 64;
 /// Reads of vectors in one search; the second follows a load that dropped the first ones.
 const VECTOR_READS: u32 = 2;
+/// Maximum time to load a store that no search waits for.
+const LOAD_TIMEOUT: Duration = Duration::from_mins(2);
 type Key = (TenantId, StoreId);
 
 /// The indexes of recently searched stores; evicts the least recently used.
@@ -276,9 +279,9 @@ impl Cache {
         }
         let cache = Arc::clone(self);
         tokio::spawn(async move {
-            let loaded = cache.searched_store(tenant_id, store_id, None).await;
-            if let Err(error) = loaded {
-                tracing::debug!(store.id = %store_id, error = %error, "engine.search did not load a store");
+            let load = cache.searched_store(tenant_id, store_id, None);
+            if !matches!(tokio::time::timeout(LOAD_TIMEOUT, load).await, Ok(Ok(_))) {
+                tracing::debug!(store.id = %store_id, "engine.search did not load a store that nothing waits for");
             }
             cache.meanwhile.lock().remove(&tenant_id);
         });
