@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::packed::Packing;
 use super::values::{Bind, Column, FromRow, Row, Value};
-use super::{Call, Effect};
+use super::{Call, Effect, Role};
 use crate::IndexError;
 use crate::numbers::hex;
 use crate::postgres::pool;
@@ -27,6 +27,8 @@ pub(crate) struct Tx {
     connection: Connection,
     /// Whether a statement was sent. Only the first one may be sent again.
     is_used: bool,
+    /// Whether the transaction removes rows for good.
+    is_removal: bool,
 }
 
 #[derive(Debug)]
@@ -98,7 +100,7 @@ const LISTS: [(&str, [[&str; 2]; 2]); 6] = [
 
 impl Tx {
     pub(super) const fn new(call: Call, connection: Connection) -> Self {
-        Self { call, connection, is_used: false }
+        Self { call, connection, is_used: false, is_removal: false }
     }
 
     /// The statement has `$1`, `$2` and so on for the values to bind.
@@ -189,6 +191,7 @@ impl Tx {
     /// Records that the transaction removes rows for good, so that SQLite's write-ahead
     /// log, which still holds them, is emptied later.
     pub(crate) fn note_removal(&mut self) {
+        self.is_removal = true;
         if let Connection::SqliteWriter(writer) = &mut self.connection {
             writer.note_removal();
         }
@@ -220,7 +223,7 @@ impl Tx {
 
     /// After [`IndexError::OutcomeUnknown`], the transaction may or may not be committed.
     pub(crate) async fn commit(self) -> Result<(), IndexError> {
-        let Self { mut call, connection, .. } = self;
+        let Self { mut call, connection, is_removal, .. } = self;
         let is_read = call.mode.effect() == Effect::Read;
         let commit = async {
             match connection {
@@ -236,7 +239,16 @@ impl Tx {
             }
         };
         let committed: BoxFuture<'_, _> = Box::pin(call.run(commit));
-        committed.await
+        let committed = committed.await;
+        // A request does not wait for this; a job has the time.
+        if is_removal && matches!(call.role, Role::Job(_)) {
+            let database = call.database.clone();
+            drop(call);
+            if let Some(index) = database.sqlite() {
+                index.copy_log().await;
+            }
+        }
+        committed
     }
 
     /// Sends a statement. The first statement of a transaction is sent again on another

@@ -12,7 +12,7 @@ use crate::database::{Database, Role, from_row};
 use crate::reads::note_gap;
 
 /// Records removed in one transaction, which may block other writers.
-const BATCH: i64 = 1_000;
+const BATCH: i64 = 200;
 
 const DELETE_OF_MEMORIES: &str = "DELETE FROM memory_read WHERE tenant_id = $1 AND store_id = $2 \
     AND (memory_id, version_id, session_id, actor_type, actor_id, surface) IN ( \

@@ -64,8 +64,28 @@ pub struct SqliteIndex {
     readers: deadpool::managed::Pool<Opener>,
     /// The path of the write-ahead log.
     log: OsString,
+    log_copier: Arc<Mutex<LogCopier>>,
     writer: Arc<Mutex<Writer>>,
     known: Arc<KnownAnswers>,
+}
+
+/// Copies the write-ahead log into the database on a connection of its own, while others
+/// read and write.
+#[derive(Debug)]
+struct LogCopier {
+    options: SqliteConnectOptions,
+    connection: Option<SqliteConnection>,
+}
+
+impl LogCopier {
+    async fn copy(&mut self) -> sqlx::Result<()> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => none.insert(self.options.connect().await?),
+        };
+        sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(connection).await?;
+        Ok(())
+    }
 }
 
 /// The single write connection.
@@ -224,6 +244,7 @@ impl SqliteIndex {
         commit::create_view(&mut connection).await?;
         let mut log = options.get_filename().as_os_str().to_owned();
         log.push("-wal");
+        let log_copier = LogCopier { options: options.clone().create_if_missing(false), connection: None };
         let readers = options
             .read_only(true)
             .create_if_missing(false)
@@ -238,6 +259,7 @@ impl SqliteIndex {
         Ok(Self {
             readers,
             log,
+            log_copier: Arc::new(Mutex::new(log_copier)),
             writer: Arc::new(Mutex::new(Writer {
                 session: SqliteSession::new(connection),
                 changes: Changes::All,
@@ -322,6 +344,18 @@ impl SqliteIndex {
         Ok(())
     }
 
+    /// Copies the write-ahead log into the database beside other calls. A removal changes
+    /// pages all over the file; without this, the next commit would copy them while others
+    /// wait for the write connection.
+    pub(crate) async fn copy_log(&self) {
+        let mut copier = self.log_copier.lock().await;
+        if let Err(error) = copier.copy().await {
+            // A commit copies the log when it is long enough.
+            copier.connection = None;
+            tracing::debug!(error = %error, "index.sqlite: could not copy the write-ahead log");
+        }
+    }
+
     /// Empties the write-ahead log; `false`: a reader prevents it now.
     pub(crate) async fn truncate_log(&self) -> Result<bool, IndexError> {
         let mut writer = self.writer.lock().await;
@@ -351,6 +385,7 @@ impl SqliteIndex {
     /// Closes the connections after their last transactions.
     pub async fn close(&self) {
         self.readers.close();
+        self.log_copier.lock().await.connection = None;
         let mut writer = self.writer.lock().await;
         // Removes the log's content, unless another process has the file open.
         let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(writer.idle().await).await;

@@ -1,4 +1,4 @@
-//! Facts of SQLite only: a full disk, its audit, another process, look-ups that need no connection.
+//! Facts of SQLite only: a full disk, its audit, another process, its log, look-ups that need no connection.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -77,6 +77,19 @@ async fn writes_of_another_process_are_noticed() {
     write(4).await;
     place.index.erasures.empty_log_of_removals().await.unwrap();
     assert_eq!(size().await, 4);
+}
+
+#[tokio::test]
+async fn log_is_copied_into_the_file_after_a_removal_by_a_job() {
+    let (place, _index, folder) = Place::on_sqlite().await;
+    place.create("/copied", 1).await;
+    let is_copied = || {
+        let file = std::fs::read(folder.path().join("index.db")).unwrap();
+        file.windows(7).any(|bytes| bytes == b"/copied")
+    };
+    assert!(!is_copied(), "the commit is in the log only");
+    place.index.read_retention.prune(place.tenant_id, NOW, 10, false).await.unwrap();
+    assert!(is_copied());
 }
 
 /// Drops a call after it was polled so often, or when it has ended.
