@@ -417,6 +417,8 @@ CREATE TABLE memory_undo_part (
 
 -- `files` and `bytes` count everything below, hidden or not.
 -- `visible_children` counts the direct children that a listing shows.
+-- `changed_at` is the time of the last change below, and may be earlier within the
+-- same minute; 0: nothing has changed.
 -- `directory_children` orders by path, `directory_parent` by name. The orders
 -- differ, because a path ends in `/`: `/a.b/` comes before `/a/`.
 CREATE TABLE directory (
@@ -427,7 +429,8 @@ CREATE TABLE directory (
     name text COLLATE "C" NOT NULL,
     files bigint NOT NULL,
     bytes bigint NOT NULL,
-    visible_children bigint NOT NULL
+    visible_children bigint NOT NULL,
+    changed_at bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 80);
 CREATE INDEX directory_parent ON directory (tenant_id, store_id, parent, name);
 CREATE INDEX directory_children ON directory (tenant_id, store_id, parent, path);

@@ -348,6 +348,7 @@ CREATE TABLE directory (
     files INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
     visible_children INTEGER NOT NULL,
+    changed_at INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant_id, store_id, path)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX directory_parent ON directory (tenant_id, store_id, parent, name);

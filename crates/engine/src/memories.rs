@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, ObjectKind, StoreId, VersionId};
 use keepsake_index::{
-    Depth, DirectorySize, FoundMemory, Idempotency, MemoryItem, MemoryListing, MemoryTarget, Scope, Target,
+    Depth, DirectorySummary, FoundMemory, Idempotency, MemoryItem, MemoryListing, MemoryTarget, Scope, Target,
 };
 
 use crate::cursor::Query;
@@ -141,7 +141,7 @@ impl Memories {
         principal: &Principal,
         store_id: StoreId,
         paths: &[&str],
-    ) -> Result<Vec<DirectorySize>, EngineError> {
+    ) -> Result<Vec<DirectorySummary>, EngineError> {
         principal.require_in(Scope::MemoryRead, store_id)?;
         Ok(self.context.index.memories.directories(principal.tenant_id, store_id, paths).await?)
     }

@@ -23,6 +23,9 @@ pub(crate) use document::{CommitDocument, directory_of};
 /// the version was written, and has been set back since.
 pub const CLOCK_AHEAD_AT_MOST: Duration = Duration::from_mins(1);
 
+/// How much earlier than the last change below it the stored time of a directory may be.
+pub(crate) const MAX_DIRECTORY_TIME_LAG: Duration = Duration::from_mins(1);
+
 /// Changes of one store that are applied atomically.
 #[derive(Debug, Clone)]
 pub struct Commit {
@@ -244,6 +247,8 @@ pub(crate) struct CommitPlan {
     pub replaced_directories: Vec<(DirPath, u64)>,
     /// Changes of directories, without directories whose counts stay the same.
     pub directories: BTreeMap<DirPath, DirectoryDelta>,
+    /// Directories with a change below them, whose counts stay the same.
+    pub touched_directories: Vec<DirPath>,
 }
 
 impl CommitPlan {
@@ -280,7 +285,14 @@ impl CommitPlan {
             plan.directories_may_go |= moved_from.is_some();
         }
         plan.ancestor_files = ancestors.into_iter().collect();
-        plan.directories.retain(|_, delta| *delta != DirectoryDelta::default());
+        let touched = &mut plan.touched_directories;
+        plan.directories.retain(|path, delta| {
+            let is_moved = *delta != DirectoryDelta::default();
+            if !is_moved {
+                touched.push(path.clone());
+            }
+            is_moved
+        });
         plan
     }
 

@@ -17,7 +17,7 @@ use crate::commit::{Commit, CommitOutcome};
 use crate::database::{Commits, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::listing::end_of;
 use crate::model::{
-    Claim, Directory, DirectorySize, EarlierCall, Expiry, FoundMemories, FoundMemory, Head, HeadLookup,
+    Claim, Directory, DirectorySummary, EarlierCall, Expiry, FoundMemories, FoundMemory, Head, HeadLookup,
     Idempotency, Lookup, Memory, MemoryLookup, MemoryTarget, PathKey, Pin, PinOutcome, StoreKey, StoreState,
     Target,
 };
@@ -91,7 +91,8 @@ pub(crate) const FIND_ALL: &str = concat!(
 );
 
 /// The directories at the paths `$3`.
-pub(crate) const DIRECTORIES_AT: &str = "SELECT d.path, d.files, d.bytes AS size_bytes FROM_TEXTS($3) \
+pub(crate) const DIRECTORIES_AT: &str = "SELECT d.path, d.files, d.bytes AS size_bytes, \
+        NULLIF(d.changed_at, 0) AS changed_at FROM_TEXTS($3) \
     EACH[directory d: d.tenant_id = $1 AND d.store_id = $2 AND d.path = texts.text]";
 
 const ROOT: &str = "SELECT d.files, d.bytes AS size_bytes, d.visible_children AS total_entries FROM store s JOIN directory d \
@@ -145,7 +146,7 @@ from_row! {
     StoreState { is_archived, purge_epoch }
     Expiry { unused_after_secs = "expires_unused_after", set_at = "period_set_at" }
     Claim { replica = "claimed_by", until = "claimed_until" }
-    DirectorySize { path, files, size_bytes }
+    DirectorySummary { path, files, size_bytes, changed_at }
     Memory { is_pinned = "pinned", expires_at, created_at, updated_at, last_read_at, active_at; head }
 }
 
@@ -372,7 +373,7 @@ impl Memories {
         tenant_id: TenantId,
         store_id: StoreId,
         paths: &[&str],
-    ) -> Result<Vec<DirectorySize>, IndexError> {
+    ) -> Result<Vec<DirectorySummary>, IndexError> {
         let mut tx = self.database.read("directories", Role::Tenant(tenant_id)).await?;
         let found = directories_at(&mut tx, (tenant_id, store_id), paths).await?;
         tx.commit().await?;
@@ -428,7 +429,7 @@ async fn directories_at(
     tx: &mut Tx,
     store: (TenantId, StoreId),
     paths: &[impl Serialize],
-) -> Result<Vec<DirectorySize>, IndexError> {
+) -> Result<Vec<DirectorySummary>, IndexError> {
     tx.query_with_lists(DIRECTORIES_AT).bind(store).bind(json!(paths).to_string()).all().await
 }
 

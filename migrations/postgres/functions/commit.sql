@@ -36,7 +36,7 @@ CREATE TYPE commit_document AS (
     guard_version uuid, purge_epoch bigint, policy text, seq bigint,
     adds boolean, count_delta bigint, byte_delta bigint, version_bytes bigint, directories_may_go boolean, taken text[],
     ancestors text[], makes_room uuid[], replaced directory_change[], directories directory_change[],
-    changes commit_change[], kept commit_change[]
+    touched text[], changes commit_change[], kept commit_change[]
 );
 
 -- Makes a commit: locks the store, checks, then writes. Nothing is written unless the
@@ -78,8 +78,12 @@ DECLARE
     v_at bigint;
     v_head uuid;
     v_head_seq bigint;
+    v_head_updated_at bigint;
     v_head_deleted_at bigint;
     v_head_seqs bigint[];
+    -- Of the changed memories, the earliest time of a last change before the commit.
+    v_first_updated_at bigint;
+    v_minute bigint;
     v_blob_is_condemned boolean;
     v_is_condemned boolean;
     v_memory uuid;
@@ -145,10 +149,10 @@ BEGIN
             CONTINUE;
         END IF;
         -- Without `deleted_at IS NULL`, so that only the primary key fits.
-        SELECT m.head_seq, m.version_id, m.deleted_at, EXISTS (
+        SELECT m.head_seq, m.version_id, m.updated_at, m.deleted_at, EXISTS (
                    SELECT FROM blob_deletion b
                     WHERE b.tenant_id = p_tenant AND b.store_id = p_store AND b.blob_id = v_change.blob
-               ) INTO v_head_seq, v_head, v_head_deleted_at, v_blob_is_condemned
+               ) INTO v_head_seq, v_head, v_head_updated_at, v_head_deleted_at, v_blob_is_condemned
           FROM memory m
          WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = v_change.memory;
         IF NOT FOUND OR v_head <> v_change.expect
@@ -157,6 +161,7 @@ BEGIN
         END IF;
         v_is_condemned := v_is_condemned OR v_blob_is_condemned;
         v_head_seqs := v_head_seqs || v_head_seq;
+        v_first_updated_at := least(v_first_updated_at, v_head_updated_at);
     END LOOP;
     IF p_commit.kept IS NOT NULL THEN
         FOREACH v_kept IN ARRAY p_commit.kept LOOP
@@ -342,12 +347,13 @@ BEGIN
         FOREACH v_directory IN ARRAY p_commit.directories LOOP
             UPDATE directory d
                SET files = d.files + v_directory.files, bytes = d.bytes + v_directory.bytes,
-                   visible_children = d.visible_children + v_directory.children
+                   visible_children = d.visible_children + v_directory.children, changed_at = v_at
              WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_directory.path;
             IF NOT FOUND THEN
-                INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children)
+                INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children,
+                                       changed_at)
                 VALUES (p_tenant, p_store, v_directory.path, v_directory.parent, v_directory.name, v_directory.files,
-                        v_directory.bytes, v_directory.children);
+                        v_directory.bytes, v_directory.children, v_at);
                 IF left(v_directory.name, 1) <> '.' AND v_directory.name <> 'node_modules' THEN
                     UPDATE directory d SET visible_children = d.visible_children + 1
                      WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_directory.parent;
@@ -364,6 +370,18 @@ BEGIN
                     UPDATE directory d SET visible_children = d.visible_children - 1
                      WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_parent;
                 END IF;
+            END LOOP;
+        END IF;
+    END IF;
+    -- Directories with the same counts as before get a time once a minute. If each memory has
+    -- changed in this minute before, that change has done it, and no directory is read.
+    IF p_commit.touched IS NOT NULL THEN
+        v_minute := v_at - v_at % 60000000;
+        IF v_first_updated_at NOT BETWEEN v_minute AND v_at THEN
+            FOREACH v_path IN ARRAY p_commit.touched LOOP
+                UPDATE directory d SET changed_at = v_at
+                 WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path
+                       AND d.changed_at NOT BETWEEN v_minute AND v_at;
             END LOOP;
         END IF;
     END IF;

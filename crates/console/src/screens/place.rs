@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use askama::Template;
 use keepsake_core::{MemoryId, StoreId, words};
 use keepsake_engine::{MemoryQuery, Page, PageRequest, ShownItem, VersionQuery, View};
-use keepsake_index::DirectorySize;
+use keepsake_index::DirectorySummary;
 
 use super::memory::href_of;
 use super::tree::directory_href;
@@ -56,16 +56,16 @@ pub(super) async fn tree(caller: &Caller, store_id: StoreId, shown: &str) -> Res
         lists.push((directory, list(caller, store_id, directory).await?));
     }
     let paths = directories_in(lists.iter().flat_map(|(_, list)| &list.items));
-    let sizes = sizes_of(caller, store_id, &paths).await?;
+    let summaries = summaries_of(caller, store_id, &paths).await?;
     let mut open: Option<(&str, Branch)> = None;
     for (directory, list) in lists.into_iter().rev() {
         let mut nodes: Vec<_> =
-            list.items.iter().map(|item| Node::of(store_id, item, shown, &sizes)).collect();
+            list.items.iter().map(|item| Node::of(store_id, item, shown, &summaries)).collect();
         if let Some((path, branch)) = open.take() {
             let href = directory_href(store_id, path);
             let place = nodes.iter().position(|node| node.href == href).unwrap_or_else(|| {
                 // It is not among the first entries.
-                nodes.push(Node::of_directory(store_id, path, shown, &sizes));
+                nodes.push(Node::of_directory(store_id, path, shown, &summaries));
                 nodes.len() - 1
             });
             if let Some(directory) = &mut nodes[place].directory {
@@ -102,23 +102,28 @@ pub(super) fn directories_in<'a>(items: impl Iterator<Item = &'a ShownItem>) -> 
     paths.collect()
 }
 
-/// The sizes of directories, by their paths.
-pub(super) async fn sizes_of(
+/// The summaries of directories, by their paths.
+pub(super) async fn summaries_of(
     caller: &Caller,
     store_id: StoreId,
     paths: &[&str],
-) -> Result<HashMap<String, DirectorySize>, Refusal> {
+) -> Result<HashMap<String, DirectorySummary>, Refusal> {
     if paths.is_empty() {
         return Ok(HashMap::new());
     }
     let found = caller.engine.memories.directories(&caller.principal, store_id, paths).await?;
-    Ok(found.into_iter().map(|size| (size.path.clone(), size)).collect())
+    Ok(found.into_iter().map(|summary| (summary.path.clone(), summary)).collect())
 }
 
 impl Node {
-    fn of(store_id: StoreId, item: &ShownItem, shown: &str, sizes: &HashMap<String, DirectorySize>) -> Self {
+    fn of(
+        store_id: StoreId,
+        item: &ShownItem,
+        shown: &str,
+        summaries: &HashMap<String, DirectorySummary>,
+    ) -> Self {
         match item {
-            ShownItem::Prefix(path) => Self::of_directory(store_id, path.as_str(), shown, sizes),
+            ShownItem::Prefix(path) => Self::of_directory(store_id, path.as_str(), shown, summaries),
             ShownItem::Memory(memory) => {
                 let head = &memory.memory.head;
                 Self {
@@ -135,15 +140,15 @@ impl Node {
         store_id: StoreId,
         path: &str,
         shown: &str,
-        sizes: &HashMap<String, DirectorySize>,
+        summaries: &HashMap<String, DirectorySummary>,
     ) -> Self {
         let href = directory_href(store_id, path);
-        let size = sizes.get(path);
+        let summary = summaries.get(path);
         Self {
             name: name_of(path),
             directory: Some(Directory {
                 branch_href: href.replacen("?path=", "/branch?path=", 1),
-                memories: size.map_or_else(String::new, |size| words::count(size.files)),
+                memories: summary.map_or_else(String::new, |summary| words::count(summary.files)),
                 open: None,
             }),
             href,
@@ -161,9 +166,9 @@ pub(super) fn memories(number: u64) -> String {
 pub(super) async fn branch(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let directory = caller.query.filled("path").unwrap_or("/");
     let found = list(&caller, store_id, directory).await?;
-    let sizes = sizes_of(&caller, store_id, &directories_in(found.items.iter())).await?;
+    let summaries = summaries_of(&caller, store_id, &directories_in(found.items.iter())).await?;
     page(&Branch {
-        nodes: found.items.iter().map(|item| Node::of(store_id, item, "", &sizes)).collect(),
+        nodes: found.items.iter().map(|item| Node::of(store_id, item, "", &summaries)).collect(),
         more_href: found.next.is_some().then(|| directory_href(store_id, directory)),
     })
 }

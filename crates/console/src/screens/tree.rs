@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use keepsake_core::{MemoryId, StoreId, words};
+use keepsake_core::{MemoryId, StoreId, Timestamp, words};
 use keepsake_engine::{MemoryQuery, PageRequest, ShownItem, View};
-use keepsake_index::{DirectorySize, Store, StoreOriginStatus};
+use keepsake_index::{DirectorySummary, Store, StoreOriginStatus};
 
 use super::memory::href_of;
 use super::past::{self, Then, today};
@@ -52,12 +52,14 @@ struct TreePage {
     crumbs: Vec<Crumb>,
     items: Vec<ShownItem>,
     /// Of the directories among the items.
-    sizes: HashMap<String, DirectorySize>,
+    summaries: HashMap<String, DirectorySummary>,
     /// `None`: the page shows the root, whose entries are the tree.
     tree: Option<Branch>,
     /// Memories below the directory, and their bytes.
     memories: u64,
     size_bytes: u64,
+    /// When the directory last changed.
+    changed_at: Option<Timestamp>,
     recent: Vec<VersionRow>,
     pager: Pager,
     may_write: bool,
@@ -82,23 +84,25 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
     };
     let found = caller.engine.memories.list(principal, store_id, &query, View::Basic).await?;
     let paths = place::directories_in(found.items.iter());
-    let sizes = place::sizes_of(&caller, store_id, &paths).await?;
-    let (tree, memories, size_bytes) = if directory == "/" {
-        (None, store.memory_count, store.live_bytes)
+    let summaries = place::summaries_of(&caller, store_id, &paths).await?;
+    let (tree, memories, size_bytes, changed_at) = if directory == "/" {
+        (None, store.memory_count, store.live_bytes, store.last_version_at)
     } else {
         let own = caller.engine.memories.directories(principal, store_id, &[&directory]).await?;
-        let (memories, size_bytes) = own.first().map_or((0, 0), |own| (own.files, own.size_bytes));
-        (Some(place::tree(&caller, store_id, &directory).await?), memories, size_bytes)
+        let (memories, size_bytes, changed_at) =
+            own.first().map_or((0, 0, None), |own| (own.files, own.size_bytes, own.changed_at));
+        (Some(place::tree(&caller, store_id, &directory).await?), memories, size_bytes, changed_at)
     };
     let frame = caller.frame(format!("{directory} in {}", store.name));
     page(&TreePage {
         recent: place::recent(&caller, store_id, None, &frame).await?.0,
         frame,
         items: found.items,
-        sizes,
+        summaries,
         tree,
         memories,
         size_bytes,
+        changed_at,
         crumbs: crumbs(&store, &directory),
         pager: caller.query.pager(found.next),
         may_write: caller.may_write(&store),

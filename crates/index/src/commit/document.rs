@@ -59,6 +59,8 @@ impl CommitDocument {
             "replaced": some(plan.replaced_directories.iter().map(replaced_of).collect()),
             // In the order of the paths.
             "directories": directories.map(|(path, delta)| directory_of(path, delta)).collect::<Vec<_>>(),
+            // Absent, unless a change leaves the counts of directories as they are.
+            "touched": some(plan.touched_directories.iter().map(|path| Value::from(path.as_str())).collect()),
             "changes": changes,
             "kept": commit.kept.iter().map(kept_of).collect::<Vec<_>>(),
         });

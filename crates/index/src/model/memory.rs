@@ -90,12 +90,15 @@ pub struct Directory {
 
 /// What is below a directory at any depth, including hidden files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirectorySize {
+pub struct DirectorySummary {
     /// Ends in `/`.
     pub path: String,
     pub files: u64,
     /// Bytes of those files.
     pub size_bytes: u64,
+    /// When something last changed there; may be earlier within the same minute. `None`: it is the
+    /// root, and nothing has changed.
+    pub changed_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -44,6 +44,7 @@ const DOCUMENT: &[(&str, Kind)] = &[
     ("makes_room", List(&Scalar)),
     ("replaced", List(&DIRECTORY)),
     ("directories", List(&DIRECTORY)),
+    ("touched", List(&Scalar)),
     ("changes", List(&CHANGE)),
     ("kept", List(&CHANGE)),
 ];

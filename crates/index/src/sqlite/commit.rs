@@ -79,7 +79,8 @@ const PARAMETERS: usize = 12;
 /// free. First of all, memories that leave a path which another one takes go out of the index of
 /// paths, which holds no two of a path at any time. A memory that stays at its path has its own statement: SQLite writes the entry of
 /// an index again if a statement sets one of its columns, even to the same value. SQLite takes empty bytes for NULL. Where a condition on `memory` depends on the
-/// change, SQLite must start from the changes, not from the store.
+/// change, SQLite must start from the changes, not from the store. Directories with the same counts
+/// as before get a time once a minute.
 const WRITES: &str = "INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id, size_bytes, \
         sha256, created_at, actor_type, actor_id, undoes) \
     SELECT $1, $2, $5 + c.key + 1, unhex(c.value ->> 'version'), unhex(c.value ->> 'memory'), m.head_seq, \
@@ -132,12 +133,15 @@ const WRITES: &str = "INSERT INTO version (tenant_id, store_id, seq, version_id,
         FROM jsonb_each($3, '$.changes') c WHERE c.value ->> 'op' = 'deleted'); \
     DELETE FROM embedding WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(c.value ->> 'memory') \
         FROM jsonb_each($3, '$.changes') c WHERE c.value ->> 'op' = 'deleted'); \
-    INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
+    INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children, changed_at) \
     SELECT $1, $2, d.value ->> 'path', d.value ->> 'parent', d.value ->> 'name', d.value ->> 'files', \
-        d.value ->> 'bytes', d.value ->> 'children' \
+        d.value ->> 'bytes', d.value ->> 'children', $7 \
     FROM json_each($8) d WHERE true \
     ON CONFLICT (tenant_id, store_id, path) DO UPDATE SET files = files + excluded.files, \
-        bytes = bytes + excluded.bytes, visible_children = visible_children + excluded.visible_children; \
+        bytes = bytes + excluded.bytes, visible_children = visible_children + excluded.visible_children, \
+        changed_at = excluded.changed_at; \
+    UPDATE directory SET changed_at = $7 WHERE tenant_id = $1 AND store_id = $2 \
+        AND path IN (SELECT value FROM jsonb_each($3, '$.touched')) AND changed_at NOT BETWEEN $7 - $7 % 60000000 AND $7; \
     DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN (SELECT value FROM json_each($9)); \
     UPDATE store SET seq = $6, embedded_by = '', last_version_at = iif($6 > $5, $7, last_version_at), \
         memory_count = memory_count + ($3 ->> 'count_delta'), live_bytes = live_bytes + ($3 ->> 'byte_delta'), \

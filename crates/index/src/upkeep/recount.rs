@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use keepsake_core::{DirPath, MemoryPath, StoreId, TenantId};
+use keepsake_core::{DirPath, MemoryPath, StoreId, TenantId, Timestamp};
 use serde::{Serialize, Serializer};
 
 use crate::IndexError;
-use crate::commit::{CommitPlan, DirectoryDelta};
+use crate::commit::{CommitPlan, DirectoryDelta, MAX_DIRECTORY_TIME_LAG};
 use crate::database::{FromRow, Row, Tx, from_row};
 use crate::directories::Directories;
 
 const RECORDED: &str = "SELECT memory_count, live_bytes, version_count, version_bytes, granted_bytes \
     FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
-const LIVE_MEMORIES: &str = "SELECT path, size_bytes FROM memory \
+const LIVE_MEMORIES: &str = "SELECT path, size_bytes, head_seq, updated_at FROM memory \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL AND path > $3 ORDER BY path LIMIT $4 + 0";
 
 /// The number of versions of a store, and the bytes of their blobs: blobs
@@ -34,7 +34,7 @@ const LOST_HEADS: &str = "SELECT count(*) FROM memory m \
         SELECT 1 FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq = m.head_seq \
             AND v.version_id = m.version_id AND v.blob_id = m.blob_id)";
 
-const DIRECTORIES: &str = "SELECT path, files, bytes, visible_children FROM directory \
+const DIRECTORIES: &str = "SELECT path, files, bytes, visible_children, changed_at FROM directory \
     WHERE tenant_id = $1 AND store_id = $2";
 
 /// Sets a store's counters; the grant is at least the bytes held.
@@ -46,8 +46,9 @@ const REPAIR_STORE: &str = "UPDATE store SET memory_count = $3, live_bytes = $4,
 const GRANT_TENANT: &str = "UPDATE tenant SET granted_bytes = granted_bytes + $2 WHERE tenant_id = $1";
 
 const REPAIR_DIRECTORY: &str = "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, \
-        visible_children) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant_id, store_id, path) DO UPDATE \
-    SET files = excluded.files, bytes = excluded.bytes, visible_children = excluded.visible_children";
+        visible_children, changed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+    ON CONFLICT (tenant_id, store_id, path) DO UPDATE SET files = excluded.files, bytes = excluded.bytes, \
+        visible_children = excluded.visible_children, changed_at = excluded.changed_at";
 
 const DROP_DIRECTORY: &str = "DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path = $3";
 
@@ -178,24 +179,41 @@ impl Recount {
     }
 }
 
+#[derive(Debug, Default)]
+struct LiveMemories {
+    counts: CommitPlan,
+    /// The newest version below each directory: its sequence number and its time.
+    newest: BTreeMap<DirPath, (i64, Timestamp)>,
+}
+
 /// Compares the counts of the live memories with the stored rows; `versions` are the number of
 /// the versions and the bytes of the referenced blobs.
 ///
+/// The time of a directory is wrong if it is too early for its newest memory. It may be later,
+/// because a memory that was deleted or moved away changed the directory, too.
+///
 /// Also returns the correct rows of wrong directories.
 fn compare(
-    memories: &CommitPlan,
+    memories: &LiveMemories,
     recorded: RecordedCounters,
     versions: (i64, i64),
     lost_heads: u64,
-    mut rows: BTreeMap<DirPath, DirectoryDelta>,
+    mut rows: BTreeMap<DirPath, DirectoryState>,
 ) -> (StoreCount, DirectoryCorrections) {
     let counter = |recorded, counted| Counter { recorded, counted };
+    let LiveMemories { counts: memories, newest } = memories;
     let mut expected = Directories::of(&memories.directories, &BTreeMap::new()).moved;
     expected.entry(DirPath::root()).or_default();
     let mut wrong = BTreeMap::new();
-    for (path, expected) in expected {
-        if rows.remove(&path) != Some(expected) {
-            wrong.insert(path, Some(expected));
+    for (path, counts) in expected {
+        let (_, newest_at) = newest.get(&path).copied().unwrap_or_default();
+        let row = rows.remove(&path);
+        let is_right = row.is_some_and(|row| {
+            row.counts == counts && newest_at < row.changed_at.plus(MAX_DIRECTORY_TIME_LAG)
+        });
+        if !is_right {
+            let changed_at = row.map_or(newest_at, |row| row.changed_at.max(newest_at));
+            wrong.insert(path, Some(DirectoryState { counts, changed_at }));
         }
     }
     wrong.extend(rows.into_keys().map(|path| (path, None)));
@@ -213,17 +231,25 @@ fn compare(
 
 /// The correct rows of a store's wrong directories; `None`: the row must be
 /// deleted.
-type DirectoryCorrections = BTreeMap<DirPath, Option<DirectoryDelta>>;
+type DirectoryCorrections = BTreeMap<DirPath, Option<DirectoryState>>;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct DirectoryState {
+    counts: DirectoryDelta,
+    /// The time of the last change below the directory.
+    changed_at: Timestamp,
+}
 
 struct DirectoryRow {
     path: DirPath,
-    counts: DirectoryDelta,
+    state: DirectoryState,
 }
 
 from_row! {
     RecordedCounters { memory_count, live_bytes, version_count, version_bytes, granted_bytes }
     DirectoryDelta { files, size_bytes = "bytes", visible_children }
-    DirectoryRow { path; counts }
+    DirectoryState { changed_at; counts }
+    DirectoryRow { path; state }
 }
 
 impl FromRow for TenantCount {
@@ -284,7 +310,7 @@ async fn count_store(
     let versions = tx.query(VERSIONS_HELD).bind((tenant, store)).one().await?;
     let lost_heads = tx.query(LOST_HEADS).bind((tenant, store)).scalar().await?;
     let rows: Vec<DirectoryRow> = tx.query(DIRECTORIES).bind((tenant, store)).all().await?;
-    let directories = rows.into_iter().map(|row| (row.path, row.counts)).collect();
+    let directories = rows.into_iter().map(|row| (row.path, row.state)).collect();
     Ok(Some(compare(&memories, recorded, versions, lost_heads, directories)))
 }
 
@@ -292,18 +318,22 @@ async fn count_memories(
     tx: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
-) -> Result<CommitPlan, IndexError> {
-    let mut plan = CommitPlan::default();
+) -> Result<LiveMemories, IndexError> {
+    let mut counted = LiveMemories::default();
     let mut after = String::new();
     loop {
         let query = tx.query(LIVE_MEMORIES).bind((tenant_id, store_id, &after));
-        let memories: Vec<(MemoryPath, u64)> = query.bind(MEMORIES_AT_ONCE).all().await?;
-        let Some((last, _)) = memories.last() else {
-            return Ok(plan);
+        let memories: Vec<(MemoryPath, u64, i64, Timestamp)> = query.bind(MEMORIES_AT_ONCE).all().await?;
+        let Some((last, ..)) = memories.last() else {
+            return Ok(counted);
         };
         last.as_str().clone_into(&mut after);
-        for (path, size_bytes) in memories {
-            plan.arrive(&path, size_bytes);
+        for (path, size_bytes, seq, updated_at) in memories {
+            counted.counts.arrive(&path, size_bytes);
+            for directory in path.ancestors() {
+                let newest = counted.newest.entry(directory).or_default();
+                *newest = (*newest).max((seq, updated_at));
+            }
         }
     }
 }
@@ -324,8 +354,8 @@ async fn repair_store(
         let query = tx.query(GRANT_TENANT).bind((tenant, count.overdrawn_bytes));
         query.execute().await?;
     }
-    for (path, counts) in wrong {
-        let Some(counts) = counts else {
+    for (path, state) in wrong {
+        let Some(DirectoryState { counts, changed_at }) = state else {
             let query = tx.query(DROP_DIRECTORY).bind((tenant, store, path.as_str()));
             query.execute().await?;
             continue;
@@ -333,7 +363,8 @@ async fn repair_store(
         let parent = path.parent().unwrap_or_else(DirPath::root);
         let query =
             tx.query(REPAIR_DIRECTORY).bind((tenant, store, path.as_str(), parent.as_str(), path.name()));
-        query.bind((counts.files, counts.size_bytes, counts.visible_children)).execute().await?;
+        let query = query.bind((counts.files, counts.size_bytes, counts.visible_children, changed_at));
+        query.execute().await?;
     }
     Ok(())
 }
@@ -351,10 +382,10 @@ mod tests {
             version_bytes: 0,
             granted_bytes: 0,
         };
-        let rows = BTreeMap::from([(DirPath::root(), DirectoryDelta::default())]);
-        let (count, wrong) = compare(&CommitPlan::default(), recorded, (0, 0), 0, rows);
+        let rows = BTreeMap::from([(DirPath::root(), DirectoryState::default())]);
+        let (count, wrong) = compare(&LiveMemories::default(), recorded, (0, 0), 0, rows);
         assert!(!count.has_drifted() && wrong.is_empty());
-        let (count, _) = compare(&CommitPlan::default(), recorded, (0, 0), 0, BTreeMap::new());
+        let (count, _) = compare(&LiveMemories::default(), recorded, (0, 0), 0, BTreeMap::new());
         assert!(count.has_drifted(), "no store is without its root");
     }
 }

@@ -79,6 +79,7 @@ hold_on_both_databases! {
     ]
     upkeep: [
         drift_is_corrected_during_commits,
+        directories_have_the_time_of_their_last_change,
         stores_and_tenants_come_in_their_order,
         old_job_runs_replicas_and_codes_are_pruned,
         daily_use_adds_up_until_its_store_or_its_time_ends,

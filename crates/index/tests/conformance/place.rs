@@ -278,7 +278,7 @@ impl Place {
             ("store", "store_id", of_store),
             ("memory", "memory_id", "path head_seq size_bytes first_line created_at updated_at deleted_at"),
             ("version", "seq", "seq prev_seq op path size_bytes created_at actor_type actor_id"),
-            ("directory", "path", "path parent files bytes visible_children"),
+            ("directory", "path", "path parent files bytes visible_children changed_at"),
             ("idempotency", "scope_sha256", "version_seq created_at"),
             ("blob_deletion", "blob_id", "not_before attempts reason"),
         ] {

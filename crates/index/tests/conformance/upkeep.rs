@@ -32,6 +32,32 @@ pub(crate) async fn drift_is_corrected_during_commits(place: Place) {
     assert_eq!(place.raw.number(count, &place.ids()).await, 40);
 }
 
+/// A minute begins 40 seconds after `NOW`.
+pub(crate) async fn directories_have_the_time_of_their_last_change(place: Place) {
+    let [a, b, c] = ["/d/sub/a", "/d/sub/b", "/d/sub/c"];
+    place.change(vec![created(a, 5), created(b, 5)]).await;
+    let times =
+        "SELECT DISTINCT CAST(changed_at AS TEXT) FROM directory WHERE tenant_id = $1 AND store_id = $2";
+    // At last the clock is set back.
+    for (seconds, from, to, size_bytes, shown) in [
+        (30, b, b, 5, 0),
+        (45, b, b, 5, 45),
+        (50, a, a, 5, 45),
+        (51, b, b, 6, 51),
+        (110, b, c, 6, 110),
+        (20, c, c, 6, 20),
+    ] {
+        let head = place.memory(from).await;
+        let change = if from == to { edited(&head, size_bytes) } else { renamed(&head, to) };
+        let mut commit = place.commit_of(vec![change]);
+        commit.now = after_seconds(seconds);
+        place.run(&commit).await;
+        let shown = Some(after_seconds(shown).as_micros().to_string());
+        assert_eq!(place.raw.rows(times, &place.ids()).await, [[shown]], "after {seconds} seconds");
+        place.assert_recount().await;
+    }
+}
+
 /// All that comes page by page, each after the last of the page before.
 pub(crate) async fn all_pages<T: Copy>(page: impl AsyncFn(Option<T>) -> Vec<T>) -> Vec<T> {
     let mut found: Vec<_> = Vec::new();

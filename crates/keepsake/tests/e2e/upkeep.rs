@@ -123,7 +123,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
 const DRIFT: &str = "UPDATE store SET memory_count = 7, live_bytes = 38, version_count = 0, version_bytes = 44, \
         granted_bytes = 0; \
     UPDATE tenant SET store_count = 5, granted_bytes = 1; \
-    UPDATE directory SET files = 9; \
+    UPDATE directory SET files = 9, changed_at = 0; \
     DELETE FROM directory WHERE path = '/d/'; \
     INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
         SELECT tenant_id, store_id, '/nowhere/', '/', 'nowhere', 1, 1, 1 FROM store WHERE deleted_at IS NULL; \

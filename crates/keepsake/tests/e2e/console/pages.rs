@@ -19,12 +19,13 @@ async fn pages_show_memories_in_parts_and_errors() {
     assert_eq!(file.text, "# A fact\n");
     assert_eq!(file.header("content-type"), "text/plain; charset=utf-8");
     assert_eq!(file.header("content-disposition"), "attachment; filename*=UTF-8''fact.md");
-    // A directory has the number and the size of the memories below it.
+    // A directory has the number, the size and the last change of the memories below it.
     store.create("/notes/2026/plan.md", "12345").await;
     let root = browser.open(&base).await;
-    root.has(">1 memory</span></td><td class=\"num\">5 B</td>");
+    root.has(">1 memory</span></td><td class=\"num\">5 B</td><td><time datetime=\"");
     let directory = browser.open(&format!("{base}?path=%2Fnotes%2F2026%2F")).await;
-    says(&directory.text, &["<dt>Memories</dt><dd>1</dd>", "aria-current=\"page\"><svg"]);
+    let changed = "<dt>Last change</dt><dd><time datetime=\"";
+    says(&directory.text, &["<dt>Memories</dt><dd>1</dd>", changed, "aria-current=\"page\"><svg"]);
     // The name of a file counts more than its directories, however many memories are before it.
     for part in 0..2 {
         let create = |n| json!({"type": "create", "path": format!("/a-fact/{part}-{n}"), "content": "x"});
