@@ -28,12 +28,11 @@ impl ToolCommand for Command {
         match self {
             Self::Delete { path } if is_mount(path) => Some(ToolError::CannotDeleteMount { path: named() }),
             Self::Rename { old_path, new_path } => {
-                if new_path.is_mounts() {
-                    return Some(ToolError::CannotRenameRoot);
+                if is_mount(old_path) {
+                    return Some(ToolError::CannotRenameMount { path: named() });
                 }
-                if let Some(mount) = [old_path, new_path].into_iter().find(|path| is_mount(path)) {
-                    let path = mount.display().to_owned();
-                    return Some(ToolError::CannotRenameMount { path });
+                if new_path.is_mounts() || is_mount(new_path) {
+                    return Some(destination_exists(new_path));
                 }
                 (old_path.mount() != new_path.mount()).then(|| {
                     let (from, to) = (named(), new_path.display().to_owned());

@@ -165,6 +165,11 @@ async fn paths_lead_to_mounts(holder: &Client) {
         assert_eq!(refused["isError"], json!(true), "{refused}");
         says(text(&refused["content"][0]["text"]), &[why]);
     }
+    for to in ["/memories", "/memories/notes-2"] {
+        let rename = json!({"command": "rename", "old_path": "/memories/notes/log.md", "new_path": to});
+        let refused = call(holder, "memory", rename).await;
+        assert_eq!(refused["content"][0]["text"], format!("Error: The destination {to} already exists"));
+    }
 }
 
 /// Messages that cannot be served, each with the code and the cause in the answer.
