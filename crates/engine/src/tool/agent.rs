@@ -221,19 +221,26 @@ async fn list(
     let cursors = &tools.shared.context.cursors;
     let after = cursors.after(query, request).await;
     let after = after.map_err(for_the_model)?;
-    let is_first = after.is_none();
-    let listing = MemoryListing {
+    let mut listing = MemoryListing {
         below,
         depth: if is_shallow { Depth::Children } else { Depth::All },
         after,
         // One more item shows whether there is another page.
         limit: limit + 1,
     };
-    let found = tools.shared.context.index.memories.list(tenant_id, store_id, &listing).await?;
-    let items = found.ok_or(EngineError::NotFound(ObjectKind::Store))?.items;
-    if items.is_empty() && is_first && path.memory().is_some() {
-        return Err(why_nothing_is_below(tools, principal, store_id, path).await?.into());
-    }
+    let items = loop {
+        let found = tools.shared.context.index.memories.list(tenant_id, store_id, &listing).await?;
+        let items = found.ok_or(EngineError::NotFound(ObjectKind::Store))?.items;
+        if items.is_empty() && listing.after.is_none() && path.memory().is_some() {
+            return Err(why_nothing_is_below(tools, principal, store_id, path).await?.into());
+        }
+        // A page begins with an entry that is shown, so that it is empty only at the end.
+        let last_setting = items.iter().take_while(|item| is_setting(item)).last();
+        match last_setting.map(|item| item.path().to_owned()) {
+            None => break items,
+            after => listing.after = after,
+        }
+    };
     let entries: Vec<ListingEntry> = items.iter().map(|item| entry(path, item)).collect();
     let fitting = fitting_entries(&entries, principal.limits.max_view_chars);
     let limit = limit.min(u32::try_from(fitting).unwrap_or(u32::MAX));

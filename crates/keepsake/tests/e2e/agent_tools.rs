@@ -65,8 +65,12 @@ impl Model<'_> {
         assert_eq!(shallow, ["/memories/.hidden 0B ", "/memories/d/"]);
         // A cursor is valid only for its own listing.
         let (_, next) = self.entries(json!({"limit": 1})).await;
-        let text = self.not_done("memory_list", json!({"page": next.unwrap(), "depth": 1})).await;
+        let text = self.not_done("memory_list", json!({"page": &next, "depth": 1})).await;
         assert!(text.starts_with("Error: Field `page` must be"), "{text}");
+        // A setting of the store is not listed, and leaves no page empty.
+        self.done("memory_write", write("/memories/.keepsake/a", "")).await;
+        let (second, _) = self.entries(json!({"limit": 1, "page": next})).await;
+        assert_eq!(second, ["/memories/d/0.md 11B # Zero"]);
     }
 
     async fn preconditions_are_checked_against_the_stored_content(&self) {
