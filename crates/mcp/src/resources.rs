@@ -66,7 +66,7 @@ pub(crate) async fn list(
     while let Some((mounted, slug)) = stores.get(number).zip(access.slugs.get(number)) {
         let (resources, next) = page_of(engine, access, mounted.store_id, slug, page.take()).await?;
         let is_last_store = number + 1 == stores.len();
-        let next_cursor = match next {
+        let next_cursor = match &next {
             Some(next) => Some(format!("{number}.{next}")),
             None if is_last_store => None,
             None => Some(format!("{}.", number + 1)),
@@ -76,8 +76,11 @@ pub(crate) async fn list(
             result.next_cursor = next_cursor;
             return Ok(result);
         }
-        // Stores without memories are skipped.
-        number += 1;
+        // A page can have only settings of the store, and a store no memories.
+        if next.is_none() {
+            number += 1;
+        }
+        page = next;
     }
     Ok(ListResourcesResult::with_all_items(Vec::new()))
 }

@@ -123,6 +123,10 @@ async fn session_sees_its_stores_and_reads_resources_in_parts() {
     for path in long_names.chain(["/long.md".to_owned()]) {
         notes.create(&path, &content).await;
     }
+    // As many settings as a page has resources.
+    for number in 0..3 {
+        notes.create(&format!("/.keepsake/{number}"), "").await;
+    }
     assert_eq!(resources(&client, &mcp).await.len(), 13 + 1, "with that of the session");
     let (mut read, mut uri) = (String::new(), json!("memory://notes/long.md"));
     while uri.is_string() {
