@@ -157,10 +157,13 @@ class Tools:
                 listing = await do(tool.call({"command": "view", "path": "/memories"}))
                 self.assertIn("/memories/client", listing)
             await do(tool.call({**CREATE, "path": "/memories/client/a.md"}))
-            [memory] = client.beta.memory_stores.memories.list(store)
+            memories = client.beta.memory_stores.memories
+            [memory] = memories.list(store)
             self.assertEqual(memory.path, "/a.md")
+            # A setting of the store, which the session may not delete.
+            setting = memories.create(store, path="/.keepsake/a", content="")
             await do(tool.clear_all_memory())
-            self.assertEqual(list(client.beta.memory_stores.memories.list(store)), [])
+            self.assertEqual([memory.id for memory in memories.list(store)], [setting.id])
             found = client.beta.sessions.retrieve(session.id)
             with self.assertRaisesRegex(ValueError, "`token` is missing"):
                 self.tool_class.from_session(found, base_url=BASE_URL)

@@ -43,6 +43,8 @@ from ._errors import KeepsakeError
 
 _PAGE = "100"
 _CLEARED = "All memory cleared"
+# The first segment of the settings of a store, which only its administrators change.
+_SETTINGS = ".keepsake"
 
 
 def _content(result: Json) -> str:
@@ -51,6 +53,11 @@ def _content(result: Json) -> str:
     if result.get("is_error"):
         raise ToolError(content)
     return content
+
+
+def _memories_of(page: Json) -> list[str]:
+    memories = cast("list[Json]", page["data"])
+    return [memory["id"] for memory in memories if str(memory.get("path")).split("/")[1:2] != [_SETTINGS]]
 
 
 def _stores_of_session(session: Json) -> list[str]:
@@ -161,7 +168,7 @@ class KeepsakeMemoryTool(BetaAbstractMemoryTool):
 
     @override
     def clear_all_memory(self) -> BetaFunctionToolResultType:
-        """Deletes all memories of the store, or of the session's stores.
+        """Deletes all memories of the store, or of the session's stores, except the settings of a store.
 
         Their versions are kept for the retention, and can be restored.
         """
@@ -186,7 +193,7 @@ class KeepsakeMemoryTool(BetaAbstractMemoryTool):
         params = {"limit": _PAGE}
         while True:
             page = self._send(Call("GET", path, params=params))
-            yield from (memory["id"] for memory in page["data"])
+            yield from _memories_of(page)
             name = pages.after(page)
             if name is None:
                 return
@@ -327,8 +334,8 @@ class AsyncKeepsakeMemoryTool(BetaAsyncAbstractMemoryTool):
         params = {"limit": _PAGE}
         while True:
             page = await self._send(Call("GET", path, params=params))
-            for memory in page["data"]:
-                yield memory["id"]
+            for memory_id in _memories_of(page):
+                yield memory_id
             name = pages.after(page)
             if name is None:
                 return
