@@ -300,7 +300,7 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
         }
         "409" if is_operators => method != "GET" && !path.contains("/api_keys"),
         "409" => {
-            let changed = ["/memories", "/memory_versions", "/import"];
+            let changed = ["/memories", "/memory_versions", "/import", "/undo", "/restore"];
             path.ends_with("/export") || method != "GET" && changed.iter().any(|part| path.contains(part))
         }
         "410" => {
