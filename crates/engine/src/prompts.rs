@@ -119,33 +119,40 @@ impl Prompts {
             if principal.require_store(*store_id).is_err() {
                 continue;
             }
-            let listing = MemoryListing {
+            let mut listing = MemoryListing {
                 below: DirPath::root(),
                 depth: Depth::All,
                 after: None,
-                // One more file shows that the index is incomplete; another one may be the store's tests.
-                limit: u32::try_from(MAX_FILES - files + 2).unwrap_or(u32::MAX),
+                // One more file shows that the index is incomplete.
+                limit: u32::try_from(MAX_FILES + 1).unwrap_or(u32::MAX),
             };
-            let memories = &self.context.index.memories;
-            let listed = memories.list(principal.tenant_id, *store_id, &listing).await?;
-            for item in listed.into_iter().flat_map(|page| page.items) {
-                let MemoryItem::Memory { memory, first_line } = item else {
-                    continue;
-                };
-                if memory.head.path.is_setting() {
-                    continue;
+            let mut is_end = false;
+            // A page has fewer files if the store has settings.
+            while is_whole && !is_end {
+                let memories = &self.context.index.memories;
+                let listed = memories.list(principal.tenant_id, *store_id, &listing).await?;
+                let items = listed.map(|page| page.items).unwrap_or_default();
+                is_end = items.len() < listing.limit as usize;
+                listing.after = items.last().map(|item| item.path().to_owned());
+                for item in items {
+                    let MemoryItem::Memory { memory, first_line } = item else {
+                        continue;
+                    };
+                    if memory.head.path.is_setting() {
+                        continue;
+                    }
+                    let directory = slug.map(|slug| format!("/{slug}")).unwrap_or_default();
+                    let path = memory.head.path.as_str();
+                    let line = format!("\n/memories{directory}{path}: {}", QuotedText(&first_line));
+                    let line_chars = line.chars().count() as u64;
+                    if files == MAX_FILES || (files > 0 && line_chars > chars_left) {
+                        is_whole = false;
+                        break;
+                    }
+                    files += 1;
+                    chars_left = chars_left.saturating_sub(line_chars);
+                    lines.push_str(&line);
                 }
-                let directory = slug.map(|slug| format!("/{slug}")).unwrap_or_default();
-                let path = memory.head.path.as_str();
-                let line = format!("\n/memories{directory}{path}: {}", QuotedText(&first_line));
-                let line_chars = line.chars().count() as u64;
-                if files == MAX_FILES || (files > 0 && line_chars > chars_left) {
-                    is_whole = false;
-                    break;
-                }
-                files += 1;
-                chars_left = chars_left.saturating_sub(line_chars);
-                lines.push_str(&line);
             }
         }
         if files == 0 {

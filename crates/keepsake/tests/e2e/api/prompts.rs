@@ -98,6 +98,10 @@ pub(super) async fn file_index_shows_the_first_lines_of_200_files(place: Place) 
     shows("There are no files in memory yet.").await;
     store.restore(&moved["memory_version_id"]).await;
     shows("/memories/b.md: \"two\"").await;
+    // Settings of the store are not shown, and do not count.
+    for number in 0..2 {
+        store.create(&format!("/.keepsake/{number}"), "").await;
+    }
     for number in 0..200 {
         store.create(&format!("/{number:03}.md"), "one\n").await;
     }
