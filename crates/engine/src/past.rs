@@ -1,6 +1,6 @@
 //! The memories of a store as they were, and the differences between two points.
 //!
-//! Reads of the past do not count as uses of memories.
+//! Reads of the past do not count as uses of memories, but the readers of a version include them.
 
 mod diff;
 mod moment;
@@ -171,6 +171,9 @@ impl Past {
             View::Basic => (memory, None),
             View::Full => self.content(principal, store_id, field, point, memory).await?,
         };
+        if content.is_some() {
+            self.access.record_version(principal, store_id, memory.version_id);
+        }
         Ok(ShownPastMemory { store_id, memory, content, lost: None })
     }
 

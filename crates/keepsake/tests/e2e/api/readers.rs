@@ -27,7 +27,9 @@ pub(super) async fn readers_are_listed_by_version_session_and_surface(place: Pla
 
     for read in [
         store.memory(&memory),
+        format!("{}?at_seq=1", store.memory(&memory)),
         format!("{}?view=full", store.memories()),
+        format!("{}?view=full&at_seq=1", store.memories()),
         store.version(first),
         format!("{}/search?query=one", store.path),
     ] {
@@ -52,7 +54,7 @@ pub(super) async fn readers_are_listed_by_version_session_and_surface(place: Pla
 
     let of_first = store.readers(&format!("memory_version_id={}", text(first))).await;
     let of_agents = [("search", 1), ("search", 1), ("tool", 1), ("tool", 1)];
-    let of_others = [("api", 3), ("backup", 3), ("mcp", 1), ("person", 2)];
+    let of_others = [("api", 5), ("backup", 3), ("mcp", 1), ("person", 2)];
     assert_eq!(places(&of_first), [of_others, of_agents].concat());
     let in_session = |reader: &&Value| reader["session_id"] == session_id;
     let of_session: Vec<_> = of_first.iter().filter(in_session).cloned().collect();
