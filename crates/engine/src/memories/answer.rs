@@ -53,7 +53,7 @@ impl Answer<'_> {
         outcome: WriteResult,
         found: Option<FoundMemory>,
     ) -> Result<ShownMemory, EngineError> {
-        let mut is_use = false;
+        let (mut is_use, mut is_read) = (false, false);
         let (expiry, purge_epoch, memory) = match outcome {
             WriteResult::Replayed(seq) => return self.rebuild(seq).await,
             WriteResult::Written(written) => {
@@ -70,6 +70,7 @@ impl Answer<'_> {
             WriteResult::Unchanged(unchanged) => {
                 let found = found.ok_or(EngineError::Internal("a memory was changed unread"))?;
                 is_use = unchanged.is_use;
+                is_read = !is_use;
                 (found.expiry, found.store.purge_epoch, unchanged.memory)
             }
         };
@@ -77,7 +78,12 @@ impl Answer<'_> {
         if is_use {
             self.reader.note_use(self.principal, &shown);
         }
-        self.with_content(shown, purge_epoch).await
+        let shown = self.with_content(shown, purge_epoch).await?;
+        // The call neither brought the content nor made the version.
+        if is_read && shown.content.is_some() {
+            self.reader.access.note_read(self.principal, self.store_id, &shown.memory.head);
+        }
+        Ok(shown)
     }
 
     /// Adds the content that a committed change wrote, whatever happened to the memory

@@ -35,6 +35,8 @@ pub(super) async fn readers_are_listed_by_version_session_and_surface(place: Pla
     ] {
         ok(&client.get(&read).await);
     }
+    // A pin makes no version.
+    ok(&client.post(&format!("{}?view=full", store.memory(&memory)), &json!({"pinned": true})).await);
     for path in ["/memories/a", "/memories/none"] {
         ok(&client.call(&store.id, &json!({"command": "view", "path": path})).await);
     }
@@ -54,7 +56,7 @@ pub(super) async fn readers_are_listed_by_version_session_and_surface(place: Pla
 
     let of_first = store.readers(&format!("memory_version_id={}", text(first))).await;
     let of_agents = [("search", 1), ("search", 1), ("tool", 1), ("tool", 1)];
-    let of_others = [("api", 5), ("backup", 3), ("mcp", 1), ("person", 2)];
+    let of_others = [("api", 6), ("backup", 3), ("mcp", 1), ("person", 2)];
     assert_eq!(places(&of_first), [of_others, of_agents].concat());
     let in_session = |reader: &&Value| reader["session_id"] == session_id;
     let of_session: Vec<_> = of_first.iter().filter(in_session).cloned().collect();
