@@ -306,7 +306,7 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
         "410" => {
             let reads_content = path.ends_with("/memories/{memory_id}")
                 || path.ends_with("/memory_versions/{memory_version_id}");
-            path.ends_with("/restore") || method == "GET" && reads_content
+            path.ends_with("/memory_versions/{memory_version_id}/restore") || method == "GET" && reads_content
         }
         "413" => has_body,
         "415" => needs_body,
