@@ -78,6 +78,8 @@ impl Versions {
         let identity = Query::filtered("deletions", principal.tenant_id, &(store_id, &path))?;
         let cursors = &self.context.cursors;
         let before = cursors.after(identity, page).await?;
+        // Deletions of memories that cannot be restored are read, too.
+        let _slot = self.pages.take(principal.tenant_id).await?;
         let versions = &self.context.index.versions;
         // One more item shows whether there is another page.
         let found =
