@@ -1,5 +1,6 @@
 //! Splits a large plan into commits. A memory takes a path only after the memories
-//! there have left, or in the same commit. The memory that becomes the tests of the store comes last, with
+//! there have left, or in the same commit. Deletions come first, so that a store at its limits has room for the
+//! memories that come back. The memory that becomes the tests of the store comes last, with
 //! the memories that wait for its path: the tests may be a gate, and a gate refuses later parts.
 
 use std::collections::{BTreeMap, HashMap};
@@ -76,7 +77,7 @@ struct Order {
     /// How many steps each step waits for, by its place.
     waits: HashMap<usize, usize>,
     waiting: HashMap<usize, Vec<usize>>,
-    /// Steps that wait for nothing, the first last.
+    /// Steps that wait for nothing, the first last: deletions, then the others by their places.
     ready: Vec<usize>,
 }
 
@@ -99,7 +100,9 @@ impl Order {
         }
         let mut ready: Vec<_> =
             waits.iter().filter(|(_, count)| **count == 0).map(|(place, _)| *place).collect();
-        ready.sort_unstable_by(|one, other| other.cmp(one));
+        ready.sort_unstable_by_key(|place| {
+            (steps[*place].action == UndoAction::Deleted, std::cmp::Reverse(*place))
+        });
         Self { waits, waiting, ready }
     }
 

@@ -6,6 +6,7 @@ use crate::removals::{below, erase};
 
 with_object_store! {
     interrupted_undo_ends_as_planned,
+    large_undo_of_a_full_store_makes_room_first,
     new_gate_holds_for_changes_under_way,
     interrupted_copy_of_a_store_is_continued,
 }
@@ -105,6 +106,23 @@ async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
         let seqs = setup.index.undos.versions(tenant_id, setup.store_id, &versions).await.unwrap();
         assert_eq!(seqs.keys().copied().collect::<Vec<_>>(), [last], "step {step}: each was changed once");
     }
+}
+
+async fn large_undo_of_a_full_store_makes_room_first(setup: TestEngine) {
+    let setup = setup.of_tenant_with(json!({"memories_per_store": 300})).await;
+    let below = |directory| (0..300).map(move |n| (format!("/{directory}/{n}"), "x".to_owned()));
+    setup.write_all(below("a")).await;
+    setup.call(json!({"command": "delete", "path": "/memories/a"})).await;
+    setup.write_all(below("b")).await;
+    let request = UndoRequest { after_seq: Some(300), ..UndoRequest::default() };
+    let mut undo = setup.engine.undos.undo(&setup.principal, setup.store_id, request).await.unwrap();
+    let undo_id = undo.id.unwrap();
+    while undo.status == Some(UndoStatus::InProgress) {
+        tokio::task::yield_now().await;
+        undo = found(&setup, undo_id).await;
+    }
+    let counts = UndoCounts { recreated: 300, deleted: 300, ..UndoCounts::default() };
+    assert_eq!((undo.status, undo.counts), (Some(UndoStatus::Done), counts), "{:?}", undo.error);
 }
 
 /// Tests that become a gate are passed neither by a batch that was admitted before nor by the rest of an undo.
