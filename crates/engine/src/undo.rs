@@ -7,7 +7,7 @@
 //! one after the other.
 //!
 //! Nothing keeps a plan between two requests: it would have to be read again to know whether it still holds.
-//! Each request plans in the tenant's slot for pages, at most [`keepsake_index::MAX_SELECTED_VERSIONS`] versions,
+//! Each request plans in the tenant's slot for pages, reads at most [`keepsake_index::MAX_READ_VERSIONS`] versions,
 //! and computes off the runtime.
 
 mod answer;

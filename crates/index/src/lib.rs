@@ -107,8 +107,8 @@ pub use sqlite::{FileContents, FileCounts, FileState, SqliteIndex};
 pub use stores::Stores;
 pub use tenants::Tenants;
 pub use undo::{
-    MAX_SELECTED_VERSIONS, PastState, PlannedUndo, UndoRead, UndoReadError, UndoSelection, UndoSource,
-    UndoneMemory, Undos,
+    MAX_READ_VERSIONS, MAX_SELECTED_VERSIONS, PastState, PlannedUndo, UndoRead, UndoReadError, UndoSelection,
+    UndoSource, UndoneMemory, Undos,
 };
 pub use undo_jobs::{NewUndo, StoredUndo, UndoJobs, UndoKey, UndoPart, UndoPartState};
 pub use upkeep::{

@@ -12,8 +12,10 @@ use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
 use crate::model::{Head, Operation, StoreState, Version, VersionListing};
 use crate::versions::{COLUMNS_OF_VERSION, page_of};
 
-/// Maximum number of versions that a selection reads.
+/// Maximum number of versions of a selection.
 pub const MAX_SELECTED_VERSIONS: usize = 10_000;
+/// Maximum number of versions that are read to find those below a directory.
+pub const MAX_READ_VERSIONS: usize = 50_000;
 
 /// Versions of a page of the selection; also ids and paths of one look-up.
 const PAGE: u16 = 1000;
@@ -122,7 +124,7 @@ pub enum PastState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UndoReadError {
     NoStore,
-    /// It has more than [`MAX_SELECTED_VERSIONS`].
+    /// It has more than [`MAX_SELECTED_VERSIONS`], or more than [`MAX_READ_VERSIONS`] would be read.
     TooManyVersions,
 }
 
@@ -262,7 +264,8 @@ impl Reader<'_> {
     ) -> Result<Option<BTreeMap<MemoryId, SelectedMemory>>, IndexError> {
         let mut found = BTreeMap::<MemoryId, SelectedMemory>::new();
         let newest = selection.until_seq.map_or(newest, |until| until.min(newest));
-        let (mut before, mut count) = (newest.saturating_add(1), 0);
+        let max_read = if selection.below.is_some() { MAX_READ_VERSIONS } else { MAX_SELECTED_VERSIONS };
+        let (mut before, mut read) = (newest.saturating_add(1), 0);
         loop {
             let listing = VersionListing {
                 actor: selection.actor.clone(),
@@ -278,8 +281,8 @@ impl Reader<'_> {
                 || page.last().is_some_and(|last| last.seq <= selection.after_seq);
             before = page.last().map_or(before, |last| last.seq);
             let page: Vec<_> = page.into_iter().filter(|version| version.seq > selection.after_seq).collect();
-            count += page.len();
-            if count > MAX_SELECTED_VERSIONS {
+            read += page.len();
+            if read > max_read {
                 return Ok(None);
             }
             let below = match &selection.below {
@@ -298,7 +301,8 @@ impl Reader<'_> {
             }
             if is_last {
                 found.retain(|_, memory| memory.is_touched);
-                return Ok(Some(found));
+                let count: usize = found.values().map(|memory| memory.versions.len()).sum();
+                return Ok((count <= MAX_SELECTED_VERSIONS).then_some(found));
             }
         }
     }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryId, ObjectKind, Refused};
-use keepsake_index::{PlannedUndo, SearchRow, UndoRead, UndoReadError, UndoSelection, UndoSource, Version};
+use keepsake_index::{
+    MAX_READ_VERSIONS, MAX_SELECTED_VERSIONS, PlannedUndo, SearchRow, UndoRead, UndoReadError, UndoSelection,
+    UndoSource, Version,
+};
 use parking_lot::Mutex;
 
 use super::answer::UndoOutcome;
@@ -94,13 +97,20 @@ impl UndoChange {
             Ok(found) if found.store.is_archived => Err(Refused::Archived.into()),
             Ok(found) => Ok(found),
             Err(UndoReadError::NoStore) => Err(EngineError::NotFound(ObjectKind::Store)),
-            Err(UndoReadError::TooManyVersions) => invalid(
-                "path_prefix",
-                format!(
-                    "or another filter must select fewer changes: at most {}",
-                    keepsake_index::MAX_SELECTED_VERSIONS
-                ),
-            ),
+            Err(UndoReadError::TooManyVersions) => {
+                let (field, rule) = match self.source {
+                    Source::Selection(UndoSelection { takes_whole_memories: true, .. }) => {
+                        ("at", "or `at_seq` must be a later point, or `path_prefix` another directory")
+                    }
+                    _ => ("path_prefix", "or another filter must select fewer changes"),
+                };
+                invalid(
+                    field,
+                    format!(
+                        "{rule}: at most {MAX_SELECTED_VERSIONS}, of at most {MAX_READ_VERSIONS} in all directories"
+                    ),
+                )
+            }
         }
     }
 
