@@ -165,13 +165,29 @@ struct Selected {
     seq: i64,
     version_id: VersionId,
     prev_seq: Option<i64>,
+    /// Whether it is known to be a change below the directory of the selection.
+    is_touched: bool,
 }
 
 /// The selected versions of one memory, newest first.
 #[derive(Default)]
 struct SelectedMemory {
     versions: Vec<Selected>,
-    is_touched: bool,
+}
+
+impl SelectedMemory {
+    fn is_touched(&self) -> bool {
+        self.versions.iter().any(|version| version.is_touched)
+    }
+
+    /// Leaves out the versions before the first and after the last that is known to be selected.
+    fn trim(&mut self) {
+        let known = |version: &Selected| version.is_touched;
+        let last = self.versions.iter().rposition(known).map_or(0, |last| last + 1);
+        self.versions.truncate(last);
+        let first = self.versions.iter().position(known).unwrap_or_default();
+        self.versions.drain(..first);
+    }
 }
 
 /// The place in a memory's history where an undo goes back to.
@@ -291,16 +307,20 @@ impl Reader<'_> {
             };
             for version in page {
                 let is_touched = below.as_ref().is_none_or(|below| below.contains(&version.seq));
-                if !is_touched && !selection.takes_whole_memories {
+                // A redacted version has no path: those before and after it decide.
+                let may_be_below = is_touched || version.path.is_none();
+                if !may_be_below && !selection.takes_whole_memories {
                     continue;
                 }
                 let memory = found.entry(version.memory_id).or_default();
-                memory.is_touched |= is_touched;
                 let Version { seq, version_id, prev_seq, .. } = version;
-                memory.versions.push(Selected { seq, version_id, prev_seq });
+                memory.versions.push(Selected { seq, version_id, prev_seq, is_touched });
             }
             if is_last {
-                found.retain(|_, memory| memory.is_touched);
+                found.retain(|_, memory| memory.is_touched());
+                if !selection.takes_whole_memories {
+                    found.values_mut().for_each(SelectedMemory::trim);
+                }
                 let count: usize = found.values().map(|memory| memory.versions.len()).sum();
                 return Ok((count <= MAX_SELECTED_VERSIONS).then_some(found));
             }

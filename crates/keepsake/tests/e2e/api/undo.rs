@@ -360,11 +360,21 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
     assert_eq!(store.version_count().await, count);
     // A redacted content does not come back.
     let head = store.basic(&memory).await;
-    store.update(&memory, &json!({"content": "three"})).await;
+    let three = store.update(&memory, &json!({"content": "three"})).await;
     store.redact(&memory["memory_version_id"]).await;
     store.redact(&head["memory_version_id"]).await;
     let gone = undo(&store, &json!({"after_seq": count})).await;
     shows(&gone["data"][0], &json!({"action": "skipped", "reason": "content_gone", "to_version_id": null}));
+    // Redacted versions, whose paths are unknown, are taken back with those around them.
+    let mut redacted = Vec::new();
+    for content in ["four", "five", "six"] {
+        redacted.push(store.update(&memory, &json!({"content": content})).await);
+    }
+    for version in &redacted[..2] {
+        store.redact(&version["memory_version_id"]).await;
+    }
+    let back = undo(&store, &json!({"after_seq": count + 1, "path_prefix": "/"})).await;
+    shows(&back["data"][0], &json!({"action": "restored", "to_version_id": three["memory_version_id"]}));
     store.archive().await;
     invalid(&store.client.post(&path, &json!({"after_seq": 0})).await, "archived");
 }
