@@ -107,7 +107,7 @@ pub use sqlite::{FileContents, FileCounts, FileState, SqliteIndex};
 pub use stores::Stores;
 pub use tenants::Tenants;
 pub use undo::{
-    MAX_READ_VERSIONS, MAX_SELECTED_VERSIONS, PastState, PlannedUndo, UndoRead, UndoReadError, UndoSelection,
+    MAX_READ_VERSIONS, MAX_SELECTED, PastState, PlannedUndo, UndoRead, UndoReadError, UndoSelection,
     UndoSource, UndoneMemory, Undos,
 };
 pub use undo_jobs::{NewUndo, StoredUndo, UndoJobs, UndoKey, UndoPart, UndoPartState};

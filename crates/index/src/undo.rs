@@ -12,9 +12,9 @@ use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
 use crate::model::{Head, Operation, StoreState, Version, VersionListing};
 use crate::versions::{COLUMNS_OF_VERSION, page_of};
 
-/// Maximum number of versions of a selection.
-pub const MAX_SELECTED_VERSIONS: usize = 10_000;
-/// Maximum number of versions that are read to find those below a directory.
+/// Maximum number of versions of a selection or, if it takes whole memories, of memories.
+pub const MAX_SELECTED: usize = 10_000;
+/// Maximum number of versions that are read for whole memories, or to find those below a directory.
 pub const MAX_READ_VERSIONS: usize = 50_000;
 
 /// Versions of a page of the selection; also ids and paths of one look-up.
@@ -124,8 +124,8 @@ pub enum PastState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UndoReadError {
     NoStore,
-    /// It has more than [`MAX_SELECTED_VERSIONS`], or more than [`MAX_READ_VERSIONS`] would be read.
-    TooManyVersions,
+    /// It has more than [`MAX_SELECTED`], or more than [`MAX_READ_VERSIONS`] would be read.
+    TooMany,
 }
 
 #[derive(Debug, Clone)]
@@ -242,7 +242,7 @@ impl Reader<'_> {
         let origins = match source {
             UndoSource::Selection(selection) => match self.selected(selection, state.seq).await? {
                 Some(selected) => self.origins(selected, selection).await?,
-                None => return Ok(Err(UndoReadError::TooManyVersions)),
+                None => return Ok(Err(UndoReadError::TooMany)),
             },
             UndoSource::Plan(planned) => self.planned(planned).await?,
         };
@@ -280,7 +280,8 @@ impl Reader<'_> {
     ) -> Result<Option<BTreeMap<MemoryId, SelectedMemory>>, IndexError> {
         let mut found = BTreeMap::<MemoryId, SelectedMemory>::new();
         let newest = selection.until_seq.map_or(newest, |until| until.min(newest));
-        let max_read = if selection.below.is_some() { MAX_READ_VERSIONS } else { MAX_SELECTED_VERSIONS };
+        let reads_others = selection.takes_whole_memories || selection.below.is_some();
+        let max_read = if reads_others { MAX_READ_VERSIONS } else { MAX_SELECTED };
         let (mut before, mut read) = (newest.saturating_add(1), 0);
         loop {
             let listing = VersionListing {
@@ -318,11 +319,13 @@ impl Reader<'_> {
             }
             if is_last {
                 found.retain(|_, memory| memory.is_touched());
-                if !selection.takes_whole_memories {
+                let count = if selection.takes_whole_memories {
+                    found.len()
+                } else {
                     found.values_mut().for_each(SelectedMemory::trim);
-                }
-                let count: usize = found.values().map(|memory| memory.versions.len()).sum();
-                return Ok((count <= MAX_SELECTED_VERSIONS).then_some(found));
+                    found.values().map(|memory| memory.versions.len()).sum()
+                };
+                return Ok((count <= MAX_SELECTED).then_some(found));
             }
         }
     }

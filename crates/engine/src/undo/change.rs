@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryId, ObjectKind, Refused};
 use keepsake_index::{
-    MAX_READ_VERSIONS, MAX_SELECTED_VERSIONS, PlannedUndo, SearchRow, UndoRead, UndoReadError, UndoSelection,
+    MAX_READ_VERSIONS, MAX_SELECTED, PlannedUndo, SearchRow, UndoRead, UndoReadError, UndoSelection,
     UndoSource, Version,
 };
 use parking_lot::Mutex;
@@ -17,7 +17,6 @@ use super::plan::{PlannedStep, Refusals, UndoAction, UndoSkipReason, UndoStep, p
 use super::{GATED, MAX_CHANGES};
 use crate::EngineError;
 use crate::content::ContentLoss;
-use crate::request_fields::invalid;
 use crate::store_tests::{StoreTests, StoredTests};
 use crate::write::{
     Admission, Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write, refused_contents,
@@ -97,21 +96,24 @@ impl UndoChange {
             Ok(found) if found.store.is_archived => Err(Refused::Archived.into()),
             Ok(found) => Ok(found),
             Err(UndoReadError::NoStore) => Err(EngineError::NotFound(ObjectKind::Store)),
-            Err(UndoReadError::TooManyVersions) => {
-                let (field, rule) = match self.source {
-                    Source::Selection(UndoSelection { takes_whole_memories: true, .. }) => {
-                        ("at", "or `at_seq` must be a later point, or `path_prefix` another directory")
-                    }
-                    _ => ("path_prefix", "or another filter must select fewer changes"),
-                };
-                invalid(
-                    field,
-                    format!(
-                        "{rule}: at most {MAX_SELECTED_VERSIONS}, of at most {MAX_READ_VERSIONS} in all directories"
-                    ),
-                )
-            }
+            Err(UndoReadError::TooMany) => Err(self.too_large()),
         }
+    }
+
+    /// The refusal of a selection that says what to change in the request.
+    fn too_large(&self) -> EngineError {
+        if let Source::Selection(UndoSelection { takes_whole_memories: true, .. }) = self.source {
+            let rule = format!(
+                "or `at_seq` must be a later point: at most {MAX_READ_VERSIONS} changes may follow it, of at most \
+                 {MAX_SELECTED} memories, or of so many below `path_prefix`"
+            );
+            return EngineError::invalid("at", rule);
+        }
+        let rule = format!(
+            "or another filter must select fewer changes: at most {MAX_SELECTED}, which with `path_prefix` may be \
+             among {MAX_READ_VERSIONS} that the other filters select"
+        );
+        EngineError::invalid("path_prefix", rule)
     }
 
     pub(super) fn plan<'a>(&self, found: &'a UndoRead) -> Vec<PlannedStep<'a>> {
