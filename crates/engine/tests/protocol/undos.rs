@@ -1,6 +1,8 @@
 //! An undo in several commits: its plan is fixed when it begins, and it survives its worker. So does
 //! the copy of a store.
 
+use keepsake_engine::StoreRestoration;
+
 use crate::prelude::*;
 use crate::removals::{below, erase};
 
@@ -10,6 +12,8 @@ with_object_store! {
     new_gate_holds_for_changes_under_way,
     interrupted_copy_of_a_store_is_continued,
 }
+
+on_backend! { sqlite, on_sqlite, long_histories_are_narrowed_by_directory_and_counted_by_memory, }
 
 const MEMORIES: usize = 600;
 
@@ -106,6 +110,27 @@ async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
         let seqs = setup.index.undos.versions(tenant_id, setup.store_id, &versions).await.unwrap();
         assert_eq!(seqs.keys().copied().collect::<Vec<_>>(), [last], "step {step}: each was changed once");
     }
+}
+
+async fn long_histories_are_narrowed_by_directory_and_counted_by_memory(setup: TestEngine) {
+    for round in 0..22 {
+        setup.write_all((0..500).map(|n| (format!("/p/{n}"), round.to_string()))).await;
+    }
+    setup.make("/q/one", "new").await;
+    let after = |path_prefix: &str| UndoRequest {
+        after_seq: Some(500),
+        path_prefix: Some(path_prefix.to_owned()),
+        dry_run: Some(true),
+        ..UndoRequest::default()
+    };
+    let planned =
+        async |request: UndoRequest| setup.engine.undos.undo(&setup.principal, setup.store_id, request).await;
+    let refused = planned(after("/p/")).await;
+    assert!(matches!(refused, Err(EngineError::Invalid { field: "path_prefix", .. })), "{refused:?}");
+    assert_eq!(planned(after("/q/")).await.unwrap().counts.deleted, 1);
+    let then = StoreRestoration { at_seq: Some(500), dry_run: Some(true), ..StoreRestoration::default() };
+    let plan = setup.engine.undos.restore(&setup.principal, setup.store_id, then).await.unwrap();
+    assert_eq!((plan.counts.restored, plan.counts.deleted), (500, 1));
 }
 
 async fn large_undo_of_a_full_store_makes_room_first(setup: TestEngine) {
