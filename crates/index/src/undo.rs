@@ -319,7 +319,7 @@ impl Reader<'_> {
             }
             if is_last {
                 found.retain(|_, memory| memory.is_touched());
-                let count = if selection.takes_whole_memories {
+                let count: usize = if selection.takes_whole_memories {
                     found.len()
                 } else {
                     found.values_mut().for_each(SelectedMemory::trim);
