@@ -79,11 +79,17 @@ impl Answer<'_> {
             self.reader.note_use(self.principal, &shown);
         }
         let shown = self.with_content(shown, purge_epoch).await?;
-        // The call neither brought the content nor made the version.
-        if is_read && shown.content.is_some() {
-            self.reader.access.note_read(self.principal, self.store_id, &shown.memory.head);
+        if is_read {
+            self.note_read(&shown);
         }
         Ok(shown)
+    }
+
+    /// For a call that neither brought the content nor made the version.
+    fn note_read(&self, shown: &ShownMemory) {
+        if shown.content.is_some() {
+            self.reader.access.note_read(self.principal, self.store_id, &shown.memory.head);
+        }
     }
 
     /// Adds the content that a committed change wrote, whatever happened to the memory
@@ -129,6 +135,7 @@ impl Answer<'_> {
         if found.target == MemoryTarget::Missing {
             return Err(EngineError::NotFound(ObjectKind::Memory));
         }
+        let is_own = version.content.is_some() && version.created_by.as_ref() == self.principal.actor();
         let memory = match (version.path, version.content, found.target) {
             (Some(path), Some(content), target) => {
                 let head = Head {
@@ -146,7 +153,11 @@ impl Answer<'_> {
             _ => return Err(EngineError::NotFound(ObjectKind::Memory)),
         };
         let shown = self.reader.show(self.principal, store_id, found.expiry, memory);
-        self.with_content(shown, found.store.purge_epoch).await
+        let shown = self.with_content(shown, found.store.purge_epoch).await?;
+        if !is_own {
+            self.note_read(&shown);
+        }
+        Ok(shown)
     }
 }
 
