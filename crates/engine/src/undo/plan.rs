@@ -197,6 +197,7 @@ struct PathMoves<'a> {
     leaving: HashSet<MemoryId>,
     /// These paths.
     left: BTreeSet<&'a str>,
+    /// The steps to each path that no memory is known to hold.
     wanted: BTreeMap<&'a str, Vec<usize>>,
     /// The steps that have their paths, as far as it is decided.
     taken: BTreeMap<&'a str, usize>,
@@ -243,7 +244,7 @@ impl<'a> PathMoves<'a> {
     fn without_room(mut self) -> BTreeSet<usize> {
         let mut movers: Vec<_> =
             (0..self.steps.len()).filter(|place| self.steps[*place].takes.is_some()).collect();
-        self.settle(movers.clone());
+        self.settle(self.wanted.keys().copied().collect());
         movers.sort_by_key(|place| (-self.steps[*place].began, self.steps[*place].memory_id));
         for place in movers {
             let Some(path) = self.steps[place].takes.filter(|_| !self.without_room.contains(&place)) else {
@@ -259,21 +260,28 @@ impl<'a> PathMoves<'a> {
         self.without_room
     }
 
-    /// Skips each of the steps whose path is held by a memory that stays, and then the steps whose
-    /// paths the skipped memories hold.
-    fn settle(&mut self, mut places: Vec<usize>) {
-        while let Some(place) = places.pop() {
-            let path = self.steps[place].takes.filter(|_| !self.without_room.contains(&place));
-            if path.is_some_and(|path| self.is_held(path)) {
-                places.extend(self.skip(place));
+    /// Skips the steps to each of the paths that a memory which stays holds, and then the steps to the
+    /// paths that the skipped memories hold.
+    ///
+    /// Each path is skipped once with all its steps: many memories may have had one path.
+    fn settle(&mut self, mut paths: Vec<&'a str>) {
+        while let Some(path) = paths.pop() {
+            let first = self.wanted.get(path).and_then(|places| places.first());
+            let takes = first.and_then(|place| self.steps[*place].takes);
+            if takes.is_some_and(|path| self.is_held(path)) {
+                for place in self.wanted.remove(path).unwrap_or_default() {
+                    paths.extend(self.skip(place));
+                }
             }
         }
     }
 
-    /// The memory of the step stays where it is. Returns the steps that this may concern.
-    fn skip(&mut self, place: usize) -> Vec<usize> {
+    /// The memory of the step stays where it is. Returns the paths that this may concern.
+    fn skip(&mut self, place: usize) -> Vec<&'a str> {
         let Mover { memory_id, leaves, takes, .. } = self.steps[place];
-        self.without_room.insert(place);
+        if !self.without_room.insert(place) {
+            return Vec::new();
+        }
         self.leaving.remove(&memory_id);
         if let Some(path) = takes
             && self.taken.get(path.as_str()) == Some(&place)
@@ -285,9 +293,9 @@ impl<'a> PathMoves<'a> {
         };
         self.left.remove(path);
         let at = std::iter::once(path).chain(parents(path));
-        let above = at.filter_map(|path| self.wanted.get(path)).flatten();
-        let below = below(&self.wanted, path).flat_map(|(_, places)| places);
-        above.chain(below).copied().collect()
+        let above = at.filter(|path| self.wanted.contains_key(path));
+        let below = below(&self.wanted, path).map(|(path, _)| path);
+        above.chain(below).collect()
     }
 
     /// Whether a memory that stays is at the path, at a parent of it, or below it.
@@ -319,7 +327,7 @@ fn parents(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The entries of the paths below a path.
-fn below<'m, V>(map: &'m BTreeMap<&str, V>, path: &str) -> impl Iterator<Item = (&'m str, &'m V)> {
+fn below<'m, 'p, V>(map: &'m BTreeMap<&'p str, V>, path: &str) -> impl Iterator<Item = (&'p str, &'m V)> {
     let directory = format!("{path}/");
     let from =
         map.range::<str, _>((std::ops::Bound::Included(directory.as_str()), std::ops::Bound::Unbounded));
