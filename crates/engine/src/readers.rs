@@ -7,6 +7,7 @@ use keepsake_core::{MemoryId, MemoryPath, ObjectKind, SessionId, StoreId, Timest
 use keepsake_index::{
     MemoryReader, MemoryTarget, ReadVersions, ReaderCounts, ReaderPage, ReaderPlace, Scope, Target,
 };
+use tracing::Instrument;
 
 use crate::cursor::{Place, Query};
 use crate::shared::service;
@@ -154,8 +155,14 @@ impl Readers {
         &self,
         principal: &Principal,
     ) -> Result<(Option<Timestamp>, Timestamp), EngineError> {
-        let _slot = self.pages.take(principal.tenant_id).await?;
-        if let Err(error) = self.access.write().await {
+        let (slot, access) = (self.pages.take(principal.tenant_id).await?, self.access.clone());
+        let flush = async move {
+            let _slot = slot;
+            access.write().await
+        };
+        // The flush goes on if the client goes away: the reads of a flush that ends during its commit are
+        // written again.
+        if let Ok(Err(error)) = tokio::spawn(flush.in_current_span()).await {
             tracing::debug!(error = %error, "engine.flush_access failed; the answer lacks the last reads");
         }
         let (context, own) = (&self.context, self.access.flushed_through());

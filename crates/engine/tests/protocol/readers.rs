@@ -1,10 +1,14 @@
 //! Who was shown which version: replicas that write late, retention, and removals.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use crate::prelude::*;
 use crate::removals::{below, erase};
 
 on_both_databases! {
     answer_is_complete_through_the_last_flush_of_each_replica,
+    each_read_is_written_once_wherever_a_listing_ends,
     old_and_surplus_records_are_removed,
     removed_versions_leave_no_record_of_their_readers,
 }
@@ -58,6 +62,26 @@ async fn answer_is_complete_through_the_last_flush_of_each_replica(setup: TestEn
         setup.index.reads.note_gap(tenant_id, before).await.unwrap();
     }
     assert_eq!(readers(&setup).await.complete_from, Some(setup.now()));
+}
+
+async fn each_read_is_written_once_wherever_a_listing_ends(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "a").await;
+    let (mut reads, mut is_whole) = (0, false);
+    while !is_whole {
+        setup.read(&memory, View::Full).await;
+        let (mut listing, mut waits) = (Box::pin(readers(&setup)), reads);
+        is_whole = poll_fn(|context| match listing.as_mut().poll(context) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if waits == 0 => Poll::Ready(false),
+            Poll::Pending => {
+                waits -= 1;
+                Poll::Pending
+            }
+        })
+        .await;
+        reads += 1;
+    }
+    assert_eq!(readers(&setup).await.page.items[0].count, reads);
 }
 
 async fn old_and_surplus_records_are_removed(setup: TestEngine) {
