@@ -13,6 +13,7 @@ use keepsake_core::{ObjectKind, StoreId, TenantId};
 use keepsake_telemetry::Cache as Looked;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use tracing::Instrument;
 
 use super::indexer::add_terms;
 use super::lru::DividedLru;
@@ -31,7 +32,7 @@ const SOON_MADE_BYTES: usize = 8 << 20;
 const FEW_EDITS: i64 = 64;
 /// Reads of vectors in one search; the second follows a load that dropped the first ones.
 const VECTOR_READS: u32 = 2;
-/// Maximum time to load a store that no search waits for.
+/// How long the load of a store is awaited that no search waits for.
 const LOAD_TIMEOUT: Duration = Duration::from_mins(2);
 type Key = (TenantId, StoreId);
 
@@ -109,14 +110,29 @@ impl Cache {
         }
         // A load counts as a computation of its tenant.
         let computations = &self.shared.context.computations.slots;
-        let load = self.loads.take_within(tenant_id, computations).await?;
+        let slot = self.loads.take_within(tenant_id, computations).await?;
+        let load = Arc::clone(self).load(key, Arc::clone(&store), wanted.cloned(), slot);
+        // It goes on if the search ends, and keeps its slot: what it has begun to apply cannot be stopped.
+        let load = tokio::spawn(load.in_current_span()).await;
+        let slot = load.map_err(|_| EngineError::Internal("the load of a store panicked"))??;
+        drop(turn);
+        Ok((store, Some(slot)))
+    }
+
+    /// Loads a whole store, with its wanted vectors; returns the slot of the load.
+    async fn load(
+        self: Arc<Self>,
+        key: Key,
+        store: Arc<SearchedStore>,
+        wanted: Option<VectorsPlace>,
+        slot: FairSlot,
+    ) -> Result<FairSlot, EngineError> {
         self.catch_up(key, &store, true).await?;
         // A store that is not kept would read its vectors for each search.
         if wanted.is_some() && store.bytes.load(Ordering::Relaxed) <= self.max_store_bytes {
-            self.update(key, &store, wanted, true).await?;
+            self.update(key, &store, wanted.as_ref(), true).await?;
         }
-        drop(turn);
-        Ok((store, Some(load)))
+        Ok(slot)
     }
 
     /// Applies the changes of memories and of the wanted vectors since the last search;
