@@ -135,6 +135,9 @@ fn push_rows(
     rows: &mut Vec<Row>,
     bytes: &mut usize,
 ) -> bool {
+    if *bytes > MAX_BYTES {
+        return true;
+    }
     let (mut old, mut new) = (Vec::new(), Vec::new());
     let (_, old_range, new_range) = op.as_tag_tuple();
     let size: usize = old_range.clone().filter_map(|line| diff.old_slice(line)).map(str::len).sum();
@@ -232,12 +235,18 @@ mod tests {
 
     #[test]
     fn large_differences_are_cut() {
-        let diff = Diff::of(&numbered("old ", 20_000), &numbered("new ", 20_000));
-        assert!(diff.is_cut);
-        let rows = diff.hunks.iter().flat_map(|hunk| &hunk.rows);
-        let bytes: usize = rows.filter_map(|row| row.new.as_ref()).map(|side| side.text.len()).sum();
-        assert!(bytes < 2 * MAX_BYTES);
-        assert_eq!((diff.added, diff.removed), (20_000, 20_000));
+        // Each changed line between two equal ones, so that its words are compared.
+        let apart = |word: &str| format!("{}\n\n", format!("{word} ").repeat(200)).repeat(200);
+        for (old, new, lines) in
+            [(numbered("old ", 20_000), numbered("new ", 20_000), 20_000), (apart("old"), apart("new"), 200)]
+        {
+            let diff = Diff::of(&old, &new);
+            assert!(diff.is_cut);
+            let rows = diff.hunks.iter().flat_map(|hunk| &hunk.rows);
+            let bytes: usize = rows.filter_map(|row| row.new.as_ref()).map(|side| side.text.len()).sum();
+            assert!(bytes < 2 * MAX_BYTES, "{bytes}");
+            assert_eq!((diff.added, diff.removed), (lines, lines));
+        }
     }
 
     #[test]
