@@ -70,7 +70,9 @@ pub(super) async fn import(
         let rule = "`file` must be an archive, a file that ends in .tar.zst";
         return Err(Refusal::Invalid(rule.to_owned()));
     }
-    let file_hash = ContentHash::of(&upload.file);
+    let file = upload.file.clone();
+    let hashing = engine.computations.run(form.caller.principal.tenant_id, move || ContentHash::of(&file));
+    let file_hash = hashing.await?;
     let archive = engine.imports.verify(&form.caller.principal, upload.file, "/").await;
     let archive = archive.map_err(|error| match error {
         EngineError::DamagedArchive(damage) => {
