@@ -38,6 +38,9 @@ const BODY_PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_DISCARDED_BYTES: usize = 4 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Larger bodies are not parsed by the thread that serves the request: each step takes some milliseconds
+/// for each MiB.
+const MAX_PARSED_AT_ONCE: usize = 128 << 10;
 /// Maximum number of JSON values in a body, nested values included. A tool's input has far fewer.
 pub(crate) const MAX_VALUES: usize = 2_000;
 /// Memory charged for each field of a form, in bytes, in addition to the body.
@@ -84,18 +87,24 @@ pub(crate) struct ToolBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Empty {}
 
-impl<T: DeserializeOwned, const MAX: usize, const BYTES: u64, const IS_OF_PARTS: bool> FromRequest<Engine>
+impl<T, const MAX: usize, const BYTES: u64, const IS_OF_PARTS: bool> FromRequest<Engine>
     for JsonBody<T, MAX, BYTES, IS_OF_PARTS>
+where
+    T: DeserializeOwned + Send + 'static,
 {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        let received = ReceivedRequest::json(request, engine, MAX, BYTES).await?;
-        if !IS_OF_PARTS {
-            refuse_duplicates(&received.bytes)?;
-        }
-        let (principal, body, call) = received.decoded(engine)?;
-        Ok(Self(principal, body, call))
+        let received = ReceivedRequest::json(request, engine, BYTES).await?;
+        let parsed = received.parsed(engine, |received, engine| {
+            received.count_values(MAX)?;
+            if !IS_OF_PARTS {
+                refuse_duplicates(&received.bytes)?;
+            }
+            let (principal, body, call) = received.decoded(engine)?;
+            Ok(Self(principal, body, call))
+        });
+        parsed.await
     }
 }
 
@@ -116,13 +125,17 @@ impl FromRequest<Engine> for ToolBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        // The values were counted: that takes no memory, unlike the steps below.
-        let mut received = ReceivedRequest::json(request, engine, MAX_VALUES, OF_LIMITS).await?;
-        // Duplicate names are refused before the correction, which could make two names equal.
-        refuse_duplicates(&received.bytes)?;
-        let not_unicode = received.mend();
-        let (principal, body, call) = received.decoded(engine)?;
-        Ok(Self { principal, body, call, not_unicode })
+        let received = ReceivedRequest::json(request, engine, OF_LIMITS).await?;
+        let parsed = received.parsed(engine, |mut received, engine| {
+            // Counting takes no memory, unlike the steps below.
+            received.count_values(MAX_VALUES)?;
+            // Duplicate names are refused before the correction, which could make two names equal.
+            refuse_duplicates(&received.bytes)?;
+            let not_unicode = received.mend();
+            let (principal, body, call) = received.decoded(engine)?;
+            Ok(Self { principal, body, call, not_unicode })
+        });
+        parsed.await
     }
 }
 
@@ -131,7 +144,9 @@ impl FromRequest<Engine> for ReceivedRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        Self::json(request, engine, MAX_VALUES, OF_LIMITS).await
+        let received = Self::json(request, engine, OF_LIMITS).await?;
+        received.count_values(MAX_VALUES)?;
+        Ok(received)
     }
 }
 
@@ -175,17 +190,25 @@ pub(crate) struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    /// Reads JSON and counts its values.
-    async fn json(
-        request: Request,
-        engine: &Engine,
-        max_values: usize,
-        max_bytes: u64,
-    ) -> Result<Self, ApiError> {
+    /// Reads JSON, whose values are not counted yet.
+    async fn json(request: Request, engine: &Engine, max_bytes: u64) -> Result<Self, ApiError> {
         require_json(request.headers())?;
-        let received = Self::read(request, engine, max_bytes).await?;
-        received.count_values(max_values)?;
-        Ok(received)
+        Self::read(request, engine, max_bytes).await
+    }
+
+    /// Parses the body with `parse`, in a slot of the tenant if the body is large: the threads that serve
+    /// requests serve all tenants.
+    async fn parsed<T: Send + 'static>(
+        self,
+        engine: &Engine,
+        parse: impl FnOnce(Self, &Engine) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        if self.bytes.len() <= MAX_PARSED_AT_ONCE {
+            return parse(self, engine);
+        }
+        let (tenant_id, engine) = (self.principal.tenant_id, engine.clone());
+        let computations = engine.computations.clone();
+        computations.run(tenant_id, move || parse(self, &engine)).await?
     }
 
     /// Reads a form without files, and charges the memory of its parsed fields.

@@ -4,16 +4,17 @@ mod copies;
 
 use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::request::Builder;
 use axum::http::{HeaderMap, Request, StatusCode, header};
+use futures::future::{Either, select};
 use futures::stream::{self, StreamExt};
 use http_body_util::BodyExt;
-use keepsake_core::Timestamp;
+use keepsake_core::{TenantId, Timestamp};
 use keepsake_engine::{
     Clock, Engine, EngineOptions, KeyDraft, ManualClock, NewTenant, StoreDraft, SystemClock,
 };
@@ -31,6 +32,8 @@ struct Server {
     secret: String,
     /// The path of the store's route.
     store: String,
+    engine: Engine,
+    tenant_id: TenantId,
     _folder: tempfile::TempDir,
 }
 
@@ -63,7 +66,9 @@ impl Server {
         let secret = engine.keys.create(&operator, key, None).await.unwrap().secret.unwrap();
         let store = engine.stores.create(&operator, draft, None).await.unwrap();
         Self {
-            router: router(engine, options, Lifecycle::default()),
+            router: router(engine.clone(), options, Lifecycle::default()),
+            engine,
+            tenant_id: tenant.tenant_id,
             secret: secret.expose().to_owned(),
             store: format!("/v1/memory_stores/{}", store.store_id),
             _folder: folder,
@@ -269,6 +274,34 @@ async fn body_with_too_many_values_is_refused() {
     }
     server.made("/v1/sessions", &session(4_900)).await;
     server.made(&calls, &call(objects(900))).await;
+}
+
+#[tokio::test]
+async fn large_body_is_parsed_in_a_slot_of_its_tenant() {
+    let server = Server::new().await;
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    for _ in 0..std::thread::available_parallelism().unwrap().get() {
+        let (computations, gate) = (server.engine.computations.clone(), Arc::clone(&gate));
+        let tenant_id = server.tenant_id;
+        let wait = move || gate.lock().unwrap().recv().is_err();
+        tokio::spawn(async move { computations.run(tenant_id, wait).await });
+    }
+    let calls = format!("{}/tool_calls", server.store);
+    let call = |bytes| json!({"command": "view", "path": "/memories", "x": "x".repeat(bytes)});
+    let (large, small) = (call(200 << 10), call(1));
+    server.made(&calls, &small).await;
+    let large = pin!(server.made(&calls, &large));
+    let others = pin!(async {
+        for _ in 0..20 {
+            server.made(&calls, &small).await;
+        }
+    });
+    let Either::Right(((), large)) = select(large, others).await else {
+        panic!("it was parsed without a slot");
+    };
+    drop(open);
+    large.await;
 }
 
 /// A server with a megabyte for requests, of which one tenant may use half.
