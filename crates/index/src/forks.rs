@@ -24,8 +24,10 @@ const FIND: &str = "SELECT source_id, seq, actor_type, actor_id, created_at, aft
 const ADVANCE: &str = "UPDATE store_fork SET after_path = $3, memories = $4, copied = $5, lease_until = $6 \
     WHERE tenant_id = $1 AND store_id = $2 AND lease_until = $7";
 
-const HOLD: &str =
-    "UPDATE store_fork SET lease_until = $3 WHERE tenant_id = $1 AND store_id = $2 AND lease_until <= $4";
+/// A lease that ends later than twice its length from the present, `$4`, was taken by a clock that was ahead, and
+/// does not count.
+const HOLD: &str = "UPDATE store_fork SET lease_until = $3 WHERE tenant_id = $1 AND store_id = $2 \
+    AND (lease_until <= $4 OR lease_until > $3 + $3 - $4)";
 
 const DELETE: &str = "DELETE FROM store_fork WHERE tenant_id = $1 AND store_id = $2 AND lease_until = $3";
 
@@ -34,7 +36,7 @@ const SET_ORIGIN: &str = "UPDATE store SET forked_from = $3 WHERE tenant_id = $1
 /// Of each tenant the copy that no worker has held for the longest time.
 const OPEN: &str = "SELECT tenant_id, store_id FROM (SELECT tenant_id, store_id, lease_until, \
         row_number() OVER (PARTITION BY tenant_id ORDER BY lease_until, store_id) AS place \
-    FROM store_fork WHERE lease_until <= $1) waiting \
+    FROM store_fork WHERE lease_until <= $1 OR lease_until > $3) waiting \
     WHERE place = 1 ORDER BY lease_until LIMIT $2 + 0";
 
 /// A copy that is under way.
@@ -158,7 +160,8 @@ impl Forks {
     /// Copies of all tenants that no worker holds: one of each tenant, whose turn has been due for the
     /// longest time.
     pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
-        let places: Vec<Place> = self.0.all("open_forks", Role::Job(None), OPEN, (now, limit)).await?;
+        let values = (now, limit, now.plus(2 * FORK_HELD_FOR));
+        let places: Vec<Place> = self.0.all("open_forks", Role::Job(None), OPEN, values).await?;
         Ok(places.into_iter().map(|place| (place.tenant_id, place.store_id)).collect())
     }
 }

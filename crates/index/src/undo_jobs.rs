@@ -3,6 +3,7 @@
 //! As of a fork, the end of a worker's lease is its fence.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use keepsake_core::{Actor, MemoryUndoId, ObjectKind, Refused, StoreId, TenantId, Timestamp};
 use sqlx::types::Json;
@@ -37,8 +38,11 @@ const STEPS: &str = "SELECT steps FROM memory_undo_part \
 const FINISH_PART: &str = "UPDATE memory_undo_part SET is_done = true, counts = $5, steps = $6 \
     WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND part = $4 AND NOT is_done";
 
+/// A lease that ends later than twice its length from the present, `$5`, was taken by a clock that was ahead, and
+/// does not count.
 const HOLD: &str = "UPDATE memory_undo SET lease_until = $4 \
-    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until <= $5";
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL \
+    AND (lease_until <= $5 OR lease_until > $4 + $4 - $5)";
 
 const RENEW: &str = "UPDATE memory_undo SET lease_until = $4 \
     WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until = $5";
@@ -49,7 +53,7 @@ const END: &str = "UPDATE memory_undo SET ended_at = $4, error = $5 \
 /// Of each tenant the undo that no worker has held for the longest time.
 const OPEN: &str = "SELECT tenant_id, store_id, undo_id FROM (SELECT tenant_id, store_id, undo_id, lease_until, \
         row_number() OVER (PARTITION BY tenant_id ORDER BY lease_until, store_id) AS place \
-    FROM memory_undo WHERE ended_at IS NULL AND lease_until <= $1) waiting \
+    FROM memory_undo WHERE ended_at IS NULL AND (lease_until <= $1 OR lease_until > $3)) waiting \
     WHERE place = 1 ORDER BY lease_until LIMIT $2 + 0";
 
 /// One commit of a plan.
@@ -224,9 +228,14 @@ impl UndoJobs {
         tx.commit().await
     }
 
-    /// Undos of all tenants that no worker holds: one of each tenant, whose turn has been due for the
-    /// longest time.
-    pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<UndoKey>, IndexError> {
-        self.0.all("open_undos", Role::Job(None), OPEN, (now, limit)).await
+    /// Undos of all tenants that no worker holds, each for `length`: one of each tenant, whose turn has been
+    /// due for the longest time.
+    pub async fn open(
+        &self,
+        now: Timestamp,
+        length: Duration,
+        limit: u32,
+    ) -> Result<Vec<UndoKey>, IndexError> {
+        self.0.all("open_undos", Role::Job(None), OPEN, (now, limit, now.plus(2 * length))).await
     }
 }

@@ -10,7 +10,7 @@ use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
 use crate::long_work::Turn;
 use crate::shared::Shared;
-use crate::undo::continue_undo;
+use crate::undo::{HELD_FOR, continue_undo};
 
 /// Continues, every minute, undos that the receiving replica did not end.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ impl LongWork for ContinueUndos {
     }
 
     async fn open(shared: &Shared, tenants: u32) -> Result<Vec<UndoKey>, EngineError> {
-        Ok(shared.context.index.undo_jobs.open(shared.context.now(), tenants).await?)
+        Ok(shared.context.index.undo_jobs.open(shared.context.now(), HELD_FOR, tenants).await?)
     }
 
     async fn turn(shared: &Shared, key: UndoKey) -> Result<Turn, EngineError> {

@@ -153,11 +153,13 @@ pub(super) const BEGIN: &str = "UPDATE store SET embedded_by = '' WHERE tenant_i
         SELECT 1 FROM embedded_store e WHERE e.tenant_id = $1 AND e.store_id = $2 AND e.model = $3)";
 
 /// Claims a store that is embedded through an earlier version than `$7`. `edit` begins with
-/// the time, so that it never repeats when a store was forgotten and is embedded again.
+/// the time, so that it never repeats when a store was forgotten and is embedded again. A claim that
+/// ends later than twice its length from now was made by a clock that was ahead, and does not count.
 pub(super) const CLAIM: &str = "INSERT INTO embedded_store AS e (tenant_id, store_id, model, seq, edit, claimed_by, claimed_until) \
     VALUES ($1, $2, $3, 0, $4, $5, $6) ON CONFLICT (tenant_id, store_id, model) \
     DO UPDATE SET claimed_by = excluded.claimed_by, claimed_until = excluded.claimed_until \
-    WHERE e.seq < $7 AND (e.claimed_until IS NULL OR e.claimed_until <= $4 OR e.claimed_by = excluded.claimed_by) \
+    WHERE e.seq < $7 AND (e.claimed_until IS NULL OR e.claimed_until <= $4 OR e.claimed_until > $6 + $6 - $4 \
+        OR e.claimed_by = excluded.claimed_by) \
     RETURNING seq";
 
 /// Prolongs the claim of `$4` of the page after `$5`.
