@@ -19,7 +19,7 @@ const BATCH_ROWS: u32 = 1000;
 const BATCH_BLOBS: u32 = 100;
 const BLOBS_AT_ONCE: usize = 16;
 /// How long a worker holds an erasure after its last batch.
-const HELD_FOR: Duration = Duration::from_mins(2);
+pub(super) const HELD_FOR: Duration = Duration::from_mins(2);
 /// Delay before a failed attempt is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(45);
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use keepsake_core::{ErasureId, TenantId};
 use serde_json::{Value, json};
 
-use super::eraser::{ErasureAttempt, attempt};
+use super::eraser::{ErasureAttempt, HELD_FOR, attempt};
 use super::removal::{Selection, Step, remove_all};
 use super::{Job, JobPlan, Lease, MINUTE};
 use crate::EngineError;
@@ -41,7 +41,7 @@ impl Selection for OpenErasures<'_> {
 
     async fn page(&mut self, _: u32) -> Result<Vec<Self::Item>, EngineError> {
         let context = &self.lease.shared.context;
-        Ok(context.index.erasures.open(context.now(), ERASURES).await?)
+        Ok(context.index.erasures.open(context.now(), HELD_FOR, ERASURES).await?)
     }
 
     async fn batch(&mut self, &mut (tenant_id, erasure_id): &mut Self::Item) -> Result<Step, EngineError> {

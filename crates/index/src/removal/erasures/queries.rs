@@ -1,5 +1,7 @@
 //! Erasures in the database.
 
+use std::time::Duration;
+
 use keepsake_core::schemas::ErasureType;
 use keepsake_core::{BlobKey, ErasureId, ObjectKind, Refused, StoreId, TenantId, Timestamp, VersionId};
 use serde_json::{Value, json};
@@ -42,9 +44,13 @@ const STORES_WITH: [&str; 2] = [
             WHERE pair.key = wanted.key AND pair.type = wanted.type AND pair.atom = wanted.atom)) ORDER BY s.store_id",
 ];
 
-/// Open erasures that no worker holds, oldest first.
-const OPEN: &str = "SELECT tenant_id, id FROM erasure WHERE ended_at IS NULL \
-    AND (lease_until IS NULL OR lease_until <= $1) ORDER BY created_at LIMIT $2 + 0";
+/// Of each tenant the oldest open erasure that no worker holds. A lease that ends after `$3` was taken by a clock
+/// that was ahead, and does not count.
+const OPEN: &str = "SELECT tenant_id, id FROM (SELECT tenant_id, id, created_at, \
+        row_number() OVER (PARTITION BY tenant_id ORDER BY created_at, id) AS place \
+    FROM erasure WHERE ended_at IS NULL \
+        AND (lease_until IS NULL OR lease_until <= $1 OR lease_until > $3)) waiting \
+    WHERE place = 1 ORDER BY created_at LIMIT $2 + 0";
 
 const WORK: &str = "SELECT selector, cursor, counts FROM erasure \
     WHERE tenant_id = $1 AND id = $2 AND ended_at IS NULL";
@@ -182,9 +188,14 @@ impl Erasures {
         Ok(rows)
     }
 
-    /// Open erasures of all tenants that no worker holds, oldest first.
-    pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<(TenantId, ErasureId)>, IndexError> {
-        self.0.all("open_erasures", Role::Job(None), OPEN, (now, limit)).await
+    /// Open erasures that no worker holds, each for `length`: the oldest one of each tenant.
+    pub async fn open(
+        &self,
+        now: Timestamp,
+        length: Duration,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, ErasureId)>, IndexError> {
+        self.0.all("open_erasures", Role::Job(None), OPEN, (now, limit, now.plus(2 * length))).await
     }
 
     /// Deletes the next rows, at most about `limit`, in one transaction.
