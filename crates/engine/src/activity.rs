@@ -41,7 +41,15 @@ struct Events {
 /// Events of one tenant in the order in which they were noted.
 #[derive(Debug, Default)]
 struct TenantEvents {
-    noted: VecDeque<(SessionEvent, usize)>,
+    noted: VecDeque<NotedEvent>,
+    bytes: usize,
+}
+
+/// An event that a reader need not copy while it locks the buffer, which other tenants wait for.
+#[derive(Debug)]
+struct NotedEvent {
+    session_id: SessionId,
+    event: Arc<SessionEvent>,
     bytes: usize,
 }
 
@@ -50,7 +58,7 @@ impl Events {
         let bytes = bytes_of(&event);
         let own = self.by_tenant.entry(event.tenant_id).or_default();
         own.bytes += bytes;
-        own.noted.push_back((event, bytes));
+        own.noted.push_back(NotedEvent { session_id: event.session_id, event: Arc::new(event), bytes });
         self.bytes += bytes;
         self.count += 1;
         while self.count > MAX_EVENTS || self.bytes > MAX_EVENT_BYTES {
@@ -66,7 +74,7 @@ impl Events {
         let Some(own) = self.by_tenant.get_mut(&tenant_id) else {
             return;
         };
-        if let Some((_, bytes)) = own.noted.pop_front() {
+        if let Some(NotedEvent { bytes, .. }) = own.noted.pop_front() {
             own.bytes -= bytes;
             self.bytes -= bytes;
             self.count -= 1;
@@ -86,7 +94,7 @@ impl Events {
         let mut batch = Vec::new();
         for (tenant_id, own) in in_turn.take(BATCH_ROWS / of_each) {
             let oldest = own.noted.iter().take(of_each);
-            batch.extend(oldest.map(|(event, _)| event.clone()));
+            batch.extend(oldest.map(|noted| SessionEvent::clone(&noted.event)));
             self.last_written = Some(*tenant_id);
         }
         batch
@@ -100,7 +108,7 @@ impl Events {
         for tenant_id in tenants {
             let oldest = |events: &Self| {
                 let own = events.by_tenant.get(&tenant_id)?;
-                Some(own.noted.front()?.0.event_id)
+                Some(own.noted.front()?.event.event_id)
             };
             while oldest(self).is_some_and(|event_id| written.contains(&event_id)) {
                 self.pop(tenant_id);
@@ -108,10 +116,14 @@ impl Events {
         }
     }
 
-    fn of_session(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<SessionEvent> {
+    fn of_session(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+    ) -> impl Iterator<Item = &Arc<SessionEvent>> {
         let own = self.by_tenant.get(&tenant_id);
-        let noted = own.into_iter().flat_map(|own| &own.noted).map(|(event, _)| event);
-        noted.filter(|event| event.session_id == session_id).cloned().collect()
+        let noted = own.into_iter().flat_map(|own| &own.noted);
+        noted.filter(move |noted| noted.session_id == session_id).map(|noted| &noted.event)
     }
 
     /// Drops the events of a store, or of all stores.
@@ -121,11 +133,11 @@ impl Events {
         };
         self.count -= own.noted.len();
         self.bytes -= own.bytes;
-        own.noted.retain(|(event, _)| {
+        own.noted.retain(|NotedEvent { event, .. }| {
             let of_event = event.place.as_ref().map(|place| place.store_id);
             store_id.is_some() && of_event != store_id
         });
-        own.bytes = own.noted.iter().map(|(_, bytes)| bytes).sum();
+        own.bytes = own.noted.iter().map(|noted| noted.bytes).sum();
         self.count += own.noted.len();
         self.bytes += own.bytes;
         if !own.noted.is_empty() {
@@ -157,8 +169,12 @@ impl Activity {
     }
 
     /// The events may not be written yet.
-    pub(super) fn noted(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<SessionEvent> {
-        self.events.lock().of_session(tenant_id, session_id)
+    pub(super) fn noted(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<Arc<SessionEvent>> {
+        self.events.lock().of_session(tenant_id, session_id).cloned().collect()
+    }
+
+    pub(super) fn noted_count(&self, tenant_id: TenantId, session_id: SessionId) -> usize {
+        self.events.lock().of_session(tenant_id, session_id).count()
     }
 
     /// Drops the events of a store, or of all stores, since an erasure cannot
@@ -247,7 +263,7 @@ mod tests {
     fn numbers(events: &Events, tenant: u128) -> Vec<u128> {
         let tenant = Uuid::from_u128(tenant);
         let noted = events.of_session(TenantId::from_uuid(tenant), SessionId::from_uuid(tenant));
-        noted.iter().map(|event| event.event_id.uuid().as_u128()).collect()
+        noted.map(|event| event.event_id.uuid().as_u128()).collect()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keepsake_core::tool::ToolPath;
-use keepsake_core::{EventId, MemoryPath, SessionId, StoreId};
+use keepsake_core::{EventId, MemoryPath, SessionId, StoreId, TenantId};
 use keepsake_index::{EventFilter, EventListing, EventPlace, SessionEvent};
 use serde_json::{Map, Value, json};
 
@@ -33,6 +33,8 @@ const CONTENTS: [&str; 10] = [
 const UNNAMED: &str = "unknown";
 /// Input fields that are recorded unchanged: a few words and numbers.
 const KEPT: [&str; 6] = ["command", "view_range", "insert_line", "depth", "offset", "limit"];
+/// Events that are not yet written and are selected by the thread of the request.
+const FEW_EVENTS: usize = 256;
 /// Maximum number of characters of a recorded text.
 const KEPT_CHARS: usize = 64;
 
@@ -74,13 +76,33 @@ impl SessionEvents {
         let noted = self.activity.noted(tenant_id, session_id);
         let index = &self.context.index;
         let mut items = index.sessions.list_events(tenant_id, session_id, &listing).await?;
-        items.extend(noted.into_iter().filter(|event| listing.asks_for(event)));
+        items.extend(self.first_of(tenant_id, noted, listing).await?);
         items.sort_by_key(|event| (event.at, event.event_id));
         items.dedup_by_key(|event| event.event_id);
         if filter.newest_first {
             items.reverse();
         }
         cursors.page(identity, items, limit, |event| (event.at, event.event_id)).await
+    }
+
+    /// The first of these events that a listing asks for, as many as it has at most.
+    async fn first_of(
+        &self,
+        tenant_id: TenantId,
+        events: Vec<Arc<SessionEvent>>,
+        listing: EventListing,
+    ) -> Result<Vec<SessionEvent>, EngineError> {
+        let is_short = events.len() <= FEW_EVENTS;
+        let select = move || {
+            let mut asked: Vec<_> = events.into_iter().filter(|event| listing.asks_for(event)).collect();
+            asked.sort_by_key(|event| (event.at, event.event_id));
+            if listing.filter.newest_first {
+                asked.reverse();
+            }
+            let first = asked.iter().take(listing.limit as usize);
+            first.map(|event| SessionEvent::clone(event)).collect::<Vec<_>>()
+        };
+        if is_short { Ok(select()) } else { self.context.computations.run(tenant_id, select).await }
     }
 }
 

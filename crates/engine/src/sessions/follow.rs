@@ -70,7 +70,7 @@ async fn recent_events(
     let written = written.into_iter().map(|head| ((head.tenant_id, head.session_id), head.recent_events));
     let mut counts: HashMap<_, _> = written.collect();
     for session in sessions {
-        let noted = shared.activity.noted(session.0, session.1).len();
+        let noted = shared.activity.noted_count(session.0, session.1);
         *counts.entry(*session).or_default() += u64::try_from(noted).unwrap_or(u64::MAX);
     }
     Ok(counts)
