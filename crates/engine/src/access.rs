@@ -1,13 +1,15 @@
 //! When memories were last read, and who was shown which version. Reads in the last tenth
 //! of a memory's unused period are written at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use keepsake_core::{Actor, MemoryId, ObjectKind, StoreId, Surface, TenantId, Timestamp, VersionId};
-use keepsake_index::{Head, IndexError, LIVES_FOR, MemoryPlace, MemoryTarget, VersionReader};
+use keepsake_index::{
+    Expiry, FoundMemory, Head, IndexError, LIVES_FOR, MemoryPlace, MemoryTarget, VersionReader,
+};
 use keepsake_telemetry::Metrics;
 use parking_lot::Mutex;
 
@@ -30,6 +32,10 @@ const EARLY_FLUSH_ROWS: usize = 20_000;
 const WITHOUT_PERIOD_FOR: Duration = Duration::from_mins(10);
 /// Maximum number of stores remembered to have no unused period.
 const WITHOUT_PERIOD: usize = 10_000;
+/// Reads of a tenant that wait for their check. If there are more, all are written at once.
+const MAX_UNCHECKED: usize = 10_000;
+/// Reads of a store that one query checks.
+const CHECKED_AT_ONCE: usize = 100;
 
 #[derive(Debug)]
 struct Log {
@@ -47,7 +53,13 @@ struct Log {
     /// The value is the time until which the store is remembered to have no unused
     /// period.
     without_period: Mutex<HashMap<(TenantId, StoreId), Timestamp>>,
+    /// The reads of each tenant that may be near the end of an unused period. While a tenant
+    /// is here, one task checks its reads, however many requests note some.
+    unchecked: Mutex<HashMap<TenantId, UncheckedReads>>,
 }
+
+/// The memories of stores that were read, with the times of the reads.
+type UncheckedReads = BTreeMap<StoreId, HashMap<MemoryId, Timestamp>>;
 
 impl Log {
     /// All reads before `now` count as written.
@@ -60,6 +72,7 @@ impl Log {
             written_at: Mutex::new(Instant::now()),
             flush_is_near: AtomicBool::new(false),
             without_period: Mutex::default(),
+            unchecked: Mutex::default(),
         }
     }
 
@@ -109,6 +122,40 @@ impl Log {
         }
         known.insert(store, now.plus(WITHOUT_PERIOD_FOR));
     }
+
+    /// Adds reads to those that wait for their check.
+    fn add_unchecked(&self, tenant_id: TenantId, reads: Vec<(StoreId, MemoryId, Timestamp)>) -> AddedReads {
+        let mut unchecked = self.unchecked.lock();
+        let is_checked = unchecked.contains_key(&tenant_id);
+        let own = unchecked.entry(tenant_id).or_default();
+        // A new entry has room for all memories of a request.
+        if is_checked && own.values().map(HashMap::len).sum::<usize>() + reads.len() > MAX_UNCHECKED {
+            return AddedReads::TooMany;
+        }
+        for (store_id, memory_id, at) in reads {
+            own.entry(store_id).or_default().insert(memory_id, at);
+        }
+        if is_checked { AddedReads::Wait } else { AddedReads::NeedTask }
+    }
+
+    /// The reads of a store to check next; `None`: all are checked.
+    fn next_unchecked(&self, tenant_id: TenantId) -> Option<(StoreId, Vec<(MemoryId, Timestamp)>)> {
+        let mut unchecked = self.unchecked.lock();
+        let next = unchecked.get_mut(&tenant_id).and_then(BTreeMap::pop_first);
+        if next.is_none() {
+            unchecked.remove(&tenant_id);
+        }
+        next.map(|(store_id, reads)| (store_id, reads.into_iter().collect()))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AddedReads {
+    /// A task must check them.
+    NeedTask,
+    /// The running task will check them.
+    Wait,
+    TooMany,
 }
 
 /// The version of a memory that was shown.
@@ -224,47 +271,81 @@ impl AccessTimes {
         if maybe_late.is_empty() {
             return;
         }
-        let (access, limits) = (self.clone(), &principal.limits);
-        let tenants = (limits.unused_period_secs(), limits.period_set_at);
-        // In sequence: the first check of a store may show that the store has
-        // no unused period.
-        tokio::spawn(async move {
-            for (store_id, memory_id, at) in maybe_late {
-                if access.log.has_no_period((tenant_id, store_id), at) {
-                    continue;
-                }
-                match access.is_late((tenant_id, store_id, memory_id), tenants, at).await {
-                    Ok(true) => return access.flush_soon(),
+        match log.add_unchecked(tenant_id, maybe_late) {
+            AddedReads::Wait => {}
+            AddedReads::TooMany => self.flush_soon(),
+            AddedReads::NeedTask => {
+                let (access, limits) = (self.clone(), &principal.limits);
+                let tenants = (limits.unused_period_secs(), limits.period_set_at);
+                tokio::spawn(async move { access.check_reads(tenant_id, tenants).await });
+            }
+        }
+    }
+
+    /// Checks the reads of a tenant until none waits. `tenants` is the tenant's own period.
+    async fn check_reads(&self, tenant_id: TenantId, tenants: (Option<u64>, Option<Timestamp>)) {
+        while let Some((store_id, reads)) = self.log.next_unchecked(tenant_id) {
+            for reads in reads.chunks(CHECKED_AT_ONCE) {
+                match self.are_late((tenant_id, store_id), reads, tenants).await {
+                    Ok(true) => {
+                        self.flush_soon();
+                        break;
+                    }
                     Ok(false) => {}
                     Err(error) => {
-                        tracing::debug!(error = %error, "engine.note_reads: how old a memory is, is not known");
+                        tracing::debug!(error = %error, "engine.note_reads: how old memories are, is not known");
                     }
                 }
             }
-        });
+        }
     }
 
-    /// Whether a read comes in the last tenth of the unused period, or after the period.
-    async fn is_late(
+    /// Whether one of the reads comes in the last tenth of the unused period, or after the period.
+    async fn are_late(
         &self,
-        (tenant_id, store_id, memory_id): MemoryPlace,
+        (tenant_id, store_id): (TenantId, StoreId),
+        reads: &[(MemoryId, Timestamp)],
         (secs, set_at): (Option<u64>, Option<Timestamp>),
-        read_at: Timestamp,
     ) -> Result<bool, EngineError> {
-        let found = self.context.index.memories.find(tenant_id, store_id, memory_id).await?;
-        let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
-        let expiry = found.expiry.or_tenants(secs, set_at);
+        let Some((_, first_at)) = reads.first() else {
+            return Ok(false);
+        };
+        if self.log.has_no_period((tenant_id, store_id), *first_at) {
+            return Ok(false);
+        }
+        let (expiry, found) = self.memories((tenant_id, store_id), reads).await?;
+        let expiry = expiry.or_tenants(secs, set_at);
         let Some(period_secs) = expiry.unused_after_secs else {
-            self.log.remember_no_period((tenant_id, store_id), read_at);
+            self.log.remember_no_period((tenant_id, store_id), *first_at);
             return Ok(false);
         };
-        let MemoryTarget::Live(memory) = found.target else {
-            return Ok(false);
-        };
-        let alive_at = memory.last_read_at.max(memory.active_at);
-        let ends_at = expiry.ends_at(alive_at.map_or(memory.updated_at, |at| at.max(memory.updated_at)));
         let tenth = Duration::from_secs(period_secs) / 10;
-        Ok(!memory.is_pinned && ends_at.is_some_and(|ends_at| ends_at.minus(tenth) <= read_at))
+        let is_late = |(memory_id, read_at): &(MemoryId, Timestamp)| {
+            let Some(MemoryTarget::Live(memory)) = found.get(memory_id).map(|found| &found.target) else {
+                return false;
+            };
+            let alive_at = memory.last_read_at.max(memory.active_at);
+            let alive_at = alive_at.map_or(memory.updated_at, |at| at.max(memory.updated_at));
+            let ends_at = expiry.ends_at(alive_at);
+            !memory.is_pinned && ends_at.is_some_and(|ends_at| ends_at.minus(tenth) <= *read_at)
+        };
+        Ok(reads.iter().any(is_late))
+    }
+
+    /// The memories that were read, by their ids, and their store's period.
+    async fn memories(
+        &self,
+        (tenant_id, store_id): (TenantId, StoreId),
+        reads: &[(MemoryId, Timestamp)],
+    ) -> Result<(Expiry, HashMap<MemoryId, FoundMemory>), EngineError> {
+        if let [(memory_id, _)] = reads {
+            let found = self.context.find_memory(tenant_id, store_id, *memory_id).await?;
+            return Ok((found.expiry, HashMap::from([(*memory_id, found)])));
+        }
+        let ids: Vec<_> = reads.iter().map(|(memory_id, _)| *memory_id).collect();
+        let found = self.context.index.memories.find_all(tenant_id, store_id, &ids, &[]).await?;
+        let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
+        Ok((found.expiry, found.memories))
     }
 
     fn flush_soon(&self) {
@@ -349,4 +430,27 @@ pub(crate) async fn within<T>(
 ) -> Result<T, IndexError> {
     let ended = tokio::time::timeout(limit, call).await;
     ended.unwrap_or_else(|_| Err(IndexError::timed_out(limit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::endpoint_queries::tests::tenant;
+
+    #[test]
+    fn one_task_checks_the_reads_of_many_requests() {
+        let (tenant_id, store_id) = (tenant(1), StoreId::from_uuid(Uuid::nil()));
+        let (at, log) = (Timestamp::from_micros(1), Log::new(Timestamp::from_micros(0)));
+        let add = |number| {
+            log.add_unchecked(tenant_id, vec![(store_id, MemoryId::from_uuid(Uuid::from_u128(number)), at)])
+        };
+        let next = || log.next_unchecked(tenant_id).map(|(_, reads)| reads.len());
+        assert_eq!([1, 2, 2].map(add), [AddedReads::NeedTask, AddedReads::Wait, AddedReads::Wait]);
+        assert_eq!(next(), Some(2));
+        assert_eq!(add(3), AddedReads::Wait, "the task is not at its end");
+        assert_eq!([next(), next()], [Some(1), None]);
+        assert_eq!(add(4), AddedReads::NeedTask);
+    }
 }
