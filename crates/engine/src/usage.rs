@@ -224,7 +224,10 @@ impl Usage {
         let store = self.stores.get(principal, store_id).await?;
         let page = PageRequest { limit, page: None };
         let limit = page.limit(false)?;
+        // The index reads all memories of the store.
+        let slot = self.pages.take(principal.tenant_id).await?;
         let found = self.context.index.usage.of_store(principal.tenant_id, store_id, limit).await?;
+        drop(slot);
         let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         let used_at = self.context.index.unused.last_session_use(principal.tenant_id, store_id).await?;
         let kept_until = used_at.map(|used_at| used_at.plus(SESSION_KEEPS_FOR));

@@ -179,6 +179,8 @@ impl Versions {
         let Some(content) = version.content else {
             return Ok(Vec::new());
         };
+        // The index reads the whole history.
+        let _slot = self.pages.take(tenant_id).await?;
         let versions = &self.context.index.versions;
         let mut also_in =
             versions.with_content(tenant_id, store_id, content.sha256, MAX_SAME_CONTENT + 1).await?;
