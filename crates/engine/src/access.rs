@@ -123,7 +123,7 @@ impl Log {
         known.insert(store, now.plus(WITHOUT_PERIOD_FOR));
     }
 
-    /// Adds reads to those that wait for their check.
+    /// Adds reads that wait for their check.
     fn add_unchecked(&self, tenant_id: TenantId, reads: Vec<(StoreId, MemoryId, Timestamp)>) -> AddedReads {
         let mut unchecked = self.unchecked.lock();
         let is_checked = unchecked.contains_key(&tenant_id);
