@@ -101,7 +101,7 @@ impl Cache {
         if is_loaded && self.update(key, &store, wanted, false).await? {
             return Ok((store, None));
         }
-        let turn = store.loading.lock().await;
+        let turn = Arc::clone(&store.loading).lock_owned().await;
         // Queried again, since that load may have started before this search.
         let is_loaded = store.is_loaded.load(Ordering::Relaxed);
         if is_loaded && self.update(key, &store, wanted, false).await? {
@@ -111,28 +111,31 @@ impl Cache {
         // A load counts as a computation of its tenant.
         let computations = &self.shared.context.computations.slots;
         let slot = self.loads.take_within(tenant_id, computations).await?;
-        let load = Arc::clone(self).load(key, Arc::clone(&store), wanted.cloned(), slot);
+        let load = Arc::clone(self).load(key, Arc::clone(&store), wanted.cloned());
+        let load = async move {
+            let loaded = load.await;
+            drop(turn);
+            loaded.map(|()| slot)
+        };
         // It goes on if the search ends, and keeps its slot: what it has begun to apply cannot be stopped.
         let load = tokio::spawn(load.in_current_span()).await;
         let slot = load.map_err(|_| EngineError::Internal("the load of a store panicked"))??;
-        drop(turn);
         Ok((store, Some(slot)))
     }
 
-    /// Loads a whole store, with its wanted vectors; returns the slot of the load.
+    /// Loads a whole store, with its wanted vectors.
     async fn load(
         self: Arc<Self>,
         key: Key,
         store: Arc<SearchedStore>,
         wanted: Option<VectorsPlace>,
-        slot: FairSlot,
-    ) -> Result<FairSlot, EngineError> {
+    ) -> Result<(), EngineError> {
         self.catch_up(key, &store, true).await?;
         // A store that is not kept would read its vectors for each search.
         if wanted.is_some() && store.bytes.load(Ordering::Relaxed) <= self.max_store_bytes {
             self.update(key, &store, wanted.as_ref(), true).await?;
         }
-        Ok(slot)
+        Ok(())
     }
 
     /// Applies the changes of memories and of the wanted vectors since the last search;

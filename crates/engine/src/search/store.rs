@@ -35,7 +35,7 @@ const HEAD_BYTES: usize = 176;
 pub(super) struct SearchedStore {
     state: RwLock<State>,
     /// Held while one search loads the store; other searches wait for it.
-    pub(super) loading: Mutex<()>,
+    pub(super) loading: Arc<Mutex<()>>,
     pub(super) is_building: AtomicBool,
     /// Whether the postings are being built and worth waiting for, and the notification
     /// for the end of the build.
