@@ -14,6 +14,7 @@ pub mod content;
 #[cfg(test)]
 mod cpu_time;
 pub mod cursor;
+mod hosts;
 pub mod id;
 mod json_object;
 pub mod json_text;
@@ -42,6 +43,7 @@ pub use blob_key::{BlobKey, ObjectVersions};
 pub use breaker::{Breaker, BreakerChange, PendingCall};
 pub use causes::causes;
 pub use content::{Content, ContentError, ContentHash};
+pub use hosts::is_this_machine;
 pub use id::{
     ApiKeyId, AuditEntryId, ErasureId, EventId, Id, IdKind, MemoryId, MemoryUndoId, ResourceId, SessionId,
     StoreId, TenantId, VersionId,

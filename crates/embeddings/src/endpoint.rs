@@ -5,7 +5,7 @@ mod config;
 
 use std::time::Duration;
 
-use keepsake_core::causes;
+use keepsake_core::{causes, is_this_machine};
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
@@ -25,7 +25,8 @@ const MAX_OTHER_BYTES: usize = 4 << 10;
 
 /// Makes vectors with the embeddings API of OpenAI, as Ollama, Text Embeddings Inference, vLLM and others have it.
 ///
-/// A request has the texts and the model's name, nothing else. No redirect is followed, and no request is repeated.
+/// A request has the texts and the model's name, nothing else. No redirect is followed, and no request is repeated. The
+/// proxies of the environment are used, but not for an endpoint on this machine.
 #[derive(Debug)]
 pub struct Endpoint {
     http: Client,
@@ -80,12 +81,17 @@ impl Endpoint {
         if let Some(credential) = config.credential()? {
             headers.insert(AUTHORIZATION, credential);
         }
-        let http = Client::builder()
+        let mut http = Client::builder()
             .default_headers(headers)
             .user_agent(concat!("keepsake/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             // A redirect could send texts and key to another server.
-            .redirect(Policy::none())
+            .redirect(Policy::none());
+        if url.host_str().is_some_and(is_this_machine) {
+            // A proxy of the environment would get texts and key.
+            http = http.no_proxy();
+        }
+        let http = http
             .build()
             .map_err(|error| InvalidEndpoint { field: "url", reason: causes(&error.without_url()) })?;
         let EndpointConfig { model, dimensions, query_prefix, document_prefix, .. } = config;

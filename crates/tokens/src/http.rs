@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keepsake_core::causes;
+use keepsake_core::{causes, is_this_machine};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 
@@ -50,11 +50,7 @@ pub(crate) fn check_url(text: &str, allow_http: bool, danger: &str) -> Result<Ur
     }
     let is_loopback = match url.host_str() {
         None => return Err("must be an https:// URL".to_owned()),
-        Some(host) => {
-            let address = host.trim_start_matches('[').trim_end_matches(']');
-            host == "localhost"
-                || address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
-        }
+        Some(host) => is_this_machine(host),
     };
     match url.scheme() {
         "https" => Ok(url),
