@@ -49,7 +49,7 @@ pub(super) fn text(licence: &str) -> Option<Vec<u8>> {
 }
 
 /// Whether the file is a model of this format and size; its hash is not verified.
-pub(super) fn check_size(file: &mut File, path: &Path) -> Result<(), ModelError> {
+fn check_size(file: &mut File, path: &Path) -> Result<(), ModelError> {
     let mut first_line = [0; FIRST_LINE.len()];
     match file.read_exact(&mut first_line) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {

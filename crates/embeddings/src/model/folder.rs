@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::convert::{ConversionError, convert};
-use super::file::{FILE_BYTES, FILE_NAME, FILE_SHA256, Hashed, check_size};
+use super::file::{FILE_BYTES, FILE_NAME, FILE_SHA256, Hashed, read_verified};
 use super::wheel::Wheel;
 use super::{DIMENSIONS, ModelError, NAME, VERSION, WHEEL_REQUIREMENT};
 
@@ -89,13 +89,12 @@ impl ModelFolder {
         Ok(MODEL)
     }
 
-    /// The installed model, if there is one. Looks at the size and the first line of the file, not at its hash.
+    /// The installed model, if there is one. Reads the whole file to verify its hash; blocks.
     pub fn status(&self) -> Result<Option<InstalledModel>, ModelError> {
-        let path = self.file();
-        match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(ModelError::io(path)(error)),
-            Ok(mut file) => check_size(&mut file, &path).map(|()| Some(MODEL)),
+        match read_verified(&self.file()) {
+            Ok(_) => Ok(Some(MODEL)),
+            Err(ModelError::NotInstalled(_)) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -102,6 +102,7 @@ fn damaged_model_is_refused_until_it_is_installed_again() {
     for bytes in damaged {
         fs::write(&file, bytes).unwrap();
         assert!(matches!(Model::open(&folder), Err(ModelError::Damaged(_))));
+        assert!(matches!(folder.status(), Err(ModelError::Damaged(_))));
         let Err(Missing::Unusable(reason)) = look() else { panic!("a damaged model is used") };
         assert!(reason.ends_with("use-multilingual-3.model is damaged: install the model again"), "{reason}");
         assert_eq!(model.status(), Status::Unusable(reason));
