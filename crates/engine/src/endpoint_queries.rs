@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use keepsake_core::{Breaker, BreakerChange, TenantId};
+use keepsake_core::{Breaker, BreakerChange, MeaningReason, TenantId};
 use keepsake_embeddings::{Endpoint, EndpointAnswer, EndpointError};
 use keepsake_telemetry::Metrics;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::EngineError;
@@ -15,6 +16,8 @@ const AT_ONCE: usize = 8;
 const PER_TENANT: usize = 4;
 /// How long a search waits for an endpoint, with the wait for a slot. A search by words takes less.
 const TIME_LIMIT: Duration = Duration::from_millis(300);
+/// Each search may fail at the endpoint; there is one warning in this time.
+const WARNED_AGAIN_AFTER: Duration = Duration::from_mins(1);
 
 /// Bounds how long searches wait for an endpoint: each for a short time, and none of them while
 /// the endpoint does not answer.
@@ -22,12 +25,48 @@ const TIME_LIMIT: Duration = Duration::from_millis(300);
 pub(crate) struct EndpointQueries {
     slots: FairSlots,
     breaker: Breaker,
+    failures: Mutex<Failures>,
     metrics: Metrics,
+}
+
+#[derive(Debug, Default)]
+struct Failures {
+    /// Why the last query failed; `None`: it did not.
+    last: Option<MeaningReason>,
+    warned_at: Option<Instant>,
 }
 
 impl EndpointQueries {
     pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { slots: FairSlots::new(AT_ONCE, PER_TENANT), breaker: Breaker::default(), metrics }
+        let slots = FairSlots::new(AT_ONCE, PER_TENANT);
+        Self { slots, breaker: Breaker::default(), failures: Mutex::default(), metrics }
+    }
+
+    /// Why the last query failed because of the endpoint; `None`: it did not.
+    pub(crate) fn failure(&self) -> Option<MeaningReason> {
+        self.failures.lock().last
+    }
+
+    /// Notes and logs how a query ended, after its answer was read.
+    pub(crate) fn note(&self, error: Option<&EndpointError>) {
+        let mut failures = self.failures.lock();
+        let Some(error) = error else {
+            failures.last = None;
+            return;
+        };
+        let now = Instant::now();
+        let is_warned = failures.warned_at.is_some_and(|warned_at| now < warned_at + WARNED_AGAIN_AFTER);
+        // Time-outs are noted, with a warning, when the breaker opens.
+        let is_timeout = matches!(error, EndpointError::TimedOut);
+        if !is_timeout {
+            failures.last = Some(MeaningReason::Failed);
+        }
+        if is_timeout || is_warned {
+            tracing::debug!(error = %error, "engine.search goes without the meaning of its query");
+        } else {
+            failures.warned_at = Some(now);
+            tracing::warn!(error = %error, "engine.search: the embeddings endpoint fails; searches use words only");
+        }
     }
 
     /// The answer to a query, in time or not at all. After repeated time-outs, queries time out at
@@ -58,10 +97,13 @@ impl EndpointQueries {
                 self.metrics.embedding_breaker_opened(change == BreakerChange::Opened);
             }
             match change {
-                Some(BreakerChange::Opened) => tracing::warn!(
-                    "engine.search stops asking the embeddings endpoint for some seconds, since it does not answer \
-                     in time; searches use words only"
-                ),
+                Some(BreakerChange::Opened) => {
+                    self.failures.lock().last = Some(MeaningReason::Timeout);
+                    tracing::warn!(
+                        "engine.search stops asking the embeddings endpoint for some seconds, since it does not \
+                         answer in time; searches use words only"
+                    );
+                }
                 Some(BreakerChange::Closed) => {
                     tracing::info!("engine.search: the embeddings endpoint answers in time again");
                 }

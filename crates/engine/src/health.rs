@@ -99,9 +99,11 @@ impl Health {
         Ok(self.context.index.blob_deletions.due(due_before, limit).await?.len())
     }
 
-    /// The model that finds memories by meaning, or why they are found by words only. Does no I/O.
+    /// The model that finds memories by meaning, or why they are found by words only: also if an endpoint failed at
+    /// this replica's last query. Does no I/O.
     pub fn meaning(&self) -> Result<Arc<str>, MeaningReason> {
-        ready_model(&self.embedder)
+        let model = ready_model(&self.embedder)?;
+        self.endpoint_queries.failure().map_or(Ok(model), Err)
     }
 
     async fn index_health(&self) -> StoreHealth {

@@ -213,9 +213,17 @@ async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
         }
         Err(reason) => {
             let level = if reason == MeaningReason::Off { Level::Good } else { Level::Look };
-            let is_missing = reason == MeaningReason::NotInstalled;
-            let advice = if is_missing { " Install it with keepsake model install." } else { "" };
-            (level, "words only".to_owned(), format!("Because {}.{advice}", reason.in_words()))
+            let why = reason.in_words();
+            let words = match reason {
+                MeaningReason::NotInstalled => {
+                    format!("Because {why}. Install it with keepsake model install.")
+                }
+                MeaningReason::Timeout | MeaningReason::Failed => {
+                    format!("At the last search, {why}. The server's log says more.")
+                }
+                _ => format!("Because {why}."),
+            };
+            (level, "words only".to_owned(), words)
         }
     };
     [

@@ -205,17 +205,19 @@ async fn embed_query(
             computations.run(tenant_id, embed).await
         }
         Embedder::Endpoint(endpoint) => {
-            let began_at = Instant::now();
-            let answered = shared.endpoint_queries.ask(endpoint, tenant_id, &text).await?;
+            let (queries, began_at) = (&shared.endpoint_queries, Instant::now());
+            let answered = queries.ask(endpoint, tenant_id, &text).await?;
             // Without a slot for the parse, the time counts all the same.
             metrics.embedded(Embedded::Query, 0, began_at.elapsed());
             let embedding = match answered {
                 Ok(answer) => {
-                    let parse = move || embedding_of(&answer.vector().map_err(|error| reason_of(&error))?);
+                    let parse = move || answer.vector().map(|vector| embedding_of(&vector));
                     computations.run(tenant_id, parse).await?
                 }
-                Err(error) => Err(reason_of(&error)),
+                Err(error) => Err(error),
             };
+            queries.note(embedding.as_ref().err());
+            let embedding = embedding.unwrap_or_else(|error| Err(reason_of(&error)));
             metrics.embedded(Embedded::Query, embedded_bytes(&[text.as_str()], &embedding), Duration::ZERO);
             Ok(embedding)
         }
@@ -226,8 +228,7 @@ fn embedding_of(vector: &[f32]) -> Result<Embedding, MeaningReason> {
     Embedding::of(vector).map_err(|_| MeaningReason::Failed)
 }
 
-fn reason_of(error: &EndpointError) -> MeaningReason {
-    tracing::debug!(error = %error, "engine.search goes without the meaning of its query");
+const fn reason_of(error: &EndpointError) -> MeaningReason {
     match error {
         EndpointError::TimedOut => MeaningReason::Timeout,
         _ => MeaningReason::Failed,

@@ -122,7 +122,8 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
 #[tokio::test(flavor = "multi_thread")]
 async fn search_page_says_what_found_a_hit_and_why() {
     let embeddings = EmbeddingsServer::start(meaning::CONCEPTS).await;
-    let config = meaning::config(&embeddings);
+    let operator = Operator::new();
+    let config = ServerConfig { more: meaning::config(&embeddings).more, ..operator.config.clone() };
     let (_deployment, tenant, server, client) = started_with(Pair::Sqlite, &config).await;
     let mut browser = Browser::signed_in(&server.url(), &tenant.key).await;
     let store = Store::of(&client, &tenant);
@@ -146,6 +147,9 @@ async fn search_page_says_what_found_a_hit_and_why() {
     let words = browser.open("/console/search?q=invoices+and+umbrellas").await;
     words.has("Note: only words were searched, because the meaning of the query could not be computed.");
     words.has("/memories/");
+    let health = Browser::signed_in(&operator.url, &operator.token).await.open("/console/health").await;
+    health.has("At the last search, the meaning of the query could not be computed.");
+    soon("the log says why", async || server.output().contains("endpoint answered 503")).await;
     let usage = browser.open(&format!("/console/stores/{}/usage", tenant.store_id)).await;
     usage.has("<dt>Searched by meaning</dt><dd>3 memories, ");
     usage.lacks("<dd>3 memories, 0 B of vectors");
