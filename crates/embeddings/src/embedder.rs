@@ -205,7 +205,10 @@ impl EmbeddedModel {
         if file.is_some() && file == known_file {
             return self.state.lock().model.clone();
         }
-        let model = Model::open(&self.folder).map(Arc::new).map_err(|error| match error {
+        let opened = Model::open(&self.folder).map(Arc::new);
+        // An error of the system may pass, so the next look opens the file again.
+        let file = file.filter(|_| !matches!(opened, Err(ModelError::Io { .. })));
+        let model = opened.map_err(|error| match error {
             ModelError::NotInstalled(_) => Missing::NotInstalled,
             error => unusable(&error),
         });
