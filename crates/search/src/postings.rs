@@ -194,8 +194,12 @@ impl Postings {
                 size_of::<Slot>() + 64 + slot.content.len() + slot.path_row.len() + text
             })
             .sum();
-        let postings = self.all.as_ref().map_or(0, Dictionary::size_bytes);
-        size_of::<Self>() + slots + self.by_memory.len() * 32 + postings
+        size_of::<Self>() + slots + self.by_memory.len() * 32 + self.postings_bytes()
+    }
+
+    /// The part of [`Self::size_bytes`] that [`Self::drop_all`] frees.
+    pub fn postings_bytes(&self) -> usize {
+        self.all.as_ref().map_or(0, Dictionary::size_bytes)
     }
 
     /// Whether the postings of all memories are built.

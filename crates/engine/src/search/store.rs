@@ -226,27 +226,29 @@ impl SearchedStore {
         self.note(&mut state);
     }
 
-    /// Updates the values that are readable without the lock. Drops postings that exceed
-    /// the limit of a store, and then vectors, so that the store's rows can stay.
+    /// Updates the values that are readable without the lock. Drops vectors that exceed the
+    /// limit of a store beside its rows, and else postings that exceed it beside both.
     fn note(&self, state: &mut State) {
         self.note_expecting(state, 0);
     }
 
     /// The same with room for vectors of so many bytes.
     fn note_expecting(&self, state: &mut State, vector_bytes: usize) {
-        let is_over = |state: &State| state.bytes_with(vector_bytes) > self.max_postings_bytes;
         let KnownVectors { of_memories, are_too_large, .. } = &state.vectors;
         let has_vectors = !of_memories.is_empty() || (vector_bytes > 0 && !are_too_large);
-        if state.postings.has_all() && is_over(state) {
-            state.postings.drop_all();
-            self.is_large.store(true, Ordering::Relaxed);
-        }
-        if has_vectors && is_over(state) {
+        let mut expected = vector_bytes;
+        let without_postings = state.bytes_with(expected) - state.postings.postings_bytes();
+        if has_vectors && without_postings > self.max_postings_bytes {
+            expected = 0;
             state.vectors = KnownVectors { are_too_large: true, ..KnownVectors::default() };
             tracing::warn!(
                 "engine.search: the vectors of a store do not fit in half of `cache.search_bytes`, so it is \
                  searched by words only"
             );
+        }
+        if state.postings.has_all() && state.bytes_with(expected) > self.max_postings_bytes {
+            state.postings.drop_all();
+            self.is_large.store(true, Ordering::Relaxed);
         }
         self.bytes.store(state.bytes(), Ordering::Relaxed);
         self.is_loaded.store(state.place.is_some(), Ordering::Relaxed);
@@ -497,4 +499,31 @@ fn log_damaged_vectors(memory_id: MemoryId) {
         memory.id = %memory_id,
         "engine.search: the vectors of a memory are damaged; it is found by its words only"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn vectors_that_do_not_fit_leave_the_postings_as_they_are() {
+        let store = SearchedStore::unloaded(64 << 20);
+        let version_id = VersionId::from_uuid(Uuid::nil());
+        let head = SearchHead {
+            path: MemoryPath::parse("/a.md").unwrap(),
+            version_id,
+            blob_id: version_id,
+            sha256: ContentHash::of(b"a"),
+            updated_at: Timestamp::from_micros(1),
+            terms: None,
+        };
+        let memories = vec![SearchChange { memory_id: MemoryId::from_uuid(Uuid::nil()), head: Some(head) }];
+        let place = SearchPlace { seq: 1, purge_epoch: 0, version_id: None };
+        assert!(store.apply(None, SearchChanges { place, is_whole: true, memories }));
+        let has_all = || store.state.read().postings.has_all();
+        assert!(has_all() && !store.has_room_for(&"model".into(), 128 << 20));
+        assert!(has_all());
+    }
 }
