@@ -125,7 +125,7 @@ impl MeaningUse {
                 if before.is_some_and(|before| before != scoring) {
                     return Err(start_again("the server has another model"));
                 }
-                Ok(Self { scoring, query: Some(Arc::new(embedding)), reason: None, weight, stores })
+                Ok(Self { scoring, query: embedding.map(Arc::new), reason: None, weight, stores })
             }
             (Err(reason @ (MeaningReason::Timeout | MeaningReason::Failed)), _) if before.is_some() => {
                 Err(EngineError::MeaningLost(reason))
@@ -159,13 +159,13 @@ fn start_again(why: &str) -> EngineError {
     )
 }
 
-/// The meaning of a query, and the stores that it is compared with.
+/// The meaning of a query, and the stores that it is compared with. It is `None` if no store is searched.
 async fn meaning_of(
     shared: &Shared,
     tenant_id: TenantId,
     store_ids: &[StoreId],
     query: &Query,
-) -> Result<(Result<Embedding, MeaningReason>, HybridStores), EngineError> {
+) -> Result<(Result<Option<Embedding>, MeaningReason>, HybridStores), EngineError> {
     let without = |reason| Ok((Err(reason), HybridStores::default()));
     let model = match ready_model(&shared.embedder) {
         Ok(model) => model,
@@ -176,11 +176,14 @@ async fn meaning_of(
         MeaningText::Quoted => return without(MeaningReason::QuotedQuery),
         MeaningText::NoWords => return without(MeaningReason::NoWords),
     };
+    if store_ids.is_empty() {
+        return Ok((Ok(None), HybridStores { model: Some(model), ..HybridStores::default() }));
+    }
     let stores = HybridStores::read(shared, tenant_id, store_ids, model).await?;
     if stores.places.is_empty() {
         return Ok((Err(stores.reason()), stores));
     }
-    Ok((embed_query(shared, tenant_id, text).await?, stores))
+    Ok((embed_query(shared, tenant_id, text).await?.map(Some), stores))
 }
 
 async fn embed_query(

@@ -327,6 +327,10 @@ async fn pages_of_words_and_meaning_have_each_hit_once(setup: TestEngine) {
         }
     }
     assert_eq!(paged, all.items);
+    // No store has memories there, and none is set to words only.
+    query.path_prefix = Some("/none/".to_owned());
+    let nothing = setup.engine.search.find_everywhere(&setup.principal, &[], &query).await.unwrap();
+    assert_eq!((nothing.items, nothing.meaning), (vec![], ALL_MEANT));
 }
 
 async fn page_after_a_fused_one_is_scored_alike_or_refused(setup: TestEngine) {
