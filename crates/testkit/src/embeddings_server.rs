@@ -32,6 +32,8 @@ pub enum EmbeddingsFault {
     RefusesKeys,
     /// Requests with a text that has this part are refused.
     RefusesText(&'static str),
+    /// So many requests with a text that has this part fail; then the fault ends.
+    FailsForText(&'static str, u8),
     /// A vector is missing.
     TooFewVectors,
     /// A value is no number.
@@ -111,6 +113,15 @@ async fn embed(State(shared): State<Arc<Shared>>, headers: HeaderMap, Json(body)
         EmbeddingsFault::RefusesText(part) => {
             if texts.iter().any(|text| text.contains(part)) {
                 return StatusCode::UNPROCESSABLE_ENTITY.into_response();
+            }
+        }
+        EmbeddingsFault::FailsForText(part, times) => {
+            if texts.iter().any(|text| text.contains(part)) {
+                shared.fault.send_replace(match times {
+                    ..=1 => EmbeddingsFault::None,
+                    more => EmbeddingsFault::FailsForText(part, more - 1),
+                });
+                return StatusCode::INTERNAL_SERVER_ERROR.into_response();
             }
         }
         EmbeddingsFault::TooFewVectors => {

@@ -160,7 +160,13 @@ async fn embed_elsewhere(
     let mut embedded = EmbeddedDocuments::default();
     for document in documents {
         let texts: Vec<_> = document.texts().collect();
-        match vectors_of(endpoint, &texts, metrics).await? {
+        let mut embedding = vectors_of(endpoint, &texts, metrics).await?;
+        if embedding.as_ref().is_err_and(may_be_of_a_text) {
+            // If it embeds another text and then not this one, this is the cause, and stays so.
+            vectors_of(endpoint, &[PLAIN_TEXT], metrics).await??;
+            embedding = vectors_of(endpoint, &texts, metrics).await?;
+        }
+        match embedding {
             Ok(vectors) => {
                 let row = move || {
                     embedded.add(document, vectors);
@@ -169,8 +175,6 @@ async fn embed_elsewhere(
                 embedded = in_background(row).await?;
             }
             Err(error) if may_be_of_a_text(&error) => {
-                // If it embeds another text, the document's is the cause, and stays so.
-                vectors_of(endpoint, &[PLAIN_TEXT], metrics).await??;
                 embedded.refuse(document.memory_id, document.version_id);
             }
             Err(error) => return Err(error.into()),
