@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use reqwest::{Method, StatusCode, Url};
 
-use keepsake_core::{Purpose, causes};
+use keepsake_core::{Purpose, causes, is_this_machine};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use reqwest::{RequestBuilder, Response};
 use secrecy::{ExposeSecret, SecretString};
@@ -132,15 +132,18 @@ impl Client {
         let headers = api
             .headers(credential)
             .map_err(|_| ClientError::setting(name, "", &"it has characters that no credential has"))?;
-        let http = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder()
             .default_headers(headers)
             .user_agent(concat!("keepsake/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_LIMIT)
             .timeout(ATTEMPT_LIMIT)
             // A redirect must not send the credential to another server.
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|error| ClientError::setting("url", url, &causes(&error)))?;
+            .redirect(reqwest::redirect::Policy::none());
+        if base.host_str().is_some_and(is_this_machine) {
+            // A proxy of the environment would get the credential.
+            http = http.no_proxy();
+        }
+        let http = http.build().map_err(|error| ClientError::setting("url", url, &causes(&error)))?;
         Ok(Self { http, base, api, purpose: None })
     }
 

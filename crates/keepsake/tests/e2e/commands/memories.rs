@@ -255,10 +255,11 @@ async fn search_explains_words_and_meaning() {
     person.put("ship.md", "We ship on Tuesdays.\n").await;
     person.put("trip.md", "Bring an umbrella\nand boots.\n").await;
     meaning::is_complete(&person.server.client(&person.tenant), person.tenant.store_id).await;
-    // Nothing for an endpoint on this machine goes through a proxy.
+    // Nothing for a server or an endpoint on this machine goes through a proxy.
     let check = format!("config check --connect --config {}", person.server.config_file().display());
     let proxied = [("HTTP_PROXY", "http://127.0.0.1:9"), ("NO_PROXY", "")];
     let checked = keepsake_with(&words(&check), &proxied).await.stdout;
+    person.line_with("memory ls", &proxied, "").await.ok();
     let step = checked.lines().find(|line| line.starts_with("search.embeddings.url  "));
     assert_eq!(step.map(words), Some(vec!["search.embeddings.url", "embed", "ok", "-"]), "{checked}");
     let found = person.line("memory search keep it short --explain").await;
