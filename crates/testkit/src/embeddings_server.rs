@@ -32,8 +32,8 @@ pub enum EmbeddingsFault {
     RefusesKeys,
     /// Requests with a text that has this part are refused.
     RefusesText(&'static str),
-    /// So many requests with a text that has this part fail; then the fault ends.
-    FailsForText(&'static str, u8),
+    /// Requests with more than one text are refused.
+    RefusesBatches,
     /// A vector is missing.
     TooFewVectors,
     /// A value is no number.
@@ -115,13 +115,9 @@ async fn embed(State(shared): State<Arc<Shared>>, headers: HeaderMap, Json(body)
                 return StatusCode::UNPROCESSABLE_ENTITY.into_response();
             }
         }
-        EmbeddingsFault::FailsForText(part, times) => {
-            if texts.iter().any(|text| text.contains(part)) {
-                shared.fault.send_replace(match times {
-                    ..=1 => EmbeddingsFault::None,
-                    more => EmbeddingsFault::FailsForText(part, more - 1),
-                });
-                return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        EmbeddingsFault::RefusesBatches => {
+            if texts.len() > 1 {
+                return StatusCode::BAD_REQUEST.into_response();
             }
         }
         EmbeddingsFault::TooFewVectors => {

@@ -135,14 +135,15 @@ fn embed_here(
     Ok(found)
 }
 
-/// Embeds all documents together. If that fails because of one of them, each by itself.
+/// Embeds all documents together. If that fails because of one of them, each by itself; and if this fails, each of
+/// its texts by itself, because many at a time may be too many for the endpoint.
 async fn embed_elsewhere(
     endpoint: &Endpoint,
     documents: Vec<ChunkedDocument>,
     metrics: &Metrics,
 ) -> Result<EmbeddedDocuments, DocumentError> {
     let texts: Vec<_> = documents.iter().flat_map(ChunkedDocument::texts).collect();
-    match vectors_of(endpoint, &texts, metrics).await? {
+    match vectors_of(endpoint, &texts, MAX_BATCH, metrics).await? {
         Ok(vectors) => {
             let rows = move || {
                 let (mut embedded, mut vectors) = (EmbeddedDocuments::default(), vectors.into_iter());
@@ -160,11 +161,11 @@ async fn embed_elsewhere(
     let mut embedded = EmbeddedDocuments::default();
     for document in documents {
         let texts: Vec<_> = document.texts().collect();
-        let mut embedding = vectors_of(endpoint, &texts, metrics).await?;
+        let mut embedding = vectors_of(endpoint, &texts, MAX_BATCH, metrics).await?;
         if embedding.as_ref().is_err_and(may_be_of_a_text) {
-            // If it embeds another text and then not this one, this is the cause, and stays so.
-            vectors_of(endpoint, &[PLAIN_TEXT], metrics).await??;
-            embedding = vectors_of(endpoint, &texts, metrics).await?;
+            // If it embeds another text, and then refuses one of these by itself, that is the cause, and stays so.
+            vectors_of(endpoint, &[PLAIN_TEXT], 1, metrics).await??;
+            embedding = vectors_of(endpoint, &texts, 1, metrics).await?;
         }
         match embedding {
             Ok(vectors) => {
@@ -183,14 +184,15 @@ async fn embed_elsewhere(
     Ok(embedded)
 }
 
-/// The vectors of texts, in their order. Answers are parsed off the runtime.
+/// The vectors of texts, in their order, with so many texts in a request. Answers are parsed off the runtime.
 async fn vectors_of(
     endpoint: &Endpoint,
     texts: &[&str],
+    at_once: usize,
     metrics: &Metrics,
 ) -> Result<Result<Vec<Vec<f32>>, EndpointError>, EngineError> {
     let mut vectors = Vec::with_capacity(texts.len());
-    for batch in texts.chunks(MAX_BATCH) {
+    for batch in texts.chunks(at_once) {
         let began_at = Instant::now();
         let answered = endpoint.embed_documents(batch, BATCH_TIMEOUT).await;
         // If the parse fails, the time counts all the same.
