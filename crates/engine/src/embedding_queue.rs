@@ -17,11 +17,15 @@ const SHARED_STORES: usize = MAX_STORES / 2;
 /// The wait of a store after a failure, which doubles with each further one of the store.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_mins(2);
+/// Failures in a row from which on no store has a turn for a time, because the model or a
+/// database fails: each store would read its contents for nothing.
+const FAILURES_BEFORE_PAUSE: u32 = 3;
+const MAX_PAUSE: Duration = Duration::from_secs(8);
 
 type Place = (TenantId, StoreId);
 
 /// A bounded queue in which tenants take turns, each with one store at a time. A store that
-/// failed waits longer, and delays no other.
+/// failed waits longer, and delays no other; after several failures in a row, all wait.
 #[derive(Debug)]
 pub(crate) struct EmbeddingQueue {
     /// Whether stores are noted at all.
@@ -42,6 +46,9 @@ struct WaitingStores {
     known_of: HashMap<TenantId, usize>,
     /// The last wait of each store whose last turn failed.
     backoffs: HashMap<Place, Duration>,
+    failures_in_a_row: u32,
+    /// No store has a turn before.
+    paused_until: Option<Instant>,
 }
 
 impl WaitingStores {
@@ -92,6 +99,14 @@ impl WaitingStores {
         }
     }
 
+    fn next(&mut self, now: Instant) -> Option<Place> {
+        while let Some((_, place)) = self.backing_off.first().copied().filter(|(until, _)| *until <= now) {
+            self.backing_off.pop_first();
+            self.enqueue(place);
+        }
+        self.take()
+    }
+
     fn take(&mut self) -> Option<Place> {
         let tenant_id = self.turns.pop_front()?;
         let own = self.by_tenant.get_mut(&tenant_id)?;
@@ -134,20 +149,18 @@ impl EmbeddingQueue {
     }
 
     /// The store whose turn it is; its tenant's next store waits for all other tenants. Stores
-    /// that back off have no turn before their time.
+    /// that back off have no turn before their time, and after several failures none has.
     pub(crate) fn next(&self, now: Instant) -> Option<Place> {
         let mut waiting = self.waiting.lock();
-        while let Some((_, place)) = waiting.backing_off.first().copied().filter(|(until, _)| *until <= now) {
-            waiting.backing_off.pop_first();
-            waiting.enqueue(place);
-        }
-        waiting.take()
+        let is_paused = waiting.paused_until.is_some_and(|until| now < until);
+        if is_paused { None } else { waiting.next(now) }
     }
 
-    /// Like [`Self::next`], or else the store that would back off for the shortest time.
+    /// The store whose turn it is, whatever failed, or else the one that would back off for the
+    /// shortest time.
     pub(crate) fn next_of_all(&self, now: Instant) -> Option<Place> {
-        self.next(now).or_else(|| {
-            let mut waiting = self.waiting.lock();
+        let mut waiting = self.waiting.lock();
+        waiting.next(now).or_else(|| {
             let (_, place) = waiting.backing_off.pop_first()?;
             waiting.forget(place);
             Some(place)
@@ -163,6 +176,10 @@ impl EmbeddingQueue {
         jitter: impl FnOnce(Duration) -> Duration,
     ) -> Duration {
         let mut waiting = self.waiting.lock();
+        waiting.failures_in_a_row = waiting.failures_in_a_row.saturating_add(1);
+        if let Some(more) = waiting.failures_in_a_row.checked_sub(FAILURES_BEFORE_PAUSE) {
+            waiting.paused_until = Some(now + (FIRST_BACKOFF * 2_u32.saturating_pow(more)).min(MAX_PAUSE));
+        }
         let last = waiting.backoffs.get(&place);
         let backoff = last.map_or(FIRST_BACKOFF, |last| (2 * *last).min(MAX_BACKOFF));
         let wait = backoff + jitter(backoff);
@@ -180,7 +197,10 @@ impl EmbeddingQueue {
 
     /// Notes that a turn of a store did not fail.
     pub(crate) fn recovered(&self, place: Place) {
-        self.waiting.lock().backoffs.remove(&place);
+        let mut waiting = self.waiting.lock();
+        waiting.backoffs.remove(&place);
+        waiting.failures_in_a_row = 0;
+        waiting.paused_until = None;
     }
 
     /// Waits until a store may have its turn.
@@ -188,10 +208,12 @@ impl EmbeddingQueue {
         loop {
             let until = {
                 let waiting = self.waiting.lock();
-                if !waiting.turns.is_empty() {
-                    return;
-                }
-                waiting.backing_off.first().map(|(until, _)| *until)
+                let due = if waiting.turns.is_empty() {
+                    waiting.backing_off.first().map(|(until, _)| *until)
+                } else {
+                    Some(Instant::now())
+                };
+                due.map(|due| waiting.paused_until.map_or(due, |until| due.max(until)))
             };
             match until {
                 None => self.added.notified().await,
@@ -294,5 +316,21 @@ mod tests {
         queue.next_of_all(start);
         queue.recovered(store(1, 1));
         assert_eq!(fails(start), FIRST_BACKOFF);
+    }
+
+    #[test]
+    fn failures_in_a_row_pause_all_stores_until_a_turn_succeeds() {
+        let (queue, start) = (queue_on(), Instant::now());
+        let fails = |place| queue.back_off(place, start, |_| Duration::ZERO);
+        for at in 0..u128::from(FAILURES_BEFORE_PAUSE) {
+            fails(store(1, at));
+        }
+        queue.push(store(2, 1));
+        assert_eq!(queue.next(start), None);
+        assert_eq!(queue.next(start + FIRST_BACKOFF), Some(store(2, 1)));
+        fails(store(2, 1));
+        assert_eq!(queue.next(start + FIRST_BACKOFF), None);
+        queue.recovered(store(2, 1));
+        assert_eq!(queue.next(start + FIRST_BACKOFF), Some(store(1, 0)));
     }
 }
