@@ -17,7 +17,7 @@ use keepsake_engine::{Audience, Engine};
 use keepsake_index::Scope;
 
 use crate::frame::{Account, OPERATOR_SECTIONS, Section};
-use crate::page::see_other;
+use crate::page::{no_such_page, see_other};
 use crate::request::Person;
 use crate::sign_in::{self, TokenCheck};
 use crate::{assets, next};
@@ -36,6 +36,8 @@ pub fn operator_routes() -> Router<Engine> {
     const JOB: &str = "/console/jobs/{job}";
     Router::new()
         .route("/console", get(async || see_other(next::OPERATOR_HOME)))
+        .route("/console/", get(async || see_other(next::OPERATOR_HOME)))
+        .route("/console/{*page}", get(no_such_page))
         .route("/console/sign-out", post(sign_in::sign_out::<Operator>))
         .route("/console/health", get(health::show))
         .route("/console/metrics", get(health::metrics))

@@ -86,6 +86,11 @@ pub(crate) fn rendered(template: &impl Template) -> Result<String, Refusal> {
     })
 }
 
+/// Answers for an address that no page has, within the frame of the pages.
+pub(crate) async fn no_such_page() -> Refusal {
+    Refusal::NotFound("there is no such page")
+}
+
 fn html(status: StatusCode, text: String) -> Response {
     let content_type = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
     let mut response = (status, content_type, text).into_response();

@@ -41,7 +41,7 @@ use keepsake_engine::{Engine, Principal};
 pub use import::MAX_UPLOAD_BYTES;
 pub use transfer::archive_name;
 
-use crate::page::see_other;
+use crate::page::{no_such_page, see_other};
 use crate::path::Path;
 use crate::{assets, next, sign_in};
 
@@ -106,6 +106,14 @@ impl Pages {
     #[must_use]
     pub fn with_search(self) -> Self {
         self.get("/console/search", search::show)
+    }
+
+    /// Adds the answers for addresses that no page has. The list does not have them.
+    #[must_use]
+    pub fn with_unknown(self) -> Self {
+        let home = get(async || see_other(next::HOME));
+        let router = self.router.route("/console/", home).route("/console/{*page}", get(no_such_page));
+        Self { router, ..self }
     }
 }
 

@@ -57,6 +57,7 @@ pub(crate) fn pages(in_turn: impl FnOnce(Router<Engine>) -> Router<Engine>) -> (
     let pages = tenant_pages()
         .wrapped(in_turn)
         .with_search()
+        .with_unknown()
         .get("/console/sessions/{session_id}/events", follow_session)
         .get("/console/stores/{memory_store_id}/archive", exports::export);
     (pages, upload_pages())

@@ -137,7 +137,8 @@ async fn router_has_the_operations_of_the_document_and_no_others() {
     // Pages for people, which need a sign-in but for these.
     paths.extend(console_pages().into_iter().map(|(_, path)| path));
     let sign_in = ["sign-in", "sign-in/once", "sign-in/issuer", "sign-in/callback", "assets/{file}"];
-    paths.extend(sign_in.map(|page| format!("/console/{page}")));
+    let unknown = ["", "{*page}"];
+    paths.extend(sign_in.iter().chain(&unknown).map(|page| format!("/console/{page}")));
     assert_eq!(routes_of(&server.router), paths, "the router's are on the left");
     for (path, item) in described {
         let id = "memstore_00000000000000000000000001";

@@ -77,6 +77,7 @@ async fn each_console_accepts_only_its_own_credentials_and_cookies() {
     browser.sign_in(&tenant.key, "").await.answered(401);
     browser.sign_in(&operator.token, "").await.answered(303);
     browser.open("/console/health").await;
+    browser.get("/console/nothing").await.answered(404).has("/console/jobs");
     let shown = browser.get(&format!("/console/tenants/{}", tenant.id)).await;
     shown.answered(200).has("by words and by meaning (default)");
     let suspend = format!("/console/tenants/{}/suspend", tenant.id);
