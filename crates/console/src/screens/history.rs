@@ -11,7 +11,7 @@ use super::OfMemory;
 use super::choices::{ChoiceField, Choices, actor_of};
 use super::memory::href_of;
 use super::undo::undo_of;
-use super::version::VersionRow;
+use super::version::{VersionRow, last_version};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
@@ -31,6 +31,8 @@ struct HistoryPage {
     href: String,
     memory_href: Option<String>,
     is_live: bool,
+    /// The version that the memory has now.
+    live_version: Option<String>,
     /// How the memory was deleted, if it can be restored.
     deletion: Option<MemoryDeletion>,
     /// The version to restore, by the version that recorded a deletion.
@@ -59,6 +61,13 @@ pub(super) async fn of_deleted(caller: Caller, store_id: StoreId, memory_id: Mem
     show(caller, store_id, Some(memory_id)).await
 }
 
+impl HistoryPage {
+    /// Whether the memory has this version now, so that there is nothing to restore.
+    fn is_current(&self, version_id: &str) -> bool {
+        self.live_version.as_deref() == Some(version_id)
+    }
+}
+
 fn query_of(memory_id: Option<MemoryId>, fields: &Fields) -> Result<VersionQuery, Refusal> {
     Ok(VersionQuery {
         memory_id,
@@ -84,16 +93,24 @@ async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>
     let (principal, fields) = (&caller.principal, &caller.query);
     let query = query_of(memory_id, fields)?;
     let found = caller.engine.versions.list(principal, store_id, &query, View::Basic).await?;
-    if memory_id.is_some() && found.items.is_empty() && !is_filtered(fields) && !fields.is_on("page") {
+    // A filter, or a later page, may leave out the last version.
+    let last = match memory_id {
+        Some(memory_id) if is_filtered(fields) || fields.is_on("page") => {
+            last_version(&caller, store_id, memory_id).await?
+        }
+        _ => found.items.first().cloned(),
+    };
+    if memory_id.is_some() && last.is_none() {
         return Err(Refusal::NotFound("the memory was not found"));
     }
-    let actors = authors(&found.items);
+    let mut actors = authors(&found.items);
     choices.add_people(actors.iter().copied());
+    actors.extend(authors(&last));
     let people = People::look_up(&caller, actors).await;
-    let newest = found.items.first();
-    let is_live = newest.is_some_and(|newest| newest.version.operation != Operation::Deleted);
-    let deletion = match newest {
-        Some(newest) if memory_id.is_some() && !is_live => deletion_of(&caller, newest).await?,
+    let live = last.as_ref().filter(|last| last.version.operation != Operation::Deleted);
+    let live_version = live.map(|last| last.version.version_id.to_string());
+    let deletion = match &last {
+        Some(last) if memory_id.is_some() && live_version.is_none() => deletion_of(&caller, last).await?,
         _ => None,
     };
     let restorable = match query.operation {
@@ -108,7 +125,7 @@ async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>
     };
     let title = named.filter(|_| memory_id.is_some()).map_or(store.name.as_str(), |named| named.as_str());
     let mut frame = caller.frame(format!("History of {title}"));
-    frame.undo = newest.and_then(|newest| undo_of(&caller, &store, newest));
+    frame.undo = last.and_then(|last| undo_of(&caller, &store, &last));
     let memory_href = memory_id.map(|memory_id| href_of(store_id, memory_id));
     let above = memory_href.clone().unwrap_or_else(|| format!("/console/stores/{store_id}"));
     page(&HistoryPage {
@@ -118,7 +135,8 @@ async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>
         href: format!("{above}/history"),
         memory_href,
         heading,
-        is_live,
+        is_live: live_version.is_some(),
+        live_version,
         deletion,
         restorable,
         people,

@@ -32,6 +32,10 @@ async fn deleted_memories_are_found_by_list_link_and_path() {
     let restore = format!("{base}/versions/{}/restore", text(&memory["memory_version_id"]));
     let filtered = browser.open(&format!("{base}/history?operation=deleted")).await;
     says(&filtered.text, &[&format!("{base}/deleted"), &format!("action=\"{restore}\"")]);
+    // A filter that leaves out the deletion does not make the memory a live one.
+    let filtered = browser.open(&format!("{page}/history?operation=created")).await;
+    says(&filtered.text, &["Restore the memory", "<button class=\"link\">Restore</button>"]);
+    filtered.lacks("Open the memory");
     assert_eq!(browser.get(&format!("{base}?path=%2Ffact.md")).await.answered(303).location(), page);
 }
 
