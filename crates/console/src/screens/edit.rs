@@ -218,18 +218,23 @@ pub(super) async fn edit(caller: Caller, Path((store_id, memory_id)): OfMemory) 
 /// `POST /console/stores/{id}/memories/{id}/edit`
 pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let (base, began) = (form.fields.hash("base_sha256")?, form.engine.now());
-    // If the memory cannot be read, the text is saved all the same.
-    let found = CurrentMemory::inspect(&form, store_id, memory_id).await.ok();
-    let was_lost = found.as_ref().is_some_and(|found| found.lost().is_some());
-    let content = content_of(&form, found.as_ref().filter(|_| !was_lost));
-    if form.fields.is_on("preview")
-        && let Some(found) = &found
-    {
-        let mut again = EditPage::of(&form, found, &content);
+    let found = CurrentMemory::inspect(&form, store_id, memory_id).await;
+    let was_lost = found.as_ref().is_ok_and(|found| found.lost().is_some());
+    let content = content_of(&form, found.as_ref().ok().filter(|_| !was_lost));
+    if form.fields.is_on("preview") {
+        let found = match found {
+            Err(Refusal::Engine(EngineError::NotFound(ObjectKind::Memory))) => {
+                return deleted(&form, store_id, memory_id, &content).await;
+            }
+            found => found?,
+        };
+        let mut again = EditPage::of(&form, &found, &content);
         again.base_sha256 = base.to_string();
         again.preview = Some(Preview::of(&form, found.path(), &content).await?);
         return page(&again);
     }
+    // If the memory cannot be read, the text is saved all the same.
+    let found = found.ok();
     let edit = |content: &str| MemoryEdit {
         content: Some(content.to_owned()),
         precondition: Some(Precondition::ContentSha256(base)),

@@ -118,6 +118,10 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let preview = [("content", "**bold**\r\n"), ("base_sha256", base.as_str()), ("preview", "1")];
     let shown = ada.submit(&edit, &at, &preview).await.answered(200);
     says(&shown.text, &["<strong>bold</strong>", "**bold**\n</textarea>"]);
+    let (writer, _) = store.client.new_key(&["memory:write"]).await;
+    let mut writer = Browser::signed_in(&server.url(), &writer).await;
+    let unread = writer.get(&at).await.answered(403);
+    writer.submit(&unread, &at, &preview).await.answered(403);
     assert_eq!(store.read(&mixed).await["content"], "a\nb\r\nc\n");
     // The policy `redact` replaces secrets in a person's text, as in an agent's.
     let policy = json!({"sensitive_data_policy": "redact"});
