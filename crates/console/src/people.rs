@@ -17,6 +17,8 @@ const MAX_CHARS: usize = 80;
 pub(crate) struct People {
     keys: HashMap<ApiKeyId, String>,
     sessions: HashMap<SessionId, String>,
+    /// Whether the caller may see the page of a key.
+    has_key_pages: bool,
 }
 
 impl People {
@@ -31,7 +33,7 @@ impl People {
                 Actor::User(_) | Actor::ServiceAccount(_) | Actor::Imported(..) => {}
             }
         }
-        let mut people = Self::default();
+        let mut people = Self { has_key_pages: caller.may(Scope::KeysAdmin), ..Self::default() };
         people.add_keys(caller, api_key_ids).await;
         people.add_sessions(caller, session_ids).await;
         people
@@ -61,24 +63,26 @@ impl People {
         }
     }
 
-    /// An actor, with a link to its key or session. An actor without a known name is shown by its
-    /// kind.
+    /// An actor, with a link to its key or session, if the caller may see that page. An actor without
+    /// a known name is shown by its kind.
     pub(crate) fn show(&self, actor: Option<&Actor>) -> Markup {
         let (kind, id, href) = match actor {
             Some(Actor::ApiKey(api_key_id)) => {
-                ("an API key", api_key_id.to_string(), format!("/console/keys/{api_key_id}"))
+                let href = self.has_key_pages.then(|| format!("/console/keys/{api_key_id}"));
+                ("an API key", api_key_id.to_string(), href)
             }
             Some(Actor::Session(session_id)) => {
-                ("a session", session_id.to_string(), format!("/console/sessions/{session_id}"))
+                ("a session", session_id.to_string(), Some(format!("/console/sessions/{session_id}")))
             }
             other => return Markup::text(&actor_text(other)),
         };
-        Markup::trusted(match self.name_of(actor) {
-            Some(name) => {
-                let name = Markup::text(&cut(name));
+        let name = self.name_of(actor).map(|name| Markup::text(&cut(name)));
+        Markup::trusted(match (name, href) {
+            (Some(name), Some(href)) => {
                 format!("<a href=\"{href}\" title=\"{id}\"><bdi>{name}</bdi></a>")
             }
-            None => format!("<span title=\"{id}\">{kind}</span>"),
+            (Some(name), None) => format!("<bdi title=\"{id}\">{name}</bdi>"),
+            (None, _) => format!("<span title=\"{id}\">{kind}</span>"),
         })
     }
 
