@@ -26,15 +26,15 @@ const fn section(href: &'static str, label: &'static str, key: char, scope: Opti
 }
 
 pub(crate) const SECTIONS: [Section; 9] = [
-    section(HOME, "Overview", 'o', None),
-    section("/console/stores", "Stores", 's', None),
-    section("/console/search", "Search", 'f', None),
-    section("/console/sessions", "Sessions", 'e', None),
-    section("/console/usage", "Usage", 'u', None),
+    section(HOME, "Overview", 'o', Some(Scope::MemoryRead)),
+    section("/console/stores", "Stores", 's', Some(Scope::MemoryRead)),
+    section("/console/search", "Search", 'f', Some(Scope::MemoryRead)),
+    section("/console/sessions", "Sessions", 'e', Some(Scope::MemoryRead)),
+    section("/console/usage", "Usage", 'u', Some(Scope::MemoryRead)),
     section("/console/keys", "Keys", 'k', Some(Scope::KeysAdmin)),
     section("/console/audit", "Audit", 'a', Some(Scope::TenantAdmin)),
     section("/console/erasures", "Erase", 'x', Some(Scope::TenantAdmin)),
-    section("/console/transfer", "Import, export", 'i', None),
+    section("/console/transfer", "Import, export", 'i', Some(Scope::MemoryRead)),
 ];
 
 pub(crate) const OPERATOR_SECTIONS: [Section; 4] = [
@@ -213,6 +213,11 @@ impl Frame {
             now,
             ..Self::bare(title)
         }
+    }
+
+    /// Whether the person may open a section.
+    pub(crate) fn leads_to(&self, href: &str) -> bool {
+        self.sections.iter().any(|section| section.href == href)
     }
 
     /// The frame of another page of the same person, without a message.

@@ -10,14 +10,14 @@ use keepsake_engine::{
     DailyUseQuery, DailyUseReport, Outlook, PageRequest, Principal, ShownVersion, UseOfDay, VersionQuery,
     View, date_of,
 };
-use keepsake_index::{Operation, SessionFilter, SessionSummary, Store};
+use keepsake_index::{Operation, Scope, SessionFilter, SessionSummary, Store};
 
 use super::sessions::title_of;
 use super::stores::stores_to_choose;
 use super::usage::{Quota, quotas_of, usage_of_tenant};
 use super::version::VersionRow;
 use crate::frame::Frame;
-use crate::page::{PageResult, Refusal, page};
+use crate::page::{PageResult, Refusal, page, see_other};
 use crate::people::{People, authors};
 use crate::request::Caller;
 use crate::text::chart::{DayChart, Series};
@@ -172,8 +172,13 @@ struct OverviewPage {
     rewritten: Vec<Rewritten>,
 }
 
-/// `GET /console/overview`
+/// `GET /console/overview`; without the scope to read memories, the first section that may be opened
 pub(super) async fn show(caller: Caller) -> PageResult {
+    if !caller.may(Scope::MemoryRead)
+        && let Some(section) = caller.frame("Overview").sections.first()
+    {
+        return Ok(see_other(section.href));
+    }
     let activity = Activity::of(&caller, None).await?;
     let usage = usage_of_tenant(&caller).await?;
     let quotas = usage.map(|usage| HREFS.into_iter().zip(quotas_of(&usage, "Memories of all stores")));

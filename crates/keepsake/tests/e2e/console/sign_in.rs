@@ -58,7 +58,8 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
     let archive = [("store", store.as_str()), ("on_conflict", "skip")];
     browser.submit(&stores, "/console/transfer", &archive).await.answered(403);
     let mut browser = Browser::signed_in(&server.url(), &of_keys).await;
-    browser.open("/console/keys").await;
+    assert_eq!(browser.get("/console/overview").await.answered(303).location(), "/console/keys");
+    browser.open("/console/keys").await.lacks("/console/search");
     browser.open(&palette).await.lacks(&store);
     for path in ["/console/stores", "/console/search?q=a"] {
         browser.get(path).await.answered(403);
