@@ -152,11 +152,14 @@ test('a folder of the tree opens in place', async () => {
       await follow(tree, 'Open or close b');
       const below = tree.getByRole('link', { name: 'c memories: 1', exact: true });
       await below.waitFor();
+      const twist = (expanded) => tree.getByRole('link', { name: 'Open or close b', expanded });
+      await twist(true).waitFor();
       // Without a script, the page of the folder opens.
       assert.equal(new URL(page.url()).pathname === memory.href, javaScriptEnabled);
       if (javaScriptEnabled) {
         await follow(tree, 'Open or close b');
         await below.waitFor({ state: 'hidden' });
+        await twist(false).waitFor();
       }
     });
   }

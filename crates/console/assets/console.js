@@ -55,7 +55,7 @@
     const branch = item.querySelector(":scope > ul");
     if (branch) {
       branch.hidden = !branch.hidden;
-      twist.classList.toggle("open", !branch.hidden);
+      twist.setAttribute("aria-expanded", String(!branch.hidden));
       return;
     }
     const answer = await fetch(twist.dataset.branch).catch(() => null);
@@ -64,7 +64,7 @@
     holder.innerHTML = await answer.text();
     if (item.querySelector(":scope > ul")) return;
     item.append(holder.content);
-    twist.classList.add("open");
+    twist.setAttribute("aria-expanded", "true");
   });
 
   const isTyping = (element) =>
