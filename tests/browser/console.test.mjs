@@ -191,6 +191,8 @@ test('the palette finds a memory by its path, and keys move, edit and explain', 
     await page.keyboard.press('Enter');
     await page.locator('table.files').getByRole('link', { name: 'first.md' }).waitFor();
     await page.goto(memory.href);
+    await page.locator('h1 button.copy').click();
+    await page.locator('p[aria-live]', { hasText: /Copied|Failed/ }).waitFor({ state: 'attached' });
     await page.keyboard.press('e');
     // A letter that is typed into a field is a letter.
     const field = page.getByRole('textbox', { name: 'Content' });

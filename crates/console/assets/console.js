@@ -3,10 +3,15 @@
 // updates.
 "use strict";
 (() => {
+  // A screen reader reads a button's label and not its text, so the text is also here.
+  const spoken = document.createElement("p");
+  spoken.className = "hidden";
+  spoken.setAttribute("aria-live", "polite");
+  document.body.append(spoken);
   const announce = (button, text) => {
-    const before = button.textContent;
     button.textContent = text;
-    setTimeout(() => { button.textContent = before; }, 1500);
+    spoken.textContent = text;
+    setTimeout(() => { button.textContent = "Copy"; spoken.textContent = ""; }, 1500);
   };
 
   for (const button of document.querySelectorAll("button.copy")) {
