@@ -2,13 +2,13 @@
 
 use askama::Template;
 use keepsake_core::id::StoreKind;
-use keepsake_core::{ErasureId, StoreId, words};
+use keepsake_core::{ErasureId, words};
 use keepsake_engine::{ErasureRequest, MemoryQuery, PageRequest, ShownItem, View};
 use keepsake_index::{Erasure, ErasureState, SelectorKind, Store, StoreFilter};
 use serde_json::{Map, Value};
 
 use super::place;
-use super::stores::stores_to_choose;
+use super::stores::{store_of, stores_to_choose};
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
@@ -25,11 +25,6 @@ const fn selected(by: SelectorKind) -> &'static str {
         SelectorKind::PathPrefix => "a directory",
         SelectorKind::StoreMetadata => "stores by metadata",
     }
-}
-
-fn store_of(store_id: StoreId, stores: &[Store]) -> Markup {
-    let found = stores.iter().find(|store| store.store_id == store_id);
-    markup::store_named(store_id, found.map(|store| store.name.as_str()))
 }
 
 #[derive(Template)]

@@ -9,16 +9,19 @@ use keepsake_core::{Actor, ApiKeyId, StoreId, Timestamp};
 use keepsake_engine::KeyDraft;
 use keepsake_index::{ApiKey, Scope, Store};
 
-use super::stores::{days, stores_to_choose};
+use super::stores::{days, store_of, stores_to_choose};
 use super::undo;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form, Pager};
 use crate::sign_in::ConsoleOptions;
-use crate::text::markup;
+use crate::text::markup::{self, Markup};
 
 const PER_PAGE: u64 = 100;
+/// Stores of a key in the list of keys, and on the key's page.
+const STORES_IN_LIST: usize = 3;
+const MAX_STORES: usize = 20;
 /// Stands for the id of a store in the examples.
 pub(crate) const NO_STORE: &str = "memstore_…";
 
@@ -36,6 +39,14 @@ pub(crate) const fn meaning(scope: Scope) -> &'static str {
 /// Whether a key works, as far as its own times say.
 pub(crate) fn is_active(key: &ApiKey, now: Timestamp) -> bool {
     key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > now)
+}
+
+/// The first stores of a key, by name, and the number of the others.
+fn stores_of(ids: &[StoreId], stores: &[Store], most: usize) -> Markup {
+    let shown: Vec<_> = ids.iter().take(most).map(|id| store_of(*id, stores).to_string()).collect();
+    let shown = shown.join(", ");
+    let others = ids.len().saturating_sub(most);
+    Markup::trusted(if others > 0 { format!("{shown} and {others} more") } else { shown })
 }
 
 /// The key that the caller is signed in with.
@@ -89,6 +100,7 @@ struct KeyMadePage {
     secret: Option<String>,
     url: String,
     store: String,
+    stores: Vec<Store>,
 }
 
 /// `POST /console/keys`
@@ -106,6 +118,8 @@ pub(super) async fn create(
         secret: made.secret.map(|secret| secret.expose().to_owned()),
         url: url_of(&options, &headers),
         store: store.unwrap_or_else(|| NO_STORE.to_owned()),
+        // Without names, the secret is shown all the same.
+        stores: stores_to_choose(&form, false).await.unwrap_or_default(),
     })
 }
 
@@ -143,6 +157,7 @@ struct KeyPage {
     key: ApiKey,
     own: Option<ApiKeyId>,
     may_see_audit: bool,
+    stores: Vec<Store>,
     /// Stores with the pages that plan to take back the changes of the key.
     undo_hrefs: Vec<(Store, String)>,
 }
@@ -153,14 +168,14 @@ pub(super) async fn show(caller: Caller, Path(api_key_id): Path<ApiKeyId>) -> Pa
     let may_read = caller.may(Scope::MemoryRead);
     let stores = if may_read { stores_to_choose(&caller, false).await? } else { Vec::new() };
     let is_of_key = |store: &Store| key.store_ids.as_ref().is_none_or(|ids| ids.contains(&store.store_id));
-    let stores = stores.into_iter().filter(is_of_key);
     let author = Actor::ApiKey(api_key_id);
-    let undo_hrefs = stores
-        .filter_map(|store| undo::href_for(&caller, store.store_id, &author).map(|href| (store, href)))
-        .collect();
+    let undo_href =
+        |store: &Store| undo::href_for(&caller, store.store_id, &author).map(|href| (store.clone(), href));
+    let undo_hrefs = stores.iter().filter(|store| is_of_key(store)).filter_map(undo_href).collect();
     page(&KeyPage {
         frame: caller.frame(format!("API key {}", key.name)),
         key,
+        stores,
         undo_hrefs,
         own: own_key(&caller),
         may_see_audit: caller.may(Scope::TenantAdmin),

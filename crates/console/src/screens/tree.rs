@@ -63,6 +63,8 @@ struct TreePage {
     recent: Vec<VersionRow>,
     pager: Pager,
     may_write: bool,
+    /// The store of which this one is a fork.
+    origin_store: Option<Markup>,
 }
 
 /// `GET /console/stores/{id}?path=`, or `?path=&at=` for the past
@@ -93,8 +95,18 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
             own.first().map_or((0, 0, None), |own| (own.files, own.size_bytes, own.changed_at));
         (Some(place::tree(&caller, store_id, &directory).await?), memories, size_bytes, changed_at)
     };
+    let origin_store = match &store.forked_from {
+        Some(origin) => {
+            // It may be deleted, or be one that the credential may not see.
+            let found = caller.engine.stores.get(principal, origin.memory_store_id).await.ok();
+            let name = found.as_ref().map(|found| found.name.as_str());
+            Some(markup::store_named(origin.memory_store_id, name))
+        }
+        None => None,
+    };
     let frame = caller.frame(format!("{directory} in {}", store.name));
     page(&TreePage {
+        origin_store,
         recent: place::recent(&caller, store_id, None, &frame).await?.0,
         frame,
         items: found.items,

@@ -178,7 +178,7 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
     let fork = browser.open(&format!("{base}/fork?at={today}")).await;
     assert_eq!(fork.field("at_seq"), "4");
     let new = [("name", "Fork"), ("fork_of", store.id.as_str()), ("at_seq", "2"), ("once", "1")];
-    browser.act(&fork, "/console/stores", &new).await.has("after change 2");
+    browser.act(&fork, "/console/stores", &new).await.has("notes</bdi></a> after change 2");
 
     let restore = format!("{base}/restore");
     let plan = browser.open(&format!("{restore}?at_seq=2")).await;

@@ -57,6 +57,12 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
     browser.open("/console/transfer").await.lacks("Import an archive");
     let archive = [("store", store.as_str()), ("on_conflict", "skip")];
     browser.submit(&stores, "/console/transfer", &archive).await.answered(403);
+    // The stores of a key are shown by their names.
+    let mut owner = Browser::signed_in(&server.url(), &tenant.key).await;
+    let link = format!("<a href=\"/console/stores/{store}\"><bdi>notes</bdi></a>");
+    for page in ["/console/keys".to_owned(), format!("/console/keys/{}", text(&reader["id"]))] {
+        owner.open(&page).await.has(&link);
+    }
     let mut browser = Browser::signed_in(&server.url(), &of_keys).await;
     assert_eq!(browser.get("/console/overview").await.answered(303).location(), "/console/keys");
     browser.open("/console/keys").await.lacks("/console/search");
