@@ -178,7 +178,7 @@ struct ErrorPage<'a> {
     message: String,
     request_id: &'a str,
     is_signed_out: bool,
-    /// Whether a form of the console was refused.
+    /// Whether a form of the console was refused, other than a button.
     is_form: bool,
     /// Whether the same form may be accepted later.
     may_pass_later: bool,
@@ -216,7 +216,7 @@ pub fn error_page(
         message: sentence(message),
         request_id,
         is_signed_out,
-        is_form,
+        is_form: is_form && !refused.is_some_and(RefusedForm::is_button),
         may_pass_later: matches!(status.as_u16(), 408 | 429 | 500..=599),
         typed: refused.and_then(|form| form.view(false)),
     };

@@ -116,6 +116,12 @@ impl RefusedForm {
         self.fields.get(CONFIRM).is_none() && self.fields.pairs().any(is_typed)
     }
 
+    /// Whether the form has no text to keep: it is a button, perhaps with the word that confirms.
+    pub(crate) fn is_button(&self) -> bool {
+        let of_button = |name: &str| [TOKEN, CONFIRM].contains(&name) || HIDDEN.contains(&name);
+        self.fields.pairs().all(|(name, _)| of_button(name))
+    }
+
     /// The path of the page with the form.
     pub(crate) fn page(&self) -> String {
         if self.action == "/console/erasures" {

@@ -55,7 +55,9 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
     let again = undone(&mut browser, &back).await;
     assert_eq!(store.read(&memory).await["content"], "new\n");
     // A form that is sent late takes back nothing else.
-    browser.submit(&again, &undo_in(&saved), &[]).await.answered(400).has("it was changed afterwards");
+    let late = browser.submit(&again, &undo_in(&saved), &[]).await.answered(400);
+    late.has("it was changed afterwards");
+    late.lacks("what you typed");
     let moved = browser.act(&again, &format!("{page}/rename"), &[("path", "/moved.md")]).await;
     let kept = undone(&mut browser, &moved).await;
     assert_eq!(store.read(&memory).await["path"], "/fact.md");
