@@ -206,6 +206,8 @@ pub fn error_page(
         503 | 504 | 507 => "The server cannot do this now",
         _ => "Something went wrong",
     };
+    let is_of_form = status == StatusCode::METHOD_NOT_ALLOWED;
+    let message = if is_of_form { "a form leads to this address, and no link does" } else { message };
     let is_signed_out = status == StatusCode::UNAUTHORIZED;
     // After the end of a sign-in, the sections lead nowhere.
     let frame = frame.filter(|_| !is_signed_out);
