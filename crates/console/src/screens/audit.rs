@@ -15,7 +15,7 @@ use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, download, page};
 use crate::people::People;
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{Markup, id, id_link, store_named};
+use crate::text::markup::{Markup, id, id_link};
 
 const PER_PAGE: u64 = 100;
 /// Calls of the engine for one file: 10,000 entries.
@@ -39,10 +39,6 @@ fn actor_in(entry: &AuditEntry) -> Option<Actor> {
     }
 }
 
-fn store_of(store_id: StoreId, stores: &StoreChoices) -> Markup {
-    store_named(store_id, stores.name_of(store_id))
-}
-
 /// Links to the object's page, if it has one.
 fn object_of(entry: &AuditEntry, people: &People, stores: &StoreChoices) -> Markup {
     let Some(object) = &entry.object else {
@@ -54,7 +50,7 @@ fn object_of(entry: &AuditEntry, people: &People, stores: &StoreChoices) -> Mark
         return people.show(actor.as_ref());
     }
     if let ("memory_store", Ok(store_id)) = (object.r#type.as_str(), full.parse::<StoreId>()) {
-        return store_of(store_id, stores);
+        return stores.link(store_id);
     }
     let below = match (object.r#type.as_str(), entry.store_id) {
         ("memory_version", Some(store_id)) => format!("stores/{store_id}/versions/{full}"),

@@ -17,7 +17,7 @@ use super::stores::MAX_SEARCHED_PAGES;
 use crate::page::Refusal;
 use crate::people::{cut, session_name};
 use crate::request::{Caller, Fields};
-use crate::text::markup::short;
+use crate::text::markup::{Markup, short, store_named};
 
 /// Choices of one field. More would make the page too large.
 const MAX_CHOICES: usize = 100;
@@ -275,6 +275,11 @@ impl StoreChoices {
 
     pub(super) fn name_of(&self, store_id: StoreId) -> Option<&str> {
         self.choices.name_of(&store_id.to_string())
+    }
+
+    /// A link to a store.
+    pub(super) fn link(&self, store_id: StoreId) -> Markup {
+        store_named(store_id, self.name_of(store_id))
     }
 
     /// The store that a field names, whose id takes the place of the name.

@@ -4,11 +4,11 @@ use askama::Template;
 use keepsake_core::id::StoreKind;
 use keepsake_core::{ErasureId, words};
 use keepsake_engine::{ErasureRequest, MemoryQuery, PageRequest, ShownItem, View};
-use keepsake_index::{Erasure, ErasureState, SelectorKind, Store, StoreFilter};
+use keepsake_index::{Erasure, ErasureState, SelectorKind, StoreFilter};
 use serde_json::{Map, Value};
 
+use super::choices::{ChoiceField, StoreChoices};
 use super::place;
-use super::stores::{store_of, stores_to_choose};
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
@@ -33,18 +33,20 @@ struct ErasuresPage {
     frame: Frame,
     erasures: Vec<Erasure>,
     pager: Pager,
-    stores: Vec<Store>,
+    stores: StoreChoices,
+    store: ChoiceField,
     may_use_metadata: bool,
 }
 
-/// `GET /console/erasures`
+/// `GET /console/erasures`, or `?store=` to choose a store
 pub(super) async fn list(caller: Caller) -> PageResult {
     let found = caller.engine.erasures.list(&caller.principal, &caller.query.page(PER_PAGE)).await?;
-    let stores = stores_to_choose(&caller, true).await?;
+    let stores = StoreChoices::of(&caller, true).await?;
     page(&ErasuresPage {
         frame: caller.frame("Erase"),
         erasures: found.items,
         pager: caller.query.pager(found.next),
+        store: stores.field("store", "Store", "choose", &caller.query),
         stores,
         may_use_metadata: !caller.principal.is_bound_to_stores(),
     })
@@ -85,7 +87,8 @@ struct PreviewPage {
 }
 
 /// `GET /console/erasures/preview`
-pub(super) async fn preview(caller: Caller) -> PageResult {
+pub(super) async fn preview(mut caller: Caller) -> PageResult {
+    StoreChoices::of(&caller, true).await?.resolve(&mut caller, "store").await?;
     let selection = selection_of(&caller, &request_of(&caller.query)?).await?;
     page(&PreviewPage {
         frame: caller.frame("Confirm the erasure"),

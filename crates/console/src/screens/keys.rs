@@ -9,14 +9,14 @@ use keepsake_core::{Actor, ApiKeyId, StoreId, Timestamp};
 use keepsake_engine::KeyDraft;
 use keepsake_index::{ApiKey, Scope, Store};
 
-use super::stores::{days, store_of, stores_to_choose};
+use super::stores::{days, stores_to_choose};
 use super::undo;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form, Pager};
 use crate::sign_in::ConsoleOptions;
-use crate::text::markup::{self, Markup};
+use crate::text::markup::{self, Markup, store_named};
 
 const PER_PAGE: u64 = 100;
 /// Stores of a key in the list of keys, and on the key's page.
@@ -43,8 +43,11 @@ pub(crate) fn is_active(key: &ApiKey, now: Timestamp) -> bool {
 
 /// The first stores of a key, by name, and the number of the others.
 fn stores_of(ids: &[StoreId], stores: &[Store], most: usize) -> Markup {
-    let shown: Vec<_> = ids.iter().take(most).map(|id| store_of(*id, stores).to_string()).collect();
-    let shown = shown.join(", ");
+    let link = |id: &StoreId| {
+        let found = stores.iter().find(|store| store.store_id == *id);
+        store_named(id, found.map(|store| store.name.as_str())).to_string()
+    };
+    let shown = ids.iter().take(most).map(link).collect::<Vec<_>>().join(", ");
     let others = ids.len().saturating_sub(most);
     Markup::trusted(if others > 0 { format!("{shown} and {others} more") } else { shown })
 }

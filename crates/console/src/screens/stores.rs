@@ -2,7 +2,7 @@
 
 use askama::Template;
 use keepsake_core::id::StoreKind;
-use keepsake_core::{StoreId, words};
+use keepsake_core::words;
 use keepsake_engine::{PageRequest, StoreDraft, StoreFork};
 use keepsake_index::{Scope, Store, StoreFilter};
 
@@ -10,7 +10,6 @@ use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::request::{Caller, Form, Pager};
 use crate::text::line_ends;
-use crate::text::markup::{Markup, store_named};
 
 /// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
@@ -38,12 +37,6 @@ pub(super) async fn stores_to_choose(caller: &Caller, include_archived: bool) ->
     let filter = StoreFilter { include_archived, ..StoreFilter::default() };
     let newest = PageRequest { limit: Some(PER_PAGE), page: None };
     Ok(caller.engine.stores.list(&caller.principal, &filter, &newest).await?.items)
-}
-
-/// A store by its name, or by its id if it is not among those to choose from.
-pub(super) fn store_of(store_id: StoreId, stores: &[Store]) -> Markup {
-    let found = stores.iter().find(|store| store.store_id == store_id);
-    store_named(store_id, found.map(|store| store.name.as_str()))
 }
 
 /// `GET /console/stores`

@@ -55,6 +55,7 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
         let new = json!({"name": name, "metadata": {"team": team}});
         assert_eq!(client.post("/v1/memory_stores", &new).await.status, 200);
     }
+    browser.open("/console/erasures/preview?store=blu").await.has("the store Blues with everything in it");
     let shown = browser.open("/console/erasures/preview?metadata_name=team&metadata_value=red").await;
     says(&shown.text, &["<li>1 store</li>", "Reds"]);
     shown.lacks("Blues");
