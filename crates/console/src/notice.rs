@@ -3,7 +3,7 @@
 //! The answer to a form leads to a page, and a cookie carries the message there. An address with
 //! the message would show it again at each visit.
 
-use keepsake_core::VersionId;
+use keepsake_core::{ContentHash, VersionId};
 
 use crate::frame::Done;
 
@@ -11,15 +11,17 @@ use crate::frame::Done;
 const IS: char = '~';
 /// Between two fields in the cookie.
 const NEXT: &str = "!";
+/// The first of the fields that take an action back: only the sign-in of the action can make it.
+const SEAL: &str = "seal";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notice {
     pub(crate) done: Done,
     /// The version that the action made: the page offers to take it back.
     pub(crate) version_id: Option<VersionId>,
-    /// The fields of a form that takes the action back, with their earlier values. Names and values
-    /// have letters, digits, `-` and `_`.
-    pub(crate) before: Vec<(String, String)>,
+    /// The seal, and the fields of a form that takes the action back, with their earlier values. Names
+    /// and values have letters, digits, `-` and `_`.
+    before: Vec<(String, String)>,
     /// The page that shows the message.
     path: String,
 }
@@ -29,8 +31,19 @@ impl Notice {
         Self { done, version_id, before: Vec::new(), path: path.to_owned() }
     }
 
-    pub(crate) fn with_before(self, before: Vec<(String, String)>) -> Self {
+    /// Adds the fields that take the action back, for the sign-in with this form token.
+    pub(crate) fn with_before(self, token: &str, fields: Vec<(String, String)>) -> Self {
+        let mut before = vec![(SEAL.to_owned(), seal(token, &self.path, &fields))];
+        before.extend(fields);
         Self { before, ..self }
+    }
+
+    /// The fields that take the action back. Another site of the domain may have made the cookie, but
+    /// does not know the token of the sign-in.
+    pub(crate) fn undo_fields(&self, token: &str) -> Option<&[(String, String)]> {
+        let ((name, sent), fields) = self.before.split_first()?;
+        let is_own = name == SEAL && *sent == seal(token, &self.path, fields);
+        is_own.then_some(fields)
     }
 
     pub(crate) fn to_cookie(&self) -> String {
@@ -49,9 +62,14 @@ impl Notice {
         let has_version = !made.is_empty() && before.is_empty();
         let version_id = if has_version { Some(made.parse().ok()?) } else { None };
         let before = before.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let notice = Self::new(Done::parse(done)?, version_id, path).with_before(before.collect());
+        let before = before.collect();
+        let notice = Self { before, ..Self::new(Done::parse(done)?, version_id, path) };
         (at == path).then_some(notice)
     }
+}
+
+fn seal(token: &str, path: &str, fields: &[(String, String)]) -> String {
+    ContentHash::of(format!("{token} {path} {fields:?} {token}").as_bytes()).to_string()
 }
 
 #[cfg(test)]
@@ -67,10 +85,13 @@ mod tests {
             [(None, &[][..]), (Some(VersionId::from_uuid(Uuid::nil())), &[]), (None, &before)]
         {
             let sent = Notice::new(Done::MemorySaved, version_id, "/console/stores/a.b");
-            let sent = sent.with_before(before.to_vec());
+            let sent = Notice { before: before.to_vec(), ..sent };
             assert_eq!(Notice::of_cookie(&sent.to_cookie(), "/console/stores/a.b"), Some(sent.clone()));
             assert_eq!(Notice::of_cookie(&sent.to_cookie(), "/console/stores"), None);
         }
+        let sealed = Notice::new(Done::ExpirySet, None, "/p").with_before("t", before.to_vec());
+        assert_eq!(sealed.undo_fields("t"), Some(&before[..]));
+        assert_eq!(sealed.undo_fields("u"), None);
         for other in ["", "memory_saved", "memory_saved..", "x../p", "memory_saved.x./p"] {
             assert_eq!(Notice::of_cookie(other, "/p"), None, "{other}");
         }

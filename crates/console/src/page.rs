@@ -120,9 +120,10 @@ pub(crate) fn done_as(path: &str, action: Done, version_id: VersionId) -> PageRe
     redirect_with(Notice::new(action, Some(version_id), path), path)
 }
 
-/// The same, with the fields that take the action back, and their earlier values.
-pub(crate) fn done_after(path: &str, action: Done, before: Vec<(String, String)>) -> PageResult {
-    redirect_with(Notice::new(action, None, path).with_before(before), path)
+/// The same, with the fields that take the action back, and their earlier values. `token` is that of
+/// the sign-in's forms.
+pub(crate) fn done_after(token: &str, path: &str, action: Done, before: Vec<(String, String)>) -> PageResult {
+    redirect_with(Notice::new(action, None, path).with_before(token, before), path)
 }
 
 /// The sign-in's middleware puts the message into a cookie.

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::http::StatusCode;
-use keepsake_core::{ContentHash, Refused, SearchMode, TenantId, words};
+use keepsake_core::{Refused, SearchMode, TenantId, words};
 use keepsake_engine::{Engine, EngineError};
 use keepsake_index::{Auditor, Tenant, TenantChange, TenantStatus, TenantUpdate};
 use serde_json::{Map, Value};
@@ -20,8 +20,6 @@ const EXPIRES_UNUSED_AFTER: &str = "expires_unused_after";
 const SEARCH_MODE: &str = "search_mode";
 /// The name of a field before which this stands has what the form showed first.
 const WAS: &str = "was_";
-/// The first of the fields that take a change back: only this sign-in can make it.
-const SEAL: &str = "seal";
 
 /// A limit as its form shows it.
 struct LimitRow {
@@ -206,20 +204,11 @@ fn saved(form: &Form<Operator>, change: &TenantChange, update: &TenantUpdate) ->
     if fields.is_empty() {
         return done(&href, Done::LimitsUnchanged);
     }
-    fields.insert(0, (SEAL.to_owned(), seal(&form.token, &href, &fields)));
-    done_after(&href, Done::LimitsSaved, fields)
+    done_after(&form.token, &href, Done::LimitsSaved, fields)
 }
 
-/// The form beside the message about saved limits. Another site of the domain may have made the
-/// cookie with the fields, but does not know the token of the sign-in.
+/// The form beside the message about saved limits.
 fn undo_of(caller: &Caller<Operator>, tenant_id: TenantId) -> Option<Undo> {
-    let (first, fields) = caller.notice.as_ref()?.before.split_first()?;
-    let action = format!("/console/tenants/{tenant_id}/limits");
-    let (name, sent) = first;
-    let is_own = name == SEAL && *sent == seal(&caller.token, &action, fields);
-    is_own.then(|| Undo { action, fields: fields.to_vec() })
-}
-
-fn seal(token: &str, href: &str, fields: &[(String, String)]) -> String {
-    ContentHash::of(format!("{token} {href} {fields:?} {token}").as_bytes()).to_string()
+    let fields = caller.notice.as_ref()?.undo_fields(&caller.token)?.to_vec();
+    Some(Undo { action: format!("/console/tenants/{tenant_id}/limits"), fields })
 }

@@ -14,7 +14,7 @@ use super::OfMemory;
 use super::memory::{CurrentMemory, changed, href_of, is_markdown, shown_expiry};
 use super::version::last_version;
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, done_as, page, page_with, sentence};
+use crate::page::{PageResult, Refusal, done, done_after, done_as, page, page_with, sentence};
 use crate::path::Path;
 use crate::people::{People, authors};
 use crate::request::{Caller, Form};
@@ -308,9 +308,9 @@ pub(super) async fn rename(Path((store_id, memory_id)): OfMemory, form: Form) ->
 /// `POST /console/stores/{id}/memories/{id}/expiry`: pins, unpins, or sets the time
 pub(super) async fn set_expiry(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let (memories, principal) = (&form.engine.memories, &form.principal);
-    let (edit, done_is) = match form.fields.text("action") {
-        "pin" => (pinned(true), Done::MemoryPinned),
-        "unpin" => (pinned(false), Done::MemoryUnpinned),
+    let (edit, done_is, before) = match form.fields.text("action") {
+        "pin" => (pinned(true), Done::MemoryPinned, None),
+        "unpin" => (pinned(false), Done::MemoryUnpinned, None),
         _ => {
             let typed = form.fields.text("expires_at").trim();
             let current = memories.get(principal, store_id, memory_id, View::Basic).await.ok();
@@ -322,11 +322,16 @@ pub(super) async fn set_expiry(Path((store_id, memory_id)): OfMemory, form: Form
             };
             let at = at.map_or(ExpiresAt::Never, ExpiresAt::Time).to_string();
             let edit = MemoryEdit { expires_at: Some(at), ..MemoryEdit::default() };
-            (edit, Done::ExpirySet)
+            (edit, Done::ExpirySet, current)
         }
     };
     memories.update(principal, store_id, memory_id, edit).await?;
-    done(&href_of(store_id, memory_id), done_is)
+    let href = href_of(store_id, memory_id);
+    let Some(before) = before else {
+        return done(&href, done_is);
+    };
+    let micros = before.map_or_else(String::new, |at| at.as_micros().to_string());
+    done_after(&form.token, &href, done_is, vec![("expires_at".to_owned(), micros)])
 }
 
 fn pinned(is_pinned: bool) -> MemoryEdit {

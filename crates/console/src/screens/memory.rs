@@ -162,6 +162,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     frame.undo = match frame.done {
         Some(Done::MemoryPinned) => (may_write && is_pinned).then(|| undo_of_pin("unpin")),
         Some(Done::MemoryUnpinned) => (may_write && !is_pinned).then(|| undo_of_pin("pin")),
+        Some(Done::ExpirySet) => undo_of_expiry(&caller, &found).filter(|_| may_write),
         _ => undo_of(&caller, &found.store, &found.version),
     };
     // The newest of the changes made the text.
@@ -181,6 +182,13 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         may_redact: may_write && caller.may(Scope::StoresAdmin),
         found,
     })
+}
+
+/// The form that sets the expiry time of before, which the message has in microseconds.
+fn undo_of_expiry(caller: &Caller, found: &CurrentMemory) -> Option<Undo> {
+    let (_, micros) = caller.notice.as_ref()?.undo_fields(&caller.token)?.first()?;
+    let at = micros.parse().map(|micros| Timestamp::from_micros(micros).to_rfc3339()).unwrap_or_default();
+    Some(Undo { action: format!("{}/expiry", found.href()), fields: vec![("expires_at".to_owned(), at)] })
 }
 
 /// The expiry time as its form shows it: to the minute.

@@ -67,6 +67,11 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
     let pinned = browser.act(&kept, &format!("{page}/expiry"), &[("action", "pin")]).await;
     browser.act(&pinned, &undo_in(&pinned), &[("action", "unpin")]).await;
     assert_eq!(store.read(&memory).await["pinned"], false);
+    let set = browser.act(&kept, &format!("{page}/expiry"), &[("expires_at", "2099-01-31T10:00")]).await;
+    let before = set.field("expires_at");
+    let back = browser.act(&set, &undo_in(&set), &[("expires_at", before.as_str())]).await;
+    assert_eq!(store.read(&memory).await["expires_at"], json!(null));
+    back.has("value=\"2099-01-31T10:00:00");
     // A message is shown once.
     browser.open(&page).await.lacks("role=\"status\"");
     // A change without a difference has nothing to take back, nor does a cookie that another site has
