@@ -167,12 +167,16 @@ async fn stores_with(caller: &Caller, pairs: &Map<String, Value>) -> Result<Sele
             break;
         }
     }
+    let least = if asked.page.is_some() { "at least " } else { "" };
     let pairs = pairs.iter().map(|(name, value)| format!("{name} = {}", value.as_str().unwrap_or_default()));
     let described = pairs.collect::<Vec<_>>().join(", ");
     Ok(Selection {
         what: format!("every store with the metadata {described}, also deleted ones that are still kept"),
         word: "erase".to_owned(),
-        counts: vec![words::counted(names.len() as u64, "store"), place::memories(memories)],
+        counts: vec![
+            format!("{least}{}", words::counted(names.len() as u64, "store")),
+            format!("{least}{}", place::memories(memories)),
+        ],
         examples: names.iter().take(50).map(|name| Markup::text(name)).collect(),
         keeps_store: false,
     })
