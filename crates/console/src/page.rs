@@ -260,6 +260,7 @@ mod tests {
         for (message, shown) in [
             ("the memory was not found", "The memory was not found."),
             ("`expires_days` must be at most 9", "Expires after days must be at most 9."),
+            ("`path_prefix` must end with /", "The directory must end with /."),
             ("`/a.md` is a file.", "`/a.md` is a file."),
             ("", "."),
         ] {

@@ -169,6 +169,7 @@ pub(crate) fn label_of(name: &str) -> String {
     let name = match name {
         "expires_days" => "expires_after_days",
         "confirm" => "the_confirmation",
+        "prefix" | "path_prefix" => "the_directory",
         "at_seq" => "the_change",
         "api_keys_per_tenant" => "API_keys_per_tenant",
         "bytes_per_memory" => "size_of_a_memory",
