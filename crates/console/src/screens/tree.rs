@@ -123,14 +123,18 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
     })
 }
 
-/// Redirects to the memory at a path, or to the last memory that was deleted there.
+/// Redirects to the memory or the directory at a path, or to the last memory that was deleted there.
 async fn file_at(caller: &Caller, store_id: StoreId, path: String) -> PageResult {
     let query = MemoryQuery { path: Some(path.clone()), ..MemoryQuery::default() };
     let found = caller.engine.memories.list(&caller.principal, store_id, &query, View::Basic).await?;
-    let memory_id = match found.items.first() {
-        Some(ShownItem::Memory(shown)) => Some(shown.memory.head.memory_id),
-        _ => last_deleted(caller, store_id, &path).await?,
-    };
+    if let Some(ShownItem::Memory(shown)) = found.items.first() {
+        return Ok(see_other(&href_of(store_id, shown.memory.head.memory_id)));
+    }
+    let directory = format!("{path}/");
+    if !place::sizes_of(caller, store_id, &[&directory]).await?.is_empty() {
+        return Ok(see_other(&directory_href(store_id, &directory)));
+    }
+    let memory_id = last_deleted(caller, store_id, &path).await?;
     let memory_id = memory_id.ok_or(Refusal::NotFound("there is no memory at this path"))?;
     Ok(see_other(&href_of(store_id, memory_id)))
 }

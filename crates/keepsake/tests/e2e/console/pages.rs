@@ -26,6 +26,9 @@ async fn pages_show_memories_in_parts_and_errors() {
     let directory = browser.open(&format!("{base}?path=%2Fnotes%2F2026%2F")).await;
     let changed = "<dt>Last change</dt><dd><time datetime=\"";
     says(&directory.text, &["<dt>Memories</dt><dd>1</dd>", changed, "aria-current=\"page\"><svg"]);
+    // The calls of a session have a directory without its last slash.
+    let leads = browser.get(&format!("{base}?path=%2Fnotes%2F2026")).await.answered(303);
+    assert_eq!(leads.location(), format!("{base}?path=%2Fnotes%2F2026%2F"));
     // The name of a file counts more than its directories, however many memories are before it.
     for part in 0..2 {
         let create = |n| json!({"type": "create", "path": format!("/a-fact/{part}-{n}"), "content": "x"});
