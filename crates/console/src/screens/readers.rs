@@ -3,7 +3,7 @@
 use askama::Template;
 use keepsake_core::{Actor, SessionId, StoreId, Surface, words};
 use keepsake_engine::{PageRequest, ReaderList, ReaderQuery};
-use keepsake_index::{MemoryReader, ReadVersions};
+use keepsake_index::{MemoryReader, ReadVersions, Store};
 
 use super::choices::actor_in_form;
 use super::memory::href_of;
@@ -96,8 +96,10 @@ impl ReaderRow {
 struct ReadersPage {
     frame: Frame,
     heading: &'static str,
-    /// The page of the object whose readers these are.
-    back_href: String,
+    /// `None`: the page is that of a session.
+    store: Option<Store>,
+    /// The page of the object whose readers these are, and its name.
+    back: (String, &'static str),
     is_recorded: bool,
     complete_from: Markup,
     complete_through: Markup,
@@ -105,7 +107,17 @@ struct ReadersPage {
     pager: Pager,
 }
 
-async fn show(caller: Caller, heading: &'static str, back_href: String, found: ReaderList) -> PageResult {
+async fn show(
+    caller: Caller,
+    heading: &'static str,
+    store_id: Option<StoreId>,
+    back: (String, &'static str),
+    found: ReaderList,
+) -> PageResult {
+    let store = match store_id {
+        Some(store_id) => Some(caller.engine.stores.get(&caller.principal, store_id).await?),
+        None => None,
+    };
     let readers = &found.page.items;
     let sessions: Vec<_> =
         readers.iter().filter_map(|reader| reader.session_id.map(Actor::Session)).collect();
@@ -114,7 +126,8 @@ async fn show(caller: Caller, heading: &'static str, back_href: String, found: R
     let frame = caller.frame(heading);
     page(&ReadersPage {
         heading,
-        back_href,
+        store,
+        back,
         is_recorded: found.complete_from.is_some(),
         complete_from: frame.time_or(found.complete_from, "never"),
         complete_through: frame.time(found.complete_through),
@@ -128,22 +141,24 @@ async fn show(caller: Caller, heading: &'static str, back_href: String, found: R
 pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
     let query = ReaderQuery { memory_id: Some(memory_id), page: asked(&caller), ..ReaderQuery::default() };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
-    show(caller, "Who has seen the memory", href_of(store_id, memory_id), found).await
+    let back = (href_of(store_id, memory_id), "memory");
+    show(caller, "Who has seen the memory", Some(store_id), back, found).await
 }
 
 /// `GET /console/stores/{id}/versions/{id}/readers`
 pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
     let query = ReaderQuery { version_id: Some(version_id), page: asked(&caller), ..ReaderQuery::default() };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
-    let back_href = format!("/console/stores/{store_id}/versions/{version_id}");
-    show(caller, "Who has seen the version", back_href, found).await
+    let back = (format!("/console/stores/{store_id}/versions/{version_id}"), "version");
+    show(caller, "Who has seen the version", Some(store_id), back, found).await
 }
 
 /// `GET /console/sessions/{id}/reads`
 pub(super) async fn of_session(caller: Caller, Path(session_id): Path<SessionId>) -> PageResult {
     let page = asked(&caller);
     let found = caller.engine.readers.of_session(&caller.principal, session_id, &page).await?;
-    show(caller, "What the session was shown", format!("/console/sessions/{session_id}"), found).await
+    let back = (format!("/console/sessions/{session_id}"), "session");
+    show(caller, "What the session was shown", None, back, found).await
 }
 
 fn asked(caller: &Caller) -> PageRequest {

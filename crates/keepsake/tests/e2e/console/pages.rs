@@ -97,6 +97,8 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     store.read(&made).await;
     // The answer comes after a flush.
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
+    let readers = format!("/console/stores/{}/memories/{}/readers", store.id, text(&made["id"]));
+    says(&browser.open(&readers).await.text, &["Open the memory", "aria-current=\"page\">Memories"]);
     let page = browser.open("/console/overview?days=90").await;
     let history = format!("/console/stores/{}/history", store.id);
     let often = format!("/memories/{}/history\">3</a>", text(&made["id"]));
