@@ -116,7 +116,7 @@
 
   // A text that was changed and not saved is not left without a question.
   for (const area of document.querySelectorAll("[data-unsaved]")) {
-    // A preview shows a text that is not saved either.
+    // The text of a preview and of a refused form is not saved either.
     const before = area.dataset.unsaved ? null : area.value;
     let isSent = false;
     if (area.form) area.form.addEventListener("submit", () => { isSent = true; });

@@ -88,6 +88,8 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let of_bob = [("content", "one\ntwo by Bob <b>\n"), ("base_sha256", base.as_str())];
     let conflict = bob.submit(&second, &at, &of_bob).await.answered(409);
     says(&conflict.text, &["Somebody else changed this memory", "by Ada", "two by Bob &lt;b>\n</textarea>"]);
+    // The browser asks before it leaves a text that was not saved.
+    conflict.has("data-unsaved=\"changed\"");
     assert_eq!(store.read(&memory).await["content"], "one\ntwo by Ada\n");
 
     let edit = ada.open(&at).await;

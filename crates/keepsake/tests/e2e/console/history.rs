@@ -132,7 +132,7 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     other.get(&format!("{undo}?actor={own}")).await.answered(403).has("stores:admin");
     let shown = other.open(&plan).await;
     shown.has("stores:admin");
-    // The name of their own key has no link to its page, which they may not see.
+    // Without the scope to see keys, the name of a key has no link.
     let history = other.open(&format!("{base}/history")).await;
     history.has("<bdi title=\"apikey_");
     history.lacks("/console/keys/");
