@@ -168,6 +168,7 @@ impl RefusedForm {
 pub(crate) fn label_of(name: &str) -> String {
     let name = match name {
         "expires_days" => "expires_after_days",
+        "actor" => "the_author",
         "confirm" => "the_confirmation",
         "prefix" | "path_prefix" => "the_directory",
         "at_seq" => "the_change",

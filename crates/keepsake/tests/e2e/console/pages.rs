@@ -111,7 +111,7 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     by_bot.has("by-bot.md");
     by_bot.lacks("plan.md");
     for (filter, problem) in [
-        ("actor=sesn_1", "Actor fits no name or id"),
+        ("actor=sesn_1", "The author fits no name or id"),
         ("period=2", "Period must be 1, 7 or 30 days"),
         ("operation=seen", "Operation must be created, modified or deleted"),
         ("from=2026-02-01&to=2026-01-31", "To must not be before the first day"),
