@@ -177,6 +177,7 @@ pub(crate) fn label_of(name: &str) -> String {
         "bytes_per_store" => "size_of_a_store",
         "bytes_per_tenant" => "size_of_all_stores",
         "expires_unused_after" => "expiry_of_unread_memories",
+        "memory_store_ids" => "stores",
         "max_view_chars" => "characters_of_a_view",
         "read_retention_secs" => "retention_of_reads",
         "session_bytes_per_tenant" => "size_of_the_descriptions_of_sessions",

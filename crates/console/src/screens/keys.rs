@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::Extension;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use keepsake_core::{Actor, ApiKeyId, StoreId, Timestamp};
-use keepsake_engine::KeyDraft;
+use keepsake_engine::{EngineError, KeyDraft};
 use keepsake_index::{ApiKey, Scope, Store};
 
 use super::stores::{days, stores_to_choose};
 use super::undo;
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page};
+use crate::page::{PageResult, Refusal, done, page, page_with, sentence};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form, Pager};
 use crate::sign_in::ConsoleOptions;
@@ -69,29 +69,59 @@ struct KeysPage {
     pager: Pager,
     /// Those that a new key can have.
     scopes: Vec<Scope>,
-    /// Those that are chosen at first.
-    chosen: [Scope; 2],
+    /// What the form has: at first, or as it was refused.
+    chosen: Vec<Scope>,
+    chosen_stores: Vec<StoreId>,
+    name: String,
+    expires_days: String,
+    /// Why no key was made.
+    problem: Option<String>,
     stores: Vec<Store>,
     must_choose_stores: bool,
     once: String,
 }
 
+impl KeysPage {
+    async fn of(caller: &Caller) -> Result<Self, Refusal> {
+        let found = caller.engine.keys.list(&caller.principal, &caller.query.page(PER_PAGE)).await?;
+        let stores =
+            if caller.may(Scope::MemoryRead) { stores_to_choose(caller, false).await? } else { Vec::new() };
+        Ok(Self {
+            frame: caller.frame("API keys"),
+            keys: found.items,
+            own: own_key(caller),
+            pager: caller.query.pager(found.next),
+            scopes: Scope::ALL.into_iter().filter(|scope| caller.may(*scope)).collect(),
+            chosen: vec![Scope::MemoryRead, Scope::MemoryWrite],
+            chosen_stores: Vec::new(),
+            name: String::new(),
+            expires_days: String::new(),
+            problem: None,
+            stores,
+            must_choose_stores: caller.principal.is_bound_to_stores(),
+            once: caller.engine.new_uuid().to_string(),
+        })
+    }
+
+    /// The list, and the form as it was sent.
+    async fn refused(form: &Form, rule: &str) -> PageResult {
+        let fields = &form.fields;
+        let shown = Self {
+            once: fields.text("once").to_owned(),
+            name: fields.text("name").to_owned(),
+            chosen: fields.all("scope").filter_map(|scope| scope.parse().ok()).collect(),
+            chosen_stores: fields.all("store").filter_map(|store| store.parse().ok()).collect(),
+            expires_days: fields.text("expires_days").to_owned(),
+            problem: Some(sentence(rule)),
+            ..Self::of(form).await?
+        };
+        page_with(StatusCode::BAD_REQUEST, &shown)
+    }
+}
+
 /// `GET /console/keys`
 pub(super) async fn list(caller: Caller) -> PageResult {
-    let found = caller.engine.keys.list(&caller.principal, &caller.query.page(PER_PAGE)).await?;
-    let stores =
-        if caller.may(Scope::MemoryRead) { stores_to_choose(&caller, false).await? } else { Vec::new() };
-    page(&KeysPage {
-        frame: caller.frame("API keys"),
-        keys: found.items,
-        own: own_key(&caller),
-        pager: caller.query.pager(found.next),
-        scopes: Scope::ALL.into_iter().filter(|scope| caller.may(*scope)).collect(),
-        chosen: [Scope::MemoryRead, Scope::MemoryWrite],
-        stores,
-        must_choose_stores: caller.principal.is_bound_to_stores(),
-        once: caller.engine.new_uuid().to_string(),
-    })
+    page(&KeysPage::of(&caller).await?)
 }
 
 #[derive(Template)]
@@ -112,9 +142,17 @@ pub(super) async fn create(
     headers: HeaderMap,
     form: Form,
 ) -> PageResult {
-    let draft = draft_of(&form.fields, form.engine.now())?;
+    let draft = match draft_of(&form.fields, form.engine.now()) {
+        Err(Refusal::Invalid(rule)) => return KeysPage::refused(&form, &rule).await,
+        draft => draft?,
+    };
     let store = draft.store_ids.iter().flatten().next().map(StoreId::to_string);
-    let made = form.engine.keys.create(&form.principal, draft, form.call()?).await?;
+    let made = match form.engine.keys.create(&form.principal, draft, form.call()?).await {
+        Err(error @ EngineError::Invalid { .. }) => {
+            return KeysPage::refused(&form, &error.to_string()).await;
+        }
+        made => made?,
+    };
     page(&KeyMadePage {
         frame: form.frame("A new API key"),
         key: made.key,

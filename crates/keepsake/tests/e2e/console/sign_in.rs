@@ -63,6 +63,9 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
     for page in ["/console/keys".to_owned(), format!("/console/keys/{}", text(&reader["id"]))] {
         owner.open(&page).await.has(&link);
     }
+    let form = owner.open("/console/keys").await;
+    let refused = owner.submit(&form, "/console/keys", &[("name", "CI"), ("once", "1")]).await.answered(400);
+    says(&refused.text, &["Scopes must have at least one scope. No key was created.", "value=\"CI\""]);
     let mut browser = Browser::signed_in(&server.url(), &of_keys).await;
     assert_eq!(browser.get("/console/overview").await.answered(303).location(), "/console/keys");
     browser.open("/console/keys").await.lacks("/console/search");
