@@ -129,6 +129,12 @@ impl RefusedForm {
             let query = others.map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
             return format!("{}/preview?{}", self.action, query.collect::<Vec<_>>().join("&"));
         }
+        // A store has a page of this name, a version has none.
+        if let Some((version, "")) = self.action.rsplit_once("/undo")
+            && version.contains("/versions/")
+        {
+            return version.to_owned();
+        }
         let above = BELOW_THEIR_PAGE.iter().find_map(|end| self.action.strip_suffix(end));
         above.unwrap_or(&self.action).to_owned()
     }
@@ -231,6 +237,7 @@ mod tests {
             ("/console/stores/s/memories/m/rename", "path=/a", true, "/console/stores/s/memories/m"),
             ("/console/stores/s/memories/m/expiry", "action=pin", false, "/console/stores/s/memories/m"),
             (&redact, "confirm=redact", false, &redact),
+            ("/console/stores/s/versions/v/undo", "", false, "/console/stores/s/versions/v"),
             ("/console/erasures", "token=t&store=s&confirm=x", false, "/console/erasures/preview?store=s"),
             ("/console/keys", "name=+&scope=x", false, "/console/keys"),
             ("/console/sign-in", signed_out, true, "/console/stores"),
