@@ -4,7 +4,7 @@ use askama::Template;
 use keepsake_core::id::StoreKind;
 use keepsake_core::{ErasureId, words};
 use keepsake_engine::{ErasureRequest, MemoryQuery, PageRequest, ShownItem, View};
-use keepsake_index::{Erasure, ErasureState, SelectorKind, StoreFilter};
+use keepsake_index::{Erasure, ErasureState, Scope, SelectorKind, StoreFilter};
 use serde_json::{Map, Value};
 
 use super::choices::{ChoiceField, StoreChoices};
@@ -35,19 +35,23 @@ struct ErasuresPage {
     pager: Pager,
     stores: StoreChoices,
     store: ChoiceField,
+    /// Whether the caller may see what would go.
+    may_preview: bool,
     may_use_metadata: bool,
 }
 
 /// `GET /console/erasures`, or `?store=` to choose a store
 pub(super) async fn list(caller: Caller) -> PageResult {
     let found = caller.engine.erasures.list(&caller.principal, &caller.query.page(PER_PAGE)).await?;
-    let stores = StoreChoices::of(&caller, true).await?;
+    let may_preview = caller.may(Scope::MemoryRead);
+    let stores = if may_preview { StoreChoices::of(&caller, true).await? } else { StoreChoices::default() };
     page(&ErasuresPage {
         frame: caller.frame("Erase"),
         erasures: found.items,
         pager: caller.query.pager(found.next),
         store: stores.field("store", "Store", "choose", &caller.query),
         stores,
+        may_preview,
         may_use_metadata: !caller.principal.is_bound_to_stores(),
     })
 }

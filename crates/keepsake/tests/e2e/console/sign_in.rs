@@ -66,6 +66,9 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
     let form = owner.open("/console/keys").await;
     let refused = owner.submit(&form, "/console/keys", &[("name", "CI"), ("once", "1")]).await.answered(400);
     says(&refused.text, &["Scopes must have at least one scope. No key was created.", "value=\"CI\""]);
+    let (of_tenant, _) = client.new_key(&["tenant:admin"]).await;
+    let mut browser = Browser::signed_in(&server.url(), &of_tenant).await;
+    browser.open("/console/erasures").await.has("also needs the scope");
     let mut browser = Browser::signed_in(&server.url(), &of_keys).await;
     assert_eq!(browser.get("/console/overview").await.answered(303).location(), "/console/keys");
     browser.open("/console/keys").await.lacks("/console/search");
