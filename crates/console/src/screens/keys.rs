@@ -69,7 +69,7 @@ struct KeysPage {
     pager: Pager,
     /// Those that a new key can have.
     scopes: Vec<Scope>,
-    /// What the form has: at first, or as it was refused.
+    /// The fields of the form: of a new one, or as it was sent.
     chosen: Vec<Scope>,
     chosen_stores: Vec<StoreId>,
     name: String,
