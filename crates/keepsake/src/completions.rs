@@ -21,6 +21,8 @@ const VARIABLE: &str = "_KEEPSAKE_COMPLETE";
 const PROGRAM: &str = "keepsake";
 /// A person waits for the answer.
 const MAX_WAIT: Duration = Duration::from_secs(2);
+/// The shells that quote a completion; the others carry out what is in it.
+const QUOTING_SHELLS: [&str; 2] = ["fish", "zsh"];
 /// Completions of more than this are of no use.
 const MAX_CANDIDATES: usize = 500;
 
@@ -53,26 +55,30 @@ pub(crate) fn print_completions(args: &CompletionsArgs) -> Result<(), Failure> {
 /// Answers a shell that asks for completions, and ends the process then. Must be called
 /// before other threads run.
 pub(crate) fn answer_shell(program: impl Fn() -> Command) {
-    CompleteEnv::with_factory(|| with_candidates(program(), false)).var(VARIABLE).bin(PROGRAM).complete();
+    // Read here: `CompleteEnv` removes the variable.
+    let is_quoted = std::env::var(VARIABLE).is_ok_and(|shell| QUOTING_SHELLS.contains(&shell.as_str()));
+    let factory = || with_candidates(program(), false, is_quoted);
+    CompleteEnv::with_factory(factory).var(VARIABLE).bin(PROGRAM).complete();
 }
 
-fn with_candidates(command: Command, is_of_memories: bool) -> Command {
+fn with_candidates(command: Command, is_of_memories: bool, is_quoted: bool) -> Command {
     let is_of_memories = is_of_memories || command.get_name() == "memory";
     let is_of_contexts = command.get_name() == "context";
-    let command = command.mut_args(|arg| completed(arg, is_of_memories));
+    let command = command.mut_args(|arg| completed(arg, is_of_memories, is_quoted));
     command.mut_subcommands(|command| {
         let command = if is_of_contexts {
             command.mut_args(|arg| if arg.get_id() == "name" { of_contexts(arg) } else { arg })
         } else {
             command
         };
-        with_candidates(command, is_of_memories)
+        with_candidates(command, is_of_memories, is_quoted)
     })
 }
 
 /// An argument with its completions, which its value's name decides.
-fn completed(arg: Arg, is_of_memories: bool) -> Arg {
+fn completed(arg: Arg, is_of_memories: bool, is_quoted: bool) -> Arg {
     let value = arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
+    let paths = move |begun: &OsStr| paths(begun, is_quoted);
     match value.as_deref() {
         _ if arg.get_id() == "context" => of_contexts(arg),
         Some("STORE") => arg.add(ArgValueCompleter::new(stores)),
@@ -99,15 +105,20 @@ fn stores(begun: &OsStr) -> Vec<CompletionCandidate> {
     let text = |store: &Value, field: &str| store[field].as_str().unwrap_or_default().to_owned();
     let named = found.unwrap_or_default().into_iter().map(|store| {
         let (name, id) = (text(&store, "name"), text(&store, "id"));
-        // A shell splits other names.
-        let is_word = name.chars().all(|letter| letter.is_alphanumeric() || "._-".contains(letter));
-        if is_word && !name.is_empty() { (name, id) } else { (id, name) }
+        if is_word(&name) { (name, id) } else { (id, name) }
     });
     candidates(begun, named)
 }
 
-/// The memories and directories of the directory that the begun path is in.
-fn paths(begun: &OsStr) -> Vec<CompletionCandidate> {
+/// Whether every shell takes a text as one word and as no option.
+fn is_word(text: &str) -> bool {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-".contains(letter);
+    !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain)
+}
+
+/// The memories and directories of the directory that the begun path is in. An agent chooses their
+/// names: a shell that does not quote them gets only plain words.
+fn paths(begun: &OsStr, is_quoted: bool) -> Vec<CompletionCandidate> {
     let begun_text = begun.to_string_lossy().into_owned();
     let directory = begun_text.rsplit_once('/').map_or("", |(directory, _)| directory);
     let found = wait_for(async {
@@ -129,7 +140,7 @@ fn paths(begun: &OsStr) -> Vec<CompletionCandidate> {
     let root = if begun_text.starts_with('/') { "/memories/" } else { "" };
     let paths = found.unwrap_or_default().into_iter().filter_map(|item| {
         let path = item["path"].as_str()?.strip_prefix('/')?;
-        Some((format!("{root}{path}"), String::new()))
+        (is_quoted || is_word(path)).then(|| (format!("{root}{path}"), String::new()))
     });
     candidates(begun, paths)
 }

@@ -27,15 +27,19 @@ async fn shell_gets_the_stores_and_paths_of_the_server() {
     let person = Person::new().await;
     person.put("plans/may.md", "May").await;
     person.put("a.md", "a").await;
-    let variables = [person.variables(), vec![("_KEEPSAKE_COMPLETE", "fish".to_owned())]].concat();
-    for (words, expected) in [
-        (&["memory", "cat", ""][..], &["a.md", "plans/"][..]),
-        (&["memory", "cat", "/memories/plans/m"], &["/memories/plans/may.md"]),
-        (&["memory", "ls", "--store", "no"], &["notes"]),
-        (&["memory", "ls", "--store", "x", ""], &[]),
-        (&["undo", "--under", "pl"], &["plans/"]),
-        (&["store", "get", "n"], &["notes"]),
+    person.store().create("/b$(id).md", "b").await;
+    for (shell, words, expected) in [
+        ("fish", &["memory", "cat", ""][..], &["a.md", "b$(id).md", "plans/"][..]),
+        ("fish", &["memory", "cat", "/memories/plans/m"], &["/memories/plans/may.md"]),
+        ("fish", &["memory", "ls", "--store", "no"], &["notes"]),
+        ("fish", &["memory", "ls", "--store", "x", ""], &[]),
+        ("fish", &["undo", "--under", "pl"], &["plans/"]),
+        ("fish", &["store", "get", "n"], &["notes"]),
+        // It does not quote what it inserts.
+        ("bash", &["memory", "cat", ""], &["a.md", "plans/"]),
     ] {
+        let place = ("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        let variables = [person.variables(), vec![("_KEEPSAKE_COMPLETE", shell.to_owned()), place]].concat();
         let asked = [&["--", "keepsake"], words].concat();
         let answer = keepsake_with(&asked, &borrowed(&variables)).await.ok();
         let values = answer.lines().map(|line| line.split('\t').next().unwrap());
