@@ -10,7 +10,9 @@ use serde_json::{Map, Value, json};
 use super::target::{OperatorApi, Request, call, id_of, list, show};
 use crate::cli::{IdsArgs, PageArgs, SearchModeArgs, TargetArgs, given};
 use crate::names::Names;
-use crate::output::{Action, Bytes, Column, Count, Limits, Printer, Text, Time, confirm, limit, print};
+use crate::output::{
+    Action, Bytes, Column, Count, Limits, Printer, Text, Time, confirm, limit, print, printable,
+};
 
 const COLUMNS: [Column; 5] = [
     ("ID", "/id", Text),
@@ -206,7 +208,7 @@ pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
         TenantCommand::Update(args) => update(args).await,
         TenantCommand::Suspend(args) => change(args, "suspend", "suspended").await,
         TenantCommand::Resume(args) => change(args, "resume", "resumed").await,
-        TenantCommand::Delete(args) => delete(args).await,
+        TenantCommand::Delete(args) => Box::pin(delete(args)).await,
         TenantCommand::Deletion(args) => {
             let path = ["tenant_deletions", &args.tenant];
             show(args.target, "the deletion cannot be shown", &path, &DELETION).await
@@ -262,12 +264,20 @@ async fn change(args: TenantArgs, action: &str, done: &str) -> Result<(), Failur
 }
 
 async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
-    let tenant = args.tenant;
-    let question = format!("Delete the tenant {tenant} with all its data, permanently?");
-    confirm(&question, args.yes)?;
-    let path = ["tenants", &tenant];
+    let failed = "the tenant was not deleted";
+    let mut tenant = args.tenant;
+    if !args.yes {
+        // The question names the tenant that a name or the beginning of an id means.
+        let path = ["tenants", tenant.as_str()];
+        let (_, found) = call(args.target.clone(), failed, Request::get(&path, &[])).await?;
+        let name = printable(found["name"].as_str().unwrap_or_default());
+        id_of(&found).clone_into(&mut tenant);
+        let id = printable(&tenant);
+        confirm(&format!("Delete the tenant {name} ({id}) with all its data, permanently?"), false)?;
+    }
+    let path = ["tenants", tenant.as_str()];
     let request = Request::change(Method::DELETE, &path, None);
-    let (printer, begun) = call(args.target, "the tenant was not deleted", request).await?;
+    let (printer, begun) = call(args.target, failed, request).await?;
     let tenant = id_of(&begun);
     printer.done(&begun, || {
         format!(

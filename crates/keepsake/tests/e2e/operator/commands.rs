@@ -148,7 +148,8 @@ async fn deletion_of_a_tenant_is_confirmed_in_a_terminal() {
     let command = deployment.command(&ServerConfig::default());
     let file = command.config_file().display().to_string();
     let made = keepsake(&["tenant", "create", "--name", "one", "-o", "json", "--config", &file]).await.json();
-    let delete = ["tenant", "delete", made["id"].as_str().unwrap(), "--config", &file];
+    let id = text(&made["id"]);
+    let delete = ["tenant", "delete", &id[..20], "--config", &file];
     let answering = async |answer: &str| keepsake_in_terminal(&delete, &[], 200, answer).await.stdout;
     // An empty answer and the end of the input do not confirm.
     for unsure in ["n\n", "\n", ""] {
@@ -156,7 +157,8 @@ async fn deletion_of_a_tenant_is_confirmed_in_a_terminal() {
         assert!(kept.contains("nothing was changed"), "{unsure:?}: {kept}");
     }
     let deleted = answering("y\n").await;
-    says(&deleted, &["with all its data, permanently? [y/N]", "is being deleted"]);
+    let question = format!("Delete the tenant one ({id}) with all its data, permanently? [y/N]");
+    says(&deleted, &[&question, "is being deleted"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
