@@ -253,7 +253,7 @@ fn options(mut matches: &ArgMatches) -> Vec<String> {
 async fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Login(args) => access::login(args).await,
-        Command::Context(command) => access::run_context(command),
+        Command::Context(command) => access::run_context(command).await,
         Command::Store(command) => Box::pin(stores::run(command)).await,
         Command::Memory(command) => memories::run(command).await,
         Command::Undo(args) => undo::run(args).await,

@@ -13,6 +13,7 @@ use super::connection::find_store;
 use super::failure_of;
 use crate::cli::OutputArgs;
 use crate::contexts::{self, Context, Contexts};
+use crate::failures::of_client;
 use crate::output::{Flag, Printer, Stream, Text, print};
 use crate::shell::shell_quoted;
 
@@ -126,13 +127,13 @@ fn read_key(url: &str) -> Result<String, Failure> {
     }
 }
 
-pub(crate) fn run_context(command: ContextCommand) -> Result<(), Failure> {
+pub(crate) async fn run_context(command: ContextCommand) -> Result<(), Failure> {
     let path = contexts::default_file(|name| std::env::var_os(name))?;
     let contexts = Contexts::read(&path)?;
     match command {
         ContextCommand::List(output) => list(&contexts, output),
         ContextCommand::Use(args) => select(contexts, args, &path),
-        ContextCommand::Env(args) => print_variables(&contexts, args.name.as_deref()),
+        ContextCommand::Env(args) => print_variables(&contexts, args.name.as_deref()).await,
         ContextCommand::Remove(args) => remove(contexts, &args.name, &path),
     }
 }
@@ -169,14 +170,22 @@ fn select(mut contexts: Contexts, args: UseContextArgs, path: &Path) -> Result<(
     print(&format!("the current context is {}\n", args.name))
 }
 
-/// Prints commands that set the variables of a context in a shell.
-fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<(), Failure> {
+/// Prints commands that set the variables of a context in a shell. The store is an id, also if the
+/// context has its name: clients take no names.
+async fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<(), Failure> {
     let none = || Failure::not_found(NO_CONTEXT);
     let (_, context) = contexts.find(name)?.ok_or_else(none)?;
+    let store_id = match &context.store {
+        Some(store) => {
+            let client = Client::new(&context.url, &context.api_key.as_str().into()).map_err(of_client)?;
+            Some(find_store(&client, store).await?)
+        }
+        None => None,
+    };
     let variables = [
         ("KEEPSAKE_URL", Some(&context.url)),
         ("KEEPSAKE_API_KEY", Some(&context.api_key)),
-        ("KEEPSAKE_STORE", context.store.as_ref()),
+        ("KEEPSAKE_STORE", store_id.as_ref()),
     ];
     let lines = variables.map(|(variable, value)| match value {
         Some(value) => format!("export {variable}={}\n", shell_quoted(value)),

@@ -29,7 +29,8 @@ async fn login_remembers_the_server_for_later_commands() {
     run("memory ls").await.ok();
     let contexts = run("context list").await.ok();
     assert!(contexts.contains("work") && !contexts.contains("ks_live"), "{contexts}");
-    let exports = [("URL", url.as_str()), ("API_KEY", key.as_str()), ("STORE", "notes")];
+    let store_id = person.tenant.store_id.to_string();
+    let exports = [("URL", url.as_str()), ("API_KEY", key.as_str()), ("STORE", store_id.as_str())];
     let exports = exports.map(|(name, value)| format!("export KEEPSAKE_{name}='{value}'\n"));
     assert_eq!(run("context env").await.ok(), exports.concat());
     // The key is not sent to another server.
