@@ -9,7 +9,7 @@ use keepsake_client::Client;
 use keepsake_config::Failure;
 use serde_json::{Value, json};
 
-use super::connection::find_store;
+use super::connection::{find_store, is_same_server};
 use super::failure_of;
 use crate::cli::OutputArgs;
 use crate::contexts::{self, Context, Contexts};
@@ -27,7 +27,7 @@ pub(crate) struct LoginArgs {
     /// The server's URL
     #[arg(value_name = "URL")]
     url: String,
-    /// The name of the context [default: the host]
+    /// The name of the context [default: the host, with the port if another server has that name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The memory store that commands use: its id or its name
@@ -103,12 +103,21 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
     if let Some(store) = &args.store {
         find_store(&client, store).await?;
     }
-    let name = args.name.unwrap_or_else(|| client.host().to_owned());
+    let name = args.name.unwrap_or_else(|| name_of(&client, &contexts));
     let context = Context { url: client.url().to_owned(), api_key, store: args.store, data_dir: None };
     contexts.insert(&name, context);
     contexts.current = Some(name.clone());
     contexts.write(&path)?;
     print(&format!("logged in to {}; the current context is {name}\n", client.url()))
+}
+
+/// The name of a new context: the host; or the URL without its scheme if another server has that name,
+/// whose API key would be lost.
+fn name_of(client: &Client, contexts: &Contexts) -> String {
+    let (url, host) = (client.url(), client.host());
+    let is_free = contexts.contexts.get(host).is_none_or(|known| is_same_server(&known.url, url));
+    let name = if is_free { host } else { url.split_once("://").map_or(url, |(_, rest)| rest) };
+    name.to_owned()
 }
 
 fn read_key(url: &str) -> Result<String, Failure> {

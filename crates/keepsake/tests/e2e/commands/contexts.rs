@@ -1,6 +1,8 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
+use keepsake_testkit::HoldingProxy;
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,4 +53,10 @@ async fn login_remembers_the_server_for_later_commands() {
     run_with("memory ls", &[("KEEPSAKE_STORE", "notes")], "").await.ok();
     run("context remove work").await.ok();
     run("memory ls").await.ends(2, "");
+    // Another server on the same host does not replace the key of the first.
+    let other = HoldingProxy::start(&url, "held", 0).await;
+    for (url, name) in [(&*url, "127.0.0.1"), (other.url(), other.url().trim_start_matches("http://"))] {
+        let said = run_with(&format!("login {url}"), &[], key).await.ok();
+        assert_eq!(said, format!("logged in to {url}; the current context is {name}\n"));
+    }
 }
