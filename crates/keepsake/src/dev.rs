@@ -297,14 +297,18 @@ fn welcome_text(credentials: &Credentials, path: &Path, list: &str) -> String {
     };
     let create = curl(r#"{"command":"create","path":"/memories/hello.md","file_text":"Remember me.\n"}"#);
     let view = curl(r#"{"command":"view","path":"/memories/hello.md"}"#);
+    // Without a context, the commands do not find the server.
+    let commands = match list {
+        "" => String::new(),
+        list => format!("Or use the commands, in another terminal:\n\n{list}"),
+    };
     format!(
         "{}. Ctrl-C stops it.\n\n\
          tenant        {tenant_id}\n\
          memory store  {memory_store_id}\n\
          API key       {api_key}\n\n\
          The key is shown only now; it is kept in {}\n\
-         Write a memory, then read it:\n\n{create}\n{view}\n\
-         Or use the commands, in another terminal:\n\n{list}",
+         Write a memory, then read it:\n\n{create}\n{view}\n{commands}",
         headline(credentials),
         path.display(),
     )
@@ -350,6 +354,7 @@ mod tests {
             assert_eq!(next.tenant_id, first.tenant_id);
             assert_eq!(next.memory_store_id, first.memory_store_id);
         }
+        assert!(!welcome_text(&first, &path, "").contains("in another terminal"));
     }
 
     #[tokio::test]
