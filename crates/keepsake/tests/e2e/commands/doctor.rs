@@ -32,6 +32,9 @@ async fn problems_are_named_with_what_to_do() {
         assert_eq!(results(&run)[check], "problem", "{}", run.stdout);
         assert!(run.stdout.contains(advice), "{advice}: {}", run.stdout);
     }
+    let (blind, _) = person.client().new_key(&["keys:admin"]).await;
+    let named = [("KEEPSAKE_API_KEY", blind.as_str()), ("KEEPSAKE_STORE", "notes")];
+    says(&person.line_with(&doctor, &named, "").await.stdout, &["use a key with the scope memory:read"]);
     person.ok("store create other").await;
     let run = with("KEEPSAKE_STORE", "other").await;
     assert_eq!(results(&run)["folder"], "problem", "{}", run.stdout);
