@@ -137,7 +137,7 @@ pub(crate) struct MvArgs {
     /// The memory or directory, as agents see it
     #[arg(value_name = "FROM")]
     from: String,
-    /// The new path
+    /// The new path; for a memory also the directory, with a final /
     #[arg(value_name = "TO")]
     to: String,
 }
@@ -433,12 +433,16 @@ fn read_content(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
 }
 
 async fn rename(args: MvArgs) -> Result<(), Failure> {
-    let (from, to) = (api_path(&args.from)?, api_path(&args.to)?);
+    let (from, mut to) = (api_path(&args.from)?, api_path(&args.to)?);
     let connection = Connection::of_store(&args.store).await?;
     let failed = format!("{} was not moved", agent_path(&from));
     let Some(memory) = find(&connection, &from, "basic").await? else {
         return rename_directory(&connection, &from, &to, &failed).await;
     };
+    if args.to.ends_with('/') {
+        let name = from.rsplit_once('/').map_or(from.as_str(), |(_, name)| name);
+        to = format!("{}/{name}", to.trim_end_matches('/'));
+    }
     let path = ["memories", text_of(&memory, "id")];
     let moved = connection.post(failed, &path, json!({ "path": to })).await?;
     connection.printer.done(&moved, || format!("moved {} to {}\n", agent_path(&from), agent_path(&to)))

@@ -75,6 +75,8 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
         ["/memories\n├── a.md  5 B, ", "\n├── done/\n│   └── plan.md  4 B, ", "\n└── offer.md  5 B, "];
     says(&tree, &shown);
     assert!(person.ok("memory ls -R done").await.starts_with("/memories/done\n└── plan.md  4 B, "));
+    let moved = person.ok("memory mv a.md done/").await;
+    assert_eq!(moved, "moved /memories/a.md to /memories/done/a.md\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
