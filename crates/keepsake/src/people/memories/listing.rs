@@ -50,10 +50,11 @@ pub(super) async fn list(args: LsArgs) -> Result<(), Failure> {
     }
     let depth = if args.recursive { "0" } else { "1" };
     let mut items = below(&connection, &path, depth, &args.moment).await?;
-    if items.is_empty() && path != "/" {
+    let is_directory = !items.is_empty();
+    if !is_directory && path != "/" {
         items.push(get_at(&connection, &path, "basic", &args.moment).await?);
     }
-    if args.recursive && connection.printer.is_table() && !items.is_empty() {
+    if args.recursive && connection.printer.is_table() && is_directory {
         return print_styled(&tree(&path, &items, |time| connection.printer.relative(time)));
     }
     // A table shows paths as agents see them; JSON has the paths of the API.

@@ -75,6 +75,7 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
         ["/memories\n├── a.md  5 B, ", "\n├── done/\n│   └── plan.md  4 B, ", "\n└── offer.md  5 B, "];
     says(&tree, &shown);
     assert!(person.ok("memory ls -R done").await.starts_with("/memories/done\n└── plan.md  4 B, "));
+    assert!(person.ok("memory ls -R a.md").await.ends_with("  /memories/a.md\n"), "it is no tree");
     let moved = person.ok("memory mv a.md done/").await;
     assert_eq!(moved, "moved /memories/a.md to /memories/done/a.md\n");
 }
