@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use keepsake_archive::plan::ImportStep;
 use keepsake_archive::report::{Class, Outcome, Report};
+use keepsake_client::Parameter;
 use keepsake_config::{Failure, FailureClass};
 use serde_json::Value;
 
@@ -18,6 +19,8 @@ const BYTES_PER_MEMORY: &str = "bytes_per_memory";
 pub(super) struct Room {
     memories: u64,
     bytes: u64,
+    /// The bytes of the stores of the tenant that the credential may list, with this one.
+    bytes_of_tenant: u64,
     limits: Value,
     /// Whether the reader runs the server, by `serve --dev`.
     is_dev: bool,
@@ -28,12 +31,16 @@ impl Room {
     pub(super) async fn of(connection: &StoreConnection) -> Result<Option<Self>, Failure> {
         let one = [("limit", Some("1"))];
         match connection.client.get::<Value>(&connection.path(&["usage"]), &one).await {
-            Ok(usage) => Ok(Some(Self {
-                memories: usage["memory_count"].as_u64().unwrap_or_default(),
-                bytes: usage["content_bytes"].as_u64().unwrap_or_default(),
-                limits: usage["limits"].clone(),
-                is_dev: contexts::is_dev(connection.client.url()),
-            })),
+            Ok(usage) => {
+                let bytes = usage["content_bytes"].as_u64().unwrap_or_default();
+                Ok(Some(Self {
+                    memories: usage["memory_count"].as_u64().unwrap_or_default(),
+                    bytes,
+                    bytes_of_tenant: bytes_of_stores(connection).await.max(bytes),
+                    limits: usage["limits"].clone(),
+                    is_dev: contexts::is_dev(connection.client.url()),
+                }))
+            }
             Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
             Err(error) => Err(failure_of("the limits of the memory store cannot be read")(error)),
         }
@@ -41,7 +48,8 @@ impl Room {
 
     /// The same limits of an empty store.
     pub(super) fn emptied(self) -> Self {
-        Self { memories: 0, bytes: 0, ..self }
+        let bytes_of_tenant = self.bytes_of_tenant.saturating_sub(self.bytes);
+        Self { memories: 0, bytes: 0, bytes_of_tenant, ..self }
     }
 
     /// Refuses the steps with a content that is too large for a memory.
@@ -82,20 +90,20 @@ impl Room {
         self.check(created, added.saturating_sub(removed))
     }
 
-    /// Fails if the store cannot hold this many further memories and bytes.
+    /// Fails if the store or the tenant cannot hold this many further memories and bytes.
     pub(super) fn check(&self, memories: u64, bytes: u64) -> Result<(), Failure> {
-        let (memories, bytes) = ((self.memories + memories, memories), (self.bytes + bytes, bytes));
-        for (name, (wanted, added), unit) in [
-            ("memories_per_store", memories, " memories"),
-            ("bytes_per_store", bytes, ""),
-            ("bytes_per_tenant", bytes, ""),
+        for (name, holder, held, added, unit) in [
+            ("memories_per_store", "memory store", self.memories, memories, " memories"),
+            ("bytes_per_store", "memory store", self.bytes, bytes, ""),
+            ("bytes_per_tenant", "tenant", self.bytes_of_tenant, bytes, ""),
         ] {
+            let wanted = held + added;
             let Some(maximum) = self.limits[name].as_u64().filter(|maximum| added > 0 && wanted > *maximum)
             else {
                 continue;
             };
             return Err(Failure::new(format!(
-                "nothing was imported: the memory store would hold {}{unit}, over the limit of {}; {}",
+                "nothing was imported: the {holder} would hold {}{unit}, over the limit of {}; {}",
                 limit(name, wanted),
                 limit(name, maximum),
                 self.how_to_raise(name, wanted)
@@ -115,4 +123,12 @@ impl Room {
              `keepsake tenant update TENANT --limit {name}={wanted}`"
         )
     }
+}
+
+/// The bytes of all stores that the credential may list; 0 if it may list none.
+async fn bytes_of_stores(connection: &StoreConnection) -> u64 {
+    let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
+    let stores = connection.client.pages(&["memory_stores"], archived).take::<Value>(usize::MAX).await;
+    let sizes = stores.unwrap_or_default().into_iter().filter_map(|store| store["content_bytes"].as_u64());
+    sizes.sum()
 }

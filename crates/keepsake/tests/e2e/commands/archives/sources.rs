@@ -47,7 +47,7 @@ async fn plain_folder_is_imported_without_its_invalid_files() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn import_over_a_limit_is_refused_before_anything_is_written() {
-    let more = format!("{FREE_RATES}memories_per_store = 4\nbytes_per_memory = 10\n");
+    let more = format!("{FREE_RATES}memories_per_store = 4\nbytes_per_memory = 10\nbytes_per_tenant = 20\n");
     let person = Person::with(Pair::Sqlite, &ServerConfig { more, ..ServerConfig::default() }).await;
     let many = person.many(5);
     let import = format!("import {many}");
@@ -72,6 +72,10 @@ async fn import_over_a_limit_is_refused_before_anything_is_written() {
     run.ends(1, why);
     assert!(run.stdout.contains("/0.md and 3 others"), "{}", run.stdout);
     assert!(run.stdout.ends_with(&counts([1, 0, 0, 0, 4])), "{}", run.stdout);
+    person.ok("store create other").await;
+    person.line_with("memory put a.md --store other", &[], "0123456789").await.ok();
+    fs::write(format!("{many}/5.md"), "number 5\n").unwrap();
+    person.ends(&import, 1, "nothing was imported: the tenant would hold 28 B, over the limit of 20 B").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
