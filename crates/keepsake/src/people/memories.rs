@@ -2,6 +2,7 @@
 
 mod listing;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -487,6 +488,9 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
         }
         memories.extend(found);
     }
+    // A memory may be named twice, as itself and in a directory.
+    let mut named = HashSet::new();
+    memories.retain(|memory| named.insert(text_of(memory, "id").to_owned()));
     let question = match memories.as_slice() {
         [memory] => format!("Delete {}?", agent_path(text_of(memory, "path"))),
         memories => format!("Delete {} memories?", memories.len()),

@@ -33,7 +33,7 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     }
     person.ends("memory rm done/plan.md", 2, "--yes").await;
     person.ends("memory rm done --yes", 2, "").await;
-    let deleted = person.ok("memory rm done --recursive --yes").await;
+    let deleted = person.ok("memory rm done done/plan.md --recursive --yes").await;
     let told = "deleted /memories/done/plan.md; undo: keepsake memory restore /memories/done/plan.md --store memstore_";
     assert!(deleted.starts_with(told), "{deleted}");
     assert_eq!(person.ok("memory cat done/plan.md --at-seq 5").await, "two\n");
