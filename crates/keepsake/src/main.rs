@@ -156,7 +156,7 @@ enum Command {
     Erasure(erasures::ErasureCommand),
     /// Checks server, version, key, store, clock, search and folder, and says what to do
     Doctor(doctor::DoctorArgs),
-    /// Makes the tests of a memory store
+    /// Runs the tests of a memory store
     Test(store_tests::TestArgs),
     /// Keeps a folder and a memory store equal, in both directions
     Sync(sync::SyncArgs),

@@ -37,7 +37,7 @@ pub(crate) struct TestArgs {
         help_heading = "Connection"
     )]
     store: Option<String>,
-    /// Makes the tests of this file instead of the store's own
+    /// Runs the tests of this file instead of the store's own
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// The format
