@@ -14,10 +14,12 @@ use super::failure_of;
 use crate::cli::OutputArgs;
 use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
-use crate::output::{Flag, Printer, Stream, Text, print};
+use crate::output::{Flag, Printer, Stream, Text, notice, print};
 use crate::shell::shell_quoted;
 
 const NO_CONTEXT: &str = "there is no context: `keepsake login URL` makes one";
+/// What commands take from the environment instead of the current context.
+const VARIABLES: [&str; 4] = ["KEEPSAKE_CONTEXT", "KEEPSAKE_URL", "KEEPSAKE_API_KEY", "KEEPSAKE_STORE"];
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -108,7 +110,18 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
     contexts.insert(&name, context);
     contexts.current = Some(name.clone());
     contexts.write(&path)?;
-    print(&format!("logged in to {}; the current context is {name}\n", client.url()))
+    print(&format!("logged in to {}; the current context is {name}\n", client.url()))?;
+    tell_variables();
+    Ok(())
+}
+
+/// Says which variables win over the current context.
+fn tell_variables() {
+    let set: Vec<_> = VARIABLES.into_iter().filter(|name| std::env::var_os(name).is_some()).collect();
+    if !set.is_empty() {
+        let set = set.join(" ");
+        notice(&format!("commands use variables of this shell instead of the context: `unset {set}` ends that"));
+    }
 }
 
 /// The name of a new context: the host; or the URL without its scheme if another server has that name,
@@ -176,7 +189,9 @@ fn select(mut contexts: Contexts, args: UseContextArgs, path: &Path) -> Result<(
     }
     contexts.current = Some(args.name.clone());
     contexts.write(path)?;
-    print(&format!("the current context is {}\n", args.name))
+    print(&format!("the current context is {}\n", args.name))?;
+    tell_variables();
+    Ok(())
 }
 
 /// Prints commands that set the variables of a context in a shell. The store is an id, also if the
