@@ -110,7 +110,9 @@ async fn check_all(diagnosis: &mut Diagnosis, client: &Client, args: &DoctorArgs
                 FailureClass::NotAllowed => {
                     "use a key with the scope memory:read; a token of a session needs the id of a store"
                 }
-                _ => "name a store of `keepsake store list` with --store, KEEPSAKE_STORE or `keepsake context use`",
+                _ => {
+                    "name a store of `keepsake store list` with --store, KEEPSAKE_STORE or `keepsake context use`"
+                }
             };
             return diagnosis.problem("store", failure.to_string(), advice);
         }

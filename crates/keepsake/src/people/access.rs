@@ -120,7 +120,9 @@ fn tell_variables() {
     let set: Vec<_> = VARIABLES.into_iter().filter(|name| std::env::var_os(name).is_some()).collect();
     if !set.is_empty() {
         let set = set.join(" ");
-        notice(&format!("commands use variables of this shell instead of the context: `unset {set}` ends that"));
+        notice(&format!(
+            "commands use variables of this shell instead of the context: `unset {set}` ends that"
+        ));
     }
 }
 

@@ -49,7 +49,9 @@ async fn login_remembers_the_server_for_later_commands() {
     person.ends("memory cat no.md", 3, "contexts.toml cannot be read: ").await;
     fs::write(&file, whole).unwrap();
     let variable = [("KEEPSAKE_STORE", "notes")];
-    run_with("context use work --store other", &variable, "").await.ends(0, "`unset KEEPSAKE_STORE` ends that");
+    run_with("context use work --store other", &variable, "")
+        .await
+        .ends(0, "`unset KEEPSAKE_STORE` ends that");
     run("memory ls").await.ends(3, "");
     run_with("memory ls", &variable, "").await.ok();
     run("context remove work").await.ok();
