@@ -80,6 +80,21 @@ impl Printer {
         }
     }
 
+    /// As [`Printer::items`], for the first `limit` items of a list: `items` has one more if the list has.
+    pub(crate) fn first(
+        &self,
+        items: &[Value],
+        limit: usize,
+        columns: &[Column],
+        none: &str,
+    ) -> Result<(), Failure> {
+        self.items(&items[..items.len().min(limit)], columns, none)?;
+        if items.len() > limit && self.is_table() {
+            notice(&format!("there are more: -n shows more than {limit}"));
+        }
+        Ok(())
+    }
+
     /// Prints one page of a list, in JSON as the API answers; `none` describes an empty
     /// list.
     pub(crate) fn list(&self, list: &Value, columns: &[Column], none: &str) -> Result<(), Failure> {

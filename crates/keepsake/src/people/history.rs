@@ -94,7 +94,7 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
         },
     };
     let query = [("memory_id", memory_id.as_deref())];
-    let mut versions = connection.list(NOT_LISTED, &VERSIONS, &query, args.limit).await?;
+    let mut versions = connection.list(NOT_LISTED, &VERSIONS, &query, args.limit.saturating_add(1)).await?;
     let mut has_moved = false;
     if connection.printer.is_table() {
         has_moved = mark_moved(&mut versions);
@@ -118,7 +118,7 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     if has_moved {
         columns.push(("BEFORE", "/previous_path", Text));
     }
-    connection.printer.items(&versions, &columns, "there are no versions")
+    connection.printer.first(&versions, args.limit, &columns, "there are no versions")
 }
 
 /// Adds the previous path to each version that moved its memory, if the version before is listed,

@@ -100,7 +100,7 @@ async fn list(args: ListSessionsArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.connection)?;
     let query = [("include_archived", args.all.then_some("true"))];
     let failed = "the sessions cannot be listed";
-    let sessions = connection.list(failed, &["sessions"], &query, args.limit).await?;
+    let sessions = connection.list(failed, &["sessions"], &query, args.limit.saturating_add(1)).await?;
     let columns = [
         ("ID", "/id", Text),
         ("TITLE", "/title", Text),
@@ -108,7 +108,7 @@ async fn list(args: ListSessionsArgs) -> Result<(), Failure> {
         ("STATUS", "/status", Text),
         ("CREATED", "/created_at", Time),
     ];
-    connection.printer.items(&sessions, &columns, "there is no session")
+    connection.printer.first(&sessions, args.limit, &columns, "there is no session")
 }
 
 async fn show(args: SessionArgs) -> Result<(), Failure> {
@@ -208,7 +208,8 @@ impl TypedValueParser for ActionParser {
 pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.connection)?;
     let query = [("action", args.action.as_deref())];
-    let mut entries = connection.list("the audit cannot be listed", &["audit"], &query, args.limit).await?;
+    let (failed, more) = ("the audit cannot be listed", args.limit.saturating_add(1));
+    let mut entries = connection.list(failed, &["audit"], &query, more).await?;
     put_names(&connection, args.ids, &mut entries, &["/actor", "/object/id"]).await;
     let columns = [
         ("TIME", "/created_at", Time),
@@ -216,7 +217,7 @@ pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
         ("ACTION", "/action", Action),
         ("OBJECT", "/object/id", Text),
     ];
-    connection.printer.items(&entries, &columns, "the audit has no entries")
+    connection.printer.first(&entries, args.limit, &columns, "the audit has no entries")
 }
 
 /// Shows the size of every memory store, and their sum.
