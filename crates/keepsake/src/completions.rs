@@ -21,7 +21,7 @@ const VARIABLE: &str = "_KEEPSAKE_COMPLETE";
 const PROGRAM: &str = "keepsake";
 /// A person waits for the answer.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-/// The shells that quote a completion; the others carry out what is in it.
+/// Shells that quote a completion. In another shell, it is a part of the command line as it is.
 const QUOTING_SHELLS: [&str; 2] = ["fish", "zsh"];
 /// Completions of more than this are of no use.
 const MAX_CANDIDATES: usize = 500;
