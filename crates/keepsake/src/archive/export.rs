@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Cursor, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::HumanBytes;
 use keepsake_archive::Damage;
 use keepsake_archive::format::{INDEX, MANIFEST, Manifest, VERSIONS};
 use keepsake_archive::verified::{MAX_MANIFEST_BYTES, Prefix, verify};
@@ -22,7 +22,7 @@ use super::unpacked::{Contents, UnpackedArchive, is_packed};
 use crate::cli::MomentArgs;
 use crate::data_dir::{unusable, with_suffix};
 use crate::open_folder::{Access, FolderEntry, OpenFolder, read_at_most};
-use crate::output::{notice, printable};
+use crate::output::{counted, notice, printable};
 use crate::people::{StoreConnection, failure_of};
 
 /// In the folder of an unfinished export, whose process locks it; names the store.
@@ -43,8 +43,8 @@ pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
     let kind = if is_packed(&args.target) { "" } else { "the folder " };
     connection.printer.done(&json!(manifest), || {
         format!(
-            "exported {} memories ({}) to {kind}{}\n",
-            HumanCount(counts.memories),
+            "exported {} ({}) to {kind}{}\n",
+            counted(counts.memories, "memory"),
             HumanBytes(counts.content_bytes),
             args.target.display()
         )

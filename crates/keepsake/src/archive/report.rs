@@ -86,6 +86,6 @@ pub(super) fn result(report: &Report) -> Result<(), Failure> {
         return Ok(());
     }
     let class = if rules == 0 { FailureClass::Conflict } else { FailureClass::Failed };
-    let text = format!("{} files were refused", conflicts + rules);
+    let text = format!("{} refused", counted((conflicts + rules) as u64, "file"));
     Err(Failure::of_class(class, text))
 }

@@ -13,7 +13,7 @@ use super::undo::{ForkStoreArgs, RestoreStoreArgs, fork, restore};
 use super::{agent_path, confirm, text_of};
 use crate::cli::{ConnectionArgs, SearchModeArgs, choice, given, moment_text, parse_period};
 use crate::operator;
-use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, notice, print, printable};
+use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, counted, notice, print, printable};
 
 const COLUMNS: [Column; 5] = [
     ("ID", "/id", Text),
@@ -289,9 +289,9 @@ async fn delete(args: SureStoreArgs) -> Result<(), Failure> {
     let failed = "the memory store was not deleted";
     let store = connection.get(failed, &[], &[]).await?;
     let question = format!(
-        "Delete the memory store {} with {} memories and their history, permanently?",
+        "Delete the memory store {} with {} and their history, permanently?",
         printable(text_of(&store, "name")),
-        store["memory_count"]
+        counted(store["memory_count"].as_u64().unwrap_or_default(), "memory")
     );
     confirm(&question, args.yes)?;
     let deleted = connection.delete(failed, &[], &[]).await?;

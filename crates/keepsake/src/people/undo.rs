@@ -13,7 +13,7 @@ use super::names::put_names;
 use super::sessions::find_session;
 use super::{agent_path, api_path, confirm, text_of};
 use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, given, parse_moment};
-use crate::output::{Actor, Text, notice, printable};
+use crate::output::{Actor, Text, counted, notice, printable};
 
 const NOT_UNDONE: &str = "nothing is known to be taken back";
 /// How often a large undo is asked whether it is done.
@@ -201,7 +201,7 @@ async fn carry_out(
         if !connection.printer.is_table() {
             notice(&in_words(&plan));
         }
-        confirm(&format!("Change {made} memories?"), false)?;
+        confirm(&format!("Change {}?", counted(made, "memory")), false)?;
         // Nothing that the plan does not show.
         body["until_seq"] = plan["seq"].clone();
     }

@@ -21,7 +21,7 @@ async fn plain_folder_is_imported_without_its_invalid_files() {
     symlink(person.home.path(), format!("{vault}/link")).unwrap();
     let import = format!("import {vault}");
     let run = person.line(&format!("{import} -o json")).await;
-    run.ends(1, "");
+    run.ends(1, "keepsake: 1 file refused");
     let results: Value = serde_json::from_str(&run.stdout).unwrap();
     let results = results["data"].as_array().unwrap();
     let expected = [
