@@ -116,7 +116,9 @@ impl Room {
     fn how_to_raise(&self, name: &str, wanted: u64) -> String {
         if self.is_dev {
             let variable = format!("KEEPSAKE_LIMITS_{}", name.to_uppercase());
-            return format!("`{variable}={wanted} keepsake serve --dev` raises the limit");
+            return format!(
+                "stop the server, and start it again with the variable `{variable}={wanted}` to raise the limit"
+            );
         }
         format!(
             "the operator raises the limit: `limits.{name}` in the configuration, or \

@@ -61,7 +61,7 @@ async fn import_over_a_limit_is_refused_before_anything_is_written() {
     let file = person.path("keepsake/contexts.toml");
     let contexts = fs::read_to_string(&file).unwrap();
     fs::write(&file, contexts.replace("url = ", "data_dir = \"/data\"\nurl = ")).unwrap();
-    let told = "`KEEPSAKE_LIMITS_MEMORIES_PER_STORE=5 keepsake serve --dev` raises the limit";
+    let told = "start it again with the variable `KEEPSAKE_LIMITS_MEMORIES_PER_STORE=5` to raise the limit";
     person.ends(&import, 1, told).await;
     assert!(person.contents("").await.is_empty());
     for number in 0..4 {
