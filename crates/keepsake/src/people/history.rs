@@ -315,7 +315,15 @@ pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
     let connection = Connection::of_store(&args.store).await?;
     let list = connection.path(&VERSIONS);
     let version = VERSION.find(&connection.client, &list, &[], &args.version).await?;
-    confirm(&format!("Remove the content and the path of {version}, permanently?"), args.yes)?;
+    let mut what = version.clone();
+    if !args.yes {
+        // A credential may redact a version that it may not read.
+        let found = connection.get("", &["memory_versions", &version], &[]).await.unwrap_or_default();
+        if let Some(path) = found["path"].as_str() {
+            what = format!("{version}, of {}", agent_path(path));
+        }
+    }
+    confirm(&format!("Remove the content and the path of {what}, permanently?"), args.yes)?;
     let (failed, path) = (format!("{version} was not redacted"), ["memory_versions", &version, "redact"]);
     let redacted = connection.post(failed, &path, json!({})).await?;
     connection.printer.done(&redacted, || {

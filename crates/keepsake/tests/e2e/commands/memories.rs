@@ -167,6 +167,8 @@ async fn history_is_shown_compared_and_restored() {
     let restored = person.ok(&format!("memory restore {first}")).await;
     assert_eq!(restored, format!("restored /memories/fact.md from {first}\n"));
     person.ends(&format!("memory redact {second}"), 2, "").await;
+    let asked = person.run_in_terminal(&format!("memory redact {second}"), &[], 200, "n\n").await.stdout;
+    says(&asked, &[&format!("{second}, of /memories/fact.md, permanently? [y/N]")]);
     person.ok(&format!("memory redact {second} --yes")).await;
     let refused = person.line(&format!("memory diff fact.md {second}")).await;
     assert!(refused.stderr.contains("was redacted"), "{}", refused.stderr);
