@@ -105,9 +105,9 @@ impl Contexts {
         self.current.get_or_insert_with(|| name.to_owned());
     }
 
-    /// Adds or replaces the context of a data folder, and answers its name. Contexts of other
-    /// folders and servers stay, unless their folder is gone.
-    pub(crate) fn insert_dev(&mut self, context: Context) -> String {
+    /// Adds or replaces the context of a data folder, and answers its name. The store that a person
+    /// chose for it stays, and so do contexts of other folders and servers, unless their folder is gone.
+    pub(crate) fn insert_dev(&mut self, mut context: Context) -> String {
         let is_own = |known: &Context| match &known.data_dir {
             Some(folder) => context.data_dir.as_ref() == Some(folder),
             // An earlier version did not note the folder.
@@ -115,6 +115,10 @@ impl Contexts {
         };
         let own = self.contexts.iter().find(|(_, known)| is_own(known)).map(|(name, _)| name.clone());
         let name = own.unwrap_or_else(|| self.free_dev_name(context.data_dir.as_deref().unwrap_or_default()));
+        let known = self.contexts.get(&name).filter(|known| known.api_key == context.api_key);
+        if let Some(store) = known.and_then(|known| known.store.clone()) {
+            context.store = Some(store);
+        }
         self.insert(&name, context);
         name
     }
@@ -209,7 +213,10 @@ mod tests {
         let unknown = Context { data_dir: Some("/e".to_owned()), ..other.clone() };
         assert_eq!(contexts.insert_dev(unknown), "dev-e");
         let known = Context { api_key: "k6".to_owned(), data_dir: Some("/f".to_owned()), ..other };
-        assert_eq!(contexts.insert_dev(known), "dev");
+        assert_eq!(contexts.insert_dev(known.clone()), "dev");
+        contexts.contexts.get_mut("dev").unwrap().store = Some("notes".to_owned());
+        contexts.insert_dev(known);
+        assert_eq!(contexts.contexts["dev"].store.as_deref(), Some("notes"));
     }
 
     #[test]
