@@ -108,16 +108,19 @@ where
     }
 }
 
-impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
+impl<T: DeserializeOwned + Send + 'static> FromRequest<Engine> for OptionalBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         let mut received = ReceivedRequest::read(request, engine, OF_LIMITS).await?;
         received.bytes = or_empty_object(received.bytes);
-        received.count_values(MAX_VALUES)?;
-        refuse_duplicates(&received.bytes)?;
-        let (principal, body, call) = received.decoded(engine)?;
-        Ok(Self(principal, body, call))
+        let parsed = received.parsed(engine, |received, engine| {
+            received.count_values(MAX_VALUES)?;
+            refuse_duplicates(&received.bytes)?;
+            let (principal, body, call) = received.decoded(engine)?;
+            Ok(Self(principal, body, call))
+        });
+        parsed.await
     }
 }
 

@@ -3,7 +3,7 @@
 //! memories that come back. The memory that becomes the tests of the store comes last, with
 //! the memories that wait for its path: the tests may be a gate, and a gate refuses later parts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use keepsake_core::MemoryPath;
 
@@ -77,8 +77,9 @@ struct Order {
     /// How many steps each step waits for, by its place.
     waits: HashMap<usize, usize>,
     waiting: HashMap<usize, Vec<usize>>,
-    /// Steps that wait for nothing, the first last: deletions, then the others by their places.
-    ready: Vec<usize>,
+    /// Steps that wait for nothing, the first last: deletions, then the others by their places, then those
+    /// that have waited.
+    ready: VecDeque<usize>,
 }
 
 impl Order {
@@ -103,18 +104,18 @@ impl Order {
         ready.sort_unstable_by_key(|place| {
             (steps[*place].action == UndoAction::Deleted, std::cmp::Reverse(*place))
         });
-        Self { waits, waiting, ready }
+        Self { waits, waiting, ready: ready.into() }
     }
 
     /// A step that waits for no other one.
     fn next(&mut self) -> Option<usize> {
-        let place = self.ready.pop()?;
+        let place = self.ready.pop_back()?;
         self.waits.remove(&place);
         for next in self.waiting.remove(&place).unwrap_or_default() {
             if let Some(count) = self.waits.get_mut(&next) {
                 *count -= 1;
                 if *count == 0 {
-                    self.ready.push(next);
+                    self.ready.push_front(next);
                 }
             }
         }

@@ -385,7 +385,10 @@ impl SqliteIndex {
     /// Closes the connections after their last transactions.
     pub async fn close(&self) {
         self.readers.close();
-        self.log_copier.lock().await.connection = None;
+        let connection = self.log_copier.lock().await.connection.take();
+        if let Some(connection) = connection {
+            let _ = connection.close().await;
+        }
         let mut writer = self.writer.lock().await;
         // Removes the log's content, unless another process has the file open.
         let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(writer.idle().await).await;
