@@ -358,6 +358,8 @@ impl SqliteIndex {
 
     /// Empties the write-ahead log; `false`: a reader prevents it now.
     pub(crate) async fn truncate_log(&self) -> Result<bool, IndexError> {
+        // SQLite does not wait for another checkpoint.
+        let _copier = self.log_copier.lock().await;
         let mut writer = self.writer.lock().await;
         let is_busy: bool =
             sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(writer.idle().await).await?;
@@ -385,8 +387,8 @@ impl SqliteIndex {
     /// Closes the connections after their last transactions.
     pub async fn close(&self) {
         self.readers.close();
-        let connection = self.log_copier.lock().await.connection.take();
-        if let Some(connection) = connection {
+        let mut copier = self.log_copier.lock().await;
+        if let Some(connection) = copier.connection.take() {
             let _ = connection.close().await;
         }
         let mut writer = self.writer.lock().await;
