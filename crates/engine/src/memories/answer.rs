@@ -80,15 +80,17 @@ impl Answer<'_> {
         }
         let shown = self.with_content(shown, purge_epoch).await?;
         if is_read {
-            self.note_read(&shown);
+            self.record(&shown);
         }
         Ok(shown)
     }
 
-    /// For a call that neither brought the content nor made the version.
-    fn note_read(&self, shown: &ShownMemory) {
+    /// Records the content of a call that neither brought it nor made the version as a read. It is
+    /// no use of the memory.
+    fn record(&self, shown: &ShownMemory) {
         if shown.content.is_some() {
-            self.reader.access.note_read(self.principal, self.store_id, &shown.memory.head);
+            let version_id = shown.memory.head.version_id;
+            self.reader.access.record_version(self.principal, self.store_id, version_id);
         }
     }
 
@@ -155,7 +157,7 @@ impl Answer<'_> {
         let shown = self.reader.show(self.principal, store_id, found.expiry, memory);
         let shown = self.with_content(shown, found.store.purge_epoch).await?;
         if !is_own {
-            self.note_read(&shown);
+            self.record(&shown);
         }
         Ok(shown)
     }
