@@ -3,7 +3,7 @@
 //! memories that come back. The memory that becomes the tests of the store comes last, with
 //! the memories that wait for its path: the tests may be a gate, and a gate refuses later parts.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use keepsake_core::MemoryPath;
 
@@ -77,9 +77,11 @@ struct Order {
     /// How many steps each step waits for, by its place.
     waits: HashMap<usize, usize>,
     waiting: HashMap<usize, Vec<usize>>,
-    /// Steps that wait for nothing, the first last: deletions, then the others by their places, then those
-    /// that have waited.
-    ready: VecDeque<usize>,
+    /// Deletions, which wait for nothing, the first last.
+    deletions: Vec<usize>,
+    /// The others that wait for nothing, the first last. Deletions come before them: the first one may let many
+    /// memories come back.
+    ready: Vec<usize>,
 }
 
 impl Order {
@@ -99,23 +101,23 @@ impl Order {
                 waiting.entry(before).or_default().push(place);
             }
         }
-        let mut ready: Vec<_> =
+        let mut ready: Vec<usize> =
             waits.iter().filter(|(_, count)| **count == 0).map(|(place, _)| *place).collect();
-        ready.sort_unstable_by_key(|place| {
-            (steps[*place].action == UndoAction::Deleted, std::cmp::Reverse(*place))
-        });
-        Self { waits, waiting, ready: ready.into() }
+        ready.sort_unstable_by(|one, other| other.cmp(one));
+        let is_deletion = |place: &usize| steps[*place].action == UndoAction::Deleted;
+        let (deletions, ready) = ready.into_iter().partition(is_deletion);
+        Self { waits, waiting, deletions, ready }
     }
 
     /// A step that waits for no other one.
     fn next(&mut self) -> Option<usize> {
-        let place = self.ready.pop_back()?;
+        let place = self.deletions.pop().or_else(|| self.ready.pop())?;
         self.waits.remove(&place);
         for next in self.waiting.remove(&place).unwrap_or_default() {
             if let Some(count) = self.waits.get_mut(&next) {
                 *count -= 1;
                 if *count == 0 {
-                    self.ready.push_front(next);
+                    self.ready.push(next);
                 }
             }
         }

@@ -138,7 +138,9 @@ async fn large_undo_of_a_full_store_makes_room_first(setup: TestEngine) {
     let below = |directory| (0..300).map(move |n| (format!("/{directory}/{n}"), "x".to_owned()));
     setup.write_all(below("a")).await;
     setup.call(json!({"command": "delete", "path": "/memories/a"})).await;
-    setup.write_all(below("b")).await;
+    // All the first ones wait for this deletion only.
+    let at_their_directory = ("/a".to_owned(), "x".to_owned());
+    setup.write_all(below("b").skip(1).chain([at_their_directory])).await;
     let request = UndoRequest { after_seq: Some(300), ..UndoRequest::default() };
     let mut undo = setup.engine.undos.undo(&setup.principal, setup.store_id, request).await.unwrap();
     let undo_id = undo.id.unwrap();
