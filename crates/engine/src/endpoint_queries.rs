@@ -54,6 +54,10 @@ impl EndpointQueries {
             failures.last = None;
             return;
         };
+        // The query is too long for the model: that says nothing about the endpoint.
+        if matches!(error, EndpointError::Refused { status: 413 | 422 }) {
+            return;
+        }
         let now = Instant::now();
         let is_warned = failures.warned_at.is_some_and(|warned_at| now < warned_at + WARNED_AGAIN_AFTER);
         // Time-outs are noted, with a warning, when the breaker opens.

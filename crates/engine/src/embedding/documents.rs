@@ -136,7 +136,8 @@ fn embed_here(
 }
 
 /// Embeds all documents together. If that fails because of one of them, each by itself; and if this fails, each of
-/// its texts by itself, because many at a time may be too many for the endpoint.
+/// its texts by itself, because many at a time may be too many for the endpoint. All texts of a document have two
+/// minutes then: other tenants wait.
 async fn embed_elsewhere(
     endpoint: &Endpoint,
     documents: Vec<ChunkedDocument>,
@@ -165,7 +166,9 @@ async fn embed_elsewhere(
         if embedding.as_ref().is_err_and(may_be_of_a_text) {
             // If it embeds another text, and then refuses one of these by itself, that is the cause, and stays so.
             vectors_of(endpoint, &[PLAIN_TEXT], 1, metrics).await??;
-            embedding = vectors_of(endpoint, &texts, 1, metrics).await?;
+            let alone = vectors_of(endpoint, &texts, 1, metrics);
+            let answered = tokio::time::timeout(2 * BATCH_TIMEOUT, alone).await;
+            embedding = answered.unwrap_or(Ok(Err(EndpointError::TimedOut)))?;
         }
         match embedding {
             Ok(vectors) => {

@@ -23,6 +23,7 @@ use crate::EngineError;
 use crate::compute::off_the_runtime;
 use crate::fair::{FairSlot, FairSlots};
 use crate::shared::Shared;
+use crate::work::keep_held;
 
 /// Size of a store, in bytes of rows, up to which a search waits for the store's postings
 /// that are being built. This is a few thousand memories and about a tenth of a second. A
@@ -118,7 +119,7 @@ impl Cache {
             loaded.map(|()| slot)
         };
         // It goes on if the search ends, and keeps its slot: what it has begun to apply cannot be stopped.
-        let load = tokio::spawn(load.in_current_span()).await;
+        let load = tokio::spawn(keep_held(load).in_current_span()).await;
         let slot = load.map_err(|_| EngineError::Internal("the load of a store panicked"))??;
         Ok((store, Some(slot)))
     }
