@@ -131,7 +131,7 @@ async fn file_at(caller: &Caller, store_id: StoreId, path: String) -> PageResult
         return Ok(see_other(&href_of(store_id, shown.memory.head.memory_id)));
     }
     let directory = format!("{path}/");
-    if !place::sizes_of(caller, store_id, &[&directory]).await?.is_empty() {
+    if !place::summaries_of(caller, store_id, &[&directory]).await?.is_empty() {
         return Ok(see_other(&directory_href(store_id, &directory)));
     }
     let memory_id = last_deleted(caller, store_id, &path).await?;
