@@ -11,7 +11,7 @@ mod tenants;
 use std::sync::Arc;
 
 use axum::http::request::Parts;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use axum::{Extension, Router};
 use keepsake_engine::{Audience, Engine};
 use keepsake_index::Scope;
@@ -37,7 +37,7 @@ pub fn operator_routes() -> Router<Engine> {
     Router::new()
         .route("/console", get(async || see_other(next::OPERATOR_HOME)))
         .route("/console/", get(async || see_other(next::OPERATOR_HOME)))
-        .route("/console/{*page}", get(no_such_page))
+        .route("/console/{*page}", any(no_such_page))
         .route("/console/sign-out", post(sign_in::sign_out::<Operator>))
         .route("/console/health", get(health::show))
         .route("/console/metrics", get(health::metrics))

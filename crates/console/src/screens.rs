@@ -112,7 +112,8 @@ impl Pages {
     #[must_use]
     pub fn with_unknown(self) -> Self {
         let home = get(async || see_other(next::HOME));
-        let router = self.router.route("/console/", home).route("/console/{*page}", get(no_such_page));
+        let router =
+            self.router.route("/console/", home).route("/console/{*page}", routing::any(no_such_page));
         Self { router, ..self }
     }
 }
