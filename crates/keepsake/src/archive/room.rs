@@ -97,7 +97,7 @@ impl Room {
             ("bytes_per_store", "memory store", self.bytes, bytes, ""),
             ("bytes_per_tenant", "tenant", self.bytes_of_tenant, bytes, ""),
         ] {
-            let wanted = held + added;
+            let wanted = held.saturating_add(added);
             let Some(maximum) = self.limits[name].as_u64().filter(|maximum| added > 0 && wanted > *maximum)
             else {
                 continue;
@@ -127,10 +127,13 @@ impl Room {
     }
 }
 
-/// The bytes of all stores that the credential may list; 0 if it may list none.
+/// The bytes of all stores that the credential may list, as far as the server lists them.
 async fn bytes_of_stores(connection: &StoreConnection) -> u64 {
     let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
-    let stores = connection.client.pages(&["memory_stores"], archived).take::<Value>(usize::MAX).await;
-    let sizes = stores.unwrap_or_default().into_iter().filter_map(|store| store["content_bytes"].as_u64());
-    sizes.sum()
+    let mut stores = connection.client.pages(&["memory_stores"], archived);
+    let mut bytes = 0_u64;
+    while let Ok(Some(store)) = stores.next::<Value>().await {
+        bytes = bytes.saturating_add(store["content_bytes"].as_u64().unwrap_or_default());
+    }
+    bytes
 }
