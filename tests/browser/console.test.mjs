@@ -191,8 +191,9 @@ test('the palette finds a memory by its path, and keys move, edit and explain', 
     await page.keyboard.press('Enter');
     await page.locator('table.files').getByRole('link', { name: 'first.md' }).waitFor();
     await page.goto(memory.href);
-    await page.locator('h1 button.copy').click();
-    await page.locator('p[aria-live]', { hasText: /Copied|Failed/ }).waitFor({ state: 'attached' });
+    // The text goes away by itself.
+    const told = page.locator('p[aria-live]', { hasText: /Copied|Failed/ }).waitFor({ state: 'attached' });
+    await Promise.all([told, page.locator('h1 button.copy').click()]);
     await page.keyboard.press('e');
     // A letter that is typed into a field is a letter.
     const field = page.getByRole('textbox', { name: 'Content' });
