@@ -216,7 +216,7 @@ pub(crate) async fn worker_whose_copy_or_undo_was_taken_over_records_nothing(pla
     let (undo_id, lease_until) = (waiting.undo_id, taken_over);
     let other = NewUndo { undo_id, store_id: place.store_id, lease_until, ..undo };
     undos.create(tenant_id, &other, None).await.unwrap();
-    let next = async || undos.open(taken_over, 10).await.unwrap();
+    let next = async || undos.open(taken_over, FORK_HELD_FOR, 10).await.unwrap();
     assert_eq!(next().await, [key], "one of each tenant");
     let finish = async |held| undos.finish_part(key, (0, &part), held, third).await.unwrap();
     assert!(undos.hold(key, taken_over, second).await.unwrap());
