@@ -68,7 +68,7 @@ impl TestOutput {
     }
 }
 
-/// Makes the tests of a store; fails if one of them does not hold.
+/// Runs the tests of a store; fails if one of them does not hold.
 pub(crate) async fn run(args: TestArgs) -> Result<(), Failure> {
     let body = match &args.file {
         Some(file) => {

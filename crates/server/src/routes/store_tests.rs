@@ -22,7 +22,7 @@ pub(crate) struct TestMemoryStore {
 
 /// Test a memory store
 ///
-/// Makes the tests in `/.keepsake/tests.yaml` on the memories as they are now. Changes nothing, and counts as no
+/// Runs the tests in `/.keepsake/tests.yaml` on the memories as they are now. Changes nothing, and counts as no
 /// read of a memory.
 #[utoipa::path(
     post,
