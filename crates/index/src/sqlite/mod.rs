@@ -69,7 +69,7 @@ pub struct SqliteIndex {
     known: Arc<KnownAnswers>,
 }
 
-/// Copies the write-ahead log into the database on a connection of its own, while others
+/// Copies the write-ahead log into the database on a separate connection, while others
 /// read and write.
 #[derive(Debug)]
 struct LogCopier {
