@@ -57,6 +57,7 @@ mod shares;
 mod sign_ins;
 mod store_tests;
 mod stores;
+mod tenant_entries;
 mod tenants;
 mod test_file;
 mod test_report;

@@ -5,18 +5,13 @@
 //! complete.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use keepsake_core::{StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{ReadSpan, RecordedReads, VersionReader};
 use parking_lot::Mutex;
 
-/// Entries of all tenants, of about 200 bytes each.
-const MAX_ENTRIES: usize = 100_000;
-/// Entries that any tenant may use. The rest is divided equally among the tenants.
-const SHARED_ENTRIES: usize = MAX_ENTRIES / 2;
-/// Entries of all tenants after a failed flush: its own, and those noted meanwhile.
-const MAX_ENTRIES_AFTER_FAILURE: usize = 2 * MAX_ENTRIES;
+use crate::tenant_entries::TenantEntries;
+
 /// Entries written in one transaction.
 const BATCH_ROWS: usize = 500;
 
@@ -25,14 +20,10 @@ pub(crate) struct ReadLog(Mutex<Reads>);
 
 #[derive(Debug, Default)]
 struct Reads {
-    by_tenant: HashMap<TenantId, ReadsOfTenant>,
-    /// The number of all entries.
-    entries: usize,
+    entries: TenantEntries<ReadKey, ReadSpan>,
     /// The last time at which a read of a tenant was dropped.
     dropped_at: HashMap<TenantId, Timestamp>,
 }
-
-type ReadsOfTenant = HashMap<ReadKey, ReadSpan>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ReadKey {
@@ -51,30 +42,6 @@ pub(crate) struct NotedReads {
 }
 
 impl Reads {
-    fn has_room(&self, tenant_id: TenantId) -> bool {
-        let own = self.by_tenant.get(&tenant_id).map_or(0, HashMap::len);
-        let share = (MAX_ENTRIES - SHARED_ENTRIES) / self.by_tenant.len().max(1);
-        self.entries < SHARED_ENTRIES || (self.entries < MAX_ENTRIES && own < share)
-    }
-
-    /// `false`: the read needs a new entry, and there is no room for it.
-    fn add(&mut self, tenant_id: TenantId, key: ReadKey, span: ReadSpan, has_room: bool) -> bool {
-        match self.by_tenant.entry(tenant_id).or_default().entry(key) {
-            Entry::Occupied(mut known) => {
-                let known = known.get_mut();
-                known.first_at = known.first_at.min(span.first_at);
-                known.last_at = known.last_at.max(span.last_at);
-                known.count += span.count;
-            }
-            Entry::Vacant(_) if !has_room => return false,
-            Entry::Vacant(free) => {
-                free.insert(span);
-                self.entries += 1;
-            }
-        }
-        true
-    }
-
     fn note_drop(&mut self, tenant_id: TenantId, at: Timestamp) {
         let dropped_at = self.dropped_at.entry(tenant_id).or_insert(at);
         *dropped_at = at.max(*dropped_at);
@@ -97,26 +64,23 @@ impl ReadLog {
         let mut dropped = 0;
         for (store_id, version_id) in shown {
             let key = ReadKey { store_id, version_id, reader: reader.clone() };
-            let has_room = reads.has_room(tenant_id);
-            dropped += u64::from(!reads.add(tenant_id, key, span, has_room));
+            dropped += u64::from(!reads.entries.add(tenant_id, key, span));
         }
         if dropped > 0 {
             reads.note_drop(tenant_id, at);
         }
-        NotedReads { entries: reads.entries, dropped }
+        NotedReads { entries: reads.entries.len(), dropped }
     }
 
     pub(crate) fn take(&self) -> UnwrittenReads<'_> {
         let taken = std::mem::take(&mut *self.0.lock());
-        let of_tenant = |(tenant_id, reads): (TenantId, ReadsOfTenant)| {
-            reads.into_iter().map(move |(key, span)| {
-                let ReadKey { store_id, version_id, reader } = key;
-                RecordedReads { tenant_id, store_id, version_id, reader, span }
-            })
+        let recorded = |tenant_id, key, span| {
+            let ReadKey { store_id, version_id, reader } = key;
+            RecordedReads { tenant_id, store_id, version_id, reader, span }
         };
         UnwrittenReads {
             log: self,
-            reads: taken.by_tenant.into_iter().flat_map(of_tenant).collect(),
+            reads: taken.entries.into_rows(recorded),
             dropped_at: taken.dropped_at.into_iter().collect(),
         }
     }
@@ -167,8 +131,7 @@ impl Drop for UnwrittenReads<'_> {
         }
         let mut log = self.log.0.lock();
         for RecordedReads { tenant_id, store_id, version_id, reader, span } in self.reads.drain(..) {
-            let has_room = log.entries < MAX_ENTRIES_AFTER_FAILURE;
-            if !log.add(tenant_id, ReadKey { store_id, version_id, reader }, span, has_room) {
+            if !log.entries.put_back(tenant_id, ReadKey { store_id, version_id, reader }, span) {
                 log.note_drop(tenant_id, span.last_at);
             }
         }
@@ -184,6 +147,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::tenant_entries::{MAX_ENTRIES, SHARED_ENTRIES};
 
     fn note(log: &ReadLog, tenant: u128, versions: std::ops::Range<u128>, at: i64) -> NotedReads {
         let actor = Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(1)));

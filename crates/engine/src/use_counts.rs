@@ -1,33 +1,28 @@
 //! Reads, writes and refused changes of each day and store since the last flush.
 //!
 //! A read or a change costs two entries of a map, and no write. The number of entries is
-//! bounded: what exceeds the bound is dropped.
-
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+//! bounded, and divided among the tenants: what exceeds the bound is dropped.
 
 use keepsake_core::{StoreId, Surface, TenantId, Timestamp};
 use keepsake_index::{CountedUse, UseNumbers};
 use parking_lot::Mutex;
 
-/// Entries of all tenants, of about 100 bytes each.
-const MAX_ENTRIES: usize = 100_000;
-/// Entries after a failed flush: its own, and those noted meanwhile.
-const MAX_ENTRIES_AFTER_FAILURE: usize = 2 * MAX_ENTRIES;
+use crate::tenant_entries::TenantEntries;
+
 /// Entries written in one transaction.
 const BATCH_ROWS: usize = 500;
 
 pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// `None`: all stores of the tenant.
-type Place = (TenantId, Option<StoreId>, i64, Surface);
+type Place = (Option<StoreId>, i64, Surface);
 
 #[derive(Debug, Default)]
 pub(crate) struct UseCounts(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    by_place: HashMap<Place, UseNumbers>,
+    entries: TenantEntries<Place, UseNumbers>,
     /// Uses without an entry.
     dropped: u64,
 }
@@ -35,26 +30,6 @@ struct Counts {
 /// The day of a time (UTC), in days since 1970.
 pub(crate) const fn day_of(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(MICROS_PER_DAY)
-}
-
-impl Counts {
-    fn add(&mut self, place: Place, numbers: UseNumbers, max_entries: usize) {
-        let UseNumbers { reads, writes, refusals, conflicts } = numbers;
-        let has_room = self.by_place.len() < max_entries;
-        match self.by_place.entry(place) {
-            Entry::Occupied(mut known) => {
-                let known = known.get_mut();
-                known.reads += reads;
-                known.writes += writes;
-                known.refusals += refusals;
-                known.conflicts += conflicts;
-            }
-            Entry::Vacant(free) if has_room => {
-                free.insert(numbers);
-            }
-            Entry::Vacant(_) => self.dropped += reads + writes + refusals + conflicts,
-        }
-    }
 }
 
 impl UseCounts {
@@ -91,24 +66,26 @@ impl UseCounts {
         let (day, mut counts) = (day_of(at), self.0.lock());
         for (store_id, numbers) in uses {
             for store_id in [None, Some(store_id)] {
-                counts.add((tenant_id, store_id, day, surface), numbers, MAX_ENTRIES);
+                if !counts.entries.add(tenant_id, (store_id, day, surface), numbers) {
+                    counts.dropped += numbers.total();
+                }
             }
         }
     }
 
     pub(crate) fn take(&self) -> UnwrittenCounts<'_> {
-        let Counts { by_place, dropped } = std::mem::take(&mut *self.0.lock());
+        let Counts { entries, dropped } = std::mem::take(&mut *self.0.lock());
         if dropped > 0 {
             tracing::warn!(dropped, "engine.use_counts: more stores were used than are counted at once");
         }
-        let counted = |((tenant_id, store_id, day, surface), numbers): (Place, UseNumbers)| CountedUse {
+        let counted = |tenant_id, (store_id, day, surface), numbers| CountedUse {
             tenant_id,
             store_id,
             day,
             surface,
             numbers,
         };
-        UnwrittenCounts { log: self, counts: by_place.into_iter().map(counted).collect() }
+        UnwrittenCounts { log: self, counts: entries.into_rows(counted) }
     }
 }
 
@@ -138,8 +115,28 @@ impl Drop for UnwrittenCounts<'_> {
         }
         let mut log = self.log.0.lock();
         for count in self.counts.drain(..) {
-            let place = (count.tenant_id, count.store_id, count.day, count.surface);
-            log.add(place, count.numbers, MAX_ENTRIES_AFTER_FAILURE);
+            let place = (count.store_id, count.day, count.surface);
+            if !log.entries.put_back(count.tenant_id, place, count.numbers) {
+                log.dropped += count.numbers.total();
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::endpoint_queries::tests::tenant;
+
+    #[test]
+    fn tenant_with_many_stores_leaves_room_for_the_counts_of_others() {
+        let (counts, at) = (UseCounts::default(), Timestamp::from_micros(0));
+        let stores = |many| (0..many).map(|number| StoreId::from_uuid(Uuid::from_u128(number)));
+        counts.note_reads(tenant(1), Surface::Api, at, stores(200_000));
+        counts.note_reads(tenant(2), Surface::Api, at, stores(100));
+        let taken = counts.take();
+        assert_eq!(taken.counts.iter().filter(|count| count.tenant_id == tenant(2)).count(), 101);
     }
 }

@@ -3,6 +3,8 @@
 //! A flush adds counts of any tenant in one transaction. Counts of stores that are gone are
 //! dropped; those of the tenant stay.
 
+use std::ops::AddAssign;
+
 use keepsake_core::{StoreId, Surface, TenantId};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
@@ -67,6 +69,21 @@ pub struct UseNumbers {
     pub refusals: u64,
     /// Changes that another change came before.
     pub conflicts: u64,
+}
+
+impl UseNumbers {
+    pub const fn total(self) -> u64 {
+        self.reads + self.writes + self.refusals + self.conflicts
+    }
+}
+
+impl AddAssign for UseNumbers {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.refusals += other.refusals;
+        self.conflicts += other.conflicts;
+    }
 }
 
 /// The order of the stores in [`DailyUse::most_used`]; a store without such a use is left out.

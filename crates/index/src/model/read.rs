@@ -1,5 +1,7 @@
 //! Who was shown which version.
 
+use std::ops::AddAssign;
+
 use keepsake_core::actor::VersionActor;
 use keepsake_core::schemas::MemoryReaderType;
 use keepsake_core::{
@@ -27,6 +29,14 @@ pub struct ReadSpan {
     pub first_at: Timestamp,
     pub last_at: Timestamp,
     pub count: u64,
+}
+
+impl AddAssign for ReadSpan {
+    fn add_assign(&mut self, other: Self) {
+        self.first_at = self.first_at.min(other.first_at);
+        self.last_at = self.last_at.max(other.last_at);
+        self.count += other.count;
+    }
 }
 
 /// The reads of one version by one reader since the last flush.
