@@ -77,6 +77,16 @@ CREATE TABLE replica (
     access_flushed_through bigint NOT NULL
 );
 
+-- The last batch of each log of counts that a replica wrote, in the transaction of the counts:
+-- a batch whose commit was not answered is tried again, and counts once.
+CREATE TABLE flushed_batch (
+    replica uuid,
+    log text COLLATE "C",
+    batch uuid NOT NULL,
+    flushed_at bigint NOT NULL,
+    PRIMARY KEY (replica, log)
+);
+
 -- The codes of issuers with which people signed in to the console: each code works once.
 CREATE TABLE redeemed_code (
     code_sha256 bytea PRIMARY KEY,
@@ -710,6 +720,7 @@ CREATE POLICY every_tenant ON credential TO keepsake_jobs USING (true);
 GRANT SELECT, INSERT ON credential TO keepsake_app;
 
 -- The app cannot read the server's keys.
-GRANT SELECT, INSERT, UPDATE, DELETE ON credential, server_secret, replica, redeemed_code, job, job_run TO keepsake_jobs;
+GRANT SELECT, INSERT, UPDATE, DELETE ON credential, server_secret, replica, flushed_batch, redeemed_code, job, job_run
+    TO keepsake_jobs;
 GRANT SELECT, INSERT, UPDATE ON tenant_deletion, audit_horizon TO keepsake_jobs;
 GRANT SELECT, INSERT ON operator_audit TO keepsake_jobs;

@@ -31,6 +31,14 @@ CREATE TABLE replica (
     access_flushed_through INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE flushed_batch (
+    replica BLOB NOT NULL,
+    log TEXT NOT NULL,
+    batch BLOB NOT NULL,
+    flushed_at INTEGER NOT NULL,
+    PRIMARY KEY (replica, log)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE redeemed_code (
     code_sha256 BLOB NOT NULL PRIMARY KEY,
     redeemed_at INTEGER NOT NULL

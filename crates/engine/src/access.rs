@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use keepsake_core::{Actor, MemoryId, ObjectKind, StoreId, Surface, TenantId, Timestamp, VersionId};
 use keepsake_index::{
-    Expiry, FoundMemory, Head, IndexError, LIVES_FOR, MemoryPlace, MemoryTarget, VersionReader,
+    Expiry, FlushedBatch, FoundMemory, Head, IndexError, LIVES_FOR, MemoryPlace, MemoryTarget, VersionReader,
 };
 use keepsake_telemetry::Metrics;
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use crate::activity::Activity;
 use crate::context::Context;
@@ -366,8 +367,8 @@ impl AccessTimes {
     /// is written.
     async fn write_readers(&self) -> Result<(), IndexError> {
         let (index, mut reads) = (&self.context.index.reads, self.log.readers.take());
-        while let Some(batch) = reads.batch() {
-            match index.flush(batch).await {
+        while let Some(batch) = reads.batch(|| self.context.new_uuid()) {
+            match index.flush(self.batch_of_flush(batch.id), &batch.rows).await {
                 Ok(()) => reads.note_written(),
                 Err(error) if error.is_passing() => return Err(error),
                 Err(error) => {
@@ -387,8 +388,8 @@ impl AccessTimes {
     /// refuses is dropped, so that the others are written.
     async fn write_counts(&self) -> Result<(), IndexError> {
         let mut counts = self.context.use_counts.take();
-        while let Some(batch) = counts.batch() {
-            match self.context.index.daily_use.add(batch).await {
+        while let Some(batch) = counts.batch(|| self.context.new_uuid()) {
+            match self.context.index.daily_use.add(self.batch_of_flush(batch.id), &batch.rows).await {
                 Ok(()) => {}
                 Err(error) if error.is_passing() => return Err(error),
                 Err(error) => {
@@ -398,6 +399,10 @@ impl AccessTimes {
             counts.remove_batch();
         }
         Ok(())
+    }
+
+    fn batch_of_flush(&self, id: Uuid) -> FlushedBatch {
+        FlushedBatch { replica: self.context.replica, id, at: self.context.now() }
     }
 
     /// Writes the noted reads, then advances the time up to which all reads are written.
@@ -434,8 +439,6 @@ pub(crate) async fn within<T>(
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
-
     use super::*;
     use crate::endpoint_queries::tests::tenant;
 

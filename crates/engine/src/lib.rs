@@ -29,6 +29,7 @@ mod erasures;
 mod error;
 mod exports;
 mod fair;
+mod flush_batches;
 mod forks;
 mod health;
 mod idempotency;

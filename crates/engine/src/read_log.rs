@@ -9,11 +9,10 @@ use std::collections::HashMap;
 use keepsake_core::{StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{ReadSpan, RecordedReads, VersionReader};
 use parking_lot::Mutex;
+use uuid::Uuid;
 
+use crate::flush_batches::{Batch, Batches};
 use crate::tenant_entries::TenantEntries;
-
-/// Entries written in one transaction.
-const BATCH_ROWS: usize = 500;
 
 #[derive(Debug, Default)]
 pub(crate) struct ReadLog(Mutex<Reads>);
@@ -21,6 +20,8 @@ pub(crate) struct ReadLog(Mutex<Reads>);
 #[derive(Debug, Default)]
 struct Reads {
     entries: TenantEntries<ReadKey, ReadSpan>,
+    /// The batch that the last flush may have written.
+    begun: Option<Batch<RecordedReads>>,
     /// The last time at which a read of a tenant was dropped.
     dropped_at: HashMap<TenantId, Timestamp>,
 }
@@ -80,34 +81,34 @@ impl ReadLog {
         };
         UnwrittenReads {
             log: self,
-            reads: taken.entries.into_rows(recorded),
+            batches: Batches::new(taken.begun, taken.entries.into_rows(recorded)),
             dropped_at: taken.dropped_at.into_iter().collect(),
         }
     }
 }
 
-/// Reads that a flush writes. Dropping the value puts them back into the log, also after a
-/// failed or cancelled flush.
+/// Reads that a flush writes; there is one flush at a time. Dropping the value puts them back
+/// into the log, also after a failed or cancelled flush.
 pub(crate) struct UnwrittenReads<'a> {
     log: &'a ReadLog,
-    reads: Vec<RecordedReads>,
+    batches: Batches<RecordedReads>,
     dropped_at: Vec<(TenantId, Timestamp)>,
 }
 
 impl UnwrittenReads<'_> {
     /// The reads to write next; `None`: all are written.
-    pub(crate) fn batch(&self) -> Option<&[RecordedReads]> {
-        self.reads.rchunks(BATCH_ROWS).next()
+    pub(crate) fn batch(&mut self, new_id: impl FnOnce() -> Uuid) -> Option<&Batch<RecordedReads>> {
+        self.batches.begin(new_id)
     }
 
     /// Removes the batch that was written.
     pub(crate) fn note_written(&mut self) {
-        self.reads.truncate(self.reads.len().saturating_sub(BATCH_ROWS));
+        self.batches.end();
     }
 
     /// Drops the batch, which the index refused; returns the number of its reads.
     pub(crate) fn drop_batch(&mut self) -> u64 {
-        let batch = self.reads.split_off(self.reads.len().saturating_sub(BATCH_ROWS));
+        let batch = self.batches.end();
         self.dropped_at.extend(batch.iter().map(|reads| (reads.tenant_id, reads.span.last_at)));
         batch.iter().map(|reads| reads.span.count).sum()
     }
@@ -126,11 +127,12 @@ impl UnwrittenReads<'_> {
 
 impl Drop for UnwrittenReads<'_> {
     fn drop(&mut self) {
-        if self.reads.is_empty() && self.dropped_at.is_empty() {
+        if self.batches.is_empty() && self.dropped_at.is_empty() {
             return;
         }
         let mut log = self.log.0.lock();
-        for RecordedReads { tenant_id, store_id, version_id, reader, span } in self.reads.drain(..) {
+        log.begun = self.batches.begun.take();
+        for RecordedReads { tenant_id, store_id, version_id, reader, span } in self.batches.rest.drain(..) {
             if !log.entries.put_back(tenant_id, ReadKey { store_id, version_id, reader }, span) {
                 log.note_drop(tenant_id, span.last_at);
             }
@@ -144,9 +146,9 @@ impl Drop for UnwrittenReads<'_> {
 #[cfg(test)]
 mod tests {
     use keepsake_core::{Actor, ApiKeyId, Surface};
-    use uuid::Uuid;
 
     use super::*;
+    use crate::flush_batches::BATCH_ROWS;
     use crate::tenant_entries::{MAX_ENTRIES, SHARED_ENTRIES};
 
     fn note(log: &ReadLog, tenant: u128, versions: std::ops::Range<u128>, at: i64) -> NotedReads {
@@ -170,16 +172,20 @@ mod tests {
         assert_eq!(note(&log, 3, 0..100, 9).dropped, 0);
 
         let mut taken = log.take();
-        assert_eq!(taken.reads.len(), SHARED_ENTRIES + of_others + 100);
+        assert_eq!(taken.batches.rest.len(), SHARED_ENTRIES + of_others + 100);
         taken.dropped_at.sort_unstable();
         let micros: Vec<_> = taken.dropped_at.iter().map(|(_, at)| at.as_micros()).collect();
         assert_eq!(micros, [5, 8]);
+        assert!(taken.batch(|| Uuid::from_u128(1)).is_some());
         taken.note_written();
+        assert!(taken.batch(|| Uuid::from_u128(2)).is_some());
         drop(taken);
-        let again = log.take();
-        assert_eq!(again.reads.len(), SHARED_ENTRIES + of_others + 100 - BATCH_ROWS);
-        let known = again.reads.iter().find(|reads| reads.span.count == 2);
+        let mut again = log.take();
+        assert_eq!(again.batches.rest.len(), SHARED_ENTRIES + of_others + 100 - 2 * BATCH_ROWS);
+        let known = again.batches.rest.iter().find(|reads| reads.span.count == 2);
         assert!(known.is_none_or(|known| known.span.first_at < known.span.last_at));
         assert_eq!(again.dropped_at.len(), 2);
+        let batch = again.batch(Uuid::nil).unwrap();
+        assert_eq!((batch.id, batch.rows.len()), (Uuid::from_u128(2), BATCH_ROWS), "it may be written");
     }
 }

@@ -6,11 +6,10 @@
 use keepsake_core::{StoreId, Surface, TenantId, Timestamp};
 use keepsake_index::{CountedUse, UseNumbers};
 use parking_lot::Mutex;
+use uuid::Uuid;
 
+use crate::flush_batches::{Batch, Batches};
 use crate::tenant_entries::TenantEntries;
-
-/// Entries written in one transaction.
-const BATCH_ROWS: usize = 500;
 
 pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 
@@ -23,6 +22,8 @@ pub(crate) struct UseCounts(Mutex<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     entries: TenantEntries<Place, UseNumbers>,
+    /// The batch that the last flush may have written.
+    begun: Option<Batch<CountedUse>>,
     /// Uses without an entry.
     dropped: u64,
 }
@@ -74,7 +75,7 @@ impl UseCounts {
     }
 
     pub(crate) fn take(&self) -> UnwrittenCounts<'_> {
-        let Counts { entries, dropped } = std::mem::take(&mut *self.0.lock());
+        let Counts { entries, begun, dropped } = std::mem::take(&mut *self.0.lock());
         if dropped > 0 {
             tracing::warn!(dropped, "engine.use_counts: more stores were used than are counted at once");
         }
@@ -85,36 +86,37 @@ impl UseCounts {
             surface,
             numbers,
         };
-        UnwrittenCounts { log: self, counts: entries.into_rows(counted) }
+        UnwrittenCounts { log: self, batches: Batches::new(begun, entries.into_rows(counted)) }
     }
 }
 
-/// Counts that a flush writes. Dropping the value puts them back, also after a failed or
-/// cancelled flush.
+/// Counts that a flush writes; there is one flush at a time. Dropping the value puts them
+/// back, also after a failed or cancelled flush.
 pub(crate) struct UnwrittenCounts<'a> {
     log: &'a UseCounts,
-    counts: Vec<CountedUse>,
+    batches: Batches<CountedUse>,
 }
 
 impl UnwrittenCounts<'_> {
     /// The counts to write next; `None`: all are written.
-    pub(crate) fn batch(&self) -> Option<&[CountedUse]> {
-        self.counts.rchunks(BATCH_ROWS).next()
+    pub(crate) fn batch(&mut self, new_id: impl FnOnce() -> Uuid) -> Option<&Batch<CountedUse>> {
+        self.batches.begin(new_id)
     }
 
     /// Removes the batch that was written, or that the index refused.
     pub(crate) fn remove_batch(&mut self) {
-        self.counts.truncate(self.counts.len().saturating_sub(BATCH_ROWS));
+        self.batches.end();
     }
 }
 
 impl Drop for UnwrittenCounts<'_> {
     fn drop(&mut self) {
-        if self.counts.is_empty() {
+        if self.batches.is_empty() {
             return;
         }
         let mut log = self.log.0.lock();
-        for count in self.counts.drain(..) {
+        log.begun = self.batches.begun.take();
+        for count in self.batches.rest.drain(..) {
             let place = (count.store_id, count.day, count.surface);
             if !log.entries.put_back(count.tenant_id, place, count.numbers) {
                 log.dropped += count.numbers.total();
@@ -125,8 +127,6 @@ impl Drop for UnwrittenCounts<'_> {
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
-
     use super::*;
     use crate::endpoint_queries::tests::tenant;
 
@@ -137,6 +137,6 @@ mod tests {
         counts.note_reads(tenant(1), Surface::Api, at, stores(200_000));
         counts.note_reads(tenant(2), Surface::Api, at, stores(100));
         let taken = counts.take();
-        assert_eq!(taken.counts.iter().filter(|count| count.tenant_id == tenant(2)).count(), 101);
+        assert_eq!(taken.batches.rest.iter().filter(|count| count.tenant_id == tenant(2)).count(), 101);
     }
 }

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::IndexError;
 use crate::access_times::LOCK_STORES;
 use crate::database::{Database, Role, from_row};
 use crate::numbers::{hex, signed};
+use crate::{FlushedBatch, IndexError};
 
 /// Stands for the whole tenant in the key of a row.
 const WHOLE_TENANT: StoreId = StoreId::from_uuid(Uuid::nil());
@@ -142,9 +142,12 @@ from_row! {
 pub struct DailyUse(pub(crate) Database);
 
 impl DailyUse {
-    /// Adds counts to those of their days.
-    pub async fn add(&self, counts: &[CountedUse]) -> Result<(), IndexError> {
+    /// Adds counts to those of their days, unless an earlier attempt did.
+    pub async fn add(&self, batch: FlushedBatch, counts: &[CountedUse]) -> Result<(), IndexError> {
         let mut tx = self.0.write("add_daily_use", Role::Shared(None)).await?;
+        if !batch.begin(&mut tx, "daily_use").await? {
+            return tx.commit().await;
+        }
         for part in self.0.parts_of(counts.iter().collect(), |count| count.tenant_id) {
             let rows: Value = part.into_iter().map(to_json).collect();
             let rows = rows.to_string();

@@ -24,6 +24,7 @@ mod directories;
 mod embeddings;
 mod error;
 mod expiry;
+mod flushed_batches;
 mod forks;
 mod grants;
 mod imports;
@@ -74,6 +75,7 @@ pub use expiry::{
     AccessFlush, DueMemory, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf,
     SESSION_KEEPS_FOR, UnusedMemories,
 };
+pub use flushed_batches::FlushedBatch;
 pub use forks::{FORK_HELD_FOR, ForkCounts, Forks, OpenFork};
 pub use grants::Grants;
 pub use imports::{HistoryPart, ImportOutcome, Imports};

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::IndexError;
 use crate::access_times::LOCK_STORES;
 use crate::database::{Database, FromRow, Role, Row, Tx, from_row, named_columns, selects};
 use crate::model::{
     MemoryReader, NO_SESSION, ReadVersions, ReaderCounts, ReaderPage, ReaderPlace, RecordedReads,
 };
 use crate::numbers::{hex, signed};
+use crate::{FlushedBatch, IndexError};
 
 /// The rows of the JSON parameter.
 const ROWS: [&str; 2] = [
@@ -111,9 +111,12 @@ impl FromRow for MemoryReader {
 }
 
 impl MemoryReads {
-    /// Adds reads to the rows of their readers.
-    pub async fn flush(&self, reads: &[RecordedReads]) -> Result<(), IndexError> {
+    /// Adds reads to the rows of their readers, unless an earlier attempt did.
+    pub async fn flush(&self, batch: FlushedBatch, reads: &[RecordedReads]) -> Result<(), IndexError> {
         let mut tx = self.0.write("flush_reads", Role::Shared(None)).await?;
+        if !batch.begin(&mut tx, "reads").await? {
+            return tx.commit().await;
+        }
         for part in self.0.parts_of(reads.iter().collect(), |read| read.tenant_id) {
             let rows: Value = part.into_iter().map(to_json).collect();
             let rows = rows.to_string();

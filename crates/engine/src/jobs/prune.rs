@@ -34,9 +34,10 @@ const UNDOS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 const DAILY_USE_KEPT_FOR: Duration = Duration::from_hours(DAYS_KEPT * 24);
 
 /// Rows deleted by age: rows of a session before the session, and those of an undo before the undo.
-const OLD: [(Prunable, Duration, &str); 10] = [
+const OLD: [(Prunable, Duration, &str); 11] = [
     (Prunable::JobRuns, RUNS_KEPT_FOR, "job_runs"),
     (Prunable::Replicas, REPLICAS_KEPT_FOR, "replicas"),
+    (Prunable::FlushedBatches, REPLICAS_KEPT_FOR, "flushed_batches"),
     (Prunable::RedeemedCodes, CODES_KEPT_FOR, "redeemed_codes"),
     (Prunable::SessionEvents, SESSIONS_KEPT_FOR, "session_events"),
     (Prunable::EventsOfEndedSessions, SESSIONS_KEPT_FOR, "session_events"),
@@ -47,7 +48,7 @@ const OLD: [(Prunable, Duration, &str); 10] = [
     (Prunable::DailyUse, DAILY_USE_KEPT_FOR, "daily_use"),
 ];
 
-/// Deletes, once a day, old records of idempotent calls, job runs, silent replicas,
+/// Deletes, once a day, old records of idempotent calls, job runs, silent replicas and their flushes,
 /// sign-in codes, session events, ended sessions, ended undos, counts of the daily use, old
 /// audit entries, and signing keys without valid tokens.
 #[derive(Debug, Clone, Copy)]

@@ -11,6 +11,8 @@ pub enum Prunable {
     /// Replicas, by last heartbeat, except the last one that showed content: its reads may be
     /// missing.
     Replicas,
+    /// Batches of counts that replicas wrote, by time.
+    FlushedBatches,
     /// Codes of issuers with which people signed in, by time.
     RedeemedCodes,
     /// Session events, by time.
@@ -50,6 +52,11 @@ impl Prunable {
                         SELECT id FROM replica WHERE heartbeat_at < $1 AND role IN ('all', 'gateway') \
                         ORDER BY heartbeat_at DESC, id LIMIT 1) \
                     LIMIT $2 + 0)",
+            ],
+            Self::FlushedBatches => [
+                "SELECT count(*) FROM flushed_batch WHERE flushed_at < $1",
+                "DELETE FROM flushed_batch WHERE (replica, log) IN ( \
+                    SELECT replica, log FROM flushed_batch WHERE flushed_at < $1 LIMIT $2 + 0)",
             ],
             Self::RedeemedCodes => [
                 "SELECT count(*) FROM redeemed_code WHERE redeemed_at < $1",

@@ -136,7 +136,9 @@ async fn roles_that_serve_are_bound_by_security_that_every_tenant_table_has() {
         sqlx::query_scalar("SELECT CAST(current_user AS text)").fetch_one(&mut app).await.unwrap();
     assert_eq!(role, "keepsake_app");
     let not_allowed = Err(NOT_ALLOWED.to_owned());
-    for table in ["job", "job_run", "replica", "redeemed_code", "operator_audit", "_sqlx_migrations"] {
+    for table in
+        ["job", "job_run", "replica", "flushed_batch", "redeemed_code", "operator_audit", "_sqlx_migrations"]
+    {
         let refused = outcome(&mut app, &format!("SELECT count(*) FROM {table}")).await;
         assert_eq!(refused, not_allowed, "{table}");
     }

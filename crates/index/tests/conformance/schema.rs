@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use crate::prelude::*;
 
 /// The tables without a tenant; every other one is a tenant's.
-pub(crate) const GLOBAL_TABLES: [&str; 9] = [
+pub(crate) const GLOBAL_TABLES: [&str; 10] = [
     "audit_horizon",
     "credential",
+    "flushed_batch",
     "job",
     "job_run",
     "operator_audit",

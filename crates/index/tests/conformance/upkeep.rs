@@ -1,7 +1,7 @@
 //! Upkeep: recounts beside commits, pages of jobs, and pruning of old rows.
 
 use keepsake_core::Surface;
-use keepsake_index::{CountedUse, DayOfUse, MostUsed, Prunable, UseNumbers};
+use keepsake_index::{CountedUse, DayOfUse, FlushedBatch, MostUsed, Prunable, UseNumbers};
 use serde_json::json;
 
 use crate::deletions::purge_store;
@@ -112,6 +112,7 @@ pub(crate) async fn old_job_runs_replicas_and_codes_are_pruned(place: Place) {
         assert!(ended.unwrap());
         let replica = Uuid::from_u64_pair(9, number.unsigned_abs());
         index.replicas.beat(replica, "all", at, at).await.unwrap();
+        index.daily_use.add(FlushedBatch { replica, id: replica, at }, &[]).await.unwrap();
         let code = [number.to_le_bytes()[0]; 32];
         for is_first in [true, false] {
             assert_eq!(index.redeemed_codes.add(&code, at).await.unwrap(), is_first);
@@ -125,7 +126,7 @@ pub(crate) async fn old_job_runs_replicas_and_codes_are_pruned(place: Place) {
     // The last one that died before that time is kept.
     let last = before.minus(Duration::from_micros(1));
     index.replicas.beat(Uuid::nil(), "gateway", last, last).await.unwrap();
-    for what in [Prunable::JobRuns, Prunable::Replicas, Prunable::RedeemedCodes] {
+    for what in [Prunable::JobRuns, Prunable::Replicas, Prunable::FlushedBatches, Prunable::RedeemedCodes] {
         assert_eq!(upkeep.prune(what, before, 2, true).await.unwrap(), 3, "{what:?}");
         for pruned in [2, 1, 0] {
             assert_eq!(upkeep.prune(what, before, 2, false).await.unwrap(), pruned, "{what:?}");
@@ -146,7 +147,9 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
         CountedUse { tenant_id, store_id, day, surface, numbers }
     };
     let of_tenant = CountedUse { store_id: None, ..count(&place, DAY, Surface::Api, [7, 7]) };
-    for _ in 0..2 {
+    let batch = |id| FlushedBatch { replica: Uuid::nil(), id: Uuid::from_u128(id), at: NOW };
+    // The second attempt of each batch is a repetition.
+    for id in [1, 1, 2, 2] {
         let counts = [
             count(&sibling, DAY, Surface::Api, [1, 2]),
             count(&place, DAY, Surface::Api, [3, 0]),
@@ -154,7 +157,7 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
             count(&stranger, DAY, Surface::Tool, [9, 9]),
             of_tenant,
         ];
-        daily.add(&counts).await.unwrap();
+        daily.add(batch(id), &counts).await.unwrap();
     }
     let used = |day, surface, uses| DayOfUse { day, surface, numbers: numbers(uses) };
     let since = async |only: Option<&[StoreId]>| daily.since(place.tenant_id, only, DAY - 400).await.unwrap();
@@ -183,7 +186,7 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
     }
     assert_eq!(since(Some(&both)).await, [used(DAY, Surface::Api, [8, 4])]);
     sibling.delete_store().await;
-    daily.add(&[count(&sibling, DAY, Surface::Api, [1, 1])]).await.unwrap();
+    daily.add(batch(3), &[count(&sibling, DAY, Surface::Api, [1, 1])]).await.unwrap();
     assert_eq!(since(Some(&both[1..])).await, [used(DAY, Surface::Api, [2, 4])], "it is deleted");
     purge_store(sibling).await;
     assert!(since(Some(&both[1..])).await.is_empty());
