@@ -1,6 +1,6 @@
 //! Stores with changes that this replica will embed.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ use keepsake_telemetry::Metrics;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
+
+use crate::tenant_turns::TenantTurns;
 
 /// Stores of all tenants. The job finds the stores that are refused for want of room.
 const MAX_STORES: usize = 10_000;
@@ -37,8 +39,7 @@ pub(crate) struct EmbeddingQueue {
 #[derive(Debug, Default)]
 struct WaitingStores {
     /// The stores whose turn may come at once.
-    by_tenant: HashMap<TenantId, VecDeque<StoreId>>,
-    turns: VecDeque<TenantId>,
+    turns: TenantTurns<StoreId>,
     /// The stores that back off, by the time of their next turn.
     backing_off: BTreeSet<(Instant, Place)>,
     /// All these stores, and how many each tenant has.
@@ -80,44 +81,14 @@ impl WaitingStores {
         }
     }
 
-    fn enqueue(&mut self, (tenant_id, store_id): Place) {
-        let own = self.by_tenant.entry(tenant_id).or_default();
-        own.push_back(store_id);
-        if own.len() == 1 {
-            self.turns.push_back(tenant_id);
-        }
-    }
-
-    /// Takes a store out of the turns.
-    fn withdraw(&mut self, (tenant_id, store_id): Place) {
-        if let Some(own) = self.by_tenant.get_mut(&tenant_id) {
-            own.retain(|waiting| *waiting != store_id);
-            if own.is_empty() {
-                self.by_tenant.remove(&tenant_id);
-                self.turns.retain(|turn| *turn != tenant_id);
-            }
-        }
-    }
-
     fn next(&mut self, now: Instant) -> Option<Place> {
         while let Some((_, place)) = self.backing_off.first().copied().filter(|(until, _)| *until <= now) {
             self.backing_off.pop_first();
-            self.enqueue(place);
+            self.turns.push(place.0, place.1);
         }
-        self.take()
-    }
-
-    fn take(&mut self) -> Option<Place> {
-        let tenant_id = self.turns.pop_front()?;
-        let own = self.by_tenant.get_mut(&tenant_id)?;
-        let store_id = own.pop_front()?;
-        if own.is_empty() {
-            self.by_tenant.remove(&tenant_id);
-        } else {
-            self.turns.push_back(tenant_id);
-        }
-        self.forget((tenant_id, store_id));
-        Some((tenant_id, store_id))
+        let place = self.turns.pop()?;
+        self.forget(place);
+        Some(place)
     }
 }
 
@@ -142,7 +113,7 @@ impl EmbeddingQueue {
         if !waiting.note(place) {
             return false;
         }
-        waiting.enqueue(place);
+        waiting.turns.push(place.0, place.1);
         drop(waiting);
         self.added.notify_one();
         true
@@ -185,7 +156,7 @@ impl EmbeddingQueue {
         let wait = backoff + jitter(backoff);
         if waiting.known.contains(&place) {
             // A commit added it during its turn.
-            waiting.withdraw(place);
+            waiting.turns.remove(place.0, &place.1);
         } else if !self.is_on || !waiting.note(place) {
             waiting.backoffs.remove(&place);
             return wait;

@@ -59,6 +59,7 @@ mod sign_ins;
 mod store_tests;
 mod stores;
 mod tenant_entries;
+mod tenant_turns;
 mod tenants;
 mod test_file;
 mod test_report;
