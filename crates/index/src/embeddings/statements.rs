@@ -10,9 +10,13 @@ macro_rules! is_hybrid {
 /// Whether the vectors of the model `o` of a store are replaced by those of `$3`: these are
 /// complete, and the first work with both and the last claim of `o` were before `$4`.
 /// Otherwise replicas with different models would remove each other's vectors during a rollout.
+/// `$4` is an hour ago. A time later than in an hour was made by a clock that was ahead, and does
+/// not count.
 macro_rules! is_replaced {
     () => {
-        "o.model <> $3 AND e.is_complete AND e.edit <= $4 AND o.edit <= $4 AND coalesce(o.claimed_until, 0) <= $4"
+        "o.model <> $3 AND e.is_complete AND e.edit NOT BETWEEN $4 + 1 AND $4 + 7200000000 \
+            AND o.edit NOT BETWEEN $4 + 1 AND $4 + 7200000000 \
+            AND coalesce(o.claimed_until, 0) NOT BETWEEN $4 + 1 AND $4 + 7200000000"
     };
 }
 
