@@ -2,10 +2,12 @@
 //! of a memory's unused period are written at once.
 
 use std::collections::{BTreeMap, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use keepsake_core::{Actor, MemoryId, ObjectKind, StoreId, Surface, TenantId, Timestamp, VersionId};
 use keepsake_index::{
     Expiry, FlushedBatch, FoundMemory, Head, IndexError, LIVES_FOR, MemoryPlace, MemoryTarget, VersionReader,
@@ -148,6 +150,11 @@ impl Log {
         }
         next.map(|(store_id, reads)| (store_id, reads.into_iter().collect()))
     }
+
+    /// Drops the reads of a tenant whose task ended before it checked them.
+    fn forget_unchecked(&self, tenant_id: TenantId) {
+        self.unchecked.lock().remove(&tenant_id);
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,11 +283,24 @@ impl AccessTimes {
             AddedReads::Wait => {}
             AddedReads::TooMany => self.flush_soon(),
             AddedReads::NeedTask => {
-                let (access, limits) = (self.clone(), &principal.limits);
-                let tenants = (limits.unused_period_secs(), limits.period_set_at);
-                tokio::spawn(async move { access.check_reads(tenant_id, tenants).await });
+                let limits = &principal.limits;
+                self.check_soon(tenant_id, (limits.unused_period_secs(), limits.period_set_at));
             }
         }
+    }
+
+    /// Starts the task that checks the reads of a tenant. After a panic, all reads are written, and
+    /// the next read starts another task.
+    fn check_soon(&self, tenant_id: TenantId, tenants: (Option<u64>, Option<Timestamp>)) {
+        let access = self.clone();
+        tokio::spawn(async move {
+            let checks = AssertUnwindSafe(access.check_reads(tenant_id, tenants)).catch_unwind();
+            if checks.await.is_err() {
+                tracing::error!("engine.note_reads: the check of reads panicked");
+                access.log.forget_unchecked(tenant_id);
+                access.flush_soon();
+            }
+        });
     }
 
     /// Checks the reads of a tenant until none waits. `tenants` is the tenant's own period.
@@ -455,5 +475,7 @@ mod tests {
         assert_eq!(add(3), AddedReads::Wait, "the task is not at its end");
         assert_eq!([next(), next()], [Some(1), None]);
         assert_eq!(add(4), AddedReads::NeedTask);
+        log.forget_unchecked(tenant_id);
+        assert_eq!(add(5), AddedReads::NeedTask);
     }
 }
