@@ -2,8 +2,10 @@
 
 use std::num::NonZero;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use keepsake_core::TenantId;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
@@ -15,6 +17,10 @@ use crate::work::held;
 /// Of the priorities of Linux, from -20 to 19.
 #[cfg(target_os = "linux")]
 const LOWEST_PRIORITY: i32 = 19;
+
+/// Larger requests are not parsed by the thread that serves the request: each step takes some
+/// milliseconds for each MiB.
+const MAX_PARSED_AT_ONCE: usize = 128 << 10;
 
 /// Runs computations on blocking threads, in slots that tenants share fairly.
 ///
@@ -29,6 +35,39 @@ impl Computations {
     pub(crate) fn new() -> Self {
         let cores = cores();
         Self { slots: Arc::new(FairSlots::new(cores, cores / 2)) }
+    }
+
+    /// Parses a request of `bytes` bytes: at once, or with [`Self::run`] if it is large, because the
+    /// threads that serve requests serve all tenants.
+    pub async fn parse<T: Send + 'static>(
+        &self,
+        tenant_id: TenantId,
+        bytes: usize,
+        parse: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        if bytes <= MAX_PARSED_AT_ONCE { Ok(parse()) } else { self.run(tenant_id, parse).await }
+    }
+
+    /// Awaits a future that parses a request of `bytes` bytes when it is first polled: as
+    /// [`Self::parse`] parses. The rest runs in the current task.
+    pub async fn parse_first<T: Send + 'static>(
+        &self,
+        tenant_id: TenantId,
+        bytes: usize,
+        mut future: BoxFuture<'static, T>,
+    ) -> Result<T, EngineError> {
+        if bytes <= MAX_PARSED_AT_ONCE {
+            return Ok(future.await);
+        }
+        let begin = move || match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => Ok(done),
+            Poll::Pending => Err(future),
+        };
+        match self.run(tenant_id, begin).await? {
+            Ok(done) => Ok(done),
+            // It is polled again at once, so it misses no wake-up.
+            Err(future) => Ok(future.await),
+        }
     }
 
     /// Runs a computation of more than some tenths of a millisecond.

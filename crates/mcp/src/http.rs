@@ -8,13 +8,14 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
-use keepsake_engine::Engine;
+use keepsake_core::TenantId;
+use keepsake_engine::{Engine, EngineError};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
 
 use crate::Access;
-use crate::message::{Incoming, InvalidMessage, Message, MessageKind, ReplacedUnicode};
+use crate::message::{Incoming, InvalidMessage, Message, MessageKind};
 use crate::server::{MemoryServer, NotUnicode};
 
 const VERSION: &str = "mcp-protocol-version";
@@ -59,9 +60,49 @@ fn with_port(origin: &str) -> String {
     if has_port { origin } else { format!("{origin}:{port}") }
 }
 
+/// What a client sent at once, checked.
+enum CheckedMessages {
+    Single(CheckedMessage),
+    Batch(Vec<Result<CheckedMessage, InvalidMessage>>),
+}
+
+struct CheckedMessage {
+    kind: MessageKind,
+    /// The text that the client sent, with invalid Unicode replaced.
+    text: String,
+    /// The first parameter with a character that was replaced.
+    not_unicode: Option<String>,
+}
+
+impl CheckedMessages {
+    fn of(body: &[u8], version: Option<&str>) -> Result<Self, InvalidMessage> {
+        Ok(match Incoming::read(body, version)? {
+            Incoming::Single(message) => {
+                message.require_version(version)?;
+                Self::Single(CheckedMessage::of(message)?)
+            }
+            Incoming::Batch(messages) => {
+                let checked = messages.into_iter().map(|message| message.and_then(CheckedMessage::of));
+                Self::Batch(checked.collect())
+            }
+        })
+    }
+}
+
+impl CheckedMessage {
+    fn of(message: Message) -> Result<Self, InvalidMessage> {
+        let kind = message.kind()?;
+        let not_unicode = message.mended.map(|replaced| replaced.field);
+        Ok(Self { kind, text: message.text, not_unicode })
+    }
+}
+
 /// Answers single requests of any client; cheap to clone.
 #[derive(Clone)]
-pub struct HttpService(StreamableHttpService<MemoryServer, NeverSessionManager>);
+pub struct HttpService {
+    engine: Engine,
+    service: StreamableHttpService<MemoryServer, NeverSessionManager>,
+}
 
 impl HttpService {
     /// Keeps no sessions, so every replica can answer every request.
@@ -72,11 +113,19 @@ impl HttpService {
             .with_json_response(true)
             .with_max_request_body_bytes(usize::MAX)
             .with_allowed_hosts(options.allowed_hosts);
-        let server = MemoryServer(engine);
-        Self(StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config))
+        let server = MemoryServer(engine.clone());
+        let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config);
+        Self { engine, service }
     }
 
-    pub async fn answer(&self, access: Access, mut head: Parts, body: &Bytes) -> McpResponse {
+    /// Large messages are parsed in a slot of the tenant.
+    pub async fn answer(
+        &self,
+        access: Access,
+        mut head: Parts,
+        body: Bytes,
+    ) -> Result<McpResponse, EngineError> {
+        let tenant_id = access.principal.tenant_id;
         head.extensions.insert(access);
         // The handler runs in another task, which continues this span.
         head.extensions.insert(tracing::Span::current());
@@ -85,21 +134,21 @@ impl HttpService {
         head.headers.insert(header::ACCEPT, both);
         head.headers.insert(header::CONTENT_TYPE, JSON);
         let version = head.headers.get(VERSION).and_then(|version| version.to_str().ok());
-        match Incoming::read(body, version) {
+        let (version, bytes) = (version.map(str::to_owned), body.len());
+        let check = move || CheckedMessages::of(&body, version.as_deref());
+        Ok(match self.engine.computations.parse(tenant_id, bytes, check).await? {
             Err(invalid) => refusal(&invalid),
-            Ok(Incoming::Single(message)) => {
-                let kind = message.require_version(version).and_then(|()| message.kind());
-                match kind {
-                    Err(invalid) => refusal(&invalid),
-                    Ok(MessageKind::Response) => {
-                        let why = "the server sends no requests, so it takes no responses";
-                        refusal(&InvalidMessage::request(Value::Null, why))
-                    }
-                    Ok(MessageKind::Request | MessageKind::Notification) => self.serve(head, message).await,
+            Ok(CheckedMessages::Single(message)) => match message.kind {
+                MessageKind::Response => {
+                    let why = "the server sends no requests, so it takes no responses";
+                    refusal(&InvalidMessage::request(Value::Null, why))
                 }
-            }
-            Ok(Incoming::Batch(messages)) => self.serve_batch(&head, messages).await,
-        }
+                MessageKind::Request | MessageKind::Notification => {
+                    self.serve(tenant_id, head, message).await?
+                }
+            },
+            Ok(CheckedMessages::Batch(messages)) => self.serve_batch(tenant_id, &head, messages).await?,
+        })
     }
 
     /// Answers a message that did not come over HTTP; `None`: it has no answer.
@@ -108,42 +157,54 @@ impl HttpService {
         head.method = Method::POST;
         head.headers = headers;
         head.headers.insert(header::HOST, HeaderValue::from_static("localhost"));
-        let response = self.answer(access, head, &Bytes::from(message)).await;
-        json_of(response).await
+        let response = self.answer(access, head, Bytes::from(message)).await;
+        json_of(response.ok()?).await
     }
 
-    /// Serves a message that was checked.
-    async fn serve(&self, mut head: Parts, message: Message) -> McpResponse {
-        if let Some(ReplacedUnicode { field, .. }) = message.mended {
+    async fn serve(
+        &self,
+        tenant_id: TenantId,
+        mut head: Parts,
+        message: CheckedMessage,
+    ) -> Result<McpResponse, EngineError> {
+        if let Some(field) = message.not_unicode {
             head.extensions.insert(NotUnicode(field));
         }
-        let body = Full::new(Bytes::from(message.text));
-        Box::pin(self.0.handle(Request::from_parts(head, body))).await
+        let (bytes, service) = (message.text.len(), self.service.clone());
+        let request = Request::from_parts(head, Full::new(Bytes::from(message.text)));
+        // The library parses the message again.
+        let response = Box::pin(async move { service.handle(request).await });
+        self.engine.computations.parse_first(tenant_id, bytes, response).await
     }
 
     /// Serves the messages of a batch one after the other, and answers its requests together.
-    async fn serve_batch(&self, head: &Parts, messages: Vec<Result<Message, InvalidMessage>>) -> McpResponse {
+    async fn serve_batch(
+        &self,
+        tenant_id: TenantId,
+        head: &Parts,
+        messages: Vec<Result<CheckedMessage, InvalidMessage>>,
+    ) -> Result<McpResponse, EngineError> {
         let mut answers = Vec::new();
         for message in messages {
-            match message.and_then(|message| Ok((message.kind()?, message))) {
+            match message {
                 Err(invalid) => answers.push(invalid.answer()),
-                Ok((MessageKind::Response, _)) => {}
-                Ok((MessageKind::Request | MessageKind::Notification, message)) => {
-                    let response = self.serve(head.clone(), message).await;
+                Ok(CheckedMessage { kind: MessageKind::Response, .. }) => {}
+                Ok(message) => {
+                    let response = self.serve(tenant_id, head.clone(), message).await?;
                     if response.status() != StatusCode::ACCEPTED
                         && response.headers().get(header::CONTENT_TYPE) != Some(&JSON)
                     {
                         // The refused header is one that all messages have.
-                        return response;
+                        return Ok(response);
                     }
                     answers.extend(json_of(response).await);
                 }
             }
         }
         if answers.is_empty() {
-            return response_of(StatusCode::ACCEPTED, Bytes::new());
+            return Ok(response_of(StatusCode::ACCEPTED, Bytes::new()));
         }
-        response_of(StatusCode::OK, Value::Array(answers).to_string().into())
+        Ok(response_of(StatusCode::OK, Value::Array(answers).to_string().into()))
     }
 }
 

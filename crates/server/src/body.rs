@@ -38,9 +38,6 @@ const BODY_PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_DISCARDED_BYTES: usize = 4 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Larger bodies are not parsed by the thread that serves the request: each step takes some milliseconds
-/// for each MiB.
-const MAX_PARSED_AT_ONCE: usize = 128 << 10;
 /// Maximum number of JSON values in a body, nested values included. A tool's input has far fewer.
 pub(crate) const MAX_VALUES: usize = 2_000;
 /// Memory charged for each field of a form, in bytes, in addition to the body.
@@ -148,8 +145,11 @@ impl FromRequest<Engine> for ReceivedRequest {
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         let received = Self::json(request, engine, OF_LIMITS).await?;
-        received.count_values(MAX_VALUES)?;
-        Ok(received)
+        let counted = received.parsed(engine, |received, _| {
+            received.count_values(MAX_VALUES)?;
+            Ok(received)
+        });
+        counted.await
     }
 }
 
@@ -199,19 +199,15 @@ impl ReceivedRequest {
         Self::read(request, engine, max_bytes).await
     }
 
-    /// Parses the body with `parse`, in a slot of the tenant if the body is large: the threads that serve
-    /// requests serve all tenants.
+    /// Parses the body with `parse`, in a slot of the tenant if the body is large.
     async fn parsed<T: Send + 'static>(
         self,
         engine: &Engine,
         parse: impl FnOnce(Self, &Engine) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        if self.bytes.len() <= MAX_PARSED_AT_ONCE {
-            return parse(self, engine);
-        }
-        let (tenant_id, engine) = (self.principal.tenant_id, engine.clone());
+        let (tenant_id, bytes, engine) = (self.principal.tenant_id, self.bytes.len(), engine.clone());
         let computations = engine.computations.clone();
-        computations.run(tenant_id, move || parse(self, &engine)).await?
+        computations.parse(tenant_id, bytes, move || parse(self, &engine)).await?
     }
 
     /// Reads a form without files, and charges the memory of its parsed fields.

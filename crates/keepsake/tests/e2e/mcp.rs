@@ -233,6 +233,10 @@ async fn message_that_cannot_be_served_is_answered_and_the_next_is_served() {
         assert_eq!([&answered[0], &answered[3]], [&reply(json!(1)), &reply(json!("b"))]);
         assert_eq!((&answered[1]["error"]["code"], &answered[2]["id"]), (&json!(-32_700), &json!(2)));
         says(text(&answered[2]["error"]["message"]), &["`initialize`"]);
+        // A large message is parsed elsewhere.
+        let mut large = ping(json!(3));
+        large["params"] = json!({"_meta": {"padding": "x".repeat(200_000)}});
+        assert_eq!(both(large.to_string().as_bytes()).await, reply(json!(3)));
         // Nothing else was written, and the end of the input ends it.
         drop(stdin);
         assert_eq!(lines.next_line().await.unwrap(), None);

@@ -97,7 +97,7 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let principal = Arc::new(principal.over_mcp());
     let access = Access { principal, mounts, slugs, held: Some(held) };
-    let mut response = service.answer(access, head, &bytes).await.map(Body::new);
+    let mut response = service.answer(access, head, bytes).await?.map(Body::new);
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
         if response.headers().get(header::CONTENT_TYPE) != Some(&JSON) {
