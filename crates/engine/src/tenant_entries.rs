@@ -1,7 +1,7 @@
 //! Entries in memory that are divided among tenants until a flush writes them.
 //!
-//! The number of entries is bounded. What needs an entry for which there is no room is
-//! refused, and the caller drops it.
+//! The number of entries is bounded. If there is no room for a new entry, the caller drops the
+//! value.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
