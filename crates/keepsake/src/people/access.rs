@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use console::Term;
-use keepsake_client::Client;
+use keepsake_client::{Client, ClientError};
 use keepsake_config::Failure;
 use serde_json::{Value, json};
 
@@ -97,13 +97,11 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
     let probed = client.get::<Value>(&["memory_stores"], &[("limit", Some("1"))]).await;
     match probed {
         // A key without the scope to list stores is valid nevertheless.
-        Err(error) if error.status().is_none_or(|status| status.as_u16() != 403) => {
-            return Err(failure_of("not logged in")(error));
-        }
+        Err(error) if !lacks_scope(&error) => return Err(failure_of("not logged in")(error)),
         _ => {}
     }
     if let Some(store) = &args.store {
-        find_store(&client, store).await?;
+        require_store(&client, store).await?;
     }
     let name = args.name.unwrap_or_else(|| name_of(&client, &contexts));
     let context = Context { url: client.url().to_owned(), api_key, store: args.store, data_dir: None };
@@ -113,6 +111,19 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
     print(&format!("logged in to {}; the current context is {name}\n", client.url()))?;
     tell_variables();
     Ok(())
+}
+
+/// Refuses a store that the server does not have.
+async fn require_store(client: &Client, store: &str) -> Result<(), Failure> {
+    let store_id = find_store(client, store).await?;
+    match client.get::<Value>(&["memory_stores", &store_id], &[]).await {
+        Err(error) if !lacks_scope(&error) => Err(failure_of(format_args!("--store {store}"))(error)),
+        _ => Ok(()),
+    }
+}
+
+fn lacks_scope(error: &ClientError) -> bool {
+    error.status().is_some_and(|status| status.as_u16() == 403)
 }
 
 /// Says which variables win over the current context.
@@ -156,7 +167,7 @@ pub(crate) async fn run_context(command: ContextCommand) -> Result<(), Failure> 
     let contexts = Contexts::read(&path)?;
     match command {
         ContextCommand::List(output) => list(&contexts, output),
-        ContextCommand::Use(args) => select(contexts, args, &path),
+        ContextCommand::Use(args) => select(contexts, args, &path).await,
         ContextCommand::Env(args) => print_variables(&contexts, args.name.as_deref()).await,
         ContextCommand::Remove(args) => remove(contexts, &args.name, &path),
     }
@@ -184,9 +195,11 @@ fn list(contexts: &Contexts, output: OutputArgs) -> Result<(), Failure> {
     Printer::new(output.output).items(&rows, &columns, NO_CONTEXT)
 }
 
-fn select(mut contexts: Contexts, args: UseContextArgs, path: &Path) -> Result<(), Failure> {
+async fn select(mut contexts: Contexts, args: UseContextArgs, path: &Path) -> Result<(), Failure> {
     contexts.find(Some(&args.name))?;
     if let (Some(store), Some(context)) = (args.store, contexts.contexts.get_mut(&args.name)) {
+        let found = require_store(&client_of(context)?, &store).await;
+        found.map_err(|failure| failure.within("the context was not changed"))?;
         context.store = Some(store);
     }
     contexts.current = Some(args.name.clone());
@@ -202,10 +215,7 @@ async fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<(), 
     let none = || Failure::not_found(NO_CONTEXT);
     let (_, context) = contexts.find(name)?.ok_or_else(none)?;
     let store_id = match &context.store {
-        Some(store) => {
-            let client = Client::new(&context.url, &context.api_key.as_str().into()).map_err(of_client)?;
-            Some(find_store(&client, store).await?)
-        }
+        Some(store) => Some(find_store(&client_of(context)?, store).await?),
         None => None,
     };
     let variables = [
@@ -218,6 +228,10 @@ async fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<(), 
         None => format!("unset {variable}\n"),
     });
     print(&lines.concat())
+}
+
+fn client_of(context: &Context) -> Result<Client, Failure> {
+    Client::new(&context.url, &context.api_key.as_str().into()).map_err(of_client)
 }
 
 fn remove(mut contexts: Contexts, name: &str, path: &Path) -> Result<(), Failure> {

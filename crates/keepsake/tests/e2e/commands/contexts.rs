@@ -49,11 +49,15 @@ async fn login_remembers_the_server_for_later_commands() {
     person.ends("memory cat no.md", 3, "contexts.toml cannot be read: ").await;
     fs::write(&file, whole).unwrap();
     let variable = [("KEEPSAKE_STORE", "notes")];
-    run_with("context use work --store other", &variable, "")
+    for missing in ["other", "memstore_00000000000000000000000001"] {
+        let told = "the context was not changed: ";
+        run(&format!("context use work --store {missing}")).await.ends(3, told);
+    }
+    run_with(&format!("context use work --store {store_id}"), &variable, "")
         .await
         .ends(0, "`unset KEEPSAKE_STORE` ends that");
-    run("memory ls").await.ends(3, "");
-    run_with("memory ls", &variable, "").await.ok();
+    says(&run("context list").await.ok(), &[&store_id]);
+    run_with("memory ls", &[("KEEPSAKE_STORE", "other")], "").await.ends(3, "");
     run("context remove work").await.ok();
     run("memory ls").await.ends(2, "");
     // Another server on the same host does not replace the key of the first.
