@@ -162,7 +162,11 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
 /// Puts a copy of `file` in the place of the database. Answers where the old one is.
 async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileContents), Failure> {
     if !file.exists() {
-        return Err(Failure::not_found(format!("{} does not exist", file.display())));
+        return Err(Failure::not_found(format!(
+            "{} does not exist: FILE is a backup of the whole database; `keepsake memory restore` brings a memory back, \
+             and `keepsake store restore` a memory store",
+            file.display()
+        )));
     }
     data_dir::make_private_folder(folder_of(database))?;
     // What a link names, so that the link stays.

@@ -46,7 +46,7 @@ async fn backup_of_a_serving_database_comes_back() {
         ("damaged.db", 1, "is damaged"),
         ("text.db", 1, "is damaged, or no database"),
         ("empty.db", 1, "is no database of Keepsake"),
-        ("missing.db", 3, "does not exist"),
+        ("missing.db", 3, "missing.db does not exist: FILE is a backup of the whole database"),
     ] {
         server.beside(&format!("restore {}", path(file))).await.ends(code, why);
         assert!(fs::read(deployment.sqlite_file()).unwrap() == database, "{file}");
