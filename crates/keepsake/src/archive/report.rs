@@ -13,16 +13,17 @@ use crate::people::agent_path;
 /// More files with the same result and reason are one row of the table.
 const MAX_ALIKE: usize = 3;
 
-/// Prints each file as JSON; as a table, only the files not written as a whole, and counts.
+/// Prints each file as JSON, with the path of the API; as a table, only the files not written as a whole, with the path
+/// as agents see it, and counts.
 pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) -> Result<(), Failure> {
     let files = report.sorted().iter();
     let items: Vec<Value> = if printer.is_table() {
         let row = |alike: &Vec<&ReportEntry>| match alike.as_slice() {
             [first, others @ ..] if others.len() >= MAX_ALIKE => {
                 let others = HumanCount(others.len() as u64);
-                vec![item(&format!("{} and {others} others", first.path), first)]
+                vec![item(&format!("{} and {others} others", agent_path(&first.path)), first)]
             }
-            few => few.iter().map(|file| item(&file.path, file)).collect(),
+            few => few.iter().map(|file| item(&agent_path(&file.path), file)).collect(),
         };
         alike(files.filter(|file| file.reason().is_some())).iter().flat_map(row).collect()
     } else {

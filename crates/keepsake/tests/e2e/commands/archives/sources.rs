@@ -70,7 +70,7 @@ async fn import_over_a_limit_is_refused_before_anything_is_written() {
     let run = person.line(&import).await;
     let why = "4 files will not be imported, the first is /memories/0.md: has 11 bytes, over the limit of 10";
     run.ends(1, why);
-    assert!(run.stdout.contains("/0.md and 3 others"), "{}", run.stdout);
+    assert!(run.stdout.contains(" /memories/0.md and 3 others"), "{}", run.stdout);
     assert!(run.stdout.ends_with(&counts([1, 0, 0, 0, 4])), "{}", run.stdout);
     person.ok("store create other").await;
     person.line_with("memory put a.md --store other", &[], "0123456789").await.ok();
