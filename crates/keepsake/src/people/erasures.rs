@@ -124,9 +124,13 @@ pub(crate) async fn erase(args: EraseArgs) -> Result<(), Failure> {
     let mut store_id = None;
     if let Some(store) = &args.store {
         let id = find_store(&connection.client, store).await?;
-        what = format!("the memory store {}", printable(store));
-        if id != *store {
-            what = format!("{what} ({})", printable(&id));
+        what = format!("the memory store {}", printable(&id));
+        if !args.yes {
+            // A credential may erase a store that it may not read.
+            let found = connection.get("", &["memory_stores", &id], &[]).await.unwrap_or_default();
+            if let Some(name) = found["name"].as_str() {
+                what = format!("the memory store {} ({})", printable(name), printable(&id));
+            }
         }
         store_id = Some(id);
     }

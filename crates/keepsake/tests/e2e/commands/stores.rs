@@ -88,6 +88,8 @@ async fn keys_and_erasures_are_made_with_the_credential_that_may() {
     person.put("people/ada.md", "Ada").await;
     person.put("kept.md", "kept").await;
     person.ends("erase notes --under people", 2, "--yes").await;
+    let asked = person.run_in_terminal("erase memstore_0", &[], 200, "n\n").await.stdout;
+    says(&asked, &["Erase the memory store notes (memstore_"]);
     let erased = person.json("erase notes --under /memories/people --yes -o json").await;
     assert_eq!([&erased["state"], &erased["removed"]["memories"]], [&json!("done"), &json!(1)]);
     assert!(person.texts().await.into_keys().eq(["/kept.md"]));
