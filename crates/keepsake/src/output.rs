@@ -88,8 +88,12 @@ impl Printer {
         columns: &[Column],
         none: &str,
     ) -> Result<(), Failure> {
-        self.items(&items[..items.len().min(limit)], columns, none)?;
-        if items.len() > limit && self.is_table() {
+        let has_more = items.len() > limit && self.is_table();
+        // With a limit of 0, nothing is shown of a list that is not empty.
+        if limit > 0 || !has_more {
+            self.items(&items[..items.len().min(limit)], columns, none)?;
+        }
+        if has_more {
             notice(&format!("there are more: -n shows more than {limit}"));
         }
         Ok(())

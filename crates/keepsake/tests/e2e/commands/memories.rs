@@ -161,6 +161,8 @@ async fn history_is_shown_compared_and_restored() {
         assert!(diff.contains("-The office is in Oslo.\n+The office is in Rome.\n"), "{diff}");
     }
     person.ends("memory log fact.md -n 1", 0, "there are more: -n shows more than 1").await;
+    let none = person.line("memory log -n 0").await;
+    assert_eq!(none.stderr, "there are more: -n shows more than 0\n");
     person.ends("memory diff fact.md memver_0", 2, "2 ids begin with `memver_0`: memver_").await;
     person.ends("memory redact memver_ZZ --yes", 3, "no id of a version begins with `memver_ZZ`").await;
     person.ends("memory redact fact.md --yes", 2, "a version is given by its id").await;
