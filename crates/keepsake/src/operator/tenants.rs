@@ -12,6 +12,7 @@ use crate::cli::{IdsArgs, PageArgs, SearchModeArgs, TargetArgs, given};
 use crate::names::Names;
 use crate::output::{
     Action, Bytes, Column, Count, Limits, Printer, Text, Time, confirm, limit, print, printable,
+    require_terminal,
 };
 
 const COLUMNS: [Column; 5] = [
@@ -267,6 +268,7 @@ async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
     let failed = "the tenant was not deleted";
     let mut tenant = args.tenant;
     if !args.yes {
+        require_terminal()?;
         // The question names the tenant that a name or the beginning of an id means.
         let path = ["tenants", tenant.as_str()];
         let (_, found) = call(args.target.clone(), failed, Request::get(&path, &[])).await?;

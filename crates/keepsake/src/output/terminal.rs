@@ -66,15 +66,19 @@ pub(crate) fn confirm(question: &str, is_sure: bool) -> Result<(), Failure> {
     if is_sure {
         return Ok(());
     }
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage(
-            "nothing was changed: confirm with --yes, because stdin is not a terminal",
-        ));
-    }
+    require_terminal()?;
     match answer(&format!("{question} [y/N] "))?.as_str() {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Failure::new("nothing was changed")),
     }
+}
+
+/// The failure of [`confirm`] without a terminal, for a command that first looks up what the question names.
+pub(crate) fn require_terminal() -> Result<(), Failure> {
+    if std::io::stdin().is_terminal() {
+        return Ok(());
+    }
+    Err(Failure::usage("nothing was changed: confirm with --yes, because stdin is not a terminal"))
 }
 
 pub(crate) fn answer(question: &str) -> Result<String, Failure> {

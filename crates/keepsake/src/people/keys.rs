@@ -16,7 +16,7 @@ use super::failure_of;
 use super::ids::{API_KEY, parse_key};
 use crate::cli::{PageArgs, ServerArgs, TargetArgs};
 use crate::operator::target::{Request, call, id_of};
-use crate::output::{Column, Printer, Text, Time, confirm, printable};
+use crate::output::{Column, Printer, Text, Time, confirm, printable, require_terminal};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default scopes of a key, which an agent needs.
@@ -200,6 +200,7 @@ async fn revoke(args: RevokeKeyArgs) -> Result<(), Failure> {
     let failed = "the API key was not revoked";
     let mut key = args.key;
     if !args.yes {
+        require_terminal()?;
         // The question names the key that a beginning of its id means.
         let (_, found) = args.of.clone().call(failed, Method::GET, &[&key], &[], None).await?;
         let name = printable(found["name"].as_str().unwrap_or_default());

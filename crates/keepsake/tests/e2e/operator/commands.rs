@@ -82,7 +82,7 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     sides.beside(&format!("tenant resume {id}")).await.ok();
     let revoke = format!("key revoke --tenant {id} {}", &key_id[..30]);
     let delete = format!("tenant delete {other_id}");
-    for line in [delete.as_str(), &revoke, "token-key rotate --compromised"] {
+    for line in [delete.as_str(), &revoke, "tenant delete nobody", "token-key rotate --compromised"] {
         sides.remote(line).await.ends(2, "--yes");
     }
     sides.beside(&format!("{revoke} --yes")).await.ok();
