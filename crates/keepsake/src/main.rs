@@ -278,7 +278,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Job(command) => jobs::run(command).await,
         Command::Backup(args) => Box::pin(backup::back_up(args)).await,
         Command::Restore(args) => Box::pin(backup::restore(args)).await,
-        Command::Verify(args) => verify::run(args).await,
+        Command::Verify(args) => Box::pin(verify::run(args)).await,
         Command::Blobs(blobs::BlobCommand::Move(args)) => blobs::run(args).await,
         Command::Model(command) => models::run(command).await,
         Command::Openapi(args) => operator::print_openapi(&args),

@@ -3,6 +3,7 @@
 pub(crate) mod backup;
 pub(crate) mod blobs;
 pub(crate) mod check;
+mod database;
 pub(crate) mod jobs;
 pub(crate) mod model;
 pub(crate) mod target;
@@ -17,10 +18,11 @@ use keepsake_engine::{Engine, EngineError, StoreDraft};
 use keepsake_index::{Auditor, MigrationReport, Store};
 use serde_json::json;
 
-use crate::backends::{self, Backends};
+use crate::backends;
 use crate::data_dir;
 use crate::failures::class_of_engine;
 use crate::output::{Printer, counted, print};
+use database::CommandDatabase;
 use target::OperatorApi;
 
 #[derive(Debug, Args)]
@@ -67,7 +69,7 @@ pub(crate) async fn create_store(
     name: String,
     printer: &Printer,
 ) -> Result<(), Failure> {
-    let (engine, backends) = open(sources).await?;
+    let (engine, backends) = CommandDatabase::find(sources)?.open().await?;
     let database = OperatorApi::Database { engine: engine.clone(), backends: Box::new(backends) };
     let made = create_store_of(&engine, &database, tenant, name).await;
     database.close().await;
@@ -93,13 +95,4 @@ async fn create_store_of(
     let draft = StoreDraft { name, ..StoreDraft::default() };
     let store = engine.stores.create(&operator, draft, None).await.map_err(failed)?;
     Ok((tenant_id, store))
-}
-
-/// An engine for one command. It has no requests to wait for, so callers only
-/// close the index.
-async fn open(sources: SourceArgs) -> Result<(Engine, Backends), Failure> {
-    let folder = sources.data_dir.clone();
-    let settings = sources.into_sources().merge().settings()?;
-    let backends = Backends::open_for_command(&settings, folder.as_deref()).await?;
-    Ok((backends.engine(&settings), backends))
 }

@@ -15,6 +15,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tempfile::{NamedTempFile, TempPath};
 
+use super::database::CommandDatabase;
 use crate::backends::of_index;
 use crate::cli::OutputArgs;
 use crate::data_dir::{self, FolderLock, folder_of, with_suffix};
@@ -64,7 +65,7 @@ pub(crate) struct RestoreArgs {
     place: PlaceArgs,
 }
 
-/// The database. Without arguments and variables it is the one of `serve --dev`.
+/// The database.
 #[derive(Debug, Args)]
 struct PlaceArgs {
     #[command(flatten)]
@@ -75,14 +76,7 @@ struct PlaceArgs {
 
 impl PlaceArgs {
     fn settings(&self) -> Result<Settings, Failure> {
-        let mut sources = self.sources.clone().into_sources();
-        let is_configured = sources.file.is_some()
-            || sources.data_dir.is_some()
-            || sources.variables.iter().any(|(name, _)| name == "KEEPSAKE_INDEX_URL");
-        if !is_configured {
-            sources.data_dir = Some(data_dir::default_folder(|name| std::env::var_os(name))?);
-        }
-        let settings = sources.merge().settings()?;
+        let settings = CommandDatabase::find(self.sources.clone())?.settings;
         logs::start(&settings.log, None);
         Ok(settings)
     }

@@ -12,7 +12,7 @@ use keepsake_engine::Engine;
 use keepsake_server::operator_call;
 use serde_json::Value;
 
-use super::open;
+use super::database::CommandDatabase;
 use crate::ambiguous::{candidates, several_named};
 use crate::backends::Backends;
 use crate::cli::{PageArgs, TargetArgs};
@@ -63,7 +63,7 @@ impl<'a> Request<'a> {
 impl OperatorApi {
     pub(super) async fn open(args: TargetArgs) -> Result<Self, Failure> {
         let Some(url) = &args.server else {
-            let (engine, backends) = open(args.sources).await?;
+            let (engine, backends) = CommandDatabase::find(args.sources)?.open().await?;
             let backends = Box::new(backends);
             return Ok(Self::Database { engine, backends });
         };

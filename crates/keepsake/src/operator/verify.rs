@@ -1,16 +1,15 @@
 //! `keepsake verify`
 
 use std::num::NonZeroU16;
-use std::path::Path;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use keepsake_config::{Failure, IndexUrl, SourceArgs};
+use keepsake_config::{Failure, SourceArgs};
 use keepsake_core::DirPath;
 use keepsake_engine::{Engine, Problem, Verification};
 use serde_json::{Value, json};
 
-use super::open;
+use super::database::CommandDatabase;
 use crate::cli::OutputArgs;
 use crate::output::{Printer, Text, bytes, counted};
 
@@ -38,8 +37,10 @@ pub(crate) struct VerifyArgs {
 /// Prints the problems and then fails if there are any, or if the check could not be
 /// completed.
 pub(crate) async fn run(args: VerifyArgs) -> Result<(), Failure> {
-    refuse_to_make_an_index(&args)?;
-    let (engine, backends) = open(args.sources.clone()).await?;
+    let database = CommandDatabase::find(args.sources.clone())?;
+    // This command changes nothing: it makes no database.
+    database.require_file()?;
+    let (engine, backends) = database.open().await?;
     let verified = verify(&engine, &args).await;
     backends.index.close().await;
     let (found, report) = verified?;
@@ -52,17 +53,6 @@ pub(crate) async fn run(args: VerifyArgs) -> Result<(), Failure> {
         0 => Ok(()),
         1 => Err(Failure::new("1 problem was found")),
         many => Err(Failure::new(format!("{many} problems were found"))),
-    }
-}
-
-/// Refuses to create a missing SQLite file: this command changes nothing.
-fn refuse_to_make_an_index(args: &VerifyArgs) -> Result<(), Failure> {
-    let settings = args.sources.clone().into_sources().merge().settings()?;
-    match &settings.index.url {
-        IndexUrl::Sqlite { file, .. } if !Path::new(file).exists() => {
-            Err(Failure::new(format!("there is no index to verify: {} does not exist", file.display())))
-        }
-        IndexUrl::Sqlite { .. } | IndexUrl::Postgres(_) => Ok(()),
     }
 }
 

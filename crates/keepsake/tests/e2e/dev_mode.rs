@@ -28,7 +28,7 @@ async fn paste(command: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn first_start_prints_commands_that_work_and_the_second_finds_everything() {
     let base = TempDir::new().unwrap();
-    let folder = base.path().join("data");
+    let folder = base.path().join("keepsake");
     let command = dev_command(&folder);
     let mut first = command.start().await;
 
@@ -56,13 +56,25 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
     assert_eq!(first.wait().await.code(), Some(0), "{}", first.output());
     secrets::remember(key, "a development key");
     let logging = command.env("KEEPSAKE_LOG_FILTER", "info");
-    let second = Server::start(logging).await; // checks that the key is not printed
+    let mut second = Server::start(logging).await; // checks that the key is not printed
     assert_eq!(credentials(&folder), known);
     assert_eq!(paste(view).await, viewed);
     let told = second.output();
     assert!(told.contains("dev-credentials.json") && told.contains("memory ls --context dev\n"), "{told}");
     let is_logged = async || second.output().contains("http.request ended");
     soon("the request is logged", is_logged).await;
+    second.end().await;
+    // The operator's commands find the folder, and make none.
+    for (line, home, code, said) in [
+        ("verify", base.path(), 0, "using the database of `keepsake serve --dev` in "),
+        ("tenant get dev", base.path(), 0, "/keepsake\n"),
+        ("job list", base.path(), 0, "/keepsake\n"),
+        ("key list --tenant dev", base.path(), 0, "/keepsake\n"),
+        ("tenant list", Path::new("/nowhere"), 3, "/nowhere/keepsake/index.db does not exist"),
+    ] {
+        let home = [("XDG_DATA_HOME", home.to_str().unwrap())];
+        keepsake_with(&words(line), &home).await.ends(code, said);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
