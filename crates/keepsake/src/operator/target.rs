@@ -9,12 +9,13 @@ use keepsake_client::{Client, Method, Parameter, Url, extended};
 use keepsake_config::Failure;
 use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_engine::Engine;
+use keepsake_index::{StoreFilter, StoreListing};
 use keepsake_server::operator_call;
 use serde_json::Value;
 
 use super::database::CommandDatabase;
 use crate::ambiguous::{candidates, several_named};
-use crate::backends::Backends;
+use crate::backends::{Backends, of_index};
 use crate::cli::{PageArgs, TargetArgs};
 use crate::failures::{class_of_status, of_client};
 use crate::output::{Column, Printer};
@@ -25,6 +26,7 @@ const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";
 const ID_PREFIX: &str = "wrkspc_";
 /// Pages of a list that are searched for a name or the beginning of an id.
 const MAX_PAGES: usize = 10_000;
+const STORES_PER_PAGE: u32 = 1_000;
 
 pub(super) enum OperatorApi {
     /// The database, with the lock of its folder if it is a SQLite file.
@@ -202,6 +204,30 @@ impl OperatorApi {
         }
     }
 
+    /// The ids and names of all memory stores of a tenant, which is given as [`Self::find_tenant`] takes it. Only the
+    /// database has them.
+    async fn stores(&self, tenant: &str) -> Result<Vec<(String, String)>, Failure> {
+        let Self::Database { backends, .. } = self else {
+            return Err(Failure::usage(
+                "with --server, --store takes only the whole id of a store: memstore_…",
+            ));
+        };
+        let tenant = self.find_tenant(tenant).await?;
+        let tenant_id = tenant.parse::<TenantId>().map_err(Failure::of("the tenant's id"))?;
+        let filter = StoreFilter { include_archived: true, ..StoreFilter::default() };
+        let mut listing = StoreListing { filter, limit: STORES_PER_PAGE, ..StoreListing::default() };
+        let mut stores = Vec::new();
+        loop {
+            let page = backends.index.stores.list(tenant_id, &listing).await;
+            let page = page.map_err(of_index("the memory stores cannot be listed".to_owned()))?;
+            let Some(last) = page.last() else {
+                return Ok(stores);
+            };
+            listing.after = Some((last.created_at, last.store_id));
+            stores.extend(page.into_iter().map(|store| (store.store_id.to_string(), store.name)));
+        }
+    }
+
     /// Passes the items of a list on, page by page, until one is the last that is wanted.
     async fn search(&self, list: &[&str], mut is_last: impl FnMut(&Value) -> bool) -> Result<(), Failure> {
         let mut page: Option<String> = None;
@@ -238,6 +264,14 @@ pub(crate) async fn call(
     let answer = target.call_of_tenant(&request).await;
     target.close().await;
     Ok((printer, answer.map_err(|failure| failure.within(failed))?))
+}
+
+/// The ids and names of all memory stores of a tenant: see [`OperatorApi::find_tenant`].
+pub(crate) async fn stores_of(args: TargetArgs, tenant: &str) -> Result<Vec<(String, String)>, Failure> {
+    let target = OperatorApi::open(args).await?;
+    let stores = target.stores(tenant).await;
+    target.close().await;
+    stores
 }
 
 /// As [`call`], for an object of which these fields are printed.

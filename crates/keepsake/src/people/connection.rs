@@ -8,8 +8,8 @@ use keepsake_config::Failure;
 use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
 
-use super::failure_of;
 use super::ids::STORE;
+use super::{failure_of, text_of};
 use crate::ambiguous::several_named;
 use crate::cli::{ConnectionArgs, ServerArgs, StoreArgs};
 use crate::contexts::{self, Context, Contexts};
@@ -184,26 +184,54 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, F
         return Ok(store.to_owned());
     }
     let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
-    let (mut found, mut begun) = (Vec::new(), BTreeSet::new());
-    let beginning = STORE.beginning(store);
+    let mut candidates = StoreCandidates::default();
     let mut stores = client.pages(&["memory_stores"], archived);
     while let Some(item) = stores.next::<Value>().await.map_err(failure_of("the stores cannot be listed"))? {
-        let id = item["id"].as_str().unwrap_or_default().to_owned();
-        if item["name"] == store {
-            found.push(id);
-        } else if beginning.is_some_and(|beginning| id.starts_with(beginning)) {
-            begun.insert(id);
+        candidates.compare(store, text_of(&item, "id"), text_of(&item, "name"));
+    }
+    candidates.only(store)
+}
+
+/// As [`find_store`], among all stores of a tenant: their ids and names.
+pub(super) fn find_among(stores: &[(String, String)], store: &str) -> Result<String, Failure> {
+    if store.parse::<StoreId>().is_ok() {
+        return Ok(store.to_owned());
+    }
+    let mut candidates = StoreCandidates::default();
+    for (id, name) in stores {
+        candidates.compare(store, id, name);
+    }
+    candidates.only(store)
+}
+
+/// The ids of the stores that a text may mean.
+#[derive(Default)]
+struct StoreCandidates {
+    named: Vec<String>,
+    /// Their ids begin with the text.
+    begun: BTreeSet<String>,
+}
+
+impl StoreCandidates {
+    fn compare(&mut self, given: &str, id: &str, name: &str) {
+        if name == given {
+            self.named.push(id.to_owned());
+        } else if STORE.beginning(given).is_some_and(|beginning| id.starts_with(beginning)) {
+            self.begun.insert(id.to_owned());
         }
     }
-    match found.as_slice() {
-        [id] => Ok(id.clone()),
-        [] if !begun.is_empty() => STORE.only(&begun, store),
-        [] => Err(Failure::not_found(format!(
-            "no memory store has the id or the name `{store}`; `keepsake store list` shows all, and `keepsake store create` makes one"
-        ))),
-        several => {
-            let several: Vec<_> = several.iter().collect();
-            Err(Failure::usage(several_named("memory stores", store, &several)))
+
+    fn only(&self, given: &str) -> Result<String, Failure> {
+        match self.named.as_slice() {
+            [id] => Ok(id.clone()),
+            [] if !self.begun.is_empty() => STORE.only(&self.begun, given),
+            [] => Err(Failure::not_found(format!(
+                "no memory store has the id or the name `{given}`; `keepsake store list` shows all, and `keepsake store create` makes one"
+            ))),
+            several => {
+                let several: Vec<_> = several.iter().collect();
+                Err(Failure::usage(several_named("memory stores", given, &several)))
+            }
         }
     }
 }

@@ -11,11 +11,11 @@ use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::Scope;
 use serde_json::{Value, json};
 
-use super::connection::{connect, find_store};
+use super::connection::{connect, find_among, find_store};
 use super::failure_of;
 use super::ids::{API_KEY, parse_key};
 use crate::cli::{PageArgs, ServerArgs, TargetArgs};
-use crate::operator::target::{Request, call, id_of};
+use crate::operator::target::{Request, call, id_of, stores_of};
 use crate::output::{Column, Printer, Text, Time, confirm, printable, require_terminal};
 
 const DAY: Duration = Duration::from_hours(24);
@@ -122,7 +122,7 @@ pub(crate) struct CreateKeyArgs {
     /// A scope of the key; may be repeated [default: memory:read and memory:write]
     #[arg(long = "scope", value_name = "SCOPE", value_parser = scopes())]
     scopes: Vec<Scope>,
-    /// Limits the key to this store: its id or, without --tenant, its name; may be repeated
+    /// Limits the key to this store: its id or, without --server, its name; may be repeated
     #[arg(long = "store", value_name = "STORE")]
     stores: Vec<String>,
     /// The number of days until the key expires
@@ -170,15 +170,7 @@ async fn list(args: ListKeysArgs) -> Result<(), Failure> {
 async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
     let scopes = if args.scopes.is_empty() { DEFAULT_SCOPES.to_vec() } else { args.scopes };
     let expires_at = args.expires_in_days.map(|days| SystemClock.now().plus(DAY * days));
-    let mut stores = args.stores;
-    for store in stores.iter_mut().filter(|store| store.parse::<StoreId>().is_err()) {
-        if args.of.operator.tenant.is_some() {
-            return Err(Failure::usage(format!(
-                "--store {store}: with --tenant, a store is given by its whole id: memstore_…"
-            )));
-        }
-        *store = find_store(&connect(&args.of.person)?.0, store).await?;
-    }
+    let stores = whole_ids(&args.of, args.stores).await?;
     let body = json!({
         "name": args.name,
         "scopes": scopes,
@@ -194,6 +186,22 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
             made["api_key"].as_str().unwrap_or_default(),
         )
     })
+}
+
+/// The ids of stores that are given by names or beginnings of ids.
+async fn whole_ids(of: &KeysOf, mut stores: Vec<String>) -> Result<Vec<String>, Failure> {
+    if stores.iter().all(|store| store.parse::<StoreId>().is_ok()) {
+        return Ok(stores);
+    }
+    if let Some(tenant) = &of.operator.tenant {
+        let known = stores_of(of.operator.target.clone(), tenant).await?;
+        return stores.iter().map(|store| find_among(&known, store)).collect();
+    }
+    let (client, _) = connect(&of.person)?;
+    for store in &mut stores {
+        *store = find_store(&client, store).await?;
+    }
+    Ok(stores)
 }
 
 async fn revoke(args: RevokeKeyArgs) -> Result<(), Failure> {

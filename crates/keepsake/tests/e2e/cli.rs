@@ -40,7 +40,10 @@ async fn tenant_store_and_key_made_by_commands_work() {
         secret(&run(&line).await.json(), "api_key").to_owned()
     };
     let key = make_key("--scope memory:read --scope memory:write").await;
-    let bound = make_key(&format!("--store {store_id} --expires-in-days 1")).await;
+    let bound = make_key("--store notes --expires-in-days 1").await;
+    make_key(&format!("--store {}", &store_id[..30])).await;
+    let unknown = "key create --tenant Acme --name k --store nothing";
+    run(unknown).await.ends(3, "no memory store has the id or the name `nothing`");
     let nobody = "key create --tenant wrkspc_00000000000000000000000001 --name k";
     run(nobody).await.ends(3, "tenant was not found");
 

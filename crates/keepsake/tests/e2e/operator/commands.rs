@@ -41,6 +41,7 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     let other = sides.remote("tenant create --name two --external-id t+w&o -o json").await.json();
     let (id, other_id) = (text(&made["id"]), text(&other["id"]));
     let create = format!("key create --tenant {id} --name k --expires-in-days 1 -o json");
+    sides.remote(&format!("{create} --store notes")).await.ends(2, "with --server, --store takes only");
     let key = sides.remote(&create).await.json();
     secret(&key, "api_key");
     let key_id = text(&key["id"]);
