@@ -21,11 +21,12 @@ use super::connection::Connection;
 use super::history::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
 use super::readers::{self, ReadersArgs};
 use super::search::SearchArgs;
+use super::undo::OwnChanges;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
 use crate::cli::{MomentArgs, StoreArgs, parse_period};
 use crate::failures::unreadable;
 use crate::open_folder::read_at_most;
-use crate::output::{notice, printable};
+use crate::output::{notice, print, printable};
 use crate::shell::shell_word;
 use crate::signals::EndSignals;
 
@@ -502,17 +503,34 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
         _ => String::new(),
     };
     let of_server = args.store.connection.server.repeated();
+    let deletes_several = memories.len() > 1 && connection.printer.is_table();
+    let changes = if deletes_several { OwnChanges::begin(&connection).await } else { None };
+    let (mut has_deleted, mut ended) = (false, Ok(()));
     for memory in &memories {
         let expected = [("expected_content_sha256", memory["content_sha256"].as_str())];
         let shown = agent_path(text_of(memory, "path"));
         let (failed, path) = (format!("{shown} was not deleted"), ["memories", text_of(memory, "id")]);
-        let deleted = connection.delete(failed, &path, &expected).await?;
-        let undo = shell_word(&shown);
-        connection.printer.done(&deleted, || {
-            format!("deleted {shown}; undo: keepsake memory restore {undo}{of_store}{of_server}\n")
-        })?;
+        let answer = connection.delete(failed, &path, &expected).await;
+        ended = answer.and_then(|answer| {
+            connection.printer.done(&answer, || match changes {
+                Some(_) => format!("deleted {shown}\n"),
+                None => {
+                    let path = shell_word(&shown);
+                    format!("deleted {shown}; undo: keepsake memory restore {path}{of_store}{of_server}\n")
+                }
+            })
+        });
+        if ended.is_err() {
+            break;
+        }
+        has_deleted = true;
     }
-    Ok(())
+    // A failure does not take back the deletions before it.
+    if let Some(changes) = changes.filter(|_| has_deleted) {
+        let undo = changes.undo(&connection).await;
+        print(&format!("undo: {undo}{of_store}{of_server}\n"))?;
+    }
+    ended
 }
 
 /// Changes fields of the memory at a path.

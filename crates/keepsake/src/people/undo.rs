@@ -14,6 +14,8 @@ use super::sessions::find_session;
 use super::{agent_path, api_path, confirm, text_of};
 use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, given, parse_moment};
 use crate::output::{Actor, Text, counted, notice, printable};
+use crate::shell::shell_word;
+use crate::whole_store::newest_place;
 
 const NOT_UNDONE: &str = "nothing is known to be taken back";
 /// How often a large undo is asked whether it is done.
@@ -48,6 +50,9 @@ pub(crate) struct UndoArgs {
     /// Changes after the one with this sequence number
     #[arg(long, value_name = "N")]
     after_seq: Option<u64>,
+    /// Skips memories that were changed after the change with this sequence number
+    #[arg(long, value_name = "N")]
+    until_seq: Option<u64>,
     /// Changes of memories in this folder, as agents see it
     #[arg(long, value_name = "FOLDER")]
     under: Option<String>,
@@ -119,9 +124,11 @@ pub(crate) async fn run(args: UndoArgs) -> Result<(), Failure> {
         "created_at": period(args.since, args.until),
         "path_prefix": args.under.as_deref().map(folder).transpose()?,
         "after_seq": args.after_seq,
+        "until_seq": args.until_seq,
         "overwrite": args.overwrite.then_some(true),
     }));
-    if body.as_object().is_none_or(|body| body.keys().all(|field| field == "overwrite")) {
+    let is_no_filter = |field: &String| ["overwrite", "until_seq"].contains(&field.as_str());
+    if body.as_object().is_none_or(|body| body.keys().all(is_no_filter)) {
         return Err(Failure::usage(
             "nothing says what to take back: --session, --key, --user, --service-account, --since, --until, \
              --after-seq or --under",
@@ -172,6 +179,39 @@ pub(super) async fn fork(args: ForkStoreArgs) -> Result<(), Failure> {
     connection.printer.done(&made, || format!("made the memory store {name} ({})\n", text_of(&made, "id")))
 }
 
+/// The changes that a command makes, for the command that takes them back.
+pub(super) struct OwnChanges {
+    /// The option that names their author.
+    author: String,
+    after_seq: String,
+}
+
+impl OwnChanges {
+    /// Notes the author and the place of the changes that follow. `None`: the credential may not take them back.
+    pub(super) async fn begin(connection: &Connection) -> Option<Self> {
+        let credential = connection.client.get::<Value>(&["credential"], &[]).await.ok()?;
+        let options = [("key", "api_key_id"), ("user", "user_id"), ("service-account", "service_account_id")];
+        let author = options.into_iter().find_map(|(option, field)| {
+            let id = printable(credential["actor"][field].as_str()?);
+            Some(format!("--{option} {}", shell_word(&id)))
+        })?;
+        Some(Self { author, after_seq: newest_seq(connection).await? })
+    }
+
+    /// The command that takes back the changes since the beginning, without the store and the server.
+    pub(super) async fn undo(&self, connection: &Connection) -> String {
+        let Self { author, after_seq } = self;
+        let until = newest_seq(connection).await.map(|seq| format!(" --until-seq {seq}"));
+        format!("keepsake undo {author} --after-seq {after_seq}{}", until.unwrap_or_default())
+    }
+}
+
+/// The sequence number of the store's newest change; `None`: the credential may not list changes.
+async fn newest_seq(connection: &Connection) -> Option<String> {
+    let place = newest_place(&connection.client, &connection.path(&[])).await.ok().flatten()?;
+    place.split('.').next().map(str::to_owned)
+}
+
 /// Shows the plan, asks, and makes it.
 async fn carry_out(
     connection: &Connection,
@@ -202,8 +242,10 @@ async fn carry_out(
             notice(&in_words(&plan));
         }
         confirm(&format!("Change {}?", counted(made, "memory")), false)?;
-        // Nothing that the plan does not show.
-        body["until_seq"] = plan["seq"].clone();
+        if body["until_seq"].is_null() {
+            // Nothing that the plan does not show.
+            body["until_seq"] = plan["seq"].clone();
+        }
     }
     let mut done = connection.post(NOT_UNDONE, &[action], body.clone()).await?;
     while text_of(&done, "status") == "in_progress" {

@@ -219,7 +219,7 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     person.put("b.md", "two\n").await;
     person.put("a.md", "three\n").await;
     person.ok("memory rm b.md --yes").await;
-    person.ends("undo", 2, "nothing says what to take back").await;
+    person.ends("undo --until-seq 2", 2, "nothing says what to take back").await;
     person.ends("undo --after-seq 2", 2, "--yes").await;
     let plan = person.ok("undo --after-seq 2 --dry-run").await;
     says(&plan, &["restored", "recreated", "/memories/b.md"]);
@@ -232,6 +232,16 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     assert_eq!(person.ok("memory cat a.md --store copy").await, "three\n");
     assert_eq!(person.ok("store restore notes --at-seq 1 --yes").await, "deleted 1\n");
     person.ends("memory cat b.md", 3, "").await;
+    // One command takes back all deletions of another one, and nothing else.
+    for path in ["d/e.md", "d/f.md", "d/g.md"] {
+        person.put(path, "text").await;
+    }
+    let deleted = person.ok("memory rm -r d --yes").await;
+    person.put("d/g.md", "by somebody else").await;
+    person.put("h.md", "later").await;
+    let undo = deleted.lines().nth(3).and_then(|line| line.strip_prefix("undo: keepsake ")).unwrap();
+    assert_eq!(person.ok(&format!("{undo} --yes")).await, "recreated 2, skipped 1\n");
+    assert_eq!(person.texts().await.len(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
