@@ -32,6 +32,11 @@ impl Kind {
     pub(crate) fn of(id: &str) -> Option<&'static Self> {
         KINDS.iter().find(|kind| id.starts_with(kind.prefix))
     }
+
+    /// The kind without its article.
+    pub(crate) fn noun(&self) -> &'static str {
+        self.words.split_once(' ').map_or(self.words, |(_, noun)| noun)
+    }
 }
 
 /// Names by id.

@@ -30,15 +30,18 @@ pub(super) async fn put_names(connection: &Connection, ids: IdsArgs, items: &mut
     }
 }
 
-/// An actor, an object or an id in words.
+/// An actor, an object or an id in words. An actor has its kind before its name: a key may be called `operator`.
 fn in_words(named: &Value, known: &Names) -> String {
     let Some(id) = named_id(named) else {
         let is_imported = named["imported"] == true;
         let id = named["id"].as_str().or(named.as_str()).map_or_else(|| actor_id(named), str::to_owned);
         return if is_imported { format!("{id} (imported)") } else { id };
     };
-    let words = Kind::of(id).map_or(id, |kind| kind.words);
-    known.of(id).unwrap_or(words).to_owned()
+    match (known.of(id), Kind::of(id)) {
+        (Some(name), Some(kind)) if named.is_object() => format!("{} {name}", kind.noun()),
+        (Some(name), _) => name.to_owned(),
+        (None, kind) => kind.map_or(id, |kind| kind.words).to_owned(),
+    }
 }
 
 /// The id of an object whose name can be looked up.

@@ -40,7 +40,7 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     let diff = person.ok("memory diff done/plan.md").await;
     assert!(diff.ends_with("-two\n"), "{diff}");
     let listed = person.ok("memory ls --deleted").await;
-    assert!(listed.contains("  tests  ") && listed.ends_with("/memories/done/plan.md\n"), "{listed}");
+    assert!(listed.contains("  API key tests  ") && listed.ends_with("/memories/done/plan.md\n"), "{listed}");
     let log = person.ok("memory log done/plan.md -o jsonl").await;
     assert!(log.starts_with('{') && log.lines().count() == 5, "{log}");
     person.ends("memory restore a.md", 4, "/memories/a.md exists").await;
@@ -192,10 +192,10 @@ async fn authors_have_names_that_the_credential_may_look_up() {
     agent.create("/b.md", "text").await;
     let reader = [("KEEPSAKE_API_KEY", person.reader.as_str())];
     for (line, more, key, agent) in [
-        ("memory log", &[][..], "  tests  ", "  agent · Ticket ZD-48502  "),
-        ("memory log", &reader, "  an API key  ", "  agent · Ticket ZD-48502  "),
+        ("memory log", &[][..], "  API key tests  ", "  session agent · Ticket ZD-48502  "),
+        ("memory log", &reader, "  an API key  ", "  session agent · Ticket ZD-48502  "),
         ("memory log --ids", &[], "  apikey_", "  sesn_"),
-        ("audit", &[], "  tests  ", "  agent · Ticket ZD-48502\n"),
+        ("audit", &[], "  API key tests  ", "  agent · Ticket ZD-48502\n"),
         ("audit --ids", &[], "  apikey_", "  sesn_"),
     ] {
         let table = person.line_with(line, more, "").await.ok();

@@ -51,9 +51,9 @@ async fn names_hints_and_advice_are_whole_at_80_and_at_120_columns() {
     for (line, code, said) in [
         ("--help", 0, "Administration of a tenant, with an API key that has an admin scope:\n"),
         ("memory log --help", 0, "Examples:\n  keepsake memory log notes.md\n"),
-        ("memory log a.md", 0, "  tests  /memories/a.md\n"),
-        ("memory diff a.md", 0, "  tests\n@@"),
-        ("audit", 0, "  tests  "),
+        ("memory log a.md", 0, "  API key tests  /memories/a.md\n"),
+        ("memory diff a.md", 0, "  API key tests\n@@"),
+        ("audit", 0, "  API key tests  "),
         ("key list", 0, "  tests  "),
         (&format!("session show {}", &text(&session["id"])[..30]), 0, "  Ticket ZD-48502\n"),
         ("store get memstore_0", 0, "  notes\n"),
