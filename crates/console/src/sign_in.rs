@@ -320,13 +320,13 @@ impl Visit {
     }
 
     /// Starts a sign-in and gives back the form that was refused because the last sign-in had ended.
-    async fn give_back(&self, credential: &str, refused: RefusedForm) -> PageResult {
+    async fn give_back(&self, audience: Audience, credential: &str, refused: RefusedForm) -> PageResult {
         let sign_ins = &self.engine.sign_ins;
-        let (signed_in, value) = sign_ins.begin(Audience::Tenant, credential).await?;
-        let token = sign_ins.form_token(Audience::Tenant, &signed_in).await?;
+        let (signed_in, value) = sign_ins.begin(audience, credential).await?;
+        let token = sign_ins.form_token(audience, &signed_in).await?;
         let typed = refused.with_token(token).view(false);
         let mut response = page(&GivenBackPage { frame: Frame::bare("What you typed"), typed })?;
-        self.set_sign_in(&mut response, Audience::Tenant, &value);
+        self.set_sign_in(&mut response, audience, &value);
         Ok(response)
     }
 
@@ -396,6 +396,14 @@ impl CredentialForm {
         or_home(self.fields.filled("next"), home)
     }
 
+    /// Starts a sign-in, and opens the page that was requested or gives back the refused form.
+    async fn accepted(&self, audience: Audience, credential: &str, home: &str) -> PageResult {
+        match RefusedForm::carried_by(&self.fields).filter(RefusedForm::has_text) {
+            Some(refused) => self.give_back(audience, credential, refused).await,
+            None => self.enter(audience, credential, self.next(home)).await,
+        }
+    }
+
     /// The form once more, with the problem.
     async fn again(&self, audience: Audience, problem: String) -> PageResult {
         let refused = RefusedForm::carried_by(&self.fields);
@@ -442,6 +450,7 @@ pub(crate) async fn show<P: Person>(visit: Visit) -> PageResult {
 /// The sign-in page after a refused form whose sign-in has ended. It carries the refused form.
 pub async fn sign_in_again(
     engine: &Engine,
+    audience: Audience,
     options: &ConsoleOptions,
     headers: &HeaderMap,
     refused: &RefusedForm,
@@ -449,17 +458,14 @@ pub async fn sign_in_again(
     let mut fields = Fields::default();
     fields.add("next", refused.page());
     fields.add("ended", "1".to_owned());
-    Visit::new(engine, options, headers).form(Audience::Tenant, &fields, None, Some(refused)).await
+    Visit::new(engine, options, headers).form(audience, &fields, None, Some(refused)).await
 }
 
 /// `POST /console/sign-in`
 pub(crate) async fn sign_in(form: CredentialForm) -> PageResult {
     let credential = form.fields.text("credential").trim();
     match check(&form.engine, credential).await {
-        Ok(()) => match RefusedForm::carried_by(&form.fields).filter(RefusedForm::has_text) {
-            Some(refused) => form.give_back(credential, refused).await,
-            None => form.enter(Audience::Tenant, credential, form.next(HOME)).await,
-        },
+        Ok(()) => form.accepted(Audience::Tenant, credential, HOME).await,
         Err(error) if is_final(&error) => form.again(Audience::Tenant, error.to_string()).await,
         Err(error) => Err(error.into()),
     }
@@ -498,7 +504,7 @@ pub(crate) async fn sign_in_operator(
     if !is_token(token) {
         return form.again(Audience::Operator, "this is not the operator's token".to_owned()).await;
     }
-    form.enter(Audience::Operator, token, form.next(OPERATOR_HOME)).await
+    form.accepted(Audience::Operator, token, OPERATOR_HOME).await
 }
 
 #[derive(Template)]

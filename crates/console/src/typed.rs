@@ -25,14 +25,18 @@ const HAS_FILE: &str = "typed_file";
 /// In the sign-in form, names of the carried form's fields have this prefix.
 const PREFIX: &str = "typed.";
 /// Fields that a person types. Other fields are chosen, or made by the page.
-const TYPED: [&str; 6] = ["path", "content", "name", "description", "expires_days", "expires_at"];
+const TYPED: [&str; 7] =
+    ["path", "content", "name", "description", "expires_days", "expires_at", "external_id"];
+/// The name of a field before which this stands has what the form showed first.
+pub(crate) const WAS: &str = "was_";
 /// Fields that the page makes and no person reads.
 const HIDDEN: [&str; 6] = ["once", "base_sha256", "newlines", "sha256", "action", "preview"];
 /// The person types the word that confirms an irreversible action again, on the action's own page.
 const CONFIRM: &str = "confirm";
 /// Ends of the paths of actions whose form is on the page one level above.
-const BELOW_THEIR_PAGE: [&str; 7] =
-    ["/rename", "/expiry", "/archive", "/delete", "/restore", "/end", "/revoke"];
+const BELOW_THEIR_PAGE: [&str; 10] = [
+    "/rename", "/expiry", "/archive", "/delete", "/restore", "/end", "/revoke", "/suspend", "/resume", "/run",
+];
 /// Longer texts, and texts of several lines, are shown in a box of several lines.
 const MAX_LINE_CHARS: usize = 200;
 
@@ -82,10 +86,11 @@ impl RefusedForm {
     }
 
     /// The form with the token of the current sign-in, if there is one. `None`: the form may not
-    /// have come from a page of this console.
+    /// have come from a page of this console of the audience.
     pub async fn checked(
         self,
         engine: &Engine,
+        audience: Audience,
         headers: &HeaderMap,
         current: Option<&FormToken>,
     ) -> Result<Option<Self>, EngineError> {
@@ -93,7 +98,7 @@ impl RefusedForm {
         let is_current = current.is_some_and(|FormToken(token)| check_token(&self.fields, token).is_ok());
         let is_own = is_current
             || Self::is_own(headers)
-                && engine.sign_ins.is_form_token(Audience::Tenant, self.fields.text(TOKEN)).await?;
+                && engine.sign_ins.is_form_token(audience, self.fields.text(TOKEN)).await?;
         let token = current.map(|FormToken(token)| token.clone());
         Ok(is_own.then(|| match token {
             Some(token) => self.with_token(token),
@@ -110,15 +115,20 @@ impl RefusedForm {
         Self { fields, ..self }
     }
 
-    /// Whether the person typed a text into the form.
+    /// Whether the person typed a text into the form, or changed one that the form showed.
     pub(crate) fn has_text(&self) -> bool {
-        let is_typed = |(name, value): (&str, &str)| TYPED.contains(&name) && !value.trim().is_empty();
+        let is_changed = |name: &str, value: &str| {
+            self.fields.get(&format!("{WAS}{name}")).is_some_and(|was| was != value.trim())
+        };
+        let is_typed = |(name, value): (&str, &str)| {
+            TYPED.contains(&name) && !value.trim().is_empty() || is_changed(name, value)
+        };
         self.fields.get(CONFIRM).is_none() && self.fields.pairs().any(is_typed)
     }
 
     /// Whether the form has no text to keep: it is a button, perhaps with the word that confirms.
     pub(crate) fn is_button(&self) -> bool {
-        let of_button = |name: &str| [TOKEN, CONFIRM].contains(&name) || HIDDEN.contains(&name);
+        let of_button = |name: &str| [TOKEN, CONFIRM].contains(&name) || is_hidden(name);
         self.fields.pairs().all(|(name, _)| of_button(name))
     }
 
@@ -156,7 +166,7 @@ impl RefusedForm {
             name: name.to_owned(),
             label: label_of(name),
             value: value.to_owned(),
-            is_hidden: HIDDEN.contains(&name),
+            is_hidden: is_hidden(name),
             is_area: name == "content" || value.contains('\n') || value.chars().nth(MAX_LINE_CHARS).is_some(),
         });
         self.has_text().then(|| TypedView {
@@ -168,6 +178,11 @@ impl RefusedForm {
             is_readonly,
         })
     }
+}
+
+/// Whether the page makes a field that no person reads.
+fn is_hidden(name: &str) -> bool {
+    HIDDEN.contains(&name) || name.starts_with(WAS)
 }
 
 /// The name of a field as people read it.
@@ -240,6 +255,9 @@ mod tests {
             ("/console/stores/s/versions/v/undo", "", false, "/console/stores/s/versions/v"),
             ("/console/erasures", "token=t&store=s&confirm=x", false, "/console/erasures/preview?store=s"),
             ("/console/keys", "name=+&scope=x", false, "/console/keys"),
+            ("/console/tenants/t/limits", "was_a=1&a=2", true, "/console/tenants/t/limits"),
+            ("/console/tenants/t/limits", "was_a=1&a=1&b=2", false, "/console/tenants/t/limits"),
+            ("/console/tenants/t/suspend", "", false, "/console/tenants/t"),
             ("/console/sign-in", signed_out, true, "/console/stores"),
         ] {
             let form = RefusedForm::encoded(path, body.as_bytes()).unwrap();

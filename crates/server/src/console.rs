@@ -23,7 +23,7 @@ use keepsake_console::{
     require_sign_in, secured, tenant_pages, upload_pages,
 };
 use keepsake_core::{EventId, Refused, SessionId, Timestamp};
-use keepsake_engine::{Engine, EngineError, Principal};
+use keepsake_engine::{Audience, Engine, EngineError, Principal};
 use keepsake_index::SessionEvent;
 
 use crate::admission::{Admission, admit};
@@ -83,7 +83,7 @@ pub(crate) fn routes(
     signed_in
         .merge(open)
         .layer(middleware::map_response(to_api_error))
-        .layer(middleware::from_fn_with_state(engine.clone(), refused::keep_form))
+        .layer(middleware::from_fn_with_state((engine.clone(), Audience::Tenant), refused::keep_form))
         .layer(Extension(options.clone()))
 }
 
@@ -117,11 +117,12 @@ pub(crate) fn operator_console(engine: &Engine, options: &OperatorOptions) -> Ro
         .layer(middleware::from_fn_with_state(engine.clone(), keep_operator_frame))
         .layer(middleware::from_fn_with_state(token, admin::require))
         .layer(middleware::from_fn_with_state(engine.clone(), require_operator_sign_in));
-    let open =
-        operator_sign_in_routes(move |text| token.is(text)).layer(middleware::from_fn(read_small_form));
+    let open = operator_sign_in_routes(move |text| token.is(text))
+        .layer(middleware::from_fn(refused::read_open_form));
     signed_in
         .merge(open)
         .layer(middleware::map_response(to_api_error))
+        .layer(middleware::from_fn_with_state((engine.clone(), Audience::Operator), refused::keep_form))
         .layer(Extension(options.exposition.clone()))
         .layer(Extension(options.server.console.clone()))
 }
@@ -190,6 +191,9 @@ async fn read_small_form(request: Request, next: Next) -> Result<Response, ApiEr
     body::require_form(request.headers())?;
     let (head, form) = request.into_parts();
     let bytes = read_counted(&head, form, MAX_SMALL_FORM_BYTES, |_| Ok(())).await?;
+    if let Some(slot) = head.extensions.get::<refused::FormSlot>() {
+        slot.keep(bytes.clone());
+    }
     Ok(next.run(with_form(head, bytes)).await)
 }
 

@@ -13,13 +13,11 @@ use crate::page::{PageResult, done, done_after, page, page_with, sentence};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form};
 use crate::text::markup;
-use crate::typed::label_of;
+use crate::typed::{WAS, label_of};
 
 /// Its configured value is always that no memory expires.
 const EXPIRES_UNUSED_AFTER: &str = "expires_unused_after";
 const SEARCH_MODE: &str = "search_mode";
-/// The name of a field before which this stands has what the form showed first.
-const WAS: &str = "was_";
 
 /// A limit as its form shows it.
 struct LimitRow {

@@ -18,7 +18,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use keepsake_console::{ConsoleOptions, FormToken, IsPage, RefusedForm, sign_in_again};
-use keepsake_engine::Engine;
+use keepsake_engine::{Audience, Engine};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -222,7 +222,7 @@ impl FormSlot {
 
 /// Keeps the form of a refused request for the page that states the refusal.
 pub(super) async fn keep_form(
-    State(engine): State<Engine>,
+    State((engine, audience)): State<(Engine, Audience)>,
     Extension(options): Extension<ConsoleOptions>,
     request: Request,
     next: Next,
@@ -254,11 +254,11 @@ pub(super) async fn keep_form(
         return response;
     };
     let current = response.extensions().get::<FormToken>().cloned();
-    let Ok(Some(form)) = form.checked(&engine, headers, current.as_ref()).await else {
+    let Ok(Some(form)) = form.checked(&engine, audience, headers, current.as_ref()).await else {
         return response;
     };
     if status == StatusCode::UNAUTHORIZED
-        && let Ok(page) = sign_in_again(&engine, &options, headers, &form).await
+        && let Ok(page) = sign_in_again(&engine, audience, &options, headers, &form).await
     {
         return with_headers_of(&response, page);
     }

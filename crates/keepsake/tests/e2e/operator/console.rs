@@ -53,8 +53,20 @@ async fn limits_are_changed_as_by_the_api_and_taken_back() {
     refused.has("name=\"max_view_chars\" value=\"\"");
     assert_eq!(own("stores_per_tenant").await, 8);
     let undo = [("was_stores_per_tenant", "8"), ("stores_per_tenant", old.as_str())];
-    browser.act(&saved, &path, &undo).await.has("Undo</button>");
+    let saved = browser.act(&saved, &path, &undo).await;
+    saved.has("Undo</button>");
     assert_eq!(own("stores_per_tenant").await, before);
+    // A limit that was typed into the form of an ended sign-in comes back after the next one.
+    browser.cookies.clear();
+    let typed = [("was_stores_per_tenant", old.as_str()), ("stores_per_tenant", "9")];
+    let kept = browser.submit(&saved, &path, &typed).await.answered(401);
+    kept.has("name=\"stores_per_tenant\" value=\"9\"");
+    let (token, action) = (kept.field("token"), kept.field("typed_action"));
+    let fields = [("token", token.as_str()), ("credential", &operator.token), ("typed_action", &action)];
+    let carried = [("typed.was_stores_per_tenant", old.as_str()), ("typed.stores_per_tenant", "9")];
+    let back = browser.post("/console/sign-in", &[&fields[..], &carried].concat()).await.answered(200);
+    browser.act(&back, &path, &typed).await;
+    assert_eq!(own("stores_per_tenant").await, 9);
 }
 
 #[tokio::test(flavor = "multi_thread")]
