@@ -10,7 +10,7 @@ mod tenants;
 
 use std::sync::Arc;
 
-use axum::http::request::Parts;
+use axum::http::Extensions;
 use axum::routing::{any, get, post};
 use axum::{Extension, Router};
 use keepsake_engine::{Audience, Engine};
@@ -65,7 +65,7 @@ impl Person for Operator {
     const AUDIENCE: Audience = Audience::Operator;
     const SECTIONS: &'static [Section] = &OPERATOR_SECTIONS;
 
-    fn of(_: &Parts) -> Option<Self> {
+    fn of(_: &Extensions) -> Option<Self> {
         Some(Self)
     }
 

@@ -13,7 +13,7 @@ use keepsake_engine::{Engine, EngineError, Principal};
 use crate::frame::{Done, Frame};
 use crate::notice::Notice;
 use crate::operator::Operator;
-use crate::request::{Person, SignedIn};
+use crate::request::{Person, SignedIn, path_and_token};
 use crate::text::markup::encoded;
 use crate::typed::{RefusedForm, TypedView, label_of};
 
@@ -138,7 +138,8 @@ fn redirect_with(notice: Notice, path: &str) -> PageResult {
 #[derive(Debug, Clone)]
 pub struct ErrorFrame(Arc<Frame>);
 
-/// Leaves the frame of the page for an error, which is then shown within the navigation.
+/// Leaves the frame of the page for an error, which is then shown within the navigation. The server puts
+/// the person, whom it finds later, into the answer of an error.
 pub async fn keep_frame(state: State<Engine>, request: Request, next: Next) -> Response {
     keep_frame_of::<Arc<Principal>>(state, request, next).await
 }
@@ -149,12 +150,12 @@ pub async fn keep_operator_frame(state: State<Engine>, request: Request, next: N
 }
 
 async fn keep_frame_of<P: Person>(State(engine): State<Engine>, request: Request, next: Next) -> Response {
-    let (parts, body) = request.into_parts();
-    let signed_in = SignedIn::<P>::of(&parts).ok();
-    let mut response = next.run(Request::from_parts(parts, body)).await;
+    let place = path_and_token(request.extensions(), request.uri());
+    let mut response = next.run(request).await;
     let is_error = response.status().is_client_error() || response.status().is_server_error();
-    if let Some(signed_in) = signed_in.filter(|_| is_error) {
-        let frame = Frame::of_signed_in(signed_in, "", engine.now());
+    let person = P::of(response.extensions()).filter(|_| is_error);
+    if let Some((person, (path, token))) = person.zip(place) {
+        let frame = Frame::of_signed_in(SignedIn { person, path, token }, "", engine.now());
         response.extensions_mut().insert(ErrorFrame(Arc::new(frame)));
     }
     response

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OriginalUri};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{Extensions, HeaderMap, Uri, header};
 use bytes::Bytes;
 use keepsake_core::id::{Id, IdKind};
 use keepsake_core::{ContentHash, Purpose, Timestamp};
@@ -55,8 +55,8 @@ pub(crate) trait Person: Sized + Send {
     const AUDIENCE: Audience;
     const SECTIONS: &'static [Section];
 
-    /// `None`: the request has no sign-in.
-    fn of(parts: &Parts) -> Option<Self>;
+    /// The person of a request or of an answer. `None`: it has no sign-in.
+    fn of(extensions: &Extensions) -> Option<Self>;
 
     /// The same person, whose reads are no uses by an agent.
     #[must_use]
@@ -72,8 +72,8 @@ impl Person for Arc<Principal> {
     const AUDIENCE: Audience = Audience::Tenant;
     const SECTIONS: &'static [Section] = &SECTIONS;
 
-    fn of(parts: &Parts) -> Option<Self> {
-        parts.extensions.get().cloned()
+    fn of(extensions: &Extensions) -> Option<Self> {
+        extensions.get().cloned()
     }
 
     fn reading(self) -> Self {
@@ -104,11 +104,17 @@ pub(crate) struct SignedIn<P> {
 
 impl<P: Person> SignedIn<P> {
     pub(crate) fn of(parts: &Parts) -> Result<Self, Refusal> {
-        let FormToken(token) = parts.extensions.get().cloned().ok_or(Refusal::SignedOut)?;
-        let uri = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);
-        let person = P::of(parts).ok_or(Refusal::SignedOut)?;
-        Ok(Self { person, path: uri.path().to_owned(), token })
+        let (path, token) = path_and_token(&parts.extensions, &parts.uri).ok_or(Refusal::SignedOut)?;
+        let person = P::of(&parts.extensions).ok_or(Refusal::SignedOut)?;
+        Ok(Self { person, path, token })
     }
+}
+
+/// The path of a request, and the token of its sign-in's forms. `None`: the request has no sign-in.
+pub(crate) fn path_and_token(extensions: &Extensions, uri: &Uri) -> Option<(String, String)> {
+    let FormToken(token) = extensions.get().cloned()?;
+    let uri = extensions.get().map_or(uri, |OriginalUri(uri)| uri);
+    Some((uri.path().to_owned(), token))
 }
 
 /// The person who requests a page.

@@ -13,7 +13,7 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use keepsake_engine::{Engine, FairShares, RequestShares, holding};
+use keepsake_engine::{Engine, FairShares, Principal, RequestShares, holding};
 use keepsake_telemetry::Refused;
 use tokio::time::Instant;
 
@@ -54,13 +54,27 @@ pub(crate) struct Holder(pub(crate) Arc<RequestShares>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnsharedAnswer;
 
-/// Authenticates a request, then admits it, possibly after a short wait, or refuses it.
+/// Authenticates a request, then admits it, possibly after a short wait, or refuses it. The answer of an
+/// error carries the principal, for the navigation of the console's page.
 pub(crate) async fn admit(
     State(admission): State<Arc<Admission>>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Response> {
     let principal = authenticate(&admission.engine, &mut request).await?;
+    let mut response = admitted(&admission, &principal, request, next).await.into_response();
+    if response.status().is_client_error() || response.status().is_server_error() {
+        response.extensions_mut().insert(principal);
+    }
+    Ok(response)
+}
+
+async fn admitted(
+    admission: &Admission,
+    principal: &Principal,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
     let (tenant_id, limits) = (principal.tenant_id, &principal.limits);
     let gateways = admission.engine.replica.gateways();
     match admission.rates.take(tenant_id, limits, gateways, Instant::now()) {
@@ -69,14 +83,14 @@ pub(crate) async fn admit(
         Verdict::Refused { retry_after_seconds } => {
             admission.engine.metrics().rate_refused(Refused::Rate);
             let limit = limits.requests_per_second;
-            return Err(ApiError::over_rate(limit, retry_after_seconds).into_response());
+            return Err(ApiError::over_rate(limit, retry_after_seconds));
         }
     }
     let shares = admission.requests.take(tenant_id, 1);
     let shares = shares.zip(admission.memory.take(tenant_id, REQUEST_BYTES));
     let Some((request_share, memory)) = shares else {
         admission.engine.metrics().rate_refused(Refused::InFlight);
-        return Err(ApiError::too_many_in_flight().into_response());
+        return Err(ApiError::too_many_in_flight());
     };
     let held = Arc::new(RequestShares { request: request_share, memory });
     request.extensions_mut().insert(Holder(Arc::clone(&held)));

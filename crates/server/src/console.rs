@@ -76,8 +76,8 @@ pub(crate) fn routes(
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(engine.clone(), read_form))
         .merge(uploads)
-        .layer(middleware::from_fn_with_state(engine.clone(), keep_frame))
         .layer(middleware::from_fn_with_state(Arc::clone(admission), admit))
+        .layer(middleware::from_fn_with_state(engine.clone(), keep_frame))
         .layer(middleware::from_fn_with_state(engine.clone(), require_sign_in));
     let open = keepsake_console::open_routes().layer(middleware::from_fn(refused::read_open_form));
     signed_in

@@ -3,6 +3,7 @@
 use keepsake_engine::{Clock, SystemClock};
 
 use crate::api::quotas::{made_up_to, over_quota};
+use crate::console::browser::Browser;
 use crate::prelude::*;
 use crate::support::history::orphans;
 
@@ -200,4 +201,7 @@ async fn gateways_share_a_rate_take_a_changed_one_and_do_not_count_one_that_ende
     deployment.provision().await.set_limits(tenant.id, &rate(0, 0)).await;
     let is_refused = async || ask(&client, 1).await.iter().any(|it| it.header("retry-after") == "30");
     eventually("nothing passes", Duration::from_secs(5), is_refused).await;
+    // The console keeps its navigation.
+    let mut browser = Browser::signed_in(&first.url(), &tenant.key).await;
+    browser.get("/console/keys").await.answered(429).has("href=\"/console/sessions\"");
 }
