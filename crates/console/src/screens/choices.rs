@@ -21,6 +21,8 @@ use crate::text::markup::{Markup, short, store_named};
 
 /// Choices of one field. More would make the page too large.
 const MAX_CHOICES: usize = 100;
+/// Stores that a form takes by name, one a line.
+const MAX_LINES: usize = 20;
 const KEYS: u64 = 45;
 const SESSIONS: u64 = 45;
 /// Stores among the objects of the audit.
@@ -290,25 +292,49 @@ impl StoreChoices {
     ) -> Result<Option<StoreId>, Refusal> {
         let text = caller.query.filled(field).filter(|text| text.parse::<StoreId>().is_err());
         if let Some(text) = text.map(str::to_owned) {
-            let id = self.id_of(caller, field, &text).await?;
+            let found = self.search(caller, &[&text]).await?;
+            let id = found.find(field, &text)?.id.clone();
             caller.query.set(field, id);
         }
         caller.query.id::<StoreKind>(field)
     }
 
-    async fn id_of(&self, caller: &Caller, field: &str, text: &str) -> Result<String, Refusal> {
-        let mut found = self.choices.clone();
-        if let Some(choice) = found.named(text) {
-            return Ok(choice.id.clone());
+    /// The stores that a text names, one a line.
+    pub(super) async fn resolve_lines(
+        &self,
+        caller: &Caller,
+        field: &str,
+        text: &str,
+    ) -> Result<Vec<StoreId>, Refusal> {
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        if lines.len() > MAX_LINES {
+            return Err(Refusal::Invalid(format!("`{field}` must be at most {MAX_LINES} names or ids")));
         }
-        let (mut next, mut pages) = (self.next.clone(), 1);
+        let names: Vec<_> = lines.iter().copied().filter(|line| line.parse::<StoreId>().is_err()).collect();
+        let found = self.search(caller, &names).await?;
+        let id_of = |line: &&str| -> Result<StoreId, Refusal> {
+            let id = match line.parse::<StoreId>() {
+                Ok(store_id) => return Ok(store_id),
+                Err(_) => &found.find(&cut(line), line)?.id,
+            };
+            id.parse::<StoreId>().map_err(|error| Refusal::Invalid(format!("`{field}` {error}")))
+        };
+        lines.iter().map(id_of).collect()
+    }
+
+    /// The choices, and older stores whose names or ids begin with one of the texts.
+    async fn search(&self, caller: &Caller, texts: &[&str]) -> Result<Choices, Refusal> {
+        let mut found = self.choices.clone();
+        let is_missing = texts.iter().any(|text| found.named(text).is_none());
+        let (mut next, mut pages) = (self.next.clone().filter(|_| is_missing), 1);
         while let Some(page) = next.take().filter(|_| pages < MAX_SEARCHED_PAGES) {
             let (choices, following) = page_of_stores(caller, self.include_archived, Some(page)).await?;
-            found.0.extend(choices.into_iter().filter(|choice| choice.begins_with(text)));
+            let is_wanted = |choice: &Choice| texts.iter().any(|text| choice.begins_with(text));
+            found.0.extend(choices.into_iter().filter(is_wanted));
             next = following;
             pages += 1;
         }
-        Ok(found.find(field, text)?.id.clone())
+        Ok(found)
     }
 
     pub(super) fn field(

@@ -9,7 +9,8 @@ use keepsake_core::{Actor, ApiKeyId, StoreId, Timestamp};
 use keepsake_engine::{EngineError, KeyDraft};
 use keepsake_index::{ApiKey, Scope, Store};
 
-use super::stores::{days, stores_to_choose};
+use super::choices::StoreChoices;
+use super::stores::{self, days, stores_to_choose};
 use super::undo;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page, page_with, sentence};
@@ -77,6 +78,10 @@ struct KeysPage {
     /// Why no key was made.
     problem: Option<String>,
     stores: Vec<Store>,
+    /// Whether there may be older stores, which the form takes by name.
+    has_older_stores: bool,
+    /// Names or ids of further stores, one a line.
+    other_stores: String,
     must_choose_stores: bool,
     once: String,
 }
@@ -97,6 +102,8 @@ impl KeysPage {
             name: String::new(),
             expires_days: String::new(),
             problem: None,
+            has_older_stores: stores.len() as u64 >= stores::PER_PAGE,
+            other_stores: String::new(),
             stores,
             must_choose_stores: caller.principal.is_bound_to_stores(),
             once: caller.engine.new_uuid().to_string(),
@@ -111,6 +118,7 @@ impl KeysPage {
             name: fields.text("name").to_owned(),
             chosen: fields.all("scope").filter_map(|scope| scope.parse().ok()).collect(),
             chosen_stores: fields.all("store").filter_map(|store| store.parse().ok()).collect(),
+            other_stores: fields.text("other_stores").to_owned(),
             expires_days: fields.text("expires_days").to_owned(),
             problem: Some(sentence(rule)),
             ..Self::of(form).await?
@@ -142,7 +150,7 @@ pub(super) async fn create(
     headers: HeaderMap,
     form: Form,
 ) -> PageResult {
-    let draft = match draft_of(&form.fields, form.engine.now()) {
+    let draft = match draft_with_others(&form).await {
         Err(Refusal::Invalid(rule)) => return KeysPage::refused(&form, &rule).await,
         draft => draft?,
     };
@@ -162,6 +170,17 @@ pub(super) async fn create(
         // Without names, the secret is shown all the same.
         stores: stores_to_choose(&form, false).await.unwrap_or_default(),
     })
+}
+
+/// The key that a form describes, with the stores that it has by name.
+async fn draft_with_others(form: &Form) -> Result<KeyDraft, Refusal> {
+    let mut draft = draft_of(&form.fields, form.engine.now())?;
+    if let Some(text) = form.fields.filled("other_stores") {
+        let stores = StoreChoices::of(form, false).await?;
+        let others = stores.resolve_lines(form, "other_stores", text).await?;
+        draft.store_ids.get_or_insert_default().extend(others);
+    }
+    Ok(draft)
 }
 
 /// The key that a form describes.

@@ -12,7 +12,7 @@ use crate::request::{Caller, Form, Pager};
 use crate::text::line_ends;
 
 /// The most that one call of the engine returns.
-const PER_PAGE: u64 = 100;
+pub(super) const PER_PAGE: u64 = 100;
 /// The longest time that a form takes. No time after the year 9999 can be shown.
 const MAX_DAYS: u64 = 1_000_000;
 /// Maximum number of engine calls for a search by name.
