@@ -17,6 +17,8 @@ const MAX_CHARS: usize = 80;
 pub(crate) struct People {
     keys: HashMap<ApiKeyId, String>,
     sessions: HashMap<SessionId, String>,
+    /// The agents of the sessions.
+    agents: HashMap<SessionId, String>,
     /// Whether the caller may see the page of a key.
     has_key_pages: bool,
 }
@@ -60,6 +62,7 @@ impl People {
             let found = caller.engine.sessions.names(&caller.principal, &session_ids).await;
             let names = found.unwrap_or_default();
             self.sessions.extend(names.iter().map(|name| (name.session_id, session_name(name))));
+            self.agents.extend(names.into_iter().map(|name| (name.session_id, name.agent_name)));
         }
     }
 
@@ -84,6 +87,14 @@ impl People {
             (Some(name), None) => format!("<bdi title=\"{id}\">{name}</bdi>"),
             (None, _) => format!("<span title=\"{id}\">{kind}</span>"),
         })
+    }
+
+    /// The name of a session's agent. `None`: the actor is none, or the name is not known.
+    pub(crate) fn agent_of(&self, actor: &Actor) -> Option<&str> {
+        match actor {
+            Actor::Session(session_id) => self.agents.get(session_id).map(String::as_str),
+            Actor::ApiKey(_) | Actor::User(_) | Actor::ServiceAccount(_) | Actor::Imported(..) => None,
+        }
     }
 
     /// `None`: the name is not known.

@@ -1,27 +1,29 @@
 //! The overview: reads, writes and refused changes of each day, quotas, open sessions, the last
-//! changes, and memories that are often rewritten, expire soon or were never read.
+//! changes and their authors, stores that grow, and memories that are often rewritten, expire soon or
+//! were never read.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use askama::Template;
-use keepsake_core::{MemoryId, StoreId, Surface, words};
+use keepsake_core::{Actor, MemoryId, StoreId, Surface, Timestamp, words};
 use keepsake_engine::{
     DailyUseQuery, DailyUseReport, Outlook, PageRequest, Principal, ShownVersion, UseOfDay, VersionQuery,
     View, date_of,
 };
 use keepsake_index::{Operation, Scope, SessionFilter, SessionSummary, Store};
 
+use super::choices::actor_in_form;
 use super::sessions::title_of;
 use super::stores::stores_to_choose;
 use super::usage::{Quota, quotas_of, usage_of_tenant};
 use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
-use crate::people::{People, authors};
+use crate::people::{People, authors, cut};
 use crate::request::Caller;
 use crate::text::chart::{DayChart, Series};
-use crate::text::markup::Markup;
+use crate::text::markup::{Markup, encoded};
 
 /// Days that a person chooses from.
 const PERIODS: [u64; 3] = [7, 30, 90];
@@ -37,6 +39,7 @@ const CHANGES: usize = 8;
 /// Changes of a memory that is often rewritten.
 const OFTEN: u64 = 3;
 const REWRITTEN: usize = 5;
+const WRITERS: usize = 8;
 
 /// The places of the quotas that [`quotas_of`] has.
 const HREFS: [&str; 5] =
@@ -140,6 +143,65 @@ struct Rewritten {
     times: String,
 }
 
+/// What the last changes of the stores that changed last show.
+struct LastChanges {
+    changes: Vec<Change>,
+    writers: Vec<Writer>,
+    growing: Vec<GrowingStore>,
+    rewritten: Vec<Rewritten>,
+}
+
+/// An author of changes among the last ones of a store. The sessions of an agent are one author.
+struct Writer {
+    by: Markup,
+    store_id: StoreId,
+    store: String,
+    changes: String,
+    /// The changes in the history; of an agent with several sessions, the sessions of the store.
+    href: String,
+}
+
+/// The changes of an author in a store.
+struct AuthorInStore<'a> {
+    store: &'a Store,
+    /// The newest of an agent's sessions, or another author.
+    actor: &'a Actor,
+    agent: Option<&'a str>,
+    changes: u64,
+    has_one_actor: bool,
+}
+
+impl AuthorInStore<'_> {
+    fn writer(&self, people: &People) -> Writer {
+        let store_id = self.store.store_id;
+        let history = format!("/console/stores/{store_id}/history");
+        Writer {
+            by: match self.agent {
+                Some(agent) => Markup::trusted(format!("<bdi>{}</bdi>", Markup::text(&cut(agent)))),
+                None => people.show(Some(self.actor)),
+            },
+            store_id,
+            store: self.store.name.clone(),
+            changes: words::count(self.changes),
+            href: if matches!(self.actor, Actor::Imported(..)) {
+                history
+            } else if self.has_one_actor {
+                format!("{history}?actor={}", encoded(&actor_in_form(Some(self.actor))))
+            } else {
+                format!("/console/sessions?ended=1&store={store_id}")
+            },
+        }
+    }
+}
+
+/// A store with more new memories than deleted ones among its last changes.
+struct GrowingStore {
+    store_id: StoreId,
+    store: String,
+    memories: String,
+    since: Markup,
+}
+
 /// A store that changed last, and how many of its memories expire soon or were never read.
 struct ChangedStore {
     store: Store,
@@ -168,8 +230,7 @@ struct OverviewPage {
     quotas: Vec<(&'static str, Quota)>,
     sessions: Vec<SessionSummary>,
     changed: Vec<ChangedStore>,
-    changes: Vec<Change>,
-    rewritten: Vec<Rewritten>,
+    last: LastChanges,
 }
 
 /// `GET /console/overview`; without the scope to read memories, the first section that may be opened
@@ -187,15 +248,14 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     let sessions = caller.engine.sessions.summaries(&caller.principal, &filter, &newest).await?.items;
     let changed = changed_last(&caller, &activity.report).await?;
     let frame = caller.frame("Overview");
-    let (last_changes, rewritten) = last_changes(&caller, &changed, &frame).await?;
+    let last = last_changes(&caller, &changed, &frame).await?;
     let store_ids: Vec<_> = changed.iter().map(|store| store.store_id).collect();
     let outlooks = caller.engine.usage.outlooks(&caller.principal, &store_ids).await?;
     page(&OverviewPage {
         activity,
         quotas: quotas.into_iter().flatten().collect(),
         sessions,
-        changes: last_changes,
-        rewritten,
+        last,
         changed: changed.into_iter().zip(outlooks).map(|(store, of)| ChangedStore::of(store, of)).collect(),
         frame,
     })
@@ -216,12 +276,8 @@ async fn changed_last(caller: &Caller, report: &DailyUseReport) -> Result<Vec<St
     Ok(stores)
 }
 
-/// The last changes in these stores, newest first, and the memories that are often rewritten.
-async fn last_changes(
-    caller: &Caller,
-    stores: &[Store],
-    frame: &Frame,
-) -> Result<(Vec<Change>, Vec<Rewritten>), Refusal> {
+/// The last changes in these stores, newest first.
+async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Result<LastChanges, Refusal> {
     let mut found = Vec::new();
     for store in stores.iter().take(CHANGED_STORES) {
         let query = VersionQuery {
@@ -234,9 +290,7 @@ async fn last_changes(
     }
     found.sort_by_key(|(_, shown)| Reverse(shown.version.created_at));
     let often = often_rewritten(&found);
-    let last: Vec<_> = (0..found.len().min(CHANGES)).collect();
-    let shown = last.iter().chain(often.iter().map(|(place, _)| place)).filter_map(|place| found.get(*place));
-    let people = People::look_up(caller, authors(shown.map(|(_, shown)| shown))).await;
+    let people = People::look_up(caller, authors(found.iter().map(|(_, shown)| shown))).await;
     let change = |place: usize| {
         found.get(place).map(|(store, shown)| Change {
             store_id: store.store_id,
@@ -247,7 +301,65 @@ async fn last_changes(
     let rewritten = |(place, times): &(usize, u64)| {
         change(*place).map(|last| Rewritten { last, times: words::count(*times) })
     };
-    Ok((last.into_iter().filter_map(change).collect(), often.iter().filter_map(rewritten).collect()))
+    Ok(LastChanges {
+        changes: (0..CHANGES).filter_map(change).collect(),
+        writers: writers(&found, &people),
+        growing: growing(&found, frame),
+        rewritten: often.iter().filter_map(rewritten).collect(),
+    })
+}
+
+/// The authors with the most changes of a store.
+fn writers(newest_first: &[(&Store, ShownVersion)], people: &People) -> Vec<Writer> {
+    let mut authors: Vec<AuthorInStore<'_>> = Vec::new();
+    for (store, shown) in newest_first {
+        let Some(actor) = shown.version.created_by.as_ref() else {
+            continue;
+        };
+        let agent = people.agent_of(actor);
+        let is_same = |known: &&mut AuthorInStore<'_>| {
+            let is_author = if agent.is_some() { known.agent == agent } else { known.actor == actor };
+            is_author && known.store.store_id == store.store_id
+        };
+        match authors.iter_mut().find(is_same) {
+            Some(known) => {
+                known.changes += 1;
+                known.has_one_actor &= known.actor == actor;
+            }
+            None => authors.push(AuthorInStore { store, actor, agent, changes: 1, has_one_actor: true }),
+        }
+    }
+    authors.sort_by_key(|author| Reverse(author.changes));
+    authors.iter().take(WRITERS).map(|author| author.writer(people)).collect()
+}
+
+/// The stores that grow, the most new memories first.
+fn growing(newest_first: &[(&Store, ShownVersion)], frame: &Frame) -> Vec<GrowingStore> {
+    let mut stores: Vec<(&Store, i64, Timestamp)> = Vec::new();
+    for (store, shown) in newest_first {
+        let at = shown.version.created_at;
+        let more = match shown.version.operation {
+            Operation::Created => 1,
+            Operation::Modified => 0,
+            Operation::Deleted => -1,
+        };
+        match stores.iter_mut().find(|(known, ..)| known.store_id == store.store_id) {
+            Some((_, number, since)) => {
+                *number += more;
+                *since = at;
+            }
+            None => stores.push((*store, more, at)),
+        }
+    }
+    stores.retain(|(_, number, _)| *number > 0);
+    stores.sort_by_key(|(_, number, _)| Reverse(*number));
+    let shown = stores.into_iter().map(|(store, number, since)| GrowingStore {
+        store_id: store.store_id,
+        store: store.name.clone(),
+        memories: format!("+{}", words::count(number.unsigned_abs())),
+        since: frame.time(since),
+    });
+    shown.collect()
 }
 
 /// The places of the newest versions of live memories with many changes, and their numbers of

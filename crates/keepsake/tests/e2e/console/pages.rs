@@ -105,6 +105,7 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     says(&page.text, &[">1 read</h2>", ">4 writes</h2>", ": 4 writes – Tools 1, API 3</title>", "API keys"]);
     says(&page.text, &[">0 refused changes, 1 conflict</h2>", "Show as table", "plan.md", &often]);
     page.has("support-bot · &lt;Ticket&gt;");
+    says(&page.text, &["<td class=\"wide\"><bdi>support-bot</bdi></td>", "operation=created\">+2</a>"]);
     says(&page.text, &["/usage#expires\">1</a>", "/usage#never-read\">1</a>"]);
     assert_eq!(page.text.matches("class=\"day\"").count(), 270);
     let by_bot = browser.open(&format!("{history}?actor=Support-bot+%C2%B7+%3Cticket%3E&period=7")).await;
