@@ -182,6 +182,15 @@ test('the palette finds a memory by its path, and keys move, edit and explain', 
     const keys = page.getByRole('dialog', { name: 'Keys' });
     await keys.getByText('Edit', { exact: true }).waitFor();
     await assertAccessible(page, '#keys');
+    // Without single keys, the menu opens the list, also on the next page.
+    const single = keys.getByRole('checkbox', { name: 'Single keys act on the page' });
+    await single.uncheck();
+    await page.goto(store.href);
+    await page.keyboard.press('?');
+    assert.equal(await keys.isVisible(), false);
+    await page.getByLabel('Account').click();
+    await page.getByRole('button', { name: 'Keys' }).click();
+    await single.check();
     await page.keyboard.press('Escape');
     await keys.waitFor({ state: 'hidden' });
 

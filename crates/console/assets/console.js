@@ -76,6 +76,25 @@
     element instanceof HTMLElement &&
     (element.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(element.tagName));
 
+  // Keys without Ctrl can be switched off: speech input and chance press them. A browser that forbids
+  // storage has them on every page.
+  const SINGLE_KEYS = "keepsake.single-keys";
+  const readSingleKeys = () => {
+    try {
+      return localStorage.getItem(SINGLE_KEYS) !== "off";
+    } catch {
+      return true;
+    }
+  };
+  let hasSingleKeys = readSingleKeys();
+  const nameShortcuts = () => {
+    for (const target of document.querySelectorAll("[data-shortcut]")) {
+      if (hasSingleKeys) target.setAttribute("aria-keyshortcuts", target.dataset.shortcut);
+      else target.removeAttribute("aria-keyshortcuts");
+    }
+  };
+  nameShortcuts();
+
   // `j` and `k` move over the rows of the page's lists, by the first link of each.
   const move = (steps) => {
     const rows = [...document.querySelectorAll("main :is(.list tbody tr, .hits > li, .recent > li)")];
@@ -95,6 +114,7 @@
       return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    if (!hasSingleKeys) return;
     if (awaitsSection > Date.now()) {
       awaitsSection = 0;
       for (const link of document.querySelectorAll("[data-key]")) {
@@ -257,26 +277,46 @@
     const list = make("dl", {});
     const close = make("button", { type: "button", autofocus: "" }, "Close");
     const title = make("h2", { id: "keys-title" }, "Keys");
-    const dialog = make("dialog", { id: "keys", "aria-labelledby": "keys-title" }, make("div", {}, title, list, close));
+    const box = make("input", { type: "checkbox", id: "single-keys" });
+    const label = make("label", { for: "single-keys" }, "Single keys act on the page");
+    const choice = make("div", { class: "check" }, box, label);
+    const content = make("div", {}, title, list, choice, close);
+    const dialog = make("dialog", { id: "keys", "aria-labelledby": "keys-title" }, content);
     close.addEventListener("click", () => dialog.close());
     const prepare = () => {
       const sections = [...document.querySelectorAll("[data-key]")];
       const shortcuts = [...document.querySelectorAll("[data-shortcut]:not(input)")];
-      const lines = [
-        [isMac ? "⌘ K" : "Ctrl K", "Go to a page, a store, a memory or a session"],
+      const single = [
         ...(document.querySelector("[data-shortcut='/']") ? [["/", "Search memories"]] : []),
         ["j k", "Next and previous row of a list; Enter opens it"],
         ...shortcuts.map((target) => [target.dataset.shortcut, textOf(target)]),
-        ...(document.querySelector("[data-save]") ? [[isMac ? "⌘ Enter" : "Ctrl Enter", "Save"]] : []),
         ...sections.map((link) => [`g ${link.dataset.key}`, textOf(link)]),
         ["?", "This list"],
       ];
+      const lines = [
+        [isMac ? "⌘ K" : "Ctrl K", "Go to a page, a store, a memory or a session"],
+        ...(document.querySelector("[data-save]") ? [[isMac ? "⌘ Enter" : "Ctrl Enter", "Save"]] : []),
+        ...(hasSingleKeys ? single : []),
+      ];
+      box.checked = hasSingleKeys;
+      keysButton.querySelector("kbd").hidden = !hasSingleKeys;
       const shown = lines.map(([keys, does]) =>
         make("div", {}, make("dt", {}, ...keysOf(keys)), make("dd", {}, does)));
       list.replaceChildren(...shown);
     };
+    box.addEventListener("change", () => {
+      hasSingleKeys = box.checked;
+      try {
+        localStorage.setItem(SINGLE_KEYS, hasSingleKeys ? "on" : "off");
+      } catch {
+        // The choice is for this page only.
+      }
+      nameShortcuts();
+      prepare();
+    });
+    prepare();
     const isKey = (event) =>
-      event.key === "?" && !event.ctrlKey && !event.metaKey && !event.altKey && !isTyping(event.target);
+      hasSingleKeys && event.key === "?" && !event.ctrlKey && !event.metaKey && !event.altKey && !isTyping(event.target);
     addDialog(dialog, keysButton, isKey, prepare);
   }
 
