@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use keepsake_core::VersionId;
+use keepsake_core::{Refused, VersionId};
 use keepsake_engine::{Engine, EngineError, Principal};
 
 use crate::frame::{Done, Frame};
@@ -227,6 +227,23 @@ pub fn error_page(
     match template.render() {
         Ok(text) => html(status, text),
         Err(_) => secured((status, message.to_owned()).into_response()),
+    }
+}
+
+/// The message of an error that the person can correct in the form.
+pub(crate) fn problem_of(error: impl Into<Refusal>) -> Result<String, Refusal> {
+    match error.into() {
+        Refusal::Engine(EngineError::Refused(Refused::KeyReused)) => {
+            Err(EngineError::Refused(Refused::KeyReused).into())
+        }
+        Refusal::Engine(
+            error @ (EngineError::Invalid { .. }
+            | EngineError::PreconditionFailed { .. }
+            | EngineError::Conflict(_)
+            | EngineError::Refused(_)),
+        ) => Ok(sentence(&error.to_string())),
+        Refusal::Invalid(rule) => Ok(sentence(&rule)),
+        other => Err(other),
     }
 }
 

@@ -14,7 +14,7 @@ use super::OfMemory;
 use super::memory::{CurrentMemory, changed, href_of, is_markdown, shown_expiry};
 use super::version::last_version;
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, done_after, done_as, page, page_with, sentence};
+use crate::page::{PageResult, Refusal, done, done_after, done_as, page, page_with, problem_of};
 use crate::path::Path;
 use crate::people::{People, authors};
 use crate::request::{Caller, Form};
@@ -136,18 +136,6 @@ fn content_of(form: &Form, found: Option<&CurrentMemory>) -> String {
         Some(found) => line_ends::kept(found.content(), &content),
         None if newlines_sent(form) == "crlf" => content.replace('\n', "\r\n"),
         None => content,
-    }
-}
-
-/// The message of an error that the person can correct in the form.
-fn problem_of(error: EngineError) -> Result<String, Refusal> {
-    match error {
-        EngineError::Refused(Refused::KeyReused) => Err(error.into()),
-        EngineError::Invalid { .. }
-        | EngineError::PreconditionFailed { .. }
-        | EngineError::Conflict(_)
-        | EngineError::Refused(_) => Ok(sentence(&error.to_string())),
-        other => Err(other.into()),
     }
 }
 

@@ -1,15 +1,16 @@
 //! The settings of a store, its archiving and its deletion.
 
 use askama::Template;
+use axum::http::StatusCode;
 use keepsake_core::{SearchMode, StoreId, words};
 use keepsake_engine::StoreEdit;
 use keepsake_index::{Scope, Store};
 
 use super::stores::{days, may_create_stores};
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page};
+use crate::page::{PageResult, Refusal, done, page, page_with, problem_of};
 use crate::path::Path;
-use crate::request::{Caller, Form};
+use crate::request::{Caller, Fields, Form};
 use crate::text::line_ends;
 
 #[derive(Template)]
@@ -17,8 +18,10 @@ use crate::text::line_ends;
 struct SettingsPage {
     frame: Frame,
     store: Store,
-    /// Empty: that of the tenant.
-    search_mode: &'static str,
+    /// The fields of the form: those of the store, or as they were sent.
+    typed: Fields,
+    /// Why nothing was saved.
+    problem: Option<String>,
     may_rename: bool,
     may_administer: bool,
     may_fork: bool,
@@ -27,14 +30,42 @@ struct SettingsPage {
 /// `GET /console/stores/{id}/settings`
 pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
-    page(&SettingsPage {
-        frame: caller.frame(format!("Settings of {}", store.name)),
-        search_mode: store.search_mode.map(SearchMode::name).unwrap_or_default(),
-        may_rename: caller.may(Scope::MemoryWrite) && store.archived_at.is_none(),
-        may_administer: caller.may(Scope::StoresAdmin),
-        may_fork: may_create_stores(&caller),
-        store,
-    })
+    page(&SettingsPage::of(&caller, store))
+}
+
+impl SettingsPage {
+    fn of(caller: &Caller, store: Store) -> Self {
+        Self {
+            frame: caller.frame(format!("Settings of {}", store.name)),
+            typed: fields_of(&store),
+            problem: None,
+            may_rename: caller.may(Scope::MemoryWrite) && store.archived_at.is_none(),
+            may_administer: caller.may(Scope::StoresAdmin),
+            may_fork: may_create_stores(caller),
+            store,
+        }
+    }
+
+    /// The form as it was sent.
+    fn refused(form: &Form, store: Store, problem: String) -> PageResult {
+        let mut again = Self { problem: Some(problem), ..Self::of(form, store) };
+        for (name, value) in form.fields.pairs() {
+            again.typed.set(name, value.to_owned());
+        }
+        page_with(StatusCode::BAD_REQUEST, &again)
+    }
+}
+
+/// The fields of the form with the store's values.
+fn fields_of(store: &Store) -> Fields {
+    let mut fields = Fields::default();
+    fields.add("name", store.name.clone());
+    fields.add("description", store.description.clone());
+    fields.add("policy", store.policy.name().to_owned());
+    fields.add("expires_days", shown_days(store.expires_unused_after));
+    fields.add("records_reads", if store.records_reads { "yes" } else { "no" }.to_owned());
+    fields.add("search_mode", store.search_mode.map(SearchMode::name).unwrap_or_default().to_owned());
+    fields
 }
 
 /// A period in days as the form shows it; other programs may set a part of a day.
@@ -54,12 +85,24 @@ fn chosen_mode(name: &str) -> Option<String> {
 
 /// `POST /console/stores/{id}/settings`
 pub(super) async fn save(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
+    let store = form.engine.stores.get(&form.principal, store_id).await?;
+    let saved = match edit_of(&form, &store) {
+        Ok(edit) => form.engine.stores.update(&form.principal, store_id, edit, None).await,
+        Err(refusal) => return SettingsPage::refused(&form, store, problem_of(refusal)?),
+    };
+    match saved {
+        Ok(_) => done(&format!("/console/stores/{store_id}/settings"), Done::StoreSaved),
+        Err(error) => SettingsPage::refused(&form, store, problem_of(error)?),
+    }
+}
+
+/// The change that a form describes.
+fn edit_of(form: &Form, store: &Store) -> Result<StoreEdit, Refusal> {
     let fields = &form.fields;
     let may_administer = form.may(Scope::StoresAdmin);
-    let store = form.engine.stores.get(&form.principal, store_id).await?;
     let description = line_ends::kept(&store.description, &line_ends::typed(fields.text("description")));
     let is_same = description == store.description;
-    let edit = StoreEdit {
+    Ok(StoreEdit {
         name: Some(fields.text("name").trim().to_owned()),
         description: Some(if is_same { description } else { description.trim().to_owned() }),
         policy: fields.filled("policy").map(str::to_owned).filter(|_| may_administer),
@@ -76,9 +119,7 @@ pub(super) async fn save(Path(store_id): Path<StoreId>, form: Form) -> PageResul
             .filter(|_| may_administer),
         search_mode: fields.get("search_mode").filter(|_| may_administer).map(chosen_mode),
         ..StoreEdit::default()
-    };
-    form.engine.stores.update(&form.principal, store_id, edit, None).await?;
-    done(&format!("/console/stores/{store_id}/settings"), Done::StoreSaved)
+    })
 }
 
 /// `POST /console/stores/{id}/archive`

@@ -1,14 +1,15 @@
 //! Stores: listed, found by name, created.
 
 use askama::Template;
+use axum::http::StatusCode;
 use keepsake_core::id::StoreKind;
 use keepsake_core::words;
 use keepsake_engine::{PageRequest, StoreDraft, StoreFork};
 use keepsake_index::{Scope, Store, StoreFilter};
 
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page};
-use crate::request::{Caller, Form, Pager};
+use crate::page::{PageResult, Refusal, done, page, page_with, problem_of};
+use crate::request::{Caller, Fields, Form, Pager};
 use crate::text::line_ends;
 
 /// The most that one call of the engine returns.
@@ -29,6 +30,10 @@ struct StoresPage {
     may_create: bool,
     /// Makes the creation idempotent.
     once: String,
+    /// The fields of the form for a new store, as it was sent.
+    typed: Fields,
+    /// Why no store was made.
+    problem: Option<String>,
     is_searched_in_part: bool,
 }
 
@@ -41,6 +46,10 @@ pub(super) async fn stores_to_choose(caller: &Caller, include_archived: bool) ->
 
 /// `GET /console/stores`
 pub(super) async fn list(caller: Caller) -> PageResult {
+    page(&shown(&caller).await?)
+}
+
+async fn shown(caller: &Caller) -> Result<StoresPage, Refusal> {
     let name = caller.query.filled("name").unwrap_or_default().to_owned();
     let filter = StoreFilter { include_archived: caller.query.is_on("archived"), ..StoreFilter::default() };
     let mut asked = caller.query.page(PER_PAGE);
@@ -62,15 +71,17 @@ pub(super) async fn list(caller: Caller) -> PageResult {
             calls += 1;
         }
     }
-    page(&StoresPage {
+    Ok(StoresPage {
         frame: caller.frame("Stores"),
         stores: found.items,
         is_searched_in_part: !name.is_empty() && found.next.is_some(),
         name,
         has_archived: filter.include_archived,
         pager: caller.query.pager(found.next),
-        may_create: may_create_stores(&caller),
+        may_create: may_create_stores(caller),
         once: caller.engine.new_uuid().to_string(),
+        typed: Fields::default(),
+        problem: None,
     })
 }
 
@@ -84,19 +95,41 @@ pub(super) fn is_called(store: &Store, wanted: &str) -> bool {
 
 /// `POST /console/stores`
 pub(super) async fn create(form: Form) -> PageResult {
-    let fields = &form.fields;
+    let created = match draft_of(&form.fields) {
+        Ok(draft) => form.engine.stores.create(&form.principal, draft, form.call()?).await,
+        Err(refusal) => return refused(&form, refusal).await,
+    };
+    match created {
+        Ok(store) => done(&format!("/console/stores/{}", store.store_id), Done::StoreCreated),
+        Err(error) => refused(&form, error.into()).await,
+    }
+}
+
+/// The form as it was sent. That of a fork is on another page, and its text is given back with the error.
+async fn refused(form: &Form, refusal: Refusal) -> PageResult {
+    if form.fields.is_on("fork_of") {
+        return Err(refusal);
+    }
+    let again = StoresPage {
+        problem: Some(problem_of(refusal)?),
+        once: form.fields.text("once").to_owned(),
+        typed: form.fields.clone(),
+        ..shown(form).await?
+    };
+    page_with(StatusCode::BAD_REQUEST, &again)
+}
+
+fn draft_of(fields: &Fields) -> Result<StoreDraft, Refusal> {
     let at_seq = fields.number("at_seq")?;
     let fork_of = fields.id::<StoreKind>("fork_of")?;
-    let draft = StoreDraft {
+    Ok(StoreDraft {
         fork_of: fork_of.map(|memory_store_id| StoreFork { memory_store_id, at_seq }),
         name: fields.text("name").trim().to_owned(),
         description: line_ends::typed(fields.text("description").trim()),
         policy: fields.filled("policy").map(str::to_owned),
         expires_unused_after: days(fields.number("expires_days")?)?,
         ..StoreDraft::default()
-    };
-    let store = form.engine.stores.create(&form.principal, draft, form.call()?).await?;
-    done(&format!("/console/stores/{}", store.store_id), Done::StoreCreated)
+    })
 }
 
 /// Converts days to seconds.

@@ -24,7 +24,7 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     assert_eq!(again.location(), made.location());
     let endless = [("name", "x"), ("expires_days", "1000001")];
     let refused = browser.submit(&list, "/console/stores", &endless).await.answered(400);
-    refused.has("Expires after days must be at most 1000000");
+    says(&refused.text, &["Expires after days must be at most 1000000", "min=\"0\" value=\"1000001\""]);
     let stores = client.get("/v1/memory_stores").await.json();
     assert_eq!(stores["data"].as_array().unwrap().len(), 2);
     let of_api = path.replace("/console/stores", "/v1/memory_stores");
@@ -32,6 +32,9 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     assert_eq!(client.post(&of_api, &json!({"expires_unused_after": 129_600})).await.status, 200);
     let settings = browser.open(&format!("{path}/settings")).await;
     settings.has("value=\"1.5\"");
+    let long = [("name", "Notes"), ("policy", "reject"), ("expires_days", "1000001")];
+    let refused = browser.submit(&settings, &format!("{path}/settings"), &long).await.answered(400);
+    says(&refused.text, &["Nothing was saved.", "value=\"reject\" selected", "value=\"1000001\""]);
     let mut edit = vec![("name", "Notes"), ("description", "other"), ("policy", "reject")];
     edit.extend([("expires_days", "1.5"), ("search_mode", "lexical")]);
     browser.act(&settings, &format!("{path}/settings"), &edit).await;
