@@ -65,6 +65,8 @@ struct TenantsPage {
     heads: Vec<Head>,
     pager: Pager,
     name: String,
+    /// The name of the order in the address.
+    order: &'static str,
     is_searched_in_part: bool,
 }
 
@@ -75,8 +77,8 @@ pub(super) async fn list(caller: Caller<Operator>) -> PageResult {
     let found = find(&caller, &name).await?;
     let ids: Vec<_> = found.items.iter().map(|tenant| tenant.tenant_id).collect();
     let summaries = caller.engine.tenants.summaries(&ids, DAYS).await?;
-    let order = ORDERS.iter().find(|(_, order, _)| Some(*order) == fields.filled("order"));
-    let order = order.map_or(Order::Size, |(order, ..)| *order);
+    let chosen = ORDERS.into_iter().find(|(_, named, _)| Some(*named) == fields.filled("order"));
+    let (order, order_name, _) = chosen.unwrap_or(ORDERS[0]);
     let head = |(of, named, label): (Order, &str, &'static str)| Head {
         label,
         href: format!("?name={}&order={named}&page={}", encoded(&name), encoded(fields.text("page"))),
@@ -90,6 +92,7 @@ pub(super) async fn list(caller: Caller<Operator>) -> PageResult {
         is_searched_in_part: !name.is_empty() && found.next.is_some(),
         pager: fields.pager(found.next),
         name,
+        order: order_name,
     })
 }
 

@@ -77,6 +77,7 @@ async fn operator_pages_show_a_tenant_and_forms_need_their_token() {
     let key = format!("{base}/keys/{}", key_path.rsplit('/').next().unwrap());
     for (path, part) in [
         ("/console/tenants?order=writes", base.as_str()),
+        ("/console/tenants?order=writes", "name=\"order\" value=\"writes\""),
         (&format!("/console/tenants?name={}", tenant.id), &base),
         (&base, "Show as table"),
         (&format!("{base}/keys"), &key),
