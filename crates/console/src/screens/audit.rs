@@ -39,8 +39,8 @@ fn actor_in(entry: &AuditEntry) -> Option<Actor> {
     }
 }
 
-/// Links to the object's page, if it has one.
-fn object_of(entry: &AuditEntry, people: &People, stores: &StoreChoices) -> Markup {
+/// Links to the object's page, if it has one that the person may open.
+fn object_of(entry: &AuditEntry, people: &People, stores: &StoreChoices, frame: &Frame) -> Markup {
     let Some(object) = &entry.object else {
         return Markup::default();
     };
@@ -52,14 +52,14 @@ fn object_of(entry: &AuditEntry, people: &People, stores: &StoreChoices) -> Mark
     if let ("memory_store", Ok(store_id)) = (object.r#type.as_str(), full.parse::<StoreId>()) {
         return stores.link(store_id);
     }
-    let below = match (object.r#type.as_str(), entry.store_id) {
-        ("memory_version", Some(store_id)) => format!("stores/{store_id}/versions/{full}"),
-        ("session", _) => format!("sessions/{full}"),
-        ("api_key", _) => format!("keys/{full}"),
-        ("erasure", _) => format!("erasures/{full}"),
+    let (section, below) = match (object.r#type.as_str(), entry.store_id) {
+        ("memory_version", Some(store_id)) => ("/console/stores", format!("{store_id}/versions/{full}")),
+        ("session", _) => ("/console/sessions", full.to_owned()),
+        ("api_key", _) => ("/console/keys", full.to_owned()),
+        ("erasure", _) => ("/console/erasures", full.to_owned()),
         _ => return id(full),
     };
-    id_link(full, &format!("/console/{below}"))
+    if frame.leads_to(section) { id_link(full, &format!("{section}/{below}")) } else { id(full) }
 }
 
 #[derive(Template)]

@@ -42,11 +42,14 @@ pub(crate) fn is_active(key: &ApiKey, now: Timestamp) -> bool {
     key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > now)
 }
 
-/// The first stores of a key, by name, and the number of the others.
-fn stores_of(ids: &[StoreId], stores: &[Store], most: usize) -> Markup {
+/// The first stores of a key, and the number of the others; by name, if the person may open their pages.
+fn stores_of(ids: &[StoreId], stores: &[Store], most: usize, frame: &Frame) -> Markup {
+    let may_open = frame.leads_to("/console/stores");
     let link = |id: &StoreId| {
         let found = stores.iter().find(|store| store.store_id == *id);
-        store_named(id, found.map(|store| store.name.as_str())).to_string()
+        let name = found.map(|store| store.name.as_str());
+        let link = if may_open { store_named(id, name) } else { markup::id(id) };
+        link.to_string()
     };
     let shown = ids.iter().take(most).map(link).collect::<Vec<_>>().join(", ");
     let others = ids.len().saturating_sub(most);

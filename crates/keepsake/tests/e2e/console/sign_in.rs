@@ -73,9 +73,12 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
     let (of_tenant, _) = client.new_key(&["tenant:admin"]).await;
     let mut browser = Browser::signed_in(&server.url(), &of_tenant).await;
     browser.open("/console/erasures").await.has("also needs the scope");
+    browser.open("/console/audit").await.lacks("href=\"/console/keys");
     let mut browser = Browser::signed_in(&server.url(), &of_keys).await;
     assert_eq!(browser.get("/console/overview").await.answered(303).location(), "/console/keys");
-    browser.open("/console/keys").await.lacks("/console/search");
+    for hidden in ["/console/search", "href=\"/console/stores"] {
+        browser.open("/console/keys").await.lacks(hidden);
+    }
     browser.open(&palette).await.lacks(&store);
     for path in ["/console/stores", "/console/search?q=a"] {
         browser.get(path).await.answered(403);
