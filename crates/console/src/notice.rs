@@ -3,6 +3,8 @@
 //! The answer to a form leads to a page, and a cookie carries the message there. An address with
 //! the message would show it again at each visit.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keepsake_core::{ContentHash, VersionId};
 
 use crate::frame::Done;
@@ -13,6 +15,8 @@ const IS: char = '~';
 const NEXT: &str = "!";
 /// The first of the fields that take an action back: only the sign-in of the action can make it.
 const SEAL: &str = "seal";
+/// Maximum bytes of the cookie's value: browsers keep 4,096 bytes with the name and the attributes.
+const MAX_COOKIE_BYTES: usize = 3_800;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notice {
@@ -20,7 +24,7 @@ pub(crate) struct Notice {
     /// The version that the action made: the page offers to take it back.
     pub(crate) version_id: Option<VersionId>,
     /// The seal, and the fields of a form that takes the action back, with their earlier values. Names
-    /// and values have letters, digits, `-` and `_`.
+    /// have letters, digits and `_`.
     before: Vec<(String, String)>,
     /// The page that shows the message.
     path: String,
@@ -31,11 +35,14 @@ impl Notice {
         Self { done, version_id, before: Vec::new(), path: path.to_owned() }
     }
 
-    /// Adds the fields that take the action back, for the sign-in with this form token.
+    /// Adds the fields that take the action back, for the sign-in with this form token. Without them if
+    /// they are too long for the cookie.
     pub(crate) fn with_before(self, token: &str, fields: Vec<(String, String)>) -> Self {
         let mut before = vec![(SEAL.to_owned(), seal(token, &self.path, &fields))];
         before.extend(fields);
-        Self { before, ..self }
+        let notice = Self { before, ..self };
+        let is_too_long = notice.to_cookie().len() > MAX_COOKIE_BYTES;
+        if is_too_long { Self { before: Vec::new(), ..notice } } else { notice }
     }
 
     /// The fields that take the action back. Another site of the domain may have made the cookie, but
@@ -47,7 +54,10 @@ impl Notice {
     }
 
     pub(crate) fn to_cookie(&self) -> String {
-        let before = self.before.iter().map(|(name, value)| format!("{name}{IS}{value}"));
+        let before = self.before.iter().map(|(name, value)| {
+            let value = URL_SAFE_NO_PAD.encode(value);
+            format!("{name}{IS}{value}")
+        });
         let before = before.collect::<Vec<_>>().join(NEXT);
         let made = self.version_id.map_or(before, |id| id.to_string());
         format!("{}.{made}.{}", self.done.name(), self.path)
@@ -61,8 +71,11 @@ impl Notice {
         let before = before.unwrap_or_default();
         let has_version = !made.is_empty() && before.is_empty();
         let version_id = if has_version { Some(made.parse().ok()?) } else { None };
-        let before = before.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let before = before.collect();
+        let before = before.into_iter().map(|(name, value)| {
+            let value = URL_SAFE_NO_PAD.decode(value).ok()?;
+            Some((name.to_owned(), String::from_utf8(value).ok()?))
+        });
+        let before = before.collect::<Option<Vec<_>>>()?;
         let notice = Self { before, ..Self::new(Done::parse(done)?, version_id, path) };
         (at == path).then_some(notice)
     }
@@ -80,7 +93,8 @@ mod tests {
 
     #[test]
     fn message_is_for_one_page() {
-        let before = ["a_b", "c"].map(|name| (name.to_owned(), String::new()));
+        let before =
+            [("a_b", "1.5 ~!é\n"), ("c", "")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         for (version_id, before) in
             [(None, &[][..]), (Some(VersionId::from_uuid(Uuid::nil())), &[]), (None, &before)]
         {
@@ -92,6 +106,8 @@ mod tests {
         let sealed = Notice::new(Done::ExpirySet, None, "/p").with_before("t", before.to_vec());
         assert_eq!(sealed.undo_fields("t"), Some(&before[..]));
         assert_eq!(sealed.undo_fields("u"), None);
+        let long = vec![("d".to_owned(), "é".repeat(1_500))];
+        assert_eq!(Notice::new(Done::StoreSaved, None, "/p").with_before("t", long).undo_fields("t"), None);
         for other in ["", "memory_saved", "memory_saved..", "x../p", "memory_saved.x./p"] {
             assert_eq!(Notice::of_cookie(other, "/p"), None, "{other}");
         }

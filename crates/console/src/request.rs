@@ -17,7 +17,7 @@ use percent_encoding::percent_decode_str;
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
-use crate::frame::{Account, Frame, SECTIONS, Section};
+use crate::frame::{Account, Frame, SECTIONS, Section, Undo};
 use crate::notice::Notice;
 use crate::page::Refusal;
 use crate::people::actor_text;
@@ -137,6 +137,12 @@ impl<P: Person> Caller<P> {
 
     pub(crate) fn frame(&self, title: impl AsRef<str>) -> Frame {
         Frame::of(self, title.as_ref())
+    }
+
+    /// The form at `action` that takes back what the message is about, with the fields of the message.
+    pub(crate) fn undo_at(&self, action: String) -> Option<Undo> {
+        let fields = self.notice.as_ref()?.undo_fields(&self.token)?.to_vec();
+        Some(Undo { action, fields })
     }
 }
 

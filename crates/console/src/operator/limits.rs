@@ -8,7 +8,7 @@ use keepsake_index::{Auditor, Tenant, TenantChange, TenantStatus, TenantUpdate};
 use serde_json::{Map, Value};
 
 use super::Operator;
-use crate::frame::{Done, Frame, Undo};
+use crate::frame::{Done, Frame};
 use crate::page::{PageResult, done, done_after, page, page_with, sentence};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form};
@@ -115,7 +115,7 @@ impl LimitsPage {
 pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     let tenant = caller.engine.tenants.get(tenant_id).await?;
     let mut shown = LimitsPage::of(&caller, tenant, &Fields::default(), None);
-    shown.frame.undo = undo_of(&caller, tenant_id);
+    shown.frame.undo = caller.undo_at(href_of(tenant_id));
     page(&shown)
 }
 
@@ -189,7 +189,7 @@ async fn overtaken(form: &Form<Operator>, tenant_id: TenantId) -> PageResult {
 /// Leads to the form, with the fields that take the change back: only where the tenant still has what
 /// the change wrote.
 fn saved(form: &Form<Operator>, change: &TenantChange, update: &TenantUpdate) -> PageResult {
-    let href = format!("/console/tenants/{}/limits", update.after.tenant_id);
+    let href = href_of(update.after.tenant_id);
     let [old, new] = [&update.before, &update.after].map(|tenant| texts_of(&form.engine, tenant));
     let mut fields = Vec::new();
     for ((name, old), (_, new)) in old.into_iter().zip(new) {
@@ -205,8 +205,6 @@ fn saved(form: &Form<Operator>, change: &TenantChange, update: &TenantUpdate) ->
     done_after(&form.token, &href, Done::LimitsSaved, fields)
 }
 
-/// The form beside the message about saved limits.
-fn undo_of(caller: &Caller<Operator>, tenant_id: TenantId) -> Option<Undo> {
-    let fields = caller.notice.as_ref()?.undo_fields(&caller.token)?.to_vec();
-    Some(Undo { action: format!("/console/tenants/{tenant_id}/limits"), fields })
+fn href_of(tenant_id: TenantId) -> String {
+    format!("/console/tenants/{tenant_id}/limits")
 }

@@ -8,10 +8,15 @@ use keepsake_index::{Scope, Store};
 
 use super::stores::{days, may_create_stores};
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page, page_with, problem_of};
+use crate::page::{PageResult, Refusal, done, done_after, page, page_with, problem_of};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form};
 use crate::text::line_ends;
+use crate::typed::WAS;
+
+const EXPIRES_DAYS: &str = "expires_days";
+/// The period in seconds, in the form that takes a change back.
+const PERIOD: &str = "expires_unused_after";
 
 #[derive(Template)]
 #[template(path = "settings.html")]
@@ -30,7 +35,13 @@ struct SettingsPage {
 /// `GET /console/stores/{id}/settings`
 pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
-    page(&SettingsPage::of(&caller, store))
+    let mut shown = SettingsPage::of(&caller, store);
+    shown.frame.undo = caller.undo_at(href_of(store_id)).filter(|_| shown.may_rename);
+    page(&shown)
+}
+
+fn href_of(store_id: StoreId) -> String {
+    format!("/console/stores/{store_id}/settings")
 }
 
 impl SettingsPage {
@@ -62,7 +73,7 @@ fn fields_of(store: &Store) -> Fields {
     fields.add("name", store.name.clone());
     fields.add("description", store.description.clone());
     fields.add("policy", store.policy.name().to_owned());
-    fields.add("expires_days", shown_days(store.expires_unused_after));
+    fields.add(EXPIRES_DAYS, shown_days(store.expires_unused_after));
     fields.add("records_reads", if store.records_reads { "yes" } else { "no" }.to_owned());
     fields.add("search_mode", store.search_mode.map(SearchMode::name).unwrap_or_default().to_owned());
     fields
@@ -78,6 +89,19 @@ fn shown_days(period_secs: Option<u64>) -> String {
     shown.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// The period in seconds that a form sets. `None`: it changes nothing.
+fn period_of(fields: &Fields, store: &Store) -> Result<Option<u64>, Refusal> {
+    if let Some(secs) = fields.number(PERIOD)? {
+        return Ok(Some(secs));
+    }
+    match fields.get(EXPIRES_DAYS) {
+        Some(typed) if typed.trim() != shown_days(store.expires_unused_after) => {
+            Ok(Some(days(fields.number(EXPIRES_DAYS)?)?.unwrap_or_default()))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// An empty choice is the tenant's mode.
 fn chosen_mode(name: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
@@ -86,33 +110,61 @@ fn chosen_mode(name: &str) -> Option<String> {
 /// `POST /console/stores/{id}/settings`
 pub(super) async fn save(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let store = form.engine.stores.get(&form.principal, store_id).await?;
+    if is_overtaken(&form.fields, &store) {
+        const CHANGED: &str =
+            "Somebody changed the same setting after that. The form says what the store has.";
+        let shown = SettingsPage { problem: Some(CHANGED.to_owned()), ..SettingsPage::of(&form, store) };
+        return page_with(StatusCode::CONFLICT, &shown);
+    }
     let saved = match edit_of(&form, &store) {
         Ok(edit) => form.engine.stores.update(&form.principal, store_id, edit, None).await,
         Err(refusal) => return SettingsPage::refused(&form, store, problem_of(refusal)?),
     };
     match saved {
-        Ok(_) => done(&format!("/console/stores/{store_id}/settings"), Done::StoreSaved),
+        Ok(after) => match fields_before(&store, &after) {
+            fields if fields.is_empty() => done(&href_of(store_id), Done::StoreSaved),
+            fields => done_after(&form.token, &href_of(store_id), Done::StoreSaved, fields),
+        },
         Err(error) => SettingsPage::refused(&form, store, problem_of(error)?),
     }
 }
 
-/// The change that a form describes.
+/// The fields of a form that takes a change back: only where the store still has what the change wrote.
+fn fields_before(before: &Store, after: &Store) -> Vec<(String, String)> {
+    let (old, new) = (fields_of(before), fields_of(after));
+    let mut fields = Vec::new();
+    for (name, written) in new.pairs().filter(|(name, written)| old.text(name) != *written) {
+        fields.push((format!("{WAS}{name}"), written.to_owned()));
+        fields.push(match name {
+            // More exact than the days.
+            EXPIRES_DAYS => (PERIOD.to_owned(), before.expires_unused_after.unwrap_or_default().to_string()),
+            _ => (name.to_owned(), old.text(name).to_owned()),
+        });
+    }
+    fields
+}
+
+/// Whether the store no longer has what the form says that it replaces.
+fn is_overtaken(sent: &Fields, store: &Store) -> bool {
+    let differs = |name: &str, has: &str| {
+        sent.get(&format!("{WAS}{name}")).is_some_and(|was| line_ends::typed(was) != line_ends::typed(has))
+    };
+    fields_of(store).pairs().any(|(name, has)| differs(name, has))
+}
+
+/// The change that a form describes; what it has no field for stays.
 fn edit_of(form: &Form, store: &Store) -> Result<StoreEdit, Refusal> {
     let fields = &form.fields;
     let may_administer = form.may(Scope::StoresAdmin);
-    let description = line_ends::kept(&store.description, &line_ends::typed(fields.text("description")));
-    let is_same = description == store.description;
+    let described = |typed: &str| {
+        let description = line_ends::kept(&store.description, &line_ends::typed(typed));
+        if description == store.description { description } else { description.trim().to_owned() }
+    };
     Ok(StoreEdit {
-        name: Some(fields.text("name").trim().to_owned()),
-        description: Some(if is_same { description } else { description.trim().to_owned() }),
+        name: fields.get("name").map(|name| name.trim().to_owned()),
+        description: fields.get("description").map(described),
         policy: fields.filled("policy").map(str::to_owned).filter(|_| may_administer),
-        expires_unused_after: if may_administer
-            && fields.text("expires_days").trim() != shown_days(store.expires_unused_after)
-        {
-            Some(days(fields.number("expires_days")?)?.unwrap_or_default())
-        } else {
-            None
-        },
+        expires_unused_after: period_of(fields, store)?.filter(|_| may_administer),
         records_reads: fields
             .filled("records_reads")
             .map(|answer| answer == "yes")

@@ -37,8 +37,16 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     says(&refused.text, &["Nothing was saved.", "value=\"reject\" selected", "value=\"1000001\""]);
     let mut edit = vec![("name", "Notes"), ("description", "other"), ("policy", "reject")];
     edit.extend([("expires_days", "1.5"), ("search_mode", "lexical")]);
-    browser.act(&settings, &format!("{path}/settings"), &edit).await;
+    let saved = browser.act(&settings, &format!("{path}/settings"), &edit).await;
     let store = client.get(&of_api).await.json();
+    // The undo changes only what was saved, and only if nobody else changed it.
+    says(&saved.text, &["\"was_name\" value=\"Notes\"", "\"name\" value=\"Release notes\""]);
+    let undo = [("was_name", "Notes"), ("name", "Release notes")];
+    browser.act(&saved, &format!("{path}/settings"), &undo).await.has("Undo</button>");
+    let undone = client.get(&of_api).await.json();
+    assert_eq!([&undone["name"], &undone["description"]], ["Release notes", "other"]);
+    let late = browser.submit(&saved, &format!("{path}/settings"), &undo).await.answered(409);
+    late.has("Somebody changed the same setting");
     assert_eq!(store["search_mode"], "lexical");
     let settings = browser.open(&format!("{path}/settings")).await;
     settings.has("value=\"lexical\" selected");
