@@ -6,7 +6,7 @@
 
 mod statements;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +14,10 @@ use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
 use statements::{
-    ADVANCE, BEGIN, BEGIN_AGAIN, CHANGES, CHANGES_ON_POSTGRES, CLAIM, EARLIER, EMBEDDED, HYBRID, LOCK,
-    LOCK_STORES, NEXT_STORES, OUTDATED, PAGE, PUT, REMOVE, REMOVE_EARLIER, REMOVE_STORE, RENEW, SETTLE,
-    SETTLED, STATES, UNSETTLE, UNSETTLE_STORES, UNSETTLED_TENANT, UNSETTLED_THROUGH, WORK, WORK_OF_NODES,
+    ADVANCE, BEGIN, BEGIN_AGAIN, CHANGES, CHANGES_ON_POSTGRES, CLAIM, EARLIER, EMBEDDED, HYBRID, KEEP, LOCK,
+    LOCK_STORES, NEXT_STORES, OUTDATED, PAGE, PUT, REMOVE, REMOVE_EARLIER, REMOVE_STORE, RENEW, SAME_TEXT,
+    SETTLE, SETTLED, STATES, UNSETTLE, UNSETTLE_STORES, UNSETTLED_TENANT, UNSETTLED_THROUGH, WORK,
+    WORK_OF_NODES,
 };
 
 use crate::IndexError;
@@ -119,7 +120,8 @@ pub struct EmbeddingPage {
     pub through: i64,
     /// Whether there was no later version.
     pub is_last: bool,
-    /// The memories whose current version is in the page, without settings of the store.
+    /// The memories whose current version is in the page, without settings of the store and without those that
+    /// were only moved, whose vectors [`Embeddings::put`] keeps.
     pub memories: Vec<Head>,
     /// Live memories of the store.
     pub memory_count: u64,
@@ -364,8 +366,14 @@ impl Embeddings {
         };
         let versions = limits.versions.max(1);
         let rows: Vec<PageRow> = tx.query(tx.choose(PAGE)).bind((place, from, versions)).all().await?;
+        let mut page = page_of(&store, from, rows, EmbeddingLimits { versions, ..limits });
+        // Vectors of a store that is embedded again may be removed meanwhile.
+        if from > 0 {
+            let kept: HashSet<_> = with_same_text(&mut tx, claim, &page).await?.into_iter().collect();
+            page.memories.retain(|memory| !kept.contains(&memory.memory_id));
+        }
         tx.commit().await?;
-        Ok(Some(page_of(&store, from, rows, EmbeddingLimits { versions, ..limits })))
+        Ok(Some(page))
     }
 
     /// Prolongs a claim whose page takes long; `false`: another replica has the store, or the page
@@ -381,7 +389,7 @@ impl Embeddings {
         Ok(renewed > 0)
     }
 
-    /// Writes the vectors of a page, under the store's lock.
+    /// Writes the vectors of a page, and keeps those of memories that were only moved, under the store's lock.
     ///
     /// Skips a memory if the version is not its current one. A memory of the page without a
     /// row has no vectors from now on, as those of earlier versions are removed.
@@ -403,6 +411,11 @@ impl Embeddings {
         let query = tx.query(EMBEDDED).bind(place).bind(model);
         if query.optional_scalar::<i64>().await? != Some(page.from) {
             return Ok(EmbeddingOutcome::Refused);
+        }
+        let kept = with_same_text(&mut tx, claim, page).await?;
+        if !kept.is_empty() {
+            let query = tx.query_with_lists(KEEP).bind(place).bind(model);
+            query.bind_ids(Some(&kept)).execute().await?;
         }
         write_rows(&mut tx, claim, rows).await?;
         let query = tx.query_with_lists(EARLIER).bind(place);
@@ -450,6 +463,16 @@ impl Embeddings {
         tx.commit().await?;
         Ok(removed)
     }
+}
+
+/// The memories of a page that have the vectors of their current text.
+async fn with_same_text(
+    tx: &mut Tx,
+    claim: &EmbeddingClaim,
+    page: &EmbeddingPage,
+) -> Result<Vec<MemoryId>, IndexError> {
+    let query = tx.query_with_lists(SAME_TEXT).bind((claim.tenant_id, claim.store_id));
+    query.bind((&*claim.model, page.from, page.through)).scalars().await
 }
 
 /// On Postgres in one statement. On SQLite one for each row, which is prepared once.

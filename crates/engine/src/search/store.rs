@@ -441,6 +441,16 @@ impl State {
             && self.postings.path_of(memory_id) == Some(&head.path)
     }
 
+    /// Whether the known vectors of a memory are those of its new version: it may be moved, and the
+    /// directories are no part of the embedded text.
+    fn has_text_of(&self, memory_id: MemoryId, head: &SearchHead) -> bool {
+        let known = self.heads.get(&memory_id).zip(self.postings.path_of(memory_id));
+        known.is_some_and(|(known, path)| {
+            known.version_id == head.version_id
+                || (known.blob_id == head.blob_id && path.name() == head.path.name())
+        })
+    }
+
     fn apply(&mut self, SearchChange { memory_id, head }: SearchChange) {
         // Settings of the store are not searched.
         let head = head.filter(|head| !head.path.is_setting());
@@ -448,8 +458,7 @@ impl State {
             return;
         }
         self.unindexed.remove(&memory_id);
-        let known = self.heads.get(&memory_id).map(|known| known.version_id);
-        if known.is_some() && known != head.as_ref().map(|head| head.version_id) {
+        if !head.as_ref().is_some_and(|head| self.has_text_of(memory_id, head)) {
             self.vectors.of_memories.remove(memory_id);
         }
         let Some(head) = head else {

@@ -130,7 +130,16 @@ async fn moved_edited_and_deleted_memories_are_found_by_what_they_are_now(setup:
     embed_all(&setup).await;
     assert_eq!(meant(&other, "short").await.path.as_str(), "/style.md");
 
-    let moved = setup.update(&made[0], new_path("/replies.md")).await.unwrap();
+    // A text has no more of a path than the file's name.
+    let sent = || server.texts().iter().filter(|text| text.contains("prefers")).count();
+    let (in_notes, sent_before) = ("/notes/style.md", sent());
+    let kept = setup.update(&made[0], new_path(in_notes)).await.unwrap();
+    assert_eq!(meant(&other, "short").await.path.as_str(), in_notes);
+    embed_all(&setup).await;
+    assert_eq!(meant(&meaning_by(&server, &setup), "short").await.path.as_str(), in_notes);
+    assert_eq!(sent(), sent_before);
+
+    let moved = setup.update(&kept, new_path("/replies.md")).await.unwrap();
     let page = found(&other, "short").await;
     assert_eq!((page.meaning.pending, page.items), (1, vec![]));
     embed_all(&setup).await;

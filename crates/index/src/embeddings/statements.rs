@@ -216,6 +216,22 @@ pub(super) const PUT: [&str; 2] = [
         edit = excluded.edit, chunks = excluded.chunks, vectors = excluded.vectors",
 ];
 
+/// The memories that changed after `$4` through `$5` and have the vectors of their current text: they were only
+/// moved, and a text has no more of a path than the file's name.
+pub(super) const SAME_TEXT: &str = "SELECT o.memory_id FROM (SELECT memory_id FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 AND seq > $4 AND seq <= $5) v \
+    EACH[embedding o: o.tenant_id = $1 AND o.store_id = $2 AND o.memory_id = v.memory_id AND o.model = $3] \
+    EACH[version w: w.tenant_id = $1 AND w.store_id = $2 AND w.version_id = o.version_id] \
+    EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = o.memory_id] \
+    WHERE o.chunks > 0 AND m.deleted_at IS NULL AND w.blob_id = m.blob_id \
+        AND substr(w.path, length(w.path) - length(m.name)) = '/' || m.name";
+
+/// Makes vectors those of the current versions of their memories.
+pub(super) const KEEP: &str = "UPDATE embedding SET version_id = (SELECT m.version_id FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = embedding.memory_id), \
+    edit = (SELECT e.edit + 1 FROM embedded_store e WHERE e.tenant_id = $1 AND e.store_id = $2 AND e.model = $3) \
+    WHERE tenant_id = $1 AND store_id = $2 AND model = $3 AND memory_id IN_IDS($4)";
+
 /// The memories that changed after `$4` through `$5` and have vectors of an earlier version.
 pub(super) const EARLIER: &str = "SELECT o.memory_id FROM (SELECT memory_id FROM version \
         WHERE tenant_id = $1 AND store_id = $2 AND seq > $4 AND seq <= $5) v \
@@ -267,7 +283,7 @@ pub(super) const REMOVE_STORE: &str = "DELETE FROM embedded_store WHERE tenant_i
 
 #[cfg(test)]
 mod tests {
-    use super::{CHANGES, EARLIER, HYBRID, OUTDATED, PAGE, PUT, REMOVE, SETTLED, STATES, WORK};
+    use super::{CHANGES, EARLIER, HYBRID, OUTDATED, PAGE, PUT, REMOVE, SAME_TEXT, SETTLED, STATES, WORK};
     use crate::sqlite::plans::{assert_steps, reads_whole_store};
 
     #[tokio::test]
@@ -285,6 +301,7 @@ mod tests {
             (PAGE[1], &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)", memory]),
             (PUT[1], &[by_model, memory]),
             (EARLIER, &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>? AND seq<?)", by_memory, memory]),
+            (SAME_TEXT, &[by_memory, "version_id (tenant_id=? AND store_id=? AND version_id=?)", memory]),
             (OUTDATED, &[by_model]),
             (REMOVE, &["embedding_edit (tenant_id=? AND store_id=? AND model=?)", by_memory]),
         ] {

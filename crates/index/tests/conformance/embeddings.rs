@@ -213,7 +213,7 @@ pub(crate) async fn vectors_are_removed_with_their_content(place: Place) {
     assert_eq!(embedded(&place).await, left);
 
     // Vectors of an earlier version stay until others come, or the version goes.
-    place.change(vec![edited(&redacted, 1), edited(&superseded, 1)]).await;
+    place.change(vec![edited(&redacted, 1), renamed(&superseded, "/moved/superseded")]).await;
     assert_eq!(embedded(&place).await, left);
     redact(&place, redacted.version_id).await;
     left.retain(|(memory_id, _)| *memory_id != redacted.memory_id);

@@ -151,6 +151,7 @@ async fn lists_are_found_key_by_key() {
     let terms = "(tenant_id = $1) AND (store_id = $2) AND (memory_id = m.memory_id)";
     let of_versions = "(store_id = $2) AND (memory_id = version.memory_id)";
     let of_models = "(store_id = $2) AND (memory_id = version.memory_id) AND (model = $3)";
+    let of_version = "(store_id = $2) AND (version_id = ";
     let of_changes = "(tenant_id = $1) AND (store_id = $2) AND (seq > $3)";
     let of_vectors = ["p_tenant", "p_store", "p_model", "v_since"];
     let of_states = ["p_tenant", "p_stores", "p_model"];
@@ -167,6 +168,7 @@ async fn lists_are_found_key_by_key() {
         (statement("WHOLE"), "uuid, uuid, bigint", &[doc, terms]),
         (statement("PAGE"), "uuid, uuid, bigint, bigint", &["(seq > $3)", of_versions]),
         (statement("EARLIER"), "uuid, uuid, text, bigint, bigint", &earlier),
+        (statement("SAME_TEXT"), "uuid, uuid, text, bigint, bigint", &[of_models, of_version, memory]),
         (vectors, "uuid, uuid, text, bigint", &["(store_id = $2) AND (model = $3) AND (edit > $4)"]),
         (states, "uuid, uuid[], text", &["(store_id = ids.id)", "(store_id = ids.id) AND (model = $3)"]),
         (search, "uuid, uuid, bigint, bigint, uuid[]", &[of_changes, memory, doc, terms]),
