@@ -155,8 +155,13 @@ impl Cache {
             return self.catch_up(key, store, may_be_whole).await;
         };
         for _ in 0..VECTOR_READS {
-            let Some(known) = store.vectors_edit(&wanted.model).await? else {
-                return self.catch_up(key, store, may_be_whole).await;
+            let Some(known) = store.vectors_edit(wanted).await? else {
+                let is_current = self.catch_up(key, store, may_be_whole).await?;
+                // Without the memories that are gone, the vectors may fit.
+                if is_current && store.vectors_edit(wanted).await?.is_some() {
+                    continue;
+                }
+                return Ok(is_current);
             };
             let may_be_all = wanted.edit.saturating_sub(known) > FEW_EDITS;
             if may_be_all && !may_be_whole {
@@ -185,7 +190,7 @@ impl Cache {
                 return Ok(false);
             }
             let is_current = match changes {
-                None => store.vectors_edit(&wanted.model).await?.is_none_or(|known| known >= wanted.edit),
+                None => store.vectors_edit(wanted).await?.is_none_or(|known| known >= wanted.edit),
                 Some(changes) => {
                     let (applied, model) = (Arc::clone(store), Arc::clone(&wanted.model));
                     let is_current =
@@ -210,7 +215,7 @@ impl Cache {
     ) -> Result<bool, EngineError> {
         let has_room = {
             let (store, wanted) = (Arc::clone(store), wanted.clone());
-            off_the_runtime(move || store.has_room_for(&wanted.model, wanted.bytes)).await?
+            off_the_runtime(move || store.has_room_for(&wanted)).await?
         };
         self.weigh(key, store);
         Ok(has_room)

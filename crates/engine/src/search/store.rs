@@ -17,6 +17,7 @@ use keepsake_search::{ANALYSER, BuiltPostings, FoundPath, Fusion, PathWords, Pos
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 
+use super::meaning::VectorsPlace;
 use super::outcome::{OutcomeChange, StoreOutcome};
 use super::position::HitPosition;
 use super::{Candidate, ParsedSearch, SearchExplanation};
@@ -30,6 +31,8 @@ const FEW_MEMORIES: usize = 64;
 const SOON_MADE: Duration = Duration::from_millis(150);
 /// Bytes of a memory in this cache besides its postings.
 const HEAD_BYTES: usize = 176;
+/// By which part the rows of a store must shrink until vectors that did not fit are read again.
+const SHRUNK_BY: usize = 8;
 
 #[derive(Default)]
 pub(super) struct SearchedStore {
@@ -73,19 +76,15 @@ struct KnownVectors {
     /// The last edit that was applied; 0: none.
     edit: i64,
     of_memories: Vectors,
-    /// Whether they do not fit in memory, so that the store is searched by words only.
-    are_too_large: bool,
+    /// The bytes of the rows beside which they did not fit in memory, so that the store is searched by
+    /// words only.
+    too_large_beside: Option<usize>,
 }
 
 impl KnownVectors {
     /// The last edit of a model's vectors that was applied.
     fn edit_of(&self, model: &Arc<str>) -> i64 {
         if self.model.as_ref() == Some(model) { self.edit } else { 0 }
-    }
-
-    /// `None`: the vectors do not fit in memory.
-    fn known_edit(&self, model: &Arc<str>) -> Option<i64> {
-        (!self.are_too_large).then(|| self.edit_of(model))
     }
 }
 
@@ -120,14 +119,18 @@ impl SearchedStore {
         off_the_runtime(move || store.state.read().since(may_be_whole)).await
     }
 
-    /// The last edit of a model's vectors that was applied; `None`: the vectors do not fit in
+    /// The last edit of the wanted vectors that was applied; `None`: the vectors do not fit in
     /// memory.
-    pub(super) async fn vectors_edit(self: &Arc<Self>, model: &Arc<str>) -> Result<Option<i64>, EngineError> {
+    pub(super) async fn vectors_edit(
+        self: &Arc<Self>,
+        wanted: &VectorsPlace,
+    ) -> Result<Option<i64>, EngineError> {
+        let max_bytes = self.max_postings_bytes;
         if let Some(state) = self.state.try_read() {
-            return Ok(state.vectors.known_edit(model));
+            return Ok(state.vectors_edit(wanted, max_bytes));
         }
-        let (store, model) = (Arc::clone(self), Arc::clone(model));
-        off_the_runtime(move || store.state.read().vectors.known_edit(&model)).await
+        let (store, wanted) = (Arc::clone(self), wanted.clone());
+        off_the_runtime(move || store.state.read().vectors_edit(&wanted, max_bytes)).await
     }
 
     /// Applies vectors that were written after the edit `asked`, and read before the last
@@ -137,9 +140,10 @@ impl SearchedStore {
     /// has the vector of that.
     pub(super) fn apply_vectors(&self, model: &Arc<str>, asked: i64, changes: EmbeddingChanges) -> bool {
         let mut state = self.state.write();
-        let Some(known) = state.vectors.known_edit(model) else {
+        if state.vectors.too_large_beside.is_some() {
             return true;
-        };
+        }
+        let known = state.vectors.edit_of(model);
         if changes.is_whole {
             if known != 0 && known != asked {
                 // Another search applied vectors meanwhile.
@@ -164,17 +168,19 @@ impl SearchedStore {
         true
     }
 
-    /// Whether vectors of so many bytes will fit in memory, with the rows of the store. If not,
-    /// the store is searched by words only.
-    pub(super) fn has_room_for(&self, model: &Arc<str>, vector_bytes: usize) -> bool {
+    /// Whether the wanted vectors will fit in memory, with the rows of the store. If not, the store is
+    /// searched by words only.
+    pub(super) fn has_room_for(&self, wanted: &VectorsPlace) -> bool {
         let mut state = self.state.write();
-        let vectors = &mut state.vectors;
-        if !vectors.are_too_large && vectors.model.as_ref().is_some_and(|known| known != model) {
-            // A query has no meaning in terms of another model.
-            *vectors = KnownVectors::default();
+        if state.vectors_edit(wanted, self.max_postings_bytes).is_none() {
+            return false;
         }
-        self.note_expecting(&mut state, vector_bytes);
-        !state.vectors.are_too_large
+        if state.vectors.model.as_ref() != Some(&wanted.model) {
+            // A query has no meaning in terms of another model.
+            state.vectors = KnownVectors::default();
+        }
+        self.note_expecting(&mut state, wanted.bytes);
+        state.vectors.too_large_beside.is_none()
     }
 
     /// Whether the index is known to be at `place` or past it.
@@ -234,13 +240,14 @@ impl SearchedStore {
 
     /// The same with room for vectors of so many bytes.
     fn note_expecting(&self, state: &mut State, vector_bytes: usize) {
-        let KnownVectors { of_memories, are_too_large, .. } = &state.vectors;
-        let has_vectors = !of_memories.is_empty() || (vector_bytes > 0 && !are_too_large);
+        let KnownVectors { of_memories, too_large_beside, .. } = &state.vectors;
+        let has_vectors = !of_memories.is_empty() || (vector_bytes > 0 && too_large_beside.is_none());
         let mut expected = vector_bytes;
         let without_postings = state.bytes_with(expected) - state.postings.postings_bytes();
         if has_vectors && without_postings > self.max_postings_bytes {
             expected = 0;
-            state.vectors = KnownVectors { are_too_large: true, ..KnownVectors::default() };
+            let too_large_beside = Some(state.row_bytes());
+            state.vectors = KnownVectors { too_large_beside, ..KnownVectors::default() };
             tracing::warn!(
                 "engine.search: the vectors of a store do not fit in half of `cache.search_bytes`, so it is \
                  searched by words only"
@@ -376,7 +383,8 @@ impl SearchedStore {
             })
             .collect();
         // Vectors are not even read if the rows are too large.
-        let are_too_large = state.vectors.are_too_large || state.bytes() > self.max_postings_bytes;
+        let are_too_large =
+            state.vectors.too_large_beside.is_some() || state.bytes() > self.max_postings_bytes;
         let is_too_large = is_hybrid && are_too_large;
         let is_meant = is_hybrid && !is_too_large;
         let pending = if is_meant { state.heads.len().saturating_sub(vectors.len()) } else { 0 };
@@ -481,6 +489,24 @@ impl State {
         self.postings.adopt(built);
     }
 
+    /// The last edit of the wanted vectors that was applied; `None`: the vectors do not fit in memory. They
+    /// may fit again once the store has shrunk.
+    fn vectors_edit(&self, wanted: &VectorsPlace, max_bytes: usize) -> Option<i64> {
+        let may_fit = |beside: usize| {
+            let row_bytes = self.row_bytes();
+            row_bytes <= beside - beside / SHRUNK_BY && row_bytes.saturating_add(wanted.bytes) <= max_bytes
+        };
+        let vectors = &self.vectors;
+        vectors.too_large_beside.is_none_or(may_fit).then(|| vectors.edit_of(&wanted.model))
+    }
+
+    /// The bytes without postings and vectors.
+    fn row_bytes(&self) -> usize {
+        // A search that runs meanwhile may add to the postings.
+        let rows = self.postings.size_bytes().saturating_sub(self.postings.postings_bytes());
+        rows + self.heads.len() * HEAD_BYTES
+    }
+
     fn bytes(&self) -> usize {
         self.bytes_with(0)
     }
@@ -517,22 +543,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_that_do_not_fit_leave_the_postings_as_they_are() {
+    fn vectors_that_do_not_fit_leave_the_postings_as_they_are_and_fit_after_deletions() {
         let store = SearchedStore::unloaded(64 << 20);
         let version_id = VersionId::from_uuid(Uuid::nil());
-        let head = SearchHead {
-            path: MemoryPath::parse("/a.md").unwrap(),
-            version_id,
-            blob_id: version_id,
-            sha256: ContentHash::of(b"a"),
-            updated_at: Timestamp::from_micros(1),
-            terms: None,
+        let change = |number: u128, is_live: bool| {
+            let head = SearchHead {
+                path: MemoryPath::parse(&format!("/{number}.md")).unwrap(),
+                version_id,
+                blob_id: version_id,
+                sha256: ContentHash::of(b"a"),
+                updated_at: Timestamp::from_micros(1),
+                terms: None,
+            };
+            let memory_id = MemoryId::from_uuid(Uuid::from_u128(number));
+            SearchChange { memory_id, head: is_live.then_some(head) }
         };
-        let memories = vec![SearchChange { memory_id: MemoryId::from_uuid(Uuid::nil()), head: Some(head) }];
-        let place = SearchPlace { seq: 1, purge_epoch: 0, version_id: None };
-        assert!(store.apply(None, SearchChanges { place, is_whole: true, memories }));
+        let place = |seq| SearchPlace { seq, purge_epoch: 0, version_id: None };
+        let apply = |seq, is_whole, memories| {
+            let asked = (!is_whole).then(|| place(seq - 1));
+            assert!(store.apply(asked, SearchChanges { place: place(seq), is_whole, memories }));
+        };
+        apply(1, true, (0..9).map(|number| change(number, true)).collect());
+        let wanted = |bytes| VectorsPlace { model: "model".into(), edit: 1, bytes };
         let has_all = || store.state.read().postings.has_all();
-        assert!(has_all() && !store.has_room_for(&"model".into(), 128 << 20));
-        assert!(has_all());
+        assert!(has_all() && !store.has_room_for(&wanted(128 << 20)));
+        assert!(has_all() && !store.has_room_for(&wanted(1 << 20)));
+        apply(2, false, (1..9).map(|number| change(number, false)).collect());
+        assert!(!store.has_room_for(&wanted(128 << 20)) && store.has_room_for(&wanted(1 << 20)));
     }
 }
