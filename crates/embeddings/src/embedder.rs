@@ -188,14 +188,16 @@ impl EmbeddedModel {
     /// The model, after a look at the folder if it is time for one. While one call opens a model, others have what the
     /// look before found.
     pub fn model(&self, now: Instant) -> Result<Arc<Model>, Missing> {
-        let known_file = {
+        let (looked_before, known_file) = {
             let mut state = self.state.lock();
             if state.looked_at.is_some_and(|looked_at| now < looked_at + LOOK_INTERVAL) {
                 return state.model.clone();
             }
-            state.looked_at = Some(now);
-            state.file
+            (state.looked_at.replace(now), state.file)
         };
+        if looked_before.is_none() {
+            self.folder.remove_abandoned();
+        }
         let file = fs::metadata(self.folder.file()).ok().map(|file| FileIdentity {
             device: file.dev(),
             inode: file.ino(),

