@@ -44,6 +44,8 @@ pub(super) struct MeaningUse {
 pub(super) struct HybridStores {
     model: Option<Arc<str>>,
     places: HashMap<StoreId, (i64, usize)>,
+    /// Whether none of the stores exists; the search of each finds out by itself.
+    are_gone: bool,
     /// Memories of stores that are searched by words until a new model's vectors are complete.
     pub(super) pending: u64,
 }
@@ -66,7 +68,7 @@ impl HybridStores {
     ) -> Result<Self, EngineError> {
         let states = shared.context.index.embeddings.states(tenant_id, store_ids, &model).await?;
         let dimensions = shared.embedder.dimensions().unwrap_or_default();
-        let mut stores = Self { model: Some(model), ..Self::default() };
+        let mut stores = Self { model: Some(model), are_gone: states.is_empty(), ..Self::default() };
         for state in states.into_iter().filter(|state| state.is_hybrid) {
             let EmbeddingState { store_id, edit, memory_count, live_bytes, .. } = state;
             if state.is_replacing && memory_count > 0 {
@@ -159,7 +161,8 @@ fn start_again(why: &str) -> EngineError {
     )
 }
 
-/// The meaning of a query, and the stores that it is compared with. It is `None` if no store is searched.
+/// The meaning of a query, and the stores that it is compared with. It is `None` if no store is searched, or none
+/// is left.
 async fn meaning_of(
     shared: &Shared,
     tenant_id: TenantId,
@@ -180,6 +183,9 @@ async fn meaning_of(
         return Ok((Ok(None), HybridStores { model: Some(model), ..HybridStores::default() }));
     }
     let stores = HybridStores::read(shared, tenant_id, store_ids, model).await?;
+    if stores.are_gone {
+        return Ok((Ok(None), stores));
+    }
     if stores.places.is_empty() {
         return Ok((Err(stores.reason()), stores));
     }

@@ -396,6 +396,13 @@ async fn page_after_a_fused_one_is_scored_alike_or_refused(setup: TestEngine) {
     assert_eq!(second.meaning, lexical(MeaningReason::Failed));
     let of_both: BTreeSet<_> = first.items.iter().chain(&second.items).map(|hit| hit.memory_id).collect();
     assert_eq!(of_both.len(), 10);
+
+    query.page.page = None;
+    query.page.page = search(&setup, &query).await.next;
+    setup.engine.stores.delete(&setup.principal, setup.store_id).await.unwrap();
+    let page = setup.engine.search.find(&setup.principal, &[setup.store_id], &query).await;
+    let error = page.unwrap_err();
+    assert!(matches!(error, EngineError::NotFound(ObjectKind::Store)), "{error:?}");
 }
 
 async fn new_model_takes_over_when_its_vectors_are_complete(setup: TestEngine) {
