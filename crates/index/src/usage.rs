@@ -12,10 +12,12 @@ const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.ver
         AND NOT EXISTS (SELECT 1 FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
             AND a.memory_id = m.memory_id)) AS never_read_count, \
     v.embedded_memories, v.embedding_chunks, v.embedding_bytes \
-    FROM store s CROSS JOIN (SELECT count(DISTINCT e.memory_id) AS embedded_memories, \
+    FROM store s CROSS JOIN (SELECT count(DISTINCT CASE WHEN e.chunks > 0 AND e.version_id = m.version_id \
+            AND m.deleted_at IS NULL THEN e.memory_id END) AS embedded_memories, \
         CAST(coalesce(sum(e.chunks), 0) AS bigint) AS embedding_chunks, \
         CAST(coalesce(sum(length(e.vectors)), 0) AS bigint) AS embedding_bytes \
-        FROM embedding e WHERE e.tenant_id = $1 AND e.store_id = $2) v \
+        FROM embedding e LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = e.memory_id \
+        WHERE e.tenant_id = $1 AND e.store_id = $2) v \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// The memories of a store that were never read, oldest first.
@@ -75,10 +77,10 @@ pub struct StoreUsage {
     pub version_bytes: u64,
     /// Live memories that were never read.
     pub never_read_count: u64,
-    /// Memories with vectors for the search by meaning.
+    /// Memories whose current content has vectors for the search by meaning.
     pub embedded_memories: u64,
     pub embedding_chunks: u64,
-    /// Bytes of these vectors.
+    /// Bytes of all vectors, among others those of earlier contents.
     pub embedding_bytes: u64,
     /// The oldest of these.
     pub never_read: Vec<UsedMemory>,

@@ -137,8 +137,11 @@ pub(crate) async fn each_version_is_embedded_once(place: Place) {
         assert!(whole.is_whole && whole.edit == after.edit);
         assert_eq!(versions(&whole), all);
     }
-    let usage = place.index.usage.of_store(place.tenant_id, place.store_id, 1).await.unwrap().unwrap();
-    assert_eq!((usage.embedded_memories, usage.embedding_chunks, usage.embedding_bytes), (2, 4, 32));
+    let usage = async || {
+        let usage = place.index.usage.of_store(place.tenant_id, place.store_id, 1).await.unwrap().unwrap();
+        (usage.embedded_memories, usage.embedding_chunks, usage.embedding_bytes)
+    };
+    assert_eq!(usage().await, (2, 4, 32));
 
     let sibling = place.sibling().await;
     let stores = [place.store_id, sibling.store_id, place.stranger().await.store_id];
@@ -148,7 +151,8 @@ pub(crate) async fn each_version_is_embedded_once(place: Place) {
     let expected = [(stores[0], true, after.edit, second.live_bytes), (stores[1], true, 0, 0)];
     assert_eq!(states.collect::<Vec<_>>(), expected);
 
-    place.create("/c", 1).await;
+    place.change(vec![created("/c", 1), edited(&b, 1)]).await;
+    assert_eq!(usage().await, (1, 4, 32), "the vectors of one are outdated");
     assert!(claim_by(&place, OTHER_REPLICA, 1).await.is_some(), "the claim has ended");
 }
 
