@@ -9,6 +9,7 @@
 //! because its queue is full, the job `embed-memories` finds.
 
 mod documents;
+mod endpoint;
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -32,7 +33,8 @@ use crate::compute::off_the_runtime;
 use crate::content::ContentLoss;
 use crate::shared::service;
 
-use documents::{Document, DocumentError, embed_documents};
+use documents::{Document, DocumentError, EmbeddedDocuments, embed_in_background};
+use endpoint::EndpointDocuments;
 
 /// A turn of a store: it takes some seconds with a model on a processor.
 const TURN: EmbeddingLimits = EmbeddingLimits { versions: 32, bytes: 128 << 10 };
@@ -100,6 +102,7 @@ pub(crate) fn ready_model(embedder: &Embedder) -> Result<Arc<str>, MeaningReason
 service!(pub Embeddings(shared) {
     /// The last status of the embedder that was logged.
     logged: Arc<Mutex<Status>> = Arc::new(Mutex::new(Status::Off)),
+    endpoint: Arc<EndpointDocuments> = Arc::default(),
 });
 
 impl Embeddings {
@@ -219,18 +222,18 @@ impl Embeddings {
         let embed = async {
             let documents = self.read(&claim, &page).await?;
             let were_read: HashSet<_> = documents.iter().map(|document| document.memory_id).collect();
-            let embedded = embed_documents(&self.embedder, documents, &self.context.metrics).await?;
+            let embedded = self.embed(&claim, &page, documents).await?;
             Ok::<_, EmbeddingError>((were_read, embedded))
         };
         let Some((were_read, mut embedded)) = self.while_claimed(&claim, &page, embed).await? else {
             // The next claim finds out why.
             return Ok(false);
         };
-        for memory_id in &embedded.refused {
+        for (memory_id, passages) in &embedded.refused {
             self.context.metrics.embedding_failed(EmbeddingFailure::Text);
             tracing::warn!(
-                tenant.id = %tenant_id, store.id = %store_id, memory.id = %memory_id,
-                "engine.embed: the model refuses the text of a memory, which is found by its words only"
+                tenant.id = %tenant_id, store.id = %store_id, memory.id = %memory_id, passages,
+                "engine.embed: the model refuses passages of a memory, which are found by their words only"
             );
         }
         // No later turn finds the content of the others.
@@ -245,6 +248,24 @@ impl Embeddings {
             }
             // The next claim finds out why.
             EmbeddingOutcome::Refused => Ok(false),
+        }
+    }
+
+    /// Makes the rows of documents of a page. The model may refuse some of their passages.
+    async fn embed(
+        &self,
+        claim: &EmbeddingClaim,
+        page: &EmbeddingPage,
+        documents: Vec<Document>,
+    ) -> Result<EmbeddedDocuments, DocumentError> {
+        let metrics = &self.context.metrics;
+        match &*self.embedder {
+            Embedder::Off => Ok(EmbeddedDocuments::default()),
+            Embedder::Embedded(model) => embed_in_background(model, documents, metrics).await,
+            Embedder::Endpoint(endpoint) => {
+                let place = (claim.tenant_id, claim.store_id);
+                self.endpoint.embed(endpoint, (place, page.from), documents, metrics).await
+            }
         }
     }
 

@@ -125,7 +125,7 @@ keepsake_core::named_enum! {
     pub enum EmbeddingFailure {
         /// The content of a memory is missing or damaged; the memory is left out.
         Content = "content",
-        /// The model refuses the text of a memory; the memory is left out.
+        /// The model refuses passages of a memory; these are left out.
         Text = "text",
         /// The endpoint did not answer in time.
         Timeout = "timeout",

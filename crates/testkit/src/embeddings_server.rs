@@ -1,13 +1,17 @@
 //! A server with the embeddings API of OpenAI, whose vectors follow from a table of
 //! concepts: texts are near one another if they have words of the same concepts.
 
+use std::future::ready;
+use std::io;
 use std::sync::Arc;
 
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use futures::stream;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -32,8 +36,10 @@ pub enum EmbeddingsFault {
     RefusesKeys,
     /// Requests with a text that has this part are refused.
     RefusesText(&'static str),
-    /// Requests with more than one text are refused.
-    RefusesBatches,
+    /// Requests with more texts are refused.
+    RefusesMoreThan(usize),
+    /// The connection ends before the answer to requests with a text that has this part.
+    EndsBy(&'static str),
     /// A vector is missing.
     TooFewVectors,
     /// A value is no number.
@@ -115,9 +121,15 @@ async fn embed(State(shared): State<Arc<Shared>>, headers: HeaderMap, Json(body)
                 return StatusCode::UNPROCESSABLE_ENTITY.into_response();
             }
         }
-        EmbeddingsFault::RefusesBatches => {
-            if texts.len() > 1 {
+        EmbeddingsFault::RefusesMoreThan(count) => {
+            if texts.len() > count {
                 return StatusCode::BAD_REQUEST.into_response();
+            }
+        }
+        EmbeddingsFault::EndsBy(part) => {
+            if texts.iter().any(|text| text.contains(part)) {
+                let end = ready(Err::<Bytes, _>(io::Error::other("the server ends")));
+                return Body::from_stream(stream::once(end)).into_response();
             }
         }
         EmbeddingsFault::TooFewVectors => {

@@ -213,17 +213,36 @@ async fn failed_turn_is_tried_again_and_a_refused_or_lost_text_is_left_out(setup
     setup.blobs.clear_hooks();
     assert_eq!(found(&setup, "short").await.meaning, SearchMeaning { pending: 8, ..ALL_MEANT });
     setup.blobs.inner().erase(&setup.blob_key(&made[4].memory.head)).await.unwrap();
+    let trip = format!("something umbrellaesque\n{}found a bakery\n", "and so on\n".repeat(100));
+    setup.make("/trip.md", &trip).await;
     embed_all(&setup).await;
     server.fail(EmbeddingsFault::None);
     assert_eq!(meant(&setup, "short").await.path.as_str(), "/style.md");
     let hit = &found(&setup, "umbrella").await.items[0];
     assert_eq!((hit.path.as_str(), hit.explanation.unwrap().meaning), ("/weather.md", 0.0));
     assert!(!paths(&setup, "rain").await.contains(&"/weather.md".to_owned()));
-    // A server may take fewer texts at a time: no text is the cause.
-    setup.make("/boots.md", &format!("took an umbrella\n{}", "and boots\n".repeat(100))).await;
-    server.fail(EmbeddingsFault::RefusesBatches);
+    assert!(paths(&setup, "bread").await.contains(&"/trip.md".to_owned()), "its other passage is found");
+    // A server may take fewer texts at a time: no text is the cause, and it is sent no more for a time.
+    setup.make("/boots.md", &format!("took an umbrella\n{}", "and boots\n".repeat(2_500))).await;
+    server.fail(EmbeddingsFault::RefusesMoreThan(8));
     embed_all(&setup).await;
     assert_eq!(meant(&setup, "rain").await.path.as_str(), "/boots.md");
+    let checks = || server.texts().iter().filter(|text| *text == "keepsake").count();
+    let checks_before = checks();
+    setup.make("/shoes.md", &"and shoes\n".repeat(2_500)).await;
+    embed_all(&setup).await;
+    assert_eq!(checks(), checks_before);
+
+    setup.make("/fatal.md", "it ends by this\n").await;
+    setup.make("/later.md", "was at the summit\n").await;
+    server.fail(EmbeddingsFault::EndsBy("ends by"));
+    for _ in 0..5 {
+        let failed = setup.engine.embeddings.take_turn().await;
+        assert!(matches!(failed, Err(EmbeddingError::Model(_))), "{failed:?}");
+    }
+    embed_all(&setup).await;
+    assert_eq!(found(&setup, "short").await.meaning, ALL_MEANT);
+    assert!(paths(&setup, "mountain").await.contains(&"/later.md".to_owned()));
 }
 
 async fn set_mode(setup: &TestEngine, mode: Option<SearchMode>) {
