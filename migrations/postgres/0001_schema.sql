@@ -517,7 +517,8 @@ ALTER TABLE search_doc ALTER COLUMN terms SET STORAGE EXTERNAL;
 -- The vectors of each memory for the search by meaning, by the model that made them: one row has
 -- all chunks of the content and path of `version_id`. Written behind the commits; if the memory
 -- has another version by now, they are outdated. `edit` is that of the store when they were
--- written. The vectors cannot be compressed, and many rows are small: like `search_doc`.
+-- written. The vectors cannot be compressed, and many rows are small: like `search_doc`. The index has
+-- what a store's usage needs, so that it does not read the vectors.
 CREATE TABLE embedding (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -526,10 +527,12 @@ CREATE TABLE embedding (
     version_id uuid NOT NULL,
     edit bigint NOT NULL,
     chunks bigint NOT NULL,
+    vector_bytes bigint NOT NULL,
     vectors bytea NOT NULL
 ) WITH (toast_tuple_target = 8160);
 ALTER TABLE embedding ALTER COLUMN vectors SET STORAGE EXTERNAL;
-CREATE INDEX embedding_edit ON embedding (tenant_id, store_id, model, edit);
+CREATE INDEX embedding_edit ON embedding (tenant_id, store_id, model, edit)
+    INCLUDE (memory_id, version_id, chunks, vector_bytes);
 ALTER TABLE embedding ADD PRIMARY KEY (tenant_id, store_id, memory_id, model);
 
 -- Through which version a store is embedded by a model. `edit` grows with each write of vectors.

@@ -425,6 +425,7 @@ CREATE TABLE embedding (
     version_id BLOB NOT NULL,
     edit INTEGER NOT NULL,
     chunks INTEGER NOT NULL,
+    vector_bytes INTEGER NOT NULL,
     vectors BLOB NOT NULL,
     PRIMARY KEY (tenant_id, store_id, memory_id, model)
 ) STRICT;

@@ -15,7 +15,7 @@ const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.ver
     FROM store s CROSS JOIN (SELECT count(DISTINCT CASE WHEN e.chunks > 0 AND e.version_id = m.version_id \
             AND m.deleted_at IS NULL THEN e.memory_id END) AS embedded_memories, \
         CAST(coalesce(sum(e.chunks), 0) AS bigint) AS embedding_chunks, \
-        CAST(coalesce(sum(length(e.vectors)), 0) AS bigint) AS embedding_bytes \
+        CAST(coalesce(sum(e.vector_bytes), 0) AS bigint) AS embedding_bytes \
         FROM embedding e LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = e.memory_id \
         WHERE e.tenant_id = $1 AND e.store_id = $2) v \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";

@@ -198,22 +198,23 @@ pub(super) const EMBEDDED: &str =
 /// Writes the vectors of a version, if it is still its memory's current one. On Postgres, the
 /// values are arrays of those of many versions.
 pub(super) const PUT: [&str; 2] = [
-    "INSERT INTO embedding (tenant_id, store_id, memory_id, model, version_id, edit, chunks, vectors) \
-    SELECT $1, $2, m.memory_id, e.model, m.version_id, e.edit + 1, w.chunks, w.vectors FROM embedded_store e \
+    "INSERT INTO embedding (tenant_id, store_id, memory_id, model, version_id, edit, chunks, vector_bytes, vectors) \
+    SELECT $1, $2, m.memory_id, e.model, m.version_id, e.edit + 1, w.chunks, length(w.vectors), w.vectors \
+    FROM embedded_store e \
     CROSS JOIN unnest($4::uuid[], $5::uuid[], $6::bigint[], $7::bytea[]) AS w(memory_id, version_id, chunks, vectors) \
     CROSS JOIN LATERAL (SELECT m.memory_id, m.version_id FROM memory m \
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = w.memory_id \
             AND CASE WHEN m.deleted_at IS NULL THEN m.version_id END = w.version_id OFFSET 0) m \
     WHERE e.tenant_id = $1 AND e.store_id = $2 AND e.model = $3 \
     ON CONFLICT (tenant_id, store_id, memory_id, model) DO UPDATE SET version_id = excluded.version_id, \
-        edit = excluded.edit, chunks = excluded.chunks, vectors = excluded.vectors",
-    "INSERT INTO embedding (tenant_id, store_id, memory_id, model, version_id, edit, chunks, vectors) \
-    SELECT e.tenant_id, e.store_id, m.memory_id, e.model, m.version_id, e.edit + 1, $6, $7 \
+        edit = excluded.edit, chunks = excluded.chunks, vector_bytes = excluded.vector_bytes, vectors = excluded.vectors",
+    "INSERT INTO embedding (tenant_id, store_id, memory_id, model, version_id, edit, chunks, vector_bytes, vectors) \
+    SELECT e.tenant_id, e.store_id, m.memory_id, e.model, m.version_id, e.edit + 1, $6, length($7), $7 \
     FROM embedded_store e JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = $4 \
         AND CASE WHEN m.deleted_at IS NULL THEN m.version_id END = $5 \
     WHERE e.tenant_id = $1 AND e.store_id = $2 AND e.model = $3 \
     ON CONFLICT (tenant_id, store_id, memory_id, model) DO UPDATE SET version_id = excluded.version_id, \
-        edit = excluded.edit, chunks = excluded.chunks, vectors = excluded.vectors",
+        edit = excluded.edit, chunks = excluded.chunks, vector_bytes = excluded.vector_bytes, vectors = excluded.vectors",
 ];
 
 /// The memories that changed after `$4` through `$5` and have the vectors of their current text: they were only
