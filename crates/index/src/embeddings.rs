@@ -120,8 +120,8 @@ pub struct EmbeddingPage {
     pub through: i64,
     /// Whether there was no later version.
     pub is_last: bool,
-    /// The memories whose current version is in the page, without settings of the store and without those that
-    /// were only moved, whose vectors [`Embeddings::put`] keeps.
+    /// The memories to embed: those whose current version is in the page. It leaves out settings of the store, and
+    /// memories that were only moved, whose vectors [`Embeddings::put`] keeps.
     pub memories: Vec<Head>,
     /// Live memories of the store.
     pub memory_count: u64,

@@ -130,7 +130,7 @@ async fn moved_edited_and_deleted_memories_are_found_by_what_they_are_now(setup:
     embed_all(&setup).await;
     assert_eq!(meant(&other, "short").await.path.as_str(), "/style.md");
 
-    // A text has no more of a path than the file's name.
+    // Of a path, only the file's name is part of the text.
     let sent = || server.texts().iter().filter(|text| text.contains("prefers")).count();
     let (in_notes, sent_before) = ("/notes/style.md", sent());
     let kept = setup.update(&made[0], new_path(in_notes)).await.unwrap();
@@ -222,7 +222,7 @@ async fn failed_turn_is_tried_again_and_a_refused_or_lost_text_is_left_out(setup
     assert_eq!((hit.path.as_str(), hit.explanation.unwrap().meaning), ("/weather.md", 0.0));
     assert!(!paths(&setup, "rain").await.contains(&"/weather.md".to_owned()));
     assert!(paths(&setup, "bread").await.contains(&"/trip.md".to_owned()), "its other passage is found");
-    // A server may take fewer texts at a time: no text is the cause, and it is sent no more for a time.
+    // A server may take fewer texts at a time: no text is the cause, and the next requests have fewer.
     setup.make("/boots.md", &format!("took an umbrella\n{}", "and boots\n".repeat(2_500))).await;
     server.fail(EmbeddingsFault::RefusesMoreThan(8));
     embed_all(&setup).await;

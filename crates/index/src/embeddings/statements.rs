@@ -218,14 +218,16 @@ pub(super) const PUT: [&str; 2] = [
 ];
 
 /// The memories that changed after `$4` through `$5` and have the vectors of their current text: they were only
-/// moved, and a text has no more of a path than the file's name.
+/// moved, and of a path, only the file's name is part of the text. The order makes Postgres take the index of
+/// versions by their ids, whatever the planner's statistics say.
 pub(super) const SAME_TEXT: &str = "SELECT o.memory_id FROM (SELECT memory_id FROM version \
         WHERE tenant_id = $1 AND store_id = $2 AND seq > $4 AND seq <= $5) v \
     EACH[embedding o: o.tenant_id = $1 AND o.store_id = $2 AND o.memory_id = v.memory_id AND o.model = $3] \
-    EACH[version w: w.tenant_id = $1 AND w.store_id = $2 AND w.version_id = o.version_id] \
     EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = o.memory_id] \
-    WHERE o.chunks > 0 AND m.deleted_at IS NULL AND w.blob_id = m.blob_id \
-        AND substr(w.path, length(w.path) - length(m.name)) = '/' || m.name";
+    WHERE o.chunks > 0 AND m.deleted_at IS NULL AND (SELECT w.blob_id = m.blob_id \
+            AND substr(w.path, length(w.path) - length(m.name)) = '/' || m.name FROM version w \
+        WHERE w.tenant_id = $1 AND w.store_id = $2 AND w.version_id BETWEEN o.version_id AND o.version_id \
+        ORDER BY w.version_id LIMIT 1)";
 
 /// Makes vectors those of the current versions of their memories.
 pub(super) const KEEP: &str = "UPDATE embedding SET version_id = (SELECT m.version_id FROM memory m \
@@ -302,7 +304,7 @@ mod tests {
             (PAGE[1], &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)", memory]),
             (PUT[1], &[by_model, memory]),
             (EARLIER, &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>? AND seq<?)", by_memory, memory]),
-            (SAME_TEXT, &[by_memory, "version_id (tenant_id=? AND store_id=? AND version_id=?)", memory]),
+            (SAME_TEXT, &[by_memory, "version_id (tenant_id=? AND store_id=? AND version_id>?", memory]),
             (OUTDATED, &[by_model]),
             (REMOVE, &["embedding_edit (tenant_id=? AND store_id=? AND model=?)", by_memory]),
         ] {

@@ -151,7 +151,7 @@ async fn lists_are_found_key_by_key() {
     let terms = "(tenant_id = $1) AND (store_id = $2) AND (memory_id = m.memory_id)";
     let of_versions = "(store_id = $2) AND (memory_id = version.memory_id)";
     let of_models = "(store_id = $2) AND (memory_id = version.memory_id) AND (model = $3)";
-    let of_version = "(store_id = $2) AND (version_id = ";
+    let of_version = "(store_id = $2) AND (version_id >= ";
     let of_changes = "(tenant_id = $1) AND (store_id = $2) AND (seq > $3)";
     let of_vectors = ["p_tenant", "p_store", "p_model", "v_since"];
     let of_states = ["p_tenant", "p_stores", "p_model"];
