@@ -27,8 +27,8 @@ use std::sync::{Arc, Weak};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::schemas::MemorySearchHitType;
 use keepsake_core::{
-    BlobKey, ContentHash, DirPath, MeaningReason, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId,
-    Timestamp, VersionId,
+    BlobKey, ContentHash, DirPath, MeaningReason, MemoryId, MemoryPath, ObjectKind, Refused, StoreId,
+    TenantId, Timestamp, VersionId,
 };
 use keepsake_index::Scope;
 use keepsake_search::{Embedding, Marker, QueryTooLong, Snippet};
@@ -57,6 +57,9 @@ const MAX_LIMIT: u64 = 50;
 /// Number of stores searched, and of contents fetched, concurrently in one search.
 const STORES_AT_ONCE: usize = 4;
 const FETCHES_AT_ONCE: usize = 10;
+
+/// How often a store is loaded for one outcome.
+const MAX_LOADS: u32 = 3;
 
 /// Maximum number of stores of one search, since each store is one query.
 const MAX_STORES: usize = 100;
@@ -454,7 +457,8 @@ impl Search {
     }
 
     /// Calls `work`, off the runtime, with the memories of a store as they are after changes that are not
-    /// committed. The outcome can name the blobs of the memories at `paths`.
+    /// committed. The outcome can name the blobs of the memories at `paths`. An index that another search drops
+    /// meanwhile, because the database was restored, is loaded again.
     pub(crate) async fn with_outcome<T: Send + 'static>(
         &self,
         tenant_id: TenantId,
@@ -463,7 +467,21 @@ impl Search {
         paths: HashSet<MemoryPath>,
         work: impl FnOnce(StoreOutcome) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.with_store(tenant_id, store_id, move |store| work(store.outcome(changes, &paths))).await
+        let mut wanted = (changes, paths, work);
+        for _ in 0..MAX_LOADS {
+            let (changes, paths, work) = wanted;
+            let worked = self.with_store(tenant_id, store_id, move |store| {
+                match store.outcome(changes, &paths) {
+                    Ok(outcome) => Ok(work(outcome)),
+                    Err(changes) => Err((changes, paths, work)),
+                }
+            });
+            match worked.await? {
+                Ok(done) => return Ok(done),
+                Err(again) => wanted = again,
+            }
+        }
+        Err(Refused::Contended.into())
     }
 
     /// Calls `work`, off the runtime, with the index of a store's words.

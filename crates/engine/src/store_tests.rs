@@ -168,7 +168,7 @@ impl StoreTests {
         };
         let changes = changed_memories(proposal, rows, gate);
         let seq = self.require(write.principal, write.store_id, gate, changes).await?;
-        Ok(Admission { seq, tests: Some(tests.guard), turn: Some(turn) })
+        Ok(Admission { seq: Some(seq), tests: Some(tests.guard), turn: Some(turn) })
     }
 
     /// Refuses changes after which a test does not hold. Returns the last version of the store that was tested.
@@ -178,7 +178,7 @@ impl StoreTests {
         store_id: StoreId,
         tests: &TestFile,
         changes: Vec<ChangedMemory>,
-    ) -> Result<Option<i64>, EngineError> {
+    ) -> Result<i64, EngineError> {
         let held = held();
         let held_bytes = held.as_ref().map(|held| held.memory.amount());
         let evaluation = Evaluation { shared: &self.shared, search: &self.search, principal, store_id };

@@ -17,8 +17,8 @@ pub(crate) struct OutcomeChange {
 }
 
 pub(crate) struct StoreOutcome {
-    /// The position of the store that the changes were applied to; `None`: the store was not loaded.
-    pub(crate) place: Option<SearchPlace>,
+    /// The position of the store that the changes were applied to.
+    pub(crate) place: SearchPlace,
     pub(super) rows: Postings,
     pub(super) blobs: HashMap<MemoryId, (VersionId, ContentHash)>,
 }

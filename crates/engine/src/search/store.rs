@@ -302,10 +302,18 @@ impl SearchedStore {
         self.state.read().unindexed(place)
     }
 
-    /// The memories after changes that are not committed.
-    pub(super) fn outcome(&self, changes: Vec<OutcomeChange>, paths: &HashSet<MemoryPath>) -> StoreOutcome {
+    /// The memories after changes that are not committed. If the index was dropped after its load, the changes are
+    /// given back.
+    pub(super) fn outcome(
+        &self,
+        changes: Vec<OutcomeChange>,
+        paths: &HashSet<MemoryPath>,
+    ) -> Result<StoreOutcome, Vec<OutcomeChange>> {
         let state = self.state.read();
-        let (mut rows, place) = (state.postings.copied_rows(), state.place);
+        let Some(place) = state.place else {
+            return Err(changes);
+        };
+        let mut rows = state.postings.copied_rows();
         let ids = changes.iter().map(|change| change.memory_id);
         let at_paths =
             rows.memories().filter(|(_, path)| paths.contains(path)).map(|(memory_id, _)| memory_id);
@@ -325,7 +333,7 @@ impl SearchedStore {
                 }
             }
         }
-        StoreOutcome { place, rows, blobs }
+        Ok(StoreOutcome { place, rows, blobs })
     }
 
     /// The best memories whose paths have the words; `None`: there are too many words for the store.
@@ -570,5 +578,16 @@ mod tests {
         assert!(has_all() && !store.has_room_for(&wanted(1 << 20)));
         apply(2, false, (1..9).map(|number| change(number, false)).collect());
         assert!(!store.has_room_for(&wanted(128 << 20)) && store.has_room_for(&wanted(1 << 20)));
+    }
+
+    /// A gate would admit any change by an outcome without memories.
+    #[test]
+    fn dropped_index_has_no_outcome() {
+        let store = SearchedStore::unloaded(64 << 20);
+        let place = SearchPlace { seq: 1, purge_epoch: 0, version_id: None };
+        assert!(store.apply(None, SearchChanges { place, is_whole: true, memories: Vec::new() }));
+        assert!(store.outcome(Vec::new(), &HashSet::new()).is_ok());
+        store.forget(place);
+        assert!(store.outcome(Vec::new(), &HashSet::new()).is_err());
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Evaluation<'a> {
 
 /// What the tests ask of the memories.
 struct Seen {
-    seq: Option<i64>,
+    seq: i64,
     purge_epoch: i64,
     count: usize,
     /// The memories at the paths of tests, with the blob and the hash of a content that no change brings.
@@ -55,7 +55,7 @@ impl Evaluation<'_> {
         &self,
         tests: &[StoreTest],
         changes: Vec<ChangedMemory>,
-    ) -> Result<(Vec<TestResult>, Option<i64>), EngineError> {
+    ) -> Result<(Vec<TestResult>, i64), EngineError> {
         let (tenant_id, tests) = (self.principal.tenant_id, tests.to_vec());
         let paths: HashSet<_> = tests.iter().filter_map(path_of).cloned().collect();
         let (asked, asked_paths) = (tests.clone(), paths.clone());
@@ -162,8 +162,8 @@ impl Seen {
         });
         let at_paths = outcome.memories().filter(|(_, path)| paths.contains(path));
         Self {
-            seq: outcome.place.map(|place| place.seq),
-            purge_epoch: outcome.place.map(|place| place.purge_epoch).unwrap_or_default(),
+            seq: outcome.place.seq,
+            purge_epoch: outcome.place.purge_epoch,
             count: outcome.count(),
             at_paths: at_paths
                 .map(|(memory_id, path)| (path.clone(), (memory_id, outcome.blob_of(memory_id))))
