@@ -161,7 +161,7 @@ pub use test_report::{BrokenTests, TestHit, TestReport, TestResult};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall, Tools, is_tool};
 pub use undo::{
-    CreatedAt, LaterChange, MemoryUndo, StoreRestoration, UndoAction, UndoCounts, UndoRequest,
+    CreatedAt, LaterChange, MemoryUndo, StoreRestoration, UndoAction, UndoCounts, UndoRefusal, UndoRequest,
     UndoSkipReason, UndoStatus, UndoneMemory, Undos,
 };
 pub use usage::{

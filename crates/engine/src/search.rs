@@ -470,12 +470,11 @@ impl Search {
         let mut wanted = (changes, paths, work);
         for _ in 0..MAX_LOADS {
             let (changes, paths, work) = wanted;
-            let worked = self.with_store(tenant_id, store_id, move |store| {
-                match store.outcome(changes, &paths) {
+            let worked =
+                self.with_store(tenant_id, store_id, move |store| match store.outcome(changes, &paths) {
                     Ok(outcome) => Ok(work(outcome)),
                     Err(changes) => Err((changes, paths, work)),
-                }
-            });
+                });
             match worked.await? {
                 Ok(done) => return Ok(done),
                 Err(again) => wanted = again,

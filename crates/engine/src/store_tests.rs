@@ -18,7 +18,7 @@ use crate::shared::service;
 use crate::test_file::parse_tests;
 use crate::test_report::{BrokenTests, TestReport};
 use crate::work::held;
-use crate::write::{Admission, Origin, Proposal, Write};
+use crate::write::{Admission, Origin, PreparedProposal, Proposal, Write};
 use crate::{EngineError, Principal, Search};
 
 use evaluation::Evaluation;
@@ -169,6 +169,22 @@ impl StoreTests {
         let changes = changed_memories(proposal, rows, gate);
         let seq = self.require(write.principal, write.store_id, gate, changes).await?;
         Ok(Admission { seq: Some(seq), tests: Some(tests.guard), turn: Some(turn) })
+    }
+
+    /// The tests of a gate that would not hold after a change of many memories, on the state that was read last;
+    /// `None`: all would.
+    pub(crate) async fn broken_by(
+        &self,
+        write: &Write<'_>,
+        gate: &TestFile,
+        PreparedProposal { proposal, rows }: &PreparedProposal,
+    ) -> Result<Option<BrokenTests>, EngineError> {
+        let changes = changed_memories(proposal, rows, gate);
+        match self.require(write.principal, write.store_id, gate, changes).await {
+            Ok(_) => Ok(None),
+            Err(EngineError::BrokenTests(broken)) => Ok(Some(*broken)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Refuses changes after which a test does not hold. Returns the last version of the store that was tested.

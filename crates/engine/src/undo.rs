@@ -38,7 +38,7 @@ use crate::write::{Write, WriteResult};
 use crate::{EngineError, Principal};
 
 use answer::UndoOutcome;
-pub use answer::{LaterChange, MemoryUndo, UndoCounts, UndoStatus, UndoneMemory};
+pub use answer::{LaterChange, MemoryUndo, UndoCounts, UndoRefusal, UndoStatus, UndoneMemory};
 pub use plan::{UndoAction, UndoSkipReason};
 pub use request::{CreatedAt, StoreRestoration, UndoRequest};
 pub(crate) use work::{HELD_FOR, begin_undo, continue_undo};
@@ -157,20 +157,46 @@ impl Undos {
         is_dry: bool,
     ) -> Result<MemoryUndo, EngineError> {
         if is_dry {
-            let _slot = self.pages.take(principal.tenant_id).await?;
-            let write = self.writer.write(principal, wanted.store_id, None);
-            let change = UndoChange::new(wanted.source, &write, false);
-            let found = change.found(&write).await?;
-            charge(BYTES_PER_MEMORY * found.memories.len())?;
-            let seq = u64::try_from(found.seq).ok();
-            let computed = self.context.computations.run(principal.tenant_id, move || {
-                UndoOutcome::of(change.plan(&found).iter().map(PlannedStep::step).collect())
-            });
-            let plan = self.of_outcome(principal, wanted.store_id, &computed.await?, true).await?;
-            return Ok(MemoryUndo { seq, ..plan });
+            return self.plan(principal, wanted).await;
         }
         let (undos, owner) = (self.clone(), Arc::clone(principal));
         self.context.run_to_end(async move { undos.carry_out(&owner, wanted).await }).await
+    }
+
+    /// What the undo would do, and whether the tests of the store allow it.
+    async fn plan(&self, principal: &Principal, wanted: Wanted) -> Result<MemoryUndo, EngineError> {
+        let Wanted { store_id, source, .. } = wanted;
+        let _slot = self.pages.take(principal.tenant_id).await?;
+        let write = self.writer.write(principal, store_id, None);
+        let change = UndoChange::new(source, &write, false);
+        let found = change.found(&write).await?;
+        charge(BYTES_PER_MEMORY * found.memories.len())?;
+        let mut seq = found.seq;
+        let computed = self.context.computations.run(principal.tenant_id, move || {
+            let plan = change.plan(&found);
+            let outcome = UndoOutcome::of(plan.iter().map(PlannedStep::step).collect());
+            let is_small = is_one_commit(&plan);
+            drop(plan);
+            (change, outcome, is_small)
+        });
+        let (change, mut outcome, is_small) = computed.await?;
+        let tests = self.tests.stored(principal, store_id).await?;
+        let mut refusal = None;
+        if let Some(gate) = tests.gate().filter(|_| outcome.counts.made() > 0) {
+            if is_small {
+                // The plan is that of the state that is tested.
+                let (read, prepared) = write.preview(&change).await?;
+                (seq, outcome) = (read.seq(), UndoOutcome::of(read.steps()));
+                drop(read);
+                if let Some(prepared) = &prepared {
+                    refusal = self.tests.broken_by(&write, gate, prepared).await?.map(UndoRefusal::of);
+                }
+            } else {
+                refusal = Some(UndoRefusal { message: GATED.to_owned(), tests: Vec::new() });
+            }
+        }
+        let plan = self.of_outcome(principal, store_id, &outcome, true).await?;
+        Ok(MemoryUndo { seq: u64::try_from(seq).ok(), refusal, ..plan })
     }
 
     async fn carry_out(&self, principal: &Principal, wanted: Wanted) -> Result<MemoryUndo, EngineError> {
@@ -190,8 +216,7 @@ impl Undos {
         charge(BYTES_PER_MEMORY * found.memories.len())?;
         let planned = self.context.computations.run(principal.tenant_id, move || {
             let plan = change.plan(&found);
-            let is_small = plan.iter().filter(|step| step.is_made()).count() <= MAX_CHANGES
-                && plan.iter().map(PlannedStep::bytes).sum::<u64>() <= MAX_BYTES;
+            let is_small = is_one_commit(&plan);
             let parts = if is_small { Ok(Vec::new()) } else { parts_of(&plan) };
             let setting = plan.iter().find_map(PlannedStep::setting).cloned();
             drop(plan);
@@ -267,6 +292,7 @@ impl Undos {
             status: None,
             error: None,
             seq: None,
+            refusal: None,
             counts,
             left: if dry_run { counts.made() } else { 0 },
             data: self.shown(principal.tenant_id, store_id, steps).await?,
@@ -313,6 +339,7 @@ impl Undos {
             status: Some(status),
             error: undo.error.clone(),
             seq: None,
+            refusal: None,
             counts,
             left,
             data: self.shown(key.tenant_id, key.store_id, &steps).await?,
@@ -340,6 +367,12 @@ fn require(principal: &Principal, store_id: StoreId) -> Result<(), EngineError> 
     principal.require_writable(store_id)?;
     principal.require(Scope::MemoryRead)?;
     principal.require_no_session()
+}
+
+/// Whether a plan is small enough for one commit.
+fn is_one_commit(plan: &[PlannedStep<'_>]) -> bool {
+    plan.iter().filter(|step| step.is_made()).count() <= MAX_CHANGES
+        && plan.iter().map(PlannedStep::bytes).sum::<u64>() <= MAX_BYTES
 }
 
 /// The parts of a plan that is too large for one commit: first the memories that are skipped, as

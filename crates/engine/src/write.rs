@@ -41,6 +41,7 @@ use crate::error::Rejection;
 use crate::{EngineError, Principal};
 
 use claims::ClaimWait;
+pub(crate) use commit::PreparedProposal;
 pub(crate) use import::{ImportRefusal, PastPart, PastRedaction, PastVersion};
 pub(crate) use locks::PathLock;
 use locks::PathLocks;

@@ -87,6 +87,8 @@ struct Plan {
     counts: Vec<(&'static str, String)>,
     /// Memories that change.
     made: u64,
+    /// Why the tests of the store do not allow the plan.
+    refusal: Option<String>,
     not_shown: u64,
 }
 
@@ -110,6 +112,7 @@ impl Plan {
                 .map(|(name, number)| (name, words::count(number)))
                 .collect(),
             made: changed.iter().map(|(_, number)| number).sum(),
+            refusal: undo.refusal.as_ref().map(|refusal| refusal.message.clone()),
             not_shown,
         }
     }

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use super::MAX_SHOWN;
 use super::plan::{UndoAction, UndoSkipReason, UndoStep};
 use crate::EngineError;
+use crate::test_report::{BrokenTests, TestResult};
 
 keepsake_core::named_enum! {
     /// How far an undo in several commits is.
@@ -29,7 +30,7 @@ keepsake_core::shown_by_name! {
 }
 
 /// What an undo did, or would do with `dry_run`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct MemoryUndo {
     #[schema(inline)]
     pub r#type: MemoryUndoType,
@@ -51,6 +52,10 @@ pub struct MemoryUndo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub seq: Option<u64>,
+    /// Why the tests of the store do not allow the plan; only there with `dry_run` if they do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = UndoRefusal, required = false)]
+    pub refusal: Option<UndoRefusal>,
     pub counts: UndoCounts,
     /// The number of memories whose change is still to be made.
     pub left: u64,
@@ -59,6 +64,17 @@ pub struct MemoryUndo {
     pub data: Vec<UndoneMemory>,
     /// The number of memories that `data` leaves out.
     pub not_shown: u64,
+}
+
+/// Why an undo would be refused.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = MemoryUndoRefusal)]
+pub struct UndoRefusal {
+    /// The message of the error.
+    pub message: String,
+    /// The first of the tests that would not hold; none if the plan needs several commits, which no gate takes.
+    #[schema(max_items = 20)]
+    pub tests: Vec<TestResult>,
 }
 
 /// The number of memories by what becomes of them.
@@ -103,6 +119,12 @@ pub struct LaterChange {
     /// Null for a job or the operator.
     #[schema(value_type = Option<VersionActor>, required)]
     pub created_by: Option<Actor>,
+}
+
+impl UndoRefusal {
+    pub(super) fn of(broken: BrokenTests) -> Self {
+        Self { message: broken.to_string(), tests: broken.shown }
+    }
 }
 
 impl UndoCounts {

@@ -68,6 +68,11 @@ impl UndoState {
         self.plan.lock().iter().map(|step| step.in_read(&self.found)).collect()
     }
 
+    /// The newest change of the store.
+    pub(super) fn seq(&self) -> i64 {
+        self.found.seq
+    }
+
     /// The steps in the order of the commit.
     pub(super) fn steps(&self) -> Vec<UndoStep> {
         self.plan().iter().map(PlannedStep::step).collect()

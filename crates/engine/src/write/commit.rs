@@ -28,8 +28,8 @@ use keepsake_index::{
 use keepsake_telemetry::Retried;
 
 use super::{
-    Admission, Attempt, Change, Miss, NewContent, Origin, Proposal, ProposedChange, Write, WriteResult,
-    WrittenChanges, search_rows, settings,
+    Admission, Attempt, Change, Decision, MAX_ATTEMPTS, Miss, NewContent, Origin, Proposal, ProposedChange,
+    Write, WriteResult, WrittenChanges, search_rows, settings,
 };
 use crate::EngineError;
 use crate::context::Context;
@@ -48,6 +48,14 @@ const BLOBS_AT_ONCE: usize = 16;
 const REMOVAL_AWAITED_FOR: Duration = Duration::from_millis(200);
 
 pub(super) type NewBlob = (BlobKey, Content);
+
+/// Changes that are ready for their commit.
+#[derive(Debug)]
+pub(crate) struct PreparedProposal {
+    pub(crate) proposal: Proposal,
+    /// The search terms of each new content.
+    pub(crate) rows: Vec<Option<SearchRow>>,
+}
 
 impl Write<'_> {
     /// Applies policy and limits to a proposal and commits it.
@@ -72,9 +80,7 @@ impl Write<'_> {
         {
             return self.keep(head, edit.clone()).await;
         }
-        let (computations, tenant_id) = (&self.context().computations, self.principal.tenant_id);
-        let contents = proposal.changes.iter().map(|change| change.content.clone()).collect();
-        let rows = search_rows(computations, tenant_id, contents).await?;
+        let (tenant_id, rows) = (self.principal.tenant_id, self.rows_of(&proposal).await?);
         // The turn is held until the commit.
         let Admission { seq, tests, turn: _turn } = change.admit(self, &proposal, &rows).await?;
         let mut commit = Commit { seq, path_guard: tests, ..self.commit_of(&proposal) };
@@ -133,6 +139,39 @@ impl Write<'_> {
         }
         self.remove_blobs(&blobs).await;
         Ok(Err(Miss::Stale))
+    }
+
+    /// What [`Write::run`] would commit, after policy and limits, with the search terms of each new content;
+    /// `None`: nothing. Nothing is locked, and nothing is written.
+    pub(crate) async fn preview<C: Change>(
+        &self,
+        change: &C,
+    ) -> Result<(C::Read, Option<PreparedProposal>), C::Error> {
+        for _ in 0..MAX_ATTEMPTS {
+            let read = change.read(self).await?;
+            let mut decision = change.decide(&read)?;
+            loop {
+                let mut proposal = match decision {
+                    Decision::Commit(proposal) => proposal,
+                    Decision::Pin(..) | Decision::Nothing => return Ok((read, None)),
+                    Decision::ReadAgain => break,
+                };
+                match self.check(&mut proposal).await? {
+                    Ok(()) => {
+                        let rows = self.rows_of(&proposal).await?;
+                        return Ok((read, Some(PreparedProposal { proposal, rows })));
+                    }
+                    Err(refusal) => decision = change.refused(self, &read, refusal).await?,
+                }
+            }
+        }
+        Err(EngineError::from(Refused::Contended).into())
+    }
+
+    /// The search terms of each new content.
+    async fn rows_of(&self, proposal: &Proposal) -> Result<Vec<Option<SearchRow>>, EngineError> {
+        let contents = proposal.changes.iter().map(|change| change.content.clone()).collect();
+        search_rows(&self.context().computations, self.principal.tenant_id, contents).await
     }
 
     /// Begins the commit of a proposal, still without its changes.

@@ -225,7 +225,8 @@ async fn carry_out(
         dry["dry_run"] = true.into();
         let plan = connection.post(NOT_UNDONE, &[action], dry).await?;
         if sure.dry_run && !connection.printer.is_table() {
-            return connection.printer.done(&plan, String::new);
+            connection.printer.done(&plan, String::new)?;
+            return allowed(&plan);
         }
         let made = made(&plan);
         if !connection.printer.is_table() && made == 0 {
@@ -235,6 +236,7 @@ async fn carry_out(
             show(connection, &plan, sure.ids).await?;
             hint_at_key(&body, &plan);
         }
+        allowed(&plan)?;
         if sure.dry_run || made == 0 {
             return Ok(());
         }
@@ -265,6 +267,14 @@ async fn carry_out(
         hint_at_key(&body, &done);
     }
     connection.printer.done(&done, || format!("{}\n", in_words(&done)))
+}
+
+/// Fails if the tests of the store do not allow a plan.
+fn allowed(plan: &Value) -> Result<(), Failure> {
+    match plan["refusal"]["message"].as_str() {
+        Some(message) => Err(Failure::new(format!("this would be refused: {message}"))),
+        None => Ok(()),
+    }
 }
 
 /// Says where the changes may be if a session has none.

@@ -98,6 +98,21 @@ pub(super) async fn gate_refuses_a_change_of_many_memories_as_a_whole(place: Pla
         says(text(&error["message"]), &["nothing was changed", &format!("Line {}", lines[0])]);
         assert_eq!(store.version_count().await, versions, "{operations}");
     }
+    // So does the plan of an undo or a restoration, with the same tests.
+    for (action, plan) in [
+        ("undo", json!({"path_prefix": "/policy/"})),
+        ("restore", json!({"at_seq": 0, "path_prefix": "/policy/"})),
+    ] {
+        let path = format!("{}/{action}", store.path);
+        let mut dry = plan.clone();
+        dry["dry_run"] = true.into();
+        let shown = ok(&store.client.post(&path, &dry).await);
+        assert_eq!(shown["counts"]["deleted"], 2);
+        assert_eq!(broken(&shown["refusal"]["tests"]), [3, 6], "{shown}");
+        assert_eq!(gated(&store.client.post(&path, &plan).await)["message"], shown["refusal"]["message"]);
+        dry["path_prefix"] = "/notes/".into();
+        assert_eq!(ok(&store.client.post(&path, &dry).await)["refusal"], Value::Null);
+    }
     let deletion = json!([{"type": "delete", "memory_id": id}]);
     let error = gated(&batch(&store.seen_by(&place.writer), deletion).await);
     assert_eq!(error["tests"], json!([]));

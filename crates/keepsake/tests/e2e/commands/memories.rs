@@ -261,6 +261,8 @@ async fn store_is_tested_and_an_import_refused_by_its_tests() {
     std::fs::write(person.path("more/b.md"), "x").unwrap();
     let import = format!("import {}", person.path("more"));
     person.ends(&import, 4, "2 of 2 tests in /.keepsake/tests.yaml would not hold afterwards. Line 3").await;
+    let refused = "this would be refused: nothing was changed: 1 of 2 tests in /.keepsake/tests.yaml";
+    person.ends("undo --under policy --dry-run", 1, refused).await;
     let report: Value = serde_json::from_str(&person.line("test -o json").await.stdout).unwrap();
     assert_eq!(report["data"][1]["passed"], true);
 }

@@ -127,6 +127,11 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     let back = [("actor", own.as_str()), ("after_seq", before.as_str())];
     browser.submit(&shown, &undo, &back).await.answered(200).has("2 memories were changed.");
     assert_eq!(store.read(&mine).await["content"], "poisoned\n");
+    // Tests that are a gate do not allow a plan.
+    store.create("/.keepsake/tests.yaml", "gate: true\ntests:\n- path: /mine.md\n  contains: mine\n").await;
+    let gated = browser.open(&format!("{undo}?path_prefix=/")).await;
+    says(&gated.text, &["This would be refused:", "Line 3"]);
+    gated.lacks(">Undo in ");
     // Without the scope, a person takes back only their own changes.
     let mut other = Browser::signed_in(&server.url(), &key).await;
     other.get(&format!("{undo}?actor={own}")).await.answered(403).has("stores:admin");
