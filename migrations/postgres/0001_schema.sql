@@ -399,6 +399,7 @@ CREATE INDEX store_fork_lease ON store_fork (lease_until);
 -- Undos of many memories. `memory_undo_part` has the steps of one commit each, as JSON without
 -- paths and contents; they are fixed when the undo is recorded, and replaced by what became of them.
 -- `counts` are memories by what becomes of them. A worker holds the undo until `lease_until`.
+-- `failing_since` is the time of the first failure of the server after the last commit.
 CREATE TABLE memory_undo (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -407,7 +408,9 @@ CREATE TABLE memory_undo (
     actor_id text COLLATE "C",
     created_at bigint NOT NULL,
     lease_until bigint NOT NULL,
+    failing_since bigint,
     error text COLLATE "C",
+    is_cancelled boolean NOT NULL,
     ended_at bigint,
     PRIMARY KEY (tenant_id, store_id, undo_id)
 );

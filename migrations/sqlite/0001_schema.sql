@@ -329,7 +329,9 @@ CREATE TABLE memory_undo (
     actor_id TEXT,
     created_at INTEGER NOT NULL,
     lease_until INTEGER NOT NULL,
+    failing_since INTEGER,
     error TEXT,
+    is_cancelled INTEGER NOT NULL,
     ended_at INTEGER,
     PRIMARY KEY (tenant_id, store_id, undo_id)
 ) STRICT, WITHOUT ROWID;

@@ -93,7 +93,7 @@ def objects(operation):
         key["id"],
         erasure["id"],
     ]
-    if operation == "memory_stores.retrieve_undo":
+    if operation in ("memory_stores.retrieve_undo", "memory_stores.cancel_undo"):
         # Only an undo of more than 500 memories has an id.
         for part in range(2):
             create = {"type": "create", "content": ""}

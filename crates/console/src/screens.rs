@@ -147,6 +147,7 @@ pub fn tenant_pages() -> Pages {
         .get(&format!("{STORE}/undo"), undo::choose)
         .post(&format!("{STORE}/undo"), undo::undo)
         .get(&format!("{STORE}/undo/{{undo_id}}"), undo::progress)
+        .post(&format!("{STORE}/undo/{{undo_id}}/cancel"), undo::cancel)
         .get(&format!("{STORE}/restore"), undo::preview_restoration)
         .post(&format!("{STORE}/restore"), undo::restore)
         .get(&format!("{STORE}/compare"), compare::show)

@@ -150,6 +150,33 @@ impl Undos {
         self.of_parts(key, &undo, &parts).await
     }
 
+    /// Ends an undo in several commits, whatever is left of it. Commits that are made stay, and one that is under way
+    /// is still made. An undo that has ended stays as it is. Idempotent.
+    ///
+    /// The scope `memory:write` ends an undo of the caller; for those of others, `stores:admin` is required.
+    #[tracing::instrument(name = "engine.cancel_undo", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
+    pub async fn cancel(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        undo_id: MemoryUndoId,
+    ) -> Result<MemoryUndo, EngineError> {
+        require(principal, store_id)?;
+        let key = UndoKey { tenant_id: principal.tenant_id, store_id, undo_id };
+        let jobs = &self.context.index.undo_jobs;
+        let (undo, _) = jobs.find(key).await?.ok_or(EngineError::NotFound(ObjectKind::Undo))?;
+        if undo.actor.as_ref() != principal.actor() {
+            principal.require(Scope::StoresAdmin)?;
+        }
+        if jobs.cancel(key, self.context.now()).await?
+            && let Some((undo, parts)) = jobs.find(key).await?
+            && let Some(next) = parts.iter().find(|part| !part.is_done)
+        {
+            work::record_last_part(&self.shared, key, principal, (&undo, next)).await?;
+        }
+        self.get(principal, store_id, undo_id).await
+    }
+
     async fn answer(
         &self,
         principal: &Arc<Principal>,
@@ -328,6 +355,7 @@ impl Undos {
         }
         steps.truncate(MAX_SHOWN);
         let status = match (&undo.ended_at, &undo.error) {
+            _ if undo.is_cancelled => UndoStatus::Cancelled,
             (None, _) => UndoStatus::InProgress,
             (Some(_), None) => UndoStatus::Done,
             (Some(_), Some(_)) => UndoStatus::Failed,

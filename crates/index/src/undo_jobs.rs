@@ -17,14 +17,15 @@ use crate::{ChangeError, IndexError};
 const HAS_OPEN: &str = "SELECT EXISTS (SELECT 1 FROM memory_undo \
     WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NULL)";
 
-const INSERT: &str = "INSERT INTO memory_undo (tenant_id, store_id, undo_id, actor_type, actor_id, created_at, lease_until) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+const INSERT: &str = "INSERT INTO memory_undo (tenant_id, store_id, undo_id, actor_type, actor_id, created_at, lease_until, is_cancelled) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, false)";
 
 const INSERT_PART: &str = "INSERT INTO memory_undo_part (tenant_id, store_id, undo_id, part, is_done, counts, steps) \
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
 selects! {
-    "undo_id, actor_type, actor_id, created_at, ended_at, error FROM memory_undo WHERE tenant_id = $1 AND store_id = $2";
+    "undo_id, actor_type, actor_id, created_at, ended_at, failing_since, error, is_cancelled FROM memory_undo \
+        WHERE tenant_id = $1 AND store_id = $2";
     const FIND = "AND undo_id = $3 AND EXISTS (SELECT 1 FROM store s \
         WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL)";
 }
@@ -38,14 +39,26 @@ const STEPS: &str = "SELECT steps FROM memory_undo_part \
 const FINISH_PART: &str = "UPDATE memory_undo_part SET is_done = true, counts = $5, steps = $6 \
     WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND part = $4 AND NOT is_done";
 
+/// The same, of an undo that was cancelled while a worker made the part.
+const FINISH_LAST_PART: &str = "UPDATE memory_undo_part SET is_done = true, counts = $5, steps = $6 \
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND part = $4 AND NOT is_done \
+    AND EXISTS (SELECT 1 FROM memory_undo u \
+        WHERE u.tenant_id = $1 AND u.store_id = $2 AND u.undo_id = $3 AND u.is_cancelled)";
+
 /// A lease that ends later than twice its length from the present, `$5`, was taken by a clock that was ahead, and
 /// does not count.
 const HOLD: &str = "UPDATE memory_undo SET lease_until = $4 \
     WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL \
     AND (lease_until <= $5 OR lease_until > $4 + $4 - $5)";
 
-const RENEW: &str = "UPDATE memory_undo SET lease_until = $4 \
+const RENEW: &str = "UPDATE memory_undo SET lease_until = $4, failing_since = NULL \
     WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until = $5";
+
+const NOTE_FAILURE: &str = "UPDATE memory_undo SET failing_since = $4 \
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until = $5";
+
+const CANCEL: &str = "UPDATE memory_undo SET ended_at = $4, is_cancelled = true \
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL";
 
 const END: &str = "UPDATE memory_undo SET ended_at = $4, error = $5 \
     WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until = $6";
@@ -85,8 +98,11 @@ pub struct StoredUndo {
     pub actor: Option<Actor>,
     pub created_at: Timestamp,
     pub ended_at: Option<Timestamp>,
+    /// When the server failed first after the last commit.
+    pub failing_since: Option<Timestamp>,
     /// Why it was broken off.
     pub error: Option<String>,
+    pub is_cancelled: bool,
 }
 
 /// How far one commit of a plan is.
@@ -120,7 +136,9 @@ impl FromRow for StoredUndo {
             actor: row.actor(["actor_type", "actor_id"])?,
             created_at: row.get("created_at")?,
             ended_at: row.get("ended_at")?,
+            failing_since: row.get("failing_since")?,
             error: row.get("error")?,
+            is_cancelled: row.get("is_cancelled")?,
         })
     }
 }
@@ -186,7 +204,8 @@ impl UndoJobs {
     }
 
     /// Records what became of a part, unless it is recorded already, and holds the undo until `until`, or
-    /// releases it if that is the present; `false`: another worker has taken it over from the worker that held it until `held_until`.
+    /// releases it if that is the present; `false`: the undo was cancelled, or another worker has taken it over from the
+    /// worker that held it until `held_until`.
     pub async fn finish_part(
         &self,
         key: UndoKey,
@@ -196,13 +215,46 @@ impl UndoJobs {
     ) -> Result<bool, IndexError> {
         let mut tx = self.0.write("finish_undo_part", Role::Tenant(key.tenant_id)).await?;
         let query = tx.query(RENEW).bind((key.tenant_id, key.store_id, key.undo_id, until, held_until));
-        if query.execute().await? == 0 {
-            return Ok(false);
-        }
-        let query = tx.query(FINISH_PART).bind((key.tenant_id, key.store_id, key.undo_id, part));
+        let is_held = query.execute().await? > 0;
+        let text = if is_held { FINISH_PART } else { FINISH_LAST_PART };
+        let query = tx.query(text).bind((key.tenant_id, key.store_id, key.undo_id, part));
         query.bind((Json(&done.counts), &done.steps)).execute().await?;
         tx.commit().await?;
-        Ok(true)
+        Ok(is_held)
+    }
+
+    /// Records what became of a part of a cancelled undo, unless it is recorded already.
+    pub async fn finish_last_part(
+        &self,
+        key: UndoKey,
+        (part, done): (i64, &UndoPart),
+    ) -> Result<(), IndexError> {
+        let mut tx = self.0.write("finish_last_undo_part", Role::Tenant(key.tenant_id)).await?;
+        let query = tx.query(FINISH_LAST_PART).bind((key.tenant_id, key.store_id, key.undo_id, part));
+        query.bind((Json(&done.counts), &done.steps)).execute().await?;
+        tx.commit().await
+    }
+
+    /// Records when the server failed first after the last commit.
+    pub async fn note_failure(
+        &self,
+        key: UndoKey,
+        now: Timestamp,
+        held_until: Timestamp,
+    ) -> Result<(), IndexError> {
+        let mut tx = self.0.write("note_undo_failure", Role::Tenant(key.tenant_id)).await?;
+        let query = tx.query(NOTE_FAILURE).bind((key.tenant_id, key.store_id, key.undo_id, now, held_until));
+        query.execute().await?;
+        tx.commit().await
+    }
+
+    /// Ends an undo whatever is left of it; `false`: it has ended already. Its worker records the part that it makes.
+    pub async fn cancel(&self, key: UndoKey, now: Timestamp) -> Result<bool, IndexError> {
+        let mut tx = self.0.write("cancel_undo", Role::Tenant(key.tenant_id)).await?;
+        let query = tx.query(CANCEL).bind((key.tenant_id, key.store_id, key.undo_id, now));
+        let cancelled = query.execute().await?;
+        tx.commit().await?;
+        Ok(cancelled > 0)
     }
 
     /// Holds an undo until `until`, unless another worker holds it at `now`.

@@ -48,7 +48,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(exports::export))
         .routes(routes!(imports::import))
         .routes(routes!(undos::create))
-        .routes(routes!(undos::retrieve))
+        .routes(routes!(undos::retrieve, undos::cancel))
         .routes(routes!(undos::restore))
         .routes(routes!(store_tests::run))
         .routes(routes!(usage::retrieve))

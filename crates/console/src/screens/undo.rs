@@ -293,11 +293,18 @@ pub(super) async fn restore(Path(store_id): Path<StoreId>, form: Form) -> PageRe
 struct UndonePage {
     frame: Frame,
     store: Store,
+    title: &'static str,
     plan: Plan,
     /// Of an undo in several commits.
     status: Option<UndoStatus>,
     error: Option<String>,
+    /// The number of memories that were changed.
+    done: u64,
+    /// The number of memories that were not changed.
     left: u64,
+    /// The form that ends it. `None`: it has ended, or the caller may not.
+    cancel: Option<String>,
+    before_seq: u64,
     /// The page that takes this undo back.
     undo_href: String,
 }
@@ -311,10 +318,23 @@ async fn show_outcome(form: &Form, store_id: StoreId, undo: &MemoryUndo) -> Page
         return Err(Refusal::Invalid(rule.to_owned()));
     }
     if let Some(undo_id) = undo.id {
-        let href = format!("/console/stores/{store_id}/undo/{undo_id}?before_seq={before_seq}");
-        return Ok(see_other(&href));
+        return Ok(see_other(&progress_href(store_id, undo_id, before_seq)));
     }
     show_undone(form, store_id, undo, before_seq).await
+}
+
+fn progress_href(store_id: StoreId, undo_id: MemoryUndoId, before_seq: u64) -> String {
+    format!("/console/stores/{store_id}/undo/{undo_id}?before_seq={before_seq}")
+}
+
+/// `POST /console/stores/{id}/undo/{id}/cancel`
+pub(super) async fn cancel(
+    Path((store_id, undo_id)): Path<(StoreId, MemoryUndoId)>,
+    form: Form,
+) -> PageResult {
+    form.engine.undos.cancel(&form.principal, store_id, undo_id).await?;
+    let before_seq = form.fields.number("before_seq")?.unwrap_or_default();
+    Ok(see_other(&progress_href(store_id, undo_id, before_seq)))
 }
 
 /// `GET /console/stores/{id}/undo/{id}`
@@ -330,8 +350,20 @@ pub(super) async fn progress(
 async fn show_undone(caller: &Caller, store_id: StoreId, undo: &MemoryUndo, before_seq: u64) -> PageResult {
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
     let frame = caller.frame(format!("Undo in {}", store.name));
+    let plan = Plan::of(store_id, undo, &people_of(caller, undo).await, &frame);
+    let is_under_way = undo.status == Some(UndoStatus::InProgress);
+    let may_cancel = is_under_way && caller.may_write(&store) && caller.may(Scope::MemoryRead);
+    let cancelled = undo.id.filter(|_| may_cancel);
     page(&UndonePage {
-        plan: Plan::of(store_id, undo, &people_of(caller, undo).await, &frame),
+        title: match undo.status {
+            Some(UndoStatus::InProgress) => "Changes are being taken back",
+            Some(UndoStatus::Failed | UndoStatus::Cancelled) => "Not all changes were taken back",
+            Some(UndoStatus::Done) | None => "Changes were taken back",
+        },
+        done: plan.made.saturating_sub(undo.left),
+        plan,
+        cancel: cancelled.map(|undo_id| format!("/console/stores/{store_id}/undo/{undo_id}/cancel")),
+        before_seq,
         status: undo.status,
         error: undo.error.clone(),
         left: undo.left,

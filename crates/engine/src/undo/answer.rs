@@ -22,6 +22,8 @@ keepsake_core::named_enum! {
         Done = "done",
         /// It was broken off. Commits that were made stay.
         Failed = "failed",
+        /// A person ended it. Commits that were made stay.
+        Cancelled = "cancelled",
     }
 }
 

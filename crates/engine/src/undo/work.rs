@@ -17,10 +17,13 @@ use crate::cursor::digest;
 use crate::long_work::{COMMITS_PER_TURN, Turn, begin_work, ends_work};
 use crate::shared::Shared;
 use crate::write::WriteResult;
-use crate::{EngineError, Principal};
+use crate::{EngineError, Fault, Principal};
 
 /// How long a worker holds an undo after its last part.
 pub(crate) const HELD_FOR: Duration = Duration::from_mins(2);
+
+/// How long the server may fail to make the next commit of an undo, before the undo ends.
+const MAX_FAILING: Duration = Duration::from_hours(1);
 
 /// Begins an undo in the background, which this replica holds until `held_until`. The job `undo` continues
 /// the undo if this replica cannot.
@@ -71,6 +74,7 @@ impl Work<'_> {
         let Some(principal) = self.principal(&undo).await? else {
             return Ok(Turn::Ended);
         };
+        let mut failing_since = undo.failing_since;
         let open: Vec<_> = parts.iter().filter(|part| !part.is_done).collect();
         for (number, part) in (1..).zip(&open) {
             if self.shared.stopping.is_cancelled() {
@@ -83,7 +87,7 @@ impl Work<'_> {
                     jobs.end(self.key, context.now(), Some(&error.to_string()), held_until).await?;
                     return Ok(Turn::Ended);
                 }
-                Err(error) => return Err(error),
+                Err(error) => return self.fail(error, failing_since, held_until).await,
             };
             let (now, pauses) = (context.now(), number == commits && number < open.len());
             let until = if pauses { now } else { held_until.max(now.plus(HELD_FOR)) };
@@ -93,9 +97,31 @@ impl Work<'_> {
             if pauses {
                 return Ok(Turn::Paused);
             }
-            held_until = until;
+            (held_until, failing_since) = (until, None);
         }
         jobs.end(self.key, context.now(), None, held_until).await?;
+        Ok(Turn::Ended)
+    }
+
+    /// Notes that the server failed to make a part, which another turn makes. After [`MAX_FAILING`] without a
+    /// commit, it ends the undo, which keeps other undos from the store.
+    async fn fail(
+        self,
+        error: EngineError,
+        since: Option<Timestamp>,
+        held_until: Timestamp,
+    ) -> Result<Turn, EngineError> {
+        let (jobs, now) = (&self.shared.context.index.undo_jobs, self.shared.context.now());
+        let Some(since) = since else {
+            jobs.note_failure(self.key, now, held_until).await?;
+            return Err(error);
+        };
+        if now < since.plus(MAX_FAILING) {
+            return Err(error);
+        }
+        self.warn(&error);
+        let why = format!("no commit was possible for an hour: {}", in_words(&error));
+        jobs.end(self.key, now, Some(&why), held_until).await?;
         Ok(Turn::Ended)
     }
 
@@ -141,6 +167,34 @@ impl Work<'_> {
     fn call(self, undo: &StoredUndo, part: i64) -> Idempotency {
         let id = digest(&[b"undo", self.key.undo_id.uuid().as_bytes(), &part.to_be_bytes()]);
         Idempotency { scope_sha256: id, request_sha256: id, since: undo.created_at.minus(HELD_FOR) }
+    }
+}
+
+/// Records the part that a worker committed before its undo was cancelled, if the worker did not record it.
+pub(super) async fn record_last_part(
+    shared: &Shared,
+    key: UndoKey,
+    principal: &Principal,
+    (undo, part): (&StoredUndo, &UndoPartState),
+) -> Result<(), EngineError> {
+    let call = Work { shared, key }.call(undo, part.part);
+    let write = shared.writer.write(principal, key.store_id, Some(call));
+    let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
+    if let Some(text) = recorded {
+        let done = part_of(&UndoOutcome::parse(&text)?.steps, true)?;
+        shared.context.index.undo_jobs.finish_last_part(key, (part.part, &done)).await?;
+    }
+    Ok(())
+}
+
+/// The error of a failing server, as its owner sees it.
+fn in_words(error: &EngineError) -> String {
+    match error.fault() {
+        Fault::Backend => {
+            "the database or the content store failed, and the server's log says how".to_owned()
+        }
+        Fault::Bug => "an unexpected error, which is in the server's log".to_owned(),
+        Fault::Caller | Fault::Parameter | Fault::Server => error.to_string(),
     }
 }
 

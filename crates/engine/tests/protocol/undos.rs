@@ -8,6 +8,8 @@ use crate::removals::{below, erase};
 
 with_object_store! {
     interrupted_undo_ends_as_planned,
+    undo_ends_after_an_hour_of_failures,
+    cancelled_undo_says_what_is_left,
     large_undo_of_a_full_store_makes_room_first,
     new_gate_holds_for_changes_under_way,
     interrupted_copy_of_a_store_is_continued,
@@ -71,6 +73,31 @@ async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
     assert_eq!(seq.keys().copied().collect::<Vec<_>>(), [1800]);
     let skipped = done.data.iter().find(|memory| memory.reason.is_some());
     assert!(skipped.is_none_or(|memory| memory.reason == Some(UndoSkipReason::ChangedLater)));
+}
+
+async fn undo_ends_after_an_hour_of_failures(setup: TestEngine) {
+    let undo_id = interrupted_undo(&setup).await;
+    setup.blobs.before_get(fails);
+    for (later, ended) in [(3 * MINUTE, 0), (HOUR - MINUTE, 0), (3 * MINUTE, 1)] {
+        setup.clock.advance(later);
+        let run = setup.elsewhere().run_in_slot(ContinueUndos).await;
+        assert_eq!(run, json!({"continued": ended, "failed": 1 - ended}));
+    }
+    let failed = found(&setup, undo_id).await;
+    assert_eq!((failed.status, failed.left), (Some(UndoStatus::Failed), 100));
+    assert!(failed.error.as_deref().is_some_and(|error| error.contains("for an hour")), "{failed:?}");
+}
+
+async fn cancelled_undo_says_what_is_left(setup: TestEngine) {
+    let undo_id = interrupted_undo(&setup).await;
+    for _ in 0..2 {
+        let cancelled = setup.engine.undos.cancel(&setup.principal, setup.store_id, undo_id).await.unwrap();
+        assert_eq!((cancelled.status, cancelled.left), (Some(UndoStatus::Cancelled), 100));
+    }
+    setup.clock.advance(3 * MINUTE);
+    let run = setup.elsewhere().run_in_slot(ContinueUndos).await;
+    assert_eq!(run, json!({"continued": 0, "failed": 0}));
+    assert_eq!(setup.text_at("/memories/p/550").await, "second 550");
 }
 
 /// Counts the steps in which a worker of an undo writes: it fails in step 0.

@@ -25,7 +25,8 @@ const POLLED_EACH: Duration = Duration::from_secs(1);
 #[command(after_help = "Examples:
   keepsake undo --session sesn_…               what an agent changed in a session
   keepsake undo --key apikey_… --since 2h      what a program changed in the last two hours
-  keepsake undo --session sesn_… --under plans --dry-run")]
+  keepsake undo --session sesn_… --under plans --dry-run
+  keepsake undo --cancel memundo_…             ends an undo of many memories")]
 pub(crate) struct UndoArgs {
     #[command(flatten)]
     store: StoreArgs,
@@ -59,6 +60,16 @@ pub(crate) struct UndoArgs {
     /// Takes back what others changed afterwards, too
     #[arg(long)]
     overwrite: bool,
+    /// Ends a large undo that is under way: memundo_…
+    #[arg(
+        long,
+        value_name = "ID",
+        conflicts_with_all = [
+            "session", "key", "user", "service_account", "since", "until", "after_seq", "until_seq", "under",
+            "overwrite", "dry_run",
+        ]
+    )]
+    cancel: Option<String>,
     #[command(flatten)]
     sure: SureArgs,
 }
@@ -116,6 +127,17 @@ struct SureArgs {
 }
 
 pub(crate) async fn run(args: UndoArgs) -> Result<(), Failure> {
+    if let Some(undo_id) = &args.cancel {
+        let connection = Connection::of_store(&args.store).await?;
+        let undo = connection.delete("the undo was not cancelled", &["undo", undo_id], &[]).await?;
+        return connection.printer.done(&undo, || {
+            let (status, left) = (text_of(&undo, "status"), undo["left"].as_u64().unwrap_or_default());
+            format!(
+                "{status}: {} were changed, {left} are left\n",
+                counted(made(&undo).saturating_sub(left), "memory")
+            )
+        });
+    }
     let mut body = given(json!({
         "session_id": args.session,
         "api_key_id": args.key,
@@ -262,6 +284,10 @@ async fn carry_out(
             "the undo was broken off, {} memories are left: {error}",
             done["left"]
         )));
+    }
+    if text_of(&done, "status") == "cancelled" {
+        connection.printer.done(&done, String::new)?;
+        return Err(Failure::new(format!("the undo was cancelled, {} memories are left", done["left"])));
     }
     if connection.printer.is_table() {
         hint_at_key(&body, &done);

@@ -33,7 +33,7 @@ const PLAIN_PAGES: &str = " /overview /stores /usage /audit /transfer /keys /key
     {store}{version} {store}{version}/redact {store}{version}/readers";
 /// Forms that would end the attack, so they are sent with too many fields.
 const REFUSED_FORMS: &str = "/stores /sign-out /keys /keys/{api_key_id}/revoke /erasures /sessions/{session_id}/end \
-    {store}/archive {store}/delete {store}/undo {store}/tests {store}/restore {store}{memory}/delete \
+    {store}/archive {store}/delete {store}/undo {store}/undo/{undo_id}/cancel {store}/tests {store}/restore {store}{memory}/delete \
     {store}{version}/restore {store}{version}/undo {store}{version}/redact";
 
 fn id_of(object: &Value) -> String {

@@ -51,6 +51,25 @@ pub(crate) async fn retrieve(
     Ok(Json(engine.undos.get(&principal, store_id, undo_id).await?))
 }
 
+/// Cancel an undo
+///
+/// Ends an undo in several commits. Commits that are made stay, and one that is under way is still made; `left` is the
+/// number of memories that stay as they are. An undo that has ended stays as it is.
+#[utoipa::path(
+    delete,
+    path = "/memory_stores/{memory_store_id}/undo/{undo_id}",
+    operation_id = "memory_stores.cancel_undo",
+    responses((status = 200, description = "The undo.", body = MemoryUndo)),
+)]
+pub(crate) async fn cancel(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Path((store_id, undo_id)): Path<(StoreId, MemoryUndoId)>,
+    _: QueryParams<()>,
+) -> Result<Json<MemoryUndo>, ApiError> {
+    Ok(Json(engine.undos.cancel(&principal, store_id, undo_id).await?))
+}
+
 /// Restore a memory store
 ///
 /// Makes the store as it was at a time or after a change, like an undo of all changes since.

@@ -423,6 +423,10 @@ pub(super) async fn large_undo_is_made_in_parts(place: Place) {
     shows(&done["counts"], &json!({"renamed": 754, "deleted": 1, "skipped": 0}));
     assert_eq!(tree_of(&store).await, before);
     not_found(&delete(&store.client, &store.memory(&in_the_way)).await);
+    // What has ended stays as it is.
+    let other = place.key(&["memory:read", "memory:write"]).await;
+    refused(&delete(&other, &progress).await, 403, "permission_error");
+    shows(&ok(&delete(&store.client, &progress).await), &json!({"status": "done", "left": 0}));
     let elsewhere = place.new_store("elsewhere").await;
     not_found(&store.client.get(&progress.replace(&store.id, &elsewhere.id)).await);
 }
