@@ -67,6 +67,8 @@ struct State {
     /// Memories without terms of their content.
     unindexed: BTreeSet<MemoryId>,
     vectors: KnownVectors,
+    /// The bytes without postings and vectors, counted after each change.
+    row_bytes: usize,
 }
 
 /// The vectors of the current versions of memories, by one model.
@@ -240,13 +242,14 @@ impl SearchedStore {
 
     /// The same with room for vectors of so many bytes.
     fn note_expecting(&self, state: &mut State, vector_bytes: usize) {
+        state.count_rows();
         let KnownVectors { of_memories, too_large_beside, .. } = &state.vectors;
         let has_vectors = !of_memories.is_empty() || (vector_bytes > 0 && too_large_beside.is_none());
         let mut expected = vector_bytes;
         let without_postings = state.bytes_with(expected) - state.postings.postings_bytes();
         if has_vectors && without_postings > self.max_postings_bytes {
             expected = 0;
-            let too_large_beside = Some(state.row_bytes());
+            let too_large_beside = Some(state.row_bytes);
             state.vectors = KnownVectors { too_large_beside, ..KnownVectors::default() };
             tracing::warn!(
                 "engine.search: the vectors of a store do not fit in half of `cache.search_bytes`, so it is \
@@ -501,18 +504,17 @@ impl State {
     /// may fit again once the store has shrunk.
     fn vectors_edit(&self, wanted: &VectorsPlace, max_bytes: usize) -> Option<i64> {
         let may_fit = |beside: usize| {
-            let row_bytes = self.row_bytes();
-            row_bytes <= beside - beside / SHRUNK_BY && row_bytes.saturating_add(wanted.bytes) <= max_bytes
+            self.row_bytes <= beside - beside / SHRUNK_BY
+                && self.row_bytes.saturating_add(wanted.bytes) <= max_bytes
         };
         let vectors = &self.vectors;
         vectors.too_large_beside.is_none_or(may_fit).then(|| vectors.edit_of(&wanted.model))
     }
 
-    /// The bytes without postings and vectors.
-    fn row_bytes(&self) -> usize {
-        // A search that runs meanwhile may add to the postings.
-        let rows = self.postings.size_bytes().saturating_sub(self.postings.postings_bytes());
-        rows + self.heads.len() * HEAD_BYTES
+    /// Looks at every memory, so searches use the result.
+    fn count_rows(&mut self) {
+        let rows = self.postings.size_bytes() - self.postings.postings_bytes();
+        self.row_bytes = rows + self.heads.len() * HEAD_BYTES;
     }
 
     fn bytes(&self) -> usize {
@@ -521,7 +523,7 @@ impl State {
 
     /// The bytes if the vectors have at least so many.
     fn bytes_with(&self, vector_bytes: usize) -> usize {
-        let rows = self.postings.size_bytes() + self.heads.len() * HEAD_BYTES;
+        let rows = self.row_bytes + self.postings.postings_bytes();
         rows.saturating_add(self.vectors.of_memories.size_bytes().max(vector_bytes))
     }
 }
