@@ -157,10 +157,14 @@ impl Choices {
         self.0.iter().find(|choice| choice.id == id).map(|choice| choice.name.as_str())
     }
 
+    /// The choice with an id, or the only one with a name: older stores may share one.
     fn named(&self, text: &str) -> Option<&Choice> {
         let name = text.to_lowercase();
         let by_id = self.0.iter().find(|choice| choice.id == text);
-        by_id.or_else(|| self.0.iter().find(|choice| choice.name.to_lowercase() == name))
+        by_id.or_else(|| {
+            let mut named = self.0.iter().filter(|choice| choice.name.to_lowercase() == name);
+            named.next().filter(|_| named.next().is_none())
+        })
     }
 
     /// The choice with a name or id, or the only one whose name or id begins so.
@@ -294,14 +298,16 @@ impl StoreChoices {
     ) -> Result<Option<StoreId>, Refusal> {
         let text = caller.query.filled(field).filter(|text| text.parse::<StoreId>().is_err());
         if let Some(text) = text.map(str::to_owned) {
-            let found = self.search(caller, &[&text]).await?;
-            let id = found.find(field, &text)?.id.clone();
+            let id = match self.choices.named(&text) {
+                Some(choice) => choice.id.clone(),
+                None => self.search(caller, &[&text]).await?.find(field, &text)?.id.clone(),
+            };
             caller.query.set(field, id);
         }
         caller.query.id::<StoreKind>(field)
     }
 
-    /// The stores that a text names, one a line.
+    /// The stores that a text names, one a line. A name that older stores have, too, stands for none.
     pub(super) async fn resolve_lines(
         &self,
         caller: &Caller,
@@ -327,8 +333,7 @@ impl StoreChoices {
     /// The choices, and older stores whose names or ids begin with one of the texts.
     async fn search(&self, caller: &Caller, texts: &[&str]) -> Result<Choices, Refusal> {
         let mut found = self.choices.clone();
-        let is_missing = texts.iter().any(|text| found.named(text).is_none());
-        let (mut next, mut pages) = (self.next.clone().filter(|_| is_missing), 1);
+        let (mut next, mut pages) = (self.next.clone().filter(|_| !texts.is_empty()), 1);
         while let Some(page) = next.take().filter(|_| pages < MAX_SEARCHED_PAGES) {
             let (choices, following) = page_of_stores(caller, self.include_archived, Some(page)).await?;
             let is_wanted = |choice: &Choice| texts.iter().any(|text| choice.begins_with(text));
@@ -393,5 +398,7 @@ mod tests {
         ] {
             assert_eq!(resolved(text).as_deref(), id, "{text}");
         }
+        let shared = Choices(vec![choice("memstore_0A", "notes"), choice("memstore_0B", "Notes")]);
+        assert!(shared.find("store", "notes").is_err() && shared.find("store", "memstore_0B").is_ok());
     }
 }
