@@ -527,8 +527,10 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
     }
     // A failure does not take back the deletions before it.
     if let Some(changes) = changes.filter(|_| has_deleted) {
-        let undo = changes.undo(&connection).await;
-        print(&format!("undo: {undo}{of_store}{of_server}\n"))?;
+        match changes.undo(&connection).await {
+            Some(undo) => print(&format!("undo: {undo}{of_store}{of_server}\n"))?,
+            None => notice("`keepsake memory ls --deleted` lists what `keepsake memory restore` brings back"),
+        }
     }
     ended
 }

@@ -220,11 +220,12 @@ impl OwnChanges {
         Some(Self { author, after_seq: newest_seq(connection).await? })
     }
 
-    /// The command that takes back the changes since the beginning, without the store and the server.
-    pub(super) async fn undo(&self, connection: &Connection) -> String {
+    /// The command that takes back the changes since the beginning, without the store and the server. `None`: their
+    /// end is not known, and a command without it would take back later changes, too.
+    pub(super) async fn undo(&self, connection: &Connection) -> Option<String> {
         let Self { author, after_seq } = self;
-        let until = newest_seq(connection).await.map(|seq| format!(" --until-seq {seq}"));
-        format!("keepsake undo {author} --after-seq {after_seq}{}", until.unwrap_or_default())
+        let until_seq = newest_seq(connection).await?;
+        Some(format!("keepsake undo {author} --after-seq {after_seq} --until-seq {until_seq}"))
     }
 }
 
