@@ -15,8 +15,8 @@ const IS: char = '~';
 const NEXT: &str = "!";
 /// The first of the fields that take an action back: only the sign-in of the action can make it.
 const SEAL: &str = "seal";
-/// Maximum bytes of the cookie's value: browsers keep 4,096 bytes with the name and the attributes.
-const MAX_COOKIE_BYTES: usize = 3_800;
+/// Maximum bytes of the cookie's value: many proxies read 4 KiB of an answer's headers, and refuse larger ones.
+const MAX_COOKIE_BYTES: usize = 2_800;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notice {
