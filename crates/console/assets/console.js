@@ -316,7 +316,8 @@
     });
     prepare();
     const isKey = (event) =>
-      hasSingleKeys && event.key === "?" && !event.ctrlKey && !event.metaKey && !event.altKey && !isTyping(event.target);
+      hasSingleKeys && event.key === "?"
+      && !event.ctrlKey && !event.metaKey && !event.altKey && !isTyping(event.target);
     addDialog(dialog, keysButton, isKey, prepare);
   }
 
