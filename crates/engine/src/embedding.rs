@@ -215,7 +215,8 @@ impl Embeddings {
     ) -> Result<bool, EmbeddingError> {
         let (index, now) = (&self.context.index.embeddings, self.context.now());
         let claim = EmbeddingClaim { tenant_id, store_id, model, replica: self.context.replica };
-        let Some(page) = index.claim(&claim, now, now.plus(CLAIMED_FOR), TURN).await? else {
+        let limits = self.endpoint.limits((tenant_id, store_id));
+        let Some(page) = index.claim(&claim, now, now.plus(CLAIMED_FOR), limits).await? else {
             return Ok(true);
         };
         announce(&claim, &page, self.embedder.dimensions().unwrap_or_default());
