@@ -112,7 +112,8 @@ impl Work<'_> {
         held_until: Timestamp,
     ) -> Result<Turn, EngineError> {
         let (jobs, now) = (&self.shared.context.index.undo_jobs, self.shared.context.now());
-        let Some(since) = since else {
+        // A clock that was ahead noted a time in the future.
+        let Some(since) = since.filter(|since| *since <= now) else {
             jobs.note_failure(self.key, now, held_until).await?;
             return Err(error);
         };
