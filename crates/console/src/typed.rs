@@ -30,12 +30,13 @@ const TYPED: [&str; 7] =
 /// The name of a field before which this stands has what the form showed first.
 pub(crate) const WAS: &str = "was_";
 /// Fields that the page makes and no person reads.
-const HIDDEN: [&str; 6] = ["once", "base_sha256", "newlines", "sha256", "action", "preview"];
+const HIDDEN: [&str; 7] = ["once", "base_sha256", "newlines", "sha256", "action", "preview", "before_seq"];
 /// The person types the word that confirms an irreversible action again, on the action's own page.
 const CONFIRM: &str = "confirm";
 /// Ends of the paths of actions whose form is on the page one level above.
-const BELOW_THEIR_PAGE: [&str; 10] = [
-    "/rename", "/expiry", "/archive", "/delete", "/restore", "/end", "/revoke", "/suspend", "/resume", "/run",
+const BELOW_THEIR_PAGE: [&str; 11] = [
+    "/rename", "/expiry", "/archive", "/delete", "/restore", "/end", "/revoke", "/suspend", "/resume",
+    "/run", "/cancel",
 ];
 /// Longer texts, and texts of several lines, are shown in a box of several lines.
 const MAX_LINE_CHARS: usize = 200;
@@ -253,6 +254,7 @@ mod tests {
             ("/console/stores/s/memories/m/expiry", "action=pin", false, "/console/stores/s/memories/m"),
             (&redact, "confirm=redact", false, &redact),
             ("/console/stores/s/versions/v/undo", "", false, "/console/stores/s/versions/v"),
+            ("/console/stores/s/undo/u/cancel", "before_seq=1", false, "/console/stores/s/undo/u"),
             ("/console/erasures", "token=t&store=s&confirm=x", false, "/console/erasures/preview?store=s"),
             ("/console/keys", "name=+&scope=x", false, "/console/keys"),
             ("/console/tenants/t/limits", "was_a=1&a=2", true, "/console/tenants/t/limits"),
