@@ -569,7 +569,7 @@ mod tests {
             SearchChange { memory_id, head: is_live.then_some(head) }
         };
         let place = |seq| SearchPlace { seq, purge_epoch: 0, version_id: None };
-        let apply = |seq, is_whole, memories| {
+        let apply = |seq, is_whole: bool, memories| {
             let asked = (!is_whole).then(|| place(seq - 1));
             assert!(store.apply(asked, SearchChanges { place: place(seq), is_whole, memories }));
         };
