@@ -78,8 +78,8 @@ impl EndpointDocuments {
     /// Makes the rows of the documents of a page, which begins after the version `from`. The endpoint may refuse
     /// some passages.
     ///
-    /// It ends after [`TURN_TIMEOUT`]: the next page of the store is smaller then. Of a document that is alone in its
-    /// page, the rest is left out.
+    /// After [`TURN_TIMEOUT`] the page fails, and the next page of the store is smaller. If the page has one document,
+    /// the rest of the document is left out instead.
     pub(super) async fn embed(
         &self,
         endpoint: &Endpoint,
@@ -201,7 +201,7 @@ impl EndpointDocuments {
     ///
     /// A batch that fails is divided until all of its texts are embedded, or one of them fails by itself while
     /// the endpoint embeds another text. In the first case the batch was too large. Once the time of the turn is over,
-    /// this fails, or refuses the rest of a document that is alone in its page (`is_alone`).
+    /// the page fails or, if the page has one document (`is_alone`), the rest of the document counts as refused.
     async fn vectors(
         &self,
         requests: Requests<'_>,
