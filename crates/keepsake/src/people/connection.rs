@@ -14,7 +14,7 @@ use crate::ambiguous::several_named;
 use crate::cli::{ConnectionArgs, ServerArgs, StoreArgs};
 use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
-use crate::output::{Printer, notice};
+use crate::output::{FirstItems, Printer, notice};
 
 /// The API of a server. Its failures begin with what failed, and have the class that
 /// decides the exit code.
@@ -75,6 +75,18 @@ impl Connection {
         limit: usize,
     ) -> Result<Vec<Value>, Failure> {
         self.client.pages(&self.path(path), query).take(limit).await.map_err(failure_of(failed))
+    }
+
+    /// The first `limit` items of a list, for [`Printer::first`].
+    pub(super) async fn first(
+        &self,
+        failed: impl Display,
+        path: &[&str],
+        query: &[Parameter<'_>],
+        limit: usize,
+    ) -> Result<FirstItems, Failure> {
+        let items = self.list(failed, path, query, limit.saturating_add(1)).await?;
+        Ok(FirstItems { items, limit })
     }
 
     pub(super) async fn post(

@@ -104,8 +104,8 @@ pub(crate) async fn run(command: ErasureCommand) -> Result<(), Failure> {
         ErasureCommand::List(args) => {
             let connection = Connection::open(&args.connection)?;
             let failed = "the erasures cannot be listed";
-            let erasures = connection.list(failed, &["erasures"], &[], args.limit.saturating_add(1)).await?;
-            connection.printer.first(&erasures, args.limit, &COLUMNS, "nothing was erased")
+            let erasures = connection.first(failed, &["erasures"], &[], args.limit).await?;
+            connection.printer.first(&erasures, &COLUMNS, "nothing was erased")
         }
         ErasureCommand::Show(args) => {
             let connection = Connection::open(&args.connection)?;

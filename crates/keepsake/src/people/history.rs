@@ -94,11 +94,11 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
         },
     };
     let query = [("memory_id", memory_id.as_deref())];
-    let mut versions = connection.list(NOT_LISTED, &VERSIONS, &query, args.limit.saturating_add(1)).await?;
+    let mut versions = connection.first(NOT_LISTED, &VERSIONS, &query, args.limit).await?;
     let mut has_moved = false;
     if connection.printer.is_table() {
-        has_moved = mark_moved(&mut versions);
-        for version in &mut versions {
+        has_moved = mark_moved(&mut versions.items);
+        for version in &mut versions.items {
             if let Some(path) = version["path"].as_str() {
                 version["path"] = agent_path(path).into();
             } else {
@@ -106,7 +106,7 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
             }
         }
     }
-    put_names(&connection, args.ids, &mut versions, &["/created_by"]).await;
+    put_names(&connection, args.ids, &mut versions.items, &["/created_by"]).await;
     let mut columns = vec![
         ("VERSION", "/id", Text),
         ("TIME", "/created_at", Time),
@@ -118,7 +118,7 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     if has_moved {
         columns.push(("BEFORE", "/previous_path", Text));
     }
-    connection.printer.first(&versions, args.limit, &columns, "there are no versions")
+    connection.printer.first(&versions, &columns, "there are no versions")
 }
 
 /// Adds the previous path to each version that moved its memory, if the version before is listed,

@@ -100,7 +100,7 @@ async fn list(args: ListSessionsArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.connection)?;
     let query = [("include_archived", args.all.then_some("true"))];
     let failed = "the sessions cannot be listed";
-    let sessions = connection.list(failed, &["sessions"], &query, args.limit.saturating_add(1)).await?;
+    let sessions = connection.first(failed, &["sessions"], &query, args.limit).await?;
     let columns = [
         ("ID", "/id", Text),
         ("TITLE", "/title", Text),
@@ -108,7 +108,7 @@ async fn list(args: ListSessionsArgs) -> Result<(), Failure> {
         ("STATUS", "/status", Text),
         ("CREATED", "/created_at", Time),
     ];
-    connection.printer.first(&sessions, args.limit, &columns, "there is no session")
+    connection.printer.first(&sessions, &columns, "there is no session")
 }
 
 async fn show(args: SessionArgs) -> Result<(), Failure> {
@@ -208,16 +208,16 @@ impl TypedValueParser for ActionParser {
 pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
     let connection = Connection::open(&args.connection)?;
     let query = [("action", args.action.as_deref())];
-    let (failed, more) = ("the audit cannot be listed", args.limit.saturating_add(1));
-    let mut entries = connection.list(failed, &["audit"], &query, more).await?;
-    put_names(&connection, args.ids, &mut entries, &["/actor", "/object/id"]).await;
+    let failed = "the audit cannot be listed";
+    let mut entries = connection.first(failed, &["audit"], &query, args.limit).await?;
+    put_names(&connection, args.ids, &mut entries.items, &["/actor", "/object/id"]).await;
     let columns = [
         ("TIME", "/created_at", Time),
         ("ACTOR", "/actor", Actor),
         ("ACTION", "/action", Action),
         ("OBJECT", "/object/id", Text),
     ];
-    connection.printer.first(&entries, args.limit, &columns, "the audit has no entries")
+    connection.printer.first(&entries, &columns, "the audit has no entries")
 }
 
 /// Shows the size of every memory store, and their sum.
