@@ -251,6 +251,15 @@ impl Frame {
         below.split('/').next().unwrap_or_default()
     }
 
+    /// The name of a store, or its shortened id, as a link; the id if the person may not open its page.
+    pub(crate) fn store_link(&self, store_id: StoreId, name: Option<&str>) -> Markup {
+        if self.leads_to("/console/stores") {
+            markup::store_named(store_id, name)
+        } else {
+            markup::id(store_id)
+        }
+    }
+
     pub(crate) fn time(&self, at: Timestamp) -> Markup {
         markup::time(at, self.now)
     }

@@ -50,7 +50,7 @@ fn object_of(entry: &AuditEntry, people: &People, stores: &StoreChoices, frame: 
         return people.show(actor.as_ref());
     }
     if let ("memory_store", Ok(store_id)) = (object.r#type.as_str(), full.parse::<StoreId>()) {
-        return stores.link(store_id);
+        return stores.link(store_id, frame);
     }
     let (section, below) = match (object.r#type.as_str(), entry.store_id) {
         ("memory_version", Some(store_id)) => ("/console/stores", format!("{store_id}/versions/{full}")),

@@ -14,10 +14,11 @@ use keepsake_engine::PageRequest;
 use keepsake_index::{Scope, SessionFilter, StoreFilter, parse_audit_object_id};
 
 use super::stores::MAX_SEARCHED_PAGES;
+use crate::frame::Frame;
 use crate::page::Refusal;
 use crate::people::{cut, session_name};
 use crate::request::{Caller, Fields};
-use crate::text::markup::{Markup, id, short, store_named};
+use crate::text::markup::{Markup, short};
 
 /// Choices of one field. More would make the page too large.
 const MAX_CHOICES: usize = 100;
@@ -268,8 +269,6 @@ async fn sessions(caller: &Caller, store_id: Option<StoreId>) -> Vec<Choice> {
 #[derive(Debug, Default)]
 pub(super) struct StoreChoices {
     choices: Choices,
-    /// Whether the caller may open the pages of stores.
-    may_open: bool,
     include_archived: bool,
     /// The page of the engine with older stores. `None`: there are none.
     next: Option<String>,
@@ -278,16 +277,16 @@ pub(super) struct StoreChoices {
 impl StoreChoices {
     pub(super) async fn of(caller: &Caller, include_archived: bool) -> Result<Self, Refusal> {
         let (choices, next) = page_of_stores(caller, include_archived, None).await?;
-        Ok(Self { choices: Choices::new(choices), may_open: true, include_archived, next })
+        Ok(Self { choices: Choices::new(choices), include_archived, next })
     }
 
     pub(super) fn name_of(&self, store_id: StoreId) -> Option<&str> {
         self.choices.name_of(&store_id.to_string())
     }
 
-    /// A link to a store, or its id if the caller may not open its page.
-    pub(super) fn link(&self, store_id: StoreId) -> Markup {
-        if self.may_open { store_named(store_id, self.name_of(store_id)) } else { id(store_id) }
+    /// As [`Frame::store_link`], with the name if the store is among the choices.
+    pub(super) fn link(&self, store_id: StoreId, frame: &Frame) -> Markup {
+        frame.store_link(store_id, self.name_of(store_id))
     }
 
     /// The store that a field names, whose id takes the place of the name.

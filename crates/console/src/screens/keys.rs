@@ -17,7 +17,7 @@ use crate::page::{PageResult, Refusal, done, page, page_with, sentence};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form, Pager};
 use crate::sign_in::ConsoleOptions;
-use crate::text::markup::{self, Markup, store_named};
+use crate::text::markup::{self, Markup};
 
 const PER_PAGE: u64 = 100;
 /// Stores of a key in the list of keys, and on the key's page.
@@ -42,14 +42,11 @@ pub(crate) fn is_active(key: &ApiKey, now: Timestamp) -> bool {
     key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > now)
 }
 
-/// The first stores of a key, and the number of the others; by name, if the person may open their pages.
+/// The first stores of a key, and the number of the others.
 fn stores_of(ids: &[StoreId], stores: &[Store], most: usize, frame: &Frame) -> Markup {
-    let may_open = frame.leads_to("/console/stores");
     let link = |id: &StoreId| {
         let found = stores.iter().find(|store| store.store_id == *id);
-        let name = found.map(|store| store.name.as_str());
-        let link = if may_open { store_named(id, name) } else { markup::id(id) };
-        link.to_string()
+        frame.store_link(*id, found.map(|store| store.name.as_str())).to_string()
     };
     let shown = ids.iter().take(most).map(link).collect::<Vec<_>>().join(", ");
     let others = ids.len().saturating_sub(most);

@@ -143,10 +143,6 @@ pub(crate) fn id(full: impl Display) -> Markup {
     Markup(format!("<span class=\"id\"><code title=\"{full}\">{short}</code>{button}</span>"))
 }
 
-pub(crate) fn store_link(store_id: impl Display) -> Markup {
-    id_link(&store_id, &format!("/console/stores/{store_id}"))
-}
-
 /// The name of a store, or its shortened id, as a link to the store.
 pub(crate) fn store_named(store_id: impl Display, name: Option<&str>) -> Markup {
     match name {
@@ -154,7 +150,7 @@ pub(crate) fn store_named(store_id: impl Display, name: Option<&str>) -> Markup 
             let name = Markup::text(name).0;
             Markup(format!("<a href=\"/console/stores/{store_id}\"><bdi>{name}</bdi></a>"))
         }
-        None => store_link(store_id),
+        None => id_link(&store_id, &format!("/console/stores/{store_id}")),
     }
 }
 
