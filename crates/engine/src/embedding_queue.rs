@@ -155,7 +155,7 @@ impl EmbeddingQueue {
         let backoff = last.map_or(FIRST_BACKOFF, |last| (2 * *last).min(MAX_BACKOFF));
         let wait = backoff + jitter(backoff);
         if waiting.known.contains(&place) {
-            // A commit added it during its turn.
+            // A commit queued the store again during its turn. That turn must wait, too.
             waiting.turns.remove(place.0, &place.1);
         } else if !self.is_on || !waiting.note(place) {
             waiting.backoffs.remove(&place);
@@ -189,7 +189,7 @@ impl EmbeddingQueue {
             match until {
                 None => self.added.notified().await,
                 Some(until) if until <= Instant::now() => return,
-                // The loop finds out which of both came.
+                // The next round looks at the queue again, whether time passed or a store was added.
                 Some(until) => {
                     let _ = timeout_at(until, self.added.notified()).await;
                 }

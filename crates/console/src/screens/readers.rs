@@ -1,4 +1,4 @@
-//! Who was shown a memory or a version, and what a session was shown.
+//! Who was shown a memory or a version, and what the agent of a session was shown.
 
 use askama::Template;
 use keepsake_core::{Actor, SessionId, StoreId, Surface, words};
@@ -158,7 +158,7 @@ pub(super) async fn of_session(caller: Caller, Path(session_id): Path<SessionId>
     let page = asked(&caller);
     let found = caller.engine.readers.of_session(&caller.principal, session_id, &page).await?;
     let back = (format!("/console/sessions/{session_id}"), "session");
-    show(caller, "What the session was shown", None, back, found).await
+    show(caller, "What the agent was shown", None, back, found).await
 }
 
 fn asked(caller: &Caller) -> PageRequest {
