@@ -1,12 +1,13 @@
 //! What to write instead of a URL that does not lead to the API of a server.
 
+use std::error::Error;
+use std::io::{self, ErrorKind};
+
 use reqwest::header::{HeaderMap, LOCATION};
 use reqwest::{StatusCode, Url};
 
 use crate::ClientError;
 
-/// Causes of a connection that was closed during the TLS handshake.
-const CLOSED: [&str; 3] = ["tls handshake eof", "reset by peer", "Broken pipe"];
 /// Path segments at which the URL of a server ends: clients add them and what follows, or
 /// they lead to pages for people.
 const ENDS: [&str; 5] = ["admin", "console", "docs", "mcp", "v1"];
@@ -60,11 +61,17 @@ pub(crate) fn of_answer(base: &Url, status: StatusCode) -> String {
 
 /// As [`of_answer`], for an answer that is not one of the API.
 pub(crate) fn of_other_answer(base: &Url, status: StatusCode) -> String {
-    match of_answer(base, status) {
-        nothing if nothing.is_empty() && !status.is_server_error() => {
-            format!("; check that {} is the URL of a server with this API", shown(base))
+    let of_answer = of_answer(base, status);
+    if !of_answer.is_empty() || status.is_server_error() {
+        return of_answer;
+    }
+    let url = shown(base);
+    match url.strip_prefix("http://") {
+        // So servers answer a request without TLS at a port with TLS.
+        Some(rest) if status == StatusCode::BAD_REQUEST => {
+            format!("; a port with TLS may answer so: write https://{rest}")
         }
-        advice => advice,
+        _ => format!("; check that {url} is the URL of a server with this API"),
     }
 }
 
@@ -101,31 +108,57 @@ pub(crate) fn redirected(base: &Url, asked: &Url, status: StatusCode, headers: &
     wrong_url(&shown(base), found, instead.filter(|instead| *instead != shown(base)))
 }
 
-/// The error of an attempt that failed for this reason, if the port uses TLS and the URL
-/// does not, or the reverse.
-pub(crate) fn of_scheme(url: &str, reason: &str) -> Option<ClientError> {
-    let (found, instead) = if reason.contains("InvalidContentType") {
+/// The error of an attempt that failed, if the port uses TLS and the URL does not, or the
+/// reverse.
+pub(crate) fn of_scheme(url: &str, error: &reqwest::Error) -> Option<ClientError> {
+    let (found, instead) = if has_cause(error, is_no_tls) {
         ("answered without TLS", format!("http://{}", url.strip_prefix("https://")?))
-    } else if reason.contains("invalid HTTP version") || reason.contains("HTTPS") {
-        ("answered as a port with TLS does", format!("https://{}", url.strip_prefix("http://")?))
+    } else if has_cause(error, is_no_http) {
+        let found = "answered in another protocol than HTTP, as a port with TLS does";
+        (found, format!("https://{}", url.strip_prefix("http://")?))
     } else {
         return None;
     };
     Some(wrong_url(url, found.to_owned(), Some(instead)))
 }
 
-/// As [`of_scheme`], for an answer that is not one of the API.
-pub(crate) fn of_body(base: &Url, status: StatusCode, body: &[u8]) -> Option<ClientError> {
-    let of_scheme = of_scheme(&shown(base), &String::from_utf8_lossy(body));
-    of_scheme.filter(|_| status == StatusCode::BAD_REQUEST)
-}
-
 /// The advice to add to the cause of a connection that failed, if the port closed it
 /// during the TLS handshake. A port without TLS may do so, and a server that is starting.
-pub(crate) fn of_closed_handshake(url: &str, cause: &str) -> Option<String> {
+pub(crate) fn of_closed_handshake(url: &str, error: &reqwest::Error) -> Option<String> {
     let rest = url.strip_prefix("https://")?;
-    let is_closed = CLOSED.iter().any(|closed| cause.contains(closed));
-    is_closed.then(|| format!("; if the port is one without TLS, write http://{rest}"))
+    has_cause(error, is_closed).then(|| format!("; if the port is one without TLS, write http://{rest}"))
+}
+
+fn is_no_tls(error: &(dyn Error + 'static)) -> bool {
+    let no_tls = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+    error.downcast_ref::<rustls::Error>() == Some(&no_tls)
+}
+
+/// Whether the head of an answer is none of HTTP.
+fn is_no_http(error: &(dyn Error + 'static)) -> bool {
+    let is_other =
+        |error: &hyper::Error| error.is_parse() && !error.is_parse_status() && !error.is_parse_too_large();
+    error.downcast_ref::<hyper::Error>().is_some_and(is_other)
+}
+
+fn is_closed(error: &(dyn Error + 'static)) -> bool {
+    let closed = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+    error.downcast_ref::<io::Error>().is_some_and(|error| closed.contains(&error.kind()))
+}
+
+/// Whether an error or one of its causes is a certain one.
+fn has_cause(error: &(dyn Error + 'static), is_meant: fn(&(dyn Error + 'static)) -> bool) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if is_meant(error) {
+            return true;
+        }
+        // The source of an I/O error leaves out the error that it holds.
+        let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let held = held.map(|held| held as &(dyn Error + 'static));
+        next = held.or_else(|| error.source());
+    }
+    false
 }
 
 fn wrong_url(url: &str, found: String, instead: Option<String>) -> ClientError {
@@ -189,10 +222,10 @@ mod tests {
             (
                 "http://PORT",
                 "\x15\x03\x01".to_owned(),
-                "http://PORT answered as a port with TLS",
+                "answered in another protocol than HTTP, as a port with TLS",
                 "https://PORT",
             ),
-            ("http://PORT/k", with("400 No", "to an HTTPS server"), "as a port with TLS", "https://PORT/k"),
+            ("http://PORT/k", with("400 No", "to an HTTPS server"), "a port with TLS may", "https://PORT/k"),
             ("http://PORT/k/v1/", with("404 No", no_route), "no such route; ", "http://PORT/k"),
             ("http://PORT/admin/v1", page_404.clone(), "/admin/v1/v1/memory_stores answered", "http://PORT"),
             ("http://PORT/console", page, "not in the form of this API", "http://PORT"),
@@ -224,11 +257,9 @@ mod tests {
 
     #[test]
     fn answer_without_json_says_what_to_write() {
-        let told = |url: &str, status: u16, body: &[u8]| {
-            let client = Client::new(url, &"ks_live_x".into()).unwrap();
-            client.no_json(StatusCode::from_u16(status).unwrap(), body)
-        };
-        assert!(told("http://h/k", 400, b"to an HTTPS server").ends_with(": write https://h/k"));
-        assert!(told("http://h/console", 405, b"<html>").ends_with(": write http://h"));
+        let told =
+            |url: &str, status: StatusCode| Client::new(url, &"ks_live_x".into()).unwrap().no_json(status);
+        assert!(told("http://h/k", StatusCode::BAD_REQUEST).ends_with(": write https://h/k"));
+        assert!(told("http://h/console", StatusCode::METHOD_NOT_ALLOWED).ends_with(": write http://h"));
     }
 }

@@ -79,7 +79,7 @@ pub(crate) async fn answer_of<T: DeserializeOwned>(base: &Url, response: Respons
             refusal.message += &advice::of_answer(base, status);
             Err(ClientError::Refused(refusal))
         }
-        Err(reason) => Err(advice::of_body(base, status, &body).unwrap_or_else(|| unreadable(reason))),
+        Err(reason) => Err(unreadable(reason)),
     }
 }
 

@@ -134,13 +134,13 @@ impl ClientError {
 
     pub(crate) fn unreachable(url: impl Into<String>, error: &reqwest::Error) -> Self {
         let url = url.into();
-        // The error itself only repeats the URL.
-        let cause = causes(error.source().unwrap_or(error)).replace("client error (Connect): ", "");
-        if let Some(wrong_url) = advice::of_scheme(&url, &cause) {
+        if let Some(wrong_url) = advice::of_scheme(&url, error) {
             return wrong_url;
         }
+        // The error itself only repeats the URL.
+        let cause = causes(error.source().unwrap_or(error)).replace("client error (Connect): ", "");
         let is_unsent = error.is_connect();
-        let advice = is_unsent.then(|| advice::of_closed_handshake(&url, &cause)).flatten();
+        let advice = is_unsent.then(|| advice::of_closed_handshake(&url, error)).flatten();
         Self::Unreachable { cause: cause + &advice.unwrap_or_default(), url, is_unsent }
     }
 

@@ -182,10 +182,7 @@ impl Client {
 
     /// The reason why an answer that is no JSON cannot be used, and what to write instead if
     /// the URL is wrong.
-    pub fn no_json(&self, status: StatusCode, body: &[u8]) -> String {
-        if let Some(wrong_url) = advice::of_body(&self.base, status, body) {
-            return wrong_url.to_string();
-        }
+    pub fn no_json(&self, status: StatusCode) -> String {
         let advice = advice::of_other_answer(&self.base, status);
         format!("the server answered {status} without JSON{advice}")
     }

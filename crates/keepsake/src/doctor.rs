@@ -155,7 +155,7 @@ async fn check_server(diagnosis: &mut Diagnosis, client: &Client) -> bool {
             return false;
         }
         _ => {
-            diagnosis.problem("server", client.no_json(status, &body), "correct the URL");
+            diagnosis.problem("server", client.no_json(status), "correct the URL");
             return false;
         }
     }

@@ -55,7 +55,7 @@ impl Bridge {
         if status == StatusCode::ACCEPTED {
             return Ok(None);
         }
-        let answer: Value = from_json(&body).map_err(|_| self.client.no_json(status, &body))?;
+        let answer: Value = from_json(&body).map_err(|_| self.client.no_json(status))?;
         if answer.get("jsonrpc").is_some() {
             return Ok(Some(answer));
         }
