@@ -64,6 +64,8 @@ pub struct Refusal {
     pub message: String,
     /// As in the server's log.
     pub request_id: Option<String>,
+    /// The status of a tenant that is not served, such as `suspended`.
+    pub tenant_status: Option<String>,
     /// Whether the server forbids another attempt.
     is_final: bool,
     retry_after: Option<Duration>,
@@ -80,6 +82,7 @@ struct Body {
     #[serde(rename = "type")]
     kind: String,
     message: String,
+    tenant_status: Option<String>,
 }
 
 impl Refusal {
@@ -91,6 +94,7 @@ impl Refusal {
             kind: error.kind,
             message: error.message,
             request_id,
+            tenant_status: error.tenant_status,
             is_final: text("x-should-retry") == Some("false"),
             retry_after: text(RETRY_AFTER.as_str())
                 .and_then(|seconds| seconds.parse().ok())
@@ -111,7 +115,15 @@ impl Refusal {
             "timeout_error" => StatusCode::GATEWAY_TIMEOUT,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self { status, kind, message: text("message"), request_id: None, is_final: false, retry_after: None }
+        Self {
+            status,
+            kind,
+            message: text("message"),
+            request_id: None,
+            tenant_status: body["error"]["tenant_status"].as_str().map(str::to_owned),
+            is_final: false,
+            retry_after: None,
+        }
     }
 }
 

@@ -474,7 +474,7 @@ pub(crate) async fn sign_in(form: CredentialForm) -> PageResult {
 /// Whether a credential is refused for good, and not only at the moment.
 const fn is_final(error: &EngineError) -> bool {
     match error {
-        EngineError::Unauthenticated(_) | EngineError::NotForSessions => true,
+        EngineError::Unauthenticated(_) | EngineError::TenantSuspended | EngineError::NotForSessions => true,
         EngineError::Token(why) => !why.is_transient(),
         _ => false,
     }

@@ -11,8 +11,6 @@ use crate::{EngineError, Principal};
 use keys::KeyAuth;
 use tokens::TokenAuth;
 
-const SUSPENDED: &str = "the tenant is suspended";
-
 #[derive(Debug)]
 pub struct Auth {
     keys: KeyAuth,

@@ -18,6 +18,9 @@ use crate::test_report::BrokenTests;
 pub enum EngineError {
     #[error("{0}")]
     Unauthenticated(&'static str),
+    /// The operator resumes the tenant.
+    #[error("the tenant is suspended")]
+    TenantSuspended,
     /// Also when the token cannot be issued.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -174,6 +177,7 @@ impl EngineError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Unauthenticated(_)
+            | Self::TenantSuspended
             | Self::PermissionDenied(_)
             | Self::NotForSessions
             | Self::ReadOnly

@@ -216,6 +216,10 @@ async fn check_version(diagnosis: &mut Diagnosis, client: &Client) {
     }
 }
 
+fn is_of_suspended_tenant(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused(refusal) if refusal.tenant_status.as_deref() == Some("suspended"))
+}
+
 /// Whether the server accepts the credential.
 async fn check_key(diagnosis: &mut Diagnosis, client: &Client) -> bool {
     let credential: Value = match client.get(&["credential"], &[]).await {
@@ -226,7 +230,7 @@ async fn check_key(diagnosis: &mut Diagnosis, client: &Client) -> bool {
         }
         Err(error) => {
             let advice = match error.status() {
-                Some(StatusCode::UNAUTHORIZED) if error.to_string().contains("suspended") => {
+                Some(StatusCode::UNAUTHORIZED) if is_of_suspended_tenant(&error) => {
                     "ask the operator, who ends it with `keepsake tenant resume`"
                 }
                 Some(StatusCode::UNAUTHORIZED) => {

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use keepsake_blobs::BlobError;
 use keepsake_core::{MemoryId, Refused, VersionId};
 use keepsake_engine::{EngineError, TestResult};
-use keepsake_index::IndexError;
+use keepsake_index::{IndexError, TenantStatus};
 use keepsake_telemetry::Conflict;
 use keepsake_tokens::TokenError;
 use serde::{Serialize, Serializer};
@@ -42,6 +42,8 @@ pub(crate) enum Details {
     Tests { tests: Vec<TestResult> },
     /// The content of a version is missing or damaged.
     Content { path: String, memory_version_id: VersionId },
+    /// The credential's tenant is not served.
+    Tenant { tenant_status: TenantStatus },
 }
 
 #[derive(Debug, Serialize)]
@@ -290,6 +292,10 @@ impl From<&EngineError> for ApiError {
     fn from(error: &EngineError) -> Self {
         match error {
             EngineError::Unauthenticated(why) => Self::unauthenticated(*why),
+            EngineError::TenantSuspended => {
+                let details = Details::Tenant { tenant_status: TenantStatus::Suspended };
+                Self { details: Some(Box::new(details)), ..Self::unauthenticated(error.to_string()) }
+            }
             EngineError::Token(why) if why.is_transient() => {
                 Self::overloaded("the token's issuer cannot be reached at the moment")
             }

@@ -73,6 +73,10 @@ fn error_object() -> ObjectBuilder {
             text("With `content_missing` or `content_damaged`: the version with the content."),
         )
         .property(
+            "tenant_status",
+            text("With `authentication_error`: `suspended` if the operator suspended the credential's tenant."),
+        )
+        .property(
             "operation",
             ObjectBuilder::new()
                 .schema_type(Type::Integer)

@@ -35,7 +35,25 @@ const BUSY: EngineError =
 #[derive(Debug, Clone)]
 struct CachedKey {
     expires_at: Option<Timestamp>,
-    principal: Result<Arc<Principal>, &'static str>,
+    principal: Result<Arc<Principal>, KeyRefusal>,
+}
+
+/// Why a key that is known does not work.
+#[derive(Debug, Clone, Copy)]
+enum KeyRefusal {
+    Revoked,
+    TenantSuspended,
+    TenantDeleting,
+}
+
+impl From<KeyRefusal> for EngineError {
+    fn from(refusal: KeyRefusal) -> Self {
+        match refusal {
+            KeyRefusal::Revoked => Self::Unauthenticated("the API key has been revoked"),
+            KeyRefusal::TenantSuspended => Self::TenantSuspended,
+            KeyRefusal::TenantDeleting => Self::Unauthenticated(UNKNOWN),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -75,7 +93,7 @@ impl KeyAuth {
         if known.expires_at.is_some_and(|expires_at| expires_at <= now) {
             return Err(EngineError::Unauthenticated("the API key has expired"));
         }
-        let principal = known.principal.map_err(EngineError::Unauthenticated)?;
+        let principal = known.principal?;
         if let Some(Actor::ApiKey(api_key_id)) = principal.actor() {
             self.shared.key_uses.note((principal.tenant_id, *api_key_id), now, &());
         }
@@ -140,14 +158,14 @@ impl KeyAuth {
         Ok(found)
     }
 
-    fn principal_of_key(&self, credential: Credential) -> Result<Arc<Principal>, &'static str> {
+    fn principal_of_key(&self, credential: Credential) -> Result<Arc<Principal>, KeyRefusal> {
         if credential.is_revoked {
-            return Err("the API key has been revoked");
+            return Err(KeyRefusal::Revoked);
         }
         match credential.tenant_status {
             TenantStatus::Active => {}
-            TenantStatus::Suspended => return Err(super::SUSPENDED),
-            TenantStatus::Deleting => return Err(UNKNOWN),
+            TenantStatus::Suspended => return Err(KeyRefusal::TenantSuspended),
+            TenantStatus::Deleting => return Err(KeyRefusal::TenantDeleting),
         }
         Ok(Arc::new(Principal {
             tenant_id: credential.tenant_id,

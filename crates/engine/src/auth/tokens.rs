@@ -11,7 +11,6 @@ use keepsake_index::{ApiKey, Auditor, Scope, Tenant, TenantName, TenantStatus};
 use keepsake_telemetry::Cache as Looked;
 use keepsake_tokens::{MAX_TOKEN_BYTES, TokenError, UnverifiedToken};
 
-use super::SUSPENDED;
 use crate::look_ups::LookUps;
 use crate::shared::Shared;
 use crate::{EngineError, Principal};
@@ -80,7 +79,7 @@ impl TokenAuth {
         let tenant = self.tenant(&token.tenant, now).await?.ok_or(UNKNOWN_TENANT)?;
         match tenant.status {
             TenantStatus::Active => {}
-            TenantStatus::Suspended => return Err(EngineError::Unauthenticated(SUSPENDED)),
+            TenantStatus::Suspended => return Err(EngineError::TenantSuspended),
             TenantStatus::Deleting => return Err(UNKNOWN_TENANT),
         }
         let mut grant = token.grant.clone();
