@@ -32,6 +32,9 @@ pub struct StoreUsageReport {
     pub memory_count: u64,
     /// Bytes of the live memories.
     pub content_bytes: u64,
+    /// Bytes of the live memories of all stores of the tenant; null: the credential is bound to stores.
+    #[schema(required)]
+    pub tenant_content_bytes: Option<u64>,
     /// Versions kept, including those of live memories.
     pub version_count: u64,
     /// Bytes of all content kept, including that of live memories.
@@ -231,6 +234,11 @@ impl Usage {
         let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         let used_at = self.context.index.unused.last_session_use(principal.tenant_id, store_id).await?;
         let kept_until = used_at.map(|used_at| used_at.plus(SESSION_KEEPS_FOR));
+        let tenant_content_bytes = match self.of_tenant(principal).await {
+            Ok(usage) => Some(usage.live_bytes),
+            Err(EngineError::PermissionDenied(_)) => None,
+            Err(error) => return Err(error),
+        };
         let limits = &principal.limits;
         let expiry = found.expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);
         let use_of = |memory| self.use_of(principal, store_id, expiry, memory);
@@ -249,6 +257,7 @@ impl Usage {
             r#type: MemoryStoreUsageType,
             memory_count: store.memory_count,
             content_bytes: store.live_bytes,
+            tenant_content_bytes,
             store,
             limits: limits.clone(),
             expires_unused_after: period,

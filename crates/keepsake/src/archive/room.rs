@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use keepsake_archive::plan::ImportStep;
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_client::Parameter;
 use keepsake_config::{Failure, FailureClass};
 use serde_json::Value;
 
@@ -19,7 +18,7 @@ const BYTES_PER_MEMORY: &str = "bytes_per_memory";
 pub(super) struct Room {
     memories: u64,
     bytes: u64,
-    /// The bytes of the stores of the tenant that the credential may list, with this one.
+    /// The bytes of all stores of the tenant; of this one if the credential is bound to stores.
     bytes_of_tenant: u64,
     limits: Value,
     /// Whether the reader runs the server, by `serve --dev`.
@@ -36,7 +35,7 @@ impl Room {
                 Ok(Some(Self {
                     memories: usage["memory_count"].as_u64().unwrap_or_default(),
                     bytes,
-                    bytes_of_tenant: bytes_of_stores(connection).await.max(bytes),
+                    bytes_of_tenant: usage["tenant_content_bytes"].as_u64().unwrap_or(bytes),
                     limits: usage["limits"].clone(),
                     is_dev: contexts::is_dev(connection.client.url()),
                 }))
@@ -125,15 +124,4 @@ impl Room {
              `keepsake tenant update TENANT --limit {name}={wanted}`"
         )
     }
-}
-
-/// The bytes of all stores that the credential may list, as far as the server lists them.
-async fn bytes_of_stores(connection: &StoreConnection) -> u64 {
-    let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
-    let mut stores = connection.client.pages(&["memory_stores"], archived);
-    let mut bytes = 0_u64;
-    while let Ok(Some(store)) = stores.next::<Value>().await {
-        bytes = bytes.saturating_add(store["content_bytes"].as_u64().unwrap_or_default());
-    }
-    bytes
 }
