@@ -1,16 +1,10 @@
 //! Search: results follow what changes behind a replica's back.
 
-use proptest::prelude::Rng;
-use proptest::test_runner::Config;
-
 use crate::meaning::{asked, paths, search};
 use crate::prelude::*;
 use crate::writes::move_head;
 
-on_both_databases! {
-    memories_of_an_earlier_release_are_indexed_by_searches_and_the_job,
-    replicas_find_and_score_like_a_new_one_after_any_history,
-}
+on_both_databases! { memories_of_an_earlier_release_are_indexed_by_searches_and_the_job, }
 
 with_object_store! { hit_that_changes_meanwhile_shows_the_content_that_was_found, }
 
@@ -72,40 +66,4 @@ async fn memories_of_an_earlier_release_are_indexed_by_searches_and_the_job(setu
     let is_found = async { while paths(&setup, "moved after").await.is_empty() {} };
     tokio::time::timeout(MINUTE, is_found).await.unwrap();
     assert_eq!(setup.run(IndexMemories).await["indexed"], 0);
-}
-
-/// After each random change, one of two replicas searches. A new replica, which reads the whole store, must
-/// find the same.
-async fn replicas_find_and_score_like_a_new_one_after_any_history(setup: TestEngine) {
-    const WORDS: [&str; 9] =
-        ["deploy", "deployed", "server", "retry_count", "the", "部署服务", "서버를", "キャッシュ", "membaca"];
-    const QUERIES: [&str; 6] =
-        ["deploy", "the server", "部署", "\"retry count\" -membaca", "dep* キャッシュ", "path:a/ baca"];
-    let seed = Seed::new();
-    let mut runner = seed.runner(Config::default());
-    let mut below = |end: usize| usize::try_from(runner.rng().next_u32()).unwrap() % end;
-    let replicas = [setup.elsewhere(), setup.elsewhere()];
-    let mut memories: BTreeMap<usize, ShownMemory> = BTreeMap::new();
-    for step in 0..40 {
-        let (which, length) = (below(8), 1 + below(14));
-        let text = (0..length).map(|_| WORDS[below(WORDS.len())]).collect::<Vec<_>>().join(" ");
-        let changed = match (below(10), memories.remove(&which)) {
-            (_, None) => Some(setup.make(&format!("/new/{which}.md"), &text).await),
-            (0..5, Some(memory)) => Some(setup.update(&memory, new_content(&text)).await.unwrap()),
-            (5..8, Some(memory)) => {
-                let place = ["a/deploy", "b/notes", "c/server"][below(3)];
-                Some(setup.update(&memory, new_path(&format!("/{place}{which}"))).await.unwrap())
-            }
-            (_, Some(memory)) => {
-                setup.delete(&memory).await;
-                None
-            }
-        };
-        memories.extend(changed.map(|memory| (which, memory)));
-        let mut query = asked(QUERIES[below(QUERIES.len())]);
-        query.page.limit = Some(50);
-        let found = search(&replicas[step % 2], &query).await.items;
-        assert_eq!(found, search(&setup.elsewhere(), &query).await.items, "{} in step {step}", query.query);
-    }
-    assert_eq!(paths(&replicas[0], "path:new/").await, paths(&replicas[1], "path:new/").await);
 }
