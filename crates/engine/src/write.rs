@@ -255,7 +255,13 @@ impl ProposedChange {
 
 pub(crate) enum WriteResult {
     Written(Box<WrittenChanges>),
-    Unchanged(Box<UnchangedMemory>),
+    /// A memory, with its pin, that got no version.
+    Unchanged {
+        memory: Box<Memory>,
+        /// Whether the call brought the content that the memory has. This keeps the memory in
+        /// use, although no version shows it.
+        is_use: bool,
+    },
     /// No version was written, since the edit left the memory's content unchanged.
     Same(Box<Head>, Box<Edit>),
     Nothing,
@@ -271,16 +277,6 @@ enum Miss {
 }
 
 type Attempt = Result<WriteResult, Miss>;
-
-/// A memory that got no version.
-#[derive(Debug)]
-pub(crate) struct UnchangedMemory {
-    /// The memory with its pin.
-    pub(crate) memory: Memory,
-    /// Whether the call brought the content that the memory has. This keeps the memory in
-    /// use, although no version shows it.
-    pub(crate) is_use: bool,
-}
 
 #[derive(Debug)]
 pub(crate) struct WrittenChanges {
@@ -509,12 +505,12 @@ impl Write<'_> {
     /// Sets pin and expiry time, or only records the call; writes no version.
     async fn pin(&self, memory: Memory, expiry: ExpiryChange, is_use: bool) -> Result<Attempt, EngineError> {
         if expiry.is_applied_to(&memory) && self.idempotency.is_none() {
-            return Ok(Ok(WriteResult::Unchanged(Box::new(UnchangedMemory { memory, is_use }))));
+            return Ok(Ok(WriteResult::Unchanged { memory: Box::new(memory), is_use }));
         }
         let (memory_id, version_id) = (memory.head.memory_id, memory.head.version_id);
         self.pin_version(memory_id, version_id, expiry, move |is_pinned, expires_at| {
-            let memory = Memory { is_pinned, expires_at, ..memory };
-            WriteResult::Unchanged(Box::new(UnchangedMemory { memory, is_use }))
+            let memory = Box::new(Memory { is_pinned, expires_at, ..memory });
+            WriteResult::Unchanged { memory, is_use }
         })
         .await
     }

@@ -67,11 +67,11 @@ impl Answer<'_> {
             WriteResult::Nothing | WriteResult::Same(..) => {
                 return Err(EngineError::Internal("one memory's change did nothing"));
             }
-            WriteResult::Unchanged(unchanged) => {
+            WriteResult::Unchanged { memory, is_use: brings_content } => {
                 let found = found.ok_or(EngineError::Internal("a memory was changed unread"))?;
-                is_use = unchanged.is_use;
+                is_use = brings_content;
                 is_read = !is_use;
-                (found.expiry, found.store.purge_epoch, unchanged.memory)
+                (found.expiry, found.store.purge_epoch, *memory)
             }
         };
         let shown = self.reader.show(self.principal, self.store_id, expiry, memory);

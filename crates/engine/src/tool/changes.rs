@@ -60,7 +60,7 @@ async fn change_once<C: ToolCommand>(
             let made = WrittenVersion { memory_id: head.memory_id, content, is_new: false };
             return command.answer(write.principal, Some(&*edit), Some(made));
         }
-        Ok((WriteResult::Unchanged(_) | WriteResult::Nothing, _)) => {
+        Ok((WriteResult::Unchanged { .. } | WriteResult::Nothing, _)) => {
             return Err(EngineError::Internal("a tool changed nothing").into());
         }
         Ok((WriteResult::Replayed(seq), _)) => write.earlier_version().await?.unwrap_or((seq, false)),
