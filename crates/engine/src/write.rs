@@ -32,7 +32,7 @@ use keepsake_core::{
 };
 use keepsake_index::{
     ChangeError, CommitChange, EarlierCall, Expiry, ExpiryChange, Guard, Head, Idempotency, KeptMemory,
-    Memory, PathGuard, Pin, PinOutcome, SearchRow, StoreState, StoredContent,
+    Memory, PathGuard, PinOutcome, SearchRow, StoreState, StoredContent,
 };
 
 use crate::content::Contents;
@@ -507,8 +507,8 @@ impl Write<'_> {
         if expiry.is_applied_to(&memory) && self.idempotency.is_none() {
             return Ok(Ok(WriteResult::Unchanged { memory: Box::new(memory), is_use }));
         }
-        let (memory_id, version_id) = (memory.head.memory_id, memory.head.version_id);
-        self.pin_version(memory_id, version_id, expiry, move |is_pinned, expires_at| {
+        let kept = KeptMemory::of(&memory.head, expiry);
+        self.pin_version(&kept, move |is_pinned, expires_at| {
             let memory = Box::new(Memory { is_pinned, expires_at, ..memory });
             WriteResult::Unchanged { memory, is_use }
         })
@@ -522,27 +522,19 @@ impl Write<'_> {
         if self.idempotency.is_none() {
             return Ok(Ok(same));
         }
-        self.pin_version(head.memory_id, head.version_id, ExpiryChange::default(), |_, _| same).await
+        self.pin_version(&KeptMemory::of(head, ExpiryChange::default()), |_, _| same).await
     }
 
-    /// Sets pin and expiry time of a memory that has this version, and records the call.
+    /// Sets pin and expiry time of a memory that has the expected version, and records the call.
     async fn pin_version(
         &self,
-        memory_id: MemoryId,
-        version_id: VersionId,
-        expiry: ExpiryChange,
+        kept: &KeptMemory,
         done: impl FnOnce(bool, Option<Timestamp>) -> WriteResult + Send,
     ) -> Result<Attempt, EngineError> {
-        let pin = Pin {
-            store_id: self.store_id,
-            memory_id,
-            expected: version_id,
-            expiry,
-            idempotency: self.idempotency,
-            now: self.context().now(),
-        };
         self.principal.require_writable(self.store_id)?;
-        match self.context().index.memories.pin(self.principal.tenant_id, &pin).await {
+        let (memories, tenant_id) = (&self.context().index.memories, self.principal.tenant_id);
+        let (call, now) = (self.idempotency.as_ref(), self.context().now());
+        match memories.pin(tenant_id, self.store_id, kept, call, now).await {
             Ok(PinOutcome::Done { is_pinned, expires_at }) => Ok(Ok(done(is_pinned, expires_at))),
             Ok(PinOutcome::Replayed { seq }) => Ok(Ok(WriteResult::Replayed(seq))),
             Ok(PinOutcome::Stale) => Ok(Err(Miss::Stale)),

@@ -87,6 +87,8 @@ pub struct KeptMemory {
     pub memory_id: MemoryId,
     /// The head that the caller read. The commit is refused if it has changed.
     pub expected: VersionId,
+    /// `None` keeps the value at the time of the commit, even if it differs from the value that
+    /// the caller read.
     pub expiry: ExpiryChange,
 }
 
@@ -103,6 +105,12 @@ pub struct CommitChange {
     pub undoes: Option<VersionId>,
     /// `None`: the memory is deleted.
     pub after: Option<HeadChange>,
+}
+
+impl KeptMemory {
+    pub const fn of(head: &Head, expiry: ExpiryChange) -> Self {
+        Self { memory_id: head.memory_id, expected: head.version_id, expiry }
+    }
 }
 
 impl Commit {

@@ -13,12 +13,12 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::calls::{CallObject, earlier_call, record_call};
-use crate::commit::{Commit, CommitOutcome};
+use crate::commit::{Commit, CommitOutcome, KeptMemory};
 use crate::database::{Commits, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::listing::end_of;
 use crate::model::{
     Claim, Directory, DirectorySummary, EarlierCall, Expiry, FoundMemories, FoundMemory, Head, HeadLookup,
-    Idempotency, Lookup, Memory, MemoryLookup, MemoryTarget, PathKey, Pin, PinOutcome, StoreKey, StoreState,
+    Idempotency, Lookup, Memory, MemoryLookup, MemoryTarget, PathKey, PinOutcome, StoreKey, StoreState,
     Target,
 };
 use crate::stores::lock_live_store;
@@ -380,35 +380,43 @@ impl Memories {
         Ok(found)
     }
 
-    /// Sets a memory's pin or expiry time, if its head is unchanged since it was read.
+    /// Sets a memory's pin or expiry time, if its head is unchanged since it was read. Creates no
+    /// version.
     ///
     /// Checks, in this order and under the store's lock: the store, a replay,
     /// archiving, and the head.
-    pub async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, ChangeError> {
+    pub async fn pin(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        kept: &KeptMemory,
+        idempotency: Option<&Idempotency>,
+        now: Timestamp,
+    ) -> Result<PinOutcome, ChangeError> {
         let mut tx = self.database.write("pin", Role::Tenant(tenant_id)).await?;
-        let store = lock_live_store(&mut tx, tenant_id, pin.store_id).await?;
+        let store = lock_live_store(&mut tx, tenant_id, store_id).await?;
         let store = store.ok_or(ChangeError::NotFound(ObjectKind::Store))?;
-        if let Some(earlier) = earlier_call(&mut tx, tenant_id, pin.idempotency.as_ref()).await? {
+        if let Some(earlier) = earlier_call(&mut tx, tenant_id, idempotency).await? {
             let seq = earlier.seq.ok_or(Refused::KeyReused)?;
             return Ok(PinOutcome::Replayed { seq });
         }
         if store.is_archived {
             return Err(Refused::Archived.into());
         }
-        let query = tx.query(HEAD_SEQ).bind((tenant_id, pin.store_id, pin.memory_id));
-        let Some(head_seq) = query.bind(pin.expected).optional_scalar().await?.flatten() else {
+        let query = tx.query(HEAD_SEQ).bind((tenant_id, store_id, kept.memory_id));
+        let Some(head_seq) = query.bind(kept.expected).optional_scalar().await?.flatten() else {
             return Ok(PinOutcome::Stale);
         };
-        let query = tx.query(SET_PIN).bind((tenant_id, pin.store_id, pin.memory_id));
-        let query = query.bind((pin.expiry.is_pinned, pin.expiry.stored_time()));
+        let query = tx.query(SET_PIN).bind((tenant_id, store_id, kept.memory_id));
+        let query = query.bind((kept.expiry.is_pinned, kept.expiry.stored_time()));
         let (is_pinned, expires_at) = query.one().await?;
         let made = CallObject {
-            object_id: pin.memory_id.uuid(),
-            store_id: Some(pin.store_id),
+            object_id: kept.memory_id.uuid(),
+            store_id: Some(store_id),
             version_seq: Some(head_seq),
             is_kept: true,
         };
-        record_call(&mut tx, tenant_id, made, pin.idempotency.as_ref(), pin.now).await?;
+        record_call(&mut tx, tenant_id, made, idempotency, now).await?;
         tx.commit().await?;
         Ok(PinOutcome::Done { is_pinned, expires_at })
     }

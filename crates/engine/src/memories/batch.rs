@@ -238,11 +238,7 @@ impl Change for Batch {
                     let is_applied = expiry.is_applied_to(memory);
                     let expiry = if is_applied { ExpiryChange::default() } else { *expiry };
                     sets_expiry |= !is_applied;
-                    kept.push(KeptMemory {
-                        memory_id: memory.head.memory_id,
-                        expected: memory.head.version_id,
-                        expiry,
-                    });
+                    kept.push(KeptMemory::of(&memory.head, expiry));
                     Some(memory.head.memory_id)
                 }
                 Ok(Decision::Nothing) => None,

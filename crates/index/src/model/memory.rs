@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use keepsake_core::tool::DirectoryEntry;
-use keepsake_core::{Content, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
+use keepsake_core::{Content, DirPath, MemoryId, MemoryPath, Timestamp, VersionId};
 use uuid::Uuid;
 
 use super::store::{Expiry, StoreState};
@@ -305,20 +305,6 @@ impl ExpiresAt {
             Self::Time(at) => Some(at),
         }
     }
-}
-
-/// A change of a memory's pin or expiry time; creates no version.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pin {
-    pub store_id: StoreId,
-    pub memory_id: MemoryId,
-    /// The head that the caller read.
-    pub expected: VersionId,
-    /// The change. `None` keeps the value at the time of the commit, even if it differs
-    /// from the value that the caller read.
-    pub expiry: ExpiryChange,
-    pub idempotency: Option<Idempotency>,
-    pub now: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_core::schemas::TenantType;
 use keepsake_core::{Actor, ApiKeyId, ContentHash, DirPath, MemoryPath};
 use keepsake_index::{
-    AuditedAction, BlobDeletions, Directory, HeadChange, MemoryPage, Pin, PinOutcome, SqliteIndex, Store,
-    StoredContent, Tenant,
+    AuditedAction, BlobDeletions, Directory, HeadChange, KeptMemory, MemoryPage, PinOutcome, SqliteIndex,
+    Store, StoredContent, Tenant,
 };
 use tempfile::TempDir;
 
@@ -229,9 +229,8 @@ impl Place {
 
     /// Pins a memory, or says when it expires.
     pub(crate) async fn pin(&self, head: &Head, expiry: ExpiryChange) {
-        let (store_id, memory_id, expected) = (self.store_id, head.memory_id, head.version_id);
-        let pin = Pin { store_id, memory_id, expected, expiry, idempotency: None, now: NOW };
-        let pinned = self.index.memories.pin(self.tenant_id, &pin).await.unwrap();
+        let (memories, kept) = (&self.index.memories, KeptMemory::of(head, expiry));
+        let pinned = memories.pin(self.tenant_id, self.store_id, &kept, None, NOW).await.unwrap();
         assert!(matches!(pinned, PinOutcome::Done { .. }), "{pinned:?}");
     }
 
