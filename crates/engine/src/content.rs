@@ -215,7 +215,7 @@ impl Contents {
             return Ok(Some(memory.head.content.size_bytes));
         }
         let version = index.versions.find(tenant_id, store_id, key.blob_id).await?;
-        let content = version.and_then(|found| found.version).and_then(|version| version.content);
+        let content = version.and_then(|(_, version)| version).and_then(|version| version.content);
         Ok(content.map(|content| content.size_bytes))
     }
 

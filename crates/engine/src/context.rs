@@ -9,8 +9,8 @@ use keepsake_core::{
     BlobKey, Limits, MemoryId, MemoryPath, ObjectKind, Refused, StoreId, TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    AuditedAction, Auditor, ChangeError, ChangePage, FoundMemory, FoundVersion, Index, Lookup, StoreState,
-    UseNumbers, Version,
+    AuditedAction, Auditor, ChangeError, ChangePage, FoundMemory, Index, Lookup, StoreState, UseNumbers,
+    Version,
 };
 use keepsake_telemetry::Metrics;
 use tokio_util::task::TaskTracker;
@@ -161,7 +161,7 @@ impl Context {
         version_id: VersionId,
     ) -> Result<(StoreState, Version), EngineError> {
         let found = self.index.versions.find(tenant_id, store_id, version_id).await?;
-        let FoundVersion { store, version } = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
+        let (store, version) = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         Ok((store, version.ok_or(EngineError::NotFound(ObjectKind::Version))?))
     }
 

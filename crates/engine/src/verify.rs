@@ -148,7 +148,7 @@ impl Verifier {
     /// The path of the version that created a blob, if it is known.
     pub async fn path_of_blob(&self, key: &BlobKey) -> Result<Option<String>, EngineError> {
         let found = self.context.index.versions.find(key.tenant_id, key.store_id, key.blob_id).await?;
-        let version = found.and_then(|found| found.version);
+        let version = found.and_then(|(_, version)| version);
         Ok(version.and_then(|version| version.path).map(|path| path.as_str().to_owned()))
     }
 

@@ -7,9 +7,7 @@ use sqlx::AssertSqlSafe;
 
 use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
-use crate::model::{
-    Deletion, FoundVersion, Operation, StoreState, StoredContent, Version, VersionListing, VersionPage,
-};
+use crate::model::{Deletion, Operation, StoreState, StoredContent, Version, VersionListing, VersionPage};
 
 /// The columns of a [`Version`].
 pub(crate) const COLUMNS: &str = "seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, created_at, \
@@ -68,8 +66,8 @@ const DELETIONS: &str = "SELECT v.seq, v.version_id, v.prev_seq, v.memory_id, v.
 #[derive(Debug, Clone)]
 pub struct Versions(pub(crate) Database);
 
-/// A version of a page, if the row has one. On Postgres only the first row has the store.
-struct PageRow {
+/// A version, if the row has one. Of a page on Postgres, only the first row has the store.
+struct VersionRow {
     store: Option<StoreState>,
     version: Option<Version>,
 }
@@ -110,13 +108,7 @@ impl FromRow for Deletion {
     }
 }
 
-impl FromRow for FoundVersion {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self { store: row.read()?, version: row.read_unless_null("version_id")? })
-    }
-}
-
-impl FromRow for PageRow {
+impl FromRow for VersionRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self { store: row.read_unless_null("purge_epoch")?, version: row.read_unless_null("version_id")? })
     }
@@ -132,22 +124,23 @@ impl Versions {
         let role = Role::Tenant(tenant_id);
         let mut tx = self.0.read_one("version_at", role).await?;
         let text = select(tx.choose(WITH_SEQ));
-        let found: Option<FoundVersion> = tx.query(text).bind((tenant_id, store_id, seq)).optional().await?;
-        Ok(found.and_then(|found| found.version))
+        let found: Option<VersionRow> = tx.query(text).bind((tenant_id, store_id, seq)).optional().await?;
+        Ok(found.and_then(|row| row.version))
     }
 
-    /// Finds a version by its id; `None`: the store does not exist.
+    /// Finds a version by its id, with the state of its store; `None`: the store does not exist.
     pub async fn find(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
         version_id: VersionId,
-    ) -> Result<Option<FoundVersion>, IndexError> {
+    ) -> Result<Option<(StoreState, Option<Version>)>, IndexError> {
         let role = Role::Tenant(tenant_id);
         let mut tx = self.0.read_one("version", role).await?;
         let text = select(tx.choose(WITH_ID));
         let query = tx.query(text).bind((tenant_id, store_id, version_id));
-        query.optional().await
+        let found: Option<VersionRow> = query.optional().await?;
+        Ok(found.and_then(|row| Some((row.store?, row.version))))
     }
 
     /// Lists versions, newest first; `None`: the store does not exist.
@@ -229,7 +222,7 @@ pub(crate) fn page_of<'a>(
 
 fn page_of_postgres<'a>(tx: &'a mut Tx, store: (TenantId, StoreId), listing: &'a VersionListing) -> Page<'a> {
     Box::pin(async move {
-        let rows: Vec<PageRow> = tx
+        let rows: Vec<VersionRow> = tx
             .query(select(PAGE))
             .bind(store)
             .bind(listing.memory_id)

@@ -75,13 +75,6 @@ impl Serialize for StoredContent {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundVersion {
-    pub store: StoreState,
-    /// `None`: the store has no version with this id.
-    pub version: Option<Version>,
-}
-
 /// A page of a store's versions, newest first in the store's order, with filters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VersionListing {

@@ -277,7 +277,7 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
     let version = place.index.versions.find_at(place.tenant_id, place.store_id, 40_000).await;
     let version = version.unwrap().unwrap();
     let found = place.index.versions.find(place.tenant_id, place.store_id, version.version_id);
-    assert_eq!(found.await.unwrap().unwrap().version, Some(version.clone()));
+    assert_eq!(found.await.unwrap().unwrap().1, Some(version.clone()));
     let memory = place.index.memories.find(place.tenant_id, place.store_id, version.memory_id);
     memory.await.unwrap().unwrap();
     assert_steps_to("find two versions and a memory", 10);
