@@ -29,6 +29,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
+
 pub use custom::{CustomRule, RuleError};
 
 /// The kind of a secret, in `snake_case` (`github_token`).
@@ -53,13 +55,20 @@ impl fmt::Debug for Kind {
     }
 }
 
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
 /// A secret in a text: its kind and position, not the secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub kind: Kind,
     /// The line of its first character, counted from 1.
     pub line: usize,
     /// Its byte range in the text.
+    #[serde(skip)]
     pub range: Range<usize>,
 }
 

@@ -24,8 +24,8 @@ use crate::precondition::Precondition;
 
 pub use content::{Replacement, apply_edits, read};
 pub use result::{
-    AgentResult, Deletion, EditedFile, Hit, Hits, Listing, ListingEntry, PartOfFile, Redaction, Redactions,
-    WriteOutcome, WrittenFile, WrittenVersion, fitting_entries,
+    AgentResult, EditedFile, Hit, Hits, Listing, ListingEntry, PartOfFile, Redactions, WriteOutcome,
+    WrittenFile, WrittenVersion, fitting_entries,
 };
 pub use schema::{ToolDefinition, definitions, memory_definition};
 
@@ -214,9 +214,7 @@ impl AgentCall {
         let path = self.path().display().to_owned();
         let (outcome, edits) = match self {
             Self::List { .. } | Self::Search { .. } | Self::Read { .. } => return Ok(None),
-            Self::Delete { .. } => {
-                return Ok(Some(AgentResult::Delete(Deletion { path, deleted: true })));
-            }
+            Self::Delete { .. } => return Ok(Some(AgentResult::Delete { path, deleted: true })),
             Self::Write { .. } => (WriteOutcome::Replaced, 0),
             Self::Append { .. } => (WriteOutcome::Appended, 0),
             Self::Edit { edits, .. } => (WriteOutcome::Replaced, edits.len()),

@@ -19,7 +19,11 @@ pub enum AgentResult {
     /// Of `memory_write` and `memory_append`.
     Write(WrittenFile),
     Edit(EditedFile),
-    Delete(Deletion),
+    Delete {
+        path: String,
+        /// Always `true`.
+        deleted: bool,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -134,37 +138,20 @@ pub struct EditedFile {
 /// The secrets that were replaced by markers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Redactions {
-    /// The first replaced secrets.
+    /// The first replaced secrets, with their lines as in `Edit::findings`.
     #[serde(rename = "redactions")]
-    pub listed: Vec<Redaction>,
+    pub listed: Vec<Finding>,
     /// The number of replaced secrets that are not listed. Their markers are in the content too.
     #[serde(rename = "redactions_left_out")]
     pub left_out: usize,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Redaction {
-    pub kind: String,
-    /// The first line of the secret, counted as in `Edit::findings`.
-    pub line: usize,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Deletion {
-    pub path: String,
-    /// Always `true`.
-    pub deleted: bool,
 }
 
 impl Redactions {
     /// The list takes at most a sixteenth of `max_chars`, or has one entry; `left_out` counts
     /// the other findings.
     pub fn of(findings: &[Finding], max_chars: u64) -> Self {
-        let to_redaction =
-            |finding: &Finding| Redaction { kind: finding.kind.as_str().to_owned(), line: finding.line };
-        let mut listed: Vec<_> = findings.iter().map(to_redaction).collect();
-        listed.truncate(fitting_entries(&listed, max_chars / 16));
-        Self { left_out: findings.len() - listed.len(), listed }
+        let fitting = fitting_entries(findings, max_chars / 16).min(findings.len());
+        Self { listed: findings[..fitting].to_vec(), left_out: findings.len() - fitting }
     }
 }
 
@@ -189,7 +176,7 @@ impl AgentResult {
             Self::Read(part) => part.to_text(),
             Self::Write(written) => written.to_text(),
             Self::Edit(edited) => edited.to_text(),
-            Self::Delete(Deletion { path, .. }) => format!("Successfully deleted {path}"),
+            Self::Delete { path, .. } => format!("Successfully deleted {path}"),
         }
     }
 }
@@ -323,6 +310,5 @@ fn push_state(text: &mut String, size_bytes: Option<u64>, sha256: Option<&str>) 
 }
 
 fn push_redactions(text: &mut String, Redactions { listed, left_out }: &Redactions) {
-    let listed = listed.iter().map(|redaction| (redaction.kind.as_str(), redaction.line));
-    text.push_str(&redaction_note(listed, *left_out));
+    text.push_str(&redaction_note(listed.iter().map(Finding::kind_and_line), *left_out));
 }
