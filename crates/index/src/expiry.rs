@@ -13,8 +13,8 @@ use uuid::Uuid;
 use crate::IndexError;
 use crate::commit::{Commit, CommitChange, CommitOutcome};
 use crate::database::{Database, FromRow, Role, Row, Tx, commit_changes, from_row};
-use crate::memories::{MemoryLookupRow, find_all};
-use crate::model::{Expiry, Memory, MemoryTarget};
+use crate::memories::find_all;
+use crate::model::{Expiry, FoundMemory, Memory, MemoryTarget};
 use crate::numbers::FIRST_STORE;
 use crate::replicas::{FORGOTTEN_AFTER, LIVES_FOR};
 use crate::search::FIRST_MEMORY;
@@ -173,8 +173,8 @@ pub struct Expiration {
 
 impl Expiration {
     /// The commit that deletes the memories that are still expired.
-    pub(crate) fn commit(&self, found: Vec<MemoryLookupRow>) -> Commit {
-        let memories = found.into_iter().filter_map(|row| match row.found.target {
+    pub(crate) fn commit(&self, found: Vec<FoundMemory>) -> Commit {
+        let memories = found.into_iter().filter_map(|found| match found.target {
             MemoryTarget::Live(memory) => Some(memory),
             MemoryTarget::Deleted { .. } | MemoryTarget::Missing => None,
         });

@@ -136,12 +136,6 @@ pub struct Memories {
     commits: Commits,
 }
 
-/// A memory with its store. Without an id, the row has only the store.
-pub(crate) struct MemoryLookupRow {
-    memory_id: Option<MemoryId>,
-    pub(crate) found: FoundMemory,
-}
-
 from_row! {
     StoreState { is_archived, purge_epoch }
     Expiry { unused_after_secs = "expires_unused_after", set_at = "period_set_at" }
@@ -197,6 +191,7 @@ impl FromRow for FoundMemory {
         let is_deleted = row.get::<Option<Timestamp>>("deleted_at")?.is_some();
         let target = if is_deleted {
             MemoryTarget::Deleted {
+                memory_id: row.get("memory_id")?,
                 version_id: row.get("version_id")?,
                 created_at: row.get("created_at")?,
                 is_pinned: row.get("pinned")?,
@@ -208,12 +203,6 @@ impl FromRow for FoundMemory {
             memory.map_or(MemoryTarget::Missing, MemoryTarget::Live)
         };
         Ok(Self { store: row.read()?, expiry: row.read()?, target })
-    }
-}
-
-impl FromRow for MemoryLookupRow {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self { memory_id: row.get("memory_id")?, found: row.read()? })
     }
 }
 
@@ -356,13 +345,13 @@ impl Memories {
         let directories: Vec<_> = paths.iter().map(|path| format!("{path}/")).collect();
         let directories = directories_at(&mut tx, (tenant_id, store_id), &directories).await?;
         tx.commit().await?;
-        let Some(MemoryLookupRow { found, .. }) = rows.first() else {
+        let Some(found) = rows.first() else {
             return Ok(None);
         };
         Ok(Some(FoundMemories {
             store: found.store,
             expiry: found.expiry,
-            memories: rows.into_iter().filter_map(|row| Some((row.memory_id?, row.found))).collect(),
+            memories: rows.into_iter().filter_map(|found| Some((found.target.memory_id()?, found))).collect(),
             directories: directories.into_iter().map(|found| DirPath::from_trusted(found.path)).collect(),
         }))
     }
@@ -422,13 +411,14 @@ impl Memories {
     }
 }
 
-/// The memories with these ids, and those at these paths. Without any, a row of the store.
+/// The memories with these ids, and those at these paths. If none exists, one missing memory, which has
+/// the state of the store.
 pub(crate) async fn find_all(
     tx: &mut Tx,
     store: (TenantId, StoreId),
     ids: &[MemoryId],
     paths: &[&str],
-) -> Result<Vec<MemoryLookupRow>, IndexError> {
+) -> Result<Vec<FoundMemory>, IndexError> {
     let query = tx.query_with_lists(FIND_ALL).bind(store);
     query.bind_ids(Some(ids)).bind(json!(paths).to_string()).all().await
 }

@@ -174,6 +174,7 @@ pub enum MemoryTarget {
     Live(Memory),
     /// A deleted memory with retained versions.
     Deleted {
+        memory_id: MemoryId,
         /// The version that deleted the memory.
         version_id: VersionId,
         /// When the memory was created.
@@ -184,6 +185,16 @@ pub enum MemoryTarget {
         /// The latest sign of life recorded with a read.
         active_at: Option<Timestamp>,
     },
+}
+
+impl MemoryTarget {
+    pub const fn memory_id(&self) -> Option<MemoryId> {
+        match self {
+            Self::Missing => None,
+            Self::Live(memory) => Some(memory.head.memory_id),
+            Self::Deleted { memory_id, .. } => Some(*memory_id),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
