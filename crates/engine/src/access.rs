@@ -166,15 +166,6 @@ enum AddedReads {
     TooMany,
 }
 
-/// The version of a memory that was shown.
-#[derive(Debug, Clone, Copy)]
-#[expect(clippy::struct_field_names, reason = "the ids of three objects")]
-pub(crate) struct ShownVersionId {
-    pub(crate) store_id: StoreId,
-    pub(crate) memory_id: MemoryId,
-    pub(crate) version_id: VersionId,
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct AccessTimes {
     context: Arc<Context>,
@@ -210,23 +201,23 @@ impl AccessTimes {
 
     /// Notes that the content of a memory was shown.
     pub(crate) fn note_read(&self, principal: &Principal, store_id: StoreId, head: &Head) {
-        let Head { memory_id, version_id, .. } = *head;
-        self.note_shown(principal, principal.surface, &[ShownVersionId { store_id, memory_id, version_id }]);
+        let shown = (store_id, head.memory_id, head.version_id);
+        self.note_shown(principal, principal.surface, &[shown]);
     }
 
     /// Notes that parts of memories were shown as the hits of a search.
-    pub(crate) fn note_hits(&self, principal: &Principal, shown: &[ShownVersionId]) {
+    pub(crate) fn note_hits(&self, principal: &Principal, shown: &[(StoreId, MemoryId, VersionId)]) {
         let is_of_agent = principal.surface.is_of_agents();
         let surface = if is_of_agent { Surface::Search } else { principal.surface };
         self.note_shown(principal, surface, shown);
     }
 
     /// Counts a use of the memories if an agent read them, not a backup or a person.
-    fn note_shown(&self, principal: &Principal, surface: Surface, shown: &[ShownVersionId]) {
+    fn note_shown(&self, principal: &Principal, surface: Surface, shown: &[(StoreId, MemoryId, VersionId)]) {
         if surface.is_of_agents() {
-            self.note_uses(principal, shown.iter().map(|shown| (shown.store_id, shown.memory_id)));
+            self.note_uses(principal, shown.iter().map(|&(store_id, memory_id, _)| (store_id, memory_id)));
         }
-        let shown: Vec<_> = shown.iter().map(|shown| (shown.store_id, shown.version_id)).collect();
+        let shown: Vec<_> = shown.iter().map(|&(store_id, _, version_id)| (store_id, version_id)).collect();
         self.record(principal, surface, &shown);
     }
 

@@ -33,7 +33,6 @@ use keepsake_core::{
 use keepsake_index::Scope;
 use keepsake_search::{Embedding, Marker, QueryTooLong, Snippet};
 
-use crate::access::ShownVersionId;
 use crate::compute::off_the_runtime;
 use crate::content::ContentLoss;
 use crate::cursor::Query as Identity;
@@ -108,35 +107,27 @@ impl Candidate {
             _ => self.marker.snippet(content),
         }
     }
-}
 
-impl ShownHit {
-    fn hit(self, is_explained: bool) -> SearchHit {
-        let Self { candidate, snippet } = self;
+    /// The hit with the passage that it shows.
+    fn hit(self, snippet: Snippet, is_explained: bool) -> SearchHit {
         SearchHit {
             r#type: MemorySearchHitType,
-            store_id: candidate.store_id,
-            memory_id: candidate.memory_id,
-            path: candidate.path,
-            score: candidate.score,
+            store_id: self.store_id,
+            memory_id: self.memory_id,
+            path: self.path,
+            score: self.score,
             line: snippet.line,
             snippet: snippet.text,
-            content_sha256: candidate.sha256,
-            updated_at: candidate.updated_at,
-            explanation: is_explained.then_some(candidate.explanation),
+            content_sha256: self.sha256,
+            updated_at: self.updated_at,
+            explanation: is_explained.then_some(self.explanation),
         }
     }
 }
 
-/// A hit with the passage that it shows.
-struct ShownHit {
-    candidate: Candidate,
-    snippet: Snippet,
-}
-
-/// The hits of a page, and the position that the next page starts after.
+/// The hits of a page with the passages that they show, and the position that the next page starts after.
 struct FoundPage {
-    found: Vec<ShownHit>,
+    found: Vec<(Candidate, Snippet)>,
     pending: u64,
     /// Whether no store was searched by meaning, since the vectors do not fit in memory.
     is_too_large: bool,
@@ -364,7 +355,11 @@ impl Search {
             Some(hit) => Some(cursors.seal(identity, &PageEnd { hit, scoring }).await?),
             None => None,
         };
-        let items = page.found.into_iter().map(|shown| shown.hit(query.explain)).collect();
+        let items = page
+            .found
+            .into_iter()
+            .map(|(candidate, snippet)| candidate.hit(snippet, query.explain))
+            .collect();
         let pending = page.pending + meaning.stores.pending;
         let meaning = SearchMeaning { used: reason.is_none(), pending, reason };
         Ok(SearchPage { items, next, meaning, scoring })
@@ -505,7 +500,7 @@ impl Search {
         &self,
         principal: &Principal,
         found: Vec<Candidate>,
-    ) -> Result<Vec<ShownHit>, EngineError> {
+    ) -> Result<Vec<(Candidate, Snippet)>, EngineError> {
         let read: Vec<(Candidate, Result<Arc<str>, ContentLoss>)> = stream::iter(found)
             .map(|candidate| async move {
                 let key = BlobKey {
@@ -540,15 +535,11 @@ impl Search {
             read.into_iter().map(show).collect::<Vec<_>>()
         };
         let shown = self.context.computations.run(principal.tenant_id, show_all).await?;
-        let read_of = |candidate: &Candidate| ShownVersionId {
-            store_id: candidate.store_id,
-            memory_id: candidate.memory_id,
-            version_id: candidate.version_id,
-        };
+        let read_of = |candidate: &Candidate| (candidate.store_id, candidate.memory_id, candidate.version_id);
         let were_read = shown.iter().filter(|(.., is_read)| *is_read);
         let were_read: Vec<_> = were_read.map(|(candidate, ..)| read_of(candidate)).collect();
         self.access.note_hits(principal, &were_read);
-        Ok(shown.into_iter().map(|(candidate, snippet, _)| ShownHit { candidate, snippet }).collect())
+        Ok(shown.into_iter().map(|(candidate, snippet, _)| (candidate, snippet)).collect())
     }
 }
 
