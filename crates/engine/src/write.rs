@@ -42,7 +42,7 @@ use crate::{EngineError, Principal};
 
 use claims::ClaimWait;
 pub(crate) use commit::PreparedProposal;
-pub(crate) use import::{ImportRefusal, PastPart, PastRedaction, PastVersion};
+pub(crate) use import::{ImportRefusal, PastPart, PastVersion};
 pub(crate) use locks::PathLock;
 use locks::PathLocks;
 pub(crate) use policy::refused_contents;

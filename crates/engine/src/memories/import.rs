@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keepsake_core::actor::VersionActor;
 use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, schemas};
-use keepsake_index::{Operation, Scope, Version, VersionListing};
+use keepsake_index::{AuditedAction, Auditor, Operation, Scope, Version, VersionListing};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use uuid::Builder;
@@ -12,8 +12,9 @@ use uuid::Builder;
 use super::Memories;
 use super::decisions::with_conflicting_memory;
 use super::requests::parse_content;
+use crate::context::Context;
 use crate::request_fields::{check_name, parse_path, parse_time};
-use crate::write::{ImportRefusal, PastPart, PastRedaction, PastVersion};
+use crate::write::{ImportRefusal, PastPart, PastVersion};
 use crate::{EngineError, Principal};
 
 pub const MAX_VERSIONS: usize = 500;
@@ -90,7 +91,7 @@ impl Memories {
         principal.require_in(Scope::StoresAdmin, store_id)?;
         principal.require_no_session()?;
         let imported = part.position.saturating_add(part.versions.len() as u64);
-        let part = parse(principal, store_id, part, self.context.now())?;
+        let part = parse(&self.context, principal, store_id, part)?;
         let (memories, owner) = (self.clone(), Arc::clone(principal));
         self.context
             .run_to_end(async move {
@@ -162,11 +163,12 @@ impl Memories {
 }
 
 fn parse(
+    context: &Context,
     principal: &Principal,
     store_id: StoreId,
     part: HistoryPart,
-    now: Timestamp,
 ) -> Result<PastPart, EngineError> {
+    let now = context.now();
     if part.versions.len() + part.redactions.len() > MAX_VERSIONS {
         return Err(EngineError::invalid(
             "versions",
@@ -188,11 +190,10 @@ fn parse(
             return Err(of_redaction(place, "is in the future"));
         }
         let version = i64::try_from(redaction.version);
-        Ok(PastRedaction {
-            place: version.map_err(|_| of_redaction(place, "names no version"))?,
-            at: redacted_at,
-            by: actor_of("redacted_by", redaction.redacted_by)?,
-        })
+        let version = version.map_err(|_| of_redaction(place, "names no version"))?;
+        let by = actor_of("redacted_by", redaction.redacted_by)?;
+        let by = by.map_or(Auditor::Operator, Auditor::Credential);
+        Ok((version, AuditedAction { at: redacted_at, ..context.audited(by) }))
     });
     Ok(PastPart {
         position,

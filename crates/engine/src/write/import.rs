@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 
 use keepsake_core::{Actor, Content, MemoryId, MemoryPath, Refused, Timestamp, VersionId};
 use keepsake_index::{
-    AuditedAction, Auditor, ChangeError, Commit, CommitChange, CommitOutcome, ExpiryChange, FoundMemories,
-    Head, HistoryPart, ImportOutcome, IndexError, MemoryTarget, SearchRow,
+    AuditedAction, ChangeError, Commit, CommitChange, CommitOutcome, ExpiryChange, FoundMemories, Head,
+    HistoryPart, ImportOutcome, IndexError, MemoryTarget, SearchRow,
 };
 
 use super::commit::{MAX_COMMITS, MAX_GRANTS, NewBlob};
@@ -25,21 +25,14 @@ pub(crate) struct PastVersion {
     pub(crate) by: Option<Actor>,
 }
 
-/// A redaction of a version by its place in the history, which begins at 1.
-#[derive(Debug, Clone)]
-pub(crate) struct PastRedaction {
-    pub(crate) place: i64,
-    pub(crate) at: Timestamp,
-    pub(crate) by: Option<Actor>,
-}
-
 /// The next versions of a history, oldest first.
 #[derive(Debug, Clone)]
 pub(crate) struct PastPart {
     /// The number of versions that were imported before.
     pub(crate) position: i64,
     pub(crate) versions: Vec<PastVersion>,
-    pub(crate) redactions: Vec<PastRedaction>,
+    /// Versions to redact, by their places in the history, which begin at 1.
+    pub(crate) redactions: Vec<(i64, AuditedAction)>,
 }
 
 #[derive(Debug)]
@@ -151,17 +144,11 @@ impl Write<'_> {
     }
 
     async fn write_part(&self, part: &PastPart, commits: Vec<Commit>) -> Result<ImportOutcome, ChangeError> {
-        let redactions = part.redactions.iter().map(|redaction| {
-            let by = redaction.by.clone();
-            let by = by.map_or(Auditor::Operator, Auditor::Credential);
-            let audited = AuditedAction { at: redaction.at, ..self.context().audited(by) };
-            (redaction.place, audited)
-        });
         let history = HistoryPart {
             store_id: self.store_id,
             position: part.position,
             commits,
-            redactions: redactions.collect(),
+            redactions: part.redactions.clone(),
             audited: self.context().audited_by(self.principal),
         };
         let imports = &self.context().index.imports;
