@@ -165,7 +165,7 @@ pub use undo::{
     UndoSkipReason, UndoStatus, UndoneMemory, Undos,
 };
 pub use usage::{
-    DailyUseQuery, DailyUseReport, MemoryUse, Outlook, StoreUsageReport, Usage, UseOfDay, UseOfStore, date_of,
+    DailyUseQuery, DailyUseReport, Outlook, StoreUsageReport, Usage, UseOfDay, UseOfStore, date_of,
 };
 pub use verify::{Problem, Verification, Verifier};
 pub use versions::{MemoryDeletion, RedactedVersion, ShownVersion, VersionQuery, Versions};

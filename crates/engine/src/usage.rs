@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use keepsake_core::actor::VersionActor;
 use keepsake_core::schemas::{DailyUsageType, MemoryStoreUsageType};
-use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, ObjectKind, StoreId, Surface, Timestamp};
+use keepsake_core::{Actor, Limits, ObjectKind, StoreId, Surface, Timestamp};
 use keepsake_index::{
-    DayOfUse, Expiry, Life, LiveMemory, MostUsed, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UseNumbers,
-    UsedMemory, UsedStore,
+    DayOfUse, Expiry, Life, LiveMemory, MemoryUse, MostUsed, SESSION_KEEPS_FOR, Scope, Store, TenantUsage,
+    UseNumbers, UsedStore,
 };
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
@@ -63,29 +62,6 @@ pub struct StoreUsageReport {
     pub never_read_count: u64,
     /// The oldest of the memories that were never read.
     pub never_read: Vec<MemoryUse>,
-}
-
-/// A memory and its last use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct MemoryUse {
-    pub memory_id: MemoryId,
-    pub path: MemoryPath,
-    /// Bytes of its content.
-    #[serde(rename = "content_size_bytes")]
-    pub size_bytes: u64,
-    pub last_written_at: Timestamp,
-    /// Null for a job or the operator.
-    #[schema(value_type = Option<VersionActor>, required)]
-    pub last_written_by: Option<Actor>,
-    /// Null: never.
-    #[schema(required)]
-    pub last_accessed_at: Option<Timestamp>,
-    /// Null if the memory was never read or the reader is unknown.
-    #[schema(value_type = Option<VersionActor>, required)]
-    pub last_accessed_by: Option<Actor>,
-    /// When it would expire if it is not read again; null: never.
-    #[schema(required)]
-    pub expires_at: Option<Timestamp>,
 }
 
 /// Days of the daily use if a caller names none.
@@ -363,32 +339,26 @@ impl Usage {
         })
     }
 
+    /// Adds the last read if it is not flushed, and when the memory expires if it is not read again.
     fn use_of(
         &self,
         principal: &Principal,
         store_id: StoreId,
         expiry: Expiry,
-        memory: UsedMemory,
+        mut memory: MemoryUse,
     ) -> MemoryUse {
-        let UsedMemory { memory_id, is_pinned, expires_at, updated_at, .. } = memory;
-        let active_at = memory.last_read_at.max(memory.active_at);
-        let alive_at = active_at.map_or(updated_at, |at| at.max(updated_at));
+        let MemoryUse { memory_id, is_pinned, expires_at, last_written_at, .. } = memory;
+        let active_at = memory.last_accessed_at.max(memory.active_at);
+        let alive_at = active_at.map_or(last_written_at, |at| at.max(last_written_at));
         let life = Life { memory_id, is_pinned, expires_at, alive_at };
         let (noted, expires_at) = self.noted_and_expiry(principal, store_id, expiry, life);
-        let (read_at, read_by) = match noted {
-            Some((at, by)) if Some(at) > memory.last_read_at => (Some(at), Some(by)),
-            _ => (memory.last_read_at, memory.read_by),
-        };
-        MemoryUse {
-            memory_id,
-            path: memory.path,
-            size_bytes: memory.size_bytes,
-            last_written_at: updated_at,
-            last_written_by: memory.written_by,
-            last_accessed_at: read_at,
-            last_accessed_by: read_by,
-            expires_at,
+        memory.expires_at = expires_at;
+        if let Some((at, by)) = noted
+            && Some(at) > memory.last_accessed_at
+        {
+            (memory.last_accessed_at, memory.last_accessed_by) = (Some(at), Some(by));
         }
+        memory
     }
 
     /// The last read of a memory that is not flushed, and when the memory expires with it.

@@ -1,6 +1,9 @@
 //! Usage: how a store's memories are used, as far as access times are flushed.
 
+use keepsake_core::actor::VersionActor;
 use keepsake_core::{Actor, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row};
@@ -83,29 +86,40 @@ pub struct StoreUsage {
     /// Bytes of all vectors, among others those of earlier contents.
     pub embedding_bytes: u64,
     /// The oldest of these.
-    pub never_read: Vec<UsedMemory>,
+    pub never_read: Vec<MemoryUse>,
     /// The unpinned memories whose last sign of life is longest ago, the oldest
     /// first.
-    pub idle: Vec<UsedMemory>,
+    pub idle: Vec<MemoryUse>,
     /// The unpinned memories with an expiry time, the earliest first.
-    pub timed: Vec<UsedMemory>,
+    pub timed: Vec<MemoryUse>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsedMemory {
+/// A memory and its last use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct MemoryUse {
     pub memory_id: MemoryId,
     pub path: MemoryPath,
+    /// Bytes of its content.
+    #[serde(rename = "content_size_bytes")]
     pub size_bytes: u64,
-    pub is_pinned: bool,
-    /// When it expires even if it is used.
+    pub last_written_at: Timestamp,
+    /// Null for a job or the operator.
+    #[schema(value_type = Option<VersionActor>, required)]
+    pub last_written_by: Option<Actor>,
+    /// Null: never.
+    #[schema(required)]
+    pub last_accessed_at: Option<Timestamp>,
+    /// Null if the memory was never read or the reader is unknown.
+    #[schema(value_type = Option<VersionActor>, required)]
+    pub last_accessed_by: Option<Actor>,
+    /// When it would expire if it is not read again; null: never.
+    // As it is read: when it expires even if it is used.
+    #[schema(required)]
     pub expires_at: Option<Timestamp>,
-    /// When it was last written.
-    pub updated_at: Timestamp,
-    /// The last writer; `None`: a job or the operator.
-    pub written_by: Option<Actor>,
-    pub last_read_at: Option<Timestamp>,
-    pub read_by: Option<Actor>,
+    #[serde(skip)]
+    pub is_pinned: bool,
     /// The latest sign of life recorded with a read.
+    #[serde(skip)]
     pub active_at: Option<Timestamp>,
 }
 
@@ -138,18 +152,18 @@ impl FromRow for StoreUsage {
     }
 }
 
-impl FromRow for UsedMemory {
+impl FromRow for MemoryUse {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self {
             memory_id: row.get("memory_id")?,
             path: row.get("path")?,
             size_bytes: row.get("size_bytes")?,
-            is_pinned: row.get("pinned")?,
+            last_written_at: row.get("updated_at")?,
+            last_written_by: row.actor(["actor_type", "actor_id"])?,
+            last_accessed_at: row.get("last_read_at")?,
+            last_accessed_by: row.actor(["last_read_by_type", "last_read_by"])?,
             expires_at: row.get("expires_at")?,
-            updated_at: row.get("updated_at")?,
-            written_by: row.actor(["actor_type", "actor_id"])?,
-            last_read_at: row.get("last_read_at")?,
-            read_by: row.actor(["last_read_by_type", "last_read_by"])?,
+            is_pinned: row.get("pinned")?,
             active_at: row.get("active_at")?,
         })
     }
