@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{DirPath, StoreId, Timestamp};
-use keepsake_index::{Expiry, Memory, MemoryItem, MemoryPage, MemoryTarget, StoreState};
+use keepsake_core::{StoreId, Timestamp};
+use keepsake_index::{Expiry, ListItem, Memory, MemoryItem, MemoryPage, MemoryTarget, StoreState};
 
 use super::MemoryReceipt;
 use crate::content::{ContentLoss, MAX_READS, missing};
@@ -48,12 +48,7 @@ impl ShownMemory {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShownItem<M = ShownMemory> {
-    Memory(Box<M>),
-    /// A directory with memories somewhere below it.
-    Prefix(DirPath),
-}
+pub type ShownItem<M = ShownMemory> = ListItem<Box<M>>;
 
 service!(pub(super) Reader);
 

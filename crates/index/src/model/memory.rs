@@ -208,11 +208,11 @@ pub enum Depth {
 
 /// A page of a store's memories, in byte order of their paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemoryListing {
+pub struct MemoryListing<After = String> {
     pub below: DirPath,
     pub depth: Depth,
-    /// The path of the last item of the previous page; a directory's path ends in `/`.
-    pub after: Option<String>,
+    /// The path or the place of the last item of the previous page; a directory's path ends in `/`.
+    pub after: Option<After>,
     pub limit: u32,
 }
 
@@ -221,6 +221,14 @@ pub struct MemoryPage {
     pub store: StoreState,
     pub expiry: Expiry,
     pub items: Vec<MemoryItem>,
+}
+
+/// An item of a list of memories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListItem<M> {
+    Memory(M),
+    /// A directory with memories somewhere below it.
+    Prefix(DirPath),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The past of a store: memories as they were, and what changed since.
 
-use keepsake_core::{DirPath, MemoryId, MemoryPath, Timestamp, VersionId};
+use keepsake_core::{MemoryId, MemoryPath, Timestamp, VersionId};
 
-use super::memory::Depth;
+use super::memory::{ListItem, MemoryListing};
 use super::store::StoreState;
 use super::version::{StoredContent, Version};
 
@@ -47,12 +47,7 @@ pub struct PastMemory {
     pub redacted_at: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PastItem {
-    Memory(PastMemory),
-    /// A directory with memories somewhere below it.
-    Prefix(DirPath),
-}
+pub type PastItem = ListItem<PastMemory>;
 
 /// The place of an item in a list of the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,14 +71,7 @@ impl PastItem {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PastListing {
-    pub below: DirPath,
-    pub depth: Depth,
-    /// The place of the last item of the previous page.
-    pub after: Option<PastPlace>,
-    pub limit: u32,
-}
+pub type PastListing = MemoryListing<PastPlace>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastPage {
