@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use keepsake_core::path::TESTS_PATH;
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, TestFile, VersionId};
-use keepsake_index::{Lookup, PathGuard, Scope, SearchRow, Target};
+use keepsake_index::{Lookup, PathGuard, Scope, Target};
 
 use crate::content::Contents;
 use crate::context::Context;
@@ -18,7 +18,7 @@ use crate::shared::service;
 use crate::test_file::parse_tests;
 use crate::test_report::{BrokenTests, TestReport};
 use crate::work::held;
-use crate::write::{Admission, Origin, PreparedProposal, Proposal, Write};
+use crate::write::{Admission, Origin, Proposal, Write};
 use crate::{EngineError, Principal, Search};
 
 use evaluation::Evaluation;
@@ -152,7 +152,6 @@ impl StoreTests {
         &self,
         write: &Write<'_>,
         proposal: &Proposal,
-        rows: &[Option<SearchRow>],
     ) -> Result<Admission, EngineError> {
         if proposal.changes.is_empty() {
             return Ok(Admission::default());
@@ -166,7 +165,7 @@ impl StoreTests {
         let Some(gate) = tests.gate() else {
             return Ok(Admission::under(tests.guard));
         };
-        let changes = changed_memories(proposal, rows, gate);
+        let changes = changed_memories(proposal, gate);
         let seq = self.require(write.principal, write.store_id, gate, changes).await?;
         Ok(Admission { seq: Some(seq), tests: Some(tests.guard), turn: Some(turn) })
     }
@@ -177,9 +176,9 @@ impl StoreTests {
         &self,
         write: &Write<'_>,
         gate: &TestFile,
-        PreparedProposal { proposal, rows }: &PreparedProposal,
+        proposal: &Proposal,
     ) -> Result<Option<BrokenTests>, EngineError> {
-        let changes = changed_memories(proposal, rows, gate);
+        let changes = changed_memories(proposal, gate);
         match self.require(write.principal, write.store_id, gate, changes).await {
             Ok(_) => Ok(None),
             Err(EngineError::BrokenTests(broken)) => Ok(Some(*broken)),
@@ -218,8 +217,8 @@ fn version_of(tests: &Lookup) -> Option<VersionId> {
     }
 }
 
-fn changed_memories(proposal: &Proposal, rows: &[Option<SearchRow>], tests: &TestFile) -> Vec<ChangedMemory> {
-    let changes = proposal.changes.iter().zip(rows).map(|(change, row)| {
+fn changed_memories(proposal: &Proposal, tests: &TestFile) -> Vec<ChangedMemory> {
+    let changes = proposal.changes.iter().zip(&proposal.rows).map(|(change, row)| {
         let is_read = change.path.as_ref().is_some_and(|path| tests.reads(path));
         ChangedMemory {
             memory_id: match &change.from {

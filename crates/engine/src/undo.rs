@@ -212,11 +212,11 @@ impl Undos {
         if let Some(gate) = tests.gate().filter(|_| outcome.counts.made() > 0) {
             if is_small {
                 // The plan is that of the state that is tested.
-                let (read, prepared) = write.preview(&change).await?;
+                let (read, proposal) = write.preview(&change).await?;
                 (seq, outcome) = (read.seq(), UndoOutcome::of(read.steps()));
                 drop(read);
-                if let Some(prepared) = &prepared {
-                    refusal = self.tests.broken_by(&write, gate, prepared).await?.map(UndoRefusal::of);
+                if let Some(proposal) = &proposal {
+                    refusal = self.tests.broken_by(&write, gate, proposal).await?.map(UndoRefusal::of);
                 }
             } else {
                 refusal = Some(UndoRefusal { message: GATED.to_owned(), tests: Vec::new() });

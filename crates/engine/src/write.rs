@@ -41,7 +41,6 @@ use crate::error::Rejection;
 use crate::{EngineError, Principal};
 
 use claims::ClaimWait;
-pub(crate) use commit::PreparedProposal;
 pub(crate) use import::{ImportRefusal, PastPart, PastVersion};
 pub(crate) use locks::PathLock;
 use locks::PathLocks;
@@ -76,12 +75,11 @@ pub(crate) trait Change: Sync {
     /// A pure function.
     fn decide(&self, read: &Self::Read) -> Result<Decision, Self::Error>;
 
-    /// Checks the outcome of the change before it is committed. `rows` has the search terms of each new content.
+    /// Checks the outcome of the change before it is committed.
     fn admit(
         &self,
         _: &Write<'_>,
         _: &Proposal,
-        _rows: &[Option<SearchRow>],
     ) -> impl Future<Output = Result<Admission, EngineError>> + Send {
         std::future::ready(Ok(Admission::default()))
     }
@@ -135,6 +133,8 @@ pub(crate) struct Proposal {
     pub(crate) edit: Option<Edit>,
     /// After the check: the policy under which findings were accepted or redacted.
     pub(crate) policy: Option<SensitiveDataPolicy>,
+    /// After the check: the search terms of each change's new content.
+    pub(crate) rows: Vec<Option<SearchRow>>,
 }
 
 #[derive(Debug, Clone)]

@@ -14,9 +14,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{ObjectKind, Refused, StoreId};
-use keepsake_index::{
-    ExpiryChange, FoundMemories, FoundMemory, KeptMemory, MemoryTarget, PathGuard, SearchRow,
-};
+use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, KeptMemory, MemoryTarget, PathGuard};
 use parking_lot::Mutex;
 
 use super::Memories;
@@ -262,14 +260,9 @@ impl Change for Batch {
         }))
     }
 
-    async fn admit(
-        &self,
-        write: &Write<'_>,
-        proposal: &Proposal,
-        rows: &[Option<SearchRow>],
-    ) -> Result<Admission, EngineError> {
+    async fn admit(&self, write: &Write<'_>, proposal: &Proposal) -> Result<Admission, EngineError> {
         match &self.tested {
-            None => self.tests.admit(write, proposal, rows).await,
+            None => self.tests.admit(write, proposal).await,
             Some(tests) => Admission::of_tested(write, tests).await,
         }
     }

@@ -7,8 +7,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryId, ObjectKind, Refused};
 use keepsake_index::{
-    MAX_READ_VERSIONS, MAX_SELECTED, PlannedUndo, SearchRow, UndoRead, UndoReadError, UndoSelection,
-    UndoSource, Version,
+    MAX_READ_VERSIONS, MAX_SELECTED, PlannedUndo, UndoRead, UndoReadError, UndoSelection, UndoSource, Version,
 };
 use parking_lot::Mutex;
 
@@ -222,14 +221,9 @@ impl Change for UndoChange {
         }))
     }
 
-    async fn admit(
-        &self,
-        write: &Write<'_>,
-        proposal: &Proposal,
-        rows: &[Option<SearchRow>],
-    ) -> Result<Admission, EngineError> {
+    async fn admit(&self, write: &Write<'_>, proposal: &Proposal) -> Result<Admission, EngineError> {
         if let Some(tests) = &self.tests {
-            return tests.admit(write, proposal, rows).await;
+            return tests.admit(write, proposal).await;
         }
         let tests = StoredTests::read(write).await?;
         match tests.gate() {

@@ -49,14 +49,6 @@ const REMOVAL_AWAITED_FOR: Duration = Duration::from_millis(200);
 
 pub(super) type NewBlob = (BlobKey, Content);
 
-/// Changes that are ready for their commit.
-#[derive(Debug)]
-pub(crate) struct PreparedProposal {
-    pub(crate) proposal: Proposal,
-    /// The search terms of each new content.
-    pub(crate) rows: Vec<Option<SearchRow>>,
-}
-
 impl Write<'_> {
     /// Applies policy and limits to a proposal and commits it.
     pub(super) async fn commit<C: Change>(
@@ -80,11 +72,12 @@ impl Write<'_> {
         {
             return self.keep(head, edit.clone()).await;
         }
-        let (tenant_id, rows) = (self.principal.tenant_id, self.rows_of(&proposal).await?);
+        proposal.rows = self.rows_of(&proposal).await?;
         // The turn is held until the commit.
-        let Admission { seq, tests, turn: _turn } = change.admit(self, &proposal, &rows).await?;
+        let Admission { seq, tests, turn: _turn } = change.admit(self, &proposal).await?;
         let mut commit = Commit { seq, path_guard: tests, ..self.commit_of(&proposal) };
-        let mut blobs = self.prepare_all(&mut commit, &proposal, &rows)?;
+        let mut blobs = self.prepare_all(&mut commit, &proposal)?;
+        let tenant_id = self.principal.tenant_id;
         self.put_blobs(&blobs).await?;
         let (mut tries, mut grants) = (0, 0);
         while tries < MAX_COMMITS && grants < MAX_GRANTS {
@@ -119,7 +112,7 @@ impl Write<'_> {
                 CommitOutcome::BlobCondemned if !blobs.is_empty() => {
                     self.context().metrics.retried(Retried::Blob);
                     tracing::warn!("engine.commit: a blob was condemned before its commit; writing again");
-                    blobs = self.prepare_all(&mut commit, &proposal, &rows)?;
+                    blobs = self.prepare_all(&mut commit, &proposal)?;
                     self.put_blobs(&blobs).await?;
                     tries += 1;
                     continue;
@@ -141,12 +134,12 @@ impl Write<'_> {
         Ok(Err(Miss::Stale))
     }
 
-    /// What [`Write::run`] would commit, after policy and limits, with the search terms of each new content;
-    /// `None`: nothing. Nothing is locked, and nothing is written.
+    /// What [`Write::run`] would commit, after policy and limits; `None`: nothing. Nothing is locked, and nothing
+    /// is written.
     pub(crate) async fn preview<C: Change>(
         &self,
         change: &C,
-    ) -> Result<(C::Read, Option<PreparedProposal>), C::Error> {
+    ) -> Result<(C::Read, Option<Proposal>), C::Error> {
         for _ in 0..MAX_ATTEMPTS {
             let read = change.read(self).await?;
             let mut decision = change.decide(&read)?;
@@ -158,8 +151,8 @@ impl Write<'_> {
                 };
                 match self.check(&mut proposal).await? {
                     Ok(()) => {
-                        let rows = self.rows_of(&proposal).await?;
-                        return Ok((read, Some(PreparedProposal { proposal, rows })));
+                        proposal.rows = self.rows_of(&proposal).await?;
+                        return Ok((read, Some(proposal)));
                     }
                     Err(refusal) => decision = change.refused(self, &read, refusal).await?,
                 }
@@ -199,15 +192,10 @@ impl Write<'_> {
     }
 
     /// Gives a commit the changes of a proposal, with new ids. Returns the new blobs.
-    fn prepare_all(
-        &self,
-        commit: &mut Commit,
-        proposal: &Proposal,
-        rows: &[Option<SearchRow>],
-    ) -> Result<Vec<NewBlob>, EngineError> {
+    fn prepare_all(&self, commit: &mut Commit, proposal: &Proposal) -> Result<Vec<NewBlob>, EngineError> {
         let mut blobs = Vec::new();
         commit.changes.clear();
-        for (wanted, row) in proposal.changes.iter().zip(rows) {
+        for (wanted, row) in proposal.changes.iter().zip(&proposal.rows) {
             commit.changes.push(self.prepare(wanted, row.as_ref(), &mut blobs)?);
         }
         Ok(blobs)
