@@ -45,7 +45,7 @@ pub use answer::{SearchExplanation, SearchHit, SearchMeaning, SearchPage};
 use cache::Cache;
 pub(crate) use indexer::add_terms;
 use meaning::{MeaningUse, VectorsPlace};
-pub(crate) use outcome::{OutcomeChange, StoreOutcome};
+pub(crate) use outcome::{ChangedMemory, StoreOutcome};
 pub use paths::FoundPaths;
 use position::{HitPosition, PageEnd, Scoring};
 use store::{SearchedStore, StoreResults};
@@ -458,7 +458,7 @@ impl Search {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        changes: Vec<OutcomeChange>,
+        changes: Arc<[ChangedMemory]>,
         paths: HashSet<MemoryPath>,
         work: impl FnOnce(StoreOutcome) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
@@ -466,9 +466,9 @@ impl Search {
         for _ in 0..MAX_LOADS {
             let (changes, paths, work) = wanted;
             let worked =
-                self.with_store(tenant_id, store_id, move |store| match store.outcome(changes, &paths) {
-                    Ok(outcome) => Ok(work(outcome)),
-                    Err(changes) => Err((changes, paths, work)),
+                self.with_store(tenant_id, store_id, move |store| match store.outcome(&changes, &paths) {
+                    Some(outcome) => Ok(work(outcome)),
+                    None => Err((changes, paths, work)),
                 });
             match worked.await? {
                 Ok(done) => return Ok(done),

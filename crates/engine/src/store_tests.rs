@@ -9,11 +9,12 @@ mod evaluation;
 use std::sync::Arc;
 
 use keepsake_core::path::TESTS_PATH;
-use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, TestFile, VersionId};
+use keepsake_core::{MemoryPath, ObjectKind, StoreId, TenantId, TestFile, VersionId};
 use keepsake_index::{Lookup, PathGuard, Scope, Target};
 
 use crate::content::Contents;
 use crate::context::Context;
+use crate::search::ChangedMemory;
 use crate::shared::service;
 use crate::test_file::parse_tests;
 use crate::test_report::{BrokenTests, TestReport};
@@ -24,26 +25,6 @@ use crate::{EngineError, Principal, Search};
 use evaluation::Evaluation;
 
 service!(pub StoreTests(shared, search: &Search) { search: Search = search.clone() });
-
-/// A memory that a change leaves otherwise than it found it.
-#[derive(Debug, Clone)]
-pub(crate) struct ChangedMemory {
-    /// `None`: the memory is new, or deleted and restored.
-    pub(crate) memory_id: Option<MemoryId>,
-    pub(crate) before: Option<MemoryPath>,
-    /// `None`: the change deletes the memory.
-    pub(crate) after: Option<MemoryPath>,
-    /// `None`: the content stays as it is.
-    pub(crate) content: Option<ChangedContent>,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct ChangedContent {
-    /// The search terms.
-    pub(crate) terms: Arc<[u8]>,
-    /// `None`: no test reads the content.
-    pub(crate) text: Option<Arc<str>>,
-}
 
 /// The tests of a store at one time.
 #[derive(Debug)]
@@ -227,10 +208,8 @@ fn changed_memories(proposal: &Proposal, tests: &TestFile) -> Vec<ChangedMemory>
             },
             before: change.head().map(|head| head.path.clone()),
             after: change.path.clone(),
-            content: row.as_ref().map(|row| ChangedContent {
-                terms: row.terms.as_slice().into(),
-                text: change.content.text().filter(|_| is_read).map(Arc::from),
-            }),
+            terms: row.as_ref().map(|row| row.terms.as_slice().into()),
+            text: change.content.text().filter(|_| is_read).map(Arc::from),
         }
     });
     changes.collect()

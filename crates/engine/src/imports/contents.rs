@@ -12,7 +12,7 @@ use keepsake_core::{MemoryId, MemoryPath, TestFile};
 use keepsake_search::TermRow;
 use tokio::sync::mpsc;
 
-use crate::store_tests::{ChangedContent, ChangedMemory};
+use crate::search::ChangedMemory;
 
 /// Maximum size of an unpacked archive as a multiple of its packed size, within these bounds.
 const UNPACKED_RATIO: u64 = 50;
@@ -126,7 +126,8 @@ impl PlannedMemories {
                     memory_id,
                     before: memory_id.map(|_| path.clone()),
                     after: Some(path),
-                    content: Some(ChangedContent { terms: Arc::clone(&terms), text }),
+                    terms: Some(Arc::clone(&terms)),
+                    text,
                 });
             }
             Ok(())

@@ -9,11 +9,16 @@ use keepsake_search::{Postings, Query, Results};
 
 /// A memory that a change leaves otherwise than it found it.
 #[derive(Debug, Clone)]
-pub(crate) struct OutcomeChange {
-    /// Any id that no memory has, if the memory is new.
-    pub(crate) memory_id: MemoryId,
-    /// The path, and the terms of a new content; `None`: the memory is deleted.
-    pub(crate) after: Option<(MemoryPath, Option<Arc<[u8]>>)>,
+pub(crate) struct ChangedMemory {
+    /// `None`: the memory is new, or deleted and restored.
+    pub(crate) memory_id: Option<MemoryId>,
+    pub(crate) before: Option<MemoryPath>,
+    /// `None`: the change deletes the memory.
+    pub(crate) after: Option<MemoryPath>,
+    /// The search terms of the new content; `None`: the content stays as it is.
+    pub(crate) terms: Option<Arc<[u8]>>,
+    /// The new content; `None`: no test reads it.
+    pub(crate) text: Option<Arc<str>>,
 }
 
 pub(crate) struct StoreOutcome {

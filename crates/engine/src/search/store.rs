@@ -16,9 +16,10 @@ use keepsake_index::{
 use keepsake_search::{ANALYSER, BuiltPostings, FoundPath, Fusion, PathWords, Postings, Vectors};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
+use uuid::Uuid;
 
 use super::meaning::VectorsPlace;
-use super::outcome::{OutcomeChange, StoreOutcome};
+use super::outcome::{ChangedMemory, StoreOutcome};
 use super::position::HitPosition;
 use super::{Candidate, ParsedSearch, SearchExplanation};
 use crate::EngineError;
@@ -305,19 +306,16 @@ impl SearchedStore {
         self.state.read().unindexed(place)
     }
 
-    /// The memories after changes that are not committed. If the index was dropped after its load, the changes are
-    /// given back.
+    /// The memories after changes that are not committed; `None`: the index was dropped after its load.
     pub(super) fn outcome(
         &self,
-        changes: Vec<OutcomeChange>,
+        changes: &[ChangedMemory],
         paths: &HashSet<MemoryPath>,
-    ) -> Result<StoreOutcome, Vec<OutcomeChange>> {
+    ) -> Option<StoreOutcome> {
         let state = self.state.read();
-        let Some(place) = state.place else {
-            return Err(changes);
-        };
+        let place = state.place?;
         let mut rows = state.postings.copied_rows();
-        let ids = changes.iter().map(|change| change.memory_id);
+        let ids = changes.iter().filter_map(|change| change.memory_id);
         let at_paths =
             rows.memories().filter(|(_, path)| paths.contains(path)).map(|(memory_id, _)| memory_id);
         let blob_of = |memory_id| {
@@ -326,17 +324,20 @@ impl SearchedStore {
         };
         let blobs: HashMap<_, _> = ids.chain(at_paths).filter_map(blob_of).collect();
         drop(state);
-        for OutcomeChange { memory_id, after } in changes {
-            match after.filter(|(path, _)| !path.is_setting()) {
+        for (change, number) in changes.iter().zip(0..) {
+            // No memory has such an id: it has no time.
+            let new_id = || MemoryId::from_uuid(Uuid::from_u128(number));
+            let memory_id = change.memory_id.unwrap_or_else(new_id);
+            match change.after.as_ref().filter(|path| !path.is_setting()) {
                 None => rows.remove(memory_id),
-                Some((path, terms)) => {
-                    let terms = terms.or_else(|| rows.row_of(memory_id));
+                Some(path) => {
+                    let terms = change.terms.clone().or_else(|| rows.row_of(memory_id));
                     // Damage is reported when the index of the store is built.
-                    let _ = rows.set(memory_id, path, terms);
+                    let _ = rows.set(memory_id, path.clone(), terms);
                 }
             }
         }
-        Ok(StoreOutcome { place, rows, blobs })
+        Some(StoreOutcome { place, rows, blobs })
     }
 
     /// The best memories whose paths have the words; `None`: there are too many words for the store.
@@ -588,8 +589,8 @@ mod tests {
         let store = SearchedStore::unloaded(64 << 20);
         let place = SearchPlace { seq: 1, purge_epoch: 0, version_id: None };
         assert!(store.apply(None, SearchChanges { place, is_whole: true, memories: Vec::new() }));
-        assert!(store.outcome(Vec::new(), &HashSet::new()).is_ok());
+        assert!(store.outcome(&[], &HashSet::new()).is_some());
         store.forget(place);
-        assert!(store.outcome(Vec::new(), &HashSet::new()).is_err());
+        assert!(store.outcome(&[], &HashSet::new()).is_none());
     }
 }

@@ -9,11 +9,9 @@ use keepsake_core::schemas::MemoryStoreTestResultType;
 use keepsake_core::test_file::{Area, Expectation, MAX_WITHIN, StoreTest};
 use keepsake_core::{BlobKey, ContentHash, MemoryId, MemoryPath, StoreId, VersionId};
 use keepsake_search::{Query, RankedMemory, Results};
-use uuid::Uuid;
 
-use super::ChangedMemory;
 use crate::content::ContentLoss;
-use crate::search::{OutcomeChange, StoreOutcome};
+use crate::search::{ChangedMemory, StoreOutcome};
 use crate::shared::Shared;
 use crate::test_report::{TestHit, TestResult};
 use crate::{EngineError, Principal, Search};
@@ -57,11 +55,12 @@ impl Evaluation<'_> {
         changes: Vec<ChangedMemory>,
     ) -> Result<(Vec<TestResult>, i64), EngineError> {
         let (tenant_id, tests) = (self.principal.tenant_id, tests.to_vec());
+        let changes: Arc<[ChangedMemory]> = changes.into();
         let paths: HashSet<_> = tests.iter().filter_map(path_of).cloned().collect();
         let (asked, asked_paths) = (tests.clone(), paths.clone());
         let seen = self
             .search
-            .with_outcome(tenant_id, self.store_id, outcome_changes(&changes), paths, move |outcome| {
+            .with_outcome(tenant_id, self.store_id, Arc::clone(&changes), paths, move |outcome| {
                 Seen::of(&outcome, &asked, &asked_paths)
             })
             .await?;
@@ -115,9 +114,8 @@ impl Evaluation<'_> {
     ) -> Result<HashMap<MemoryPath, FoundContent>, EngineError> {
         let mut contents = HashMap::new();
         for change in changes {
-            let text = change.content.as_ref().and_then(|content| content.text.clone());
-            if let (Some(path), Some(text)) = (&change.after, text) {
-                contents.insert(path.clone(), FoundContent::Text(text));
+            if let (Some(path), Some(text)) = (&change.after, &change.text) {
+                contents.insert(path.clone(), FoundContent::Text(Arc::clone(text)));
             }
         }
         let is_read = |test: &StoreTest| matches!(test.expected, Expectation::Contains { .. });
@@ -178,18 +176,6 @@ const fn path_of(test: &StoreTest) -> Option<&MemoryPath> {
         Expectation::Search { finds: path, .. } | Expectation::Contains { path, .. } => Some(path),
         Expectation::Unchanged { .. } | Expectation::MaxFiles { .. } => None,
     }
-}
-
-fn outcome_changes(changes: &[ChangedMemory]) -> Vec<OutcomeChange> {
-    let changes = changes.iter().zip(0..).map(|(change, number)| OutcomeChange {
-        // No memory has such an id: it has no time.
-        memory_id: change.memory_id.unwrap_or_else(|| MemoryId::from_uuid(Uuid::from_u128(number))),
-        after: change.after.clone().map(|path| {
-            let terms = change.content.as_ref().map(|content| Arc::clone(&content.terms));
-            (path, terms)
-        }),
-    });
-    changes.collect()
 }
 
 fn why_not_found(
