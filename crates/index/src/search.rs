@@ -59,7 +59,6 @@ const WHOLE: [&str; 2] = [
 /// Live memories after a given one, and whether each one needs indexing. The limit
 /// applies before the joins.
 const UNINDEXED: &str = "SELECT p.tenant_id, p.store_id, p.memory_id, p.blob_id, p.sha256, \
-    coalesce(s.purge_epoch, 0) AS purge_epoch, \
     s.store_id IS NOT NULL AND (d.blob_id IS NULL OR d.blob_id <> p.blob_id OR d.analyser < $5) AS is_unindexed \
     FROM (SELECT m.tenant_id, m.store_id, m.memory_id, m.blob_id, m.sha256 FROM memory m \
         WHERE (m.tenant_id, m.store_id, m.memory_id) > ($1, $2, $3) AND m.deleted_at IS NULL \
@@ -166,8 +165,6 @@ pub struct UnindexedMemory {
     pub place: MemoryPlace,
     pub blob_id: VersionId,
     pub sha256: ContentHash,
-    /// The store's purge epoch, under which the content may be read.
-    pub purge_epoch: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -210,7 +207,6 @@ impl FromRow for UnindexedRow {
                 place: (row.get("tenant_id")?, row.get("store_id")?, row.get("memory_id")?),
                 blob_id: row.get("blob_id")?,
                 sha256: row.get("sha256")?,
-                purge_epoch: row.get("purge_epoch")?,
             },
             is_unindexed: row.get("is_unindexed")?,
         })

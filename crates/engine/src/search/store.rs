@@ -434,7 +434,6 @@ impl State {
     }
 
     fn unindexed(&self, (tenant_id, store_id): (TenantId, StoreId)) -> Vec<UnindexedMemory> {
-        let purge_epoch = self.place.map_or(0, |place| place.purge_epoch);
         let ids = self.unindexed.iter().take(UNINDEXED_AT_ONCE);
         ids.filter_map(|memory_id| {
             let known = self.heads.get(memory_id)?;
@@ -442,7 +441,6 @@ impl State {
                 place: (tenant_id, store_id, *memory_id),
                 blob_id: known.blob_id,
                 sha256: known.sha256,
-                purge_epoch,
             })
         })
         .collect()
