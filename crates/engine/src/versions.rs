@@ -12,8 +12,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::actor::ActorKind;
 use keepsake_core::{BlobKey, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{
-    DeletionReason, DueDeletion, Operation, Redaction, RedactionOutcome, Scope, StoreState, Version,
-    VersionListing,
+    DeletionReason, DueDeletion, Operation, RedactionOutcome, Scope, StoreState, Version, VersionListing,
 };
 use serde::Serialize;
 
@@ -262,8 +261,8 @@ impl Versions {
         // answered.
         let (_, before) = self.context.find_version(tenant_id, store_id, version_id).await?;
         let also_in = self.also_in(tenant_id, store_id, &before).await?;
-        let redaction = Redaction { store_id, version_id, audited: self.context.audited_by(principal) };
-        let condemned = match self.context.index.redactions.redact(tenant_id, &redaction).await? {
+        let (redactions, audited) = (&self.context.index.redactions, self.context.audited_by(principal));
+        let condemned = match redactions.redact(tenant_id, store_id, version_id, &audited).await? {
             RedactionOutcome::Redacted { condemned } => condemned,
             RedactionOutcome::AlreadyRedacted => {
                 return Ok(RedactedVersion {

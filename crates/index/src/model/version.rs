@@ -2,11 +2,10 @@
 
 use keepsake_core::actor::{ActorKind, VersionActor};
 use keepsake_core::schemas::MemoryChangeType;
-use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
+use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, Timestamp, VersionId};
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::audit::AuditedAction;
 use super::store::StoreState;
 
 keepsake_core::named_enum! {
@@ -106,13 +105,6 @@ pub struct Deletion {
     pub version: Version,
     /// The version before, which a restoration brings back.
     pub restorable: VersionId,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redaction {
-    pub store_id: StoreId,
-    pub version_id: VersionId,
-    pub audited: AuditedAction,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

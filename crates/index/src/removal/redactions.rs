@@ -1,11 +1,11 @@
 //! Redactions: the removal of one version's content.
 
-use keepsake_core::{MemoryId, ObjectKind, Refused, StoreId, TenantId};
+use keepsake_core::{MemoryId, ObjectKind, Refused, StoreId, TenantId, VersionId};
 
 use super::reads::forget_readers;
 use super::{ContentRow, Queue, Removal, VersionSelection, begin_removal};
 use crate::database::{Database, Role, RowLock, Tx, selects};
-use crate::model::{AuditAction, AuditObject, AuditedAction, DeletionReason, Redaction, RedactionOutcome};
+use crate::model::{AuditAction, AuditObject, AuditedAction, DeletionReason, RedactionOutcome};
 use crate::{ChangeError, audit};
 
 selects! {
@@ -41,21 +41,21 @@ impl Redactions {
     pub async fn redact(
         &self,
         tenant_id: TenantId,
-        redaction: &Redaction,
+        store_id: StoreId,
+        version_id: VersionId,
+        audited: &AuditedAction,
     ) -> Result<RedactionOutcome, ChangeError> {
-        let (store_id, audited) = (redaction.store_id, &redaction.audited);
         let mut tx = self.0.write("redact", Role::Tenant(tenant_id)).await?;
         begin_removal(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, store_id);
         if removal.lock_live(RowLock::Update).await?.is_none() {
             return Err(ChangeError::NotFound(ObjectKind::Store));
         }
-        let query = removal.query(VERSION).bind(redaction.version_id);
-        let version: Option<ContentRow> = query.optional().await?;
+        let version: Option<ContentRow> = removal.query(VERSION).bind(version_id).optional().await?;
         let seq = version.as_ref().map(|version| version.seq);
         let outcome = removal.redact_version(version, audited).await?;
         if let RedactionOutcome::Redacted { .. } = outcome {
-            let object = AuditObject::in_store(redaction.version_id.uuid(), store_id);
+            let object = AuditObject::in_store(version_id.uuid(), store_id);
             audit::record(&mut tx, tenant_id, audited, AuditAction::VersionRedacted, object).await?;
             tx.commit().await?;
         } else {

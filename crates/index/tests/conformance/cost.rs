@@ -164,9 +164,8 @@ impl Watched {
         let (memory_id, revives) = (head.memory_id, Some(delete.version_id));
         let back = CommitChange { memory_id, revives, ..created(&at, 1) };
         self.watch("bring a memory back", 100, place.change(vec![back])).await;
-        let (store_id, audited) = (place.store_id, audited_by(Auditor::Job, NOW));
-        let redaction = Redaction { store_id, version_id: head.version_id, audited };
-        let redacted = place.index.redactions.redact(place.tenant_id, &redaction);
+        let (redactions, audited) = (&place.index.redactions, audited_by(Auditor::Job, NOW));
+        let redacted = redactions.redact(place.tenant_id, place.store_id, head.version_id, &audited);
         let redacted = self.watch("redact a version", 100, redacted).await.unwrap();
         assert!(matches!(redacted, RedactionOutcome::Redacted { .. }), "{redacted:?}");
         let head = place.memory(&at).await;

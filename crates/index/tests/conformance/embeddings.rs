@@ -94,8 +94,8 @@ async fn change_tenant(place: &Place, change: TenantChange) {
 }
 
 async fn redact(place: &Place, version_id: VersionId) {
-    let redaction = Redaction { store_id: place.store_id, version_id, audited: by_tenant(NOW) };
-    place.index.redactions.redact(place.tenant_id, &redaction).await.unwrap();
+    let redactions = &place.index.redactions;
+    redactions.redact(place.tenant_id, place.store_id, version_id, &by_tenant(NOW)).await.unwrap();
 }
 
 pub(crate) async fn each_version_is_embedded_once(place: Place) {
