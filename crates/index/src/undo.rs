@@ -8,9 +8,9 @@ use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp,
 use serde_json::json;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::database::{Database, FromRow, Role, Row, Tx};
 use crate::model::{Head, Operation, StoreState, Version, VersionListing};
-use crate::versions::{COLUMNS_OF_VERSION, page_of};
+use crate::versions::{COLUMNS_OF_VERSION, STATE, StateRow, page_of};
 
 /// Maximum number of versions of a selection or, if it takes whole memories, of memories.
 pub const MAX_SELECTED: usize = 10_000;
@@ -19,9 +19,6 @@ pub const MAX_READ_VERSIONS: usize = 50_000;
 
 /// Versions of a page of the selection; also ids and paths of one look-up.
 const PAGE: u16 = 1000;
-
-const STATE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, seq FROM store \
-    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
 /// The memories with the ids `$3`, deleted ones included.
 pub(crate) const HEADS: &str = "SELECT m.memory_id, m.path, m.version_id, m.head_seq, m.blob_id, m.size_bytes, m.sha256, \
@@ -131,19 +128,12 @@ pub enum UndoReadError {
 #[derive(Debug, Clone)]
 pub struct Undos(pub(crate) Database);
 
-struct StateRow {
-    store: StoreState,
-    seq: i64,
-}
-
 struct HeadRow {
     memory_id: MemoryId,
     version_id: VersionId,
     seq: i64,
     live: Option<Head>,
 }
-
-from_row!(StateRow { seq; store });
 
 impl FromRow for HeadRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {

@@ -39,7 +39,7 @@ const WITH_SEQ: [&str; 2] = [
 const PAGE: &str = "list_versions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
 /// The state of a store and its last sequence number.
-const STATE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, seq FROM store \
+pub(crate) const STATE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, seq FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
 /// When the last version at or before a sequence number was created; on SQLite.
@@ -72,9 +72,10 @@ struct VersionRow {
     version: Option<Version>,
 }
 
-struct StateRow {
-    store: StoreState,
-    seq: i64,
+/// The state of a store and its last sequence number.
+pub(crate) struct StateRow {
+    pub(crate) store: StoreState,
+    pub(crate) seq: i64,
 }
 
 from_row! {
