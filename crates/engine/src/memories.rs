@@ -24,7 +24,7 @@ use crate::write::Change;
 use crate::{EngineError, Page, Principal};
 
 use answer::Answer;
-use decisions::{Creation, MemoryUpdate, Update, VersionRestoration};
+use decisions::{Creation, Update, VersionRestoration};
 use reader::Reader;
 use receipt::{SentFields, conceal_refusal, conceal_write};
 use requests::{parse_content, parse_expiry, parse_update, require_write};
@@ -209,9 +209,9 @@ impl Memories {
         let (view, idempotency) = (edit.view, edit.idempotency);
         let expiry = parse_expiry(edit.pinned, edit.expires_at.as_deref())?;
         let (path, now) = (edit.path.as_deref(), self.context.now());
-        let update = parse_update(principal, edit.content, path, expiry, edit.precondition, now)?;
+        let update = parse_update(principal, memory_id, edit.content, path, expiry, edit.precondition, now)?;
         let sent = SentFields::by_update(&update);
-        let outcome = self.write(principal, store_id, MemoryUpdate(memory_id, update), idempotency, view);
+        let outcome = self.write(principal, store_id, update, idempotency, view);
         conceal_write(principal, outcome.await, &sent, self.context.now())
     }
 
@@ -227,11 +227,11 @@ impl Memories {
         expected: Option<ContentHash>,
     ) -> Result<(), EngineError> {
         principal.require_writable(store_id)?;
-        let deletion = Update::deletion(expected);
+        let deletion = Update::deletion(memory_id, expected);
         let (memories, owner) = (self.clone(), Arc::clone(principal));
         let outcome = self.context.run_to_end(async move {
             let write = memories.writer.write(&owner, store_id, None);
-            write.run_once(&MemoryUpdate(memory_id, deletion)).await.map(drop)
+            write.run_once(&deletion).await.map(drop)
         });
         let refusal = |error| conceal_refusal(principal, error, None);
         outcome.await.map_err(refusal)

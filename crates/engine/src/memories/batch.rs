@@ -18,7 +18,7 @@ use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, KeptMemory, Memor
 use parking_lot::Mutex;
 
 use super::Memories;
-use super::decisions::{Creation, CreationRead, MemoryUpdate};
+use super::decisions::{Creation, CreationRead, Update};
 use super::receipt::{SentFields, conceal_refusal};
 use super::requests::OnExistingMemory;
 use crate::store_tests::StoreTests;
@@ -48,7 +48,7 @@ struct Batch {
 
 enum Operation {
     Put(Creation),
-    Update(MemoryUpdate),
+    Update(Update),
 }
 
 /// The decision on an operation, or the error that the read shows.
@@ -171,11 +171,11 @@ impl Batch {
                 };
                 decide_as_single(write, creation, &read, obstacle).await
             }
-            Ok(Operation::Update(updated)) => {
+            Ok(Operation::Update(update)) => {
                 let missing =
                     FoundMemory { store: found.store, expiry: found.expiry, target: MemoryTarget::Missing };
-                let read = found.memories.get(&updated.0).unwrap_or(&missing);
-                decide_as_single(write, updated, read, obstacle).await
+                let read = found.memories.get(&update.memory_id).unwrap_or(&missing);
+                decide_as_single(write, update, read, obstacle).await
             }
         };
         match decided {

@@ -85,7 +85,7 @@ impl Change for Creation {
                     expiry: self.expiry,
                     precondition: self.expected.map(Precondition::ContentSha256),
                     now: self.now,
-                    ..Update::default()
+                    ..Update::nothing(memory.head.memory_id)
                 };
                 update.of(*store, memory)
             }
@@ -124,8 +124,8 @@ impl Change for Creation {
 }
 
 /// Changes a memory's content, path, pin or expiry time, or deletes the memory.
-#[derive(Default)]
 pub(super) struct Update {
+    pub(super) memory_id: MemoryId,
     pub(super) is_deletion: bool,
     /// `None`, here and below: unchanged.
     pub(super) content: Option<Content>,
@@ -136,9 +136,23 @@ pub(super) struct Update {
 }
 
 impl Update {
+    /// An update that changes nothing.
+    fn nothing(memory_id: MemoryId) -> Self {
+        Self {
+            memory_id,
+            is_deletion: false,
+            content: None,
+            path: None,
+            expiry: ExpiryChange::default(),
+            precondition: None,
+            now: Timestamp::default(),
+        }
+    }
+
     /// With `expected`, the memory's content must have this hash.
-    pub(super) fn deletion(expected: Option<ContentHash>) -> Self {
-        Self { precondition: expected.map(Precondition::ContentSha256), is_deletion: true, ..Self::default() }
+    pub(super) fn deletion(memory_id: MemoryId, expected: Option<ContentHash>) -> Self {
+        let precondition = expected.map(Precondition::ContentSha256);
+        Self { precondition, is_deletion: true, ..Self::nothing(memory_id) }
     }
 
     fn of(&self, store: StoreState, memory: &Memory) -> Result<Decision, EngineError> {
@@ -186,19 +200,17 @@ impl Update {
     }
 }
 
-pub(super) struct MemoryUpdate(pub(super) MemoryId, pub(super) Update);
-
-impl Change for MemoryUpdate {
+impl Change for Update {
     type Read = FoundMemory;
     type Error = EngineError;
 
     async fn read(&self, write: &Write<'_>) -> Result<FoundMemory, EngineError> {
-        write.memory(self.0).await
+        write.memory(self.memory_id).await
     }
 
     fn decide(&self, read: &FoundMemory) -> Result<Decision, EngineError> {
         match &read.target {
-            MemoryTarget::Live(memory) => self.1.of(read.store, memory),
+            MemoryTarget::Live(memory) => self.of(read.store, memory),
             MemoryTarget::Missing | MemoryTarget::Deleted { .. } => {
                 Err(EngineError::NotFound(ObjectKind::Memory))
             }
@@ -211,7 +223,7 @@ impl Change for MemoryUpdate {
         read: &FoundMemory,
         refusal: Refused,
     ) -> Result<Decision, EngineError> {
-        refused_move(write, self.1.precondition, read, refusal).await
+        refused_move(write, self.precondition, read, refusal).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! Requests to read and change memories, and the checks of their fields.
 
-use keepsake_core::{Content, DirPath, MemoryPath, StoreId, Timestamp, optional_object, schemas};
+use keepsake_core::{Content, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, optional_object, schemas};
 use keepsake_index::{Depth, ExpiresAt, ExpiresAtError, ExpiryChange, Idempotency, Scope};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -152,6 +152,7 @@ pub(super) fn require_write(principal: &Principal, store_id: StoreId, view: View
 
 pub(super) fn parse_update(
     principal: &Principal,
+    memory_id: MemoryId,
     content: Option<String>,
     path: Option<&str>,
     expiry: ExpiryChange,
@@ -170,6 +171,7 @@ pub(super) fn parse_update(
     }
     let content = content.map(|content| parse_content(principal, content));
     Ok(Update {
+        memory_id,
         path: path.map(parse_path).transpose()?,
         content: content.transpose()?,
         expiry,

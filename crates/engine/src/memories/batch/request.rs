@@ -14,8 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{Creation, MemoryUpdate, Operation, SentFields, together};
-use crate::memories::decisions::Update;
+use super::{Creation, Operation, SentFields, Update, together};
 use crate::memories::requests::{OnExistingMemory, parse_content, parse_update};
 use crate::memories::{CreatePrecondition, Precondition};
 use crate::request_fields::parse_path;
@@ -242,11 +241,11 @@ fn parse_one(
         }
         MemoryOperation::Update { memory_id, content, path, pinned, expires_at, precondition } => {
             let (path, expiry) = (path.as_deref(), ExpiryChange { is_pinned: pinned, expires_at });
-            let update = parse_update(principal, content, path, expiry, precondition, now)?;
-            Operation::Update(MemoryUpdate(memory_id, update))
+            let update = parse_update(principal, memory_id, content, path, expiry, precondition, now)?;
+            Operation::Update(update)
         }
         MemoryOperation::Delete { memory_id, expected_content_sha256 } => {
-            Operation::Update(MemoryUpdate(memory_id, Update::deletion(expected_content_sha256)))
+            Operation::Update(Update::deletion(memory_id, expected_content_sha256))
         }
         MemoryOperation::Malformed { rule } => {
             return Err(EngineError::Invalid { field: "operations", rule });
@@ -257,7 +256,7 @@ fn parse_one(
 fn sent_by(operation: &Operation) -> SentFields {
     match operation {
         Operation::Put(creation) => SentFields::by_creation(creation),
-        Operation::Update(MemoryUpdate(_, update)) => SentFields::by_update(update),
+        Operation::Update(update) => SentFields::by_update(update),
     }
 }
 
