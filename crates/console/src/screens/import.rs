@@ -5,7 +5,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use keepsake_archive::plan::OnConflict;
-use keepsake_archive::report::Report;
+use keepsake_archive::report::{Report, ReportEntry};
 use keepsake_core::ContentHash;
 use keepsake_core::id::StoreKind;
 use keepsake_engine::{Engine, EngineError, ImportOptions, MAX_ARCHIVE_BYTES, StoreDraft};
@@ -21,12 +21,6 @@ pub const MAX_UPLOAD_BYTES: u64 = MAX_ARCHIVE_BYTES;
 /// Maximum number of files on the page.
 const MAX_SHOWN: usize = 300;
 
-struct Row {
-    result: &'static str,
-    path: String,
-    reason: String,
-}
-
 #[derive(Template)]
 #[template(path = "imported.html")]
 struct ImportedPage {
@@ -38,7 +32,7 @@ struct ImportedPage {
     /// Why the import ended early.
     stopped: Option<String>,
     counts: Vec<(&'static str, usize)>,
-    rows: Vec<Row>,
+    rows: Vec<ReportEntry>,
     not_shown: usize,
     /// Versions in the archive, which are not imported.
     versions: usize,
@@ -138,14 +132,9 @@ fn credential_of(headers: &HeaderMap) -> &str {
 
 /// The first [`MAX_SHOWN`] files of the report, those with a reason first, and the number of the
 /// others.
-fn rows_of(report: &mut Report) -> (Vec<Row>, usize) {
+fn rows_of(report: &mut Report) -> (Vec<ReportEntry>, usize) {
     let sorted = report.sorted();
     let (not_written, written): (Vec<_>, Vec<_>) = sorted.iter().partition(|file| file.reason().is_some());
-    let rows = not_written.into_iter().chain(written).take(MAX_SHOWN);
-    let rows = rows.map(|file| Row {
-        result: file.outcome.name(),
-        path: file.path.clone(),
-        reason: file.reason().unwrap_or_default().to_owned(),
-    });
+    let rows = not_written.into_iter().chain(written).take(MAX_SHOWN).cloned();
     (rows.collect(), sorted.len().saturating_sub(MAX_SHOWN))
 }
