@@ -271,7 +271,8 @@ CREATE INDEX erasure_open_of_tenant ON erasure (tenant_id) WHERE ended_at IS NUL
 
 -- Every commit of a store locks this row, and no other commit waits for it.
 -- `seq` is the `seq` of the store's newest version. No later version gets an
--- earlier time than `last_version_at`, unless that is more than a minute ahead. `purge_epoch` counts removals of history.
+-- earlier time than `last_version_at`, unless that is more than a minute ahead. From the version
+-- `rising_seq` on, none is earlier than the one before it. `purge_epoch` counts removals of history.
 -- `idle_since`: every live memory was used at this time or later, so that expiry
 -- skips the store until a memory can be due. `imported_seq` is the `seq` of the
 -- last version that an import of a history wrote. The past of the store can be shown
@@ -291,6 +292,7 @@ CREATE TABLE store (
     idle_since bigint NOT NULL DEFAULT 0,
     seq bigint NOT NULL,
     last_version_at bigint NOT NULL,
+    rising_seq bigint NOT NULL DEFAULT 0,
     purge_epoch bigint NOT NULL,
     memory_count bigint NOT NULL,
     live_bytes bigint NOT NULL,

@@ -224,6 +224,7 @@ CREATE TABLE store (
     idle_since INTEGER NOT NULL DEFAULT 0,
     seq INTEGER NOT NULL,
     last_version_at INTEGER NOT NULL,
+    rising_seq INTEGER NOT NULL DEFAULT 0,
     purge_epoch INTEGER NOT NULL,
     memory_count INTEGER NOT NULL,
     live_bytes INTEGER NOT NULL,

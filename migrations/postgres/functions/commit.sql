@@ -65,6 +65,7 @@ DECLARE
     -- Of the store, before the commit.
     v_last_seq bigint;
     v_last_at bigint;
+    v_rising_seq bigint;
     v_memory_count bigint;
     v_live_bytes bigint;
     v_granted_bytes bigint;
@@ -81,7 +82,8 @@ DECLARE
     v_head_updated_at bigint;
     v_head_deleted_at bigint;
     v_head_seqs bigint[];
-    -- Of the changed memories, the earliest time of a last change before the commit.
+    -- Of the changed memories, the first and the earliest of the last changes before the commit.
+    v_first_seq bigint;
     v_first_updated_at bigint;
     v_minute bigint;
     v_blob_is_condemned boolean;
@@ -102,17 +104,17 @@ BEGIN
     -- do the same.
     v_setting := set_config('keepsake.tenant', p_tenant::text, true);
     IF p_skips_locked THEN
-        SELECT s.seq, s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, s.archived_at, s.deleted_at,
+        SELECT s.seq, s.seq, s.last_version_at, s.rising_seq, s.memory_count, s.live_bytes, s.granted_bytes, s.archived_at, s.deleted_at,
                s.purge_epoch, s.policy, s.expires_unused_after, s.period_set_at
-          INTO v_seq, v_last_seq, v_last_at, v_memory_count, v_live_bytes, v_granted_bytes, v_archived_at, v_deleted_at,
+          INTO v_seq, v_last_seq, v_last_at, v_rising_seq, v_memory_count, v_live_bytes, v_granted_bytes, v_archived_at, v_deleted_at,
                v_purge_epoch, v_policy, v_unused_after, v_period_set_at
           FROM store s
          WHERE s.tenant_id = p_tenant AND s.store_id = p_store
            FOR NO KEY UPDATE SKIP LOCKED;
     ELSE
-        SELECT s.seq, s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, s.archived_at, s.deleted_at,
+        SELECT s.seq, s.seq, s.last_version_at, s.rising_seq, s.memory_count, s.live_bytes, s.granted_bytes, s.archived_at, s.deleted_at,
                s.purge_epoch, s.policy, s.expires_unused_after, s.period_set_at
-          INTO v_seq, v_last_seq, v_last_at, v_memory_count, v_live_bytes, v_granted_bytes, v_archived_at, v_deleted_at,
+          INTO v_seq, v_last_seq, v_last_at, v_rising_seq, v_memory_count, v_live_bytes, v_granted_bytes, v_archived_at, v_deleted_at,
                v_purge_epoch, v_policy, v_unused_after, v_period_set_at
           FROM store s
          WHERE s.tenant_id = p_tenant AND s.store_id = p_store
@@ -161,6 +163,7 @@ BEGIN
         END IF;
         v_is_condemned := v_is_condemned OR v_blob_is_condemned;
         v_head_seqs := v_head_seqs || v_head_seq;
+        v_first_seq := least(v_first_seq, v_head_seq);
         v_first_updated_at := least(v_first_updated_at, v_head_updated_at);
     END LOOP;
     IF p_commit.kept IS NOT NULL THEN
@@ -257,6 +260,9 @@ BEGIN
     END IF;
 
     v_at := time_of_version(p_commit.now, v_last_at);
+    IF v_at < v_last_at AND p_commit.changes IS NOT NULL THEN
+        v_rising_seq := v_last_seq + 1;
+    END IF;
     IF p_commit.scope IS NOT NULL THEN
         -- The first write: a commit of another store may have recorded the key meanwhile.
         INSERT INTO idempotency AS i (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq,
@@ -374,10 +380,11 @@ BEGIN
         END IF;
     END IF;
     -- Directories with the same counts as before get a time once a minute. If each memory has
-    -- changed in this minute before, that change has done it, and no directory is read.
+    -- changed in this minute before, that change has done it, and no directory is read, unless
+    -- a change from an earlier minute came in between.
     IF p_commit.touched IS NOT NULL THEN
         v_minute := v_at - v_at % 60000000;
-        IF v_first_updated_at NOT BETWEEN v_minute AND v_at THEN
+        IF v_first_updated_at NOT BETWEEN v_minute AND v_at OR v_first_seq < v_rising_seq THEN
             FOREACH v_path IN ARRAY p_commit.touched LOOP
                 UPDATE directory d SET changed_at = v_at
                  WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path
@@ -388,7 +395,7 @@ BEGIN
 
     UPDATE store s
        SET seq = v_seq, embedded_by = '',
-           last_version_at = CASE WHEN v_seq > s.seq THEN v_at ELSE s.last_version_at END,
+           last_version_at = CASE WHEN v_seq > s.seq THEN v_at ELSE s.last_version_at END, rising_seq = v_rising_seq,
            memory_count = s.memory_count + p_commit.count_delta, live_bytes = s.live_bytes + p_commit.byte_delta,
            version_count = s.version_count + v_seq - s.seq,
            version_bytes = s.version_bytes + p_commit.version_bytes

@@ -144,6 +144,7 @@ const WRITES: &str = "INSERT INTO version (tenant_id, store_id, seq, version_id,
         AND path IN (SELECT value FROM jsonb_each($3, '$.touched')) AND changed_at NOT BETWEEN $7 - $7 % 60000000 AND $7; \
     DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN (SELECT value FROM json_each($9)); \
     UPDATE store SET seq = $6, embedded_by = '', last_version_at = iif($6 > $5, $7, last_version_at), \
+        rising_seq = iif($6 > $5 AND $7 < last_version_at, $5 + 1, rising_seq), \
         memory_count = memory_count + ($3 ->> 'count_delta'), live_bytes = live_bytes + ($3 ->> 'byte_delta'), \
         version_count = version_count + $6 - $5, version_bytes = version_bytes + ($3 ->> 'version_bytes') \
         WHERE tenant_id = $1 AND store_id = $2; \

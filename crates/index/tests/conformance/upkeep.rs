@@ -38,14 +38,16 @@ pub(crate) async fn directories_have_the_time_of_their_last_change(place: Place)
     place.change(vec![created(a, 5), created(b, 5)]).await;
     let times =
         "SELECT DISTINCT CAST(changed_at AS TEXT) FROM directory WHERE tenant_id = $1 AND store_id = $2";
-    // At last the clock is set back.
+    // The clock is set back, and forward again.
     for (seconds, from, to, size_bytes, shown) in [
         (30, b, b, 5, 0),
         (45, b, b, 5, 45),
         (50, a, a, 5, 45),
         (51, b, b, 6, 51),
         (110, b, c, 6, 110),
-        (20, c, c, 6, 20),
+        (20, a, a, 5, 20),
+        (115, c, c, 6, 115),
+        (117, c, c, 6, 115),
     ] {
         let head = place.memory(from).await;
         let change = if from == to { edited(&head, size_bytes) } else { renamed(&head, to) };
