@@ -47,8 +47,7 @@ macro_rules! hold_on_both_databases {
 
 hold_on_both_databases! {
     together: [
-        batched_commits_do_not_affect_each_other,
-        batched_commits_of_tenants_and_stores_do_not_mix,
+        batched_commits_do_not_mix_or_affect_each_other,
         batched_lookups_see_only_their_tenant,
     ]
     races: [

@@ -57,7 +57,7 @@ impl CommandDatabase {
         if self.is_of_dev {
             self.require_file()?;
         }
-        let backends = Backends::open_for_command(&self.settings, self.folder.as_deref()).await?;
+        let backends = Box::pin(Backends::open_for_command(&self.settings, self.folder.as_deref())).await?;
         Ok((backends.engine(&self.settings), backends))
     }
 }

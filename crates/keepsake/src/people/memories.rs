@@ -512,12 +512,12 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
         let (failed, path) = (format!("{shown} was not deleted"), ["memories", text_of(memory, "id")]);
         let answer = connection.delete(failed, &path, &expected).await;
         ended = answer.and_then(|answer| {
-            connection.printer.done(&answer, || match changes {
-                Some(_) => format!("deleted {shown}\n"),
-                None => {
-                    let path = shell_word(&shown);
-                    format!("deleted {shown}; undo: keepsake memory restore {path}{of_store}{of_server}\n")
+            connection.printer.done(&answer, || {
+                if changes.is_some() {
+                    return format!("deleted {shown}\n");
                 }
+                let path = shell_word(&shown);
+                format!("deleted {shown}; undo: keepsake memory restore {path}{of_store}{of_server}\n")
             })
         });
         if ended.is_err() {
