@@ -183,6 +183,7 @@ test('2,000 files in one folder are listed page by page', async (t) => {
       const next = page.getByRole('link', { name: 'Next page' });
       if ((await next.count()) === 0) break;
       await next.click();
+      await page.waitForLoadState();
     }
     assert.equal(names.size, 2_000);
     for (const path of [store.href, `${store.href}/history`, `${store.href}/usage`, `/console/erasures/preview?store=${store.id}`]) {

@@ -105,6 +105,8 @@ function watch(page) {
 
 /** No part of the page makes it scroll sideways, and nothing hides such a part. */
 export async function assertNoSidewaysScroll(page) {
+  // After a click the document may still be without a body.
+  await page.waitForLoadState();
   const found = await page.evaluate(() => {
     const root = document.documentElement;
     const wide = [...document.body.querySelectorAll('*')]
