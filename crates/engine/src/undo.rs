@@ -190,7 +190,7 @@ impl Undos {
         self.context.run_to_end(async move { undos.carry_out(&owner, wanted).await }).await
     }
 
-    /// What the undo would do, and whether the tests of the store allow it.
+    /// The plan of the undo, with the refusal of the store's tests if they would not hold.
     async fn plan(&self, principal: &Principal, wanted: Wanted) -> Result<MemoryUndo, EngineError> {
         let Wanted { store_id, source, .. } = wanted;
         let _slot = self.pages.take(principal.tenant_id).await?;
