@@ -26,9 +26,9 @@ type UsesByObject<K, By> = HashMap<K, (Timestamp, By)>;
 #[derive(Debug)]
 struct Uses<K, By> {
     noted: UsesByObject<K, By>,
-    /// The uses that a flush writes at the moment: readers of the index may not see them
-    /// there yet.
-    being_written: Arc<UsesByObject<K, By>>,
+    /// The uses that the last flush took. A call that read the index before the flush wrote
+    /// them finds them here.
+    taken: Arc<UsesByObject<K, By>>,
 }
 
 /// When API keys were last used.
@@ -36,15 +36,15 @@ pub(crate) type KeyUses = UseLog<(TenantId, ApiKeyId)>;
 
 impl<K, By> Default for UseLog<K, By> {
     fn default() -> Self {
-        Self(Mutex::new(Uses { noted: HashMap::new(), being_written: Arc::default() }))
+        Self(Mutex::new(Uses { noted: HashMap::new(), taken: Arc::default() }))
     }
 }
 
 impl<K: Copy + Eq + Hash, By: Clone> UseLog<K, By> {
-    /// The last use of an object, unless it is written.
+    /// The last use of an object, unless it was written before the last flush.
     pub(crate) fn get(&self, key: K) -> Option<(Timestamp, By)> {
         let uses = self.0.lock();
-        let known = [uses.noted.get(&key), uses.being_written.get(&key)];
+        let known = [uses.noted.get(&key), uses.taken.get(&key)];
         known.into_iter().flatten().max_by_key(|(at, _)| *at).cloned()
     }
 
@@ -65,10 +65,11 @@ impl<K: Copy + Eq + Hash, By: Clone> UseLog<K, By> {
     pub(crate) fn take(&self, clock: &dyn Clock) -> UnwrittenUses<'_, K, By> {
         let mut uses = self.0.lock();
         let at = clock.now();
-        uses.being_written = Arc::new(std::mem::take(&mut uses.noted));
-        let taken = Arc::clone(&uses.being_written);
-        // Readers do not wait while many uses are copied.
+        let taken = Arc::new(std::mem::take(&mut uses.noted));
+        let written = std::mem::replace(&mut uses.taken, Arc::clone(&taken));
+        // Readers do not wait while many uses are copied and freed.
         drop(uses);
+        drop(written);
         let rows =
             taken.iter().map(|(key, (at, by))| LastUse { key: *key, at: *at, by: by.clone() }).collect();
         UnwrittenUses { log: self, uses: rows, at }
@@ -130,8 +131,28 @@ impl<K: Copy + Eq + Hash, By: Clone> Drop for UnwrittenUses<'_, K, By> {
         for used in &self.uses {
             put(&mut uses.noted, used.key, used.at, &used.by);
         }
-        let written = std::mem::take(&mut uses.being_written);
-        drop(uses);
-        drop(written);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SystemClock;
+
+    #[test]
+    fn use_is_found_until_the_flush_after_the_one_that_wrote_it() {
+        let (log, at) = (UseLog::default(), Timestamp::from_micros(1));
+        let flush = || {
+            let mut uses = log.take(&SystemClock);
+            while uses.batch().is_some() {
+                uses.note_written();
+            }
+        };
+        log.note(1, at, &());
+        assert_eq!(log.get(1), Some((at, ())));
+        flush();
+        assert_eq!(log.get(1), Some((at, ())), "a call may have read the index before");
+        flush();
+        assert_eq!(log.get(1), None);
     }
 }
