@@ -100,13 +100,13 @@ async fn cancelled_undo_says_what_is_left(setup: TestEngine) {
     assert_eq!(setup.text_at("/memories/p/550").await, "second 550");
 }
 
-/// Counts the steps in which a worker of an undo writes: it fails in step 0.
+/// Counts the rows that the worker of an undo writes, and fails at step 0. A worker that has lost its lease writes no row.
 const COUNT_STEPS: &str = "CREATE SEQUENCE step MINVALUE -100; \
     CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN \
-        IF nextval('step') = 0 THEN RAISE EXCEPTION 'stopped'; END IF; RETURN NULL; END $$; \
-    CREATE TRIGGER stop BEFORE INSERT ON idempotency EXECUTE FUNCTION stop(); \
-    CREATE TRIGGER stop BEFORE UPDATE ON memory_undo EXECUTE FUNCTION stop(); \
-    CREATE TRIGGER stop BEFORE UPDATE ON memory_undo_part EXECUTE FUNCTION stop()";
+        IF nextval('step') = 0 THEN RAISE EXCEPTION 'stopped'; END IF; RETURN NEW; END $$; \
+    CREATE TRIGGER stop BEFORE INSERT ON idempotency FOR EACH ROW EXECUTE FUNCTION stop(); \
+    CREATE TRIGGER stop BEFORE UPDATE ON memory_undo FOR EACH ROW EXECUTE FUNCTION stop(); \
+    CREATE TRIGGER stop BEFORE UPDATE ON memory_undo_part FOR EACH ROW EXECUTE FUNCTION stop()";
 /// It takes the undo; commits each of two parts, renews its lease, and records the part; and ends the undo.
 const STEPS: u64 = 8;
 
