@@ -10,7 +10,7 @@ use crate::commit::{CommitPlan, DirectoryDelta, MAX_DIRECTORY_TIME_LAG};
 use crate::database::{FromRow, Row, Tx, from_row};
 use crate::directories::Directories;
 
-const RECORDED: &str = "SELECT memory_count, live_bytes, version_count, version_bytes, granted_bytes \
+const RECORDED: &str = "SELECT memory_count, live_bytes, version_count, version_bytes, granted_bytes, rising_seq \
     FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
 const LIVE_MEMORIES: &str = "SELECT path, size_bytes, head_seq, updated_at FROM memory \
@@ -152,6 +152,8 @@ struct RecordedCounters {
     version_count: i64,
     version_bytes: i64,
     granted_bytes: i64,
+    /// From this version on, none is earlier than the one before it.
+    rising_seq: i64,
 }
 
 /// The counters of a store or of a tenant, and what they should be.
@@ -190,7 +192,8 @@ struct LiveMemories {
 /// the versions and the bytes of the referenced blobs.
 ///
 /// The time of a directory is wrong if it is too early for its newest memory. It may be later,
-/// because a memory that was deleted or moved away changed the directory, too.
+/// because a memory that was deleted or moved away changed the directory, too. Such a change may also
+/// be the earlier one, if the clock was set back after the newest memory's version.
 ///
 /// Also returns the correct rows of wrong directories.
 fn compare(
@@ -206,10 +209,11 @@ fn compare(
     expected.entry(DirPath::root()).or_default();
     let mut wrong = BTreeMap::new();
     for (path, counts) in expected {
-        let (_, newest_at) = newest.get(&path).copied().unwrap_or_default();
+        let (newest_seq, newest_at) = newest.get(&path).copied().unwrap_or_default();
         let row = rows.remove(&path);
         let is_right = row.is_some_and(|row| {
-            row.counts == counts && newest_at < row.changed_at.plus(MAX_DIRECTORY_TIME_LAG)
+            let is_early = newest_at >= row.changed_at.plus(MAX_DIRECTORY_TIME_LAG);
+            row.counts == counts && !(is_early && newest_seq >= recorded.rising_seq)
         });
         if !is_right {
             let changed_at = row.map_or(newest_at, |row| row.changed_at.max(newest_at));
@@ -246,7 +250,7 @@ struct DirectoryRow {
 }
 
 from_row! {
-    RecordedCounters { memory_count, live_bytes, version_count, version_bytes, granted_bytes }
+    RecordedCounters { memory_count, live_bytes, version_count, version_bytes, granted_bytes, rising_seq }
     DirectoryDelta { files, size_bytes = "bytes", visible_children }
     DirectoryState { changed_at; counts }
     DirectoryRow { path; state }
@@ -381,6 +385,7 @@ mod tests {
             version_count: 0,
             version_bytes: 0,
             granted_bytes: 0,
+            rising_seq: 0,
         };
         let rows = BTreeMap::from([(DirPath::root(), DirectoryState::default())]);
         let (count, wrong) = compare(&LiveMemories::default(), recorded, (0, 0), 0, rows);

@@ -58,6 +58,14 @@ pub(crate) async fn directories_have_the_time_of_their_last_change(place: Place)
         assert_eq!(place.raw.rows(times, &place.ids()).await, [[shown]], "after {seconds} seconds");
         place.assert_recount().await;
     }
+    // Of the memories that stay, the newest is from a clock that was ahead.
+    let [ahead, gone] = [place.memory(a).await, place.memory(c).await];
+    for (seconds, change) in [(9_000, edited(&ahead, 7)), (120, deleted(&gone))] {
+        let mut commit = place.commit_of(vec![change]);
+        commit.now = after_seconds(seconds);
+        place.run(&commit).await;
+        place.assert_recount().await;
+    }
 }
 
 /// All that comes page by page, each after the last of the page before.
