@@ -210,10 +210,10 @@ impl Usage {
         let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         let used_at = self.context.index.unused.last_session_use(principal.tenant_id, store_id).await?;
         let kept_until = used_at.map(|used_at| used_at.plus(SESSION_KEEPS_FOR));
-        let tenant_content_bytes = match self.of_tenant(principal).await {
-            Ok(usage) => Some(usage.live_bytes),
-            Err(EngineError::PermissionDenied(_)) => None,
-            Err(error) => return Err(error),
+        let tenant_content_bytes = if principal.is_bound_to_stores() {
+            None
+        } else {
+            Some(self.of_tenant(principal).await?.live_bytes)
         };
         let limits = &principal.limits;
         let expiry = found.expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);

@@ -173,7 +173,7 @@ impl HttpService {
         let (bytes, service) = (message.text.len(), self.service.clone());
         let request = Request::from_parts(head, Full::new(Bytes::from(message.text)));
         // The library parses the message again.
-        let response = Box::pin(async move { Box::pin(service.handle(request)).await });
+        let response = Box::pin(async move { service.handle(request).await });
         self.engine.computations.parse_first(tenant_id, bytes, response).await
     }
 
