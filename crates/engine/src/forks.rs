@@ -16,7 +16,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{BlobKey, Content, DirPath, MemoryId, MemoryPath, Refused, StoreId, TenantId, Timestamp};
 use keepsake_index::{
     Auditor, Depth, FORK_HELD_FOR, ForkCounts, FoundMemories, Idempotency, MemoryTarget, Moment, OpenFork,
-    PastItem, PastListing, PastMemory, PastPlace, Point, PointError, Store, StoreOrigin, StoreOriginStatus,
+    Origin, PastItem, PastListing, PastMemory, PastPlace, Point, PointError, Store, StoreOrigin,
+    StoreOriginStatus,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ use crate::cursor::digest;
 use crate::long_work::{COMMITS_PER_TURN, Turn, begin_work, ends_work};
 use crate::shared::Shared;
 use crate::write::{
-    Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write, WriteResult, refused_contents,
+    Change, Decision, NewContent, Proposal, ProposedChange, Write, WriteResult, refused_contents,
 };
 use crate::{EngineError, Principal};
 

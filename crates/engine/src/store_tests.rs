@@ -19,7 +19,7 @@ use crate::shared::service;
 use crate::test_file::parse_tests;
 use crate::test_report::{BrokenTests, TestReport};
 use crate::work::held;
-use crate::write::{Admission, Origin, Proposal, Write};
+use crate::write::{Admission, Proposal, Write};
 use crate::{EngineError, Principal, Search};
 
 use evaluation::Evaluation;
@@ -202,10 +202,7 @@ fn changed_memories(proposal: &Proposal, tests: &TestFile) -> Vec<ChangedMemory>
     let changes = proposal.changes.iter().zip(&proposal.rows).map(|(change, row)| {
         let is_read = change.path.as_ref().is_some_and(|path| tests.reads(path));
         ChangedMemory {
-            memory_id: match &change.from {
-                Origin::Live(head) => Some(head.memory_id),
-                Origin::New | Origin::Deleted(..) => None,
-            },
+            memory_id: change.head().map(|head| head.memory_id),
             before: change.head().map(|head| head.path.clone()),
             after: change.path.clone(),
             terms: row.as_ref().map(|row| row.terms.as_slice().into()),

@@ -32,7 +32,7 @@ use keepsake_core::{
 };
 use keepsake_index::{
     ChangeError, CommitChange, EarlierCall, Expiry, ExpiryChange, Guard, Head, Idempotency, KeptMemory,
-    Memory, PathGuard, PinOutcome, SearchRow, StoreState, StoredContent,
+    Memory, Origin, PathGuard, PinOutcome, SearchRow, StoreState, StoredContent,
 };
 
 use crate::content::Contents;
@@ -148,16 +148,6 @@ pub(crate) struct ProposedChange {
     pub(crate) undoes: Option<VersionId>,
 }
 
-/// The memory before a change.
-#[derive(Debug, Clone)]
-pub(crate) enum Origin {
-    New,
-    /// A live memory, as it was read.
-    Live(Head),
-    /// A deleted memory, and the version that deleted it.
-    Deleted(MemoryId, VersionId),
-}
-
 /// The content after a change.
 #[derive(Debug, Clone)]
 pub(crate) enum NewContent {
@@ -231,10 +221,7 @@ impl ProposedChange {
 
     /// The live memory before the change.
     pub(crate) const fn head(&self) -> Option<&Head> {
-        match &self.from {
-            Origin::Live(head) => Some(head),
-            Origin::New | Origin::Deleted(..) => None,
-        }
+        self.from.head()
     }
 
     /// The memory, if its path and content stay unchanged.

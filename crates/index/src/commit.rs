@@ -14,7 +14,7 @@ use keepsake_core::{
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::model::{Expiry, ExpiryChange, Head, HeadChange, Idempotency, Operation};
+use crate::model::{Expiry, ExpiryChange, Head, HeadChange, Idempotency, MemoryTarget, Operation};
 use crate::numbers::signed;
 
 pub(crate) use document::{CommitDocument, directory_of};
@@ -97,14 +97,41 @@ pub struct CommitChange {
     pub memory_id: MemoryId,
     /// The version that the change creates.
     pub version_id: VersionId,
-    /// The head that the caller read; `None`: the memory is new or restored.
-    pub before: Option<Head>,
-    /// The version that deleted the memory, if the change restores it.
-    pub revives: Option<VersionId>,
+    pub from: Origin,
     /// The oldest version that the change takes back.
     pub undoes: Option<VersionId>,
     /// `None`: the memory is deleted.
     pub after: Option<HeadChange>,
+}
+
+/// The memory before a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    New,
+    /// A live memory, as the caller read it.
+    Live(Head),
+    /// A deleted memory, and the version that deleted it.
+    Deleted(MemoryId, VersionId),
+}
+
+impl Origin {
+    /// The live memory.
+    pub const fn head(&self) -> Option<&Head> {
+        match self {
+            Self::Live(head) => Some(head),
+            Self::New | Self::Deleted(..) => None,
+        }
+    }
+}
+
+impl From<MemoryTarget> for Origin {
+    fn from(target: MemoryTarget) -> Self {
+        match target {
+            MemoryTarget::Missing => Self::New,
+            MemoryTarget::Live(memory) => Self::Live(memory.head),
+            MemoryTarget::Deleted { memory_id, version_id, .. } => Self::Deleted(memory_id, version_id),
+        }
+    }
 }
 
 impl KeptMemory {
@@ -155,17 +182,20 @@ impl Commit {
 impl CommitChange {
     /// The operation that the version stores; `Created` also for a restored memory.
     pub const fn operation(&self) -> Operation {
-        match (&self.before, &self.after) {
-            (None, _) => Operation::Created,
-            (Some(_), Some(_)) => Operation::Modified,
-            (Some(_), None) => Operation::Deleted,
+        match (&self.from, &self.after) {
+            (Origin::New | Origin::Deleted(..), _) => Operation::Created,
+            (Origin::Live(_), Some(_)) => Operation::Modified,
+            (Origin::Live(_), None) => Operation::Deleted,
         }
     }
 
     /// The memory's version before the change; `None`: the memory is new.
-    pub fn expected_version(&self) -> Option<VersionId> {
-        let before = self.before.as_ref().map(|before| before.version_id);
-        before.or(self.revives)
+    pub const fn expected_version(&self) -> Option<VersionId> {
+        match &self.from {
+            Origin::New => None,
+            Origin::Live(head) => Some(head.version_id),
+            Origin::Deleted(_, version_id) => Some(*version_id),
+        }
     }
 
     /// The memory after the change, which has the sequence number `seq`; `None`: it is
@@ -184,7 +214,7 @@ impl CommitChange {
     /// The memory's path after the change; for a deletion, its last path.
     pub fn path(&self) -> Option<&MemoryPath> {
         let after = self.after.as_ref().map(|after| &after.path);
-        after.or_else(|| self.before.as_ref().map(|before| &before.path))
+        after.or_else(|| self.from.head().map(|before| &before.path))
     }
 }
 
@@ -272,7 +302,7 @@ impl CommitPlan {
         let mut plan = Self::default();
         let mut ancestors = std::collections::BTreeSet::new();
         for change in changes {
-            if let Some(before) = &change.before {
+            if let Some(before) = change.from.head() {
                 plan.shift(&before.path, -1, -signed(before.content.size_bytes));
             }
             if let Some(after) = &change.after {
@@ -281,7 +311,7 @@ impl CommitPlan {
                     plan.version_bytes += signed(after.content.size_bytes);
                 }
             }
-            let moved_from = change.before.as_ref().map(|before| &before.path);
+            let moved_from = change.from.head().map(|before| &before.path);
             let moved_to = change.after.as_ref().map(|after| &after.path);
             if moved_from == moved_to {
                 continue;
@@ -310,7 +340,7 @@ impl CommitPlan {
         let left: BTreeMap<&str, MemoryId> = changes
             .iter()
             .filter_map(|change| {
-                let before = change.before.as_ref()?;
+                let before = change.from.head()?;
                 let stays = change.after.as_ref().is_some_and(|after| after.path == before.path);
                 (!stays).then_some((before.path.as_str(), before.memory_id))
             })

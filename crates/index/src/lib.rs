@@ -60,7 +60,9 @@ use keepsake_telemetry::Metrics;
 pub use access_times::AccessTimes;
 pub use audit::AuditLog;
 pub use changes::{ChangePage, Changes, SessionHead, StoreHead};
-pub use commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitChange, CommitOutcome, Guard, KeptMemory, PathGuard};
+pub use commit::{
+    CLOCK_AHEAD_AT_MOST, Commit, CommitChange, CommitOutcome, Guard, KeptMemory, Origin, PathGuard,
+};
 pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
 pub use daily_use::{CountedUse, DailyUse, DayOfUse, MostUsed, UseNumbers, UsedStore};

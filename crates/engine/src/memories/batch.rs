@@ -22,7 +22,7 @@ use super::decisions::{Creation, CreationRead, Update};
 use super::receipt::{SentFields, conceal_refusal};
 use super::requests::OnExistingMemory;
 use crate::store_tests::StoreTests;
-use crate::write::{Admission, Change, Decision, Origin, Proposal, ProposedChange, Write};
+use crate::write::{Admission, Change, Decision, Proposal, ProposedChange, Write};
 use crate::{EngineError, Principal};
 
 use over_limit::over_limit;

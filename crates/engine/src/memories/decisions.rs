@@ -6,14 +6,14 @@ use keepsake_core::{
     Content, ContentHash, DirPath, MemoryId, MemoryPath, ObjectKind, Refused, Timestamp, VersionId,
 };
 use keepsake_index::{
-    Depth, ExpiryChange, FoundMemory, Head, Memory, MemoryItem, MemoryListing, MemoryTarget, StoreState,
-    Target,
+    Depth, ExpiryChange, FoundMemory, Head, Memory, MemoryItem, MemoryListing, MemoryTarget, Origin,
+    StoreState, Target,
 };
 
 use super::Precondition;
 use super::requests::{OnExistingMemory, check_expiry};
 use crate::EngineError;
-use crate::write::{Change, Decision, NewContent, Origin, Proposal, ProposedChange, VersionRead, Write};
+use crate::write::{Change, Decision, NewContent, Proposal, ProposedChange, VersionRead, Write};
 
 /// Creates a memory, or replaces the content of the memory at the path.
 pub(super) struct Creation {

@@ -6,7 +6,7 @@ use keepsake_core::sensitive::FindingList;
 use keepsake_core::tool::agent::WrittenVersion;
 use keepsake_core::tool::{Edit, ToolError, ToolPath};
 use keepsake_core::{ContentError, ContentHash, MemoryPath, Refused, StoreId};
-use keepsake_index::{CommitChange, Guard, Head, Target};
+use keepsake_index::{CommitChange, Guard, Head, Origin, Target};
 use keepsake_telemetry::Conflict;
 
 use super::replay::Replay;
@@ -14,7 +14,7 @@ use super::{Stop, ToolAnswer, ToolCall, ToolCommand, of_read};
 use crate::error::Rejection;
 use crate::shared::Shared;
 use crate::write::{
-    Change, Decision, NewContent, Obstacle, Origin, PathRead, Proposal, ProposedChange, Write, WriteResult,
+    Change, Decision, NewContent, Obstacle, PathRead, Proposal, ProposedChange, Write, WriteResult,
 };
 use crate::{EngineError, IdempotentCalls, Mounts, Principal};
 
@@ -106,7 +106,7 @@ fn made_by(change: &CommitChange) -> WrittenVersion {
     WrittenVersion {
         memory_id: change.memory_id,
         content: change.after.as_ref().map(|after| (after.content.sha256, after.content.size_bytes)),
-        is_new: change.before.is_none(),
+        is_new: change.from.head().is_none(),
     }
 }
 

@@ -7,7 +7,8 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryId, ObjectKind, Refused};
 use keepsake_index::{
-    MAX_READ_VERSIONS, MAX_SELECTED, PlannedUndo, UndoRead, UndoReadError, UndoSelection, UndoSource, Version,
+    MAX_READ_VERSIONS, MAX_SELECTED, Origin, PlannedUndo, UndoRead, UndoReadError, UndoSelection, UndoSource,
+    Version,
 };
 use parking_lot::Mutex;
 
@@ -18,7 +19,7 @@ use crate::EngineError;
 use crate::content::ContentLoss;
 use crate::store_tests::{StoreTests, StoredTests};
 use crate::write::{
-    Admission, Change, Decision, NewContent, Origin, Proposal, ProposedChange, Write, refused_contents,
+    Admission, Change, Decision, NewContent, Proposal, ProposedChange, Write, refused_contents,
 };
 
 /// Contents that are read concurrently.

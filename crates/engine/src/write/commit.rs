@@ -23,13 +23,14 @@ use keepsake_blobs::BlobError;
 use keepsake_core::content::first_line;
 use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, ObjectKind, Refused, VersionId};
 use keepsake_index::{
-    ChangeError, Commit, CommitChange, CommitOutcome, HeadChange, IndexError, SearchRow, StoredContent,
+    ChangeError, Commit, CommitChange, CommitOutcome, HeadChange, IndexError, Origin, SearchRow,
+    StoredContent,
 };
 use keepsake_telemetry::Retried;
 
 use super::{
-    Admission, Attempt, Change, Decision, MAX_ATTEMPTS, Miss, NewContent, Origin, Proposal, ProposedChange,
-    Write, WriteResult, WrittenChanges, search_rows, settings,
+    Admission, Attempt, Change, Decision, MAX_ATTEMPTS, Miss, NewContent, Proposal, ProposedChange, Write,
+    WriteResult, WrittenChanges, search_rows, settings,
 };
 use crate::EngineError;
 use crate::context::Context;
@@ -91,7 +92,7 @@ impl Write<'_> {
                     self.context().note_commit(self.principal, self.store_id, commit.changes.len());
                     let brought = commit.changes.iter().filter(|change| brings_content(change));
                     for (change, (key, content)) in brought.zip(&blobs) {
-                        let before = change.before.as_ref().map(|before| before.content.blob_id);
+                        let before = change.from.head().map(|before| before.content.blob_id);
                         self.writer.contents.replace(*key, purge_epoch, content, before).await;
                     }
                     let (changes, edit) = (commit.changes, proposal.edit);
@@ -211,10 +212,10 @@ impl Write<'_> {
     ) -> Result<CommitChange, EngineError> {
         let context = self.context();
         let version_id = VersionId::from_uuid(context.new_uuid());
-        let (memory_id, before, revives) = match &wanted.from {
-            Origin::New => (MemoryId::from_uuid(context.new_uuid()), None, None),
-            Origin::Live(head) => (head.memory_id, Some(head), None),
-            Origin::Deleted(memory_id, deleted_by) => (*memory_id, None, Some(*deleted_by)),
+        let memory_id = match &wanted.from {
+            Origin::New => MemoryId::from_uuid(context.new_uuid()),
+            Origin::Live(head) => head.memory_id,
+            Origin::Deleted(memory_id, _) => *memory_id,
         };
         let (stored, first_line, new) = match &wanted.content {
             NewContent::Exact(new) => {
@@ -225,7 +226,7 @@ impl Write<'_> {
                 (Some(stored), Some(new.first_line()), Some(new))
             }
             NewContent::Restored(stored, text) => (Some(*stored), Some(first_line(text)), None),
-            NewContent::Kept => (before.map(|head| head.content), None, None),
+            NewContent::Kept => (wanted.head().map(|head| head.content), None, None),
             NewContent::Edited(_) => return Err(EngineError::Internal("an edit was not checked")),
         };
         let after = |(path, content): (&MemoryPath, StoredContent)| HeadChange {
@@ -236,8 +237,8 @@ impl Write<'_> {
             expiry: settings::expiry_of(path, wanted.expiry),
             search: row.cloned(),
         };
-        let (before, after) = (before.cloned(), wanted.path.as_ref().zip(stored).map(after));
-        Ok(CommitChange { memory_id, version_id, before, revives, undoes: wanted.undoes, after })
+        let (from, after) = (wanted.from.clone(), wanted.path.as_ref().zip(stored).map(after));
+        Ok(CommitChange { memory_id, version_id, from, undoes: wanted.undoes, after })
     }
 
     fn count_miss(&self, miss: &Miss) {

@@ -6,14 +6,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use keepsake_core::{Actor, Content, MemoryId, MemoryPath, Refused, Timestamp, VersionId};
+use keepsake_core::{Actor, Content, MemoryId, MemoryPath, Refused, Timestamp};
 use keepsake_index::{
-    AuditedAction, ChangeError, Commit, CommitChange, CommitOutcome, ExpiryChange, FoundMemories, Head,
-    HistoryPart, ImportOutcome, IndexError, MemoryTarget, SearchRow,
+    AuditedAction, ChangeError, Commit, CommitChange, CommitOutcome, ExpiryChange, FoundMemories,
+    HistoryPart, ImportOutcome, IndexError, Origin, SearchRow,
 };
 
 use super::commit::{MAX_COMMITS, MAX_GRANTS, NewBlob};
-use super::{NewContent, Origin, Proposal, ProposedChange, Write, search_rows};
+use super::{NewContent, Proposal, ProposedChange, Write, search_rows};
 use crate::EngineError;
 
 #[derive(Debug, Clone)]
@@ -47,30 +47,12 @@ pub(crate) enum ImportRefusal {
     RedactionRefused(usize),
 }
 
-/// The state of a memory between two versions.
-#[derive(Debug, Clone, Default)]
-struct MemoryState {
-    live: Option<Head>,
-    deleted_by: Option<VersionId>,
-}
-
 /// The memories of a history, as of one version.
-struct Memories(HashMap<MemoryId, MemoryState>);
+type Memories = HashMap<MemoryId, Origin>;
 
-impl Memories {
-    fn of(found: FoundMemories) -> Self {
-        let memories = found.memories.into_iter().map(|(memory_id, found)| {
-            let between = match found.target {
-                MemoryTarget::Live(memory) => MemoryState { live: Some(memory.head), deleted_by: None },
-                MemoryTarget::Deleted { version_id, .. } => {
-                    MemoryState { live: None, deleted_by: Some(version_id) }
-                }
-                MemoryTarget::Missing => MemoryState::default(),
-            };
-            (memory_id, between)
-        });
-        Self(memories.collect())
-    }
+fn memories_of(found: FoundMemories) -> Memories {
+    let memories = found.memories.into_iter();
+    memories.map(|(memory_id, found)| (memory_id, Origin::from(found.target))).collect()
 }
 
 impl Write<'_> {
@@ -93,7 +75,7 @@ impl Write<'_> {
         let rows = search_rows(computations, tenant_id, last_contents(part, &proposal.changes)).await?;
         let (mut tries, mut grants) = (0, 0);
         while tries < MAX_COMMITS && grants < MAX_GRANTS {
-            let mut memories = Memories::of(found.clone());
+            let mut memories = memories_of(found.clone());
             let (mut changes, mut blobs) = (Vec::with_capacity(part.versions.len()), Vec::new());
             for (place, version) in part.versions.iter().enumerate() {
                 let seq = part.position + 1 + i64::try_from(place).unwrap_or(i64::MAX);
@@ -166,15 +148,11 @@ impl Write<'_> {
         blobs: &mut Vec<NewBlob>,
     ) -> Result<Option<CommitChange>, EngineError> {
         let memory_id = version.memory_id;
-        let between = memories.0.entry(memory_id).or_default();
-        let (live, deleted_by) = (between.live.take(), between.deleted_by.take());
-        let kept = live.as_ref().map(|head| head.content.sha256);
-        let from = match (live, deleted_by) {
-            (Some(head), _) => Origin::Live(head),
-            (None, _) if version.state.is_none() => return Ok(None),
-            (None, Some(deleted_by)) => Origin::Deleted(memory_id, deleted_by),
-            (None, None) => Origin::New,
-        };
+        let from = memories.remove(&memory_id).unwrap_or(Origin::New);
+        let kept = from.head().map(|head| head.content.sha256);
+        if kept.is_none() && version.state.is_none() {
+            return Ok(None);
+        }
         let mut wanted = ProposedChange { from, ..version.proposed() };
         if version.state.as_ref().is_some_and(|(_, content)| kept == Some(content.hash())) {
             wanted.content = NewContent::Kept;
@@ -182,8 +160,8 @@ impl Write<'_> {
         let mut change = self.prepare(&wanted, row, blobs)?;
         // A new memory has the same id in every part of the history.
         change.memory_id = memory_id;
-        between.live = change.head(seq);
-        between.deleted_by = between.live.is_none().then_some(change.version_id);
+        let deleted = Origin::Deleted(memory_id, change.version_id);
+        memories.insert(memory_id, change.head(seq).map_or(deleted, Origin::Live));
         Ok(Some(change))
     }
 

@@ -25,9 +25,9 @@ pub(crate) use keepsake_engine::{
 pub(crate) use keepsake_index::{
     Access, AuditFilter, AuditedAction, Auditor, Commit, CommitChange, CommitOutcome, DeletionReason,
     DeletionState, Erasure, ErasureState, EventFilter, ExpiryChange, FORK_HELD_FOR, FlushedBatch, ForkCounts,
-    HeadChange, Index, LIVES_FOR, MemoryTarget, Moment, Operation, PointError, ReadSpan, ReadVersions,
-    RecordedReads, Scope, SessionEvent, SqliteIndex, StoreOrigin, StoreOriginStatus, StoredContent,
-    TenantChange, TenantDeletion, VersionCounts, VersionReader,
+    HeadChange, Index, LIVES_FOR, MemoryTarget, Moment, Operation, Origin, PointError, ReadSpan,
+    ReadVersions, RecordedReads, Scope, SessionEvent, SqliteIndex, StoreOrigin, StoreOriginStatus,
+    StoredContent, TenantChange, TenantDeletion, VersionCounts, VersionReader,
 };
 pub(crate) use keepsake_testkit::{HookedBlobs, IssuerKey, Seed, blob_key, fresh_s3};
 pub(crate) use serde_json::{Value, json};

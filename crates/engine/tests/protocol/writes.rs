@@ -121,10 +121,9 @@ pub(crate) async fn move_head(setup: &TestEngine) {
     let change = CommitChange {
         memory_id: before.memory_id,
         version_id,
-        before: Some(before),
-        after: Some(after),
-        revives: None,
+        from: Origin::Live(before),
         undoes: None,
+        after: Some(after),
     };
     let commit = Commit::of(store_id, Timestamp::from_micros(0), Uuid::nil(), vec![change]);
     let outcome = setup.index.memories.commit(tenant_id, &commit).await.unwrap();

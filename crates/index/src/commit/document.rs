@@ -7,7 +7,7 @@
 use keepsake_core::{Actor, DirPath, SensitiveDataPolicy};
 use serde_json::{Value, json};
 
-use super::{Commit, CommitChange, CommitPlan, DirectoryDelta, KeptMemory};
+use super::{Commit, CommitChange, CommitPlan, DirectoryDelta, KeptMemory, Origin};
 use crate::numbers::{hex, hex_of};
 
 #[derive(Debug)]
@@ -103,10 +103,10 @@ fn change_of(change: &CommitChange, bytes: &mut Vec<u8>) -> Option<Value> {
         "memory": hex(change.memory_id.uuid()),
         // The version that was read, which deleted the memory if the change revives it.
         "expect": change.expected_version().map(|version_id| hex(version_id.uuid())),
-        "revives": change.revives.is_some(),
+        "revives": matches!(change.from, Origin::Deleted(..)),
         "undoes": change.undoes.map(|version_id| hex(version_id.uuid())),
         // Whether the memory is live before and after the change, at the same path.
-        "stays": after.zip(change.before.as_ref()).is_some_and(|(after, before)| after.path == before.path),
+        "stays": after.zip(change.from.head()).is_some_and(|(after, before)| after.path == before.path),
         "version": hex(change.version_id.uuid()),
         "path": path.as_str(),
         "parent": path.parent().as_str(),

@@ -13,7 +13,7 @@ use keepsake_core::{MemoryPath, TenantId, VersionId};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::commit::Commit;
+use crate::commit::{Commit, Origin};
 use crate::model::{
     Depth, ExpiryChange, FoundMemory, Head, HeadLookup, Lookup, MemoryLookup, MemoryPage, PageLookup,
     PathKey, StoreKey, StoreState, Target,
@@ -291,7 +291,7 @@ impl ChangedPlaces {
         for change in &commit.changes {
             self.0.insert(Subject::Memory(MemoryLookup { store: key, memory_id: change.memory_id }), None);
             let paths = [
-                change.before.as_ref().map(|before| &before.path),
+                change.from.head().map(|before| &before.path),
                 change.after.as_ref().map(|after| &after.path),
             ];
             for path in paths.into_iter().flatten() {
@@ -302,10 +302,10 @@ impl ChangedPlaces {
         }
         let with_version = commit.changes.iter().filter(|change| change.path().is_some());
         for (change, seq) in with_version.zip(seq + 1..) {
-            let (Some(head), None) = (change.head(seq), change.revives) else {
+            let (Some(head), Origin::New | Origin::Live(_)) = (change.head(seq), &change.from) else {
                 continue;
             };
-            let before = change.before.as_ref().map(|before| HeadBefore {
+            let before = change.from.head().map(|before| HeadBefore {
                 at: at(Some(before.path.clone())),
                 version_id: before.version_id,
                 replica: commit.replica,

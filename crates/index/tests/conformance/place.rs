@@ -67,12 +67,12 @@ pub(crate) fn created(at: &str, size_bytes: u64) -> CommitChange {
         expiry: ExpiryChange::default(),
         search: None,
     };
-    CommitChange { memory_id, version_id, before: None, revives: None, undoes: None, after: Some(after) }
+    CommitChange { memory_id, version_id, from: Origin::New, undoes: None, after: Some(after) }
 }
 
 pub(crate) fn edited(before: &Head, size_bytes: u64) -> CommitChange {
     let new = created(before.path.as_str(), size_bytes);
-    CommitChange { memory_id: before.memory_id, before: Some(before.clone()), ..new }
+    CommitChange { memory_id: before.memory_id, from: Origin::Live(before.clone()), ..new }
 }
 
 /// Another path for a memory that keeps its content.

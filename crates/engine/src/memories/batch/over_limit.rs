@@ -2,12 +2,12 @@
 
 use keepsake_core::{OverLimit, Quota};
 
-use crate::write::{NewContent, Origin, ProposedChange};
+use crate::write::{NewContent, ProposedChange};
 
 /// The amount that a change adds; negative if the change frees room.
 fn added(limit: Quota, change: &ProposedChange) -> i128 {
     if limit == Quota::MemoriesPerStore {
-        return i128::from(change.path.is_some()) - i128::from(matches!(change.from, Origin::Live(_)));
+        return i128::from(change.path.is_some()) - i128::from(change.head().is_some());
     }
     let before_bytes = change.head().map_or(0, |head| i128::from(head.content.size_bytes));
     let after_bytes = match &change.content {

@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryId, ObjectKind};
 use serde::{Deserialize, Serialize};
 
-use super::{Batch, BatchRead, Change, Decision, Memories, Origin, ParsedOperation, READS_AT_ONCE, Write};
+use super::{Batch, BatchRead, Change, Decision, Memories, ParsedOperation, READS_AT_ONCE, Write};
 use crate::EngineError;
 use crate::memories::answer::Answer;
 use crate::memories::receipt::conceal_write;
@@ -53,7 +53,7 @@ impl RecordedStatus {
         match settled {
             Ok(Decision::Commit(proposal)) => match proposal.changes.first() {
                 Some(change) if change.path.is_none() => Self::Deleted,
-                Some(change) if matches!(change.from, Origin::Live(_)) => Self::Updated,
+                Some(change) if change.head().is_some() => Self::Updated,
                 _ => Self::Created,
             },
             Ok(Decision::Pin(memory, expiry, _)) => {

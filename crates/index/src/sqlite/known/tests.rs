@@ -54,8 +54,8 @@ fn put(before: Option<Head>, path: &str) -> Changes {
     let Head { path, content, memory_id, version_id, .. } = head(path, 2, None);
     let expiry = ExpiryChange::default();
     let after = HeadChange { path, content, new: None, first_line: None, expiry, search: None };
-    let change =
-        CommitChange { memory_id, version_id, before, revives: None, undoes: None, after: Some(after) };
+    let from = before.map_or(Origin::New, Origin::Live);
+    let change = CommitChange { memory_id, version_id, from, undoes: None, after: Some(after) };
     let store_id = StoreId::from_uuid(Uuid::nil());
     let commit = Commit::of(store_id, Timestamp::from_micros(0), REPLICA, vec![change]);
     let mut changed = ChangedPlaces::default();
