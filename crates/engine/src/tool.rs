@@ -36,6 +36,8 @@ pub fn is_tool(name: &str) -> bool {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
+    /// The tool's name in the block.
+    pub name: String,
     /// The `tool_use` block's id, if there was a block. Together with the input
     /// it makes a changing call idempotent.
     pub tool_use_id: Option<String>,
@@ -207,8 +209,8 @@ impl Tools {
         Self { shared: Arc::clone(shared), search }
     }
 
-    /// Carries out one call of a tool by its name: the memory tool, or one of the agent
-    /// tools. A call in a session is recorded as an event.
+    /// Carries out one call of the memory tool or of an agent tool. A call in a session is
+    /// recorded as an event.
     ///
     /// A change runs to its end even when this future is dropped. After a failure of the
     /// index the change may have been committed; a call with a `tool_use_id` can be
@@ -217,15 +219,14 @@ impl Tools {
         &self,
         principal: &Arc<Principal>,
         mounts: impl Into<Mounts>,
-        name: &str,
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
         let mounts = mounts.into();
         let principal = &Arc::new(principal.calling_tool(mounts.session_id()));
-        let event = event_of_call(&self.shared.context, principal, &mounts, name, &call.input);
+        let event = event_of_call(&self.shared.context, principal, &mounts, &call.name, &call.input);
         let is_in_session = mounts.session_id().is_some();
         let tool_use_id = call.tool_use_id.clone();
-        let answer = match self.call_by_name(principal, mounts, name, call).await {
+        let answer = match self.call_by_name(principal, mounts, call).await {
             // The deletion of the store has not yet reached every replica's
             // cache.
             Err(EngineError::NotFound(ObjectKind::Store)) if is_in_session => ToolError::StoreGone.into(),
@@ -243,18 +244,17 @@ impl Tools {
         &'a self,
         principal: &'a Arc<Principal>,
         mounts: Mounts,
-        name: &'a str,
         call: ToolCall,
     ) -> BoxFuture<'a, Result<ToolAnswer, EngineError>> {
         Box::pin(async move {
             let mounts = principal.seen(mounts)?;
             let refusal = match call.not_unicode.clone() {
-                Some(field) if is_tool(name) => ToolError::NotUnicode { field },
+                Some(field) if is_tool(&call.name) => ToolError::NotUnicode { field },
                 _ => {
-                    if let Some(tool) = AgentTool::parse(name) {
+                    if let Some(tool) = AgentTool::parse(&call.name) {
                         return self.call_agent_tool(principal, mounts, tool, call).await;
                     }
-                    if name == MEMORY_TOOL {
+                    if call.name == MEMORY_TOOL {
                         return self.call_memory_tool(principal, mounts, call).await;
                     }
                     ToolError::UnknownTool
@@ -272,7 +272,7 @@ impl Tools {
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
         let command = Command::parse(&call.input, mounts.root());
-        self.carry_out(principal, mounts, MEMORY_TOOL, call, command).await
+        self.carry_out(principal, mounts, call, command).await
     }
 
     #[tracing::instrument(name = "engine.call_agent_tool", level = "debug", skip_all, fields(gen_ai.memory.store.id = tracing::field::Empty))]
@@ -286,7 +286,7 @@ impl Tools {
         // Checked before the input, which may be invalid.
         principal.require_for(tool.is_change(), tool.shows_content())?;
         let agent_call = AgentCall::parse(tool, &call.input, mounts.root());
-        self.carry_out(principal, mounts, tool.name(), call, agent_call).await
+        self.carry_out(principal, mounts, call, agent_call).await
     }
 
     /// Carries out a call, if the credential and the mount of its path allow it.
@@ -294,7 +294,6 @@ impl Tools {
         &self,
         principal: &Arc<Principal>,
         mounts: Mounts,
-        tool: &str,
         call: ToolCall,
         command: Result<C, ToolError>,
     ) -> Result<ToolAnswer, EngineError> {
@@ -317,7 +316,7 @@ impl Tools {
             return Ok(refusal.into());
         }
         let outcome = if command.is_change() {
-            change(&self.shared, principal, &mounts, store_id, tool, call, command).await?
+            change(&self.shared, principal, &mounts, store_id, call, command).await?
         } else {
             command.show(self, principal, &mounts, store_id).await
         };

@@ -81,6 +81,7 @@ impl ServerHandler for MemoryServer {
         let access = access_of(&context)?;
         let not_unicode = mended_field(&context);
         let call = ToolCall {
+            name: request.name.into_owned(),
             tool_use_id: None,
             input: request.arguments.unwrap_or_default(),
             not_unicode: not_unicode
@@ -88,7 +89,7 @@ impl ServerHandler for MemoryServer {
             idempotency: None,
         };
         let Access { principal, mounts, held, .. } = access;
-        let called = self.0.tools.call(&principal, mounts, &request.name, call);
+        let called = self.0.tools.call(&principal, mounts, call);
         let called = called.instrument(span_of(&context));
         let answer = match held {
             Some(held) => Box::pin(holding(held, called)).await,

@@ -11,8 +11,8 @@ use bytes::{Buf, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use keepsake_console::{MAX_FORM_FIELDS, MAX_UPLOAD_BYTES, count_form_fields};
-use keepsake_core::{BYTE_ORDER_MARK, JsonObject, MendedJson, duplicate_field};
-use keepsake_engine::{Engine, Principal, RequestShares};
+use keepsake_core::{BYTE_ORDER_MARK, JsonObject, MendedJson, NOT_UNICODE, duplicate_field};
+use keepsake_engine::{Engine, MEMORY_TOOL, Principal, RequestShares, ToolCall};
 use keepsake_index::Idempotency;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -68,16 +68,11 @@ pub(crate) type BodyOfParts<T, const MAX: usize, const BYTES: u64> = JsonBody<T,
 /// A [`JsonBody`] that may be empty, which means an empty object.
 pub(crate) struct OptionalBody<T>(pub(crate) Arc<Principal>, pub(crate) T, pub(crate) Option<Idempotency>);
 
-/// The [`JsonBody`] of a tool call, whose texts may hold invalid Unicode.
+/// The caller and the tool call of a JSON body, whose texts may hold invalid Unicode.
 ///
-/// The model can correct that, so it must not become an API error.
-pub(crate) struct ToolBody {
-    pub(crate) principal: Arc<Principal>,
-    pub(crate) body: Map<String, Value>,
-    pub(crate) call: Option<Idempotency>,
-    /// The path of the first field with a character that was replaced.
-    pub(crate) not_unicode: Option<String>,
-}
+/// The model can correct that, so it must not become an API error. A body that is no tool call is
+/// one, but the route may have another error to report first.
+pub(crate) struct ToolBody(pub(crate) Arc<Principal>, pub(crate) Result<ToolCall, ApiError>);
 
 /// A body that says nothing.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -132,11 +127,50 @@ impl FromRequest<Engine> for ToolBody {
             // Duplicate names are refused before the correction, which could make two names equal.
             refuse_duplicates(&received.bytes)?;
             let not_unicode = received.mend();
-            let (principal, body, call) = received.decoded(engine)?;
-            Ok(Self { principal, body, call, not_unicode })
+            let (principal, body, idempotency) = received.decoded(engine)?;
+            Ok(Self(principal, tool_call(body, not_unicode, idempotency)))
         });
         parsed.await
     }
+}
+
+/// Distinguishes a block from a bare input. Another body is an API error. `not_unicode` is the path
+/// of the first field with a character that was replaced.
+fn tool_call(
+    mut body: Map<String, Value>,
+    not_unicode: Option<String>,
+    idempotency: Option<Idempotency>,
+) -> Result<ToolCall, ApiError> {
+    if body.get("type").and_then(Value::as_str) != Some("tool_use") {
+        if body.contains_key("command") {
+            let name = MEMORY_TOOL.to_owned();
+            return Ok(ToolCall { name, tool_use_id: None, input: body, not_unicode, idempotency });
+        }
+        return Err(ApiError::invalid_request(
+            "the body is not a tool call: send a `tool_use` block, or its bare input with `command`",
+        ));
+    }
+    let tool_use_id = match body.remove("id") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(id)) if !id.is_empty() => Some(id),
+        Some(_) => {
+            return Err(ApiError::invalid_request("`id` must be a string that is not empty"));
+        }
+    };
+    let Some(Value::String(name)) = body.remove("name") else {
+        return Err(ApiError::invalid_request("`name` must be a string: the tool's name"));
+    };
+    let Some(Value::Object(input)) = body.remove("input") else {
+        return Err(ApiError::invalid_request("`input` must be an object: the tool's input"));
+    };
+    // The model wrote the name and the input; the rest of the block is the caller's. Invalid
+    // Unicode in the name is no error here: the mended name matches no tool.
+    let not_unicode =
+        not_unicode.filter(|field| field != "name").map(|field| match field.strip_prefix("input.") {
+            Some(field) => Ok(field.to_owned()),
+            None => Err(ApiError::invalid_request(format!("`{field}` {NOT_UNICODE}"))),
+        });
+    Ok(ToolCall { name, tool_use_id, input, not_unicode: not_unicode.transpose()?, idempotency })
 }
 
 /// JSON that another protocol parses.

@@ -24,14 +24,13 @@ pub(super) async fn change<C: ToolCommand>(
     principal: &Arc<Principal>,
     mounts: &Mounts,
     store_id: StoreId,
-    tool: &str,
     call: ToolCall,
     command: C,
 ) -> Result<Result<ToolAnswer, Stop>, EngineError> {
     let session_id = mounts.session_id().or(principal.session_id());
     let idempotency = call.idempotency.or_else(|| {
         let (id, calls) = (call.tool_use_id.as_deref()?, IdempotentCalls::new(shared));
-        Some(calls.of_tool_call(principal, session_id, store_id, tool, id, &command))
+        Some(calls.of_tool_call(principal, session_id, store_id, &call.name, id, &command))
     });
     let (shared, owner) = (Arc::clone(shared), Arc::clone(principal));
     let context = Arc::clone(&shared.context);

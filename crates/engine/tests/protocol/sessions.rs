@@ -41,7 +41,7 @@ impl TestEngine {
 
     async fn call_in(&self, made: &SessionWithToken, input: Value) {
         let mounts = self.engine.sessions.mounts(&self.principal, made.session.session_id).await.unwrap();
-        let called = self.engine.tools.call(&self.principal, mounts, "memory", tool_call(input));
+        let called = self.engine.tools.call(&self.principal, mounts, tool_call(input));
         called.await.unwrap();
     }
 
@@ -100,8 +100,8 @@ async fn deleted_store_hides_no_other_of_its_session(setup: TestEngine) {
     // As of a token that was checked just before.
     let mounts = setup.engine.sessions.mounts(principal, made.session.session_id).await.unwrap();
     stores.delete(principal, gone).await.unwrap();
-    let call = tool_call(json!({"query": "zebra"}));
-    let found = setup.engine.tools.call(principal, mounts.clone(), "memory_search", call).await.unwrap();
+    let call = ToolCall { name: "memory_search".to_owned(), ..tool_call(json!({"query": "zebra"})) };
+    let found = setup.engine.tools.call(principal, mounts.clone(), call).await.unwrap();
     assert!(found.content.contains("/a.md"), "{found:?}");
     let options = PromptOptions::new(false, None, true).unwrap();
     let told = setup.engine.prompts.of_stores(principal, Some(&mounts), &options).await.unwrap();

@@ -205,7 +205,7 @@ impl TestEngine {
 
     pub(crate) async fn try_call(&self, input: Value) -> Result<ToolAnswer, EngineError> {
         let call = tool_call(input);
-        self.engine.tools.call(&self.principal, self.store_id, MEMORY_TOOL, call).await
+        self.engine.tools.call(&self.principal, self.store_id, call).await
     }
 
     /// A call that must do what it says.
@@ -453,7 +453,8 @@ pub(crate) fn pin(pinned: bool) -> MemoryEdit {
 
 pub(crate) fn tool_call(input: Value) -> ToolCall {
     let Value::Object(input) = input else { panic!("an input is an object") };
-    ToolCall { tool_use_id: None, input, not_unicode: None, idempotency: None }
+    let name = MEMORY_TOOL.to_owned();
+    ToolCall { name, tool_use_id: None, input, not_unicode: None, idempotency: None }
 }
 
 pub(crate) fn create(path: &str, text: &str) -> Value {

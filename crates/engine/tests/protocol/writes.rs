@@ -162,7 +162,7 @@ async fn repeated_block_is_forgotten_after_a_day(setup: TestEngine) {
     let block = tool_call(insert("/memories/a.txt", 1, "two"));
     let block = ToolCall { tool_use_id: Some("toolu_1".to_owned()), ..block };
     let tools = &setup.engine.tools;
-    let send = async || tools.call(&setup.principal, setup.store_id, "memory", block.clone()).await.unwrap();
+    let send = async || tools.call(&setup.principal, setup.store_id, block.clone()).await.unwrap();
     let first = send().await;
     setup.call(delete("/memories/a.txt")).await;
     assert_eq!(send().await, first);

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use self::shown::{NewSession, Session, SessionStatus};
 use super::deleted::DeletedSession;
 use super::list::{CreatedInOrder, List, ListPage, Order, Prompted};
-use super::tool_calls::{ToolCallBody, answer};
+use super::tool_calls::ToolCallBody;
 use crate::answer::Json;
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody, ToolBody};
@@ -242,8 +242,8 @@ pub(crate) async fn token(
 pub(crate) async fn call_tool(
     State(engine): State<Engine>,
     Path(session_id): Path<SessionId>,
-    body: ToolBody,
+    ToolBody(principal, call): ToolBody,
 ) -> Result<Json<ToolAnswer>, ApiError> {
-    let mounts = engine.sessions.mounts(&body.principal, session_id).await?;
-    answer(&engine, mounts, body).await
+    let mounts = engine.sessions.mounts(&principal, session_id).await?;
+    Ok(Json(engine.tools.call(&principal, mounts, call?).await?))
 }

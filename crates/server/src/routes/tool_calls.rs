@@ -1,14 +1,14 @@
-//! `POST /v1/memory_stores/{memory_store_id}/tool_calls`, and code shared with the sessions' route
+//! `POST /v1/memory_stores/{memory_store_id}/tool_calls`, and the schema of a call
 //!
 //! The request is a whole `tool_use` block of the memory tool or an agent tool, or the memory
 //! tool's bare input. The answer is a `tool_result` block that a harness appends unchanged to the
 //! next user message.
 
 use axum::extract::State;
+use keepsake_core::StoreId;
 use keepsake_core::tool::agent::AgentTool;
-use keepsake_core::{NOT_UNICODE, StoreId};
-use keepsake_engine::{Engine, MEMORY_TOOL, Mounts, ToolAnswer, ToolCall};
-use serde_json::{Map, Value, json};
+use keepsake_engine::{Engine, MEMORY_TOOL, ToolAnswer};
+use serde_json::json;
 use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema};
 use utoipa::openapi::{RefOr, Type};
 use utoipa::{PartialSchema, ToSchema};
@@ -90,54 +90,7 @@ fn names() -> impl Iterator<Item = &'static str> {
 pub(crate) async fn call(
     State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
-    body: ToolBody,
+    ToolBody(principal, call): ToolBody,
 ) -> Result<Json<ToolAnswer>, ApiError> {
-    answer(&engine, store_id, body).await
-}
-
-pub(crate) async fn answer(
-    engine: &Engine,
-    mounts: impl Into<Mounts>,
-    ToolBody { principal, body, call: idempotency, not_unicode }: ToolBody,
-) -> Result<Json<ToolAnswer>, ApiError> {
-    let (name, call) = parse(body, not_unicode)?;
-    let call = ToolCall { idempotency, ..call };
-    Ok(Json(engine.tools.call(&principal, mounts, &name, call).await?))
-}
-
-/// Distinguishes a block from a bare input. Another body is an API error.
-fn parse(mut body: Map<String, Value>, not_unicode: Option<String>) -> Result<(String, ToolCall), ApiError> {
-    if body.get("type").and_then(Value::as_str) != Some("tool_use") {
-        if body.contains_key("command") {
-            return Ok((
-                MEMORY_TOOL.to_owned(),
-                ToolCall { tool_use_id: None, input: body, not_unicode, idempotency: None },
-            ));
-        }
-        return Err(ApiError::invalid_request(
-            "the body is not a tool call: send a `tool_use` block, or its bare input with `command`",
-        ));
-    }
-    let tool_use_id = match body.remove("id") {
-        None | Some(Value::Null) => None,
-        Some(Value::String(id)) if !id.is_empty() => Some(id),
-        Some(_) => {
-            return Err(ApiError::invalid_request("`id` must be a string that is not empty"));
-        }
-    };
-    let Some(Value::String(name)) = body.remove("name") else {
-        return Err(ApiError::invalid_request("`name` must be a string: the tool's name"));
-    };
-    let Some(Value::Object(input)) = body.remove("input") else {
-        return Err(ApiError::invalid_request("`input` must be an object: the tool's input"));
-    };
-    // The model wrote the name and the input; the rest of the block is the caller's. Invalid
-    // Unicode in the name is no error here: the mended name matches no tool.
-    let not_unicode =
-        not_unicode.filter(|field| field != "name").map(|field| match field.strip_prefix("input.") {
-            Some(field) => Ok(field.to_owned()),
-            None => Err(ApiError::invalid_request(format!("`{field}` {NOT_UNICODE}"))),
-        });
-    let call = ToolCall { tool_use_id, input, not_unicode: not_unicode.transpose()?, idempotency: None };
-    Ok((name, call))
+    Ok(Json(engine.tools.call(&principal, store_id, call?).await?))
 }
