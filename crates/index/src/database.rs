@@ -24,7 +24,7 @@ use tracing::{Instrument, Span};
 use uuid::Uuid;
 
 pub(crate) use batches::{Answer, BatchFailure, BatchRules, Batches, answers_of};
-pub(crate) use commits::{Batching, CommitAttempt, CommitResult, Commits, StoreCommit, commit_changes};
+pub(crate) use commits::{Batching, CommitResult, Commits, TenantCommit, commit_changes};
 pub(crate) use packed::Packing;
 pub(crate) use tx::with_lists;
 use tx::{Connection, one_of};

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use keepsake_core::{StoreId, TenantId};
-use serde::Deserialize;
 
 use super::{Backend, BatchFailure, BatchRules, Batches, Database, Mode, Role, Tx};
 use crate::commit::{Commit, CommitOutcome};
@@ -19,20 +18,16 @@ use crate::{IndexError, postgres, sqlite};
 /// store. On SQLite, all commits wait in one lane, because only one connection writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Commits {
-    across_stores: Batches<Option<TenantId>, StoreCommit, CommitResult>,
-    within_store: Batches<StoreLane, StoreCommit, CommitResult>,
+    across_stores: Batches<Option<TenantId>, TenantCommit, CommitResult>,
+    within_store: Batches<StoreLane, TenantCommit, CommitResult>,
 }
 
 /// The lane of a store. Any tenant may name the id of any store, so the lane includes the
 /// tenant. `None` on SQLite.
 type StoreLane = Option<(TenantId, StoreId)>;
 
-#[derive(Debug)]
-pub(crate) struct StoreCommit {
-    pub(crate) tenant_id: TenantId,
-    pub(crate) commit: Commit,
-    pub(crate) batching: Batching,
-}
+/// A commit that waits for its batch, and its tenant.
+pub(crate) type TenantCommit = (TenantId, Commit);
 
 /// The commits with which a commit on Postgres shares a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,21 +38,13 @@ pub(crate) enum Batching {
     WithinStore,
 }
 
-/// The result of running one commit in a batch.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub(crate) enum CommitAttempt {
-    /// The commit was skipped, because another transaction has locked its store.
-    Locked,
-    #[serde(untagged)]
-    Done(CommitOutcome),
-}
-
-pub(crate) type CommitResult = Result<CommitAttempt, IndexError>;
+/// The result of running one commit in a batch; `None`: the commit was skipped, because another
+/// transaction has locked its store.
+pub(crate) type CommitResult = Result<Option<CommitOutcome>, IndexError>;
 
 /// Further batches run at the same time only while a connection hangs. `jobs` bounds how
 /// long each commit waits for its batch.
-const ACROSS_STORES: BatchRules<StoreCommit, CommitResult> = BatchRules {
+const ACROSS_STORES: BatchRules<TenantCommit, CommitResult> = BatchRules {
     jobs: 32,
     max_running: 4,
     extra_batch_after: Duration::from_millis(250),
@@ -65,9 +52,9 @@ const ACROSS_STORES: BatchRules<StoreCommit, CommitResult> = BatchRules {
     answer_of_all: IndexError::of_all_that_wait,
 };
 /// A batch locks the store, so a second one runs only if the first hangs.
-const WITHIN_STORE: BatchRules<StoreCommit, CommitResult> =
+const WITHIN_STORE: BatchRules<TenantCommit, CommitResult> =
     BatchRules { max_running: 2, extra_batch_after: Duration::from_secs(3), ..ACROSS_STORES };
-const ON_SQLITE: BatchRules<StoreCommit, CommitResult> =
+const ON_SQLITE: BatchRules<TenantCommit, CommitResult> =
     BatchRules { jobs: 64, max_running: 1, joins: |_, _| true, ..WITHIN_STORE };
 
 impl Commits {
@@ -77,8 +64,8 @@ impl Commits {
             Backend::Sqlite(_) => ON_SQLITE,
         };
         Self {
-            across_stores: batches(ACROSS_STORES, database),
-            within_store: batches(within_store, database),
+            across_stores: batches(ACROSS_STORES, database, Batching::AcrossStores),
+            within_store: batches(within_store, database, Batching::WithinStore),
         }
     }
 
@@ -112,13 +99,13 @@ impl Commits {
             Batching::WithinStore
         };
         loop {
-            let job = StoreCommit { tenant_id, commit: commit.clone(), batching };
+            let job = (tenant_id, commit.clone());
             let answer = match batching {
                 Batching::AcrossStores => self.across_stores.run(database.lane_of(tenant_id), job).await,
                 Batching::WithinStore => self.within_store.run(lane, job).await,
             };
-            let made = match answer {
-                Ok(made) => made?,
+            let outcome = match answer {
+                Ok(outcome) => outcome?,
                 Err(BatchFailure::NotBegun) => {
                     return Err(IndexError::Unavailable(sqlx::Error::PoolTimedOut));
                 }
@@ -126,27 +113,28 @@ impl Commits {
                     return Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed));
                 }
             };
-            match made {
-                CommitAttempt::Done(outcome) => return Ok(outcome),
-                CommitAttempt::Locked => batching = Batching::WithinStore,
+            if let Some(outcome) = outcome {
+                return Ok(outcome);
             }
+            batching = Batching::WithinStore;
         }
     }
 }
 
 fn batches<K>(
-    rules: BatchRules<StoreCommit, CommitResult>,
+    rules: BatchRules<TenantCommit, CommitResult>,
     database: &Database,
-) -> Batches<K, StoreCommit, CommitResult>
+    batching: Batching,
+) -> Batches<K, TenantCommit, CommitResult>
 where
     K: Clone + Eq + Hash + Send + 'static,
 {
     let database = database.clone();
-    Batches::new(rules, move |commits: Vec<StoreCommit>| {
+    Batches::new(rules, move |commits: Vec<TenantCommit>| {
         let database = database.clone();
         async move {
             match database.backend() {
-                Backend::Postgres(_) => postgres::commit::commit_all(&database, &commits).await,
+                Backend::Postgres(_) => postgres::commit::commit_all(&database, &commits, batching).await,
                 Backend::Sqlite(_) => sqlite::commit::commit_all(&database, &commits).await,
             }
         }

@@ -9,7 +9,7 @@ use sqlx::types::Json;
 
 use crate::IndexError;
 use crate::commit::{Commit, CommitDocument, CommitOutcome, CommitPlan};
-use crate::database::{Batching, CommitResult, Database, Role, StoreCommit, Tx};
+use crate::database::{Batching, CommitResult, Database, Role, TenantCommit, Tx};
 use crate::postgres::row::row_of;
 
 const COMMIT_CHANGES: &str = "SELECT commit_changes($1, $2, $3::commit_document, $4, false)";
@@ -30,11 +30,9 @@ const COMMIT_BATCH: &str = "SELECT commit_batch($1, $2, $3, $4::commit_document[
 const MAX_BATCH_BYTES: usize = 2 << 20;
 
 /// Whether `next` may share a call with `batch`: only commits of one memory share calls.
-pub(crate) fn joins(batch: &[StoreCommit], next: &StoreCommit) -> bool {
-    let bytes: usize = batch.iter().chain([next]).map(|job| job.commit.bytes()).sum();
-    batch.first().is_some_and(|first| is_small(&first.commit))
-        && is_small(&next.commit)
-        && bytes <= MAX_BATCH_BYTES
+pub(crate) fn joins(batch: &[TenantCommit], next: &TenantCommit) -> bool {
+    let bytes: usize = batch.iter().chain([next]).map(|(_, commit)| commit.bytes()).sum();
+    batch.first().is_some_and(|(_, first)| is_small(first)) && is_small(&next.1) && bytes <= MAX_BATCH_BYTES
 }
 
 /// Whether the commit is about one memory, so that other commits may wait for it.
@@ -44,11 +42,15 @@ pub(crate) const fn is_small(commit: &Commit) -> bool {
 
 /// Executes commits that [`joins`] put together. A failure or refusal of one commit does
 /// not affect the others.
-pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<CommitResult> {
+pub(crate) async fn commit_all(
+    database: &Database,
+    commits: &[TenantCommit],
+    batching: Batching,
+) -> Vec<CommitResult> {
     if let [commit] = commits {
-        return vec![commit_one(database, commit).await];
+        return vec![commit_one(database, commit, batching).await];
     }
-    match commit_batch(database, commits).await {
+    match commit_batch(database, commits, batching).await {
         Ok(made) => made,
         // Postgres refused the statement, so no commit was made. One of them may be the
         // cause, so each one then runs by itself.
@@ -56,7 +58,7 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
             tracing::warn!(error = %error, "index.commit: a batch was refused; its commits are made one by one");
             let mut made = Vec::with_capacity(commits.len());
             for commit in commits {
-                made.push(commit_one(database, commit).await);
+                made.push(commit_one(database, commit, batching).await);
             }
             made
         }
@@ -68,47 +70,52 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
     }
 }
 
-async fn commit_one(database: &Database, job: &StoreCommit) -> CommitResult {
+async fn commit_one(database: &Database, job: &TenantCommit, batching: Batching) -> CommitResult {
     if database.is_distributed() {
         // Only a single function goes to the node of the tenant.
-        let made = commit_batch(database, slice::from_ref(job)).await?;
+        let made = commit_batch(database, slice::from_ref(job), batching).await?;
         return made.into_iter().next().unwrap_or_else(|| Err(unknown_outcome()));
     }
-    let CommitDocument { json, bytes } = document_of(&job.commit);
-    let skips_locked = job.batching == Batching::AcrossStores;
+    let (tenant_id, commit) = job;
+    let CommitDocument { json, bytes } = document_of(commit);
+    let skips_locked = batching == Batching::AcrossStores;
     let mut tx = database.write_one("commit_batch", Role::Anonymous).await?;
-    let query = tx.query(COMMIT_ONE).bind((job.tenant_id, job.commit.store_id));
+    let query = tx.query(COMMIT_ONE).bind((*tenant_id, commit.store_id));
     let answer: Json<Value> = query.bind((row_of(&json), bytes, skips_locked)).scalar().await?;
     outcome_of(answer.0)
 }
 
-async fn commit_batch(database: &Database, commits: &[StoreCommit]) -> Result<Vec<CommitResult>, IndexError> {
+async fn commit_batch(
+    database: &Database,
+    commits: &[TenantCommit],
+    batching: Batching,
+) -> Result<Vec<CommitResult>, IndexError> {
     // Batches wait for each other only over idempotency records, so every batch takes the
     // records in the order of their keys, in which jobs remove them. Commits of one store
     // without a record are adjacent, so that the store is locked once.
     let mut order: Vec<usize> = (0..commits.len()).collect();
     order.sort_by_key(|&job| {
-        let StoreCommit { tenant_id, commit, .. } = &commits[job];
+        let (tenant_id, commit) = &commits[job];
         let key = commit.idempotency.as_ref().map(|call| call.scope_sha256);
         (tenant_id.uuid(), key, commit.store_id.uuid())
     });
-    let sorted: Vec<&StoreCommit> = order.iter().map(|&job| &commits[job]).collect();
-    let documents = sorted.iter().map(|job| document_of(&job.commit));
+    let sorted: Vec<&TenantCommit> = order.iter().map(|&job| &commits[job]).collect();
+    let documents = sorted.iter().map(|(_, commit)| document_of(commit));
     let (rows, bytes): (Vec<_>, Vec<_>) =
         documents.map(|document| (row_of(&document.json), document.bytes)).unzip();
-    let skips_locked = commits.first().is_some_and(|first| first.batching == Batching::AcrossStores);
+    let skips_locked = batching == Batching::AcrossStores;
     // The function sets the tenant of each commit.
     let mut tx = database.write_one("commit_batch", Role::Anonymous).await?;
     let query = match commits.first() {
-        Some(first) if tx.is_distributed() => {
-            tx.query(COMMIT_OF_TENANT).bind((first.tenant_id, skips_locked))
+        Some((tenant_id, _)) if tx.is_distributed() => {
+            tx.query(COMMIT_OF_TENANT).bind((*tenant_id, skips_locked))
         }
         _ => {
             let query = tx.query(COMMIT_BATCH).bind(skips_locked);
-            query.bind_array(sorted.iter().map(|job| job.tenant_id.uuid()).collect::<Vec<_>>())
+            query.bind_array(sorted.iter().map(|(tenant_id, _)| tenant_id.uuid()).collect::<Vec<_>>())
         }
     };
-    let query = query.bind_array(sorted.iter().map(|job| job.commit.store_id.uuid()).collect::<Vec<_>>());
+    let query = query.bind_array(sorted.iter().map(|(_, commit)| commit.store_id.uuid()).collect::<Vec<_>>());
     let answers: Json<Vec<Value>> = query.bind_array(rows).bind_array(bytes).scalar().await?;
     if answers.len() != commits.len() {
         return Err(unknown_outcome());
@@ -121,7 +128,10 @@ async fn commit_batch(database: &Database, commits: &[StoreCommit]) -> Result<Ve
 }
 
 fn outcome_of(answer: Value) -> CommitResult {
-    serde_json::from_value(answer).map_err(|_| unknown_outcome())
+    if answer["outcome"] == "locked" {
+        return Ok(None);
+    }
+    serde_json::from_value(answer).map(Some).map_err(|_| unknown_outcome())
 }
 
 const fn unknown_outcome() -> IndexError {

@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
 
 use crate::IndexError;
 use crate::commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitDocument, CommitOutcome, CommitPlan, directory_of};
-use crate::database::{CommitAttempt, CommitResult, Database, Role, StoreCommit, Tx, from_row};
+use crate::database::{CommitResult, Database, Role, TenantCommit, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::Expiry;
 use crate::numbers::unsigned;
@@ -215,7 +215,7 @@ pub(super) async fn create_view(connection: &mut SqliteConnection) -> Result<(),
     Ok(())
 }
 
-pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<CommitResult> {
+pub(crate) async fn commit_all(database: &Database, commits: &[TenantCommit]) -> Vec<CommitResult> {
     let mut outcomes = Vec::with_capacity(commits.len());
     let done = match database.write("commit_batch", Role::Shared(None)).await {
         Ok(tx) => run_all(tx, commits, &mut outcomes).await,
@@ -232,14 +232,14 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
 /// committed.
 async fn run_all(
     mut tx: Tx,
-    commits: &[StoreCommit],
+    commits: &[TenantCommit],
     outcomes: &mut Vec<CommitResult>,
 ) -> Result<(), IndexError> {
     if let Some(writer) = tx.sqlite_writer() {
         writer.changes_only_commits();
     }
     let ends_with_it = commits.len() == 1;
-    for StoreCommit { tenant_id, commit, .. } in commits {
+    for (tenant_id, commit) in commits {
         let outcome = make(&mut tx, *tenant_id, commit, ends_with_it).await;
         if let Err(error) = &outcome
             && (error.is_of_disk() || tx.is_to_begin())
@@ -256,7 +256,7 @@ async fn run_all(
             writer.changes_anything();
         }
         // A failed statement undoes its own changes, so the transaction goes on.
-        outcomes.push(outcome.map(CommitAttempt::Done));
+        outcomes.push(outcome.map(Some));
     }
     tx.commit().await
 }
