@@ -32,11 +32,11 @@ struct HistoryPage {
     memory_href: Option<String>,
     is_live: bool,
     /// The version that the memory has now.
-    live_version: Option<String>,
+    live_version: Option<VersionId>,
     /// How the memory was deleted, if it can be restored.
     deletion: Option<MemoryDeletion>,
     /// The version to restore, by the version that recorded a deletion.
-    restorable: HashMap<String, VersionId>,
+    restorable: HashMap<VersionId, VersionId>,
     people: People,
     entries: Vec<VersionRow>,
     may_write: bool,
@@ -63,8 +63,8 @@ pub(super) async fn of_deleted(caller: Caller, store_id: StoreId, memory_id: Mem
 
 impl HistoryPage {
     /// Whether the memory has this version now, so that there is nothing to restore.
-    fn is_current(&self, version_id: &str) -> bool {
-        self.live_version.as_deref() == Some(version_id)
+    fn is_current(&self, version_id: &VersionId) -> bool {
+        self.live_version.as_ref() == Some(version_id)
     }
 }
 
@@ -108,7 +108,7 @@ async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>
     actors.extend(authors(&last));
     let people = People::look_up(&caller, actors).await;
     let live = last.as_ref().filter(|last| last.version.operation != Operation::Deleted);
-    let live_version = live.map(|last| last.version.version_id.to_string());
+    let live_version = live.map(|last| last.version.version_id);
     let deletion = match &last {
         Some(last) if memory_id.is_some() && live_version.is_none() => deletion_of(&caller, last).await?,
         _ => None,
@@ -161,11 +161,11 @@ async fn deletion_of(caller: &Caller, newest: &ShownVersion) -> Result<Option<Me
 }
 
 /// The last deletions of a store that can be undone.
-async fn restorable(caller: &Caller, store_id: StoreId) -> Result<HashMap<String, VersionId>, Refusal> {
+async fn restorable(caller: &Caller, store_id: StoreId) -> Result<HashMap<VersionId, VersionId>, Refusal> {
     let asked = PageRequest { limit: Some(PER_PAGE), page: None };
     let found = caller.engine.versions.deletions(&caller.principal, store_id, None, &asked).await?;
     let pairs = found.items.into_iter();
-    Ok(pairs.map(|found| (found.deletion_version_id.to_string(), found.memory_version_id)).collect())
+    Ok(pairs.map(|found| (found.deletion_version_id, found.memory_version_id)).collect())
 }
 
 fn is_filtered(fields: &Fields) -> bool {

@@ -56,15 +56,10 @@ impl Secret {
     }
 }
 
-/// A version that holds the secret.
-struct Holder {
-    version_id: VersionId,
-    row: VersionRow,
-}
-
 #[derive(Default)]
 struct Holding {
-    holders: Vec<Holder>,
+    /// The versions that hold the secret.
+    holders: Vec<VersionRow>,
     /// The first version that was searched.
     newest: Option<VersionId>,
     /// Versions whose contents are lost, and why.
@@ -76,7 +71,7 @@ struct Holding {
 impl Holding {
     /// The hash of what the preview showed, which the confirmation sends back.
     fn seen(&self, secret: &Secret, from: &str, is_live: bool) -> String {
-        let ids = self.holders.iter().map(|holder| holder.version_id.to_string());
+        let ids = self.holders.iter().map(|holder| holder.id.to_string());
         let ids = ids.collect::<Vec<_>>().join(" ");
         let seen = format!("{}:{}{}:{from}{is_live} {ids}", secret.0.len(), secret.0, from.len());
         ContentHash::of(seen.as_bytes()).to_string()
@@ -111,10 +106,8 @@ impl Search<'_> {
             let (held, others): (Vec<_>, Vec<_>) =
                 listed.items.iter().partition(|shown| self.secret.is_held_by(shown));
             let people = People::look_up(self.form, authors(held.iter().copied())).await;
-            for shown in held {
-                let row = VersionRow::of(shown, &people, &self.frame);
-                holding.holders.push(Holder { version_id: shown.version.version_id, row });
-            }
+            let rows = held.into_iter().map(|shown| VersionRow::of(shown, &people, &self.frame));
+            holding.holders.extend(rows);
             for shown in others {
                 let version_id = shown.version.version_id;
                 if let Some(error) = shown.content_error() {
@@ -130,8 +123,8 @@ impl Search<'_> {
         }
     }
 
-    async fn redact(&self, holders: Vec<Holder>, receipt: &mut RemovedPage) {
-        for Holder { version_id, .. } in holders {
+    async fn redact(&self, holders: Vec<VersionRow>, receipt: &mut RemovedPage) {
+        for VersionRow { id: version_id, .. } in holders {
             let versions = &self.form.engine.versions;
             match versions.redact(&self.form.principal, self.store_id, version_id).await {
                 Ok(_) => receipt.redacted.push(version_id),
@@ -225,7 +218,7 @@ pub(super) async fn remove(Path((store_id, memory_id)): OfMemory, form: Form) ->
         is_live,
         is_in_path: secret.is_in(shown.found.path()),
         count: holding.holders.len() as u64,
-        versions: holding.holders.into_iter().map(|holder| holder.row).collect(),
+        versions: holding.holders,
         unsearched: holding.unsearched,
         next: holding.next,
         secret: secret.0,
@@ -297,15 +290,15 @@ async fn carry_out(search: &Search<'_>, found: &CurrentMemory, holding: Holding,
         Ok(again) => {
             let seen_through = holding.newest.filter(|_| from.is_empty());
             for holder in again.holders {
-                let is_kept = receipt.kept.iter().any(|(kept, _)| *kept == holder.version_id);
+                let is_kept = receipt.kept.iter().any(|(kept, _)| *kept == holder.id);
                 match seen_through {
                     _ if is_kept => {}
-                    Some(newest) if holder.version_id > newest => {
+                    Some(newest) if holder.id > newest => {
                         search.redact(vec![holder], &mut receipt).await;
                     }
                     Some(_) if receipt.next.is_some() => {}
                     _ => receipt.kept.push((
-                        holder.version_id,
+                        holder.id,
                         "the list that you confirmed did not have this version".to_owned(),
                     )),
                 }

@@ -1,7 +1,7 @@
 //! One version: its text, its restoration, its redaction.
 
 use askama::Template;
-use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, words};
+use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, VersionId, words};
 use keepsake_engine::{EngineError, PageRequest, Restoration, ShownVersion, VersionQuery, View};
 use keepsake_index::{Operation, ReadVersions, Scope, Store};
 
@@ -18,7 +18,7 @@ use crate::text::markup::{self, Markup, id_link, path};
 
 /// A version as pages and lists show it.
 pub(super) struct VersionRow {
-    pub(super) id: String,
+    pub(super) id: VersionId,
     pub(super) href: String,
     pub(super) memory_href: String,
     pub(super) operation: &'static str,
@@ -34,7 +34,7 @@ pub(super) struct VersionRow {
 
 impl VersionRow {
     pub(super) fn of(shown: &ShownVersion, people: &People, frame: &Frame) -> Self {
-        let (version, id) = (&shown.version, shown.version.version_id.to_string());
+        let (version, id) = (&shown.version, shown.version.version_id);
         let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
         let href = format!("/console/stores/{}/versions/{id}", shown.store_id);
         Self {
