@@ -147,6 +147,24 @@ impl FromRow for HeadRow {
     }
 }
 
+/// A memory, and the version whose state comes back, which is not read yet.
+type MemoryToUndo = (UndoneMemory, Option<i64>);
+
+impl HeadRow {
+    /// `began` is the sequence number of the version `undoes`, and `to` the one before.
+    fn undone(
+        self,
+        (undoes, began): (VersionId, i64),
+        to: Option<i64>,
+        is_changed_later: bool,
+    ) -> MemoryToUndo {
+        let then = if is_changed_later { PastState::ChangedLater } else { PastState::Nothing };
+        let Self { memory_id, version_id: from, seq: from_seq, live } = self;
+        let memory = UndoneMemory { memory_id, from, from_seq, live, undoes, began, then };
+        (memory, to.filter(|_| !is_changed_later))
+    }
+}
+
 /// The live memories at paths, and the numbers of files in directories.
 type Holders = (HashMap<MemoryPath, MemoryId>, HashMap<DirPath, u64>);
 
@@ -178,15 +196,6 @@ impl SelectedMemory {
         let first = self.versions.iter().position(known).unwrap_or_default();
         self.versions.drain(..first);
     }
-}
-
-/// The place in a memory's history where an undo goes back to.
-struct Origin {
-    undoes: VersionId,
-    began: i64,
-    /// The version before.
-    to: Option<i64>,
-    is_changed_later: bool,
 }
 
 impl Undos {
@@ -229,35 +238,23 @@ impl Reader<'_> {
         let Some(state) = self.tx.query(STATE).bind(self.store).optional::<StateRow>().await? else {
             return Ok(Err(UndoReadError::NoStore));
         };
-        let origins = match source {
+        let found = match source {
             UndoSource::Selection(selection) => match self.selected(selection, state.seq).await? {
-                Some(selected) => self.origins(selected, selection).await?,
+                Some(selected) => self.selected_memories(selected, selection).await?,
                 None => return Ok(Err(UndoReadError::TooMany)),
             },
             UndoSource::Plan(planned) => self.planned(planned).await?,
         };
-        let seqs: Vec<_> = origins
-            .iter()
-            .filter(|(_, origin)| !origin.is_changed_later)
-            .filter_map(|(_, origin)| origin.to)
-            .collect();
+        let seqs: Vec<_> = found.iter().filter_map(|(_, to)| *to).collect();
         let mut versions = self.versions(&seqs).await?;
-        let memories: Vec<_> = origins
-            .into_iter()
-            .map(|(head, origin)| UndoneMemory {
-                memory_id: head.memory_id,
-                from: head.version_id,
-                from_seq: head.seq,
-                live: head.live,
-                undoes: origin.undoes,
-                began: origin.began,
-                then: match origin.to {
-                    _ if origin.is_changed_later => PastState::ChangedLater,
-                    None => PastState::Nothing,
-                    Some(seq) => versions.remove(&seq).map_or(PastState::Gone, PastState::of),
-                },
-            })
-            .collect();
+        let memories = found.into_iter().map(|(memory, to)| match to {
+            Some(seq) => {
+                let then = versions.remove(&seq).map_or(PastState::Gone, PastState::of);
+                UndoneMemory { then, ..memory }
+            }
+            None => memory,
+        });
+        let memories: Vec<_> = memories.collect();
         let (occupied, directories) = self.places(&memories).await?;
         Ok(Ok(UndoRead { store: state.store, seq: state.seq, memories, occupied, directories }))
     }
@@ -338,13 +335,13 @@ impl Reader<'_> {
     }
 
     /// Where the selected memories go back to. Leaves out memories without any history.
-    async fn origins(
+    async fn selected_memories(
         &mut self,
         selected: BTreeMap<MemoryId, SelectedMemory>,
         selection: &UndoSelection,
-    ) -> Result<Vec<(HeadRow, Origin)>, IndexError> {
+    ) -> Result<Vec<MemoryToUndo>, IndexError> {
         let ids: Vec<_> = selected.keys().copied().collect();
-        let mut origins = Vec::with_capacity(ids.len());
+        let mut memories = Vec::with_capacity(ids.len());
         for head in self.heads(&ids).await? {
             let Some(newest) = selected.get(&head.memory_id).and_then(|memory| memory.versions.first())
             else {
@@ -362,23 +359,22 @@ impl Reader<'_> {
                 }
                 first = version;
             }
-            let (undoes, began, to) = (first.version_id, first.seq, first.prev_seq);
-            origins.push((head, Origin { undoes, began, to, is_changed_later }));
+            let undoes = (first.version_id, first.seq);
+            memories.push(head.undone(undoes, first.prev_seq, is_changed_later));
         }
-        Ok(origins)
+        Ok(memories)
     }
 
-    async fn planned(&mut self, planned: &[PlannedUndo]) -> Result<Vec<(HeadRow, Origin)>, IndexError> {
+    async fn planned(&mut self, planned: &[PlannedUndo]) -> Result<Vec<MemoryToUndo>, IndexError> {
         let by_memory: HashMap<_, _> = planned.iter().map(|planned| (planned.memory_id, planned)).collect();
         let ids: Vec<_> = by_memory.keys().copied().collect();
         let heads = self.heads(&ids).await?.into_iter();
-        let origins = heads.filter_map(|head| {
+        let memories = heads.filter_map(|head| {
             let planned = by_memory.get(&head.memory_id)?;
-            let is_changed_later = head.version_id != planned.from;
-            let (undoes, began, to) = (planned.undoes, head.seq, planned.to);
-            Some((head, Origin { undoes, began, to, is_changed_later }))
+            let (undoes, is_changed_later) = ((planned.undoes, head.seq), head.version_id != planned.from);
+            Some(head.undone(undoes, planned.to, is_changed_later))
         });
-        Ok(origins.collect())
+        Ok(memories.collect())
     }
 
     async fn heads(&mut self, ids: &[MemoryId]) -> Result<Vec<HeadRow>, IndexError> {

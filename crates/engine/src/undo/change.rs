@@ -49,23 +49,16 @@ pub(super) struct UndoState {
     texts: HashMap<MemoryId, Arc<str>>,
 }
 
-/// A step for the memory at a place of the read.
-#[derive(Clone, Copy)]
-struct StepOfRead {
-    place: usize,
-    action: UndoAction,
-    reason: Option<UndoSkipReason>,
-}
+/// A step, and the place of its memory in the read.
+type StepOfRead = (usize, UndoStep);
 
-impl StepOfRead {
-    fn in_read(self, found: &UndoRead) -> PlannedStep<'_> {
-        PlannedStep { memory: &found.memories[self.place], action: self.action, reason: self.reason }
-    }
+fn in_read<'a>((place, step): &StepOfRead, found: &'a UndoRead) -> PlannedStep<'a> {
+    PlannedStep { memory: &found.memories[*place], action: step.action, reason: step.reason }
 }
 
 impl UndoState {
     fn plan(&self) -> Vec<PlannedStep<'_>> {
-        self.plan.lock().iter().map(|step| step.in_read(&self.found)).collect()
+        self.plan.lock().iter().map(|step| in_read(step, &self.found)).collect()
     }
 
     /// The newest change of the store.
@@ -75,7 +68,7 @@ impl UndoState {
 
     /// The steps in the order of the commit.
     pub(super) fn steps(&self) -> Vec<UndoStep> {
-        self.plan().iter().map(PlannedStep::step).collect()
+        self.plan.lock().iter().map(|(_, step)| step.clone()).collect()
     }
 }
 
@@ -137,12 +130,7 @@ impl UndoChange {
             let places = found.memories.iter().enumerate().map(|(place, memory)| (memory.memory_id, place));
             let places: HashMap<_, _> = places.collect();
             let steps = plan(&found, &refusals, bytes_per_memory);
-            let steps = steps.iter().map(|step| StepOfRead {
-                place: places[&step.memory.memory_id],
-                action: step.action,
-                reason: step.reason,
-            });
-            steps.collect()
+            steps.iter().map(|step| (places[&step.memory.memory_id], step.step())).collect()
         };
         write.context().computations.run(write.principal.tenant_id, planning).await
     }
@@ -172,7 +160,7 @@ impl Change for UndoChange {
         let found = Arc::new(self.found(write).await?);
         let mut plan = self.planned(write, &found).await?;
         let mut reads = Vec::new();
-        for step in plan.iter().map(|step| step.in_read(&found)) {
+        for step in plan.iter().map(|step| in_read(step, &found)) {
             if let Some(version) = step.version().filter(|_| step.brings_content()) {
                 let (memory_id, text) = (step.memory.memory_id, Self::text(write, &found, version));
                 reads.push(text.map(move |text| text.map(|text| (memory_id, text))).boxed());
@@ -211,7 +199,7 @@ impl Change for UndoChange {
         if changes.len() > MAX_CHANGES {
             return Err(Refused::Contended.into());
         }
-        let outcome = || UndoOutcome::of(plan.iter().map(PlannedStep::step).collect());
+        let outcome = || UndoOutcome::of(read.steps());
         let results = self.is_recorded.then(|| serde_json::to_string(&outcome())).transpose();
         Ok(Decision::Commit(Proposal {
             store: Some(read.found.store),
