@@ -298,7 +298,7 @@ pub(crate) fn fitting_contents(sizes: impl Iterator<Item = u64>) -> usize {
 /// The size of an item's content.
 fn content_bytes(item: &MemoryItem) -> u64 {
     match item {
-        MemoryItem::Memory { memory, .. } => memory.head.content.size_bytes,
+        MemoryItem::Memory((memory, _)) => memory.head.content.size_bytes,
         MemoryItem::Prefix(_) => 0,
     }
 }

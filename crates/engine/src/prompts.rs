@@ -135,7 +135,7 @@ impl Prompts {
                 is_end = items.len() < listing.limit as usize;
                 listing.after = items.last().map(|item| item.path().to_owned());
                 for item in items {
-                    let MemoryItem::Memory { memory, first_line } = item else {
+                    let MemoryItem::Memory((memory, first_line)) = item else {
                         continue;
                     };
                     if memory.head.path.is_setting() {

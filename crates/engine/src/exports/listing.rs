@@ -210,7 +210,7 @@ impl<'a> Listing<'a> {
                 return Ok(());
             }
             for item in items {
-                if let MemoryItem::Memory { memory, .. } = item {
+                if let MemoryItem::Memory((memory, _)) = item {
                     self.insert((*memory).into())?;
                 }
             }

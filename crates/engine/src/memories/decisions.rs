@@ -343,7 +343,7 @@ pub(super) async fn with_conflicting_memory(
     let (index, tenant_id) = (&write.context().index, write.principal.tenant_id);
     let page = index.memories.list(tenant_id, write.store_id, &listing).await?;
     Ok(match page.and_then(|page| page.items.into_iter().next()) {
-        Some(MemoryItem::Memory { memory, .. }) => Refused::PathIsDirectory {
+        Some(MemoryItem::Memory((memory, _))) => Refused::PathIsDirectory {
             path: memory.head.path.as_str().to_owned(),
             memory_id: Some(memory.head.memory_id),
         },

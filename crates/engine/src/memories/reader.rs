@@ -109,7 +109,7 @@ impl Reader {
     ) -> Result<Option<ShownItem>, EngineError> {
         match item {
             MemoryItem::Prefix(path) => Ok(Some(ShownItem::Prefix(path))),
-            MemoryItem::Memory { memory, .. } => {
+            MemoryItem::Memory((memory, _)) => {
                 self.memory(principal, store_id, store, expiry, *memory, view).await
             }
         }

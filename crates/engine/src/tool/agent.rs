@@ -284,14 +284,14 @@ fn missing(path: &ToolPath) -> ToolError {
 /// Whether the item is a setting of the store, which lists for agents leave out.
 fn is_setting(item: &MemoryItem) -> bool {
     match item {
-        MemoryItem::Memory { memory, .. } => memory.head.path.is_setting(),
+        MemoryItem::Memory((memory, _)) => memory.head.path.is_setting(),
         MemoryItem::Prefix(directory) => directory.is_of_settings(),
     }
 }
 
 fn entry(path: &ToolPath, item: &MemoryItem) -> ListingEntry {
     match item {
-        MemoryItem::Memory { memory, first_line } => ListingEntry::File {
+        MemoryItem::Memory((memory, first_line)) => ListingEntry::File {
             path: path.display_of(&memory.head.path),
             content_size_bytes: memory.head.content.size_bytes,
             updated_at: memory.updated_at.to_rfc3339(),

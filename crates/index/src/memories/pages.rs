@@ -22,10 +22,10 @@ struct ItemRow {
 impl FromRow for ItemRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         let item = match row.read_unless_null("memory_id")? {
-            Some(memory) => Some(MemoryItem::Memory {
-                memory: Box::new(memory),
-                first_line: row.get::<Option<_>>("first_line")?.unwrap_or_default(),
-            }),
+            Some(memory) => {
+                let first_line: Option<String> = row.get("first_line")?;
+                Some(MemoryItem::Memory((Box::new(memory), first_line.unwrap_or_default())))
+            }
             None => row.get::<Option<_>>("path")?.map(MemoryItem::Prefix),
         };
         Ok(Self { store: row.read_unless_null("purge_epoch")?, expiry: row.read()?, item })

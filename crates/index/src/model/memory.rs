@@ -231,23 +231,15 @@ pub enum ListItem<M> {
     Prefix(DirPath),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MemoryItem {
-    Memory {
-        memory: Box<Memory>,
-        /// The first line, cut for listings.
-        first_line: String,
-    },
-    /// A directory with memories somewhere below it.
-    Prefix(DirPath),
-}
+/// A memory with its first line, cut for listings.
+pub type MemoryItem = ListItem<(Box<Memory>, String)>;
 
 impl MemoryItem {
     /// The item's position in the listing.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
-            Self::Memory { memory, .. } => memory.head.path.as_str(),
+            Self::Memory((memory, _)) => memory.head.path.as_str(),
             Self::Prefix(path) => path.as_str(),
         }
     }

@@ -60,7 +60,7 @@ async fn writes_of_another_process_are_noticed() {
     let size = async || {
         let page = place.page(&listing("/x/", Depth::All, None, 10)).await;
         match &page.items[..] {
-            [MemoryItem::Memory { memory, .. }] => memory.head.content.size_bytes,
+            [MemoryItem::Memory((memory, _))] => memory.head.content.size_bytes,
             other => panic!("{other:?}"),
         }
     };
