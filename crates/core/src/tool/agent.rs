@@ -24,8 +24,7 @@ use crate::precondition::Precondition;
 
 pub use content::{Replacement, apply_edits, read};
 pub use result::{
-    AgentResult, EditedFile, Hit, Hits, Listing, ListingEntry, PartOfFile, Redactions, WriteOutcome,
-    WrittenFile, WrittenVersion, fitting_entries,
+    AgentResult, Hit, ListingEntry, PartOfFile, Redactions, WriteOutcome, WrittenVersion, fitting_entries,
 };
 pub use schema::{ToolDefinition, definitions, memory_definition};
 
@@ -225,7 +224,7 @@ impl AgentCall {
         let content_size_bytes = made.content.map(|(_, size_bytes)| size_bytes);
         let redactions = edit.map(|edit| Redactions::of(&edit.findings, max_chars)).unwrap_or_default();
         Ok(Some(if matches!(self, Self::Edit { .. }) {
-            AgentResult::Edit(EditedFile {
+            AgentResult::Edit {
                 path,
                 edits,
                 memory_id,
@@ -233,16 +232,16 @@ impl AgentCall {
                 content_size_bytes,
                 snippets: edit.map(|edit| edit.snippets(max_chars)).unwrap_or_default(),
                 redactions,
-            })
+            }
         } else {
-            AgentResult::Write(WrittenFile {
+            AgentResult::Write {
                 path,
                 outcome: if made.is_new { WriteOutcome::Created } else { outcome },
                 memory_id,
                 content_sha256,
                 content_size_bytes,
                 redactions,
-            })
+            }
         }))
     }
 

@@ -4,7 +4,7 @@
 //! models and programs.
 
 use keepsake_core::tool::agent::{
-    AgentCall, AgentResult, Hit, Hits, Listing, ListingEntry, WrittenVersion, fitting_entries, read,
+    AgentCall, AgentResult, Hit, ListingEntry, WrittenVersion, fitting_entries, read,
 };
 use keepsake_core::tool::{Edit, ToolError, ToolInput, ToolPath};
 use keepsake_core::{ContentHash, MemoryPath, ObjectKind, Precondition, StoreId};
@@ -42,11 +42,11 @@ impl ToolCommand for AgentCall {
                     path: format!("{path}/{}/", slug.unwrap_or_default()),
                     read_only: mounted.is_read_only,
                 };
-                Ok(AgentResult::List(Listing {
+                Ok(AgentResult::List {
                     path: path.display().to_owned(),
                     entries: mounts.iter().map(entry).collect(),
                     next_page: None,
-                })
+                }
                 .into())
             }
             Self::Search { path, query, limit, page } => {
@@ -197,7 +197,7 @@ async fn search(
         let last = &items[fitting - 1];
         next = Some(tools.search.page_after(principal, &store_ids, &query, scoring, last).await?);
     }
-    Ok(AgentResult::Search(Hits { hits, next_page: next }).into())
+    Ok(AgentResult::Search { hits, next_page: next }.into())
 }
 
 async fn list(
@@ -248,7 +248,7 @@ async fn list(
     let Page { items, next } = cursors.page(query, items, limit, place).await?;
     let listed = entries.into_iter().zip(&items).filter(|(_, item)| !is_setting(item));
     let entries = listed.map(|(entry, _)| entry).collect();
-    Ok(AgentResult::List(Listing { path: path.display().to_owned(), entries, next_page: next }).into())
+    Ok(AgentResult::List { path: path.display().to_owned(), entries, next_page: next }.into())
 }
 
 async fn why_nothing_is_below(

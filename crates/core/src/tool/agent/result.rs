@@ -13,25 +13,49 @@ use crate::sensitive::{Finding, redaction_note};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum AgentResult {
-    List(Listing),
-    Search(Hits),
+    List {
+        path: String,
+        /// In byte order of the paths.
+        entries: Vec<ListingEntry>,
+        next_page: Option<String>,
+    },
+    Search {
+        /// The best first.
+        hits: Vec<Hit>,
+        next_page: Option<String>,
+    },
     Read(PartOfFile),
     /// Of `memory_write` and `memory_append`.
-    Write(WrittenFile),
-    Edit(EditedFile),
+    Write {
+        path: String,
+        outcome: WriteOutcome,
+        memory_id: String,
+        /// `None` if the content was removed since, or the caller may not read it.
+        content_sha256: Option<String>,
+        /// `None` as for the hash.
+        content_size_bytes: Option<u64>,
+        #[serde(flatten)]
+        redactions: Redactions,
+    },
+    Edit {
+        path: String,
+        /// The number of edits.
+        edits: usize,
+        memory_id: String,
+        /// `None` if the content was removed since.
+        content_sha256: Option<String>,
+        /// `None` as for the hash.
+        content_size_bytes: Option<u64>,
+        /// The changed lines with their surrounding lines.
+        snippets: Vec<Snippet>,
+        #[serde(flatten)]
+        redactions: Redactions,
+    },
     Delete {
         path: String,
         /// Always `true`.
         deleted: bool,
     },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Listing {
-    pub path: String,
-    /// In byte order of the paths.
-    pub entries: Vec<ListingEntry>,
-    pub next_page: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -52,13 +76,6 @@ pub enum ListingEntry {
         /// Whether everything below it is read-only.
         read_only: bool,
     },
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Hits {
-    /// The best first.
-    pub hits: Vec<Hit>,
-    pub next_page: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -106,35 +123,6 @@ pub struct WrittenVersion {
     pub is_new: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct WrittenFile {
-    pub path: String,
-    pub outcome: WriteOutcome,
-    pub memory_id: String,
-    /// `None` if the content was removed since, or the caller may not read it.
-    pub content_sha256: Option<String>,
-    /// `None` as for the hash.
-    pub content_size_bytes: Option<u64>,
-    #[serde(flatten)]
-    pub redactions: Redactions,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct EditedFile {
-    pub path: String,
-    /// The number of edits.
-    pub edits: usize,
-    pub memory_id: String,
-    /// `None` if the content was removed since.
-    pub content_sha256: Option<String>,
-    /// `None` as for the hash.
-    pub content_size_bytes: Option<u64>,
-    /// The changed lines with their surrounding lines.
-    pub snippets: Vec<Snippet>,
-    #[serde(flatten)]
-    pub redactions: Redactions,
-}
-
 /// The secrets that were replaced by markers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Redactions {
@@ -160,40 +148,60 @@ impl AgentResult {
     /// of an appended file, which depend on the earlier content.
     #[must_use]
     pub fn concealed(mut self) -> Self {
-        if let Self::Write(file) = &mut self
-            && file.outcome == WriteOutcome::Appended
+        if let Self::Write { outcome: WriteOutcome::Appended, content_sha256, content_size_bytes, .. } =
+            &mut self
         {
-            file.content_sha256 = None;
-            file.content_size_bytes = None;
+            (*content_sha256, *content_size_bytes) = (None, None);
         }
         self
     }
 
     pub fn to_text(&self) -> String {
         match self {
-            Self::List(listing) => listing.to_text(),
-            Self::Search(hits) => hits.to_text(),
+            Self::List { path, entries, next_page } => {
+                if entries.is_empty() {
+                    return format!("{path} is empty.");
+                }
+                let mut text = format!(
+                    "Files below {path} (size, time of the last change, path, first line); a path that ends in / is a \
+                     directory:"
+                );
+                text.extend(entries.iter().map(ListingEntry::to_text));
+                push_next_page(&mut text, next_page.as_deref());
+                text
+            }
+            Self::Search { hits, next_page } => {
+                if hits.is_empty() {
+                    return "No memory matches. Try other words, fewer of them, or memory_list.".to_owned();
+                }
+                let mut text =
+                    "Matching memories, best first (path, line, score, and a passage with the matches in ⟦ ⟧):"
+                        .to_owned();
+                text.extend(hits.iter().map(Hit::to_text));
+                push_next_page(&mut text, next_page.as_deref());
+                text
+            }
             Self::Read(part) => part.to_text(),
-            Self::Write(written) => written.to_text(),
-            Self::Edit(edited) => edited.to_text(),
+            Self::Write { path, outcome, content_sha256, content_size_bytes, redactions, .. } => {
+                let mut text = match outcome {
+                    WriteOutcome::Created => format!("File {path} has been created"),
+                    WriteOutcome::Replaced => format!("The content of {path} has been replaced"),
+                    WriteOutcome::Appended => format!("The text has been added at the end of {path}"),
+                };
+                push_state(&mut text, *content_size_bytes, content_sha256.as_deref());
+                push_redactions(&mut text, redactions);
+                text
+            }
+            Self::Edit { path, edits, content_sha256, content_size_bytes, snippets, redactions, .. } => {
+                let noun = if *edits == 1 { "edit" } else { "edits" };
+                let mut text = format!("The file {path} has been edited, {edits} {noun}");
+                push_state(&mut text, *content_size_bytes, content_sha256.as_deref());
+                push_snippets(&mut text, snippets);
+                push_redactions(&mut text, redactions);
+                text
+            }
             Self::Delete { path, .. } => format!("Successfully deleted {path}"),
         }
-    }
-}
-
-impl Listing {
-    fn to_text(&self) -> String {
-        if self.entries.is_empty() {
-            return format!("{} is empty.", self.path);
-        }
-        let mut text = format!(
-            "Files below {} (size, time of the last change, path, first line); a path that ends in / is a \
-             directory:",
-            self.path
-        );
-        text.extend(self.entries.iter().map(ListingEntry::to_text));
-        push_next_page(&mut text, self.next_page.as_deref());
-        text
     }
 }
 
@@ -229,20 +237,6 @@ pub fn fitting_entries<T: Serialize>(entries: &[T], max_chars: u64) -> usize {
     entries.iter().take_while(fits).count().max(1)
 }
 
-impl Hits {
-    fn to_text(&self) -> String {
-        if self.hits.is_empty() {
-            return "No memory matches. Try other words, fewer of them, or memory_list.".to_owned();
-        }
-        let mut text =
-            "Matching memories, best first (path, line, score, and a passage with the matches in ⟦ ⟧):"
-                .to_owned();
-        text.extend(self.hits.iter().map(Hit::to_text));
-        push_next_page(&mut text, self.next_page.as_deref());
-        text
-    }
-}
-
 fn push_next_page(text: &mut String, page: Option<&str>) {
     if let Some(page) = page {
         // Writing to a string cannot fail, here and below.
@@ -268,37 +262,16 @@ impl PartOfFile {
     }
 }
 
-impl WrittenFile {
-    fn to_text(&self) -> String {
-        let path = &self.path;
-        let mut text = match self.outcome {
-            WriteOutcome::Created => format!("File {path} has been created"),
-            WriteOutcome::Replaced => format!("The content of {path} has been replaced"),
-            WriteOutcome::Appended => format!("The text has been added at the end of {path}"),
-        };
-        push_state(&mut text, self.content_size_bytes, self.content_sha256.as_deref());
-        push_redactions(&mut text, &self.redactions);
-        text
+fn push_snippets(text: &mut String, snippets: &[Snippet]) {
+    if !snippets.is_empty() {
+        text.push_str("\nHere are the changed lines with the lines around them (with line numbers):");
     }
-}
-
-impl EditedFile {
-    fn to_text(&self) -> String {
-        let edits = if self.edits == 1 { "edit" } else { "edits" };
-        let mut text = format!("The file {} has been edited, {} {edits}", self.path, self.edits);
-        push_state(&mut text, self.content_size_bytes, self.content_sha256.as_deref());
-        if !self.snippets.is_empty() {
-            text.push_str("\nHere are the changed lines with the lines around them (with line numbers):");
-        }
-        for (position, snippet) in self.snippets.iter().enumerate() {
-            text.push_str(if position == 0 { "\n" } else { "\n\n" });
-            snippet.push_to(&mut text);
-        }
-        if self.snippets.iter().any(|snippet| snippet.is_cut) {
-            text.push_str("\n[More text was changed than is shown. Read the file with memory_read.]");
-        }
-        push_redactions(&mut text, &self.redactions);
-        text
+    for (position, snippet) in snippets.iter().enumerate() {
+        text.push_str(if position == 0 { "\n" } else { "\n\n" });
+        snippet.push_to(text);
+    }
+    if snippets.iter().any(|snippet| snippet.is_cut) {
+        text.push_str("\n[More text was changed than is shown. Read the file with memory_read.]");
     }
 }
 

@@ -138,7 +138,7 @@ fn result_text_has_hash_and_next_step() {
             "/memories/a: 5 bytes, content_sha256 {hash}, characters 1 to 3 of 5 follow; continue with offset 3:\nel"
         )
     );
-    let listing = AgentResult::List(Listing {
+    let listing = AgentResult::List {
         path: "/memories".to_owned(),
         entries: vec![
             ListingEntry::File {
@@ -150,7 +150,7 @@ fn result_text_has_hash_and_next_step() {
             ListingEntry::Directory { path: "/memories/b/".to_owned(), read_only: true },
         ],
         next_page: Some("page_x".to_owned()),
-    });
+    };
     insta::assert_snapshot!(listing.to_text(), @"
     Files below /memories (size, time of the last change, path, first line); a path that ends in / is a directory:
     1.5K	2026-11-21T00:00:00.000000Z	/memories/a.md	# A
