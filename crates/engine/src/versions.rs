@@ -63,16 +63,6 @@ pub struct VersionQuery {
 /// Maximum number of reported versions with the same content.
 const MAX_SAME_CONTENT: u32 = 1000;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedactedVersion {
-    /// The version after the redaction.
-    pub version: ShownVersion,
-    /// Versions of the store that still have the same content, newest first, at
-    /// most 1,000; `None`: the version was redacted earlier, and its content is
-    /// no longer known.
-    pub content_also_in: Option<Vec<VersionId>>,
-}
-
 service!(pub Versions);
 
 impl Versions {
@@ -234,6 +224,10 @@ impl Versions {
     /// live memory cannot be redacted. After a failure of the index the content may have
     /// been removed.
     ///
+    /// Returns the version after the redaction, and the versions of the store that still have
+    /// the same content, newest first, at most 1,000; `None`: the version was redacted earlier,
+    /// and its content is no longer known.
+    ///
     /// Idempotent. The blob is removed at once if the object store is available,
     /// otherwise later. It is kept while other versions share it.
     #[tracing::instrument(name = "engine.redact_version", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
@@ -242,7 +236,7 @@ impl Versions {
         principal: &Arc<Principal>,
         store_id: StoreId,
         version_id: VersionId,
-    ) -> Result<RedactedVersion, EngineError> {
+    ) -> Result<(ShownVersion, Option<Vec<VersionId>>), EngineError> {
         principal.require_in(Scope::StoresAdmin, store_id)?;
         let (versions, owner) = (self.clone(), Arc::clone(principal));
         let redaction = async move { versions.redact_now(&owner, store_id, version_id).await };
@@ -254,7 +248,7 @@ impl Versions {
         principal: &Principal,
         store_id: StoreId,
         version_id: VersionId,
-    ) -> Result<RedactedVersion, EngineError> {
+    ) -> Result<(ShownVersion, Option<Vec<VersionId>>), EngineError> {
         let tenant_id = principal.tenant_id;
         // Queried before the redaction, which removes the hash. If this query
         // fails, the client can retry; after the redaction it could not be
@@ -262,33 +256,13 @@ impl Versions {
         let (_, before) = self.context.find_version(tenant_id, store_id, version_id).await?;
         let also_in = self.also_in(tenant_id, store_id, &before).await?;
         let (redactions, audited) = (&self.context.index.redactions, self.context.audited_by(principal));
-        let condemned = match redactions.redact(tenant_id, store_id, version_id, &audited).await? {
-            RedactionOutcome::Redacted { condemned } => condemned,
-            RedactionOutcome::AlreadyRedacted => {
-                return Ok(RedactedVersion {
-                    version: self.without_content(principal, store_id, version_id).await?,
-                    content_also_in: None,
-                });
-            }
-        };
-        if let Some(blob_id) = condemned {
-            let key = BlobKey { tenant_id, store_id, blob_id };
-            self.remove_condemned(key).await;
+        let outcome = redactions.redact(tenant_id, store_id, version_id, &audited).await?;
+        if let RedactionOutcome::Redacted { condemned: Some(blob_id) } = outcome {
+            self.remove_condemned(BlobKey { tenant_id, store_id, blob_id }).await;
         }
-        Ok(RedactedVersion {
-            version: self.without_content(principal, store_id, version_id).await?,
-            content_also_in: Some(also_in),
-        })
-    }
-
-    async fn without_content(
-        &self,
-        principal: &Principal,
-        store_id: StoreId,
-        version_id: VersionId,
-    ) -> Result<ShownVersion, EngineError> {
-        let (_, version) = self.context.find_version(principal.tenant_id, store_id, version_id).await?;
-        Ok(ShownVersion { store_id, version, content: None, lost: None })
+        let also_in = (outcome != RedactionOutcome::AlreadyRedacted).then_some(also_in);
+        let (_, version) = self.context.find_version(tenant_id, store_id, version_id).await?;
+        Ok((ShownVersion { store_id, version, content: None, lost: None }, also_in))
     }
 
     /// On failure the blob stays in the queue.

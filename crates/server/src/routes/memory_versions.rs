@@ -7,7 +7,7 @@ use keepsake_core::actor::{ActorKind, VersionActor};
 use keepsake_core::{
     Actor, ApiKeyId, ContentHash, MemoryId, MemoryPath, SessionId, StoreId, Timestamp, VersionId,
 };
-use keepsake_engine::{Engine, RedactedVersion, Restoration, ShownVersion, VersionQuery, View};
+use keepsake_engine::{Engine, Restoration, ShownVersion, VersionQuery, View};
 use keepsake_index::Operation;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -199,8 +199,7 @@ pub(crate) async fn redact(
     Path((store_id, version_id)): Path<(StoreId, VersionId)>,
     OptionalBody(principal, ..): OptionalBody<Empty>,
 ) -> Result<Json<RedactedMemoryVersion>, ApiError> {
-    let RedactedVersion { version, content_also_in } =
-        engine.versions.redact(&principal, store_id, version_id).await?;
+    let (version, content_also_in) = engine.versions.redact(&principal, store_id, version_id).await?;
     Ok(Json(RedactedMemoryVersion { version: version.into(), content_also_in }))
 }
 
