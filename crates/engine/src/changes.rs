@@ -257,8 +257,7 @@ impl Changes {
 
 /// A session's token is refused: changes name the actors of the whole store.
 fn allow(principal: &Principal, store_id: StoreId) -> Result<(), EngineError> {
-    principal.require_in(Scope::MemoryRead, store_id)?;
-    principal.require_no_session()
+    principal.require_outside_session(Scope::MemoryRead, store_id)
 }
 
 fn newest_of(page: &ChangePage) -> ChangePlace {

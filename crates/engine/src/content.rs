@@ -321,6 +321,11 @@ impl ContentLoss {
         }
     }
 
+    /// The content that was read; `None` also if it is lost.
+    pub(crate) fn or_none<T>(read: Result<Option<T>, EngineError>) -> Result<Option<T>, EngineError> {
+        read.or_else(|error| Self::of(error).map(|_| None))
+    }
+
     /// The error for a call that reads only this content.
     pub(crate) fn error(self, path: &str, version_id: VersionId) -> EngineError {
         match self {

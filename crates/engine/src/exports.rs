@@ -89,8 +89,7 @@ service! {
 impl Exports {
     /// Whether a credential may export a store. Called again while an archive is sent.
     pub fn allow(&self, principal: &Principal, store_id: StoreId) -> Result<(), EngineError> {
-        principal.require_in(Scope::MemoryRead, store_id)?;
-        principal.require_no_session()
+        principal.require_outside_session(Scope::MemoryRead, store_id)
     }
 
     /// Lists the memories of a store, and begins to send its archive. An export does not count

@@ -16,8 +16,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{BlobKey, Content, DirPath, MemoryId, MemoryPath, Refused, StoreId, TenantId, Timestamp};
 use keepsake_index::{
     Auditor, Depth, FORK_HELD_FOR, ForkCounts, FoundMemories, Idempotency, MemoryTarget, Moment, OpenFork,
-    Origin, PastItem, PastListing, PastMemory, PastPlace, Point, PointError, Store, StoreOrigin,
-    StoreOriginStatus,
+    Origin, PastItem, PastListing, PastMemory, PastPlace, PointError, Store, StoreOrigin, StoreOriginStatus,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -208,10 +207,8 @@ impl Work<'_> {
         let texts = items.into_iter().map(|(path, stored)| async move {
             let key =
                 BlobKey { tenant_id: self.tenant_id, store_id: fork.source_id, blob_id: stored.blob_id };
-            let text = match self.shared.contents.at(key, epoch_of(page.point), stored).await {
-                Err(error) => ContentLoss::of(error).map(|_| None)?,
-                Ok(text) => text,
-            };
+            let text = self.shared.contents.at(key, page.point.store.purge_epoch, stored).await;
+            let text = ContentLoss::or_none(text)?;
             let limit = principal.limits.bytes_per_memory;
             let checked = text.and_then(|text| Content::new(text.to_string(), limit).ok());
             Ok::<_, EngineError>(checked.map(|content| (path, content)))
@@ -240,10 +237,6 @@ fn origin(fork: &OpenFork, counts: ForkCounts, error: Option<String>) -> StoreOr
     let status = if error.is_some() { StoreOriginStatus::Failed } else { StoreOriginStatus::Done };
     let skipped = counts.missing();
     StoreOrigin { memory_store_id: fork.source_id, seq: fork.seq, status, skipped, error }
-}
-
-const fn epoch_of(point: Point) -> i64 {
-    point.store.purge_epoch
 }
 
 fn refusal(error: PointError) -> EngineError {

@@ -123,8 +123,7 @@ impl Past {
         store_id: StoreId,
         at: NamedMoment,
     ) -> Result<Moment, EngineError> {
-        principal.require_in(Scope::MemoryRead, store_id)?;
-        principal.require_no_session()?;
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
         at.checked(self.context.now())
     }
 

@@ -164,6 +164,12 @@ impl Principal {
         self.require_store(store_id)
     }
 
+    /// Like [`Self::require_in`], and refuses the tokens of sessions.
+    pub(crate) fn require_outside_session(&self, scope: Scope, store_id: StoreId) -> Result<(), EngineError> {
+        self.require_in(scope, store_id)?;
+        self.require_no_session()
+    }
+
     /// Every write calls this first, and the commit calls it again, so that a read-only
     /// attachment never allows a write.
     pub fn require_writable(&self, store_id: StoreId) -> Result<(), EngineError> {

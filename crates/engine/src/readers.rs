@@ -59,8 +59,7 @@ impl Readers {
         store_id: StoreId,
         query: &ReaderQuery,
     ) -> Result<ReaderList, EngineError> {
-        principal.require_in(Scope::MemoryRead, store_id)?;
-        principal.require_no_session()?;
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
         let path = query.path.as_deref().map(MemoryPath::parse_normalised).transpose();
         let path = path.map_err(|rule| EngineError::invalid("path", rule.to_string()))?;
         let limit = query.page.limit(false)?;
@@ -110,8 +109,7 @@ impl Readers {
         store_id: StoreId,
         versions: ReadVersions,
     ) -> Result<ReaderCounts, EngineError> {
-        principal.require_in(Scope::MemoryRead, store_id)?;
-        principal.require_no_session()?;
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
         let reads = &self.context.index.reads;
         Ok(reads.counts(principal.tenant_id, store_id, versions, MAX_COUNTED).await?)
     }

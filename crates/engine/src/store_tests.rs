@@ -104,8 +104,7 @@ impl StoreTests {
         store_id: StoreId,
         tests: Option<String>,
     ) -> Result<TestReport, EngineError> {
-        principal.require_in(Scope::MemoryRead, store_id)?;
-        principal.require_no_session()?;
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
         let file = if let Some(text) = tests {
             let computations = &self.context.computations;
             let parsed = parse_tests(computations, principal.tenant_id, text.into()).await?;

@@ -90,8 +90,7 @@ impl Stores {
 
     #[tracing::instrument(name = "engine.store", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn get(&self, principal: &Principal, store_id: StoreId) -> Result<Store, EngineError> {
-        principal.require_in(Scope::MemoryRead, store_id)?;
-        principal.require_no_session()?;
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
         self.find(principal.tenant_id, store_id).await
     }
 

@@ -142,8 +142,7 @@ impl Undos {
         store_id: StoreId,
         undo_id: MemoryUndoId,
     ) -> Result<MemoryUndo, EngineError> {
-        principal.require_in(Scope::MemoryRead, store_id)?;
-        principal.require_no_session()?;
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
         let key = UndoKey { tenant_id: principal.tenant_id, store_id, undo_id };
         let found = self.context.index.undo_jobs.find(key).await?;
         let (undo, parts) = found.ok_or(EngineError::NotFound(ObjectKind::Undo))?;

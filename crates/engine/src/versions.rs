@@ -96,8 +96,7 @@ impl Versions {
         store_id: StoreId,
         version_id: VersionId,
     ) -> Result<(StoreState, Version), EngineError> {
-        principal.require_in(Scope::MemoryRead, store_id)?;
-        principal.require_no_session()?;
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
         self.context.find_version(principal.tenant_id, store_id, version_id).await
     }
 
@@ -110,8 +109,7 @@ impl Versions {
         query: &VersionQuery,
         view: View,
     ) -> Result<Page<ShownVersion>, EngineError> {
-        principal.require_in(Scope::MemoryRead, store_id)?;
-        principal.require_no_session()?;
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
         let limit = query.page.limit(view == View::Full)?;
         let identity = Query::filtered("versions", principal.tenant_id, &(store_id, query))?;
         let cursors = &self.context.cursors;

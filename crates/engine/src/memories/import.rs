@@ -88,8 +88,7 @@ impl Memories {
         store_id: StoreId,
         part: HistoryPart,
     ) -> Result<u64, EngineError> {
-        principal.require_in(Scope::StoresAdmin, store_id)?;
-        principal.require_no_session()?;
+        principal.require_outside_session(Scope::StoresAdmin, store_id)?;
         let imported = part.position.saturating_add(part.versions.len() as u64);
         let part = parse(&self.context, principal, store_id, part)?;
         let (memories, owner) = (self.clone(), Arc::clone(principal));

@@ -393,10 +393,7 @@ impl Past {
         };
         let (store_id, point) = (comparison.stores[place], comparison.points[place]);
         let key = BlobKey { tenant_id: comparison.tenant_id, store_id, blob_id: recorded.blob_id };
-        match self.contents.at(key, point.store.purge_epoch, recorded).await {
-            Err(error) => ContentLoss::of(error).map(|_| None),
-            text => text,
-        }
+        ContentLoss::or_none(self.contents.at(key, point.store.purge_epoch, recorded).await)
     }
 }
 

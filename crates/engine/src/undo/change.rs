@@ -141,10 +141,7 @@ impl UndoChange {
         found: &UndoRead,
         version: &Version,
     ) -> Result<Option<Arc<str>>, EngineError> {
-        match write.text_of(found.store, version).await {
-            Err(error) => ContentLoss::of(error).map(|_| None),
-            text => text,
-        }
+        ContentLoss::or_none(write.text_of(found.store, version).await)
     }
 
     fn refuse(&self, memory_id: MemoryId, reason: UndoSkipReason) {

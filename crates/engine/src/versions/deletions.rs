@@ -71,8 +71,7 @@ impl Versions {
         path: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<MemoryDeletion>, EngineError> {
-        principal.require_in(Scope::MemoryRead, store_id)?;
-        principal.require_no_session()?;
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
         let path = path.map(parse_path).transpose()?;
         let limit = page.limit(false)?;
         let identity = Query::filtered("deletions", principal.tenant_id, &(store_id, &path))?;

@@ -148,10 +148,7 @@ impl Write<'_> {
         head: &Head,
     ) -> Result<Option<Arc<str>>, EngineError> {
         let (tenant_id, contents) = (self.principal.tenant_id, &self.writer.contents);
-        match contents.of_head(tenant_id, self.store_id, store.purge_epoch, head).await {
-            Err(error) => ContentLoss::of(error).map(|_| None),
-            content => content,
-        }
+        ContentLoss::or_none(contents.of_head(tenant_id, self.store_id, store.purge_epoch, head).await)
     }
 
     /// Whether the content of a memory is not lost; `true` if the store was not read.
