@@ -129,13 +129,13 @@ impl Versions {
             limit: limit + 1,
         };
         let found = self.context.index.versions.list(principal.tenant_id, store_id, &listing).await?;
-        let mut found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
+        let (store, mut versions) = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         if is_contradiction {
-            found.versions.clear();
+            versions.clear();
         }
-        let page = cursors.page(identity, found.versions, limit, |version| version.seq).await?;
+        let page = cursors.page(identity, versions, limit, |version| version.seq).await?;
         let items = stream::iter(page.items)
-            .map(|version| self.show_or_lost(principal, store_id, found.store, version, view))
+            .map(|version| self.show_or_lost(principal, store_id, store, version, view))
             .buffered(FETCHES_AT_ONCE)
             .try_collect()
             .await?;

@@ -280,7 +280,7 @@ impl Reader<'_> {
                 ..VersionListing::default()
             };
             let page = page_of(self.tx, self.store, &listing).await?;
-            let page = page.map(|page| page.versions).unwrap_or_default();
+            let page = page.map(|(_, versions)| versions).unwrap_or_default();
             let is_last = page.len() < usize::from(PAGE)
                 || page.last().is_some_and(|last| last.seq <= selection.after_seq);
             before = page.last().map_or(before, |last| last.seq);

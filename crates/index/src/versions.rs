@@ -7,7 +7,7 @@ use sqlx::AssertSqlSafe;
 
 use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
-use crate::model::{Deletion, Operation, StoreState, StoredContent, Version, VersionListing, VersionPage};
+use crate::model::{Deletion, Operation, StoreState, StoredContent, Version, VersionListing};
 
 /// The columns of a [`Version`].
 pub(crate) const COLUMNS: &str = "seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, created_at, \
@@ -144,13 +144,14 @@ impl Versions {
         Ok(found.and_then(|row| Some((row.store?, row.version))))
     }
 
-    /// Lists versions, newest first; `None`: the store does not exist.
+    /// Lists versions, newest first, with the state of their store; `None`: the store does not
+    /// exist.
     pub async fn list(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
         listing: &VersionListing,
-    ) -> Result<Option<VersionPage>, IndexError> {
+    ) -> Result<Option<(StoreState, Vec<Version>)>, IndexError> {
         let role = Role::Tenant(tenant_id);
         let mut tx = self.0.read_function("list_versions", role).await?;
         let page = page_of(&mut tx, (tenant_id, store_id), listing).await?;
@@ -209,7 +210,7 @@ fn select(from: &str) -> AssertSqlSafe<String> {
 }
 
 type PageOf = for<'a> fn(&'a mut Tx, (TenantId, StoreId), &'a VersionListing) -> Page<'a>;
-type Page<'a> = BoxFuture<'a, Result<Option<VersionPage>, IndexError>>;
+type Page<'a> = BoxFuture<'a, Result<Option<(StoreState, Vec<Version>)>, IndexError>>;
 
 /// A page of versions; `None`: the store does not exist.
 pub(crate) fn page_of<'a>(
@@ -238,10 +239,7 @@ fn page_of_postgres<'a>(tx: &'a mut Tx, store: (TenantId, StoreId), listing: &'a
             .all()
             .await?;
         let store = rows.first().and_then(|row| row.store);
-        Ok(store.map(|store| VersionPage {
-            store,
-            versions: rows.into_iter().filter_map(|row| row.version).collect(),
-        }))
+        Ok(store.map(|store| (store, rows.into_iter().filter_map(|row| row.version).collect())))
     })
 }
 
@@ -272,7 +270,7 @@ fn page_of_sqlite<'a>(tx: &'a mut Tx, store: (TenantId, StoreId), listing: &'a V
             .bind(imported_kind(listing))
             .all()
             .await?;
-        Ok(Some(VersionPage { store: state.store, versions }))
+        Ok(Some((state.store, versions)))
     })
 }
 

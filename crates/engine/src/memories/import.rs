@@ -149,7 +149,7 @@ impl Memories {
         };
         let index = &self.context.index.versions;
         let page = index.list(principal.tenant_id, store_id, &newest).await?;
-        let listed = page.ok_or(EngineError::NotFound(ObjectKind::Store))?.versions;
+        let (_, listed) = page.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         let is_same = |(sent, has): (&PastVersion, &Version)| {
             let content = sent.state.as_ref().map(|(_, content)| content.hash());
             let is_redacted = has.redacted_at.is_some();

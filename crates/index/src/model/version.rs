@@ -6,8 +6,6 @@ use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, Timestamp, Version
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::store::StoreState;
-
 keepsake_core::named_enum! {
     /// The operation that created a version.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
@@ -90,12 +88,6 @@ pub struct VersionListing {
     /// The sequence number of the last version of the previous page.
     pub before: Option<i64>,
     pub limit: u32,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VersionPage {
-    pub store: StoreState,
-    pub versions: Vec<Version>,
 }
 
 /// A memory that was deleted and not restored since.

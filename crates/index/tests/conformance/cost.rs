@@ -193,8 +193,8 @@ impl Watched {
             let probes = if listing.created_from.is_some() { 80 } else { 0 };
             let limit = 2 * shown as u64 + probes + 20;
             let page = place.index.versions.list(tenant_id, store_id, &listing);
-            let page = self.watch(name, limit, page).await.unwrap().unwrap();
-            assert!(!is_filled || page.versions.len() == shown, "{name}");
+            let (_, versions) = self.watch(name, limit, page).await.unwrap().unwrap();
+            assert!(!is_filled || versions.len() == shown, "{name}");
         }
         let memory = place.index.memories.find(tenant_id, store_id, memory_id);
         self.watch("find a memory by its id", 10, memory).await.unwrap();
@@ -286,7 +286,7 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
     }
     for (name, listing, shown) in version_lists(version.memory_id) {
         let page = place.index.versions.list(place.tenant_id, place.store_id, &listing).await;
-        assert_eq!(page.unwrap().unwrap().versions.len(), shown, "{name}");
+        assert_eq!(page.unwrap().unwrap().1.len(), shown, "{name}");
         assert_steps_to(name, 40);
     }
 }
