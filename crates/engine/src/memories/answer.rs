@@ -60,7 +60,7 @@ impl Answer<'_> {
                 let before = found.map(|found| found.target);
                 let (expiry, purge_epoch) = (written.expiry, written.purge_epoch);
                 let version = written.versions().next();
-                let memory = version.and_then(|version| version.leaves(before.as_ref()));
+                let memory = version.and_then(|version| written.memory(version, before.as_ref()));
                 let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
                 (expiry, purge_epoch, memory)
             }
@@ -163,26 +163,20 @@ impl Answer<'_> {
     }
 }
 
-pub(super) struct NewVersion<'a> {
-    pub(super) change: &'a CommitChange,
-    seq: i64,
-    at: Timestamp,
-}
-
 impl WrittenChanges {
-    /// In the order of the changes.
-    pub(super) fn versions(&self) -> impl Iterator<Item = NewVersion<'_>> {
+    /// The changes with the sequence numbers of their versions.
+    pub(super) fn versions(&self) -> impl Iterator<Item = (&CommitChange, i64)> {
         let first = self.seq - i64::try_from(self.changes.len()).unwrap_or_default() + 1;
-        let at = self.at;
-        let numbered = self.changes.iter().zip(first..);
-        numbered.map(move |(change, seq)| NewVersion { change, seq, at })
+        self.changes.iter().zip(first..)
     }
-}
 
-impl NewVersion<'_> {
-    /// The memory since this version; `None`: the version deleted the memory.
-    pub(super) fn leaves(&self, before: Option<&MemoryTarget>) -> Option<Memory> {
-        let (after, head) = (self.change.after.as_ref()?, self.change.head(self.seq)?);
+    /// The memory since a version; `None`: the version deleted the memory.
+    pub(super) fn memory(
+        &self,
+        (change, seq): (&CommitChange, i64),
+        before: Option<&MemoryTarget>,
+    ) -> Option<Memory> {
+        let (after, head) = (change.after.as_ref()?, change.head(seq)?);
         Some(after.expiry.applied_to(memory_since(before, head, self.at)))
     }
 }

@@ -129,11 +129,12 @@ impl Answers<'_> {
                         (memory.head.memory_id, Some(memory))
                     }
                     Ok(_) => {
-                        let version = versions.next();
-                        let version = version.ok_or(EngineError::Internal("a change has no version"))?;
-                        let memory_id = version.change.memory_id;
+                        let version = written.zip(versions.next());
+                        let (written, version) =
+                            version.ok_or(EngineError::Internal("a change has no version"))?;
+                        let memory_id = version.0.memory_id;
                         let before = read.found.memories.get(&memory_id);
-                        (memory_id, version.leaves(before.map(|found| &found.target)))
+                        (memory_id, written.memory(version, before.map(|found| &found.target)))
                     }
                 };
                 let shown = memory.map(|memory| {
