@@ -27,10 +27,9 @@ use std::sync::{Arc, Weak};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::schemas::MemorySearchHitType;
 use keepsake_core::{
-    BlobKey, ContentHash, DirPath, MeaningReason, MemoryId, MemoryPath, ObjectKind, Refused, StoreId,
-    TenantId, Timestamp, VersionId,
+    BlobKey, DirPath, MeaningReason, MemoryId, MemoryPath, ObjectKind, Refused, StoreId, TenantId,
 };
-use keepsake_index::Scope;
+use keepsake_index::{Scope, SearchedVersion};
 use keepsake_search::{Embedding, Marker, QueryTooLong, Snippet};
 
 use crate::compute::off_the_runtime;
@@ -85,11 +84,7 @@ struct Candidate {
     explanation: SearchExplanation,
     /// The chunk of the content that is nearest in meaning: its offset and length in bytes.
     chunk: Option<(usize, usize)>,
-    /// The memory's current version.
-    version_id: VersionId,
-    blob_id: VersionId,
-    sha256: ContentHash,
-    updated_at: Timestamp,
+    version: SearchedVersion,
     purge_epoch: i64,
     marker: Arc<Marker>,
 }
@@ -118,8 +113,8 @@ impl Candidate {
             score: self.score,
             line: snippet.line,
             snippet: snippet.text,
-            content_sha256: self.sha256,
-            updated_at: self.updated_at,
+            content_sha256: self.version.sha256,
+            updated_at: self.version.updated_at,
             explanation: is_explained.then_some(self.explanation),
         }
     }
@@ -506,11 +501,13 @@ impl Search {
                 let key = BlobKey {
                     tenant_id: principal.tenant_id,
                     store_id: candidate.store_id,
-                    blob_id: candidate.blob_id,
+                    blob_id: candidate.version.blob_id,
                 };
                 let memory = (candidate.memory_id, &candidate.path);
-                let content =
-                    self.contents.searched(key, candidate.purge_epoch, memory, candidate.sha256).await;
+                let content = self
+                    .contents
+                    .searched(key, candidate.purge_epoch, memory, candidate.version.sha256)
+                    .await;
                 match content {
                     Ok(content) => Ok(content.map(|content| (candidate, Ok(content)))),
                     // The loss is already logged; the hit names it.
@@ -535,7 +532,8 @@ impl Search {
             read.into_iter().map(show).collect::<Vec<_>>()
         };
         let shown = self.context.computations.run(principal.tenant_id, show_all).await?;
-        let read_of = |candidate: &Candidate| (candidate.store_id, candidate.memory_id, candidate.version_id);
+        let read_of =
+            |candidate: &Candidate| (candidate.store_id, candidate.memory_id, candidate.version.version_id);
         let were_read = shown.iter().filter(|(.., is_read)| *is_read);
         let were_read: Vec<_> = were_read.map(|(candidate, ..)| read_of(candidate)).collect();
         self.access.note_hits(principal, &were_read);

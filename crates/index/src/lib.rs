@@ -99,7 +99,7 @@ pub use removal::{
 pub use replicas::{FORGOTTEN_AFTER, LIVES_FOR, OthersFlushed, Replicas};
 pub use search::{
     MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, SearchTerms,
-    UnindexedMemory, UnindexedPage,
+    SearchedVersion, UnindexedMemory, UnindexedPage,
 };
 pub use secrets::{ServerSecret, ServerSecrets};
 pub use sessions::{

@@ -132,14 +132,19 @@ pub struct SearchChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchHead {
     pub path: MemoryPath,
-    /// The current version.
+    pub version: SearchedVersion,
+    /// The terms of its content; `None`: it has none, or only those of another analyser.
+    pub terms: Option<Arc<[u8]>>,
+}
+
+/// The current version of a memory, as a search index keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SearchedVersion {
     pub version_id: VersionId,
     /// The blob that holds its content.
     pub blob_id: VersionId,
     pub sha256: ContentHash,
     pub updated_at: Timestamp,
-    /// The terms of this content; `None`: it has none, or only those of another analyser.
-    pub terms: Option<Arc<[u8]>>,
 }
 
 /// A memory's position in the order in which the job reads memories.
@@ -184,7 +189,8 @@ struct UnindexedRow {
 
 from_row! {
     SearchPlace { seq, purge_epoch, version_id }
-    SearchHead { path, version_id = "head_id", blob_id, sha256, updated_at, terms }
+    SearchHead { path, terms; version }
+    SearchedVersion { version_id = "head_id", blob_id, sha256, updated_at }
 }
 
 impl FromRow for SearchChange {

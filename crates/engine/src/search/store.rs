@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{MemoryId, MemoryPath, StoreId, TenantId};
 use keepsake_index::{
-    EmbeddingChanges, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, UnindexedMemory,
+    EmbeddingChanges, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, SearchedVersion,
+    UnindexedMemory,
 };
 use keepsake_search::{ANALYSER, BuiltPostings, FoundPath, Fusion, PathWords, Postings, Vectors};
 use parking_lot::RwLock;
@@ -64,7 +65,7 @@ struct State {
     /// `None`: nothing is loaded.
     place: Option<SearchPlace>,
     postings: Postings,
-    heads: HashMap<MemoryId, KnownHead>,
+    heads: HashMap<MemoryId, SearchedVersion>,
     /// Memories without terms of their content.
     unindexed: BTreeSet<MemoryId>,
     vectors: KnownVectors,
@@ -98,13 +99,6 @@ pub(super) struct StoreResults {
     pub(super) pending: u64,
     /// Whether the vectors that the search asked for do not fit in memory.
     pub(super) is_too_large: bool,
-}
-
-struct KnownHead {
-    version_id: VersionId,
-    blob_id: VersionId,
-    sha256: ContentHash,
-    updated_at: Timestamp,
 }
 
 impl SearchedStore {
@@ -385,10 +379,7 @@ impl SearchedStore {
                     score: found.score,
                     explanation: SearchExplanation { lexical: found.lexical, meaning: found.meaning },
                     chunk: found.chunk,
-                    version_id: known.version_id,
-                    blob_id: known.blob_id,
-                    sha256: known.sha256,
-                    updated_at: known.updated_at,
+                    version: *known,
                     purge_epoch,
                     marker: Arc::clone(&marker),
                 })
@@ -454,7 +445,7 @@ impl State {
         head.terms.is_none()
             && self.unindexed.contains(&memory_id)
             && known.is_some_and(|known| {
-                known.version_id == head.version_id && known.updated_at == head.updated_at
+                known.version_id == head.version.version_id && known.updated_at == head.version.updated_at
             })
             && self.postings.path_of(memory_id) == Some(&head.path)
     }
@@ -464,8 +455,8 @@ impl State {
     fn has_text_of(&self, memory_id: MemoryId, head: &SearchHead) -> bool {
         let known = self.heads.get(&memory_id).zip(self.postings.path_of(memory_id));
         known.is_some_and(|(known, path)| {
-            known.version_id == head.version_id
-                || (known.blob_id == head.blob_id && path.name() == head.path.name())
+            known.version_id == head.version.version_id
+                || (known.blob_id == head.version.blob_id && path.name() == head.path.name())
         })
     }
 
@@ -484,14 +475,14 @@ impl State {
             self.heads.remove(&memory_id);
             return;
         };
-        let SearchHead { path, version_id, blob_id, sha256, updated_at, terms } = head;
+        let SearchHead { path, version, terms } = head;
         if terms.is_none() {
             self.unindexed.insert(memory_id);
         }
         if self.postings.set(memory_id, path, terms).is_err() {
             log_damaged(memory_id);
         }
-        self.heads.insert(memory_id, KnownHead { version_id, blob_id, sha256, updated_at });
+        self.heads.insert(memory_id, version);
     }
 
     fn adopt(&mut self, built: BuiltPostings) {
@@ -547,6 +538,7 @@ fn log_damaged_vectors(memory_id: MemoryId) {
 
 #[cfg(test)]
 mod tests {
+    use keepsake_core::{ContentHash, Timestamp, VersionId};
     use uuid::Uuid;
 
     use super::*;
@@ -558,10 +550,12 @@ mod tests {
         let change = |number: u128, is_live: bool| {
             let head = SearchHead {
                 path: MemoryPath::parse(&format!("/{number}.md")).unwrap(),
-                version_id,
-                blob_id: version_id,
-                sha256: ContentHash::of(b"a"),
-                updated_at: Timestamp::from_micros(1),
+                version: SearchedVersion {
+                    version_id,
+                    blob_id: version_id,
+                    sha256: ContentHash::of(b"a"),
+                    updated_at: Timestamp::from_micros(1),
+                },
                 terms: None,
             };
             let memory_id = MemoryId::from_uuid(Uuid::from_u128(number));
