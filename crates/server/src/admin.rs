@@ -79,13 +79,13 @@ pub struct OperatorOptions {
 
 /// The operator as the audit names it: the holder of the token, unless a local command with database
 /// access made the request.
-pub(super) struct OperatorAuditor(Auditor);
+struct OperatorCaller(Engine, Auditor);
 
-impl<S: Send + Sync> FromRequestParts<S> for OperatorAuditor {
+impl FromRequestParts<Engine> for OperatorCaller {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self(parts.extensions.get().cloned().unwrap_or(Auditor::Operator)))
+    async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Infallible> {
+        Ok(Self(engine.clone(), parts.extensions.get().cloned().unwrap_or(Auditor::Operator)))
     }
 }
 

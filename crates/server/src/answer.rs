@@ -20,6 +20,9 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// What most handlers return.
+pub(crate) type Answer<T> = Result<Json<T>, ApiError>;
+
 #[derive(Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
 

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -42,22 +41,22 @@ impl Workspace {
     }
 }
 
-/// The caller of a request without a body.
+/// Who makes a request, and the engine that serves it.
 ///
-/// A handler with a body uses the principal of the body extractor, which authenticates again if the
+/// A handler with a body uses the caller of the body extractor, which authenticates again if the
 /// body arrived slowly.
-pub(crate) struct Caller(pub(crate) Arc<Principal>);
+pub(crate) struct Caller(pub(crate) Engine, pub(crate) Arc<Principal>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
+impl FromRequestParts<Engine> for Caller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, ApiError> {
         if parts.method == Method::POST || parts.method == Method::PATCH {
             tracing::error!("http.request has a body, and its handler took the principal of before it");
             return Err(ApiError::internal());
         }
-        let principal = Extension::<Arc<Principal>>::from_request_parts(parts, state).await;
-        principal.map(|Extension(principal)| Self(principal)).map_err(|_| ApiError::internal())
+        let principal = parts.extensions.get().cloned();
+        principal.map(|principal| Self(engine.clone(), principal)).ok_or_else(ApiError::internal)
     }
 }
 

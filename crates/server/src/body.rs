@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::admission::Holder;
-use crate::auth::{AUTHENTICATION_TTL, principal_of};
+use crate::auth::{AUTHENTICATION_TTL, Caller, principal_of};
 use crate::console::refused::FormSlot;
 use crate::envelope::deadline_of;
 use crate::error::ApiError;
@@ -59,20 +59,20 @@ pub(crate) struct JsonBody<
     const MAX: usize = MAX_VALUES,
     const BYTES: u64 = OF_LIMITS,
     const IS_OF_PARTS: bool = false,
->(pub(crate) Arc<Principal>, pub(crate) T, pub(crate) Option<Idempotency>);
+>(pub(crate) Caller, pub(crate) T, pub(crate) Option<Idempotency>);
 
 /// A [`JsonBody`] whose type `T` refuses duplicate fields itself, so that a duplicate field in one
 /// operation of a batch refuses only that operation.
 pub(crate) type BodyOfParts<T, const MAX: usize, const BYTES: u64> = JsonBody<T, MAX, BYTES, true>;
 
 /// A [`JsonBody`] that may be empty, which means an empty object.
-pub(crate) struct OptionalBody<T>(pub(crate) Arc<Principal>, pub(crate) T, pub(crate) Option<Idempotency>);
+pub(crate) struct OptionalBody<T>(pub(crate) Caller, pub(crate) T, pub(crate) Option<Idempotency>);
 
 /// The caller and the tool call of a JSON body, whose texts may hold invalid Unicode.
 ///
 /// The model can correct that, so it must not become an API error. A body that is no tool call is
 /// one, but the route may have another error to report first.
-pub(crate) struct ToolBody(pub(crate) Arc<Principal>, pub(crate) Result<ToolCall, ApiError>);
+pub(crate) struct ToolBody(pub(crate) Caller, pub(crate) Result<ToolCall, ApiError>);
 
 /// A body that says nothing.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -93,8 +93,8 @@ where
             if !IS_OF_PARTS {
                 refuse_duplicates(&received.bytes)?;
             }
-            let (principal, body, call) = received.decoded(engine)?;
-            Ok(Self(principal, body, call))
+            let (caller, body, call) = received.decoded(engine)?;
+            Ok(Self(caller, body, call))
         });
         parsed.await
     }
@@ -109,8 +109,8 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<Engine> for OptionalBody<
         let parsed = received.parsed(engine, |received, engine| {
             received.count_values(MAX_VALUES)?;
             refuse_duplicates(&received.bytes)?;
-            let (principal, body, call) = received.decoded(engine)?;
-            Ok(Self(principal, body, call))
+            let (caller, body, call) = received.decoded(engine)?;
+            Ok(Self(caller, body, call))
         });
         parsed.await
     }
@@ -127,8 +127,8 @@ impl FromRequest<Engine> for ToolBody {
             // Duplicate names are refused before the correction, which could make two names equal.
             refuse_duplicates(&received.bytes)?;
             let not_unicode = received.mend();
-            let (principal, body, idempotency) = received.decoded(engine)?;
-            Ok(Self(principal, tool_call(body, not_unicode, idempotency)))
+            let (caller, body, idempotency) = received.decoded(engine)?;
+            Ok(Self(caller, tool_call(body, not_unicode, idempotency)))
         });
         parsed.await
     }
@@ -237,11 +237,11 @@ impl ReceivedRequest {
     async fn parsed<T: Send + 'static>(
         self,
         engine: &Engine,
-        parse: impl FnOnce(Self, &Engine) -> Result<T, ApiError> + Send + 'static,
+        parse: impl FnOnce(Self, Engine) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let (tenant_id, bytes, engine) = (self.principal.tenant_id, self.bytes.len(), engine.clone());
         let computations = engine.computations.clone();
-        computations.parse(tenant_id, bytes, move || parse(self, &engine)).await?
+        computations.parse(tenant_id, bytes, move || parse(self, engine)).await?
     }
 
     /// Reads a form without files, and charges the memory of its parsed fields.
@@ -293,11 +293,11 @@ impl ReceivedRequest {
     /// refuses them.
     fn decoded<T: DeserializeOwned>(
         self,
-        engine: &Engine,
-    ) -> Result<(Arc<Principal>, T, Option<Idempotency>), ApiError> {
+        engine: Engine,
+    ) -> Result<(Caller, T, Option<Idempotency>), ApiError> {
         let body = parse_unchecked(&self.bytes)?;
-        let call = self.call(engine)?;
-        Ok((self.principal, body, call))
+        let call = self.call(&engine)?;
+        Ok((Caller(engine, self.principal), body, call))
     }
 
     /// Refuses a body of more than `max` JSON values and charges the memory of their tree.

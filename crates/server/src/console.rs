@@ -90,8 +90,7 @@ pub(crate) fn routes(
 /// Streams the calls of a session after the client's last event, or after `after`, as rows of the
 /// page's table.
 async fn follow_session(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(session_id): Path<SessionId>,
     QueryParams(params): QueryParams<FollowSession>,
     subscription: Subscription,

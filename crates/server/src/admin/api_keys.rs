@@ -1,15 +1,13 @@
 //! `/admin/v1/tenants/{tenant_id}/api_keys`
 
-use axum::extract::State;
 use keepsake_core::{ApiKeyId, TenantId};
-use keepsake_engine::{Engine, KeyDraft, KeyWithSecret};
+use keepsake_engine::{KeyDraft, KeyWithSecret};
 use keepsake_index::ApiKey;
 
-use super::OperatorAuditor;
+use super::OperatorCaller;
 use super::body::{AdminBody, OptionalAdminBody};
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::body::Empty;
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::QueryParams;
 use crate::routes::list::{List, ListPage};
@@ -25,11 +23,10 @@ use crate::routes::list::{List, ListPage};
     responses((status = 200, description = "The key and its secret.", body = KeyWithSecret)),
 )]
 pub(super) async fn create(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path(tenant_id): Path<TenantId>,
     AdminBody(draft): AdminBody<KeyDraft>,
-) -> Result<Json<KeyWithSecret>, ApiError> {
+) -> Answer<KeyWithSecret> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     Ok(Json(engine.keys.create(&operator, draft, None).await?))
 }
@@ -45,11 +42,10 @@ pub(super) async fn create(
     responses((status = 200, description = "A page of keys.", body = List<ApiKey>)),
 )]
 pub(super) async fn list(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path(tenant_id): Path<TenantId>,
     QueryParams(params): QueryParams<ListPage>,
-) -> Result<Json<List<ApiKey>>, ApiError> {
+) -> Answer<List<ApiKey>> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     let keys = engine.keys.list(&operator, &params.into()).await?;
     Ok(Json(keys.into()))
@@ -63,10 +59,9 @@ pub(super) async fn list(
     responses((status = 200, description = "The key.", body = ApiKey)),
 )]
 pub(super) async fn retrieve(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
-) -> Result<Json<ApiKey>, ApiError> {
+) -> Answer<ApiKey> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     Ok(Json(engine.keys.get(&operator, api_key_id).await?))
 }
@@ -83,11 +78,10 @@ pub(super) async fn retrieve(
     responses((status = 200, description = "The revoked key.", body = ApiKey)),
 )]
 pub(super) async fn revoke(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
-) -> Result<Json<ApiKey>, ApiError> {
+) -> Answer<ApiKey> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     Ok(Json(engine.keys.revoke(&operator, api_key_id).await?))
 }

@@ -8,9 +8,8 @@ use keepsake_index::{AuditEntry, AuditFilter};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::OperatorAuditor;
-use crate::answer::Json;
-use crate::error::ApiError;
+use super::OperatorCaller;
+use crate::answer::{Answer, Json};
 use crate::path::Path;
 use crate::query::QueryParams;
 use crate::routes::list::{List, ListPage};
@@ -61,11 +60,10 @@ impl From<AuditEntry> for Entry {
     responses((status = 200, description = "A page of entries.", body = List<Entry>)),
 )]
 pub(super) async fn of_tenant(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path(tenant_id): Path<TenantId>,
     QueryParams(params): QueryParams<ListPage>,
-) -> Result<Json<List<Entry>>, ApiError> {
+) -> Answer<List<Entry>> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     let entries = engine.audit.list(&operator, &AuditFilter::default(), &params.into()).await?;
     Ok(Json(List::of(entries, Entry::from)))
@@ -84,7 +82,7 @@ pub(super) async fn of_tenant(
 pub(super) async fn of_operator(
     State(engine): State<Engine>,
     QueryParams(params): QueryParams<ListPage>,
-) -> Result<Json<List<Entry>>, ApiError> {
+) -> Answer<List<Entry>> {
     let entries = engine.audit.of_operator(&AuditFilter::default(), &params.into()).await?;
     Ok(Json(List::of(entries, Entry::from)))
 }

@@ -7,9 +7,9 @@ use keepsake_index::JobRun;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::OperatorAuditor;
+use super::OperatorCaller;
 use super::body::OptionalAdminBody;
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::error::ApiError;
 use crate::path::{JobName, Path};
 use crate::query::QueryParams;
@@ -34,10 +34,7 @@ pub(crate) struct RunJob {
     operation_id = "jobs.list",
     responses((status = 200, description = "All jobs.", body = List<JobState>)),
 )]
-pub(super) async fn list(
-    State(engine): State<Engine>,
-    _: QueryParams<()>,
-) -> Result<Json<List<JobState>>, ApiError> {
+pub(super) async fn list(State(engine): State<Engine>, _: QueryParams<()>) -> Answer<List<JobState>> {
     Ok(Json(List::complete(engine.manual_jobs.list().await?)))
 }
 
@@ -55,7 +52,7 @@ pub(super) async fn runs(
     State(engine): State<Engine>,
     Path(JobName(job)): Path<JobName>,
     QueryParams(params): QueryParams<ListPage>,
-) -> Result<Json<List<JobRun>>, ApiError> {
+) -> Answer<List<JobRun>> {
     Ok(Json(engine.manual_jobs.runs(&job, &params.into()).await?.into()))
 }
 
@@ -72,8 +69,7 @@ pub(super) async fn runs(
     responses((status = 202, description = "The run has started.", body = JobRun)),
 )]
 pub(super) async fn run(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path(JobName(job)): Path<JobName>,
     OptionalAdminBody(body): OptionalAdminBody<RunJob>,
 ) -> Result<(StatusCode, Json<JobRun>), ApiError> {

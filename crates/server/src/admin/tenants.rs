@@ -6,9 +6,9 @@ use keepsake_core::TenantId;
 use keepsake_engine::{Engine, NewTenant};
 use keepsake_index::{Tenant, TenantChange, TenantDeletion, TenantUsage};
 
-use super::OperatorAuditor;
+use super::OperatorCaller;
 use super::body::{AdminBody, OptionalAdminBody};
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::body::Empty;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -37,10 +37,9 @@ query_params! {
     responses((status = 200, description = "The tenant.", body = Tenant)),
 )]
 pub(super) async fn create(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     AdminBody(new): AdminBody<NewTenant>,
-) -> Result<Json<Tenant>, ApiError> {
+) -> Answer<Tenant> {
     Ok(Json(engine.tenants.create(new, by).await?))
 }
 
@@ -57,7 +56,7 @@ pub(super) async fn create(
 pub(super) async fn list(
     State(engine): State<Engine>,
     QueryParams((params, page)): QueryParams<(ListTenants, ListPage)>,
-) -> Result<Json<List<Tenant>>, ApiError> {
+) -> Answer<List<Tenant>> {
     let tenants = engine.tenants.list(params.external_id.as_deref(), &page.into()).await?;
     Ok(Json(tenants.into()))
 }
@@ -72,7 +71,7 @@ pub(super) async fn list(
 pub(super) async fn retrieve(
     State(engine): State<Engine>,
     Path(tenant_id): Path<TenantId>,
-) -> Result<Json<Tenant>, ApiError> {
+) -> Answer<Tenant> {
     Ok(Json(engine.tenants.get(tenant_id).await?))
 }
 
@@ -87,11 +86,10 @@ pub(super) async fn retrieve(
     responses((status = 200, description = "The updated tenant.", body = Tenant)),
 )]
 pub(super) async fn update(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path(tenant_id): Path<TenantId>,
     AdminBody(change): AdminBody<TenantChange>,
-) -> Result<Json<Tenant>, ApiError> {
+) -> Answer<Tenant> {
     Ok(Json(engine.tenants.update(tenant_id, change, by).await?.after))
 }
 
@@ -106,11 +104,10 @@ pub(super) async fn update(
     responses((status = 200, description = "The suspended tenant.", body = Tenant)),
 )]
 pub(super) async fn suspend(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path(tenant_id): Path<TenantId>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
-) -> Result<Json<Tenant>, ApiError> {
+) -> Answer<Tenant> {
     Ok(Json(engine.tenants.suspend(tenant_id, by).await?))
 }
 
@@ -123,11 +120,10 @@ pub(super) async fn suspend(
     responses((status = 200, description = "The resumed tenant.", body = Tenant)),
 )]
 pub(super) async fn resume(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path(tenant_id): Path<TenantId>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
-) -> Result<Json<Tenant>, ApiError> {
+) -> Answer<Tenant> {
     Ok(Json(engine.tenants.resume(tenant_id, by).await?))
 }
 
@@ -139,10 +135,9 @@ pub(super) async fn resume(
     responses((status = 200, description = "The tenant's usage and limits.", body = TenantUsage)),
 )]
 pub(super) async fn usage(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path(tenant_id): Path<TenantId>,
-) -> Result<Json<TenantUsage>, ApiError> {
+) -> Answer<TenantUsage> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     Ok(Json(engine.usage.of_tenant(&operator).await?))
 }
@@ -159,8 +154,7 @@ pub(super) async fn usage(
     responses((status = 202, description = "The deletion has started.", body = TenantDeletion)),
 )]
 pub(super) async fn delete(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     Path(tenant_id): Path<TenantId>,
     _: QueryParams<()>,
 ) -> Result<(StatusCode, Json<TenantDeletion>), ApiError> {
@@ -179,6 +173,6 @@ pub(super) async fn delete(
 pub(super) async fn deletion(
     State(engine): State<Engine>,
     Path(tenant_id): Path<TenantId>,
-) -> Result<Json<TenantDeletion>, ApiError> {
+) -> Answer<TenantDeletion> {
     Ok(Json(engine.tenants.deletion(tenant_id).await?))
 }

@@ -1,14 +1,12 @@
 //! `/admin/v1/token_keys`
 
-use axum::extract::State;
-use keepsake_engine::{Engine, RotatedKey, Rotation};
+use keepsake_engine::{RotatedKey, Rotation};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::OperatorAuditor;
+use super::OperatorCaller;
 use super::body::OptionalAdminBody;
-use crate::answer::Json;
-use crate::error::ApiError;
+use crate::answer::{Answer, Json};
 
 /// The body of a key rotation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -32,10 +30,9 @@ pub(crate) struct RotateTokenKey {
     responses((status = 200, description = "The new key.", body = RotatedKey)),
 )]
 pub(super) async fn rotate(
-    State(engine): State<Engine>,
-    OperatorAuditor(by): OperatorAuditor,
+    OperatorCaller(engine, by): OperatorCaller,
     OptionalAdminBody(body): OptionalAdminBody<RotateTokenKey>,
-) -> Result<Json<RotatedKey>, ApiError> {
+) -> Answer<RotatedKey> {
     let why = if body.compromised { Rotation::Compromised } else { Rotation::Planned };
     Ok(Json(engine.tokens.rotate_key(why, by).await?))
 }

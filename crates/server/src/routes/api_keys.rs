@@ -1,15 +1,13 @@
 //! `/v1/api_keys`
 
-use axum::extract::State;
 use keepsake_core::ApiKeyId;
-use keepsake_engine::{Engine, KeyDraft, KeyWithSecret};
+use keepsake_engine::{KeyDraft, KeyWithSecret};
 use keepsake_index::ApiKey;
 
 use super::list::{List, ListPage};
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::QueryParams;
 
@@ -25,9 +23,8 @@ use crate::query::QueryParams;
     responses((status = 200, description = "The key and its secret.", body = KeyWithSecret)),
 )]
 pub(crate) async fn create(
-    State(engine): State<Engine>,
-    JsonBody(principal, draft, call): JsonBody<KeyDraft>,
-) -> Result<Json<KeyWithSecret>, ApiError> {
+    JsonBody(Caller(engine, principal), draft, call): JsonBody<KeyDraft>,
+) -> Answer<KeyWithSecret> {
     Ok(Json(engine.keys.create(&principal, draft, call).await?))
 }
 
@@ -44,10 +41,9 @@ pub(crate) async fn create(
     responses((status = 200, description = "A page of keys.", body = List<ApiKey>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     QueryParams(params): QueryParams<ListPage>,
-) -> Result<Json<List<ApiKey>>, ApiError> {
+) -> Answer<List<ApiKey>> {
     let keys = engine.keys.list(&principal, &params.into()).await?;
     Ok(Json(keys.into()))
 }
@@ -60,10 +56,9 @@ pub(crate) async fn list(
     responses((status = 200, description = "The key.", body = ApiKey)),
 )]
 pub(crate) async fn retrieve(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(api_key_id): Path<ApiKeyId>,
-) -> Result<Json<ApiKey>, ApiError> {
+) -> Answer<ApiKey> {
     Ok(Json(engine.keys.get(&principal, api_key_id).await?))
 }
 
@@ -79,9 +74,8 @@ pub(crate) async fn retrieve(
     responses((status = 200, description = "The revoked key.", body = ApiKey)),
 )]
 pub(crate) async fn revoke(
-    State(engine): State<Engine>,
     Path(api_key_id): Path<ApiKeyId>,
-    OptionalBody(principal, ..): OptionalBody<Empty>,
-) -> Result<Json<ApiKey>, ApiError> {
+    OptionalBody(Caller(engine, principal), ..): OptionalBody<Empty>,
+) -> Answer<ApiKey> {
     Ok(Json(engine.keys.revoke(&principal, api_key_id).await?))
 }

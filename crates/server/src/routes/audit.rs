@@ -1,14 +1,11 @@
 //! `/v1/audit`
 
-use axum::extract::State;
-use keepsake_engine::Engine;
 use keepsake_index::{AuditAction, AuditEntry, AuditFilter, parse_audit_object_id};
 use uuid::Uuid;
 
 use super::list::{Created, List, ListPage};
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
-use crate::error::ApiError;
 use crate::query::{QueryParams, query_params};
 use crate::schemas;
 
@@ -42,10 +39,9 @@ query_params! {
     responses((status = 200, description = "A page of entries.", body = List<AuditEntry>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     QueryParams((params, created, page)): QueryParams<(ListAudit, Created, ListPage)>,
-) -> Result<Json<List<AuditEntry>>, ApiError> {
+) -> Answer<List<AuditEntry>> {
     let filter = AuditFilter {
         created_from: created.from,
         created_to: created.to,

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
 use keepsake_core::StoreId;
 use keepsake_engine::{ChangePlace, Engine, EngineError, FollowedStore, Principal, StoreChanges};
 use serde::Serialize;
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -61,11 +60,10 @@ query_params! {
     responses((status = 200, description = "A page of changes.", body = StoreChanges)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams((after, page)): QueryParams<(After, ChangesPage)>,
-) -> Result<Json<StoreChanges>, ApiError> {
+) -> Answer<StoreChanges> {
     let after = after.after.unwrap_or(ChangePlace::START);
     Ok(Json(engine.changes.list(&principal, store_id, after, page.limit).await?))
 }
@@ -91,8 +89,7 @@ pub(crate) async fn list(
     )),
 )]
 pub(crate) async fn stream(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams(after): QueryParams<After>,
     subscription: Subscription,

@@ -2,9 +2,8 @@
 
 use keepsake_engine::Credential;
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
-use crate::error::ApiError;
 
 /// Retrieve the credential
 ///
@@ -17,6 +16,6 @@ use crate::error::ApiError;
     tag = "API keys",
     responses((status = 200, description = "The credential, without its secret.", body = Credential)),
 )]
-pub(crate) async fn retrieve(Caller(principal): Caller) -> Result<Json<Credential>, ApiError> {
+pub(crate) async fn retrieve(Caller(_, principal): Caller) -> Answer<Credential> {
     Ok(Json(principal.credential()?))
 }

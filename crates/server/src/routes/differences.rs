@@ -1,13 +1,11 @@
 //! `/v1/memory_stores/{memory_store_id}/diff`
 
-use axum::extract::State;
 use keepsake_core::{StoreId, Timestamp};
-use keepsake_engine::{DiffQuery, Engine, MemoryDifference, NamedMoment};
+use keepsake_engine::{DiffQuery, MemoryDifference, NamedMoment};
 
 use super::list::{List, ListPage};
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 
@@ -42,11 +40,10 @@ query_params! {
     responses((status = 200, description = "A page of differences.", body = List<MemoryDifference>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams((params, page)): QueryParams<(CompareMemoryStore, ListPage)>,
-) -> Result<Json<List<MemoryDifference>>, ApiError> {
+) -> Answer<List<MemoryDifference>> {
     let query = DiffQuery {
         from: NamedMoment::parse(("from", params.from), ("from_seq", params.from_seq))?,
         to: NamedMoment::parse(("to", params.to), ("to_seq", params.to_seq))?,

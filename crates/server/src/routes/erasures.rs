@@ -1,15 +1,13 @@
 //! `/v1/erasures`
 
-use axum::extract::State;
 use keepsake_core::ErasureId;
-use keepsake_engine::{Engine, ErasureRequest};
+use keepsake_engine::ErasureRequest;
 use keepsake_index::Erasure;
 
 use super::list::{List, ListPage};
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::body::JsonBody;
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::QueryParams;
 
@@ -26,9 +24,8 @@ use crate::query::QueryParams;
     responses((status = 200, description = "The erasure, which is running or starts soon.", body = Erasure)),
 )]
 pub(crate) async fn create(
-    State(engine): State<Engine>,
-    JsonBody(principal, request, call): JsonBody<ErasureRequest>,
-) -> Result<Json<Erasure>, ApiError> {
+    JsonBody(Caller(engine, principal), request, call): JsonBody<ErasureRequest>,
+) -> Answer<Erasure> {
     Ok(Json(engine.erasures.create(&principal, request, call).await?))
 }
 
@@ -43,10 +40,9 @@ pub(crate) async fn create(
     responses((status = 200, description = "A page of erasures.", body = List<Erasure>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     QueryParams(params): QueryParams<ListPage>,
-) -> Result<Json<List<Erasure>>, ApiError> {
+) -> Answer<List<Erasure>> {
     Ok(Json(engine.erasures.list(&principal, &params.into()).await?.into()))
 }
 
@@ -60,9 +56,8 @@ pub(crate) async fn list(
     responses((status = 200, description = "The erasure.", body = Erasure)),
 )]
 pub(crate) async fn retrieve(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(erasure_id): Path<ErasureId>,
-) -> Result<Json<Erasure>, ApiError> {
+) -> Answer<Erasure> {
     Ok(Json(engine.erasures.get(&principal, erasure_id).await?))
 }

@@ -3,7 +3,6 @@
 use std::io;
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
 use axum::response::Response;
 use futures::stream;
 use keepsake_console::{archive_name, download};
@@ -47,8 +46,7 @@ query_params! {
     )),
 )]
 pub(crate) async fn export(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams((params, at)): QueryParams<(ExportMemoryStore, PastMoment)>,
     credential: LastingCredential,

@@ -6,7 +6,7 @@ use keepsake_engine::Engine;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::envelope::SharedProcess;
 use crate::error::ApiError;
 
@@ -50,7 +50,7 @@ pub(crate) async fn live() -> &'static str {
 pub(crate) async fn ready(
     State(engine): State<Engine>,
     Extension(serving): Extension<SharedProcess>,
-) -> Result<Json<Ready>, ApiError> {
+) -> Answer<Ready> {
     if serving.lifecycle.draining.is_cancelled() {
         return Err(ApiError::draining());
     }

@@ -1,10 +1,11 @@
 //! The import of a history.
 
 use keepsake_core::StoreId;
-use keepsake_engine::{Engine, HistoryPart, MAX_VERSIONS};
+use keepsake_engine::{HistoryPart, MAX_VERSIONS};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::schemas::MemoryStoreImportType;
@@ -27,9 +28,8 @@ pub(crate) struct HistoryImport {
 }
 
 pub(super) async fn import(
-    engine: &Engine,
     store_id: StoreId,
-    JsonBody(principal, part, _): HistoryBody,
+    JsonBody(Caller(engine, principal), part, _): HistoryBody,
 ) -> Result<HistoryImport, ApiError> {
     let position = engine.memories.import(&principal, store_id, part).await?;
     Ok(HistoryImport { r#type: MemoryStoreImportType, memory_store_id: store_id, position })

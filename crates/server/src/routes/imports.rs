@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::histories::{self, HistoryBody, HistoryImport};
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::presented;
 use crate::body::{ReceivedRequest, is_of_type, require_json};
 use crate::envelope::deadline_of;
@@ -160,11 +160,11 @@ pub(crate) async fn import(
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<ImportMemoryStore>,
     body: ImportBody,
-) -> Result<Json<MemoryStoreImport>, ApiError> {
+) -> Answer<MemoryStoreImport> {
     let imported = match body {
         ImportBody::History(part) => {
             params.require_none()?;
-            MemoryStoreImport::History(histories::import(&engine, store_id, part).await?)
+            MemoryStoreImport::History(histories::import(store_id, part).await?)
         }
         ImportBody::Archive(received) => {
             MemoryStoreImport::Archive(import_archive(&engine, store_id, params, received).await?)

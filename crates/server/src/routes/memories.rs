@@ -5,18 +5,17 @@ pub(crate) mod deletions;
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use axum::http::HeaderMap;
 use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_engine::{
-    Engine, MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory, ShownPastMemory, View,
+    MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory, ShownPastMemory, View,
 };
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::deleted::DeletedMemory;
 use super::list::{List, ListPage, PastMoment, Viewed};
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::ApiError;
@@ -235,12 +234,11 @@ where
     responses((status = 200, description = "The memory.", body = Memory)),
 )]
 pub(crate) async fn create(
-    State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<CreateQuery>,
     headers: HeaderMap,
-    JsonBody(principal, new, idempotency): JsonBody<NewMemory>,
-) -> Result<Json<Memory>, ApiError> {
+    JsonBody(Caller(engine, principal), new, idempotency): JsonBody<NewMemory>,
+) -> Answer<Memory> {
     let (replaces, view) = (replaces(&headers, params.beta), params.view.unwrap_or_default());
     let new = NewMemory { replaces, view, idempotency, ..new };
     let memory = engine.memories.create(&principal, store_id, new).await?;
@@ -258,8 +256,7 @@ pub(crate) async fn create(
     responses((status = 200, description = "A page of memories and directories.", body = List<MemoryListItem>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams((params, at, Viewed { view }, page)): QueryParams<(
         ListMemories,
@@ -267,7 +264,7 @@ pub(crate) async fn list(
         Viewed,
         ListPage,
     )>,
-) -> Result<Json<List<MemoryListItem>>, ApiError> {
+) -> Answer<List<MemoryListItem>> {
     let query = MemoryQuery {
         path: params.path,
         path_prefix: params.path_prefix,
@@ -294,11 +291,10 @@ pub(crate) async fn list(
     responses((status = 200, description = "The memory.", body = Memory)),
 )]
 pub(crate) async fn retrieve(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path((store_id, memory_id)): Path<(StoreId, MemoryId)>,
     QueryParams((at, Viewed { view })): QueryParams<(PastMoment, Viewed)>,
-) -> Result<Json<Memory>, ApiError> {
+) -> Answer<Memory> {
     let view = view.unwrap_or(View::Full);
     if let Some(at) = at.moment()? {
         let memory = engine.past.get(&principal, store_id, memory_id, at, view).await?;
@@ -321,11 +317,10 @@ pub(crate) async fn retrieve(
     responses((status = 200, description = "The updated memory.", body = Memory)),
 )]
 pub(crate) async fn update(
-    State(engine): State<Engine>,
     Path((store_id, memory_id)): Path<(StoreId, MemoryId)>,
     QueryParams(Viewed { view }): QueryParams<Viewed>,
-    JsonBody(principal, edit, idempotency): JsonBody<MemoryEdit>,
-) -> Result<Json<Memory>, ApiError> {
+    JsonBody(Caller(engine, principal), edit, idempotency): JsonBody<MemoryEdit>,
+) -> Answer<Memory> {
     let edit = MemoryEdit { view: view.unwrap_or_default(), idempotency, ..edit };
     let memory = engine.memories.update(&principal, store_id, memory_id, edit).await?;
     Ok(Json(memory.into()))
@@ -342,11 +337,10 @@ pub(crate) async fn update(
     responses((status = 200, description = "The memory was deleted.", body = DeletedMemory)),
 )]
 pub(crate) async fn delete(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path((store_id, memory_id)): Path<(StoreId, MemoryId)>,
     QueryParams(params): QueryParams<DeleteMemory>,
-) -> Result<Json<DeletedMemory>, ApiError> {
+) -> Answer<DeletedMemory> {
     let expected = params.expected_content_sha256;
     engine.memories.delete(&principal, store_id, memory_id, expected).await?;
     Ok(Json(memory_id.into()))

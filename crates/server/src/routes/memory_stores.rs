@@ -1,16 +1,14 @@
 //! `/v1/memory_stores`
 
-use axum::extract::State;
 use keepsake_core::StoreId;
-use keepsake_engine::{Engine, StoreDraft, StoreEdit};
+use keepsake_engine::{StoreDraft, StoreEdit};
 use keepsake_index::{Store, StoreFilter};
 
 use super::deleted::DeletedMemoryStore;
 use super::list::{Created, List, ListPage};
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 
@@ -33,9 +31,8 @@ query_params! {
     responses((status = 200, description = "The store.", body = Store)),
 )]
 pub(crate) async fn create(
-    State(engine): State<Engine>,
-    JsonBody(principal, draft, call): JsonBody<StoreDraft>,
-) -> Result<Json<Store>, ApiError> {
+    JsonBody(Caller(engine, principal), draft, call): JsonBody<StoreDraft>,
+) -> Answer<Store> {
     Ok(Json(engine.stores.create(&principal, draft, call).await?))
 }
 
@@ -50,10 +47,9 @@ pub(crate) async fn create(
     responses((status = 200, description = "A page of stores.", body = List<Store>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     QueryParams((created, params, page)): QueryParams<(Created, ListMemoryStores, ListPage)>,
-) -> Result<Json<List<Store>>, ApiError> {
+) -> Answer<List<Store>> {
     let filter = StoreFilter {
         created_from: created.from,
         created_to: created.to,
@@ -71,10 +67,9 @@ pub(crate) async fn list(
     responses((status = 200, description = "The store.", body = Store)),
 )]
 pub(crate) async fn retrieve(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
-) -> Result<Json<Store>, ApiError> {
+) -> Answer<Store> {
     Ok(Json(engine.stores.get(&principal, store_id).await?))
 }
 
@@ -89,10 +84,9 @@ pub(crate) async fn retrieve(
     responses((status = 200, description = "The updated store.", body = Store)),
 )]
 pub(crate) async fn update(
-    State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
-    JsonBody(principal, edit, call): JsonBody<StoreEdit>,
-) -> Result<Json<Store>, ApiError> {
+    JsonBody(Caller(engine, principal), edit, call): JsonBody<StoreEdit>,
+) -> Answer<Store> {
     Ok(Json(engine.stores.update(&principal, store_id, edit, call).await?))
 }
 
@@ -108,10 +102,9 @@ pub(crate) async fn update(
     responses((status = 200, description = "The archived store.", body = Store)),
 )]
 pub(crate) async fn archive(
-    State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
-    OptionalBody(principal, ..): OptionalBody<Empty>,
-) -> Result<Json<Store>, ApiError> {
+    OptionalBody(Caller(engine, principal), ..): OptionalBody<Empty>,
+) -> Answer<Store> {
     Ok(Json(engine.stores.archive(&principal, store_id).await?))
 }
 
@@ -125,11 +118,10 @@ pub(crate) async fn archive(
     responses((status = 200, description = "The store was deleted.", body = DeletedMemoryStore)),
 )]
 pub(crate) async fn delete(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     _: QueryParams<()>,
-) -> Result<Json<DeletedMemoryStore>, ApiError> {
+) -> Answer<DeletedMemoryStore> {
     engine.stores.delete(&principal, store_id).await?;
     Ok(Json(store_id.into()))
 }

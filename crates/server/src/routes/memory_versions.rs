@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use keepsake_core::actor::{ActorKind, VersionActor};
 use keepsake_core::{
     Actor, ApiKeyId, ContentHash, MemoryId, MemoryPath, SessionId, StoreId, Timestamp, VersionId,
 };
-use keepsake_engine::{Engine, Restoration, ShownVersion, VersionQuery, View};
+use keepsake_engine::{Restoration, ShownVersion, VersionQuery, View};
 use keepsake_index::Operation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::list::{Created, List, ListPage, Viewed};
 use super::memories::Memory;
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::body::{Empty, OptionalBody};
 use crate::error::ApiError;
@@ -140,8 +139,7 @@ impl From<ShownVersion> for MemoryVersion {
     responses((status = 200, description = "A page of versions.", body = List<MemoryVersion>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams((params, created, Viewed { view }, page)): QueryParams<(
         ListMemoryVersions,
@@ -149,7 +147,7 @@ pub(crate) async fn list(
         Viewed,
         ListPage,
     )>,
-) -> Result<Json<List<MemoryVersion>>, ApiError> {
+) -> Answer<List<MemoryVersion>> {
     let query = VersionQuery {
         memory_id: params.memory_id,
         operation: params.operation,
@@ -173,11 +171,10 @@ pub(crate) async fn list(
     responses((status = 200, description = "The version.", body = MemoryVersion)),
 )]
 pub(crate) async fn retrieve(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path((store_id, version_id)): Path<(StoreId, VersionId)>,
     QueryParams(Viewed { view }): QueryParams<Viewed>,
-) -> Result<Json<MemoryVersion>, ApiError> {
+) -> Answer<MemoryVersion> {
     let view = view.unwrap_or(View::Full);
     let version = engine.versions.get(&principal, store_id, version_id, view).await?;
     Ok(Json(version.into()))
@@ -195,10 +192,9 @@ pub(crate) async fn retrieve(
     responses((status = 200, description = "The version, and other versions with the same content.", body = RedactedMemoryVersion)),
 )]
 pub(crate) async fn redact(
-    State(engine): State<Engine>,
     Path((store_id, version_id)): Path<(StoreId, VersionId)>,
-    OptionalBody(principal, ..): OptionalBody<Empty>,
-) -> Result<Json<RedactedMemoryVersion>, ApiError> {
+    OptionalBody(Caller(engine, principal), ..): OptionalBody<Empty>,
+) -> Answer<RedactedMemoryVersion> {
     let (version, content_also_in) = engine.versions.redact(&principal, store_id, version_id).await?;
     Ok(Json(RedactedMemoryVersion { version: version.into(), content_also_in }))
 }
@@ -216,11 +212,10 @@ pub(crate) async fn redact(
     responses((status = 200, description = "The restored memory.", body = Memory)),
 )]
 pub(crate) async fn restore(
-    State(engine): State<Engine>,
     Path((store_id, version_id)): Path<(StoreId, VersionId)>,
     QueryParams(Viewed { view }): QueryParams<Viewed>,
-    OptionalBody(principal, restoration, idempotency): OptionalBody<Restoration>,
-) -> Result<Json<Memory>, ApiError> {
+    OptionalBody(Caller(engine, principal), restoration, idempotency): OptionalBody<Restoration>,
+) -> Answer<Memory> {
     let restoration = Restoration { view: view.unwrap_or_default(), idempotency, ..restoration };
     let memory = engine.memories.restore(&principal, store_id, version_id, restoration).await?;
     Ok(Json(memory.into()))

@@ -1,17 +1,15 @@
 //! `/v1/memory_stores/{memory_store_id}/readers` and `/v1/sessions/{session_id}/reads`: who was
 //! shown which version
 
-use axum::extract::State;
 use keepsake_core::{MemoryId, MemoryPath, SessionId, StoreId, Timestamp, VersionId};
-use keepsake_engine::{Engine, ReaderList, ReaderQuery};
+use keepsake_engine::{ReaderList, ReaderQuery};
 use keepsake_index::MemoryReader;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::list::ListPage;
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 
@@ -66,11 +64,10 @@ query_params! {
     responses((status = 200, description = "A page of readers.", body = MemoryReaderList)),
 )]
 pub(crate) async fn of_store(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams((params, page)): QueryParams<(ListReaders, ListPage)>,
-) -> Result<Json<MemoryReaderList>, ApiError> {
+) -> Answer<MemoryReaderList> {
     let query = ReaderQuery {
         memory_id: params.memory_id,
         version_id: params.memory_version_id,
@@ -91,10 +88,9 @@ pub(crate) async fn of_store(
     responses((status = 200, description = "A page of versions with their reader.", body = MemoryReaderList)),
 )]
 pub(crate) async fn of_session(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(session_id): Path<SessionId>,
     QueryParams(page): QueryParams<ListPage>,
-) -> Result<Json<MemoryReaderList>, ApiError> {
+) -> Answer<MemoryReaderList> {
     Ok(Json(engine.readers.of_session(&principal, session_id, &page.into()).await?.into()))
 }

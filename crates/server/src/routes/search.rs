@@ -1,14 +1,12 @@
 //! `/v1/memory_stores/{memory_store_id}/search` and `/v1/search`
 
-use axum::extract::State;
 use keepsake_core::{DirPath, StoreId};
-use keepsake_engine::{Engine, PageRequest, SearchHit, SearchMeaning, SearchPage, SearchQuery};
+use keepsake_engine::{PageRequest, SearchHit, SearchMeaning, SearchPage, SearchQuery};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 use crate::schemas;
@@ -87,11 +85,10 @@ impl From<SearchPage> for SearchAnswer {
     responses((status = 200, description = "A page of hits.", body = SearchAnswer)),
 )]
 pub(crate) async fn search(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<Search>,
-) -> Result<Json<SearchAnswer>, ApiError> {
+) -> Answer<SearchAnswer> {
     let page = engine.search.find(&principal, &[store_id], &params.into()).await?;
     Ok(Json(page.into()))
 }
@@ -109,10 +106,9 @@ pub(crate) async fn search(
     responses((status = 200, description = "A page of hits.", body = SearchAnswer)),
 )]
 pub(crate) async fn search_stores(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     QueryParams((params, SearchedStores { store_ids })): QueryParams<(Search, SearchedStores)>,
-) -> Result<Json<SearchAnswer>, ApiError> {
+) -> Answer<SearchAnswer> {
     let page = engine.search.find_everywhere(&principal, &store_ids, &params.into()).await?;
     Ok(Json(page.into()))
 }

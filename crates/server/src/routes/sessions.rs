@@ -4,9 +4,8 @@ pub(crate) mod events;
 pub(crate) mod resources;
 mod shown;
 
-use axum::extract::State;
 use keepsake_core::{SessionId, StoreId};
-use keepsake_engine::{Engine, SessionDraft, SessionEdit, ToolAnswer};
+use keepsake_engine::{SessionDraft, SessionEdit, ToolAnswer};
 use keepsake_index::SessionFilter;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -15,10 +14,9 @@ use self::shown::{NewSession, Session, SessionStatus};
 use super::deleted::DeletedSession;
 use super::list::{CreatedInOrder, List, ListPage, Order, Prompted};
 use super::tool_calls::ToolCallBody;
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody, ToolBody};
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 use crate::schemas::SessionTokenType;
@@ -102,10 +100,9 @@ impl ListSessions {
     responses((status = 200, description = "The session and its token.", body = NewSession)),
 )]
 pub(crate) async fn create(
-    State(engine): State<Engine>,
     QueryParams(prompted): QueryParams<Prompted>,
-    JsonBody(principal, draft, call): JsonBody<SessionDraft, MAX_AGENT_VALUES>,
-) -> Result<Json<NewSession>, ApiError> {
+    JsonBody(Caller(engine, principal), draft, call): JsonBody<SessionDraft, MAX_AGENT_VALUES>,
+) -> Answer<NewSession> {
     let options = prompted.options()?;
     let made = engine.sessions.create(&principal, draft, call).await?;
     let prompt = engine.prompts.of_session(&principal, &made.session, &options).await?;
@@ -123,10 +120,9 @@ pub(crate) async fn create(
     responses((status = 200, description = "A page of sessions.", body = List<Session>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     QueryParams((params, created, page)): QueryParams<(ListSessions, CreatedInOrder, ListPage)>,
-) -> Result<Json<List<Session>>, ApiError> {
+) -> Answer<List<Session>> {
     let sessions = engine.sessions.list(&principal, &params.filter(&created), &page.into()).await?;
     Ok(Json(List::of(sessions, Session::from)))
 }
@@ -140,11 +136,10 @@ pub(crate) async fn list(
     responses((status = 200, description = "The session.", body = Session)),
 )]
 pub(crate) async fn retrieve(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(session_id): Path<SessionId>,
     QueryParams(prompted): QueryParams<Prompted>,
-) -> Result<Json<Session>, ApiError> {
+) -> Answer<Session> {
     let options = prompted.options()?;
     let session = engine.sessions.get(&principal, session_id).await?;
     let prompt = engine.prompts.of_session(&principal, &session, &options).await?;
@@ -162,10 +157,9 @@ pub(crate) async fn retrieve(
     responses((status = 200, description = "The updated session.", body = Session)),
 )]
 pub(crate) async fn update(
-    State(engine): State<Engine>,
     Path(session_id): Path<SessionId>,
-    JsonBody(principal, edit, call): JsonBody<SessionEdit>,
-) -> Result<Json<Session>, ApiError> {
+    JsonBody(Caller(engine, principal), edit, call): JsonBody<SessionEdit>,
+) -> Answer<Session> {
     let session = engine.sessions.update(&principal, session_id, edit, call).await?;
     Ok(Json(session.into()))
 }
@@ -182,10 +176,9 @@ pub(crate) async fn update(
     responses((status = 200, description = "The archived session.", body = Session)),
 )]
 pub(crate) async fn archive(
-    State(engine): State<Engine>,
     Path(session_id): Path<SessionId>,
-    OptionalBody(principal, ..): OptionalBody<Empty>,
-) -> Result<Json<Session>, ApiError> {
+    OptionalBody(Caller(engine, principal), ..): OptionalBody<Empty>,
+) -> Answer<Session> {
     Ok(Json(engine.sessions.archive(&principal, session_id).await?.into()))
 }
 
@@ -200,11 +193,10 @@ pub(crate) async fn archive(
     responses((status = 200, description = "The session was deleted.", body = DeletedSession)),
 )]
 pub(crate) async fn delete(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(session_id): Path<SessionId>,
     _: QueryParams<()>,
-) -> Result<Json<DeletedSession>, ApiError> {
+) -> Answer<DeletedSession> {
     engine.sessions.delete(&principal, session_id).await?;
     Ok(Json(session_id.into()))
 }
@@ -220,10 +212,9 @@ pub(crate) async fn delete(
     responses((status = 200, description = "The token.", body = SessionToken)),
 )]
 pub(crate) async fn token(
-    State(engine): State<Engine>,
     Path(session_id): Path<SessionId>,
-    OptionalBody(principal, ..): OptionalBody<Empty>,
-) -> Result<Json<SessionToken>, ApiError> {
+    OptionalBody(Caller(engine, principal), ..): OptionalBody<Empty>,
+) -> Answer<SessionToken> {
     let token = engine.sessions.issue_token(&principal, session_id).await?;
     Ok(Json(SessionToken { session_id, r#type: SessionTokenType, token }))
 }
@@ -240,10 +231,9 @@ pub(crate) async fn token(
     responses((status = 200, description = "The result for the model.", body = ToolAnswer)),
 )]
 pub(crate) async fn call_tool(
-    State(engine): State<Engine>,
     Path(session_id): Path<SessionId>,
-    ToolBody(principal, call): ToolBody,
-) -> Result<Json<ToolAnswer>, ApiError> {
+    ToolBody(Caller(engine, principal), call): ToolBody,
+) -> Answer<ToolAnswer> {
     let mounts = engine.sessions.mounts(&principal, session_id).await?;
     Ok(Json(engine.tools.call(&principal, mounts, call?).await?))
 }

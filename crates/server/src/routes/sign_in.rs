@@ -11,7 +11,7 @@ use keepsake_index::Scope;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::envelope::SharedProcess;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -68,7 +68,7 @@ impl SignIn {
 pub(crate) async fn describe(
     Extension(serving): Extension<SharedProcess>,
     Path(store_id): Path<StoreId>,
-) -> Result<Json<ProtectedResource>, ApiError> {
+) -> Answer<ProtectedResource> {
     let sign_in = &serving.sign_in;
     let url = sign_in.url().ok_or_else(|| {
         ApiError::not_found("tokens of no issuer are accepted, or the server does not know its public URL")

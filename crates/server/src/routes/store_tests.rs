@@ -1,14 +1,13 @@
 //! `/v1/memory_stores/{memory_store_id}/test`
 
-use axum::extract::State;
 use keepsake_core::StoreId;
-use keepsake_engine::{Engine, TestReport};
+use keepsake_engine::TestReport;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
+use crate::auth::Caller;
 use crate::body::OptionalBody;
-use crate::error::ApiError;
 use crate::path::Path;
 
 /// The tests to make.
@@ -32,9 +31,8 @@ pub(crate) struct TestMemoryStore {
     responses((status = 200, description = "What became of each test.", body = TestReport)),
 )]
 pub(crate) async fn run(
-    State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
-    OptionalBody(principal, body, _): OptionalBody<TestMemoryStore>,
-) -> Result<Json<TestReport>, ApiError> {
+    OptionalBody(Caller(engine, principal), body, _): OptionalBody<TestMemoryStore>,
+) -> Answer<TestReport> {
     Ok(Json(engine.store_tests.run(&principal, store_id, body.tests).await?))
 }

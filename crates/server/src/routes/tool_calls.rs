@@ -4,16 +4,16 @@
 //! tool's bare input. The answer is a `tool_result` block that a harness appends unchanged to the
 //! next user message.
 
-use axum::extract::State;
 use keepsake_core::StoreId;
 use keepsake_core::tool::agent::AgentTool;
-use keepsake_engine::{Engine, MEMORY_TOOL, ToolAnswer};
+use keepsake_engine::{MEMORY_TOOL, ToolAnswer};
 use serde_json::json;
 use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema};
 use utoipa::openapi::{RefOr, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
+use crate::auth::Caller;
 use crate::body::ToolBody;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -88,9 +88,8 @@ fn names() -> impl Iterator<Item = &'static str> {
     responses((status = 200, description = "The result for the model.", body = ToolAnswer)),
 )]
 pub(crate) async fn call(
-    State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
-    ToolBody(principal, call): ToolBody,
-) -> Result<Json<ToolAnswer>, ApiError> {
+    ToolBody(Caller(engine, principal), call): ToolBody,
+) -> Answer<ToolAnswer> {
     Ok(Json(engine.tools.call(&principal, store_id, call?).await?))
 }

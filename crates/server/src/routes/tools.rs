@@ -2,16 +2,15 @@
 //!
 //! The tool definitions that a harness sends to its model.
 
-use axum::extract::State;
 use keepsake_core::StoreId;
 use keepsake_core::tool::agent::definitions;
-use keepsake_engine::{Engine, MEMORY_TOOL, Mounts};
+use keepsake_engine::{MEMORY_TOOL, Mounts};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::list::{List, Prompted};
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::query::{QueryParams, query_params};
@@ -66,10 +65,9 @@ pub(crate) struct ToolList {
     responses((status = 200, description = "The tools.", body = ToolList)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     QueryParams((prompted, of)): QueryParams<(Prompted, ToolsOf)>,
-) -> Result<Json<ToolList>, ApiError> {
+) -> Answer<ToolList> {
     let options = prompted.options()?;
     let mounts = principal.mounts().cloned();
     let mounts = mounts.or_else(|| of.memory_store_id.map(Mounts::from));

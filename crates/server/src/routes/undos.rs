@@ -1,13 +1,11 @@
 //! `/v1/memory_stores/{memory_store_id}/undo` and `…/restore`
 
-use axum::extract::State;
 use keepsake_core::{MemoryUndoId, StoreId};
-use keepsake_engine::{Engine, MemoryUndo, StoreRestoration, UndoRequest};
+use keepsake_engine::{MemoryUndo, StoreRestoration, UndoRequest};
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::body::JsonBody;
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::QueryParams;
 
@@ -25,10 +23,9 @@ use crate::query::QueryParams;
     responses((status = 200, description = "What becomes of each memory.", body = MemoryUndo)),
 )]
 pub(crate) async fn create(
-    State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
-    JsonBody(principal, request, idempotency): JsonBody<UndoRequest>,
-) -> Result<Json<MemoryUndo>, ApiError> {
+    JsonBody(Caller(engine, principal), request, idempotency): JsonBody<UndoRequest>,
+) -> Answer<MemoryUndo> {
     let request = UndoRequest { idempotency, ..request };
     Ok(Json(engine.undos.undo(&principal, store_id, request).await?))
 }
@@ -43,11 +40,10 @@ pub(crate) async fn create(
     responses((status = 200, description = "The undo.", body = MemoryUndo)),
 )]
 pub(crate) async fn retrieve(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path((store_id, undo_id)): Path<(StoreId, MemoryUndoId)>,
     _: QueryParams<()>,
-) -> Result<Json<MemoryUndo>, ApiError> {
+) -> Answer<MemoryUndo> {
     Ok(Json(engine.undos.get(&principal, store_id, undo_id).await?))
 }
 
@@ -62,11 +58,10 @@ pub(crate) async fn retrieve(
     responses((status = 200, description = "The undo.", body = MemoryUndo)),
 )]
 pub(crate) async fn cancel(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path((store_id, undo_id)): Path<(StoreId, MemoryUndoId)>,
     _: QueryParams<()>,
-) -> Result<Json<MemoryUndo>, ApiError> {
+) -> Answer<MemoryUndo> {
     Ok(Json(engine.undos.cancel(&principal, store_id, undo_id).await?))
 }
 
@@ -81,10 +76,9 @@ pub(crate) async fn cancel(
     responses((status = 200, description = "What becomes of each memory.", body = MemoryUndo)),
 )]
 pub(crate) async fn restore(
-    State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
-    JsonBody(principal, request, idempotency): JsonBody<StoreRestoration>,
-) -> Result<Json<MemoryUndo>, ApiError> {
+    JsonBody(Caller(engine, principal), request, idempotency): JsonBody<StoreRestoration>,
+) -> Answer<MemoryUndo> {
     let request = StoreRestoration { idempotency, ..request };
     Ok(Json(engine.undos.restore(&principal, store_id, request).await?))
 }

@@ -1,12 +1,10 @@
 //! `/v1/memory_stores/{id}/usage`, `/v1/usage/daily`
 
-use axum::extract::State;
 use keepsake_core::StoreId;
-use keepsake_engine::{DailyUseQuery, DailyUseReport, Engine, StoreUsageReport};
+use keepsake_engine::{DailyUseQuery, DailyUseReport, StoreUsageReport};
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 
@@ -42,11 +40,10 @@ query_params! {
     responses((status = 200, description = "The store's usage.", body = StoreUsageReport)),
 )]
 pub(crate) async fn retrieve(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<RetrieveUsage>,
-) -> Result<Json<StoreUsageReport>, ApiError> {
+) -> Answer<StoreUsageReport> {
     let report = engine.usage.of_store(&principal, store_id, params.limit).await?;
     Ok(Json(report))
 }
@@ -63,10 +60,9 @@ pub(crate) async fn retrieve(
     responses((status = 200, description = "The counts of each day.", body = DailyUseReport)),
 )]
 pub(crate) async fn daily(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     QueryParams(params): QueryParams<RetrieveDailyUsage>,
-) -> Result<Json<DailyUseReport>, ApiError> {
+) -> Answer<DailyUseReport> {
     let RetrieveDailyUsage { days, memory_store_id: store_id } = params;
     let report = engine.usage.daily(&principal, DailyUseQuery { days, store_id }).await?;
     Ok(Json(report))

@@ -1,13 +1,13 @@
 //! `/v1/memory_stores/{memory_store_id}/memories/batch`
 
-use axum::extract::State;
 use keepsake_core::{MemoryId, StoreId};
-use keepsake_engine::{BatchStatus, Engine, MAX_OPERATIONS, MemoryBatch, OperationResult};
+use keepsake_engine::{BatchStatus, MAX_OPERATIONS, MemoryBatch, OperationResult};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Memory;
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
+use crate::auth::Caller;
 use crate::body::{BodyOfParts, JsonBody};
 use crate::error::ApiError;
 use crate::path::Path;
@@ -99,11 +99,10 @@ impl From<OperationResult> for BatchResult {
     responses((status = 200, description = "What became of each operation.", body = BatchResults)),
 )]
 pub(crate) async fn carry_out(
-    State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<ChangeMemories>,
-    JsonBody(principal, batch, idempotency): BodyOfParts<MemoryBatch, MAX_VALUES, MAX_BYTES>,
-) -> Result<Json<BatchResults>, ApiError> {
+    JsonBody(Caller(engine, principal), batch, idempotency): BodyOfParts<MemoryBatch, MAX_VALUES, MAX_BYTES>,
+) -> Answer<BatchResults> {
     let batch = MemoryBatch { idempotency, ..batch };
     let results = engine.memories.batch(&principal, store_id, batch).await?;
     let mut data: Vec<_> = results.into_iter().map(BatchResult::from).collect();

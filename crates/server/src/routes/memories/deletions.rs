@@ -1,12 +1,10 @@
 //! `/v1/memory_stores/{memory_store_id}/memories/deleted`
 
-use axum::extract::State;
 use keepsake_core::{MemoryPath, StoreId};
-use keepsake_engine::{Engine, MemoryDeletion};
+use keepsake_engine::MemoryDeletion;
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 use crate::routes::list::{List, ListPage};
@@ -31,11 +29,10 @@ query_params! {
     responses((status = 200, description = "A page of deleted memories.", body = List<MemoryDeletion>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams((params, page)): QueryParams<(ListDeletions, ListPage)>,
-) -> Result<Json<List<MemoryDeletion>>, ApiError> {
+) -> Answer<List<MemoryDeletion>> {
     let versions = &engine.versions;
     let deletions = versions.deletions(&principal, store_id, params.path.as_deref(), &page.into()).await?;
     Ok(Json(deletions.into()))

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
 use keepsake_core::{EventId, Refused, SessionId, Timestamp};
@@ -14,7 +13,7 @@ use serde_json::{Map, Value};
 use tokio::time::Interval;
 use utoipa::ToSchema;
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -92,11 +91,10 @@ query_params! {
     responses((status = 200, description = "A page of events.", body = List<SessionEvent>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(session_id): Path<SessionId>,
     QueryParams((params, created, page)): QueryParams<(ListEvents, CreatedInOrder, SessionPage)>,
-) -> Result<Json<List<SessionEvent>>, ApiError> {
+) -> Answer<List<SessionEvent>> {
     let (from, to) = created.bounds();
     let filter = EventFilter { from, to, newest_first: created.order == Some(Order::Descending) };
     let mut events = engine.events.list(&principal, session_id, &filter, &page.into()).await?;
@@ -135,8 +133,7 @@ query_params! {
     )),
 )]
 pub(crate) async fn stream(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(session_id): Path<SessionId>,
     QueryParams(_): QueryParams<StreamEvents>,
     subscription: Subscription,

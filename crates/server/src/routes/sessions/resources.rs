@@ -1,14 +1,12 @@
 //! `/v1/sessions/{session_id}/resources`
 
-use axum::extract::State;
 use keepsake_core::SessionId;
-use keepsake_engine::{AttachmentDraft, AttachmentEdit, Engine};
+use keepsake_engine::{AttachmentDraft, AttachmentEdit};
 use keepsake_index::{Attachment, AttachmentName};
 
-use crate::answer::Json;
+use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::body::JsonBody;
-use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::QueryParams;
 use crate::routes::deleted::DeletedSessionResource;
@@ -23,10 +21,9 @@ use crate::routes::list::{List, SessionPage};
     responses((status = 200, description = "The attachment.", body = Attachment)),
 )]
 pub(crate) async fn add(
-    State(engine): State<Engine>,
     Path(session_id): Path<SessionId>,
-    JsonBody(principal, draft, call): JsonBody<AttachmentDraft>,
-) -> Result<Json<Attachment>, ApiError> {
+    JsonBody(Caller(engine, principal), draft, call): JsonBody<AttachmentDraft>,
+) -> Answer<Attachment> {
     Ok(Json(engine.attachments.attach(&principal, session_id, draft, call).await?))
 }
 
@@ -41,11 +38,10 @@ pub(crate) async fn add(
     responses((status = 200, description = "A page of attachments.", body = List<Attachment>)),
 )]
 pub(crate) async fn list(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path(session_id): Path<SessionId>,
     QueryParams(page): QueryParams<SessionPage>,
-) -> Result<Json<List<Attachment>>, ApiError> {
+) -> Answer<List<Attachment>> {
     let attached = engine.attachments.list(&principal, session_id, &page.into()).await?;
     Ok(Json(attached.into()))
 }
@@ -60,10 +56,9 @@ pub(crate) async fn list(
     responses((status = 200, description = "The attachment.", body = Attachment)),
 )]
 pub(crate) async fn retrieve(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path((session_id, name)): Path<(SessionId, AttachmentName)>,
-) -> Result<Json<Attachment>, ApiError> {
+) -> Answer<Attachment> {
     Ok(Json(engine.attachments.get(&principal, session_id, name).await?))
 }
 
@@ -78,10 +73,9 @@ pub(crate) async fn retrieve(
     responses((status = 200, description = "The updated attachment.", body = Attachment)),
 )]
 pub(crate) async fn update(
-    State(engine): State<Engine>,
     Path((session_id, name)): Path<(SessionId, AttachmentName)>,
-    JsonBody(principal, edit, call): JsonBody<AttachmentEdit>,
-) -> Result<Json<Attachment>, ApiError> {
+    JsonBody(Caller(engine, principal), edit, call): JsonBody<AttachmentEdit>,
+) -> Answer<Attachment> {
     Ok(Json(engine.attachments.update(&principal, session_id, name, edit, call).await?))
 }
 
@@ -93,11 +87,10 @@ pub(crate) async fn update(
     responses((status = 200, description = "The memory store was detached.", body = DeletedSessionResource)),
 )]
 pub(crate) async fn delete(
-    State(engine): State<Engine>,
-    Caller(principal): Caller,
+    Caller(engine, principal): Caller,
     Path((session_id, name)): Path<(SessionId, AttachmentName)>,
     _: QueryParams<()>,
-) -> Result<Json<DeletedSessionResource>, ApiError> {
+) -> Answer<DeletedSessionResource> {
     let gone = engine.attachments.detach(&principal, session_id, name).await?;
     Ok(Json(gone.resource_id.into()))
 }
