@@ -6,7 +6,7 @@ use keepsake_index::Scope;
 
 use crate::assets::ASSETS;
 use crate::next::HOME;
-use crate::request::{Caller, Person, SignedIn};
+use crate::request::Person;
 use crate::text::markup::{self, Markup};
 
 /// A group of pages, to which every page has a link.
@@ -190,19 +190,14 @@ impl Frame {
         }
     }
 
-    pub(crate) fn of<P: Person>(caller: &Caller<P>, title: &str) -> Self {
-        let (path, token) = (caller.path.clone(), caller.token.clone());
-        let done = caller.notice.as_ref().map(|notice| notice.done);
-        Self { done, ..Self::of_person(&caller.principal, path, token, title, caller.engine.now()) }
-    }
-
     /// A frame without a message.
-    pub(crate) fn of_signed_in<P: Person>(signed_in: SignedIn<P>, title: &str, now: Timestamp) -> Self {
-        let SignedIn { person, path, token } = signed_in;
-        Self::of_person(&person, path, token, title, now)
-    }
-
-    fn of_person<P: Person>(person: &P, path: String, token: String, title: &str, now: Timestamp) -> Self {
+    pub(crate) fn of<P: Person>(
+        person: &P,
+        path: String,
+        token: String,
+        title: &str,
+        now: Timestamp,
+    ) -> Self {
         let may_see = |section: &&Section| section.scope.is_none_or(|scope| person.may(scope));
         Self {
             sections: P::SECTIONS.iter().filter(may_see).collect(),

@@ -13,7 +13,7 @@ use keepsake_engine::{Engine, EngineError, Principal};
 use crate::frame::{Done, Frame};
 use crate::notice::Notice;
 use crate::operator::Operator;
-use crate::request::{Person, SignedIn, path_and_token};
+use crate::request::{Person, path_and_token};
 use crate::text::markup::encoded;
 use crate::typed::{RefusedForm, TypedView, label_of};
 
@@ -47,6 +47,12 @@ pub enum Refusal {
     Invalid(String),
     /// A template failed: a bug.
     Internal,
+}
+
+impl Refusal {
+    pub(crate) fn invalid(rule: &str) -> Self {
+        Self::Invalid(rule.to_owned())
+    }
 }
 
 impl From<EngineError> for Refusal {
@@ -155,7 +161,7 @@ async fn keep_frame_of<P: Person>(State(engine): State<Engine>, request: Request
     let is_error = response.status().is_client_error() || response.status().is_server_error();
     let person = P::of(response.extensions()).filter(|_| is_error);
     if let Some((person, (path, token))) = person.zip(place) {
-        let frame = Frame::of_signed_in(SignedIn { person, path, token }, "", engine.now());
+        let frame = Frame::of(&person, path, token, "", engine.now());
         response.extensions_mut().insert(ErrorFrame(Arc::new(frame)));
     }
     response

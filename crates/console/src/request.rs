@@ -1,6 +1,6 @@
 //! The inputs that handlers extract from a request: the caller, fields and forms.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,22 +94,6 @@ impl Person for Arc<Principal> {
     }
 }
 
-/// The part of a request that the frame of each page needs.
-pub(crate) struct SignedIn<P> {
-    pub(crate) person: P,
-    pub(crate) path: String,
-    /// Token of this sign-in's forms.
-    pub(crate) token: String,
-}
-
-impl<P: Person> SignedIn<P> {
-    pub(crate) fn of(parts: &Parts) -> Result<Self, Refusal> {
-        let (path, token) = path_and_token(&parts.extensions, &parts.uri).ok_or(Refusal::SignedOut)?;
-        let person = P::of(&parts.extensions).ok_or(Refusal::SignedOut)?;
-        Ok(Self { person, path, token })
-    }
-}
-
 /// The path of a request, and the token of its sign-in's forms. `None`: the request has no sign-in.
 pub(crate) fn path_and_token(extensions: &Extensions, uri: &Uri) -> Option<(String, String)> {
     let FormToken(token) = extensions.get().cloned()?;
@@ -136,7 +120,9 @@ impl<P: Person> Caller<P> {
     }
 
     pub(crate) fn frame(&self, title: impl AsRef<str>) -> Frame {
-        Frame::of(self, title.as_ref())
+        let (path, token) = (self.path.clone(), self.token.clone());
+        let done = self.notice.as_ref().map(|notice| notice.done);
+        Frame { done, ..Frame::of(&self.principal, path, token, title.as_ref(), self.engine.now()) }
     }
 
     /// The form at `action` that takes back what the message is about, with the fields of the message.
@@ -156,7 +142,8 @@ impl<P: Person> FromRequestParts<Engine> for Caller<P> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Refusal> {
-        let SignedIn { person, path, token } = SignedIn::<P>::of(parts)?;
+        let (path, token) = path_and_token(&parts.extensions, &parts.uri).ok_or(Refusal::SignedOut)?;
+        let person = P::of(&parts.extensions).ok_or(Refusal::SignedOut)?;
         Ok(Self {
             engine: engine.clone(),
             principal: person.reading(),
@@ -240,11 +227,8 @@ impl Fields {
 
     /// A day or a time. `None`: the field is empty.
     pub(crate) fn time(&self, name: &'static str) -> Result<Option<Timestamp>, Refusal> {
-        let Some(text) = self.filled(name) else {
-            return Ok(None);
-        };
-        let rule = || Refusal::Invalid(format!("`{name}` must be a day or a time, such as 2026-01-31"));
-        Timestamp::parse(text).map(Some).ok_or_else(rule)
+        let rule = "must be a day or a time, such as 2026-01-31";
+        self.parsed(name, |text| Timestamp::parse(text).ok_or(rule))
     }
 
     /// The end of a range; a day counts to its end.
@@ -265,7 +249,7 @@ impl Fields {
     pub(crate) fn choose_period(&mut self, now: Timestamp) -> Result<(), Refusal> {
         if let Some(days) = self.number("period")? {
             if !PERIODS.contains(&days) {
-                return Err(Refusal::Invalid("`period` must be 1, 7 or 30 days".to_owned()));
+                return Err(Refusal::invalid("`period` must be 1, 7 or 30 days"));
             }
             let first = now.minus(Duration::from_hours(24 * (days - 1))).to_rfc3339();
             self.0.retain(|(name, _)| !["period", "to"].contains(&name.as_str()));
@@ -273,7 +257,7 @@ impl Fields {
         }
         match (self.time("from")?, self.until("to")?) {
             (Some(from), Some(to)) if from > to => {
-                Err(Refusal::Invalid("`to` must not be before the first day".to_owned()))
+                Err(Refusal::invalid("`to` must not be before the first day"))
             }
             _ => Ok(()),
         }
@@ -281,8 +265,7 @@ impl Fields {
 
     /// `None`: the field is empty.
     pub(crate) fn id<K: IdKind>(&self, name: &'static str) -> Result<Option<Id<K>>, Refusal> {
-        let parse = |text: &str| text.parse().map_err(|error| Refusal::Invalid(format!("`{name}` {error}")));
-        self.filled(name).map(parse).transpose()
+        self.parsed(name, str::parse::<Id<K>>)
     }
 
     pub(crate) fn hash(&self, name: &'static str) -> Result<ContentHash, Refusal> {
@@ -292,11 +275,22 @@ impl Fields {
 
     /// `None`: the field is empty.
     pub(crate) fn number(&self, name: &'static str) -> Result<Option<u64>, Refusal> {
-        let parse = |text: &str| {
-            let rule = |_| Refusal::Invalid(format!("`{name}` must be a whole number"));
-            text.parse().map_err(rule)
-        };
-        self.filled(name).map(parse).transpose()
+        self.parsed(name, |text| text.parse::<u64>().map_err(|_| "must be a whole number"))
+    }
+
+    /// The number of the first line that a page shows.
+    pub(crate) fn first_line(&self) -> Result<usize, Refusal> {
+        Ok(usize::try_from(self.number("line")?.unwrap_or(1)).unwrap_or(1))
+    }
+
+    /// `None`: the field is empty.
+    pub(crate) fn parsed<T, E: Display>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, Refusal> {
+        let parsed = self.filled(name).map(parse).transpose();
+        parsed.map_err(|rule| Refusal::Invalid(format!("`{name}` {rule}")))
     }
 
     pub(crate) fn pager(&self, next: Option<String>) -> Pager {
@@ -377,6 +371,12 @@ impl<P> Form<P> {
         let calls = &self.engine.calls;
         Ok(Some(calls.of_request(principal, "POST", &self.path, key, body.as_bytes())?))
     }
+
+    /// Refuses the form unless the person typed the word that confirms its action.
+    pub(crate) fn require_confirmation(&self, word: &str, rule: &str) -> Result<(), Refusal> {
+        let is_confirmed = self.fields.text("confirm").trim() == word.trim();
+        is_confirmed.then_some(()).ok_or_else(|| Refusal::Invalid(format!("`confirm` must be {rule}")))
+    }
 }
 
 impl<P: Person> FromRequestParts<Engine> for Form<P> {
@@ -396,7 +396,7 @@ pub(crate) fn form_fields(parts: &Parts) -> Result<Fields, Refusal> {
         return Ok(Fields::of_upload(&upload.fields));
     }
     let bytes = parts.extensions.get::<FormBytes>().ok_or(Refusal::Internal)?;
-    let not_utf8 = || Refusal::Invalid("the form must be UTF-8: nothing was done".to_owned());
+    let not_utf8 = || Refusal::invalid("the form must be UTF-8: nothing was done");
     let text = str::from_utf8(&bytes.0).map_err(|_| not_utf8())?;
     let (fields, sent) = (Fields::parse(text), text.split('&').filter(|pair| !pair.is_empty()).count());
     // A field that cannot be decoded must not count as an empty one.

@@ -81,22 +81,15 @@ fn export_of(query: &Fields) -> String {
 }
 
 pub(crate) fn filter_of(fields: &Fields) -> Result<AuditFilter, Refusal> {
-    let object = |text: &str| {
-        let rule = || Refusal::Invalid("`object` must be the id of an object".to_owned());
-        parse_audit_object_id(text).ok_or_else(rule)
-    };
     Ok(AuditFilter {
         created_from: fields.time("from")?,
         created_to: fields.until("to")?,
-        action: fields.filled("action").map(action_of).transpose()?,
+        action: fields
+            .parsed("action", |text| AuditAction::parse(text).ok_or("must be an action of the list"))?,
         actor_id: fields.filled("actor").map(|text| actor_of(text).1),
-        object_id: fields.filled("object").map(object).transpose()?,
+        object_id: fields
+            .parsed("object", |text| parse_audit_object_id(text).ok_or("must be the id of an object"))?,
     })
-}
-
-fn action_of(text: &str) -> Result<AuditAction, Refusal> {
-    let rule = || Refusal::Invalid("`action` must be an action of the list".to_owned());
-    AuditAction::parse(text).ok_or_else(rule)
 }
 
 /// `GET /console/audit`

@@ -41,7 +41,7 @@ struct ComparePage {
 pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let principal = &caller.principal;
     let to = caller.query.id::<VersionKind>("to")?;
-    let to = to.ok_or_else(|| Refusal::Invalid("`to` must name a version".to_owned()))?;
+    let to = to.ok_or_else(|| Refusal::invalid("`to` must name a version"))?;
     let store = caller.engine.stores.get(principal, store_id).await?;
     let newer = caller.engine.versions.inspect(principal, store_id, to).await?;
     let from = match caller.query.id::<VersionKind>("from")? {

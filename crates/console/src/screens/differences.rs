@@ -1,7 +1,7 @@
 //! The differences of a store between two points, or from another store, by path.
 
 use askama::Template;
-use keepsake_core::{MemoryPath, StoreId};
+use keepsake_core::StoreId;
 use keepsake_engine::{DiffQuery, DifferenceKind, MemoryDifference};
 use keepsake_index::Store;
 
@@ -11,7 +11,7 @@ use crate::frame::Frame;
 use crate::page::{PageResult, page};
 use crate::path::Path;
 use crate::request::{Caller, Pager};
-use crate::text::markup::{Markup, path};
+use crate::text::markup::{Markup, path, path_or_redacted};
 
 const PER_PAGE: u64 = 50;
 const FROM: [&str; 2] = ["from", "from_seq"];
@@ -30,8 +30,6 @@ struct Row {
 impl Row {
     /// `other_id` is the store of the later side; `None`: the same one.
     fn of(store_id: StoreId, other_id: Option<StoreId>, difference: &MemoryDifference) -> Self {
-        let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
-        let shown = |named: Option<&MemoryPath>| named.map(|named| path(named.as_str()));
         let store = format!("/console/stores/{store_id}");
         let versions = (difference.from_memory_version_id, difference.to_memory_version_id);
         let (href, link) = match (versions, other_id) {
@@ -44,8 +42,8 @@ impl Row {
         };
         Self {
             change: difference.change.name(),
-            path: shown(difference.path.as_ref()).unwrap_or_else(redacted),
-            previous_path: shown(difference.previous_path.as_ref()),
+            path: path_or_redacted(difference.path.as_ref()),
+            previous_path: difference.previous_path.as_ref().map(|previous| path(previous.as_str())),
             lines: difference.added_lines.zip(difference.removed_lines),
             href,
             link,

@@ -63,7 +63,7 @@ fn request_of(fields: &Fields) -> Result<ErasureRequest, Refusal> {
         return Ok(ErasureRequest { store_metadata: Some(pairs), ..ErasureRequest::default() });
     }
     let store_id = fields.id::<StoreKind>("store")?;
-    let store_id = store_id.ok_or_else(|| Refusal::Invalid("`store` must be chosen".to_owned()))?;
+    let store_id = store_id.ok_or_else(|| Refusal::invalid("`store` must be chosen"))?;
     Ok(ErasureRequest {
         store_id: Some(store_id),
         path_prefix: fields.filled("prefix").filter(|prefix| *prefix != "/").map(str::to_owned),
@@ -148,7 +148,7 @@ async fn selection_of(caller: &Caller, request: &ErasureRequest) -> Result<Selec
                 keeps_store: false,
             })
         }
-        (None, ..) => Err(Refusal::Invalid("`store` must be chosen".to_owned())),
+        (None, ..) => Err(Refusal::invalid("`store` must be chosen")),
     }
 }
 
@@ -190,10 +190,7 @@ async fn stores_with(caller: &Caller, pairs: &Map<String, Value>) -> Result<Sele
 pub(super) async fn create(form: Form) -> PageResult {
     let request = request_of(&form.fields)?;
     let selection = selection_of(&form, &request).await?;
-    if form.fields.text("confirm").trim() != selection.word.trim() {
-        let rule = format!("`confirm` must be {}, exactly: nothing was erased", selection.word);
-        return Err(Refusal::Invalid(rule));
-    }
+    form.require_confirmation(&selection.word, &format!("{}, exactly: nothing was erased", selection.word))?;
     let erasure = form.engine.erasures.create(&form.principal, request, form.call()?).await?;
     done(&format!("/console/erasures/{}", erasure.erasure_id), Done::ErasureBegun)
 }

@@ -69,20 +69,16 @@ impl HistoryPage {
 }
 
 fn query_of(memory_id: Option<MemoryId>, fields: &Fields) -> Result<VersionQuery, Refusal> {
+    let rule = "must be created, modified or deleted";
     Ok(VersionQuery {
         memory_id,
-        operation: fields.filled("operation").map(operation_of).transpose()?,
+        operation: fields.parsed("operation", |text| Operation::parse(text).ok_or(rule))?,
         actors: fields.filled("actor").map(actor_of).into_iter().collect(),
         includes_imported: false,
         created_from: fields.time("from")?,
         created_to: fields.until("to")?,
         page: fields.page(PER_PAGE),
     })
-}
-
-fn operation_of(text: &str) -> Result<Operation, Refusal> {
-    let rule = || Refusal::Invalid("`operation` must be created, modified or deleted".to_owned());
-    Operation::parse(text).ok_or_else(rule)
 }
 
 async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>) -> PageResult {

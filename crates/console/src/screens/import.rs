@@ -57,12 +57,11 @@ pub(super) async fn import(
     mut form: Form,
 ) -> PageResult {
     let on_conflict = OnConflict::parse(form.fields.text("on_conflict"));
-    let on_conflict = on_conflict
-        .ok_or_else(|| Refusal::Invalid("`on_conflict` must be `fail`, `skip` or `replace`".to_owned()))?;
+    let on_conflict =
+        on_conflict.ok_or_else(|| Refusal::invalid("`on_conflict` must be `fail`, `skip` or `replace`"))?;
     let target = target_of(&engine, &form).await?;
     if upload.file.is_empty() {
-        let rule = "`file` must be an archive, a file that ends in .tar.zst";
-        return Err(Refusal::Invalid(rule.to_owned()));
+        return Err(Refusal::invalid("`file` must be an archive, a file that ends in .tar.zst"));
     }
     let file = upload.file.clone();
     let hashing = engine.computations.run(form.caller.principal.tenant_id, move || ContentHash::of(&file));
@@ -120,8 +119,7 @@ async fn target_of(engine: &Engine, form: &Form) -> Result<ImportTarget, Refusal
     principal.require(Scope::MemoryWrite)?;
     principal.require(Scope::StoresAdmin)?;
     let name = form.fields.filled("name").map(str::to_owned);
-    let name =
-        name.ok_or_else(|| Refusal::Invalid("`name` of the new store must not be empty".to_owned()))?;
+    let name = name.ok_or_else(|| Refusal::invalid("`name` of the new store must not be empty"))?;
     Ok(ImportTarget::New(StoreDraft { name, ..StoreDraft::default() }))
 }
 

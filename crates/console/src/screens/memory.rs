@@ -151,7 +151,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         let render = move || markdown::render(&text);
         caller.engine.computations.run(caller.principal.tenant_id, render).await?
     };
-    let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
+    let first = caller.query.first_line()?;
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
     let (may_write, is_pinned) = (caller.may_write(&found.store), found.shown.memory.is_pinned);

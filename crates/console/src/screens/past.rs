@@ -183,7 +183,7 @@ pub(super) async fn memory(caller: Caller, store_id: StoreId, memory_id: MemoryI
     } else {
         None
     };
-    let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
+    let first = caller.query.first_line()?;
     let lines = match (&rendered, &shown.content) {
         (None, Some(content)) => Lines::from(content, first),
         _ => Lines::default(),

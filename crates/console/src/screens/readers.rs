@@ -13,7 +13,7 @@ use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Pager};
-use crate::text::markup::{self, Markup, id_link, path};
+use crate::text::markup::{self, Markup, id_link, path_or_redacted};
 
 const PER_PAGE: u64 = 50;
 
@@ -72,7 +72,6 @@ impl ReaderRow {
         let session = |session_id| people.show(Some(&Actor::Session(session_id)));
         let written =
             |actor: String| format!("/console/stores/{store_id}/history?actor={}", markup::encoded(&actor));
-        let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
         Self {
             by: people.show(Some(&reader.actor)),
             // A session that read by itself is the reader.
@@ -82,7 +81,7 @@ impl ReaderRow {
             ),
             place: place(reader.surface),
             memory_href: href_of(store_id, reader.memory_id),
-            path: reader.path.as_ref().map_or_else(redacted, |at| path(at.as_str())),
+            path: path_or_redacted(reader.path.as_ref()),
             version: id_link(version_id, &version_href),
             times: words::count(reader.count),
             first: frame.time(reader.first_read_at),

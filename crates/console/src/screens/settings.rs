@@ -183,10 +183,7 @@ pub(super) async fn archive(Path(store_id): Path<StoreId>, form: Form) -> PageRe
 /// `POST /console/stores/{id}/delete`
 pub(super) async fn delete(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let store = form.engine.stores.get(&form.principal, store_id).await?;
-    if form.fields.text("confirm").trim() != store.name.trim() {
-        let rule = "`confirm` must be the name of the store, exactly: nothing was deleted";
-        return Err(Refusal::Invalid(rule.to_owned()));
-    }
+    form.require_confirmation(&store.name, "the name of the store, exactly: nothing was deleted")?;
     form.engine.stores.delete(&form.principal, store_id).await?;
     done("/console/stores", Done::StoreDeleted)
 }

@@ -20,7 +20,7 @@ use crate::page::{PageResult, Refusal, done, done_as, page, see_other};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Fields, Form};
-use crate::text::markup::{Markup, encoded, path};
+use crate::text::markup::{Markup, encoded, path_or_redacted};
 
 /// Memories that a page shows.
 const MAX_ROWS: usize = 50;
@@ -55,11 +55,10 @@ impl Row {
             (UndoAction::Deleted, _) => ("deleted", Some((version(from), "View"))),
             _ => ("", None),
         };
-        let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
         Self {
             action: undone.action.name(),
             badge,
-            path: undone.path.as_ref().map_or_else(redacted, |named| path(named.as_str())),
+            path: path_or_redacted(undone.path.as_ref()),
             memory_href: href_of(store_id, undone.memory_id),
             details,
             why: undone.reason.map(|reason| why(reason).to_owned()),
@@ -232,8 +231,7 @@ pub(super) async fn choose(mut caller: Caller, Path(store_id): Path<StoreId>) ->
 /// `POST /console/stores/{id}/undo`
 pub(super) async fn undo(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let request = request_of(&form.fields)?;
-    let request =
-        request.ok_or_else(|| Refusal::Invalid("`actor` or another filter must be given".to_owned()))?;
+    let request = request.ok_or_else(|| Refusal::invalid("`actor` or another filter must be given"))?;
     let until_seq = form.fields.number("before_seq")?;
     let request = UndoRequest { until_seq, idempotency: form.call()?, ..request };
     let undo = form.engine.undos.undo(&form.principal, store_id, request).await?;
@@ -313,9 +311,9 @@ struct UndonePage {
 async fn show_outcome(form: &Form, store_id: StoreId, undo: &MemoryUndo) -> PageResult {
     let before_seq = form.fields.number("before_seq")?.unwrap_or_default();
     if undo.id.is_none() && undo.data.is_empty() {
-        let rule =
-            "there is nothing to take back: no memory has such changes, or each is as it was before them";
-        return Err(Refusal::Invalid(rule.to_owned()));
+        return Err(Refusal::invalid(
+            "there is nothing to take back: no memory has such changes, or each is as it was before them",
+        ));
     }
     if let Some(undo_id) = undo.id {
         return Ok(see_other(&progress_href(store_id, undo_id, before_seq)));
@@ -396,8 +394,7 @@ pub(super) async fn undo_version(Path((store_id, version_id)): OfVersion, form: 
         return done(&format!("/console/stores/{store_id}"), Done::MemoryUnchanged);
     };
     if let Some(reason) = undone.reason {
-        let rule = format!("the change cannot be taken back: {}", why(reason));
-        return Err(Refusal::Invalid(rule));
+        return Err(Refusal::Invalid(format!("the change cannot be taken back: {}", why(reason))));
     }
     let href = href_of(store_id, undone.memory_id);
     match last_version(&form, store_id, undone.memory_id).await? {

@@ -14,7 +14,7 @@ use crate::path::Path;
 use crate::people::{People, authors};
 use crate::request::{Caller, Form};
 use crate::text::lines::Lines;
-use crate::text::markup::{self, Markup, id_link, path};
+use crate::text::markup::{self, Markup, id_link, path_or_redacted};
 
 /// A version as pages and lists show it.
 pub(super) struct VersionRow {
@@ -35,13 +35,12 @@ pub(super) struct VersionRow {
 impl VersionRow {
     pub(super) fn of(shown: &ShownVersion, people: &People, frame: &Frame) -> Self {
         let (version, id) = (&shown.version, shown.version.version_id);
-        let redacted = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
         let href = format!("/console/stores/{}/versions/{id}", shown.store_id);
         Self {
             href,
             memory_href: memory_href(shown),
             operation: version.operation.name(),
-            path: version.path.as_ref().map_or_else(redacted, |at| path(at.as_str())),
+            path: path_or_redacted(version.path.as_ref()),
             by: people.show(version.created_by.as_ref()),
             at: frame.time(version.created_at),
             size: version.content.map_or_else(String::new, |content| words::bytes(content.size_bytes)),
@@ -81,7 +80,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion
     let mut actors = authors([&shown]);
     actors.extend(shown.version.redacted_by.as_ref());
     let people = People::look_up(&caller, actors).await;
-    let first = usize::try_from(caller.query.number("line")?.unwrap_or(1)).unwrap_or(1);
+    let first = caller.query.first_line()?;
     let (frame, version) = (caller.frame("Version"), &shown.version);
     let versions = ReadVersions::Version(version.memory_id, version_id);
     page(&VersionPage {
@@ -184,10 +183,7 @@ async fn live_memory(caller: &Caller, shown: &ShownVersion) -> Result<Option<Mem
 
 /// `POST /console/stores/{id}/versions/{id}/redact`
 pub(super) async fn redact(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {
-    if form.fields.text("confirm").trim() != "redact" {
-        let rule = "`confirm` must be the word redact: nothing was removed";
-        return Err(Refusal::Invalid(rule.to_owned()));
-    }
+    form.require_confirmation("redact", "the word redact: nothing was removed")?;
     form.engine.versions.redact(&form.principal, store_id, version_id).await?;
     done(&format!("/console/stores/{store_id}/versions/{version_id}"), Done::VersionRedacted)
 }

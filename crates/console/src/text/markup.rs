@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-use keepsake_core::{Timestamp, words};
+use keepsake_core::{MemoryPath, Timestamp, words};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The characters to encode: every character that RFC 3986 does not call unreserved.
@@ -193,6 +193,12 @@ pub(crate) fn path(path: &str) -> Markup {
     }
     html.push_str("</code>");
     Markup(html)
+}
+
+/// The path of a version; a redaction removes it.
+pub(crate) fn path_or_redacted(named: Option<&MemoryPath>) -> Markup {
+    let redacted = || Markup("<span class=\"none\">redacted</span>".to_owned());
+    named.map_or_else(redacted, |named| path(named.as_str()))
 }
 
 /// A passage of a search, with the matches marked.
