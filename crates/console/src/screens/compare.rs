@@ -3,22 +3,16 @@
 use askama::Template;
 use keepsake_core::id::VersionKind;
 use keepsake_core::{StoreId, VersionId};
-use keepsake_engine::{PageRequest, ShownVersion, VersionQuery, View};
+use keepsake_engine::{ShownVersion, VersionQuery};
 use keepsake_index::Store;
 
-use super::version::VersionRow;
+use super::version::{VersionRow, newest_versions};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::people::{People, authors};
 use crate::request::Caller;
-use crate::text::diff::{Diff, Row};
-
-/// A passage as the chosen view shows it.
-struct Passage {
-    heading: String,
-    rows: Vec<Row>,
-}
+use crate::text::diff::{Diff, Hunk};
 
 #[derive(Template)]
 #[template(path = "compare.html")]
@@ -27,7 +21,7 @@ struct ComparePage {
     store: Store,
     older: Option<VersionRow>,
     newer: VersionRow,
-    passages: Vec<Passage>,
+    passages: Vec<Hunk>,
     added: usize,
     removed: usize,
     is_cut: bool,
@@ -69,21 +63,13 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
         added: diff.added,
         removed: diff.removed,
         is_cut: diff.is_cut,
-        passages: passages(diff, is_split),
+        passages: if is_split { diff.hunks } else { diff.hunks.into_iter().map(Hunk::inlined).collect() },
         is_split,
         inline_href: href("inline"),
         split_href: href("split"),
         swap_href: from.map(|from| format!("/console/stores/{store_id}/compare?from={to}&to={from}")),
         store,
     })
-}
-
-fn passages(diff: Diff, is_split: bool) -> Vec<Passage> {
-    let shown = diff.hunks.into_iter().map(|hunk| Passage {
-        rows: if is_split { hunk.rows.clone() } else { hunk.inline() },
-        heading: hunk.heading,
-    });
-    shown.collect()
 }
 
 /// The version of the memory before another version. `None`: there is none.
@@ -95,10 +81,9 @@ async fn previous(
     let query = VersionQuery {
         memory_id: Some(newer.version.memory_id),
         created_to: Some(newer.version.created_at),
-        page: PageRequest { limit: Some(20), page: None },
         ..VersionQuery::default()
     };
-    let found = caller.engine.versions.list(&caller.principal, store_id, &query, View::Basic).await?;
-    let older = found.items.iter().find(|shown| shown.version.seq < newer.version.seq);
+    let found = newest_versions(caller, store_id, 20, query).await?;
+    let older = found.iter().find(|shown| shown.version.seq < newer.version.seq);
     Ok(older.map(|shown| shown.version.version_id))
 }

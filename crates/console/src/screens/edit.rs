@@ -11,7 +11,7 @@ use keepsake_engine::{EngineError, ExpiresAt, MemoryEdit, NewMemory, Preconditio
 use keepsake_index::{Operation, Store};
 
 use super::OfMemory;
-use super::memory::{CurrentMemory, changed, href_of, is_markdown, shown_expiry};
+use super::memory::{ContentView, CurrentMemory, changed, href_of, shown_expiry};
 use super::version::last_version;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, done_after, done_as, page, page_with, problem_of};
@@ -21,7 +21,6 @@ use crate::request::{Caller, Form};
 use crate::text::diff::{Diff, Hunk, Row};
 use crate::text::line_ends;
 use crate::text::lines::Lines;
-use crate::text::markdown;
 use crate::text::markup::{self, Markup, path, text_area};
 
 /// The text that another person saved meanwhile.
@@ -33,25 +32,6 @@ struct Conflict {
     is_equal: bool,
     theirs: Lines,
     theirs_href: String,
-}
-
-/// The text of the form as the memory's page would show it.
-enum Preview {
-    Rendered(Markup),
-    Lines(Lines),
-}
-
-impl Preview {
-    async fn of(caller: &Caller, path: &str, text: &str) -> Result<Self, Refusal> {
-        let content = text.to_owned();
-        let render = move || markdown::render(&content);
-        let rendered = if is_markdown(path) {
-            caller.engine.computations.run(caller.principal.tenant_id, render).await?
-        } else {
-            None
-        };
-        Ok(rendered.map_or_else(|| Self::Lines(Lines::from(text, 1)), Self::Rendered))
-    }
 }
 
 #[derive(Template)]
@@ -73,7 +53,8 @@ struct EditPage {
     lost: Option<String>,
     problem: Option<String>,
     conflict: Option<Conflict>,
-    preview: Option<Preview>,
+    /// The text of the form as the memory's page would show it.
+    preview: Option<ContentView>,
     once: String,
     limit_bytes: u64,
 }
@@ -165,7 +146,7 @@ pub(super) async fn create(Path(store_id): Path<StoreId>, form: Form) -> PageRes
         let path = form.fields.text("path");
         let mut again = EditPage::new(&form, store, path, &content);
         again.newlines = newlines_sent(&form);
-        again.preview = Some(Preview::of(&form, path, &content).await?);
+        again.preview = Some(ContentView::preview(&form, path, &content).await?);
         return page(&again);
     }
     let (memories, idempotency) = (&form.engine.memories, form.call()?);
@@ -218,7 +199,7 @@ pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> P
         };
         let mut again = EditPage::of(&form, &found, &content);
         again.base_sha256 = base.to_string();
-        again.preview = Some(Preview::of(&form, found.path(), &content).await?);
+        again.preview = Some(ContentView::preview(&form, found.path(), &content).await?);
         return page(&again);
     }
     // If the memory cannot be read, the text is saved all the same.

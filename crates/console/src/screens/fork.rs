@@ -2,11 +2,12 @@
 
 use askama::Template;
 use keepsake_core::StoreId;
-use keepsake_engine::{PageRequest, VersionQuery, View};
+use keepsake_engine::VersionQuery;
 use keepsake_index::Store;
 
 use super::past::moment_in_words;
 use super::stores::may_create_stores;
+use super::version::newest_seq;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
@@ -44,12 +45,6 @@ async fn point_of(caller: &Caller, store_id: StoreId) -> Result<Option<u64>, Ref
     let Some(until) = caller.query.until("at")? else {
         return caller.query.number("at_seq");
     };
-    let last = VersionQuery {
-        created_to: Some(until),
-        page: PageRequest { limit: Some(1), page: None },
-        ..VersionQuery::default()
-    };
-    let found = caller.engine.versions.list(&caller.principal, store_id, &last, View::Basic).await?;
-    let seq = found.items.first().map_or(0, |last| last.version.seq);
-    Ok(u64::try_from(seq).ok())
+    let until = VersionQuery { created_to: Some(until), ..VersionQuery::default() };
+    Ok(Some(newest_seq(caller, store_id, until).await?))
 }

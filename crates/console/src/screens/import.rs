@@ -8,10 +8,11 @@ use keepsake_archive::plan::OnConflict;
 use keepsake_archive::report::{Report, ReportEntry};
 use keepsake_core::ContentHash;
 use keepsake_core::id::StoreKind;
-use keepsake_engine::{Engine, EngineError, ImportOptions, MAX_ARCHIVE_BYTES, StoreDraft};
+use keepsake_engine::{Engine, EngineError, ImportOptions, MAX_ARCHIVE_BYTES, StoreDraft, VersionQuery};
 use keepsake_index::{Scope, Store};
 
-use super::undo::{newest_seq, own_changes_href};
+use super::undo::own_changes_href;
+use super::version::newest_seq;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page_with};
 use crate::request::{Form, Upload};
@@ -80,7 +81,7 @@ pub(super) async fn import(
         ImportTarget::There(store) => *store,
         ImportTarget::New(draft) => engine.stores.create(principal, draft, form.call()?).await?,
     };
-    let newest_seq = newest_seq(&form, store.store_id).await?;
+    let newest_seq = newest_seq(&form, store.store_id, VersionQuery::default()).await?;
     let options = ImportOptions { on_conflict, is_dry_run: false, deadline: upload.deadline };
     let credential = credential_of(&headers);
     let authenticate = || engine.auth.authenticate(credential);

@@ -1,5 +1,7 @@
 //! A memory: its text, its author and its use.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::response::Response;
 use keepsake_core::tool::{ToolPath, tool_display};
@@ -108,10 +110,7 @@ struct MemoryPage {
     people: People,
     /// Who has seen the memory.
     seen_by: Markup,
-    /// `None`: the lines are shown.
-    rendered: Option<Markup>,
-    lines: Lines,
-    is_too_large: bool,
+    content: ContentView,
     may_write: bool,
     may_redact: bool,
 }
@@ -142,16 +141,8 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         }
         found => found?,
     };
-    let is_plain = !is_markdown(found.path());
-    let wants_raw = caller.query.is_on("raw") || caller.query.is_on("line");
     let text = found.version.content.clone().unwrap_or_default();
-    let rendered = if wants_raw || is_plain {
-        None
-    } else {
-        let render = move || markdown::render(&text);
-        caller.engine.computations.run(caller.principal.tenant_id, render).await?
-    };
-    let first = caller.query.first_line()?;
+    let content = ContentView::requested(&caller, found.path(), text).await?;
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
     let (may_write, is_pinned) = (caller.may_write(&found.store), found.shown.memory.is_pinned);
@@ -175,9 +166,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         crumbs: crumbs(&found.store, directory),
         doubled: DoubledPrefix::of(&found.shown.memory.head.path),
         people,
-        lines: if rendered.is_none() { Lines::from(found.content(), first) } else { Lines::default() },
-        is_too_large: rendered.is_none() && !wants_raw && !is_plain,
-        rendered,
+        content,
         may_write,
         may_redact: may_write && caller.may(Scope::StoresAdmin),
         found,
@@ -196,8 +185,42 @@ pub(super) fn shown_expiry(at: Option<Timestamp>) -> String {
     at.map_or_else(String::new, |at| at.to_rfc3339()[..16].to_owned())
 }
 
+/// The text of a memory, rendered or as lines.
+pub(super) struct ContentView {
+    /// `None`: the lines are shown.
+    pub(super) rendered: Option<Markup>,
+    pub(super) lines: Lines,
+    /// Whether the text should be rendered, and is too long or too deep.
+    is_too_large: bool,
+}
+
+impl ContentView {
+    /// Rendered if the memory is Markdown, unless the address requests its lines.
+    pub(super) async fn requested(caller: &Caller, path: &str, text: Arc<str>) -> Result<Self, Refusal> {
+        let requests_lines = caller.query.is_on("raw") || caller.query.is_on("line");
+        Self::of(caller, text, is_markdown(path) && !requests_lines, caller.query.first_line()?).await
+    }
+
+    /// The beginning, rendered if the memory is Markdown.
+    pub(super) async fn preview(caller: &Caller, path: &str, text: &str) -> Result<Self, Refusal> {
+        Self::of(caller, text.into(), is_markdown(path), 1).await
+    }
+
+    async fn of(caller: &Caller, text: Arc<str>, renders: bool, first: usize) -> Result<Self, Refusal> {
+        let rendered = if renders {
+            let text = Arc::clone(&text);
+            let render = move || markdown::render(&text);
+            caller.engine.computations.run(caller.principal.tenant_id, render).await?
+        } else {
+            None
+        };
+        let lines = if rendered.is_none() { Lines::from(&text, first) } else { Lines::default() };
+        Ok(Self { is_too_large: renders && rendered.is_none(), rendered, lines })
+    }
+}
+
 /// Whether a memory is shown as Markdown. Most memories are, whatever their names.
-pub(super) fn is_markdown(path: &str) -> bool {
+fn is_markdown(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     match name.rsplit_once('.') {
         None => true,

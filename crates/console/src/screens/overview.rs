@@ -9,7 +9,7 @@ use askama::Template;
 use keepsake_core::{Actor, MemoryId, StoreId, Surface, Timestamp, words};
 use keepsake_engine::{
     DailyUseQuery, DailyUseReport, Outlook, PageRequest, Principal, ShownVersion, UseOfDay, VersionQuery,
-    View, date_of,
+    date_of,
 };
 use keepsake_index::{Operation, Scope, SessionFilter, SessionSummary, Store};
 
@@ -17,7 +17,7 @@ use super::choices::actor_in_form;
 use super::sessions::title_of;
 use super::stores::stores_to_choose;
 use super::usage::{Quota, quotas_of, usage_of_tenant};
-use super::version::VersionRow;
+use super::version::{VersionRow, newest_versions};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
 use crate::people::{People, authors, cut};
@@ -280,13 +280,9 @@ async fn changed_last(caller: &Caller, report: &DailyUseReport) -> Result<Vec<St
 async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Result<LastChanges, Refusal> {
     let mut found = Vec::new();
     for store in stores.iter().take(CHANGED_STORES) {
-        let query = VersionQuery {
-            page: PageRequest { limit: Some(CHANGES_PER_STORE), page: None },
-            ..VersionQuery::default()
-        };
-        let versions = &caller.engine.versions;
-        let page = versions.list(&caller.principal, store.store_id, &query, View::Basic).await?;
-        found.extend(page.items.into_iter().map(|shown| (store, shown)));
+        let all = VersionQuery::default();
+        let newest = newest_versions(caller, store.store_id, CHANGES_PER_STORE, all).await?;
+        found.extend(newest.into_iter().map(|shown| (store, shown)));
     }
     found.sort_by_key(|(_, shown)| Reverse(shown.version.created_at));
     let often = often_rewritten(&found);

@@ -5,15 +5,13 @@ use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, words};
 use keepsake_engine::{EngineError, MemoryQuery, NamedMoment, ShownPastItem, ShownPastMemory, View};
 use keepsake_index::{Scope, Store};
 
-use super::memory::{href_of, is_markdown};
+use super::memory::{ContentView, href_of};
 use super::stores::may_create_stores;
 use super::tree::{Crumb, crumbs};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
 use crate::request::{Caller, Fields, Pager};
-use crate::text::lines::Lines;
-use crate::text::markdown;
-use crate::text::markup::{self, Markup, encoded};
+use crate::text::markup::{self, encoded};
 
 /// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
@@ -153,9 +151,7 @@ struct PastMemoryPage {
     lost: Option<String>,
     /// The comparison with the current version, if this is another one.
     changes_href: Option<String>,
-    /// `None`: the lines are shown.
-    rendered: Option<Markup>,
-    lines: Lines,
+    content: ContentView,
 }
 
 /// `GET /console/stores/{id}/memories/{id}?at=`
@@ -176,18 +172,7 @@ pub(super) async fn memory(caller: Caller, store_id: StoreId, memory_id: MemoryI
     let path = shown.memory.path.clone();
     let named = path.as_ref().map_or("a redacted memory", MemoryPath::as_str);
     let text = shown.content.clone().unwrap_or_default();
-    let is_rendered = is_markdown(named) && !caller.query.is_on("raw") && !caller.query.is_on("line");
-    let rendered = if is_rendered {
-        let render = move || markdown::render(&text);
-        engine.computations.run(principal.tenant_id, render).await?
-    } else {
-        None
-    };
-    let first = caller.query.first_line()?;
-    let lines = match (&rendered, &shown.content) {
-        (None, Some(content)) => Lines::from(content, first),
-        _ => Lines::default(),
-    };
+    let content = ContentView::requested(&caller, named, text).await?;
     let (directory, base) =
         (named.rsplit_once('/').map_or("", |(directory, _)| directory), href_of(store_id, memory_id));
     page(&PastMemoryPage {
@@ -199,8 +184,7 @@ pub(super) async fn memory(caller: Caller, store_id: StoreId, memory_id: MemoryI
         base,
         shown,
         changes_href,
-        rendered,
-        lines,
+        content,
         store,
     })
 }

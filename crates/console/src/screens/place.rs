@@ -9,7 +9,7 @@ use keepsake_index::DirectorySummary;
 
 use super::memory::href_of;
 use super::tree::directory_href;
-use super::version::VersionRow;
+use super::version::{VersionRow, newest_versions};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
@@ -180,11 +180,10 @@ pub(super) async fn recent(
     memory_id: Option<MemoryId>,
     frame: &Frame,
 ) -> Result<(Vec<VersionRow>, People), Refusal> {
-    let page = PageRequest { limit: Some(RECENT), page: None };
-    let query = VersionQuery { memory_id, page, ..VersionQuery::default() };
-    let found = caller.engine.versions.list(&caller.principal, store_id, &query, View::Basic).await?;
-    let people = People::look_up(caller, authors(&found.items)).await;
-    Ok((found.items.iter().map(|shown| VersionRow::of(shown, &people, frame)).collect(), people))
+    let query = VersionQuery { memory_id, ..VersionQuery::default() };
+    let found = newest_versions(caller, store_id, RECENT, query).await?;
+    let people = People::look_up(caller, authors(&found)).await;
+    Ok((found.iter().map(|shown| VersionRow::of(shown, &people, frame)).collect(), people))
 }
 
 #[cfg(test)]

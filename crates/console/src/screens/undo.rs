@@ -5,8 +5,8 @@ use askama::Template;
 use keepsake_core::actor::ActorKind;
 use keepsake_core::{Actor, MemoryUndoId, StoreId, Timestamp, words};
 use keepsake_engine::{
-    CreatedAt, MemoryUndo, PageRequest, ShownVersion, StoreRestoration, UndoAction, UndoRequest,
-    UndoSkipReason, UndoStatus, UndoneMemory, VersionQuery, View,
+    CreatedAt, MemoryUndo, ShownVersion, StoreRestoration, UndoAction, UndoRequest, UndoSkipReason,
+    UndoStatus, UndoneMemory, VersionQuery,
 };
 use keepsake_index::{Scope, Store};
 
@@ -14,7 +14,7 @@ use super::OfVersion;
 use super::choices::{ChoiceField, Choices, actor_in_form, actor_of};
 use super::memory::href_of;
 use super::past::{moment_in_words, today};
-use super::version::last_version;
+use super::version::{last_version, newest_seq};
 use crate::frame::{Done, Frame, Undo};
 use crate::page::{PageResult, Refusal, done, done_as, page, see_other};
 use crate::path::Path;
@@ -145,17 +145,9 @@ impl Confirmation {
             action: format!("/console/stores/{store_id}/{action}"),
             fields: chosen.collect(),
             once: caller.engine.new_uuid().to_string(),
-            before_seq: newest_seq(caller, store_id).await?,
+            before_seq: newest_seq(caller, store_id, VersionQuery::default()).await?,
         })
     }
-}
-
-/// The sequence number of a store's newest version; 0: it has none.
-pub(super) async fn newest_seq(caller: &Caller, store_id: StoreId) -> Result<u64, Refusal> {
-    let newest = VersionQuery { page: PageRequest { limit: Some(1), page: None }, ..VersionQuery::default() };
-    let found = caller.engine.versions.list(&caller.principal, store_id, &newest, View::Basic).await?;
-    let seq = found.items.first().map_or(0, |newest| newest.version.seq);
-    Ok(u64::try_from(seq).unwrap_or_default())
 }
 
 /// The changes that the fields choose. `None`: they choose none.

@@ -113,13 +113,30 @@ pub(super) async fn last_version(
     store_id: StoreId,
     memory_id: MemoryId,
 ) -> Result<Option<ShownVersion>, EngineError> {
-    let last = VersionQuery {
-        memory_id: Some(memory_id),
-        page: PageRequest { limit: Some(1), page: None },
-        ..VersionQuery::default()
-    };
-    let found = caller.engine.versions.list(&caller.principal, store_id, &last, View::Basic).await?;
-    Ok(found.items.into_iter().next())
+    let of_memory = VersionQuery { memory_id: Some(memory_id), ..VersionQuery::default() };
+    Ok(newest_versions(caller, store_id, 1, of_memory).await?.into_iter().next())
+}
+
+/// The newest of the versions that a query selects, without their contents.
+pub(super) async fn newest_versions(
+    caller: &Caller,
+    store_id: StoreId,
+    limit: u64,
+    query: VersionQuery,
+) -> Result<Vec<ShownVersion>, EngineError> {
+    let query = VersionQuery { page: PageRequest { limit: Some(limit), page: None }, ..query };
+    Ok(caller.engine.versions.list(&caller.principal, store_id, &query, View::Basic).await?.items)
+}
+
+/// The sequence number of the newest of these versions; 0: there is none.
+pub(super) async fn newest_seq(
+    caller: &Caller,
+    store_id: StoreId,
+    query: VersionQuery,
+) -> Result<u64, EngineError> {
+    let newest = newest_versions(caller, store_id, 1, query).await?;
+    let seq = newest.first().map_or(0, |newest| newest.version.seq);
+    Ok(u64::try_from(seq).unwrap_or_default())
 }
 
 #[derive(Template)]

@@ -63,6 +63,10 @@ impl Hunk {
         rows.append(&mut added);
         rows
     }
+
+    pub(crate) fn inlined(self) -> Self {
+        Self { rows: self.inline(), ..self }
+    }
 }
 
 #[derive(Debug, Default)]
