@@ -13,12 +13,13 @@ use std::sync::Arc;
 use axum::http::Extensions;
 use axum::routing::{any, get, post};
 use axum::{Extension, Router};
-use keepsake_engine::{Audience, Engine};
-use keepsake_index::Scope;
+use keepsake_core::TenantId;
+use keepsake_engine::{Audience, Engine, EngineError, Principal};
+use keepsake_index::{Auditor, Scope, Tenant};
 
 use crate::frame::{Account, OPERATOR_SECTIONS, Section};
 use crate::page::{no_such_page, see_other};
-use crate::request::Person;
+use crate::request::{Caller, Person};
 use crate::sign_in::{self, TokenCheck};
 use crate::{assets, next};
 
@@ -60,6 +61,15 @@ pub fn operator_routes() -> Router<Engine> {
 
 /// The operator, whose token the server has checked.
 pub(crate) struct Operator;
+
+/// A tenant, and the operator as its principal.
+async fn tenant_of(
+    caller: &Caller<Operator>,
+    tenant_id: TenantId,
+) -> Result<(Tenant, Arc<Principal>), EngineError> {
+    let tenants = &caller.engine.tenants;
+    Ok((tenants.get(tenant_id).await?, tenants.operator(tenant_id, Auditor::Operator).await?))
+}
 
 impl Person for Operator {
     const AUDIENCE: Audience = Audience::Operator;

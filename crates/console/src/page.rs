@@ -236,6 +236,15 @@ pub fn error_page(
     }
 }
 
+/// The rule that a form breaks, as a sentence.
+pub(crate) fn rule_of(error: impl Into<Refusal>) -> Result<String, Refusal> {
+    match error.into() {
+        Refusal::Engine(error @ EngineError::Invalid { .. }) => Ok(sentence(&error.to_string())),
+        Refusal::Invalid(rule) => Ok(sentence(&rule)),
+        other => Err(other),
+    }
+}
+
 /// The message of an error that the person can correct in the form.
 pub(crate) fn problem_of(error: impl Into<Refusal>) -> Result<String, Refusal> {
     match error.into() {
@@ -243,13 +252,11 @@ pub(crate) fn problem_of(error: impl Into<Refusal>) -> Result<String, Refusal> {
             Err(EngineError::Refused(Refused::KeyReused).into())
         }
         Refusal::Engine(
-            error @ (EngineError::Invalid { .. }
-            | EngineError::PreconditionFailed { .. }
+            error @ (EngineError::PreconditionFailed { .. }
             | EngineError::Conflict(_)
             | EngineError::Refused(_)),
         ) => Ok(sentence(&error.to_string())),
-        Refusal::Invalid(rule) => Ok(sentence(&rule)),
-        other => Err(other),
+        other => rule_of(other),
     }
 }
 

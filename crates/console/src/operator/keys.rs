@@ -1,18 +1,20 @@
 //! The API keys of a tenant: their last use, their creation and their revocation.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::Extension;
 use axum::http::StatusCode;
 use keepsake_core::{ApiKeyId, TenantId};
-use keepsake_engine::EngineError;
-use keepsake_index::{ApiKey, Auditor, Scope, Tenant, TenantStatus};
+use keepsake_engine::{KeyWithSecret, Principal};
+use keepsake_index::{ApiKey, Auditor, Tenant, TenantStatus};
 
-use super::Operator;
+use super::{Operator, tenant_of};
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page, page_with, sentence};
+use crate::page::{PageResult, Refusal, done, page, page_with};
 use crate::path::Path;
 use crate::request::{Caller, Form, Pager};
-use crate::screens::keys::{NO_STORE, draft_of, is_active, meaning};
+use crate::screens::keys::{KeyForm, NO_STORE, draft_of, is_active, meaning};
 use crate::sign_in::ConsoleOptions;
 use crate::text::markup;
 
@@ -33,9 +35,7 @@ struct KeysPage {
 
 /// `GET /console/tenants/{id}/keys`
 pub(super) async fn list(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
-    let tenants = &caller.engine.tenants;
-    let tenant = tenants.get(tenant_id).await?;
-    let principal = tenants.operator(tenant_id, Auditor::Operator).await?;
+    let (tenant, principal) = tenant_of(&caller, tenant_id).await?;
     let found = caller.engine.keys.list(&principal, &caller.query.page(PER_PAGE)).await?;
     page(&KeysPage {
         frame: caller.frame(format!("API keys of {}", tenant.name)),
@@ -60,9 +60,7 @@ pub(super) async fn show(
     caller: Caller<Operator>,
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
 ) -> PageResult {
-    let tenants = &caller.engine.tenants;
-    let tenant = tenants.get(tenant_id).await?;
-    let principal = tenants.operator(tenant_id, Auditor::Operator).await?;
+    let (tenant, principal) = tenant_of(&caller, tenant_id).await?;
     let key = caller.engine.keys.get(&principal, api_key_id).await?;
     page(&KeyPage { frame: caller.frame(format!("API key {}", key.name)), tenant, key, own: None })
 }
@@ -72,49 +70,19 @@ pub(super) async fn show(
 struct NewKeyPage {
     frame: Frame,
     tenant: Tenant,
-    /// Makes the creation idempotent.
-    once: String,
-    name: String,
-    scopes: [Scope; Scope::ALL.len()],
-    chosen: Vec<Scope>,
-    expires_days: String,
-    /// Why no key was made.
-    problem: Option<String>,
+    form: KeyForm,
 }
 
 impl NewKeyPage {
-    fn of(caller: &Caller<Operator>, tenant: Tenant) -> Self {
-        Self {
-            frame: caller.frame(format!("New key of {}", tenant.name)),
-            tenant,
-            once: caller.engine.new_uuid().to_string(),
-            name: String::new(),
-            scopes: Scope::ALL,
-            chosen: vec![Scope::MemoryRead, Scope::MemoryWrite],
-            expires_days: String::new(),
-            problem: None,
-        }
-    }
-
-    /// The form with the typed texts.
-    fn refused(form: &Form<Operator>, tenant: Tenant, rule: &str) -> PageResult {
-        let fields = &form.fields;
-        let shown = Self {
-            once: fields.text("once").to_owned(),
-            name: fields.text("name").to_owned(),
-            chosen: fields.all("scope").filter_map(|scope| scope.parse().ok()).collect(),
-            expires_days: fields.text("expires_days").to_owned(),
-            problem: Some(sentence(rule)),
-            ..Self::of(form, tenant)
-        };
-        page_with(StatusCode::BAD_REQUEST, &shown)
+    fn of(caller: &Caller<Operator>, tenant: Tenant, form: KeyForm) -> Self {
+        Self { frame: caller.frame(format!("New key of {}", tenant.name)), tenant, form }
     }
 }
 
 /// `GET /console/tenants/{id}/keys/new`
 pub(super) async fn new(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     let tenant = caller.engine.tenants.get(tenant_id).await?;
-    page(&NewKeyPage::of(&caller, tenant))
+    page(&NewKeyPage::of(&caller, tenant, KeyForm::new(&caller)))
 }
 
 #[derive(Template)]
@@ -135,20 +103,13 @@ pub(super) async fn create(
     Path(tenant_id): Path<TenantId>,
     form: Form<Operator>,
 ) -> PageResult {
-    let tenants = &form.engine.tenants;
-    let tenant = tenants.get(tenant_id).await?;
-    let principal = tenants.operator(tenant_id, Auditor::Operator).await?;
-    let draft = match draft_of(&form.fields, form.engine.now()) {
-        Ok(draft) => draft,
-        Err(Refusal::Invalid(rule)) => return NewKeyPage::refused(&form, tenant, &rule),
-        Err(refusal) => return Err(refusal),
-    };
-    let made = match form.engine.keys.create(&principal, draft, form.call_of(&principal)?).await {
+    let (tenant, principal) = tenant_of(&form, tenant_id).await?;
+    let made = match create_for(&form, &principal).await {
         Ok(made) => made,
-        Err(error @ EngineError::Invalid { .. }) => {
-            return NewKeyPage::refused(&form, tenant, &error.to_string());
+        Err(refusal) => {
+            let again = NewKeyPage::of(&form, tenant, KeyForm::refused(&form, refusal)?);
+            return page_with(StatusCode::BAD_REQUEST, &again);
         }
-        Err(error) => return Err(error.into()),
     };
     page(&KeyMadePage {
         frame: form.frame("A new API key"),
@@ -159,6 +120,11 @@ pub(super) async fn create(
         url: options.public_url.as_deref().unwrap_or(NO_URL).to_owned(),
         store: NO_STORE,
     })
+}
+
+async fn create_for(form: &Form<Operator>, principal: &Arc<Principal>) -> Result<KeyWithSecret, Refusal> {
+    let draft = draft_of(&form.fields, form.engine.now())?;
+    Ok(form.engine.keys.create(principal, draft, form.call_of(principal)?).await?)
 }
 
 /// `POST /console/tenants/{id}/keys/{id}/revoke`

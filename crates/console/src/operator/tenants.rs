@@ -8,7 +8,7 @@ use keepsake_core::{SearchMode, TenantId, words};
 use keepsake_engine::{Page, TenantSummary};
 use keepsake_index::{Auditor, Tenant, TenantStatus, TenantUsage};
 
-use super::Operator;
+use super::{Operator, tenant_of};
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::Path;
@@ -170,10 +170,8 @@ struct TenantPage {
 
 /// `GET /console/tenants/{id}`
 pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
-    let engine = &caller.engine;
-    let tenant = engine.tenants.get(tenant_id).await?;
-    let principal = engine.tenants.operator(tenant_id, Auditor::Operator).await?;
-    let usage = engine.usage.of_tenant(&principal).await?;
+    let (tenant, principal) = tenant_of(&caller, tenant_id).await?;
+    let usage = caller.engine.usage.of_tenant(&principal).await?;
     page(&TenantPage {
         frame: caller.frame(&tenant.name),
         searched: words_of_mode(tenant.search_mode),

@@ -1,21 +1,22 @@
 //! API keys: created for teammates and agents, shown, revoked.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use askama::Template;
 use axum::Extension;
 use axum::http::{HeaderMap, StatusCode, header};
 use keepsake_core::{Actor, ApiKeyId, StoreId, Timestamp};
-use keepsake_engine::{EngineError, KeyDraft};
+use keepsake_engine::{KeyDraft, KeyWithSecret};
 use keepsake_index::{ApiKey, Scope, Store};
 
 use super::choices::StoreChoices;
 use super::stores::{self, days, stores_to_choose};
 use super::undo;
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page, page_with, sentence};
+use crate::page::{PageResult, Refusal, done, page, page_with, rule_of};
 use crate::path::Path;
-use crate::request::{Caller, Fields, Form, Pager};
+use crate::request::{Caller, Fields, Form, Pager, Person};
 use crate::sign_in::ConsoleOptions;
 use crate::text::markup::{self, Markup};
 
@@ -68,26 +69,15 @@ struct KeysPage {
     keys: Vec<ApiKey>,
     own: Option<ApiKeyId>,
     pager: Pager,
-    /// Those that a new key can have.
-    scopes: Vec<Scope>,
-    /// The fields of the form: of a new one, or as it was sent.
-    chosen: Vec<Scope>,
-    chosen_stores: Vec<StoreId>,
-    name: String,
-    expires_days: String,
-    /// Why no key was made.
-    problem: Option<String>,
+    form: KeyForm,
     stores: Vec<Store>,
     /// Whether there may be older stores, which the form takes by name.
     has_older_stores: bool,
-    /// Names or ids of further stores, one a line.
-    other_stores: String,
     must_choose_stores: bool,
-    once: String,
 }
 
 impl KeysPage {
-    async fn of(caller: &Caller) -> Result<Self, Refusal> {
+    async fn of(caller: &Caller, form: KeyForm) -> Result<Self, Refusal> {
         let found = caller.engine.keys.list(&caller.principal, &caller.query.page(PER_PAGE)).await?;
         let stores =
             if caller.may(Scope::MemoryRead) { stores_to_choose(caller, false).await? } else { Vec::new() };
@@ -96,40 +86,51 @@ impl KeysPage {
             keys: found.items,
             own: own_key(caller),
             pager: caller.query.pager(found.next),
-            scopes: Scope::ALL.into_iter().filter(|scope| caller.may(*scope)).collect(),
-            chosen: vec![Scope::MemoryRead, Scope::MemoryWrite],
-            chosen_stores: Vec::new(),
-            name: String::new(),
-            expires_days: String::new(),
-            problem: None,
+            form,
             has_older_stores: stores.len() as u64 >= stores::PER_PAGE,
-            other_stores: String::new(),
             stores,
             must_choose_stores: caller.principal.is_bound_to_stores(),
-            once: caller.engine.new_uuid().to_string(),
         })
     }
+}
 
-    /// The list, and the form as it was sent.
-    async fn refused(form: &Form, rule: &str) -> PageResult {
-        let fields = &form.fields;
-        let shown = Self {
-            once: fields.text("once").to_owned(),
-            name: fields.text("name").to_owned(),
-            chosen: fields.all("scope").filter_map(|scope| scope.parse().ok()).collect(),
-            chosen_stores: fields.all("store").filter_map(|store| store.parse().ok()).collect(),
-            other_stores: fields.text("other_stores").to_owned(),
-            expires_days: fields.text("expires_days").to_owned(),
-            problem: Some(sentence(rule)),
-            ..Self::of(form).await?
-        };
-        page_with(StatusCode::BAD_REQUEST, &shown)
+/// The form for a new key.
+pub(crate) struct KeyForm {
+    /// Those that the key can have.
+    pub(crate) scopes: Vec<Scope>,
+    /// The fields at first, or as they were sent.
+    pub(crate) typed: Fields,
+    /// Why no key was made.
+    pub(crate) problem: Option<String>,
+}
+
+impl KeyForm {
+    pub(crate) fn new<P: Person>(caller: &Caller<P>) -> Self {
+        let mut typed = Fields::default();
+        // Makes the creation idempotent.
+        typed.add("once", caller.engine.new_uuid().to_string());
+        for scope in [Scope::MemoryRead, Scope::MemoryWrite] {
+            typed.add("scope", scope.name().to_owned());
+        }
+        let scopes = Scope::ALL.into_iter().filter(|scope| caller.may(*scope)).collect();
+        Self { scopes, typed, problem: None }
+    }
+
+    /// The form as it was sent.
+    pub(crate) fn refused<P: Person>(form: &Form<P>, refusal: Refusal) -> Result<Self, Refusal> {
+        let problem = Some(rule_of(refusal)?);
+        Ok(Self { typed: form.fields.clone(), problem, ..Self::new(&form.caller) })
+    }
+
+    pub(crate) fn is_chosen(&self, field: &str, value: impl Display) -> bool {
+        let value = value.to_string();
+        self.typed.all(field).any(|chosen| chosen == value)
     }
 }
 
 /// `GET /console/keys`
 pub(super) async fn list(caller: Caller) -> PageResult {
-    page(&KeysPage::of(&caller).await?)
+    page(&KeysPage::of(&caller, KeyForm::new(&caller)).await?)
 }
 
 #[derive(Template)]
@@ -150,37 +151,34 @@ pub(super) async fn create(
     headers: HeaderMap,
     form: Form,
 ) -> PageResult {
-    let draft = match draft_with_others(&form).await {
-        Err(Refusal::Invalid(rule)) => return KeysPage::refused(&form, &rule).await,
-        draft => draft?,
-    };
-    let store = draft.store_ids.iter().flatten().next().map(StoreId::to_string);
-    let made = match form.engine.keys.create(&form.principal, draft, form.call()?).await {
-        Err(error @ EngineError::Invalid { .. }) => {
-            return KeysPage::refused(&form, &error.to_string()).await;
+    let (made, store) = match create_for(&form).await {
+        Ok(made) => made,
+        Err(refusal) => {
+            let again = KeysPage::of(&form, KeyForm::refused(&form, refusal)?).await?;
+            return page_with(StatusCode::BAD_REQUEST, &again);
         }
-        made => made?,
     };
     page(&KeyMadePage {
         frame: form.frame("A new API key"),
         key: made.key,
         secret: made.secret.map(|secret| secret.expose().to_owned()),
         url: url_of(&options, &headers),
-        store: store.unwrap_or_else(|| NO_STORE.to_owned()),
+        store: store.map_or_else(|| NO_STORE.to_owned(), |store_id| store_id.to_string()),
         // Without names, the secret is shown all the same.
         stores: stores_to_choose(&form, false).await.unwrap_or_default(),
     })
 }
 
-/// The key that a form describes, with the stores that it has by name.
-async fn draft_with_others(form: &Form) -> Result<KeyDraft, Refusal> {
+/// Makes the key that a form describes, also with the stores that it has by name. Returns the first store, too.
+async fn create_for(form: &Form) -> Result<(KeyWithSecret, Option<StoreId>), Refusal> {
     let mut draft = draft_of(&form.fields, form.engine.now())?;
     if let Some(text) = form.fields.filled("other_stores") {
         let stores = StoreChoices::of(form, false).await?;
         let others = stores.resolve_lines(form, "other_stores", text).await?;
         draft.store_ids.get_or_insert_default().extend(others);
     }
-    Ok(draft)
+    let store = draft.store_ids.iter().flatten().next().copied();
+    Ok((form.engine.keys.create(&form.principal, draft, form.call()?).await?, store))
 }
 
 /// The key that a form describes.

@@ -2,12 +2,12 @@
 
 use askama::Template;
 use keepsake_core::{Actor, StoreId, Timestamp, words};
-use keepsake_engine::{EngineError, SearchExplanation, SearchHit, SearchQuery};
+use keepsake_engine::{SearchExplanation, SearchHit, SearchQuery};
 
 use super::choices::{ChoiceField, Choices, StoreChoices};
 use super::version::last_version;
 use crate::frame::Frame;
-use crate::page::{PageResult, Refusal, page, sentence};
+use crate::page::{PageResult, Refusal, page, rule_of};
 use crate::people::{People, actor_text};
 use crate::request::{Caller, Fields, Pager};
 use crate::text::markup::{self, Markup};
@@ -142,10 +142,7 @@ async fn search(
     for _ in 0..MAX_PAGES {
         let found = match caller.engine.search.find_everywhere(&caller.principal, &chosen, &query).await {
             Ok(found) => found,
-            Err(error @ EngineError::Invalid { .. }) => {
-                return Ok(SearchOutcome::Problem(sentence(&error.to_string())));
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Ok(SearchOutcome::Problem(rule_of(error)?)),
         };
         hits.notice = found.meaning.notice();
         let items: Vec<_> = found.items.into_iter().filter(|hit| filter.has_time(hit)).collect();
