@@ -7,6 +7,7 @@ use keepsake_index::Store;
 
 use super::choices::{ChoiceField, StoreChoices};
 use super::past::{moment_in_words, moment_of, today};
+use super::version::version_href;
 use crate::frame::Frame;
 use crate::page::{PageResult, page};
 use crate::path::Path;
@@ -34,10 +35,8 @@ impl Row {
         let versions = (difference.from_memory_version_id, difference.to_memory_version_id);
         let (href, link) = match (versions, other_id) {
             ((Some(from), Some(to)), None) => (format!("{store}/compare?from={from}&to={to}"), "Changes"),
-            ((Some(from), _), _) => (format!("{store}/versions/{from}"), "View"),
-            ((None, Some(to)), _) => {
-                (format!("/console/stores/{}/versions/{to}", other_id.unwrap_or(store_id)), "View")
-            }
+            ((Some(from), _), _) => (version_href(store_id, from), "View"),
+            ((None, Some(to)), _) => (version_href(other_id.unwrap_or(store_id), to), "View"),
             ((None, None), _) => (store, "View"),
         };
         Self {

@@ -7,13 +7,14 @@ use keepsake_index::{MemoryReader, ReadVersions, Store};
 
 use super::choices::actor_in_form;
 use super::memory::href_of;
+use super::version::version_href;
 use super::{OfMemory, OfVersion};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Pager};
-use crate::text::markup::{self, Markup, id_link, path_or_redacted};
+use crate::text::markup::{self, Markup};
 
 const PER_PAGE: u64 = 50;
 
@@ -49,45 +50,15 @@ pub(super) async fn seen_by(
     Ok(Markup::trusted(format!("{least}{named} since {}", frame.time(since))))
 }
 
-/// A reader as the table shows it.
-struct ReaderRow {
-    by: Markup,
-    /// The session in which another reader was.
-    session: Option<Markup>,
-    /// The history of the store, of what the reader wrote.
-    written_href: String,
-    place: &'static str,
-    memory_href: String,
-    path: Markup,
-    version: Markup,
-    times: String,
-    first: Markup,
-    last: Markup,
+/// The session in which another reader was. A session that read by itself is the reader.
+fn session_of(reader: &MemoryReader) -> Option<Actor> {
+    reader.session_id.map(Actor::Session).filter(|session| reader.actor != *session)
 }
 
-impl ReaderRow {
-    fn of(reader: &MemoryReader, people: &People, frame: &Frame) -> Self {
-        let (store_id, version_id) = (reader.store_id, reader.version_id);
-        let version_href = format!("/console/stores/{store_id}/versions/{version_id}");
-        let session = |session_id| people.show(Some(&Actor::Session(session_id)));
-        let written =
-            |actor: String| format!("/console/stores/{store_id}/history?actor={}", markup::encoded(&actor));
-        Self {
-            by: people.show(Some(&reader.actor)),
-            // A session that read by itself is the reader.
-            session: reader.session_id.filter(|id| reader.actor != Actor::Session(*id)).map(session),
-            written_href: written(
-                reader.session_id.map_or_else(|| actor_in_form(Some(&reader.actor)), |id| id.to_string()),
-            ),
-            place: place(reader.surface),
-            memory_href: href_of(store_id, reader.memory_id),
-            path: path_or_redacted(reader.path.as_ref()),
-            version: id_link(version_id, &version_href),
-            times: words::count(reader.count),
-            first: frame.time(reader.first_read_at),
-            last: frame.time(reader.last_read_at),
-        }
-    }
+/// Whoever wrote what the reader wrote, as the filter of the history names it.
+fn author_of(reader: &MemoryReader) -> String {
+    let author = reader.session_id.map_or_else(|| reader.actor.clone(), Actor::Session);
+    markup::encoded(&actor_in_form(Some(&author)))
 }
 
 #[derive(Template)]
@@ -102,7 +73,8 @@ struct ReadersPage {
     is_recorded: bool,
     complete_from: Markup,
     complete_through: Markup,
-    readers: Vec<ReaderRow>,
+    readers: Vec<MemoryReader>,
+    people: People,
     pager: Pager,
 }
 
@@ -130,7 +102,8 @@ async fn show(
         is_recorded: found.complete_from.is_some(),
         complete_from: frame.time_or(found.complete_from, "never"),
         complete_through: frame.time(found.complete_through),
-        readers: found.page.items.iter().map(|reader| ReaderRow::of(reader, &people, &frame)).collect(),
+        readers: found.page.items,
+        people,
         pager: caller.query.pager(found.page.next),
         frame,
     })
@@ -148,7 +121,7 @@ pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMem
 pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
     let query = ReaderQuery { version_id: Some(version_id), page: asked(&caller), ..ReaderQuery::default() };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
-    let back = (format!("/console/stores/{store_id}/versions/{version_id}"), "version");
+    let back = (version_href(store_id, version_id), "version");
     show(caller, "Who has seen the version", Some(store_id), back, found).await
 }
 

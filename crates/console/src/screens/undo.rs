@@ -14,7 +14,7 @@ use super::OfVersion;
 use super::choices::{ChoiceField, Choices, actor_in_form, actor_of};
 use super::memory::href_of;
 use super::past::{moment_in_words, today};
-use super::version::{last_version, newest_seq};
+use super::version::{last_version, newest_seq, version_href};
 use crate::frame::{Done, Frame, Undo};
 use crate::page::{PageResult, Refusal, done, done_as, page, see_other};
 use crate::path::Path;
@@ -45,7 +45,7 @@ struct Row {
 impl Row {
     fn of(store_id: StoreId, undone: &UndoneMemory, people: &People, frame: &Frame) -> Self {
         let (from, to) = (undone.from_version_id, undone.to_version_id);
-        let version = |id| format!("/console/stores/{store_id}/versions/{id}");
+        let version = |id| version_href(store_id, id);
         let (badge, details) = match (undone.action, to) {
             (UndoAction::Restored | UndoAction::Renamed, Some(to)) => (
                 "modified",
@@ -404,6 +404,6 @@ pub(super) fn undo_of(caller: &Caller, store: &Store, last: &ShownVersion) -> Op
     // Another site of the domain may have made the cookie.
     let is_own = version.created_by.is_some() && version.created_by.as_ref() == caller.principal.actor();
     let may = caller.may_write(store) && caller.may(Scope::MemoryRead);
-    let href = format!("/console/stores/{}/versions/{}/undo", last.store_id, version.version_id);
+    let href = format!("{}/undo", version_href(last.store_id, version.version_id));
     (is_named && is_own && may).then(|| Undo { action: href, fields: Vec::new() })
 }

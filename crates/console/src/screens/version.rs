@@ -34,10 +34,10 @@ pub(super) struct VersionRow {
 
 impl VersionRow {
     pub(super) fn of(shown: &ShownVersion, people: &People, frame: &Frame) -> Self {
-        let (version, id) = (&shown.version, shown.version.version_id);
-        let href = format!("/console/stores/{}/versions/{id}", shown.store_id);
+        let version = &shown.version;
         Self {
-            href,
+            id: version.version_id,
+            href: version_href(shown.store_id, version.version_id),
             memory_href: memory_href(shown),
             operation: version.operation.name(),
             path: path_or_redacted(version.path.as_ref()),
@@ -47,7 +47,6 @@ impl VersionRow {
             is_redacted: version.redacted_at.is_some(),
             has_content: version.content.is_some(),
             lost: shown.content_error().map(|error| error.to_string()),
-            id,
         }
     }
 }
@@ -165,7 +164,7 @@ pub(super) async fn preview(caller: Caller, Path((store_id, version_id)): OfVers
     let live = live_memory(&caller, &shown).await?;
     let people = People::look_up(&caller, authors([&shown])).await;
     let frame = caller.frame("Redact a version");
-    let link = |other| id_link(other, &format!("/console/stores/{store_id}/versions/{other}"));
+    let link = |other| id_link(other, &version_href(store_id, other));
     page(&RedactPage {
         version: VersionRow::of(&shown, &people, &frame),
         frame,
@@ -175,6 +174,11 @@ pub(super) async fn preview(caller: Caller, Path((store_id, version_id)): OfVers
         live_href: live.map(|_| memory_href(&shown)),
         store,
     })
+}
+
+/// The address of a version's page.
+pub(super) fn version_href(store_id: StoreId, version_id: VersionId) -> String {
+    format!("/console/stores/{store_id}/versions/{version_id}")
 }
 
 fn memory_href(shown: &ShownVersion) -> String {
@@ -202,5 +206,5 @@ async fn live_memory(caller: &Caller, shown: &ShownVersion) -> Result<Option<Mem
 pub(super) async fn redact(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {
     form.require_confirmation("redact", "the word redact: nothing was removed")?;
     form.engine.versions.redact(&form.principal, store_id, version_id).await?;
-    done(&format!("/console/stores/{store_id}/versions/{version_id}"), Done::VersionRedacted)
+    done(&version_href(store_id, version_id), Done::VersionRedacted)
 }
