@@ -59,7 +59,7 @@ struct Light {
 }
 
 impl Light {
-    fn new(name: &'static str, level: Level, value: impl Into<String>, words: impl Into<String>) -> Self {
+    fn new(name: &'static str, value: impl Into<String>, (level, words): (Level, impl Into<String>)) -> Self {
         Self { name, level, value: value.into(), words: words.into(), href: "" }
     }
 }
@@ -111,48 +111,35 @@ impl Readings {
 fn of_backends(readiness: Readiness, readings: &Readings) -> [Light; 5] {
     let (index, blobs) = (readiness.index, readiness.blobs);
     let in_use = readings.sum("keepsake_index_pool_connections", "state=\"in_use\"");
-    let (limit, waiting) =
-        (readings.all("keepsake_index_pool_limit"), readings.all("keepsake_index_pool_waiting"));
-    let waits = if waiting == 0 {
-        (Level::Good, "No call waits for a connection.")
-    } else {
-        (
+    let limit = readings.all("keepsake_index_pool_limit");
+    let waiting = readings.all("keepsake_index_pool_waiting");
+    let waits = match waiting {
+        0 => (Level::Good, "No call waits for a connection."),
+        _ => (
             Level::Look,
             "Calls wait for a connection: look for slow statements, or raise index.max_connections.",
-        )
+        ),
     };
     let calls = "keepsake_blob_call_duration_seconds_count";
     let failed = readings.all(calls).saturating_sub(readings.sum(calls, "outcome=\"ok\""));
-    let is_open = readings.all("keepsake_blob_breaker_open") > 0;
-    let schema = if readiness.has_index() {
-        (Level::Good, "known", "This version can use the schema of the database.")
-    } else {
-        (
-            Level::Bad,
-            "unknown",
-            "It could not be checked. If the log says that it is too old, run `keepsake migrate`.",
-        )
+    let breaker = match readings.all("keepsake_blob_breaker_open") {
+        0 => (Level::Good, "Calls are sent. With content in the index there are none."),
+        _ => (Level::Bad, "The bucket did not answer, so calls are refused at once until it does."),
     };
+    let (schema, known) = if readiness.has_index() {
+        ("known", (Level::Good, "This version can use the schema of the database."))
+    } else {
+        let unknown = "It could not be checked. If the log says that it is too old, run `keepsake migrate`.";
+        ("unknown", (Level::Bad, unknown))
+    };
+    let connections = format!("{in_use} of {limit} in use, {} waiting", words::count(waiting));
+    let failed = format!("{} failed since the start", words::count(failed));
     [
-        Light::new("Database", level_of(index), index.name(), advice(index)),
-        Light::new("Schema", schema.0, schema.1, schema.2),
-        Light::new(
-            "Database connections",
-            waits.0,
-            format!("{in_use} of {limit} in use, {} waiting", words::count(waiting)),
-            waits.1,
-        ),
-        Light::new("Content storage", level_of(blobs), blobs.name(), advice(blobs)),
-        Light::new(
-            "Calls of the bucket",
-            if is_open { Level::Bad } else { Level::Good },
-            format!("{} failed since the start", words::count(failed)),
-            if is_open {
-                "The bucket did not answer, so calls are refused at once until it does."
-            } else {
-                "Calls are sent. With content in the index there are none."
-            },
-        ),
+        Light::new("Database", index.name(), (level_of(index), advice(index))),
+        Light::new("Schema", schema, known),
+        Light::new("Database connections", connections, waits),
+        Light::new("Content storage", blobs.name(), (level_of(blobs), advice(blobs))),
+        Light::new("Calls of the bucket", failed, breaker),
     ]
 }
 
@@ -170,46 +157,44 @@ fn of_replicas(engine: &Engine, readiness: Readiness, readings: &Readings) -> [L
     } else {
         (Level::Good, "They share the request rates of the tenants.")
     };
+    let refused = words::counted(readings.all("keepsake_rate_refusals_total"), "request");
+    let refused = format!("{refused} were not admitted since the start.");
+    let under_way = words::count(readings.all("keepsake_http_requests_in_flight"));
     [
-        Light::new("Live gateways", upkeep.0, words::count(engine.replica.gateways().into()), upkeep.1),
-        Light::new("Reads not yet written", reads.0, format!("since {lag} s"), reads.1),
-        Light::new(
-            "Requests under way",
-            Level::Good,
-            words::count(readings.all("keepsake_http_requests_in_flight")),
-            format!(
-                "{} were not admitted since the start.",
-                words::counted(readings.all("keepsake_rate_refusals_total"), "request")
-            ),
-        ),
+        Light::new("Live gateways", words::count(engine.replica.gateways().into()), upkeep),
+        Light::new("Reads not yet written", format!("since {lag} s"), reads),
+        Light::new("Requests under way", under_way, (Level::Good, refused)),
     ]
 }
 
 async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
-    let unread = "It could not be read from the database.";
-    let deletions = match engine.health.overdue_deletions(MAX_COUNTED).await {
-        Ok(0) => (Level::Good, "0 overdue".to_owned(), "Removed content is deleted in time."),
+    const UNREAD: (Level, &str) = (Level::Bad, "It could not be read from the database.");
+    let (overdue, deletions) = match engine.health.overdue_deletions(MAX_COUNTED).await {
+        Ok(0) => ("0 overdue".to_owned(), (Level::Good, "Removed content is deleted in time.")),
         Ok(number) => {
             let number = u64::try_from(number).unwrap_or(u64::MAX);
             let at_least = if number >= u64::from(MAX_COUNTED) { "at least " } else { "" };
-            let value = format!("{at_least}{} overdue", words::count(number));
-            (Level::Look, value, "Removed content waits for its deletion: look at the job drain-deletions.")
+            let words = "Removed content waits for its deletion: look at the job drain-deletions.";
+            (format!("{at_least}{} overdue", words::count(number)), (Level::Look, words))
         }
-        Err(_) => (Level::Bad, "unknown".to_owned(), unread),
+        Err(_) => ("unknown".to_owned(), UNREAD),
     };
-    let jobs = match engine.manual_jobs.list().await {
+    let (failing, jobs) = match engine.manual_jobs.list().await {
         Ok(jobs) => {
             let last_runs = jobs.iter().filter_map(|job| job.last_run.as_ref());
             let failed = last_runs.filter(|run| run.status == RunStatus::Failed).count();
-            let words = if failed == 0 { "The last run of no job failed." } else { "Look at their results." };
-            (if failed == 0 { Level::Good } else { Level::Look }, format!("{failed} failing"), words)
+            let words = match failed {
+                0 => (Level::Good, "The last run of no job failed."),
+                _ => (Level::Look, "Look at their results."),
+            };
+            (format!("{failed} failing"), words)
         }
-        Err(_) => (Level::Bad, "unknown".to_owned(), unread),
+        Err(_) => ("unknown".to_owned(), UNREAD),
     };
     let waiting = readings.all("keepsake_embedding_waiting_stores");
-    let meaning = match engine.health.meaning() {
+    let (model, meaning) = match engine.health.meaning() {
         Ok(model) => {
-            (Level::Good, model.to_string(), "Memories are found by words and by meaning.".to_owned())
+            (model.to_string(), (Level::Good, "Memories are found by words and by meaning.".to_owned()))
         }
         Err(reason) => {
             let level = if reason == MeaningReason::Off { Level::Good } else { Level::Look };
@@ -223,22 +208,16 @@ async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
                 }
                 _ => format!("Because {why}."),
             };
-            (level, "words only".to_owned(), words)
+            ("words only".to_owned(), (level, words))
         }
     };
+    let soon = (Level::Good, "Their newest memories are found by words, and soon by meaning.");
+    let deletions = Light::new("Deletions of content", overdue, deletions);
     [
-        Light {
-            href: "/console/jobs/drain-deletions",
-            ..Light::new("Deletions of content", deletions.0, deletions.1, deletions.2)
-        },
-        Light { href: "/console/jobs", ..Light::new("Jobs", jobs.0, jobs.1, jobs.2) },
-        Light::new("Search model", meaning.0, meaning.1, meaning.2),
-        Light::new(
-            "Stores to embed",
-            Level::Good,
-            format!("{} waiting", words::count(waiting)),
-            "Their newest memories are found by words, and soon by meaning.",
-        ),
+        Light { href: "/console/jobs/drain-deletions", ..deletions },
+        Light { href: "/console/jobs", ..Light::new("Jobs", failing, jobs) },
+        Light::new("Search model", model, meaning),
+        Light::new("Stores to embed", format!("{} waiting", words::count(waiting)), soon),
     ]
 }
 
