@@ -35,16 +35,8 @@ pub use links::OneTimeLinks;
 const HOST_ONLY: &str = "__Host-";
 /// Maximum number of cookies of one name that are tried.
 const MAX_COOKIES: usize = 4;
-/// Cookie of a tenant's people.
-const COOKIE: &str = "keepsake_console";
-/// Cookie of the operator; its name differs because all ports of a host share cookies.
-const OPERATOR_COOKIE: &str = "keepsake_operator";
-/// Cookie of the form that takes a credential.
-const FORM_COOKIE: &str = "keepsake_sign_in";
-/// Cookie of a sign-in that continues at the page of an issuer.
-const ISSUER_COOKIE: &str = "keepsake_issuer";
 /// Cookie with the message that the next page shows.
-const NOTICE_COOKIE: (&str, &str) = ("keepsake_notice", "/console");
+const NOTICE: Cookie = Cookie { name: "keepsake_notice", path: "/console", same_site: STRICT };
 /// How long a message waits for its page.
 const NOTICE_SECS: u64 = 60;
 const STRICT: &str = "Strict";
@@ -80,27 +72,28 @@ struct CookieContent {
     end: SignInEnd,
 }
 
-const fn cookie_of(audience: Audience) -> (&'static str, &'static str) {
-    match audience {
-        Audience::Tenant => (COOKIE, "/console"),
-        Audience::Operator => (OPERATOR_COOKIE, "/console"),
-        Audience::SignInForm => (FORM_COOKIE, "/console/sign-in"),
-        Audience::AtIssuer => (ISSUER_COOKIE, "/console/sign-in"),
-    }
+struct Cookie {
+    name: &'static str,
+    path: &'static str,
+    /// Whether requests from other sites carry it.
+    same_site: &'static str,
 }
 
-/// Whether requests from other sites carry the cookie.
-const fn same_site(audience: Audience) -> &'static str {
-    match audience {
-        Audience::Tenant | Audience::Operator | Audience::SignInForm => STRICT,
+const fn cookie_of(audience: Audience) -> Cookie {
+    let (name, path, same_site) = match audience {
+        Audience::Tenant => ("keepsake_console", "/console", STRICT),
+        // The name differs because all ports of a host share cookies.
+        Audience::Operator => ("keepsake_operator", "/console", STRICT),
+        Audience::SignInForm => ("keepsake_sign_in", "/console/sign-in", STRICT),
         // The browser returns from the issuer's site with this cookie.
-        Audience::AtIssuer => "Lax",
-    }
+        Audience::AtIssuer => ("keepsake_issuer", "/console/sign-in", "Lax"),
+    };
+    Cookie { name, path, same_site }
 }
 
 /// The values of an audience's cookies.
 fn cookies(headers: &HeaderMap, audience: Audience, is_secure: bool) -> impl Iterator<Item = &str> {
-    cookies_named(headers, cookie_of(audience).0, is_secure)
+    cookies_named(headers, cookie_of(audience).name, is_secure)
 }
 
 /// The values of the cookies of a name.
@@ -123,21 +116,19 @@ fn cookies_named<'a>(
 }
 
 fn set_cookie(response: &mut Response, audience: Audience, value: &str, is_secure: bool) {
-    let same_site = same_site(audience);
-    add_cookie(response, cookie_of(audience), same_site, value, audience.life().as_secs(), is_secure);
+    add_cookie(response, &cookie_of(audience), value, audience.life().as_secs(), is_secure);
 }
 
 /// Removes the cookie with TLS and the cookie without TLS.
 fn remove_cookie(response: &mut Response, audience: Audience) {
     for is_secure in [false, true] {
-        add_cookie(response, cookie_of(audience), same_site(audience), "", 0, is_secure);
+        add_cookie(response, &cookie_of(audience), "", 0, is_secure);
     }
 }
 
 fn add_cookie(
     response: &mut Response,
-    (name, path): (&str, &str),
-    same_site: &str,
+    Cookie { name, path, same_site }: &Cookie,
     value: &str,
     secs: u64,
     is_secure: bool,
@@ -259,12 +250,12 @@ impl Visit {
 
     /// The message for the page at `path`.
     fn notice(&self, path: &str) -> Option<Notice> {
-        let mut values = cookies_named(&self.headers, NOTICE_COOKIE.0, self.is_secure);
+        let mut values = cookies_named(&self.headers, NOTICE.name, self.is_secure);
         values.find_map(|value| Notice::of_cookie(value, path))
     }
 
     fn set_notice(&self, response: &mut Response, value: &str, secs: u64) {
-        add_cookie(response, NOTICE_COOKIE, STRICT, value, secs, self.is_secure);
+        add_cookie(response, &NOTICE, value, secs, self.is_secure);
     }
 
     /// `None`: the cookie is missing or no longer valid.
