@@ -15,7 +15,7 @@ use crate::notice::Notice;
 use crate::operator::Operator;
 use crate::request::{Person, path_and_token};
 use crate::text::markup::encoded;
-use crate::typed::{RefusedForm, TypedView, label_of};
+use crate::typed::{RefusedForm, label_of};
 
 /// A page loads only the console's style sheet and script, and sends forms only to the console.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
@@ -182,7 +182,6 @@ pub fn download(name: &str, content_type: &'static str, content: impl IntoRespon
 #[template(path = "error.html")]
 struct ErrorPage<'a> {
     frame: Frame,
-    heading: &'static str,
     message: String,
     request_id: &'a str,
     is_signed_out: bool,
@@ -190,7 +189,7 @@ struct ErrorPage<'a> {
     is_form: bool,
     /// Whether the same form may be accepted later.
     may_pass_later: bool,
-    typed: Option<TypedView>,
+    typed: Option<&'a RefusedForm>,
 }
 
 /// Shows the API's message, and the text typed into a refused form, or how to keep this text if the
@@ -222,13 +221,12 @@ pub fn error_page(
     let frame = frame.map_or_else(|| Frame::bare(heading), |ErrorFrame(frame)| frame.with_title(heading));
     let template = ErrorPage {
         frame,
-        heading,
         message: sentence(message),
         request_id,
         is_signed_out,
         is_form: is_form && !refused.is_some_and(RefusedForm::is_button),
         may_pass_later: matches!(status.as_u16(), 408 | 429 | 500..=599),
-        typed: refused.and_then(|form| form.view(false)),
+        typed: refused.filter(|form| form.has_text()),
     };
     match template.render() {
         Ok(text) => html(status, text),

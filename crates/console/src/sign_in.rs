@@ -26,7 +26,7 @@ use crate::notice::Notice;
 use crate::page::{IsPage, PageResult, Refusal, page, page_with, see_other};
 use crate::request::{Fields, Form, Person, check_token, form_fields};
 use crate::text::markup::encoded;
-use crate::typed::{RefusedForm, TypedView};
+use crate::typed::RefusedForm;
 
 pub use links::OneTimeLinks;
 
@@ -315,7 +315,7 @@ impl Visit {
         let sign_ins = &self.engine.sign_ins;
         let (signed_in, value) = sign_ins.begin(audience, credential).await?;
         let token = sign_ins.form_token(audience, &signed_in).await?;
-        let typed = refused.with_token(token).view(false);
+        let typed = refused.with_token(token);
         let mut response = page(&GivenBackPage { frame: Frame::bare("What you typed"), typed })?;
         self.set_sign_in(&mut response, audience, &value);
         Ok(response)
@@ -342,8 +342,7 @@ impl Visit {
             is_operator,
             issuers: if is_operator { Vec::new() } else { sign_ins.issuers() },
             problem,
-            typed: refused.and_then(|form| form.view(true)),
-            carried: refused.filter(|form| form.has_text()).map(RefusedForm::carried).unwrap_or_default(),
+            typed: refused.filter(|form| form.has_text()).cloned(),
         };
         let is_refused = template.problem.is_some() || refused.is_some();
         let status = if is_refused { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
@@ -420,17 +419,15 @@ struct SignInPage {
     is_operator: bool,
     /// Issuers at whose page a person can sign in.
     issuers: Vec<SignInIssuer>,
-    /// All fields of the refused form; the form that takes a key sends them along.
-    carried: Vec<(String, String)>,
-    /// The text that the person typed into the refused form.
-    typed: Option<TypedView>,
+    /// The refused form, if the person typed a text into it; the form that takes a key sends it along.
+    typed: Option<RefusedForm>,
 }
 
 #[derive(Template)]
 #[template(path = "given_back.html")]
 struct GivenBackPage {
     frame: Frame,
-    typed: Option<TypedView>,
+    typed: RefusedForm,
 }
 
 /// `GET /console/sign-in`

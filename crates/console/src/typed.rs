@@ -14,7 +14,7 @@ use keepsake_engine::{Audience, Engine, EngineError};
 use crate::next::is_safe;
 use crate::request::{Fields, TOKEN, check_token, count_form_fields, is_surely_own};
 use crate::sign_in::FormToken;
-use crate::text::markup::{Markup, encoded, text_area};
+use crate::text::markup::encoded;
 
 /// The path of the sign-in form, which may carry a refused form.
 const SIGN_IN: &str = "/console/sign-in";
@@ -43,9 +43,9 @@ const MAX_LINE_CHARS: usize = 200;
 
 #[derive(Debug, Clone)]
 pub struct RefusedForm {
-    action: String,
+    pub(crate) action: String,
     fields: Fields,
-    has_file: bool,
+    pub(crate) has_file: bool,
 }
 
 impl RefusedForm {
@@ -110,7 +110,7 @@ impl RefusedForm {
     pub(crate) fn with_token(self, token: String) -> Self {
         let mut fields = Fields::default();
         fields.add(TOKEN, token);
-        for (name, value) in self.fields.pairs().filter(|(name, _)| *name != TOKEN) {
+        for (name, value) in self.shown() {
             fields.add(name, value.to_owned());
         }
         Self { fields, ..self }
@@ -159,31 +159,24 @@ impl RefusedForm {
         carried
     }
 
-    /// `None`: nothing was typed.
-    pub(crate) fn view(&self, is_readonly: bool) -> Option<TypedView> {
-        let fields = self.fields.pairs().filter(|(name, _)| *name != TOKEN).enumerate();
-        let fields = fields.map(|(number, (name, value))| TypedField {
-            id: format!("typed-{number}"),
-            name: name.to_owned(),
-            label: label_of(name),
-            value: value.to_owned(),
-            is_hidden: is_hidden(name),
-            is_area: name == "content" || value.contains('\n') || value.chars().nth(MAX_LINE_CHARS).is_some(),
-        });
-        self.has_text().then(|| TypedView {
-            action: self.action.clone(),
-            token: self.fields.text(TOKEN).to_owned(),
-            page: self.page(),
-            fields: fields.collect(),
-            has_file: self.has_file,
-            is_readonly,
-        })
+    /// The fields that its page shows.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.pairs().filter(|(name, _)| *name != TOKEN)
+    }
+
+    pub(crate) fn token(&self) -> &str {
+        self.fields.text(TOKEN)
     }
 }
 
 /// Whether the page makes a field that no person reads.
-fn is_hidden(name: &str) -> bool {
+pub(crate) fn is_hidden(name: &str) -> bool {
     HIDDEN.contains(&name) || name.starts_with(WAS)
+}
+
+/// Whether a text is shown in a box of several lines.
+pub(crate) fn is_area(name: &str, value: &str) -> bool {
+    name == "content" || value.contains('\n') || value.chars().nth(MAX_LINE_CHARS).is_some()
 }
 
 /// The name of a field as people read it.
@@ -211,32 +204,6 @@ pub(crate) fn label_of(name: &str) -> String {
     let mut letters = words.chars();
     let first = letters.next().map(|letter| letter.to_uppercase().to_string());
     first.unwrap_or_default() + letters.as_str()
-}
-
-pub(crate) struct TypedView {
-    pub(crate) action: String,
-    pub(crate) token: String,
-    /// The path of the page with the form.
-    pub(crate) page: String,
-    pub(crate) fields: Vec<TypedField>,
-    pub(crate) has_file: bool,
-    pub(crate) is_readonly: bool,
-}
-
-pub(crate) struct TypedField {
-    pub(crate) id: String,
-    pub(crate) name: String,
-    pub(crate) label: String,
-    pub(crate) value: String,
-    pub(crate) is_hidden: bool,
-    pub(crate) is_area: bool,
-}
-
-impl TypedField {
-    /// The value as the content of a `textarea`.
-    pub(crate) fn area(&self) -> Markup {
-        text_area(&self.value)
-    }
 }
 
 #[cfg(test)]

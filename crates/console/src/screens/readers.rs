@@ -65,7 +65,6 @@ fn author_of(reader: &MemoryReader) -> String {
 #[template(path = "readers.html")]
 struct ReadersPage {
     frame: Frame,
-    heading: &'static str,
     /// `None`: the page is that of a session.
     store: Option<Store>,
     /// The page of the object whose readers these are, and its name.
@@ -96,7 +95,6 @@ async fn show(
     let people = People::look_up(&caller, actors).await;
     let frame = caller.frame(heading);
     page(&ReadersPage {
-        heading,
         store,
         back,
         is_recorded: found.complete_from.is_some(),

@@ -25,7 +25,6 @@ const NOT_BEGUN: &str = "This browser did not begin this sign-in, has completed 
 #[template(path = "go_on.html")]
 struct GoOnPage<'a> {
     frame: Frame,
-    heading: String,
     url: &'a str,
 }
 
@@ -46,7 +45,7 @@ pub(crate) async fn start(form: CredentialForm) -> PageResult {
         Err(IssuerSignInError::Engine(error)) => return Err(error.into()),
     };
     let heading = format!("On to {}", name_of(engine, issuer_id));
-    let mut response = page(&GoOnPage { frame: Frame::bare(&heading), heading, url: &begun.url })?;
+    let mut response = page(&GoOnPage { frame: Frame::bare(&heading), url: &begun.url })?;
     set_cookie(&mut response, Audience::AtIssuer, &begun.cookie, form.is_secure);
     Ok(response)
 }
@@ -82,8 +81,7 @@ async fn welcome(visit: &Visit, begun: &PendingSignIn) -> PageResult {
         }
         Err(IssuerSignInError::Engine(error)) => return Err(error.into()),
     };
-    let heading = "You are signed in".to_owned();
-    let mut response = page(&GoOnPage { frame: Frame::bare(&heading), heading, url: next })?;
+    let mut response = page(&GoOnPage { frame: Frame::bare("You are signed in"), url: next })?;
     if let Err(error) = visit.begin(&mut response, Audience::Tenant, &credential).await {
         // For example, the token does not fit into a cookie.
         log_refusal(engine, begun.issuer_id(), &error.to_string());
