@@ -20,7 +20,7 @@ use crate::page::{PageResult, Refusal, done, done_as, page, see_other};
 use crate::path::Path;
 use crate::people::People;
 use crate::request::{Caller, Fields, Form};
-use crate::text::markup::{Markup, encoded, path_or_redacted};
+use crate::text::markup::{self, encoded};
 
 /// Memories that a page shows.
 const MAX_ROWS: usize = 50;
@@ -29,44 +29,17 @@ const FIELDS: [&str; 6] = ["actor", "from", "to", "path_prefix", "after_seq", "o
 /// The fields that choose the point to which a store goes back.
 const POINT: [&str; 3] = ["at", "at_seq", "path_prefix"];
 
-/// What becomes of a memory.
-struct Row {
-    action: &'static str,
-    badge: &'static str,
-    path: Markup,
-    memory_href: String,
-    /// A comparison, or the version with the content.
-    details: Option<(String, &'static str)>,
-    why: Option<String>,
-    /// Who changed it afterwards, and when.
-    later: Option<(Markup, Markup)>,
-}
-
-impl Row {
-    fn of(store_id: StoreId, undone: &UndoneMemory, people: &People, frame: &Frame) -> Self {
-        let (from, to) = (undone.from_version_id, undone.to_version_id);
-        let version = |id| version_href(store_id, id);
-        let (badge, details) = match (undone.action, to) {
-            (UndoAction::Restored | UndoAction::Renamed, Some(to)) => (
-                "modified",
-                Some((format!("/console/stores/{store_id}/compare?from={from}&to={to}"), "Changes")),
-            ),
-            (UndoAction::Recreated, Some(to)) => ("created", Some((version(to), "View"))),
-            (UndoAction::Deleted, _) => ("deleted", Some((version(from), "View"))),
-            _ => ("", None),
-        };
-        Self {
-            action: undone.action.name(),
-            badge,
-            path: path_or_redacted(undone.path.as_ref()),
-            memory_href: href_of(store_id, undone.memory_id),
-            details,
-            why: undone.reason.map(|reason| why(reason).to_owned()),
-            later: undone
-                .changed_by
-                .as_ref()
-                .map(|later| (people.show(later.created_by.as_ref()), frame.time(later.created_at))),
+/// The colour of what becomes of a memory, and a comparison or the version with its content.
+fn change_of(store_id: StoreId, undone: &UndoneMemory) -> (&'static str, Option<(String, &'static str)>) {
+    let (from, to) = (undone.from_version_id, undone.to_version_id);
+    match (undone.action, to) {
+        (UndoAction::Restored | UndoAction::Renamed, Some(to)) => {
+            let href = format!("/console/stores/{store_id}/compare?from={from}&to={to}");
+            ("modified", Some((href, "Changes")))
         }
+        (UndoAction::Recreated, Some(to)) => ("created", Some((version_href(store_id, to), "View"))),
+        (UndoAction::Deleted, _) => ("deleted", Some((version_href(store_id, from), "View"))),
+        _ => ("", None),
     }
 }
 
@@ -82,7 +55,9 @@ const fn why(reason: UndoSkipReason) -> &'static str {
 
 /// The memories of an undo, and their number by what becomes of them.
 struct Plan {
-    rows: Vec<Row>,
+    rows: Vec<UndoneMemory>,
+    /// The authors of later changes.
+    people: People,
     counts: Vec<(&'static str, String)>,
     /// Memories that change.
     made: u64,
@@ -92,7 +67,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(store_id: StoreId, undo: &MemoryUndo, people: &People, frame: &Frame) -> Self {
+    async fn of(caller: &Caller, undo: &MemoryUndo) -> Self {
         let counts = undo.counts;
         let changed = [
             ("Restored", counts.restored),
@@ -101,26 +76,20 @@ impl Plan {
             ("Renamed", counts.renamed),
         ];
         let all = changed.iter().copied().chain([("Skipped", counts.skipped)]);
-        let rows = undo.data.iter().take(MAX_ROWS);
-        let rows: Vec<_> = rows.map(|undone| Row::of(store_id, undone, people, frame)).collect();
-        let not_shown = undo.not_shown + (undo.data.len() - rows.len()) as u64;
+        let rows: Vec<_> = undo.data.iter().take(MAX_ROWS).cloned().collect();
+        let later = rows.iter().filter_map(|undone| undone.changed_by.as_ref()?.created_by.as_ref());
         Self {
-            rows,
+            people: People::look_up(caller, later.collect()).await,
             counts: all
                 .filter(|(_, number)| *number > 0)
                 .map(|(name, number)| (name, words::count(number)))
                 .collect(),
             made: changed.iter().map(|(_, number)| number).sum(),
             refusal: undo.refusal.as_ref().map(|refusal| refusal.message.clone()),
-            not_shown,
+            not_shown: undo.not_shown + (undo.data.len() - rows.len()) as u64,
+            rows,
         }
     }
-}
-
-/// The authors of later changes of the memories that a plan shows.
-async fn people_of(caller: &Caller, undo: &MemoryUndo) -> People {
-    let later = undo.data.iter().take(MAX_ROWS).filter_map(|undone| undone.changed_by.as_ref());
-    People::look_up(caller, later.filter_map(|later| later.created_by.as_ref()).collect()).await
 }
 
 /// The form that carries a plan out.
@@ -204,7 +173,7 @@ pub(super) async fn choose(mut caller: Caller, Path(store_id): Path<StoreId>) ->
         Some(request) if may_write => {
             let request = UndoRequest { dry_run: Some(true), ..request };
             let undo = engine.undos.undo(principal, store_id, request).await?;
-            Some(Plan::of(store_id, &undo, &people_of(&caller, &undo).await, &frame))
+            Some(Plan::of(&caller, &undo).await)
         }
         _ => None,
     };
@@ -262,7 +231,7 @@ pub(super) async fn preview_restoration(caller: Caller, Path(store_id): Path<Sto
     let plan = if when.is_some() {
         let request = StoreRestoration { dry_run: Some(true), ..restoration_of(&caller, &caller.query)? };
         let undo = engine.undos.restore(principal, store_id, request).await?;
-        Some(Plan::of(store_id, &undo, &people_of(&caller, &undo).await, &frame))
+        Some(Plan::of(&caller, &undo).await)
     } else {
         None
     };
@@ -340,7 +309,7 @@ pub(super) async fn progress(
 async fn show_undone(caller: &Caller, store_id: StoreId, undo: &MemoryUndo, before_seq: u64) -> PageResult {
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
     let frame = caller.frame(format!("Undo in {}", store.name));
-    let plan = Plan::of(store_id, undo, &people_of(caller, undo).await, &frame);
+    let plan = Plan::of(caller, undo).await;
     let is_under_way = undo.status == Some(UndoStatus::InProgress);
     let may_cancel = is_under_way && caller.may_write(&store) && caller.may(Scope::MemoryRead);
     let cancelled = undo.id.filter(|_| may_cancel);
