@@ -178,7 +178,7 @@ pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantI
         tenant,
         quotas: quotas_of(&usage, "Memories"),
         usage,
-        activity: Activity::of_principal(&caller, &principal, None).await?,
+        activity: Activity::of(&caller, &principal, None).await?,
     })
 }
 

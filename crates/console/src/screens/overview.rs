@@ -57,13 +57,8 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// Of all stores, or of one. The person chooses the days.
-    pub(super) async fn of(caller: &Caller, store_id: Option<StoreId>) -> Result<Self, Refusal> {
-        Self::of_principal(caller, &caller.principal, store_id).await
-    }
-
-    /// That of a tenant, whose principal need not be the person who looks.
-    pub(crate) async fn of_principal<P>(
+    /// Of all stores, or of one. The person chooses the days; the principal need not be the person.
+    pub(crate) async fn of<P>(
         caller: &Caller<P>,
         principal: &Principal,
         store_id: Option<StoreId>,
@@ -74,9 +69,16 @@ impl Activity {
         Ok(Self {
             days,
             from: date_of(report.first_day),
-            reads: drawn(&report, "read", |day| day.reads),
-            writes: drawn(&report, "write", |day| day.writes),
-            rejected: drawn_rejected(&report),
+            reads: drawn(&report, "read", of_surfaces(&report, |day| day.reads)),
+            writes: drawn(&report, "write", of_surfaces(&report, |day| day.writes)),
+            rejected: drawn(
+                &report,
+                "rejected change",
+                [
+                    series(&report, "Refused", 6, |day| day.refusals),
+                    series(&report, "Conflicts", 2, |day| day.conflicts),
+                ],
+            ),
             report,
         })
     }
@@ -104,121 +106,81 @@ const fn name_of(surface: Surface) -> &'static str {
     }
 }
 
-fn drawn(report: &DailyUseReport, counted: &str, number: impl Fn(&UseOfDay) -> u64) -> Markup {
-    let series = Surface::ALL.into_iter().enumerate().map(|(colour, surface)| {
-        let of_surface = report.data.iter().filter(|day| day.surface == surface && number(day) > 0);
-        let by_day = of_surface.map(|day| (day.day, number(day))).collect();
-        Series { name: name_of(surface), colour, by_day }
-    });
-    let series: Vec<_> = series.filter(|series| !series.by_day.is_empty()).collect();
+fn of_surfaces(report: &DailyUseReport, number: fn(&UseOfDay) -> u64) -> impl Iterator<Item = Series> {
+    let surfaces = Surface::ALL.into_iter().enumerate();
+    surfaces.map(move |(colour, surface)| {
+        let of_surface = move |day: &UseOfDay| if day.surface == surface { number(day) } else { 0 };
+        series(report, name_of(surface), colour, of_surface)
+    })
+}
+
+fn series(
+    report: &DailyUseReport,
+    name: &'static str,
+    colour: usize,
+    number: impl Fn(&UseOfDay) -> u64,
+) -> Series {
+    let mut by_day: BTreeMap<i64, u64> = BTreeMap::new();
+    for day in report.data.iter().filter(|day| number(day) > 0) {
+        *by_day.entry(day.day).or_default() += number(day);
+    }
+    Series { name, colour, by_day }
+}
+
+fn drawn(report: &DailyUseReport, counted: &str, series: impl IntoIterator<Item = Series>) -> Markup {
+    let series: Vec<_> = series.into_iter().filter(|series| !series.by_day.is_empty()).collect();
     let (first_day, last_day) = (report.first_day, report.last_day);
     DayChart { counted, first_day, last_day, series: &series }.draw()
 }
 
-/// The refused changes and the conflicts of all surfaces.
-fn drawn_rejected(report: &DailyUseReport) -> Markup {
-    let of_kind = |name, colour, number: fn(&UseOfDay) -> u64| {
-        let mut by_day: BTreeMap<i64, u64> = BTreeMap::new();
-        for day in report.data.iter().filter(|day| number(day) > 0) {
-            *by_day.entry(day.day).or_default() += number(day);
-        }
-        Series { name, colour, by_day }
-    };
-    let series = [of_kind("Refused", 6, |day| day.refusals), of_kind("Conflicts", 2, |day| day.conflicts)];
-    let series: Vec<_> = series.into_iter().filter(|series| !series.by_day.is_empty()).collect();
-    let (first_day, last_day) = (report.first_day, report.last_day);
-    DayChart { counted: "rejected change", first_day, last_day, series: &series }.draw()
-}
-
-/// A change, and the store of its memory.
-struct Change {
-    store_id: StoreId,
-    store: String,
-    row: VersionRow,
-}
-
-/// A memory with many changes among the last ones of its store.
-struct Rewritten {
-    last: Change,
-    times: String,
-}
-
 /// What the last changes of the stores that changed last show.
 struct LastChanges {
-    changes: Vec<Change>,
+    changes: Vec<(Store, VersionRow)>,
     writers: Vec<Writer>,
-    growing: Vec<GrowingStore>,
-    rewritten: Vec<Rewritten>,
+    /// The stores with more new memories than deleted ones.
+    growing: Vec<(Store, i64, Timestamp)>,
+    /// The last changes of memories with many changes, and their numbers.
+    rewritten: Vec<(Store, VersionRow, u64)>,
+    people: People,
 }
 
 /// An author of changes among the last ones of a store. The sessions of an agent are one author.
 struct Writer {
-    by: Markup,
-    store_id: StoreId,
-    store: String,
-    changes: String,
-    /// The changes in the history; of an agent with several sessions, the sessions of the store.
-    href: String,
-}
-
-/// The changes of an author in a store.
-struct AuthorInStore<'a> {
-    store: &'a Store,
+    store: Store,
     /// The newest of an agent's sessions, or another author.
-    actor: &'a Actor,
-    agent: Option<&'a str>,
+    actor: Actor,
+    agent: Option<String>,
     changes: u64,
     has_one_actor: bool,
 }
 
-impl AuthorInStore<'_> {
-    fn writer(&self, people: &People) -> Writer {
+impl Writer {
+    fn show(&self, people: &People) -> Markup {
+        match &self.agent {
+            Some(agent) => Markup::trusted(format!("<bdi>{}</bdi>", Markup::text(&cut(agent)))),
+            None => people.show(Some(&self.actor)),
+        }
+    }
+
+    /// The changes in the history; of an agent with several sessions, the sessions of the store.
+    fn href(&self) -> String {
         let store_id = self.store.store_id;
         let history = format!("/console/stores/{store_id}/history");
-        Writer {
-            by: match self.agent {
-                Some(agent) => Markup::trusted(format!("<bdi>{}</bdi>", Markup::text(&cut(agent)))),
-                None => people.show(Some(self.actor)),
-            },
-            store_id,
-            store: self.store.name.clone(),
-            changes: words::count(self.changes),
-            href: if matches!(self.actor, Actor::Imported(..)) {
-                history
-            } else if self.has_one_actor {
-                format!("{history}?actor={}", encoded(&actor_in_form(Some(self.actor))))
-            } else {
-                format!("/console/sessions?ended=1&store={store_id}")
-            },
+        if matches!(self.actor, Actor::Imported(..)) {
+            history
+        } else if self.has_one_actor {
+            format!("{history}?actor={}", encoded(&actor_in_form(Some(&self.actor))))
+        } else {
+            format!("/console/sessions?ended=1&store={store_id}")
         }
     }
 }
 
-/// A store with more new memories than deleted ones among its last changes.
-struct GrowingStore {
-    store_id: StoreId,
-    store: String,
-    memories: String,
-    since: Markup,
-}
-
-/// A store that changed last, and how many of its memories expire soon or were never read.
-struct ChangedStore {
-    store: Store,
-    expire_soon: String,
-    never_read: String,
-}
-
-impl ChangedStore {
-    fn of(store: Store, outlook: Outlook) -> Self {
-        let Outlook { looked_at, expire_soon, never_read } = outlook;
-        let shown = |number| {
-            let number = words::count(number);
-            if looked_at < store.memory_count { format!("{number} of {looked_at}") } else { number }
-        };
-        let (expire_soon, never_read) = (shown(expire_soon), shown(never_read));
-        Self { store, expire_soon, never_read }
-    }
+/// A number of the memories of a store that were looked at.
+fn of_looked_at(number: u64, outlook: &Outlook, store: &Store) -> String {
+    let number = words::count(number);
+    let looked_at = outlook.looked_at;
+    if looked_at < store.memory_count { format!("{number} of {looked_at}") } else { number }
 }
 
 #[derive(Template)]
@@ -229,7 +191,8 @@ struct OverviewPage {
     /// Quotas with the lists that they limit; none if the credential is bound to stores.
     quotas: Vec<(&'static str, Quota)>,
     sessions: Vec<SessionSummary>,
-    changed: Vec<ChangedStore>,
+    /// The stores that changed last.
+    changed: Vec<(Store, Outlook)>,
     last: LastChanges,
 }
 
@@ -240,7 +203,7 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     {
         return Ok(see_other(section.href));
     }
-    let activity = Activity::of(&caller, None).await?;
+    let activity = Activity::of(&caller, &caller.principal, None).await?;
     let usage = usage_of_tenant(&caller).await?;
     let quotas = usage.map(|usage| HREFS.into_iter().zip(quotas_of(&usage, "Memories of all stores")));
     let filter = SessionFilter { live: true, ..SessionFilter::default() };
@@ -256,7 +219,7 @@ pub(super) async fn show(caller: Caller) -> PageResult {
         quotas: quotas.into_iter().flatten().collect(),
         sessions,
         last,
-        changed: changed.into_iter().zip(outlooks).map(|(store, of)| ChangedStore::of(store, of)).collect(),
+        changed: changed.into_iter().zip(outlooks).collect(),
         frame,
     })
 }
@@ -288,50 +251,56 @@ async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Resul
     let often = often_rewritten(&found);
     let people = People::look_up(caller, authors(found.iter().map(|(_, shown)| shown))).await;
     let change = |place: usize| {
-        found.get(place).map(|(store, shown)| Change {
-            store_id: store.store_id,
-            store: store.name.clone(),
-            row: VersionRow::of(shown, &people, frame),
-        })
+        let shown = |(store, shown): &(&Store, ShownVersion)| {
+            (Store::clone(store), VersionRow::of(shown, &people, frame))
+        };
+        found.get(place).map(shown)
     };
-    let rewritten = |(place, times): &(usize, u64)| {
-        change(*place).map(|last| Rewritten { last, times: words::count(*times) })
-    };
+    let rewritten = |(place, times): &(usize, u64)| change(*place).map(|(store, row)| (store, row, *times));
     Ok(LastChanges {
         changes: (0..CHANGES).filter_map(change).collect(),
         writers: writers(&found, &people),
-        growing: growing(&found, frame),
+        growing: growing(&found),
         rewritten: often.iter().filter_map(rewritten).collect(),
+        people,
     })
 }
 
 /// The authors with the most changes of a store.
 fn writers(newest_first: &[(&Store, ShownVersion)], people: &People) -> Vec<Writer> {
-    let mut authors: Vec<AuthorInStore<'_>> = Vec::new();
+    let mut writers: Vec<Writer> = Vec::new();
     for (store, shown) in newest_first {
         let Some(actor) = shown.version.created_by.as_ref() else {
             continue;
         };
         let agent = people.agent_of(actor);
-        let is_same = |known: &&mut AuthorInStore<'_>| {
-            let is_author = if agent.is_some() { known.agent == agent } else { known.actor == actor };
+        let is_same = |known: &&mut Writer| {
+            let is_author =
+                if agent.is_some() { known.agent.as_deref() == agent } else { known.actor == *actor };
             is_author && known.store.store_id == store.store_id
         };
-        match authors.iter_mut().find(is_same) {
+        match writers.iter_mut().find(is_same) {
             Some(known) => {
                 known.changes += 1;
-                known.has_one_actor &= known.actor == actor;
+                known.has_one_actor &= known.actor == *actor;
             }
-            None => authors.push(AuthorInStore { store, actor, agent, changes: 1, has_one_actor: true }),
+            None => writers.push(Writer {
+                store: (*store).clone(),
+                actor: actor.clone(),
+                agent: agent.map(str::to_owned),
+                changes: 1,
+                has_one_actor: true,
+            }),
         }
     }
-    authors.sort_by_key(|author| Reverse(author.changes));
-    authors.iter().take(WRITERS).map(|author| author.writer(people)).collect()
+    writers.sort_by_key(|writer| Reverse(writer.changes));
+    writers.truncate(WRITERS);
+    writers
 }
 
-/// The stores that grow, the most new memories first.
-fn growing(newest_first: &[(&Store, ShownVersion)], frame: &Frame) -> Vec<GrowingStore> {
-    let mut stores: Vec<(&Store, i64, Timestamp)> = Vec::new();
+/// The stores that grow, the most new memories first, each with their number and the time since when.
+fn growing(newest_first: &[(&Store, ShownVersion)]) -> Vec<(Store, i64, Timestamp)> {
+    let mut stores: Vec<(Store, i64, Timestamp)> = Vec::new();
     for (store, shown) in newest_first {
         let at = shown.version.created_at;
         let more = match shown.version.operation {
@@ -344,18 +313,12 @@ fn growing(newest_first: &[(&Store, ShownVersion)], frame: &Frame) -> Vec<Growin
                 *number += more;
                 *since = at;
             }
-            None => stores.push((*store, more, at)),
+            None => stores.push(((*store).clone(), more, at)),
         }
     }
     stores.retain(|(_, number, _)| *number > 0);
     stores.sort_by_key(|(_, number, _)| Reverse(*number));
-    let shown = stores.into_iter().map(|(store, number, since)| GrowingStore {
-        store_id: store.store_id,
-        store: store.name.clone(),
-        memories: format!("+{}", words::count(number.unsigned_abs())),
-        since: frame.time(since),
-    });
-    shown.collect()
+    stores
 }
 
 /// The places of the newest versions of live memories with many changes, and their numbers of

@@ -108,7 +108,7 @@ pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> P
     page(&StoreUsagePage {
         frame: caller.frame(format!("Usage of {}", report.store.name)),
         report,
-        activity: Activity::of(&caller, Some(store_id)).await?,
+        activity: Activity::of(&caller, &caller.principal, Some(store_id)).await?,
         people,
     })
 }
