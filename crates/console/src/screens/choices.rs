@@ -79,12 +79,6 @@ impl Choice {
     }
 }
 
-struct ShownChoice {
-    id: String,
-    name: String,
-    is_chosen: bool,
-}
-
 /// A field with its choices and the selected one.
 #[derive(Template)]
 #[template(path = "choice_field.html")]
@@ -95,7 +89,9 @@ pub(crate) struct ChoiceField {
     all: &'static str,
     /// The name of the selected choice, or the text that was sent.
     shown: String,
-    choices: Vec<ShownChoice>,
+    /// The id of the selected choice.
+    chosen: String,
+    choices: Vec<Choice>,
     /// Whether nothing else can be chosen.
     is_complete: bool,
 }
@@ -218,17 +214,13 @@ impl Choices {
         fields: &Fields,
     ) -> ChoiceField {
         let chosen = fields.filled(name).unwrap_or_default();
-        let shown = |choice: &Choice| ShownChoice {
-            id: choice.id.clone(),
-            name: choice.name.clone(),
-            is_chosen: choice.id == chosen,
-        };
         ChoiceField {
             name,
             label,
             all,
             shown: self.name_of(chosen).unwrap_or(chosen).to_owned(),
-            choices: self.0.iter().map(shown).collect(),
+            chosen: chosen.to_owned(),
+            choices: self.0.clone(),
             is_complete: false,
         }
     }
@@ -352,7 +344,7 @@ impl StoreChoices {
     ) -> ChoiceField {
         let field = self.choices.field(name, label, all, fields);
         // Another store, such as an archived one, is shown by its id.
-        let is_shown = field.shown.is_empty() || field.choices.iter().any(|choice| choice.is_chosen);
+        let is_shown = field.shown.is_empty() || field.choices.iter().any(|choice| choice.id == field.chosen);
         ChoiceField { is_complete: self.next.is_none() && is_shown, ..field }
     }
 }

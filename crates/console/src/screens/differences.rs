@@ -11,7 +11,7 @@ use super::version::version_href;
 use crate::frame::Frame;
 use crate::page::{PageResult, page};
 use crate::path::Path;
-use crate::request::{Caller, Pager};
+use crate::request::{Caller, Fields, Pager};
 use crate::text::markup::{Markup, path, path_or_redacted};
 
 const PER_PAGE: u64 = 50;
@@ -68,9 +68,7 @@ struct DifferencesPage {
     points: Option<(String, String)>,
     rows: Vec<Row>,
     pager: Pager,
-    /// The days of the form.
-    from: String,
-    to: String,
+    query: Fields,
     /// The other store.
     other: ChoiceField,
 }
@@ -101,16 +99,13 @@ pub(super) async fn of_store(mut caller: Caller, Path(store_id): Path<StoreId>) 
         let other = engine.stores.get(principal, other_id).await?;
         (from, to) = (format!("{}, {from}", store.name), format!("{}, {to}", other.name));
     }
-    // A time that is not a day does not fit into the form.
-    let day = |name| fields.filled(name).and_then(|at| at.get(..10)).unwrap_or_default().to_owned();
     page(&DifferencesPage {
         frame: caller.frame(format!("Differences of {}", store.name)),
         points: is_chosen.then_some((from, to)),
         rows,
         pager: fields.pager(next),
-        from: day("from"),
-        to: day("to"),
         other: stores.field("other_store_id", "In the other store", "in this one", fields),
+        query: caller.query,
         store,
     })
 }

@@ -6,6 +6,7 @@ use keepsake_engine::{EngineError, MemoryQuery, NamedMoment, ShownPastItem, Show
 use keepsake_index::{Scope, Store};
 
 use super::memory::{ContentView, href_of};
+use super::place::entries_of;
 use super::stores::may_create_stores;
 use super::tree::{Crumb, crumbs};
 use crate::frame::Frame;
@@ -106,12 +107,7 @@ pub(super) async fn tree(caller: Caller, store: Store, directory: String, then: 
     if !directory.ends_with('/') {
         return file_at(&caller, store_id, directory, then).await;
     }
-    let query = MemoryQuery {
-        path_prefix: Some(directory.clone()),
-        depth: Some(1),
-        page: caller.query.page(PER_PAGE),
-        ..MemoryQuery::default()
-    };
+    let query = entries_of(&directory, caller.query.page(PER_PAGE));
     let found = caller.engine.past.list(principal, store_id, &query, then.moment, View::Basic).await?;
     let now_href = format!("/console/stores/{store_id}?path={}", encoded(&directory));
     page(&PastTreePage {

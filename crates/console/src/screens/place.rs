@@ -83,13 +83,13 @@ fn directories_above(shown: &str) -> impl Iterator<Item = &str> {
     shown.match_indices('/').map(|(place, _)| &shown[..=place]).take(MAX_OPEN)
 }
 
+/// The entries of a directory.
+pub(super) fn entries_of(directory: &str, page: PageRequest) -> MemoryQuery {
+    MemoryQuery { path: None, path_prefix: Some(directory.to_owned()), depth: Some(1), page }
+}
+
 async fn list(caller: &Caller, store_id: StoreId, directory: &str) -> Result<Page<ShownItem>, Refusal> {
-    let query = MemoryQuery {
-        path_prefix: Some(directory.to_owned()),
-        depth: Some(1),
-        page: PageRequest { limit: Some(PER_BRANCH), page: None },
-        ..MemoryQuery::default()
-    };
+    let query = entries_of(directory, PageRequest { limit: Some(PER_BRANCH), page: None });
     Ok(caller.engine.memories.list(&caller.principal, store_id, &query, View::Basic).await?)
 }
 

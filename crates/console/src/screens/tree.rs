@@ -9,7 +9,7 @@ use keepsake_index::{DirectorySummary, Store, StoreOriginStatus};
 
 use super::memory::href_of;
 use super::past::{self, Then, today};
-use super::place::{self, Branch};
+use super::place::{self, Branch, entries_of};
 use super::version::VersionRow;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
@@ -78,12 +78,7 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
     if !directory.ends_with('/') {
         return file_at(&caller, store_id, directory).await;
     }
-    let query = MemoryQuery {
-        path_prefix: Some(directory.clone()),
-        depth: Some(1),
-        page: caller.query.page(PER_PAGE),
-        ..MemoryQuery::default()
-    };
+    let query = entries_of(&directory, caller.query.page(PER_PAGE));
     let found = caller.engine.memories.list(principal, store_id, &query, View::Basic).await?;
     let paths = place::directories_in(found.items.iter());
     let summaries = place::summaries_of(&caller, store_id, &paths).await?;
