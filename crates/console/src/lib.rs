@@ -32,6 +32,7 @@ pub use sign_in::{
     ConsoleOptions, FormToken, OneTimeLinks, SignInEnd, require_operator_sign_in, require_sign_in,
     sign_in_again,
 };
+pub use text::markup::encoded;
 pub use typed::RefusedForm;
 
 /// Errors of the console's paths are pages.

@@ -53,20 +53,21 @@ const BYTES_PER_BODY_BYTE: usize = 3;
 /// call if the request has an idempotency key.
 ///
 /// A body may have at most `MAX` JSON values and `BYTES` bytes; with [`OF_LIMITS`] the size limit
-/// follows from the tenant's limits. The caller is authenticated again if the body arrived slowly.
+/// follows from the tenant's limits. With `MAY_BE_EMPTY`, no body means an empty object. The caller
+/// is authenticated again if the body arrived slowly.
 pub(crate) struct JsonBody<
     T,
     const MAX: usize = MAX_VALUES,
     const BYTES: u64 = OF_LIMITS,
     const IS_OF_PARTS: bool = false,
+    const MAY_BE_EMPTY: bool = false,
 >(pub(crate) Caller, pub(crate) T, pub(crate) Option<Idempotency>);
 
 /// A [`JsonBody`] whose type `T` refuses duplicate fields itself, so that a duplicate field in one
 /// operation of a batch refuses only that operation.
 pub(crate) type BodyOfParts<T, const MAX: usize, const BYTES: u64> = JsonBody<T, MAX, BYTES, true>;
 
-/// A [`JsonBody`] that may be empty, which means an empty object.
-pub(crate) struct OptionalBody<T>(pub(crate) Caller, pub(crate) T, pub(crate) Option<Idempotency>);
+pub(crate) type OptionalBody<T> = JsonBody<T, MAX_VALUES, OF_LIMITS, false, true>;
 
 /// The caller and the tool call of a JSON body, whose texts may hold invalid Unicode.
 ///
@@ -79,15 +80,21 @@ pub(crate) struct ToolBody(pub(crate) Caller, pub(crate) Result<ToolCall, ApiErr
 #[serde(deny_unknown_fields)]
 pub(crate) struct Empty {}
 
-impl<T, const MAX: usize, const BYTES: u64, const IS_OF_PARTS: bool> FromRequest<Engine>
-    for JsonBody<T, MAX, BYTES, IS_OF_PARTS>
+impl<T, const MAX: usize, const BYTES: u64, const IS_OF_PARTS: bool, const MAY_BE_EMPTY: bool>
+    FromRequest<Engine> for JsonBody<T, MAX, BYTES, IS_OF_PARTS, MAY_BE_EMPTY>
 where
     T: DeserializeOwned + Send + 'static,
 {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        let received = ReceivedRequest::json(request, engine, BYTES).await?;
+        if !MAY_BE_EMPTY {
+            require_json(request.headers())?;
+        }
+        let mut received = ReceivedRequest::read(request, engine, BYTES).await?;
+        if MAY_BE_EMPTY {
+            received.bytes = or_empty_object(received.bytes);
+        }
         let parsed = received.parsed(engine, |received, engine| {
             received.count_values(MAX)?;
             if !IS_OF_PARTS {
@@ -100,27 +107,11 @@ where
     }
 }
 
-impl<T: DeserializeOwned + Send + 'static> FromRequest<Engine> for OptionalBody<T> {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        let mut received = ReceivedRequest::read(request, engine, OF_LIMITS).await?;
-        received.bytes = or_empty_object(received.bytes);
-        let parsed = received.parsed(engine, |received, engine| {
-            received.count_values(MAX_VALUES)?;
-            refuse_duplicates(&received.bytes)?;
-            let (caller, body, call) = received.decoded(engine)?;
-            Ok(Self(caller, body, call))
-        });
-        parsed.await
-    }
-}
-
 impl FromRequest<Engine> for ToolBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        let received = ReceivedRequest::json(request, engine, OF_LIMITS).await?;
+        let received = ReceivedRequest::json(request, engine).await?;
         let parsed = received.parsed(engine, |mut received, engine| {
             // Counting takes no memory, unlike the steps below.
             received.count_values(MAX_VALUES)?;
@@ -178,7 +169,7 @@ impl FromRequest<Engine> for ReceivedRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        let received = Self::json(request, engine, OF_LIMITS).await?;
+        let received = Self::json(request, engine).await?;
         let counted = received.parsed(engine, |received, _| {
             received.count_values(MAX_VALUES)?;
             Ok(received)
@@ -228,9 +219,9 @@ pub(crate) struct ReceivedRequest {
 
 impl ReceivedRequest {
     /// Reads JSON, whose values are not counted yet.
-    async fn json(request: Request, engine: &Engine, max_bytes: u64) -> Result<Self, ApiError> {
+    async fn json(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         require_json(request.headers())?;
-        Self::read(request, engine, max_bytes).await
+        Self::read(request, engine, OF_LIMITS).await
     }
 
     /// Parses the body with `parse`, in a slot of the tenant if the body is large.

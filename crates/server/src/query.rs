@@ -132,10 +132,17 @@ impl Query {
         parse: impl FnOnce(&str) -> Option<T>,
         rule: impl fmt::Display,
     ) -> Result<Option<T>, ApiError> {
-        match self.take(names)? {
-            None => Ok(None),
-            Some(text) => parse(&text).map(Some).ok_or_else(|| invalid(names[0], rule)),
-        }
+        self.checked(names, |text| parse(text).ok_or(rule))
+    }
+
+    /// The error of `parse` is the rule that the text breaks.
+    fn checked<T, E: fmt::Display>(
+        &mut self,
+        names: &[&str],
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, ApiError> {
+        let text = self.take(names)?;
+        text.map(|text| parse(&text).map_err(|rule| invalid(names[0], rule))).transpose()
     }
 
     pub(crate) fn word<T>(
@@ -180,9 +187,10 @@ impl Query {
     }
 
     /// Whether `beta=true` was sent, as the SDKs 0.97 to 0.112 do.
-    pub(crate) fn is_beta(&self) -> bool {
+    #[expect(clippy::unnecessary_wraps, reason = "as the parameters that can be wrong")]
+    pub(crate) fn is_beta(&self) -> Result<bool, ApiError> {
         let mut pairs = self.0.iter();
-        pairs.any(|(name, value)| name == BETA && value == "true")
+        Ok(pairs.any(|(name, value)| name == BETA && value == "true"))
     }
 
     /// The parameter `view`: whether content is requested.
@@ -206,12 +214,9 @@ impl Query {
     }
 
     fn time_of(&mut self, names: &[&str]) -> Result<Option<Timestamp>, ApiError> {
-        let Some(text) = self.take(names)? else {
-            return Ok(None);
-        };
-        Timestamp::parse(&text).map(Some).ok_or_else(|| {
-            let advice = if has_bare_plus(&text) { ": write the `+` of its offset as `%2B`" } else { "" };
-            invalid(names[0], format_args!("must be a time in RFC 3339 format{advice}"))
+        self.checked(names, |text| {
+            let advice = if has_bare_plus(text) { ": write the `+` of its offset as `%2B`" } else { "" };
+            Timestamp::parse(text).ok_or_else(|| format!("must be a time in RFC 3339 format{advice}"))
         })
     }
 
@@ -227,10 +232,7 @@ impl Query {
     }
 
     pub(crate) fn hash(&mut self, name: &str) -> Result<Option<ContentHash>, ApiError> {
-        let Some(text) = self.take(&[name])? else {
-            return Ok(None);
-        };
-        ContentHash::from_str(&text).map(Some).map_err(|rule| invalid(name, rule))
+        self.checked(&[name], ContentHash::from_str)
     }
 
     fn refuse_rest(&self) -> Result<(), ApiError> {

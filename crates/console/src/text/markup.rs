@@ -63,7 +63,7 @@ pub(crate) fn text_area(text: &str) -> Markup {
 }
 
 /// Percent-encodes a part of a path or of a query.
-pub(crate) fn encoded(text: &str) -> String {
+pub fn encoded(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 

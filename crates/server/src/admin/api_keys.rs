@@ -80,7 +80,7 @@ pub(super) async fn retrieve(
 pub(super) async fn revoke(
     OperatorCaller(engine, by): OperatorCaller,
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
-    OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
+    AdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Answer<ApiKey> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     Ok(Json(engine.keys.revoke(&operator, api_key_id).await?))

@@ -1,6 +1,5 @@
 //! Request bodies of the operator's routes: as public ones, without a tenant's limits.
 
-use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use serde::de::DeserializeOwned;
 
@@ -10,29 +9,26 @@ use crate::error::ApiError;
 /// Enough for a key with a thousand stores.
 const MAX_BYTES: u64 = 64 << 10;
 
-pub(super) struct AdminBody<T>(pub(super) T);
+/// With `MAY_BE_EMPTY`, no body means an empty object.
+pub(super) struct AdminBody<T, const MAY_BE_EMPTY: bool = false>(pub(super) T);
 
-pub(super) struct OptionalAdminBody<T>(pub(super) T);
+pub(super) type OptionalAdminBody<T> = AdminBody<T, true>;
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for AdminBody<T> {
+impl<T, S, const MAY_BE_EMPTY: bool> FromRequest<S> for AdminBody<T, MAY_BE_EMPTY>
+where
+    T: DeserializeOwned,
+    S: Send + Sync,
+{
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        body::require_json(request.headers())?;
-        body::parse(&read(request).await?).map(Self)
+        if !MAY_BE_EMPTY {
+            body::require_json(request.headers())?;
+        }
+        // The operator has no tenant with a share of memory.
+        let (head, body) = request.into_parts();
+        let bytes = body::read(&head, body, MAX_BYTES, |_| Ok(())).await?;
+        let bytes = if MAY_BE_EMPTY { body::or_empty_object(bytes) } else { bytes };
+        body::parse(&bytes).map(Self)
     }
-}
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalAdminBody<T> {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        body::parse(&body::or_empty_object(read(request).await?)).map(Self)
-    }
-}
-
-async fn read(request: Request) -> Result<Bytes, ApiError> {
-    // The operator has no tenant with a share of memory.
-    let (head, body) = request.into_parts();
-    body::read(&head, body, MAX_BYTES, |_| Ok(())).await
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::OperatorCaller;
-use super::body::OptionalAdminBody;
+use super::body::{AdminBody, OptionalAdminBody};
 use crate::answer::{Answer, Json};
 use crate::error::ApiError;
 use crate::path::{JobName, Path};
@@ -71,7 +71,7 @@ pub(super) async fn runs(
 pub(super) async fn run(
     OperatorCaller(engine, by): OperatorCaller,
     Path(JobName(job)): Path<JobName>,
-    OptionalAdminBody(body): OptionalAdminBody<RunJob>,
+    AdminBody(body): OptionalAdminBody<RunJob>,
 ) -> Result<(StatusCode, Json<JobRun>), ApiError> {
     let begun = engine.manual_jobs.run(&job, body.dry_run, by).await?;
     Ok((StatusCode::ACCEPTED, Json(begun)))

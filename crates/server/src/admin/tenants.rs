@@ -106,7 +106,7 @@ pub(super) async fn update(
 pub(super) async fn suspend(
     OperatorCaller(engine, by): OperatorCaller,
     Path(tenant_id): Path<TenantId>,
-    OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
+    AdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Answer<Tenant> {
     Ok(Json(engine.tenants.suspend(tenant_id, by).await?))
 }
@@ -122,7 +122,7 @@ pub(super) async fn suspend(
 pub(super) async fn resume(
     OperatorCaller(engine, by): OperatorCaller,
     Path(tenant_id): Path<TenantId>,
-    OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
+    AdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Answer<Tenant> {
     Ok(Json(engine.tenants.resume(tenant_id, by).await?))
 }

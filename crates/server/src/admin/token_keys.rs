@@ -5,7 +5,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::OperatorCaller;
-use super::body::OptionalAdminBody;
+use super::body::{AdminBody, OptionalAdminBody};
 use crate::answer::{Answer, Json};
 
 /// The body of a key rotation.
@@ -31,7 +31,7 @@ pub(crate) struct RotateTokenKey {
 )]
 pub(super) async fn rotate(
     OperatorCaller(engine, by): OperatorCaller,
-    OptionalAdminBody(body): OptionalAdminBody<RotateTokenKey>,
+    AdminBody(body): OptionalAdminBody<RotateTokenKey>,
 ) -> Answer<RotatedKey> {
     let why = if body.compromised { Rotation::Compromised } else { Rotation::Planned };
     Ok(Json(engine.tokens.rotate_key(why, by).await?))

@@ -1,12 +1,9 @@
 //! An example request of an operation, before it is written in a language.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use keepsake_console::encoded;
 
 use super::document::{Document, Node};
 use super::value;
-
-/// Characters that need no encoding in a query.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A request with example values for everything that is required.
 #[derive(Debug)]
@@ -69,10 +66,7 @@ impl<'a> Call<'a> {
         let path = in_path
             .iter()
             .fold(path.to_owned(), |path, (name, value)| path.replace(&format!("{{{name}}}"), value));
-        let pair = |(name, value): &(&str, String)| {
-            let [name, value] = [*name, value.as_str()].map(|text| utf8_percent_encode(text, UNRESERVED));
-            format!("{name}={value}")
-        };
+        let pair = |(name, value): &(&str, String)| format!("{}={}", encoded(name), encoded(value));
         let query: Vec<_> = in_query.iter().map(pair).collect();
         let mark = if query.is_empty() { "" } else { "?" };
         Self {

@@ -75,7 +75,7 @@ pub(crate) async fn retrieve(
 )]
 pub(crate) async fn revoke(
     Path(api_key_id): Path<ApiKeyId>,
-    OptionalBody(Caller(engine, principal), ..): OptionalBody<Empty>,
+    JsonBody(Caller(engine, principal), ..): OptionalBody<Empty>,
 ) -> Answer<ApiKey> {
     Ok(Json(engine.keys.revoke(&principal, api_key_id).await?))
 }

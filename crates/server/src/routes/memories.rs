@@ -11,7 +11,7 @@ use keepsake_engine::{
     MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory, ShownPastMemory, View,
 };
 use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::deleted::DeletedMemory;
 use super::list::{List, ListPage, PastMoment, Viewed};
@@ -20,7 +20,7 @@ use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::path::Path;
-use crate::query::{FromQuery, Query, QueryParams, query_params};
+use crate::query::{QueryParams, query_params};
 use crate::schemas::{self, MemoryPrefixType, MemoryType};
 
 /// Header with the edition of the API that a client uses.
@@ -99,16 +99,16 @@ pub(crate) enum MemoryListItem {
     Prefix(MemoryPrefix),
 }
 
-/// The query of a creation.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct CreateQuery {
-    /// Whether the response includes content; `basic` by default.
-    view: Option<View>,
-    /// The SDKs send `true`: then a taken path is a conflict, regardless of
-    /// `anthropic-beta`.
-    #[param(value_type = Option<bool>)]
-    beta: bool,
+query_params! {
+    /// The query of a creation.
+    CreateQuery {
+        /// Whether the response includes content; `basic` by default.
+        view: Option<View> = view(),
+        /// The SDKs send `true`: then a taken path is a conflict, regardless of
+        /// `anthropic-beta`.
+        #[param(value_type = Option<bool>)]
+        beta: bool = is_beta(),
+    }
 }
 
 query_params! {
@@ -132,12 +132,6 @@ query_params! {
     DeleteMemory {
         /// Delete the memory only if its content has this hash.
         expected_content_sha256: Option<ContentHash> = hash("expected_content_sha256"),
-    }
-}
-
-impl FromQuery for CreateQuery {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self { view: query.view()?, beta: query.is_beta() })
     }
 }
 

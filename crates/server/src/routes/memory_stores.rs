@@ -103,7 +103,7 @@ pub(crate) async fn update(
 )]
 pub(crate) async fn archive(
     Path(store_id): Path<StoreId>,
-    OptionalBody(Caller(engine, principal), ..): OptionalBody<Empty>,
+    JsonBody(Caller(engine, principal), ..): OptionalBody<Empty>,
 ) -> Answer<Store> {
     Ok(Json(engine.stores.archive(&principal, store_id).await?))
 }

@@ -15,7 +15,7 @@ use super::list::{Created, List, ListPage, Viewed};
 use super::memories::Memory;
 use crate::answer::{Answer, Json};
 use crate::auth::Caller;
-use crate::body::{Empty, OptionalBody};
+use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
@@ -193,7 +193,7 @@ pub(crate) async fn retrieve(
 )]
 pub(crate) async fn redact(
     Path((store_id, version_id)): Path<(StoreId, VersionId)>,
-    OptionalBody(Caller(engine, principal), ..): OptionalBody<Empty>,
+    JsonBody(Caller(engine, principal), ..): OptionalBody<Empty>,
 ) -> Answer<RedactedMemoryVersion> {
     let (version, content_also_in) = engine.versions.redact(&principal, store_id, version_id).await?;
     Ok(Json(RedactedMemoryVersion { version: version.into(), content_also_in }))
@@ -214,7 +214,7 @@ pub(crate) async fn redact(
 pub(crate) async fn restore(
     Path((store_id, version_id)): Path<(StoreId, VersionId)>,
     QueryParams(Viewed { view }): QueryParams<Viewed>,
-    OptionalBody(Caller(engine, principal), restoration, idempotency): OptionalBody<Restoration>,
+    JsonBody(Caller(engine, principal), restoration, idempotency): OptionalBody<Restoration>,
 ) -> Answer<Memory> {
     let restoration = Restoration { view: view.unwrap_or_default(), idempotency, ..restoration };
     let memory = engine.memories.restore(&principal, store_id, version_id, restoration).await?;

@@ -177,7 +177,7 @@ pub(crate) async fn update(
 )]
 pub(crate) async fn archive(
     Path(session_id): Path<SessionId>,
-    OptionalBody(Caller(engine, principal), ..): OptionalBody<Empty>,
+    JsonBody(Caller(engine, principal), ..): OptionalBody<Empty>,
 ) -> Answer<Session> {
     Ok(Json(engine.sessions.archive(&principal, session_id).await?.into()))
 }
@@ -213,7 +213,7 @@ pub(crate) async fn delete(
 )]
 pub(crate) async fn token(
     Path(session_id): Path<SessionId>,
-    OptionalBody(Caller(engine, principal), ..): OptionalBody<Empty>,
+    JsonBody(Caller(engine, principal), ..): OptionalBody<Empty>,
 ) -> Answer<SessionToken> {
     let token = engine.sessions.issue_token(&principal, session_id).await?;
     Ok(Json(SessionToken { session_id, r#type: SessionTokenType, token }))

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::answer::{Answer, Json};
 use crate::auth::Caller;
-use crate::body::OptionalBody;
+use crate::body::{JsonBody, OptionalBody};
 use crate::path::Path;
 
 /// The tests to make.
@@ -32,7 +32,7 @@ pub(crate) struct TestMemoryStore {
 )]
 pub(crate) async fn run(
     Path(store_id): Path<StoreId>,
-    OptionalBody(Caller(engine, principal), body, _): OptionalBody<TestMemoryStore>,
+    JsonBody(Caller(engine, principal), body, _): OptionalBody<TestMemoryStore>,
 ) -> Answer<TestReport> {
     Ok(Json(engine.store_tests.run(&principal, store_id, body.tests).await?))
 }
