@@ -9,7 +9,6 @@ mod differences;
 pub(crate) mod erasures;
 pub(crate) mod exports;
 pub(crate) mod health;
-mod histories;
 mod imports;
 pub(crate) mod list;
 mod mcp;

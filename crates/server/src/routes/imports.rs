@@ -4,14 +4,13 @@ use axum::extract::{FromRequest, Request, State};
 use keepsake_archive::plan::OnConflict;
 use keepsake_archive::report::ReportEntry;
 use keepsake_core::{DirPath, StoreId};
-use keepsake_engine::{Engine, HistoryPart, ImportOptions, MAX_ARCHIVE_BYTES};
+use keepsake_engine::{Engine, HistoryPart, ImportOptions, MAX_ARCHIVE_BYTES, MAX_VERSIONS};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::histories::{self, HistoryBody, HistoryImport};
 use crate::answer::{Answer, Json};
-use crate::auth::presented;
-use crate::body::{ReceivedRequest, is_of_type, require_json};
+use crate::auth::{Caller, presented};
+use crate::body::{JsonBody, ReceivedRequest, is_of_type, require_json};
 use crate::envelope::deadline_of;
 use crate::error::ApiError;
 use crate::path::Path;
@@ -21,6 +20,12 @@ use crate::schemas::{self, MemoryStoreImportType};
 const ARCHIVE: &str = "application/zstd";
 /// Maximum number of files in an answer.
 const MAX_SHOWN: usize = 300;
+/// Limit of the body with a history; it replaces the tenant's limits.
+const MAX_HISTORY_BYTES: u64 = 8 << 20;
+/// A version has at most 10 JSON values.
+const MAX_HISTORY_VALUES: usize = 16 * MAX_VERSIONS;
+
+type HistoryBody = JsonBody<HistoryPart, MAX_HISTORY_VALUES, MAX_HISTORY_BYTES>;
 
 query_params! {
     /// How an archive is imported. With a history, these parameters are refused.
@@ -78,6 +83,16 @@ impl FromRequest<Engine> for ImportBody {
 pub(crate) enum MemoryStoreImport {
     History(HistoryImport),
     Archive(ArchiveImport),
+}
+
+/// How much of a history is imported.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HistoryImport {
+    #[schema(inline)]
+    r#type: MemoryStoreImportType,
+    memory_store_id: StoreId,
+    /// The number of versions that were imported; the next call's `position`.
+    position: u64,
 }
 
 /// What became of an archive.
@@ -162,9 +177,13 @@ pub(crate) async fn import(
     body: ImportBody,
 ) -> Answer<MemoryStoreImport> {
     let imported = match body {
-        ImportBody::History(part) => {
+        ImportBody::History(JsonBody(Caller(engine, principal), part, _)) => {
             params.require_none()?;
-            MemoryStoreImport::History(histories::import(store_id, part).await?)
+            MemoryStoreImport::History(HistoryImport {
+                r#type: MemoryStoreImportType,
+                memory_store_id: store_id,
+                position: engine.memories.import(&principal, store_id, part).await?,
+            })
         }
         ImportBody::Archive(received) => {
             MemoryStoreImport::Archive(import_archive(&engine, store_id, params, received).await?)
