@@ -53,8 +53,8 @@ pub(crate) const SCRIPT: Asset = Asset {
 pub(crate) fn page() -> &'static str {
     static PAGE: LazyLock<String> = LazyLock::new(|| {
         let document = Document::parse(openapi::text());
-        let page = Page::new(&document, STYLE.versioned_name(), SCRIPT.versioned_name());
-        page.render().unwrap_or_default()
+        let (style, script) = (STYLE.versioned_name(), SCRIPT.versioned_name());
+        Page { document: &document, style, script }.render().unwrap_or_default()
     });
     &PAGE
 }

@@ -10,32 +10,28 @@ use super::syntax::JSON;
 use super::types::{rules_of, type_of};
 use super::{curl, python, typescript, value};
 
-#[derive(Debug, Template)]
+#[derive(Template)]
 #[template(path = "reference/page.html")]
-pub(super) struct Page {
-    title: String,
-    version: String,
-    description: Html,
+pub(super) struct Page<'a> {
+    pub(super) document: &'a Document,
     /// Names of the style sheet and the script below `/docs`.
-    style: String,
-    script: String,
-    icon: &'static str,
-    mark: &'static str,
-    sections: Vec<Section>,
-    errors: Vec<Status>,
-    objects: Vec<ObjectView>,
+    pub(super) style: String,
+    pub(super) script: String,
+}
+
+/// The id of a section, by its name.
+fn section_id(name: &str) -> String {
+    format!("section-{}", name.to_lowercase().replace(' ', "-"))
+}
+
+/// The type of a response; empty: it has no content.
+fn kind_of(document: &Document, answer: &Node) -> Html {
+    let kind = answer.media().map(|(_, media)| type_of(document, media.at("schema")));
+    kind.unwrap_or_default()
 }
 
 #[derive(Debug)]
-struct Section {
-    id: String,
-    name: String,
-    description: Html,
-    operations: Vec<OperationView>,
-}
-
-#[derive(Debug)]
-struct OperationView {
+struct OperationView<'a> {
     id: String,
     /// In upper case.
     method: String,
@@ -45,9 +41,9 @@ struct OperationView {
     credential: &'static str,
     parameters: Option<FieldList>,
     body: Option<BodyView>,
-    /// Successful responses.
-    answers: Vec<Status>,
-    errors: Vec<Status>,
+    /// Successful responses with their statuses.
+    answers: Vec<(&'a str, &'a Node)>,
+    errors: Vec<(&'a str, &'a Node)>,
     examples: [Example; 3],
     /// A response as JSON.
     answer_example: Option<String>,
@@ -60,13 +56,6 @@ struct BodyView {
     is_required: bool,
     /// Fields of the body; several lists are alternatives.
     lists: Vec<FieldList>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Status {
-    code: String,
-    description: Html,
-    kind: Html,
 }
 
 #[derive(Debug)]
@@ -87,49 +76,14 @@ struct ObjectView {
     lists: Vec<FieldList>,
 }
 
-impl Page {
-    pub(super) fn new(document: &Document, style: String, script: String) -> Self {
-        let sections = document.tags().iter().map(|tag| {
-            let name = tag.text_of("name");
-            let operations = document.operations(name);
-            Section {
-                id: format!("section-{}", name.to_lowercase().replace(' ', "-")),
-                name: name.to_owned(),
-                description: Html::prose(tag.text_of("description")),
-                operations: operations
-                    .map(|(method, path, operation)| OperationView::new(document, method, path, operation))
-                    .collect(),
-            }
-        });
-        let (info, objects) = (document.info(), document.schemas().fields());
-        Self {
-            title: info.text_of("title").to_owned(),
-            version: info.text_of("version").to_owned(),
-            description: Html::prose(info.text_of("description")),
-            style,
-            script,
-            icon: keepsake_console::icon(),
-            mark: keepsake_console::MARK,
-            sections: sections.collect(),
-            errors: document
-                .shared_answers()
-                .into_iter()
-                .map(|(status, answer)| Status::new(document, status, answer))
-                .collect(),
-            objects: objects.map(|(name, schema)| ObjectView::new(document, name, schema)).collect(),
-        }
-    }
-}
-
-impl OperationView {
-    fn new(document: &Document, method: &str, path: &str, operation: &Node) -> Self {
+impl<'a> OperationView<'a> {
+    fn new(document: &'a Document, method: &str, path: &str, operation: &'a Node) -> Self {
         let call = Call::new(document, method, path, operation);
         let parameters = document.parameters(operation);
         let parameters = Some(parameters).filter(|parameters| !parameters.is_empty());
         let answers = document.answers(operation);
-        let (succeeded, failed): (Vec<_>, Vec<_>) =
+        let (answers, errors): (Vec<_>, Vec<_>) =
             answers.into_iter().partition(|(status, _)| status.starts_with('2'));
-        let status = |(status, answer): &(&str, &Node)| Status::new(document, status, answer);
         let examples = [
             ("curl", "curl", curl::example(&call)),
             ("python", "Python", python::example(&call)),
@@ -149,10 +103,10 @@ impl OperationView {
             },
             parameters: parameters.map(|parameters| fields::of_parameters(document, &parameters)),
             body: body.and_then(|body| BodyView::new(document, body)),
-            answers: succeeded.iter().map(status).collect(),
-            errors: failed.iter().map(status).collect(),
             examples: examples.map(|(language, title, text)| Example { language, title, text }),
-            answer_example: succeeded.first().and_then(|(_, answer)| answer_example(document, answer)),
+            answer_example: answers.first().and_then(|(_, answer)| answer_example(document, answer)),
+            answers,
+            errors,
         }
     }
 }
@@ -175,17 +129,6 @@ impl BodyView {
             is_required: body.is_true("required"),
             lists: fields::of_schema(document, schema, Depth::Components),
         })
-    }
-}
-
-impl Status {
-    fn new(document: &Document, status: &str, answer: &Node) -> Self {
-        let kind = answer.media().map(|(_, media)| type_of(document, media.at("schema")));
-        Self {
-            code: status.to_owned(),
-            description: Html::prose(answer.text_of("description")),
-            kind: kind.unwrap_or_default(),
-        }
     }
 }
 
