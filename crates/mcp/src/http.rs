@@ -60,12 +60,6 @@ fn with_port(origin: &str) -> String {
     if has_port { origin } else { format!("{origin}:{port}") }
 }
 
-/// What a client sent at once, checked.
-enum CheckedMessages {
-    Single(CheckedMessage),
-    Batch(Vec<Result<CheckedMessage, InvalidMessage>>),
-}
-
 struct CheckedMessage {
     kind: MessageKind,
     /// The text that the client sent, with invalid Unicode replaced.
@@ -74,8 +68,8 @@ struct CheckedMessage {
     not_unicode: Option<String>,
 }
 
-impl CheckedMessages {
-    fn of(body: &[u8], version: Option<&str>) -> Result<Self, InvalidMessage> {
+impl Incoming<CheckedMessage> {
+    fn checked(body: &[u8], version: Option<&str>) -> Result<Self, InvalidMessage> {
         Ok(match Incoming::read(body, version)? {
             Incoming::Single(message) => {
                 message.require_version(version)?;
@@ -135,10 +129,10 @@ impl HttpService {
         head.headers.insert(header::CONTENT_TYPE, JSON);
         let version = head.headers.get(VERSION).and_then(|version| version.to_str().ok());
         let (version, bytes) = (version.map(str::to_owned), body.len());
-        let check = move || CheckedMessages::of(&body, version.as_deref());
+        let check = move || Incoming::checked(&body, version.as_deref());
         Ok(match self.engine.computations.parse(tenant_id, bytes, check).await? {
             Err(invalid) => refusal(&invalid),
-            Ok(CheckedMessages::Single(message)) => match message.kind {
+            Ok(Incoming::Single(message)) => match message.kind {
                 MessageKind::Response => {
                     let why = "the server sends no requests, so it takes no responses";
                     refusal(&InvalidMessage::request(Value::Null, why))
@@ -147,7 +141,7 @@ impl HttpService {
                     self.serve(tenant_id, head, message).await?
                 }
             },
-            Ok(CheckedMessages::Batch(messages)) => self.serve_batch(tenant_id, &head, messages).await?,
+            Ok(Incoming::Batch(messages)) => self.serve_batch(tenant_id, &head, messages).await?,
         })
     }
 

@@ -21,11 +21,11 @@ const MAX_BATCH: usize = 20;
 
 /// What a client sent at once.
 #[derive(Debug)]
-pub enum Incoming {
-    Single(Message),
+pub enum Incoming<M = Message> {
+    Single(M),
     /// Several messages; their requests are answered together. Each message that cannot be
     /// read gets an error in that answer.
-    Batch(Vec<Result<Message, InvalidMessage>>),
+    Batch(Vec<Result<M, InvalidMessage>>),
 }
 
 #[derive(Debug)]

@@ -10,20 +10,18 @@ use crate::Access;
 use crate::error::to_error_data;
 
 const NAME: &str = "memory_protocol";
-const ARGUMENTS: [&str; 3] = ["keep_tidy", "topic", "file_index"];
+const ARGUMENTS: [(&str, &str); 3] = [
+    ("keep_tidy", "`true` adds instructions for keeping the files in order"),
+    ("topic", "Limits the notes to this topic"),
+    ("file_index", "`true` adds the files with their first lines"),
+];
 const DESCRIPTION: &str = "Tells a model to look at its memory first and to record its progress as it goes";
 
 pub(crate) fn offered() -> Prompt {
-    let arguments = vec![
-        PromptArgument::new("keep_tidy")
-            .with_description("`true` adds instructions for keeping the files in order")
-            .with_required(false),
-        PromptArgument::new("topic").with_description("Limits the notes to this topic").with_required(false),
-        PromptArgument::new("file_index")
-            .with_description("`true` adds the files with their first lines")
-            .with_required(false),
-    ];
-    Prompt::new(NAME, Some(DESCRIPTION), Some(arguments)).with_title("Memory protocol")
+    let arguments = ARGUMENTS.map(|(name, description)| {
+        PromptArgument::new(name).with_description(description).with_required(false)
+    });
+    Prompt::new(NAME, Some(DESCRIPTION), Some(arguments.into())).with_title("Memory protocol")
 }
 
 pub(crate) async fn get(
@@ -37,8 +35,8 @@ pub(crate) async fn get(
         return Err(ErrorData::invalid_params(message, None));
     }
     let mut names = arguments.into_iter().flat_map(JsonObject::keys);
-    if let Some(unknown) = names.find(|name| !ARGUMENTS.contains(&name.as_str())) {
-        let (unknown, known) = (Echo(unknown), ARGUMENTS.join(", "));
+    if let Some(unknown) = names.find(|name| !ARGUMENTS.iter().any(|(known, _)| known == name)) {
+        let (unknown, known) = (Echo(unknown), ARGUMENTS.map(|(name, _)| name).join(", "));
         let message = format!("`{unknown}` is unknown; `{NAME}` has the arguments {known}");
         return Err(ErrorData::invalid_params(message, None));
     }

@@ -21,19 +21,22 @@ const INSTRUCTIONS: &str = "A memory that persists after the conversation: text 
 #[derive(Clone)]
 pub(crate) struct MemoryServer(pub(crate) Engine);
 
+/// An extension of the HTTP request, if there is one.
+fn extension<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<T> {
+    let head = context.extensions.get::<http::request::Parts>()?;
+    head.extensions.get::<T>().cloned()
+}
+
 fn access_of(context: &RequestContext<RoleServer>) -> Result<Access, ErrorData> {
-    let head = context.extensions.get::<http::request::Parts>();
-    let access = head.and_then(|head| head.extensions.get::<Access>().cloned());
-    access.ok_or_else(|| ErrorData::internal_error("an internal error occurred", None))
+    extension(context).ok_or_else(|| ErrorData::internal_error("an internal error occurred", None))
 }
 
 /// The first parameter of a request in which invalid Unicode was replaced.
 #[derive(Debug, Clone)]
 pub(crate) struct NotUnicode(pub(crate) String);
 
-fn mended_field(context: &RequestContext<RoleServer>) -> Option<&str> {
-    let head = context.extensions.get::<http::request::Parts>()?;
-    head.extensions.get().map(|NotUnicode(field)| field.as_str())
+fn mended_field(context: &RequestContext<RoleServer>) -> Option<String> {
+    extension(context).map(|NotUnicode(field)| field)
 }
 
 /// Refuses a request with invalid Unicode in a parameter; not for tool calls.
@@ -47,9 +50,7 @@ fn require_unicode(context: &RequestContext<RoleServer>) -> Result<(), ErrorData
 /// The span of the HTTP request, if there is one. The handler runs in another
 /// task.
 fn span_of(context: &RequestContext<RoleServer>) -> tracing::Span {
-    let head = context.extensions.get::<http::request::Parts>();
-    let span = head.and_then(|head| head.extensions.get::<tracing::Span>().cloned());
-    span.unwrap_or_else(tracing::Span::none)
+    extension(context).unwrap_or_else(tracing::Span::none)
 }
 
 impl ServerHandler for MemoryServer {
@@ -79,13 +80,12 @@ impl ServerHandler for MemoryServer {
             return Err(ErrorData::invalid_params(message, None));
         }
         let access = access_of(&context)?;
-        let not_unicode = mended_field(&context);
         let call = ToolCall {
             name: request.name.into_owned(),
             tool_use_id: None,
             input: request.arguments.unwrap_or_default(),
-            not_unicode: not_unicode
-                .map(|field| field.strip_prefix("arguments.").unwrap_or(field).to_owned()),
+            not_unicode: mended_field(&context)
+                .map(|field| field.strip_prefix("arguments.").unwrap_or(&field).to_owned()),
             idempotency: None,
         };
         let Access { principal, mounts, held, .. } = access;
