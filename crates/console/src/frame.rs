@@ -4,7 +4,6 @@ use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::Audience;
 use keepsake_index::Scope;
 
-use crate::assets::ASSETS;
 use crate::next::HOME;
 use crate::request::Person;
 use crate::text::markup::{self, Markup};
@@ -164,9 +163,6 @@ pub(crate) struct Frame {
     /// Takes the finished action back.
     pub(crate) undo: Option<Undo>,
     pub(crate) is_operator: bool,
-    pub(crate) style: &'static str,
-    pub(crate) script: &'static str,
-    pub(crate) icon: &'static str,
     /// Pages show times in relation to this one.
     pub(crate) now: Timestamp,
 }
@@ -183,9 +179,6 @@ impl Frame {
             done: None,
             undo: None,
             is_operator: false,
-            style: &ASSETS.style,
-            script: &ASSETS.script,
-            icon: &ASSETS.icon,
             now: Timestamp::from_micros(0),
         }
     }

@@ -16,9 +16,8 @@ const MAX_CHARS: usize = 80;
 #[derive(Debug, Default)]
 pub(crate) struct People {
     keys: HashMap<ApiKeyId, String>,
-    sessions: HashMap<SessionId, String>,
-    /// The agents of the sessions.
-    agents: HashMap<SessionId, String>,
+    /// The names and the agents of sessions.
+    sessions: HashMap<SessionId, (String, String)>,
     /// Whether the caller may see the page of a key.
     has_key_pages: bool,
 }
@@ -60,9 +59,8 @@ impl People {
         session_ids.dedup();
         if !session_ids.is_empty() && caller.may(Scope::MemoryRead) {
             let found = caller.engine.sessions.names(&caller.principal, &session_ids).await;
-            let names = found.unwrap_or_default();
-            self.sessions.extend(names.iter().map(|name| (name.session_id, session_name(name))));
-            self.agents.extend(names.into_iter().map(|name| (name.session_id, name.agent_name)));
+            let named = |name: SessionName| (name.session_id, (session_name(&name), name.agent_name));
+            self.sessions.extend(found.unwrap_or_default().into_iter().map(named));
         }
     }
 
@@ -92,7 +90,7 @@ impl People {
     /// The name of a session's agent. `None`: the actor is none, or the name is not known.
     pub(crate) fn agent_of(&self, actor: &Actor) -> Option<&str> {
         match actor {
-            Actor::Session(session_id) => self.agents.get(session_id).map(String::as_str),
+            Actor::Session(session_id) => self.sessions.get(session_id).map(|(_, agent)| agent.as_str()),
             Actor::ApiKey(_) | Actor::User(_) | Actor::ServiceAccount(_) | Actor::Imported(..) => None,
         }
     }
@@ -101,7 +99,7 @@ impl People {
     pub(crate) fn name_of<'a>(&'a self, actor: Option<&'a Actor>) -> Option<&'a str> {
         let name = match actor? {
             Actor::ApiKey(api_key_id) => self.keys.get(api_key_id),
-            Actor::Session(session_id) => self.sessions.get(session_id),
+            Actor::Session(session_id) => self.sessions.get(session_id).map(|(name, _)| name),
             Actor::User(subject) | Actor::ServiceAccount(subject) => Some(subject),
             Actor::Imported(..) => None,
         };

@@ -136,15 +136,17 @@ fn sorted(tenants: Vec<Tenant>, summaries: &HashMap<TenantId, TenantSummary>, or
         Row { tenant, summary }
     });
     let mut rows: Vec<_> = rows.collect();
-    match order {
-        Order::Size => rows.sort_by_key(|row| Reverse(row.summary.live_bytes)),
-        Order::Memories => rows.sort_by_key(|row| Reverse(row.summary.memories)),
-        Order::Stores => rows.sort_by_key(|row| Reverse(row.summary.stores)),
-        Order::Writes => rows.sort_by_key(|row| Reverse(row.summary.writes)),
-        Order::Reads => rows.sort_by_key(|row| Reverse(row.summary.reads)),
-        // As they were listed.
-        Order::Created => {}
-    }
+    rows.sort_by_key(|Row { summary, .. }| {
+        Reverse(match order {
+            Order::Size => summary.live_bytes,
+            Order::Memories => summary.memories,
+            Order::Stores => summary.stores,
+            Order::Writes => summary.writes,
+            Order::Reads => summary.reads,
+            // As they were listed.
+            Order::Created => 0,
+        })
+    });
     rows
 }
 

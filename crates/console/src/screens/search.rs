@@ -82,18 +82,14 @@ impl Filter {
     }
 }
 
-enum SearchOutcome {
-    Hits(Hits),
-    /// What is wrong with the query.
-    Problem(String),
-}
-
 #[derive(Default)]
 struct Hits {
     rows: Vec<Row>,
     /// The cursor of the next page.
     next: Option<String>,
     notice: Option<String>,
+    /// What is wrong with the query.
+    problem: Option<String>,
 }
 
 /// `GET /console/search`
@@ -104,12 +100,7 @@ pub(super) async fn show(mut caller: Caller) -> PageResult {
     authors.resolve_author(&mut caller.query, "author")?;
     caller.query.choose_period(caller.engine.now())?;
     let is_asked = caller.query.filled("q").is_some();
-    let searched =
-        if is_asked { search(&caller, chosen, &stores).await? } else { SearchOutcome::Hits(Hits::default()) };
-    let (hits, problem) = match searched {
-        SearchOutcome::Hits(hits) => (hits, None),
-        SearchOutcome::Problem(problem) => (Hits::default(), Some(problem)),
-    };
+    let hits = if is_asked { search(&caller, chosen, &stores).await? } else { Hits::default() };
     page(&SearchPage {
         frame: caller.frame("Search"),
         store: stores.field("store", "Store", "all stores", &caller.query),
@@ -119,16 +110,12 @@ pub(super) async fn show(mut caller: Caller) -> PageResult {
         notice: hits.notice,
         pager: caller.query.pager(hits.next),
         is_asked,
-        problem,
+        problem: hits.problem,
         query: caller.query,
     })
 }
 
-async fn search(
-    caller: &Caller,
-    chosen: Option<StoreId>,
-    stores: &StoreChoices,
-) -> Result<SearchOutcome, Refusal> {
+async fn search(caller: &Caller, chosen: Option<StoreId>, stores: &StoreChoices) -> Result<Hits, Refusal> {
     let fields = &caller.query;
     let filter = Filter::of(fields)?;
     let chosen: Vec<_> = chosen.into_iter().collect();
@@ -142,7 +129,7 @@ async fn search(
     for _ in 0..MAX_PAGES {
         let found = match caller.engine.search.find_everywhere(&caller.principal, &chosen, &query).await {
             Ok(found) => found,
-            Err(error) => return Ok(SearchOutcome::Problem(rule_of(error)?)),
+            Err(error) => return Ok(Hits { problem: Some(rule_of(error)?), ..Hits::default() }),
         };
         hits.notice = found.meaning.notice();
         let items: Vec<_> = found.items.into_iter().filter(|hit| filter.has_time(hit)).collect();
@@ -167,7 +154,7 @@ async fn search(
         }
     }
     hits.next = query.page.page;
-    Ok(SearchOutcome::Hits(hits))
+    Ok(hits)
 }
 
 /// The last author of each hit; of none, if the filter has no author.
