@@ -221,12 +221,13 @@ fn check(request: &Request) -> Result<(), ApiError> {
         return Err(ApiError::too_many_connections());
     }
     if uri.path().len() + uri.query().map_or(0, str::len) > MAX_URI_BYTES {
-        return Err(ApiError::uri_too_long(MAX_URI_BYTES));
+        return Err(ApiError::too_large(StatusCode::URI_TOO_LONG, "the URL is", MAX_URI_BYTES));
     }
     let headers = request.headers().iter();
     let headers_bytes: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
     if headers_bytes > MAX_HEADERS_BYTES {
-        return Err(ApiError::headers_too_large(MAX_HEADERS_BYTES));
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Err(ApiError::too_large(status, "the request's headers are", MAX_HEADERS_BYTES));
     }
     Ok(())
 }

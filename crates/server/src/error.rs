@@ -1,5 +1,7 @@
 //! Conversion of every error to an API error.
 
+use std::fmt::Display;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use keepsake_blobs::BlobError;
@@ -137,8 +139,7 @@ impl ApiError {
     }
 
     pub(crate) fn body_too_large(limit_bytes: u64) -> Self {
-        let message = format!("the request body is over the limit of {limit_bytes} bytes");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+        Self::too_large(StatusCode::PAYLOAD_TOO_LARGE, "the request body is", limit_bytes)
     }
 
     pub(crate) fn body_too_slow() -> Self {
@@ -146,14 +147,8 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, message)
     }
 
-    pub(crate) fn uri_too_long(limit_bytes: usize) -> Self {
-        let message = format!("the URL is over the limit of {limit_bytes} bytes");
-        Self::new(StatusCode::URI_TOO_LONG, message)
-    }
-
-    pub(crate) fn headers_too_large(limit_bytes: usize) -> Self {
-        let message = format!("the request's headers are over the limit of {limit_bytes} bytes");
-        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message)
+    pub(crate) fn too_large(status: StatusCode, what: &str, limit_bytes: impl Display) -> Self {
+        Self::new(status, format!("{what} over the limit of {limit_bytes} bytes"))
     }
 
     pub(crate) fn unsupported_media_type(expected: &str) -> Self {
@@ -240,11 +235,7 @@ impl ApiError {
 
     fn content_lost(kind: ErrorKind, error: &EngineError, path: &str, version_id: VersionId) -> Self {
         let details = Details::Content { path: path.to_owned(), memory_version_id: version_id };
-        Self {
-            kind,
-            details: Some(Box::new(details)),
-            ..Self::new(StatusCode::GONE, error.to_string()).never_retried()
-        }
+        Self::new(StatusCode::GONE, error.to_string()).never_retried().detailed(kind, details)
     }
 
     /// The state of an object does not allow the request; a retry does not help.
@@ -253,11 +244,11 @@ impl ApiError {
     }
 
     fn conflict(kind: ErrorKind, message: String, details: Details) -> Self {
-        Self {
-            kind,
-            details: Some(Box::new(details)),
-            ..Self::new(StatusCode::CONFLICT, message).never_retried()
-        }
+        Self::state_conflict(message).detailed(kind, details)
+    }
+
+    fn detailed(self, kind: ErrorKind, details: Details) -> Self {
+        Self { kind, details: Some(Box::new(details)), ..self }
     }
 
     pub(crate) fn conflict_kind(&self) -> Option<Conflict> {
@@ -294,7 +285,7 @@ impl From<&EngineError> for ApiError {
             EngineError::Unauthenticated(why) => Self::unauthenticated(*why),
             EngineError::TenantSuspended => {
                 let details = Details::Tenant { tenant_status: TenantStatus::Suspended };
-                Self { details: Some(Box::new(details)), ..Self::unauthenticated(error.to_string()) }
+                Self::unauthenticated(error.to_string()).detailed(ErrorKind::Authentication, details)
             }
             EngineError::Token(why) if why.is_transient() => {
                 Self::overloaded("the token's issuer cannot be reached at the moment")

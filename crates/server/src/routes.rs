@@ -3,7 +3,6 @@
 pub(crate) mod api_keys;
 pub(crate) mod audit;
 mod changes;
-mod credential;
 mod deleted;
 mod differences;
 pub(crate) mod erasures;
@@ -55,7 +54,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(differences::list))
         .routes(routes!(memories::create, memories::list))
         .routes(routes!(memories::batch::carry_out))
-        .routes(routes!(memories::deletions::list))
+        .routes(routes!(memories::list_deleted))
         .routes(routes!(memories::retrieve, memories::update, memories::delete))
         .routes(routes!(search::search))
         .routes(routes!(search::search_stores))
@@ -85,7 +84,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::retrieve))
         .routes(routes!(api_keys::revoke))
-        .routes(routes!(credential::retrieve))
+        .routes(routes!(api_keys::retrieve_credential))
         .routes(routes!(erasures::create, erasures::list))
         .routes(routes!(erasures::retrieve))
         .routes(routes!(audit::list))

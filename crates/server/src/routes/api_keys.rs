@@ -1,7 +1,7 @@
-//! `/v1/api_keys`
+//! `/v1/api_keys` and `/v1/credential`
 
 use keepsake_core::ApiKeyId;
-use keepsake_engine::{KeyDraft, KeyWithSecret};
+use keepsake_engine::{Credential, KeyDraft, KeyWithSecret};
 use keepsake_index::ApiKey;
 
 use super::list::{List, ListPage};
@@ -78,4 +78,19 @@ pub(crate) async fn revoke(
     JsonBody(Caller(engine, principal), ..): OptionalBody<Empty>,
 ) -> Answer<ApiKey> {
     Ok(Json(engine.keys.revoke(&principal, api_key_id).await?))
+}
+
+/// Retrieve the credential
+///
+/// Whom the credential of the request stands for, and what it may do. Every API key and every token of an issuer
+/// may make this call.
+#[utoipa::path(
+    get,
+    path = "/credential",
+    operation_id = "credential.retrieve",
+    tag = "API keys",
+    responses((status = 200, description = "The credential, without its secret.", body = Credential)),
+)]
+pub(crate) async fn retrieve_credential(Caller(_, principal): Caller) -> Answer<Credential> {
+    Ok(Json(principal.credential()?))
 }

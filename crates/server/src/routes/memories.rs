@@ -1,14 +1,14 @@
 //! `/v1/memory_stores/{memory_store_id}/memories`
 
 pub(crate) mod batch;
-pub(crate) mod deletions;
 
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_engine::{
-    MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory, ShownPastMemory, View,
+    MemoryDeletion, MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory,
+    ShownPastMemory, View,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -124,6 +124,15 @@ query_params! {
         /// for each directory.
         #[param(minimum = 0, maximum = 1)]
         depth: Option<u64> = number("depth", "0 to 1"),
+    }
+}
+
+query_params! {
+    /// Filters of a listing of deleted memories.
+    ListDeletions {
+        /// Only memories that were at this path when they were deleted.
+        #[param(value_type = Option<MemoryPath>)]
+        path: Option<String> = text("path"),
     }
 }
 
@@ -272,6 +281,26 @@ pub(crate) async fn list(
     }
     let memories = engine.memories.list(&principal, store_id, &query, view).await?;
     Ok(Json(List::of(memories, MemoryListItem::from)))
+}
+
+/// List deleted memories
+///
+/// The memories that can be restored, the last deleted first.
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/memories/deleted",
+    operation_id = "memories.list_deleted",
+    params(ListDeletions, ListPage),
+    responses((status = 200, description = "A page of deleted memories.", body = List<MemoryDeletion>)),
+)]
+pub(crate) async fn list_deleted(
+    Caller(engine, principal): Caller,
+    Path(store_id): Path<StoreId>,
+    QueryParams((params, page)): QueryParams<(ListDeletions, ListPage)>,
+) -> Answer<List<MemoryDeletion>> {
+    let versions = &engine.versions;
+    let deletions = versions.deletions(&principal, store_id, params.path.as_deref(), &page.into()).await?;
+    Ok(Json(deletions.into()))
 }
 
 /// Retrieve a memory
