@@ -5,7 +5,6 @@ mod health;
 mod jobs;
 mod keys;
 mod limits;
-mod new_tenant;
 mod tenants;
 
 use std::sync::Arc;
@@ -43,7 +42,7 @@ pub fn operator_routes() -> Router<Engine> {
         .route("/console/health", get(health::show))
         .route("/console/metrics", get(health::metrics))
         .route("/console/tenants", get(tenants::list))
-        .route("/console/tenants/new", get(new_tenant::show).post(new_tenant::create))
+        .route("/console/tenants/new", get(tenants::new).post(tenants::create))
         .route(TENANT, get(tenants::show))
         .route(&format!("{TENANT}/limits"), get(limits::show).post(limits::save))
         .route(&format!("{TENANT}/keys"), get(keys::list))

@@ -9,7 +9,6 @@ mod edit;
 mod erasures;
 mod fork;
 mod history;
-mod import;
 pub(crate) mod keys;
 mod memory;
 pub(crate) mod overview;
@@ -38,8 +37,7 @@ use axum::routing::{self, MethodRouter, get};
 use keepsake_core::{MemoryId, StoreId, VersionId};
 use keepsake_engine::{Engine, Principal};
 
-pub use import::MAX_UPLOAD_BYTES;
-pub use transfer::archive_name;
+pub use transfer::{MAX_UPLOAD_BYTES, archive_name};
 
 use crate::page::{no_such_page, see_other};
 use crate::path::Path;
@@ -92,7 +90,7 @@ impl Pages {
 
 /// Actions of a tenant's people that receive a file.
 pub fn upload_pages() -> Pages {
-    Pages::default().post("/console/transfer", import::import)
+    Pages::default().post("/console/transfer", transfer::import)
 }
 
 impl Pages {

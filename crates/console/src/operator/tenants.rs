@@ -1,18 +1,20 @@
-//! Tenants: found by name, sorted by what they store and use; the usage of one.
+//! Tenants: found by name, sorted by what they store and use; the usage of one; a new one.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use askama::Template;
-use keepsake_core::{SearchMode, TenantId, words};
-use keepsake_engine::{Page, TenantSummary};
+use axum::http::StatusCode;
+use keepsake_core::id::TenantKind;
+use keepsake_core::{Refused, SearchMode, TenantId, words};
+use keepsake_engine::{EngineError, NewTenant, Page, TenantSummary};
 use keepsake_index::{Auditor, Tenant, TenantStatus, TenantUsage};
 
 use super::{Operator, tenant_of};
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page};
+use crate::page::{PageResult, Refusal, done, page, page_with, sentence};
 use crate::path::Path;
-use crate::request::{Caller, Form, Pager};
+use crate::request::{Caller, Fields, Form, Pager};
 use crate::screens::overview::Activity;
 use crate::screens::usage::{Quota, quotas_of};
 use crate::text::markup::{self, encoded};
@@ -194,4 +196,45 @@ pub(super) async fn suspend(Path(tenant_id): Path<TenantId>, form: Form<Operator
 pub(super) async fn resume(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
     form.engine.tenants.resume(tenant_id, Auditor::Operator).await?;
     done(&format!("/console/tenants/{tenant_id}"), Done::TenantResumed)
+}
+
+/// The field with the id of the tenant to make: a form that is sent twice makes one tenant.
+const ONCE: &str = "once";
+
+#[derive(Template)]
+#[template(path = "operator/new_tenant.html")]
+struct NewTenantPage {
+    frame: Frame,
+    /// The fields at first, or as they were sent.
+    typed: Fields,
+    /// Why no tenant was made.
+    problem: Option<String>,
+}
+
+/// `GET /console/tenants/new`
+pub(super) async fn new(caller: Caller<Operator>) -> PageResult {
+    let mut typed = Fields::default();
+    typed.add(ONCE, TenantId::from_uuid(caller.engine.new_uuid()).to_string());
+    page(&NewTenantPage { frame: caller.frame("New tenant"), typed, problem: None })
+}
+
+/// `POST /console/tenants/new`
+pub(super) async fn create(form: Form<Operator>) -> PageResult {
+    let fields = &form.fields;
+    let rule = || Refusal::Invalid(format!("`{ONCE}` must be the id that the page made"));
+    let tenant_id = fields.id::<TenantKind>(ONCE)?.ok_or_else(rule)?;
+    let new = NewTenant {
+        name: fields.text("name").trim().to_owned(),
+        external_id: fields.filled("external_id").map(str::to_owned),
+        ..NewTenant::default()
+    };
+    let made = form.engine.tenants.create_once(tenant_id, new, Auditor::Operator).await;
+    let (status, problem) = match made {
+        Ok(_) => return done(&format!("/console/tenants/{tenant_id}"), Done::TenantCreated),
+        Err(error @ EngineError::Invalid { .. }) => (StatusCode::BAD_REQUEST, error),
+        Err(error @ EngineError::Refused(Refused::TenantExists)) => (StatusCode::CONFLICT, error),
+        Err(error) => return Err(error.into()),
+    };
+    let (typed, problem) = (fields.clone(), Some(sentence(&problem.to_string())));
+    page_with(status, &NewTenantPage { frame: form.frame("New tenant"), typed, problem })
 }

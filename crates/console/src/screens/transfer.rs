@@ -2,17 +2,22 @@
 
 use askama::Template;
 use axum::Extension;
-use axum::http::HeaderMap;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use keepsake_archive::plan::OnConflict;
+use keepsake_archive::report::{Report, ReportEntry};
 use keepsake_core::id::StoreKind;
-use keepsake_core::{StoreId, words};
+use keepsake_core::{ContentHash, StoreId, words};
+use keepsake_engine::{Engine, EngineError, ImportOptions, MAX_ARCHIVE_BYTES, StoreDraft, VersionQuery};
 use keepsake_index::{Scope, Store};
 
-use super::import::MAX_UPLOAD_BYTES;
 use super::keys::url_of;
 use super::stores::{may_create_stores, stores_to_choose};
+use super::undo::own_changes_href;
+use super::version::newest_seq;
 use crate::frame::Frame;
-use crate::page::{PageResult, page};
-use crate::request::Caller;
+use crate::page::{PageResult, Refusal, page, page_with};
+use crate::request::{Caller, Form, Upload};
 use crate::sign_in::ConsoleOptions;
 
 #[derive(Template)]
@@ -64,4 +69,125 @@ pub(super) async fn show(
         stores,
         chosen,
     })
+}
+
+/// Limit of a form with an archive.
+pub const MAX_UPLOAD_BYTES: u64 = MAX_ARCHIVE_BYTES;
+/// Maximum number of files on the page.
+const MAX_SHOWN: usize = 300;
+
+#[derive(Template)]
+#[template(path = "imported.html")]
+struct ImportedPage {
+    frame: Frame,
+    store: Store,
+    file: String,
+    /// Nothing was imported, because memories of the store have other content.
+    is_refused: bool,
+    /// Why the import ended early.
+    stopped: Option<String>,
+    counts: Vec<(&'static str, usize)>,
+    rows: Vec<ReportEntry>,
+    not_shown: usize,
+    /// Versions in the archive, which are not imported.
+    versions: usize,
+    /// Memories that were written without their expiry time.
+    lacking: usize,
+    /// Why memories of the exported store are not in the archive.
+    left_out: Vec<String>,
+    /// The page that plans to take the import back.
+    undo_href: String,
+}
+
+enum ImportTarget {
+    There(Box<Store>),
+    New(StoreDraft),
+}
+
+/// `POST /console/transfer`
+pub(super) async fn import(
+    State(engine): State<Engine>,
+    Extension(upload): Extension<Upload>,
+    headers: HeaderMap,
+    mut form: Form,
+) -> PageResult {
+    let on_conflict = OnConflict::parse(form.fields.text("on_conflict"));
+    let on_conflict =
+        on_conflict.ok_or_else(|| Refusal::invalid("`on_conflict` must be `fail`, `skip` or `replace`"))?;
+    let target = target_of(&engine, &form).await?;
+    if upload.file.is_empty() {
+        return Err(Refusal::invalid("`file` must be an archive, a file that ends in .tar.zst"));
+    }
+    let file = upload.file.clone();
+    let hashing = engine.computations.run(form.caller.principal.tenant_id, move || ContentHash::of(&file));
+    let file_hash = hashing.await?;
+    let archive = engine.imports.verify(&form.caller.principal, upload.file, "/").await;
+    let archive = archive.map_err(|error| match error {
+        EngineError::DamagedArchive(damage) => {
+            Refusal::Invalid(format!("{} is damaged: {damage}. Nothing was imported.", upload.file_name))
+        }
+        error => error.into(),
+    })?;
+    // Another file is another import.
+    form.fields.add("file_sha256", file_hash.to_string());
+    let principal = &form.caller.principal;
+    let store = match target {
+        ImportTarget::There(store) => *store,
+        ImportTarget::New(draft) => engine.stores.create(principal, draft, form.call()?).await?,
+    };
+    let newest_seq = newest_seq(&form, store.store_id, VersionQuery::default()).await?;
+    let options = ImportOptions { on_conflict, is_dry_run: false, deadline: upload.deadline };
+    let credential = credential_of(&headers);
+    let authenticate = || engine.auth.authenticate(credential);
+    let imported = engine.imports.write(archive, store.store_id, options, authenticate).await?;
+    let mut report = imported.report;
+    let status = if imported.is_refused { StatusCode::CONFLICT } else { StatusCode::OK };
+    let (rows, not_shown) = rows_of(&mut report);
+    let title = format!("Import into {}", store.name);
+    page_with(
+        status,
+        &ImportedPage {
+            undo_href: own_changes_href(&form, store.store_id, newest_seq),
+            frame: form.caller.frame(title),
+            store,
+            file: upload.file_name,
+            is_refused: imported.is_refused,
+            stopped: imported.stopped,
+            counts: report.counts().to_vec(),
+            rows,
+            not_shown,
+            versions: imported.versions,
+            lacking: report.lacking(),
+            left_out: imported.left_out,
+        },
+    )
+}
+
+/// Finds the store that the form names and checks that the person may import into it.
+async fn target_of(engine: &Engine, form: &Form) -> Result<ImportTarget, Refusal> {
+    let principal = &form.caller.principal;
+    principal.require(Scope::MemoryRead)?;
+    if let Some(store_id) = form.fields.id::<StoreKind>("store")? {
+        let store = engine.imports.target(principal, store_id).await?;
+        return Ok(ImportTarget::There(Box::new(store)));
+    }
+    principal.require(Scope::MemoryWrite)?;
+    principal.require(Scope::StoresAdmin)?;
+    let name = form.fields.filled("name").map(str::to_owned);
+    let name = name.ok_or_else(|| Refusal::invalid("`name` of the new store must not be empty"))?;
+    Ok(ImportTarget::New(StoreDraft { name, ..StoreDraft::default() }))
+}
+
+fn credential_of(headers: &HeaderMap) -> &str {
+    let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    value.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default()
+}
+
+/// The first [`MAX_SHOWN`] files of the report, those with a reason first, and the number of the
+/// others.
+fn rows_of(report: &mut Report) -> (Vec<ReportEntry>, usize) {
+    let sorted = report.sorted();
+    let (not_written, written): (Vec<_>, Vec<_>) = sorted.iter().partition(|file| file.reason().is_some());
+    let rows = not_written.into_iter().chain(written).take(MAX_SHOWN).cloned();
+    (rows.collect(), sorted.len().saturating_sub(MAX_SHOWN))
 }
