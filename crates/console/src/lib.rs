@@ -28,10 +28,7 @@ pub use page::{
 };
 pub use request::{FormBytes, MAX_FORM_FIELDS, Upload, count_form_fields};
 pub use screens::{MAX_UPLOAD_BYTES, Pages, archive_name, call_row, open_routes, tenant_pages, upload_pages};
-pub use sign_in::{
-    ConsoleOptions, FormToken, OneTimeLinks, SignInEnd, require_operator_sign_in, require_sign_in,
-    sign_in_again,
-};
+pub use sign_in::{ConsoleOptions, FormToken, OneTimeLinks, SignInEnd, require_sign_in, sign_in_again};
 pub use text::markup::encoded;
 pub use typed::RefusedForm;
 

@@ -149,21 +149,12 @@ fn is_secure(options: &ConsoleOptions, headers: &HeaderMap) -> bool {
     options.is_https || proto.is_some_and(|proto| proto.trim().eq_ignore_ascii_case("https"))
 }
 
-/// Serves a request of a tenant's person with the credential of its cookie.
-pub async fn require_sign_in(State(engine): State<Engine>, request: Request, next: Next) -> Response {
-    signed_in(&engine, Audience::Tenant, request, next).await
-}
-
-/// Serves a request of the operator with the token of its cookie.
-pub async fn require_operator_sign_in(
-    State(engine): State<Engine>,
-    request: Request,
+/// Serves a request of a tenant's person, or of the operator, with the credential of its cookie.
+pub async fn require_sign_in(
+    State((engine, audience)): State<(Engine, Audience)>,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    signed_in(&engine, Audience::Operator, request, next).await
-}
-
-async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, next: Next) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let sign_in = sign_in_path(request.uri().path_and_query().map_or("", |path| path.as_str()));
     let refused = || {
@@ -175,7 +166,7 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
         }
     };
     let options = request.extensions().get().cloned().unwrap_or_default();
-    let visit = Visit::new(engine, &options, request.headers());
+    let visit = Visit::new(&engine, &options, request.headers());
     let notice = is_read.then(|| visit.notice(request.uri().path())).flatten();
     if let Some(notice) = notice.clone() {
         request.extensions_mut().insert(notice);
@@ -513,14 +504,10 @@ pub(crate) async fn once(visit: Visit) -> PageResult {
 
 /// `POST /console/sign-out`
 pub(crate) async fn sign_out<P: Person>(_: Form<P>) -> PageResult {
-    Ok(left(P::AUDIENCE))
-}
-
-/// Ends a sign-in by removing its cookie; the server keeps nothing of a sign-in.
-fn left(audience: Audience) -> Response {
     let mut response = see_other("/console/sign-in");
-    remove_cookie(&mut response, audience);
-    response
+    // The server keeps nothing of a sign-in.
+    remove_cookie(&mut response, P::AUDIENCE);
+    Ok(response)
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use keepsake_console::{
     ConsoleOptions, ErrorFrame, FormBytes, FormToken, Pages, Refusal, call_row, keep_frame,
-    keep_operator_frame, operator_routes, operator_sign_in_routes, refusal_of, require_operator_sign_in,
-    require_sign_in, secured, tenant_pages, upload_pages,
+    keep_operator_frame, operator_routes, operator_sign_in_routes, refusal_of, require_sign_in, secured,
+    tenant_pages, upload_pages,
 };
 use keepsake_core::{EventId, Refused, SessionId, Timestamp};
 use keepsake_engine::{Audience, Engine, EngineError, Principal};
@@ -78,7 +78,7 @@ pub(crate) fn routes(
         .merge(uploads)
         .layer(middleware::from_fn_with_state(Arc::clone(admission), admit))
         .layer(middleware::from_fn_with_state(engine.clone(), keep_frame))
-        .layer(middleware::from_fn_with_state(engine.clone(), require_sign_in));
+        .layer(middleware::from_fn_with_state((engine.clone(), Audience::Tenant), require_sign_in));
     let open = keepsake_console::open_routes().layer(middleware::from_fn(refused::read_open_form));
     signed_in
         .merge(open)
@@ -115,7 +115,7 @@ pub(crate) fn operator_console(engine: &Engine, options: &OperatorOptions) -> Ro
         .layer(middleware::from_fn(read_small_form))
         .layer(middleware::from_fn_with_state(engine.clone(), keep_operator_frame))
         .layer(middleware::from_fn_with_state(token, admin::require))
-        .layer(middleware::from_fn_with_state(engine.clone(), require_operator_sign_in));
+        .layer(middleware::from_fn_with_state((engine.clone(), Audience::Operator), require_sign_in));
     let open = operator_sign_in_routes(move |text| token.is(text))
         .layer(middleware::from_fn(refused::read_open_form));
     signed_in

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use keepsake_core::{Actor, SessionId, StoreId, Surface, words};
-use keepsake_engine::{PageRequest, ReaderList, ReaderQuery};
+use keepsake_engine::{ReaderList, ReaderQuery};
 use keepsake_index::{MemoryReader, ReadVersions, Store};
 
 use super::choices::actor_in_form;
@@ -109,7 +109,11 @@ async fn show(
 
 /// `GET /console/stores/{id}/memories/{id}/readers`
 pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
-    let query = ReaderQuery { memory_id: Some(memory_id), page: asked(&caller), ..ReaderQuery::default() };
+    let query = ReaderQuery {
+        memory_id: Some(memory_id),
+        page: caller.query.page(PER_PAGE),
+        ..ReaderQuery::default()
+    };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
     let back = (href_of(store_id, memory_id), "memory");
     show(caller, "Who has seen the memory", Some(store_id), back, found).await
@@ -117,7 +121,11 @@ pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMem
 
 /// `GET /console/stores/{id}/versions/{id}/readers`
 pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
-    let query = ReaderQuery { version_id: Some(version_id), page: asked(&caller), ..ReaderQuery::default() };
+    let query = ReaderQuery {
+        version_id: Some(version_id),
+        page: caller.query.page(PER_PAGE),
+        ..ReaderQuery::default()
+    };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
     let back = (version_href(store_id, version_id), "version");
     show(caller, "Who has seen the version", Some(store_id), back, found).await
@@ -125,12 +133,8 @@ pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfV
 
 /// `GET /console/sessions/{id}/reads`
 pub(super) async fn of_session(caller: Caller, Path(session_id): Path<SessionId>) -> PageResult {
-    let page = asked(&caller);
+    let page = caller.query.page(PER_PAGE);
     let found = caller.engine.readers.of_session(&caller.principal, session_id, &page).await?;
     let back = (format!("/console/sessions/{session_id}"), "session");
     show(caller, "What the agent was shown", None, back, found).await
-}
-
-fn asked(caller: &Caller) -> PageRequest {
-    caller.query.page(PER_PAGE)
 }

@@ -21,28 +21,22 @@ struct Row {
     /// The name of its store, or the id of a store that is not among those to choose from.
     store: String,
     by: Option<Markup>,
-    found_by: Option<FoundBy>,
+    /// The parts of the score, if meaning was used.
+    found_by: Option<SearchExplanation>,
 }
 
-/// What found a hit: the score and its two parts, in hundredths.
-struct FoundBy {
-    what: &'static str,
-    score: String,
-    words: String,
-    meaning: String,
-}
-
-impl FoundBy {
-    fn of(score: f64, parts: SearchExplanation) -> Self {
-        let what = match (parts.lexical > 0.0, parts.meaning > 0.0) {
-            (true, true) => "words and meaning",
-            (true, false) => "words",
-            // The only passage of a store is found with the score 0.
-            (false, _) => "meaning",
-        };
-        let shown = |part: f64| format!("{part:.2}");
-        Self { what, score: shown(score), words: shown(parts.lexical), meaning: shown(parts.meaning) }
+/// What found a hit.
+fn finder(parts: &SearchExplanation) -> &'static str {
+    match (parts.lexical > 0.0, parts.meaning > 0.0) {
+        (true, true) => "words and meaning",
+        (true, false) => "words",
+        // The only passage of a store is found with the score 0.
+        (false, _) => "meaning",
     }
+}
+
+fn in_hundredths(score: f64) -> String {
+    format!("{score:.2}")
 }
 
 #[derive(Template)]
@@ -145,7 +139,6 @@ async fn search(caller: &Caller, chosen: Option<StoreId>, stores: &StoreChoices)
             let store = stores.name_of(hit.store_id);
             let store = store.map_or_else(|| hit.store_id.to_string(), str::to_owned);
             let found_by = found.meaning.used.then_some(hit.explanation).flatten();
-            let found_by = found_by.map(|parts| FoundBy::of(hit.score, parts));
             hits.rows.push(Row { hit, store, by, found_by });
         }
         query.page.page = found.next;
