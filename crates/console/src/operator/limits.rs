@@ -13,25 +13,11 @@ use crate::page::{PageResult, done, done_after, page, page_with, sentence};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form};
 use crate::text::markup;
-use crate::typed::{WAS, label_of};
+use crate::typed::WAS;
 
 /// Its configured value is always that no memory expires.
 const EXPIRES_UNUSED_AFTER: &str = "expires_unused_after";
 const SEARCH_MODE: &str = "search_mode";
-
-/// A limit as its form shows it.
-struct LimitRow {
-    label: String,
-    name: String,
-    /// Examples of values with a unit; empty: it has no unit.
-    examples: &'static str,
-    typed: String,
-    /// The tenant's own value when the form was first shown.
-    was: String,
-    default: String,
-    /// The own value with its unit; empty: it has none.
-    own: String,
-}
 
 /// Every limit with its configured value.
 fn defaults(engine: &Engine) -> Map<String, Value> {
@@ -52,19 +38,15 @@ fn own_limits(tenant: &Tenant) -> Map<String, Value> {
     as_map(serde_json::to_value(&tenant.limits))
 }
 
-/// A tenant's own value of a limit, as `show` writes it; empty: it has the configured one.
-fn own_text(own: &Map<String, Value>, name: &str, show: fn(&str, u64) -> String) -> String {
-    own.get(name).and_then(Value::as_u64).map(|value| show(name, value)).unwrap_or_default()
-}
-
-/// The name and the text of each field of the form.
-fn texts_of(engine: &Engine, tenant: &Tenant) -> Vec<(String, String)> {
-    let own = own_limits(tenant);
-    let limits = defaults(engine).into_iter().map(|(name, _)| {
-        let text = own_text(&own, &name, words::typed_limit);
-        (name, text)
-    });
-    limits.chain([(SEARCH_MODE.to_owned(), mode_text(tenant.search_mode).to_owned())]).collect()
+/// The fields of the form; an empty text: the tenant has the configured value.
+fn texts_of(engine: &Engine, tenant: &Tenant) -> Fields {
+    let (own, mut texts) = (own_limits(tenant), Fields::default());
+    for name in defaults(engine).keys() {
+        let value = own.get(name).and_then(Value::as_u64);
+        texts.add(name, value.map(|value| words::typed_limit(name, value)).unwrap_or_default());
+    }
+    texts.add(SEARCH_MODE, mode_text(tenant.search_mode).to_owned());
+    texts
 }
 
 fn mode_text(mode: Option<SearchMode>) -> &'static str {
@@ -76,45 +58,52 @@ fn mode_text(mode: Option<SearchMode>) -> &'static str {
 struct LimitsPage {
     frame: Frame,
     tenant: Tenant,
-    limits: Vec<LimitRow>,
-    search_mode: String,
-    was_search_mode: String,
+    /// The configured value of each limit.
+    defaults: Map<String, Value>,
+    /// The limits that differ from the configured ones.
+    own: Map<String, Value>,
+    /// The fields of the form, and what it first showed.
+    typed: Fields,
     /// Why nothing was saved.
     problem: Option<String>,
 }
 
 impl LimitsPage {
     /// The form with the tenant's limits, or with the typed texts of a refused form.
-    fn of(caller: &Caller<Operator>, tenant: Tenant, typed: &Fields, problem: Option<String>) -> Self {
-        let own = own_limits(&tenant);
-        let limits = defaults(&caller.engine).into_iter().map(|(name, default)| {
-            let before = own_text(&own, &name, words::typed_limit);
-            LimitRow {
-                label: label_of(&name),
-                examples: words::limit_examples(&name),
-                default: words::limit(&name, default.as_u64().unwrap_or_default()),
-                typed: typed.get(&name).unwrap_or(&before).to_owned(),
-                was: typed.get(&format!("{WAS}{name}")).unwrap_or(&before).to_owned(),
-                own: own_text(&own, &name, words::limit),
-                name,
+    fn of(caller: &Caller<Operator>, tenant: Tenant, mut typed: Fields, problem: Option<String>) -> Self {
+        for (name, text) in texts_of(&caller.engine, &tenant).pairs() {
+            for field in [name.to_owned(), was(name)] {
+                if typed.get(&field).is_none() {
+                    typed.add(&field, text.to_owned());
+                }
             }
-        });
-        let mode = mode_text(tenant.search_mode);
+        }
         Self {
             frame: caller.frame(format!("Limits of {}", tenant.name)),
-            limits: limits.collect(),
-            search_mode: typed.get(SEARCH_MODE).unwrap_or(mode).to_owned(),
-            was_search_mode: typed.get("was_search_mode").unwrap_or(mode).to_owned(),
+            defaults: defaults(&caller.engine),
+            own: own_limits(&tenant),
+            typed,
             tenant,
             problem,
         }
     }
 }
 
+/// The field with what the form first showed.
+fn was(name: &str) -> String {
+    format!("{WAS}{name}")
+}
+
+/// A limit with its unit; empty: there is none.
+fn shown(limits: &Map<String, Value>, name: &str) -> String {
+    let value = limits.get(name).and_then(Value::as_u64);
+    value.map(|value| words::limit(name, value)).unwrap_or_default()
+}
+
 /// `GET /console/tenants/{id}/limits`
 pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     let tenant = caller.engine.tenants.get(tenant_id).await?;
-    let mut shown = LimitsPage::of(&caller, tenant, &Fields::default(), None);
+    let mut shown = LimitsPage::of(&caller, tenant, Fields::default(), None);
     shown.frame.undo = caller.undo_at(href_of(tenant_id));
     page(&shown)
 }
@@ -127,7 +116,7 @@ fn limit_of(name: &str, typed: &str) -> Result<Value, String> {
 /// The fields that differ from what the form showed, as the operator's API takes them, and what they
 /// replace; or the rule that one of them breaks.
 fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, String> {
-    let was = |name: &str| fields.get(&format!("{WAS}{name}"));
+    let was = |name: &str| fields.get(&was(name));
     let is_changed = |name: &str| {
         let typed = fields.get(name).map(str::trim);
         typed.filter(|typed| was(name) != Some(*typed))
@@ -165,7 +154,7 @@ pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) 
         Err(rule) => rule,
     };
     let tenant = tenants.get(tenant_id).await?;
-    let shown = LimitsPage::of(&form, tenant, &form.fields, Some(sentence(&problem)));
+    let shown = LimitsPage::of(&form, tenant, form.fields.clone(), Some(sentence(&problem)));
     page_with(StatusCode::BAD_REQUEST, &shown)
 }
 
@@ -176,14 +165,14 @@ async fn overtaken(form: &Form<Operator>, tenant_id: TenantId) -> PageResult {
         form says what the tenant has.";
     let tenant = form.engine.tenants.get(tenant_id).await?;
     let mut typed = form.fields.clone();
-    for (name, text) in texts_of(&form.engine, &tenant) {
-        let was = format!("{WAS}{name}");
-        if typed.get(&name).map(str::trim) == typed.get(&was) {
-            typed.set(&name, text.clone());
+    for (name, text) in texts_of(&form.engine, &tenant).pairs() {
+        let was = was(name);
+        if typed.get(name).map(str::trim) == typed.get(&was) {
+            typed.set(name, text.to_owned());
         }
-        typed.set(&was, text);
+        typed.set(&was, text.to_owned());
     }
-    page_with(StatusCode::CONFLICT, &LimitsPage::of(form, tenant, &typed, Some(CHANGED.to_owned())))
+    page_with(StatusCode::CONFLICT, &LimitsPage::of(form, tenant, typed, Some(CHANGED.to_owned())))
 }
 
 /// Leads to the form, with the fields that take the change back: only where the tenant still has what
@@ -192,11 +181,11 @@ fn saved(form: &Form<Operator>, change: &TenantChange, update: &TenantUpdate) ->
     let href = href_of(update.after.tenant_id);
     let [old, new] = [&update.before, &update.after].map(|tenant| texts_of(&form.engine, tenant));
     let mut fields = Vec::new();
-    for ((name, old), (_, new)) in old.into_iter().zip(new) {
+    for ((name, old), (_, new)) in old.pairs().zip(new.pairs()) {
         let is_of_form =
-            change.limits.contains_key(&name) || name == SEARCH_MODE && change.search_mode.is_some();
+            change.limits.contains_key(name) || name == SEARCH_MODE && change.search_mode.is_some();
         if is_of_form && old != new {
-            fields.extend([(format!("{WAS}{name}"), new), (name, old)]);
+            fields.extend([(was(name), new.to_owned()), (name.to_owned(), old.to_owned())]);
         }
     }
     if fields.is_empty() {
