@@ -7,7 +7,6 @@ mod api_keys;
 mod audit;
 mod body;
 mod jobs;
-mod metrics;
 mod tenants;
 mod token_keys;
 
@@ -21,6 +20,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use http_body_util::BodyExt;
 use keepsake_core::ContentHash;
 use keepsake_engine::Engine;
@@ -145,7 +145,7 @@ pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lif
     Router::new()
         .nest("/admin/v1", authenticated)
         .merge(open)
-        .merge(metrics::router(options))
+        .merge(metrics(options))
         .merge(operator_console(&engine, options))
         .fallback(not_of_operator)
         .method_not_allowed_fallback(no_such_method)
@@ -174,6 +174,24 @@ fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(token_keys::rotate))
         .routes(routes!(audit::of_tenant))
         .routes(routes!(audit::of_operator))
+}
+
+/// `GET /metrics`, for Prometheus; it needs the operator's token unless configured otherwise.
+fn metrics(options: &OperatorOptions) -> Router<Engine> {
+    let route = get(read_metrics).with_state(options.exposition.clone());
+    let route = if options.metrics_without_token {
+        route
+    } else {
+        route.layer(middleware::from_fn_with_state(options.token, require))
+    };
+    Router::new().route("/metrics", route)
+}
+
+async fn read_metrics(State(exposition): State<Exposition>) -> Response {
+    match exposition.text() {
+        Some(text) => ([(header::CONTENT_TYPE, Exposition::CONTENT_TYPE)], text).into_response(),
+        None => ApiError::internal().into_response(),
+    }
 }
 
 /// Answers for the operator's listener when the route is a public one or does not exist.

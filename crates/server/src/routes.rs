@@ -19,7 +19,6 @@ mod reference;
 mod search;
 pub(crate) mod sessions;
 pub(crate) mod sign_in;
-mod store_tests;
 mod tool_calls;
 mod tools;
 mod undos;
@@ -48,7 +47,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(undos::create))
         .routes(routes!(undos::retrieve, undos::cancel))
         .routes(routes!(undos::restore))
-        .routes(routes!(store_tests::run))
+        .routes(routes!(memory_stores::test))
         .routes(routes!(usage::retrieve))
         .routes(routes!(usage::daily))
         .routes(routes!(differences::list))

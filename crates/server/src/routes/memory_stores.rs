@@ -1,8 +1,10 @@
 //! `/v1/memory_stores`
 
 use keepsake_core::StoreId;
-use keepsake_engine::{StoreDraft, StoreEdit};
+use keepsake_engine::{StoreDraft, StoreEdit, TestReport};
 use keepsake_index::{Store, StoreFilter};
+use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::deleted::DeletedMemoryStore;
 use super::list::{Created, List, ListPage};
@@ -18,6 +20,15 @@ query_params! {
         /// Whether to include archived stores.
         include_archived: Option<bool> = flag("include_archived"),
     }
+}
+
+/// The tests to make.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TestMemoryStore {
+    /// A file of tests to use instead of the store's own.
+    #[schema(max_length = 65536, examples("tests:\n- max_files: 500\n"))]
+    tests: Option<String>,
 }
 
 /// Create a memory store
@@ -124,4 +135,22 @@ pub(crate) async fn delete(
 ) -> Answer<DeletedMemoryStore> {
     engine.stores.delete(&principal, store_id).await?;
     Ok(Json(store_id.into()))
+}
+
+/// Test a memory store
+///
+/// Runs the tests in `/.keepsake/tests.yaml` on the memories as they are now. Changes nothing, and counts as no
+/// read of a memory.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/test",
+    operation_id = "memory_stores.test",
+    request_body = Option<TestMemoryStore>,
+    responses((status = 200, description = "What became of each test.", body = TestReport)),
+)]
+pub(crate) async fn test(
+    Path(store_id): Path<StoreId>,
+    JsonBody(Caller(engine, principal), body, _): OptionalBody<TestMemoryStore>,
+) -> Answer<TestReport> {
+    Ok(Json(engine.store_tests.run(&principal, store_id, body.tests).await?))
 }
