@@ -4,7 +4,6 @@ pub(crate) mod api_keys;
 pub(crate) mod audit;
 mod changes;
 mod deleted;
-mod differences;
 pub(crate) mod erasures;
 pub(crate) mod exports;
 pub(crate) mod health;
@@ -20,7 +19,6 @@ mod search;
 pub(crate) mod sessions;
 pub(crate) mod sign_in;
 mod tool_calls;
-mod tools;
 mod undos;
 mod usage;
 
@@ -50,7 +48,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_stores::test))
         .routes(routes!(usage::retrieve))
         .routes(routes!(usage::daily))
-        .routes(routes!(differences::list))
+        .routes(routes!(memory_stores::diff))
         .routes(routes!(memories::create, memories::list))
         .routes(routes!(memories::batch::carry_out))
         .routes(routes!(memories::list_deleted))
@@ -65,7 +63,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(changes::list))
         .routes(routes!(changes::stream))
         .routes(routes!(tool_calls::call))
-        .routes(routes!(tools::list))
+        .routes(routes!(tool_calls::list))
         .routes(routes!(sessions::create, sessions::list))
         .routes(routes!(sessions::retrieve, sessions::update, sessions::delete))
         .routes(routes!(sessions::archive))

@@ -28,9 +28,7 @@ struct StoresPage {
     has_archived: bool,
     pager: Pager,
     may_create: bool,
-    /// Makes the creation idempotent.
-    once: String,
-    /// The fields of the form for a new store, as it was sent.
+    /// The fields of the form for a new store, at first or as it was sent.
     typed: Fields,
     /// Why no store was made.
     problem: Option<String>,
@@ -71,6 +69,9 @@ async fn shown(caller: &Caller) -> Result<StoresPage, Refusal> {
             calls += 1;
         }
     }
+    let mut typed = Fields::default();
+    // Makes the creation idempotent.
+    typed.add("once", caller.engine.new_uuid().to_string());
     Ok(StoresPage {
         frame: caller.frame("Stores"),
         stores: found.items,
@@ -79,8 +80,7 @@ async fn shown(caller: &Caller) -> Result<StoresPage, Refusal> {
         has_archived: filter.include_archived,
         pager: caller.query.pager(found.next),
         may_create: may_create_stores(caller),
-        once: caller.engine.new_uuid().to_string(),
-        typed: Fields::default(),
+        typed,
         problem: None,
     })
 }
@@ -110,12 +110,8 @@ async fn refused(form: &Form, refusal: Refusal) -> PageResult {
     if form.fields.is_on("fork_of") {
         return Err(refusal);
     }
-    let again = StoresPage {
-        problem: Some(problem_of(refusal)?),
-        once: form.fields.text("once").to_owned(),
-        typed: form.fields.clone(),
-        ..shown(form).await?
-    };
+    let again =
+        StoresPage { problem: Some(problem_of(refusal)?), typed: form.fields.clone(), ..shown(form).await? };
     page_with(StatusCode::BAD_REQUEST, &again)
 }
 
