@@ -39,7 +39,6 @@ fn path_of(content: &str, extension: &str) -> String {
     format!("/console/assets/{}.{extension}", &hash[..16])
 }
 
-/// `GET /console/assets/{file}`
 pub(crate) async fn file(Path(file): Path<String>) -> Result<Response, Refusal> {
     let path = format!("/console/assets/{file}");
     let (content_type, content) = if path == ASSETS.style {

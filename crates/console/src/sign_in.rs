@@ -421,7 +421,6 @@ struct GivenBackPage {
     typed: RefusedForm,
 }
 
-/// `GET /console/sign-in`
 pub(crate) async fn show<P: Person>(visit: Visit) -> PageResult {
     visit.form(P::AUDIENCE, &visit.query, None, None).await
 }
@@ -440,7 +439,6 @@ pub async fn sign_in_again(
     Visit::new(engine, options, headers).form(audience, &fields, None, Some(refused)).await
 }
 
-/// `POST /console/sign-in`
 pub(crate) async fn sign_in(form: CredentialForm) -> PageResult {
     let credential = form.fields.text("credential").trim();
     match check(&form.engine, credential).await {
@@ -492,7 +490,6 @@ struct LinkUsedPage {
     frame: Frame,
 }
 
-/// `GET /console/sign-in/once`
 pub(crate) async fn once(visit: Visit) -> PageResult {
     let Some(credential) = visit.links.take(visit.query.text("token"), visit.engine.now()) else {
         let frame = Frame::bare("The link was used");
@@ -502,7 +499,6 @@ pub(crate) async fn once(visit: Visit) -> PageResult {
     visit.enter(Audience::Tenant, &credential, HOME).await
 }
 
-/// `POST /console/sign-out`
 pub(crate) async fn sign_out<P: Person>(_: Form<P>) -> PageResult {
     let mut response = see_other("/console/sign-in");
     // The server keeps nothing of a sign-in.

@@ -75,7 +75,6 @@ const fn newest() -> PageRequest {
     PageRequest { limit: Some(MAX_NAMES), page: None }
 }
 
-/// `GET /console/tenants/{id}/audit`
 pub(super) async fn of_tenant(mut caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     let of_tenant = tenant_of(&caller, tenant_id).await?;
     let keys = caller.engine.keys.list(&of_tenant.1, &newest()).await?.items;

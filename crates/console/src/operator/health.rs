@@ -229,7 +229,6 @@ struct HealthPage {
     lights: Vec<Light>,
 }
 
-/// `GET /console/health`
 pub(super) async fn show(
     caller: Caller<Operator>,
     Extension(exposition): Extension<Exposition>,

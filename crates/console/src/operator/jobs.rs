@@ -208,7 +208,6 @@ struct JobsPage {
     period: &'static Period,
 }
 
-/// `GET /console/jobs`
 pub(super) async fn list(caller: Caller<Operator>) -> PageResult {
     let (jobs, period) = (&caller.engine.manual_jobs, Period::chosen(&caller));
     let first = period.first(caller.engine.now());
@@ -236,7 +235,6 @@ struct JobPage {
     is_running: bool,
 }
 
-/// `GET /console/jobs/{job}`
 pub(super) async fn show(caller: Caller<Operator>, Path(JobName(name)): Path<JobName>) -> PageResult {
     let (jobs, period) = (&caller.engine.manual_jobs, Period::chosen(&caller));
     let job = jobs.list().await?.into_iter().find(|job| job.name == name);
@@ -261,7 +259,6 @@ pub(super) async fn show(caller: Caller<Operator>, Path(JobName(name)): Path<Job
     })
 }
 
-/// `POST /console/jobs/{job}/run`
 pub(super) async fn run(Path(JobName(name)): Path<JobName>, form: Form<Operator>) -> PageResult {
     let is_dry = form.fields.is_on("dry_run");
     form.engine.manual_jobs.run(&name, is_dry, Auditor::Operator).await?;

@@ -33,7 +33,6 @@ struct KeysPage {
     pager: Pager,
 }
 
-/// `GET /console/tenants/{id}/keys`
 pub(super) async fn list(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     let (tenant, principal) = tenant_of(&caller, tenant_id).await?;
     let found = caller.engine.keys.list(&principal, &caller.query.page(PER_PAGE)).await?;
@@ -55,7 +54,6 @@ struct KeyPage {
     own: Option<ApiKeyId>,
 }
 
-/// `GET /console/tenants/{id}/keys/{id}`
 pub(super) async fn show(
     caller: Caller<Operator>,
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
@@ -79,7 +77,6 @@ impl NewKeyPage {
     }
 }
 
-/// `GET /console/tenants/{id}/keys/new`
 pub(super) async fn new(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     let tenant = caller.engine.tenants.get(tenant_id).await?;
     page(&NewKeyPage::of(&caller, tenant, KeyForm::new(&caller)))
@@ -97,7 +94,6 @@ struct KeyMadePage {
     store: &'static str,
 }
 
-/// `POST /console/tenants/{id}/keys/new`
 pub(super) async fn create(
     Extension(options): Extension<ConsoleOptions>,
     Path(tenant_id): Path<TenantId>,
@@ -127,7 +123,6 @@ async fn create_for(form: &Form<Operator>, principal: &Arc<Principal>) -> Result
     Ok(form.engine.keys.create(principal, draft, form.call_of(principal)?).await?)
 }
 
-/// `POST /console/tenants/{id}/keys/{id}/revoke`
 pub(super) async fn revoke(
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
     form: Form<Operator>,

@@ -100,7 +100,6 @@ fn shown(limits: &Map<String, Value>, name: &str) -> String {
     value.map(|value| words::limit(name, value)).unwrap_or_default()
 }
 
-/// `GET /console/tenants/{id}/limits`
 pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     let tenant = caller.engine.tenants.get(tenant_id).await?;
     let mut shown = LimitsPage::of(&caller, tenant, Fields::default(), None);
@@ -141,7 +140,6 @@ fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, String> {
     Ok(change)
 }
 
-/// `POST /console/tenants/{id}/limits`
 pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
     let tenants = &form.engine.tenants;
     let problem = match change_of(&form.engine, &form.fields) {

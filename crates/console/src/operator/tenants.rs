@@ -72,7 +72,6 @@ struct TenantsPage {
     is_searched_in_part: bool,
 }
 
-/// `GET /console/tenants`
 pub(super) async fn list(caller: Caller<Operator>) -> PageResult {
     let fields = &caller.query;
     let name = fields.filled("name").unwrap_or_default().to_owned();
@@ -172,7 +171,6 @@ struct TenantPage {
     activity: Activity,
 }
 
-/// `GET /console/tenants/{id}`
 pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     let (tenant, principal) = tenant_of(&caller, tenant_id).await?;
     let usage = caller.engine.usage.of_tenant(&principal).await?;
@@ -186,13 +184,11 @@ pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantI
     })
 }
 
-/// `POST /console/tenants/{id}/suspend`
 pub(super) async fn suspend(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
     form.engine.tenants.suspend(tenant_id, Auditor::Operator).await?;
     done(&format!("/console/tenants/{tenant_id}"), Done::TenantSuspended)
 }
 
-/// `POST /console/tenants/{id}/resume`
 pub(super) async fn resume(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
     form.engine.tenants.resume(tenant_id, Auditor::Operator).await?;
     done(&format!("/console/tenants/{tenant_id}"), Done::TenantResumed)
@@ -211,14 +207,12 @@ struct NewTenantPage {
     problem: Option<String>,
 }
 
-/// `GET /console/tenants/new`
 pub(super) async fn new(caller: Caller<Operator>) -> PageResult {
     let mut typed = Fields::default();
     typed.add(ONCE, TenantId::from_uuid(caller.engine.new_uuid()).to_string());
     page(&NewTenantPage { frame: caller.frame("New tenant"), typed, problem: None })
 }
 
-/// `POST /console/tenants/new`
 pub(super) async fn create(form: Form<Operator>) -> PageResult {
     let fields = &form.fields;
     let rule = || Refusal::Invalid(format!("`{ONCE}` must be the id that the page made"));

@@ -92,7 +92,6 @@ pub(crate) fn filter_of(fields: &Fields) -> Result<AuditFilter, Refusal> {
     })
 }
 
-/// `GET /console/audit`
 pub(super) async fn list(mut caller: Caller) -> PageResult {
     // Without the right to see stores, ids are shown.
     let stores = if caller.may(Scope::MemoryRead) {

@@ -31,7 +31,6 @@ struct ComparePage {
     swap_href: Option<String>,
 }
 
-/// `GET /console/stores/{id}/compare?from=&to=&view=`
 pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let principal = &caller.principal;
     let to = caller.query.id::<VersionKind>("to")?;

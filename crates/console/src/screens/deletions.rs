@@ -27,7 +27,6 @@ struct DeletionsPage {
     pager: Pager,
 }
 
-/// `GET /console/stores/{id}/deleted`
 pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let (engine, principal) = (&caller.engine, &caller.principal);
     let store = engine.stores.get(principal, store_id).await?;

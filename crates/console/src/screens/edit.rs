@@ -131,14 +131,12 @@ fn marked(form: &Form, before: Option<&str>, text: &str, error: &EngineError) ->
     }
 }
 
-/// `GET /console/stores/{id}/new?path=`
 pub(super) async fn new(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
     let directory = caller.query.filled("path").unwrap_or("/");
     page(&EditPage::new(&caller, store, directory, ""))
 }
 
-/// `POST /console/stores/{id}/new`
 pub(super) async fn create(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let content = content_of(&form, None);
     if form.fields.is_on("preview") {
@@ -178,13 +176,11 @@ pub(super) async fn create(Path(store_id): Path<StoreId>, form: Form) -> PageRes
     }
 }
 
-/// `GET /console/stores/{id}/memories/{id}/edit`
 pub(super) async fn edit(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
     let found = CurrentMemory::inspect(&caller, store_id, memory_id).await?;
     page(&EditPage::of(&caller, &found, found.content()))
 }
 
-/// `POST /console/stores/{id}/memories/{id}/edit`
 pub(super) async fn save(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let (base, began) = (form.fields.hash("base_sha256")?, form.engine.now());
     let found = CurrentMemory::inspect(&form, store_id, memory_id).await;
@@ -266,7 +262,6 @@ async fn deleted(form: &Form, store_id: StoreId, memory_id: MemoryId, content: &
     page_with(StatusCode::CONFLICT, &again)
 }
 
-/// `POST /console/stores/{id}/memories/{id}/rename`
 pub(super) async fn rename(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let (path, began) = (Some(form.fields.text("path").trim().to_owned()), form.engine.now());
     let edit = MemoryEdit { path, ..MemoryEdit::default() };
@@ -315,7 +310,6 @@ struct DeletePage {
     lines: Lines,
 }
 
-/// `GET /console/stores/{id}/memories/{id}/delete`
 pub(super) async fn confirm_delete(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
     let found = CurrentMemory::inspect(&caller, store_id, memory_id).await?;
     page(&DeletePage {
@@ -325,7 +319,6 @@ pub(super) async fn confirm_delete(caller: Caller, Path((store_id, memory_id)): 
     })
 }
 
-/// `POST /console/stores/{id}/memories/{id}/delete`
 pub(super) async fn delete(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
     let expected = form.fields.hash("sha256")?;
     form.engine.memories.delete(&form.principal, store_id, memory_id, Some(expected)).await?;

@@ -90,7 +90,6 @@ struct PreviewPage {
     once: String,
 }
 
-/// `GET /console/erasures/preview`
 pub(super) async fn preview(mut caller: Caller) -> PageResult {
     StoreChoices::of(&caller, true).await?.resolve(&mut caller, "store").await?;
     let selection = selection_of(&caller, &request_of(&caller.query)?).await?;
@@ -186,7 +185,6 @@ async fn stores_with(caller: &Caller, pairs: &Map<String, Value>) -> Result<Sele
     })
 }
 
-/// `POST /console/erasures`
 pub(super) async fn create(form: Form) -> PageResult {
     let request = request_of(&form.fields)?;
     let selection = selection_of(&form, &request).await?;
@@ -203,7 +201,6 @@ struct ErasurePage {
     counts: Vec<(&'static str, String)>,
 }
 
-/// `GET /console/erasures/{id}`
 pub(super) async fn show(caller: Caller, Path(erasure_id): Path<ErasureId>) -> PageResult {
     let erasure = caller.engine.erasures.get(&caller.principal, erasure_id).await?;
     let removed = &erasure.removed;

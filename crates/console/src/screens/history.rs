@@ -46,12 +46,10 @@ struct HistoryPage {
     is_filtered: bool,
 }
 
-/// `GET /console/stores/{id}/history`
 pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     show(caller, store_id, None).await
 }
 
-/// `GET /console/stores/{id}/memories/{id}/history`
 pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
     show(caller, store_id, Some(memory_id)).await
 }

@@ -128,7 +128,6 @@ impl KeyForm {
     }
 }
 
-/// `GET /console/keys`
 pub(super) async fn list(caller: Caller) -> PageResult {
     page(&KeysPage::of(&caller, KeyForm::new(&caller)).await?)
 }
@@ -145,7 +144,6 @@ struct KeyMadePage {
     stores: Vec<Store>,
 }
 
-/// `POST /console/keys`
 pub(super) async fn create(
     Extension(options): Extension<ConsoleOptions>,
     headers: HeaderMap,
@@ -220,7 +218,6 @@ struct KeyPage {
     undo_hrefs: Vec<(Store, String)>,
 }
 
-/// `GET /console/keys/{id}`
 pub(super) async fn show(caller: Caller, Path(api_key_id): Path<ApiKeyId>) -> PageResult {
     let key = caller.engine.keys.get(&caller.principal, api_key_id).await?;
     let may_read = caller.may(Scope::MemoryRead);
@@ -240,7 +237,6 @@ pub(super) async fn show(caller: Caller, Path(api_key_id): Path<ApiKeyId>) -> Pa
     })
 }
 
-/// `POST /console/keys/{id}/revoke`
 pub(super) async fn revoke(Path(api_key_id): Path<ApiKeyId>, form: Form) -> PageResult {
     let revoked = form.engine.keys.revoke(&form.principal, api_key_id).await?;
     done(&format!("/console/keys/{}", revoked.api_key_id), Done::KeyRevoked)

@@ -101,7 +101,6 @@ struct PastTreePage {
     pager: Pager,
 }
 
-/// `GET /console/stores/{id}?path=&at=`
 pub(super) async fn tree(caller: Caller, store: Store, directory: String, then: Then) -> PageResult {
     let (store_id, principal) = (store.store_id, &caller.principal);
     if !directory.ends_with('/') {
@@ -150,7 +149,6 @@ struct PastMemoryPage {
     content: ContentView,
 }
 
-/// `GET /console/stores/{id}/memories/{id}?at=`
 pub(super) async fn memory(caller: Caller, store_id: StoreId, memory_id: MemoryId, then: Then) -> PageResult {
     let (engine, principal) = (&caller.engine, &caller.principal);
     let store = engine.stores.get(principal, store_id).await?;

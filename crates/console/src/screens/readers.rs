@@ -107,7 +107,6 @@ async fn show(
     })
 }
 
-/// `GET /console/stores/{id}/memories/{id}/readers`
 pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
     let query = ReaderQuery {
         memory_id: Some(memory_id),
@@ -119,7 +118,6 @@ pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMem
     show(caller, "Who has seen the memory", Some(store_id), back, found).await
 }
 
-/// `GET /console/stores/{id}/versions/{id}/readers`
 pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
     let query = ReaderQuery {
         version_id: Some(version_id),
@@ -131,7 +129,6 @@ pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfV
     show(caller, "Who has seen the version", Some(store_id), back, found).await
 }
 
-/// `GET /console/sessions/{id}/reads`
 pub(super) async fn of_session(caller: Caller, Path(session_id): Path<SessionId>) -> PageResult {
     let page = caller.query.page(PER_PAGE);
     let found = caller.engine.readers.of_session(&caller.principal, session_id, &page).await?;

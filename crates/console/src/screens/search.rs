@@ -86,7 +86,6 @@ struct Hits {
     problem: Option<String>,
 }
 
-/// `GET /console/search`
 pub(super) async fn show(mut caller: Caller) -> PageResult {
     let stores = StoreChoices::of(&caller, true).await?;
     let chosen = stores.resolve(&mut caller, "store").await?;

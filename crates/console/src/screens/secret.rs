@@ -159,7 +159,6 @@ struct SecretPage {
     plan: Option<Plan>,
 }
 
-/// `GET /console/stores/{id}/memories/{id}/secret`
 pub(super) async fn ask(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
     let found = CurrentMemory::inspect(&caller, store_id, memory_id).await?;
     page(&SecretPage::new(&caller, found, ""))

@@ -47,7 +47,6 @@ struct SessionsPage {
     store: ChoiceField,
 }
 
-/// `GET /console/sessions`
 pub(super) async fn list(mut caller: Caller) -> PageResult {
     let stores = StoreChoices::of(&caller, true).await?;
     let filter = SessionFilter {
@@ -154,7 +153,6 @@ struct SessionPage {
     may_end: bool,
 }
 
-/// `GET /console/sessions/{id}`
 pub(super) async fn show(caller: Caller, Path(session_id): Path<SessionId>) -> PageResult {
     let (engine, principal) = (&caller.engine, &caller.principal);
     let session = engine.sessions.get(principal, session_id).await?;
@@ -194,7 +192,6 @@ pub(super) async fn show(caller: Caller, Path(session_id): Path<SessionId>) -> P
     })
 }
 
-/// `POST /console/sessions/{id}/end`
 pub(super) async fn end(Path(session_id): Path<SessionId>, form: Form) -> PageResult {
     form.engine.sessions.archive(&form.principal, session_id).await?;
     done(&format!("/console/sessions/{session_id}"), Done::SessionEnded)

@@ -32,7 +32,6 @@ struct SettingsPage {
     may_fork: bool,
 }
 
-/// `GET /console/stores/{id}/settings`
 pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
     let mut shown = SettingsPage::of(&caller, store);
@@ -107,7 +106,6 @@ fn chosen_mode(name: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// `POST /console/stores/{id}/settings`
 pub(super) async fn save(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let store = form.engine.stores.get(&form.principal, store_id).await?;
     if is_overtaken(&form.fields, &store) {
@@ -174,13 +172,11 @@ fn edit_of(form: &Form, store: &Store) -> Result<StoreEdit, Refusal> {
     })
 }
 
-/// `POST /console/stores/{id}/archive`
 pub(super) async fn archive(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     form.engine.stores.archive(&form.principal, store_id).await?;
     done(&format!("/console/stores/{store_id}/settings"), Done::StoreArchived)
 }
 
-/// `POST /console/stores/{id}/delete`
 pub(super) async fn delete(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let store = form.engine.stores.get(&form.principal, store_id).await?;
     form.require_confirmation(&store.name, "the name of the store, exactly: nothing was deleted")?;

@@ -29,7 +29,6 @@ struct TestsPage {
     new_href: String,
 }
 
-/// `GET /console/stores/{id}/tests`
 pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     tests(&caller, store_id, None).await
 }

@@ -42,7 +42,6 @@ pub(super) async fn stores_to_choose(caller: &Caller, include_archived: bool) ->
     Ok(caller.engine.stores.list(&caller.principal, &filter, &newest).await?.items)
 }
 
-/// `GET /console/stores`
 pub(super) async fn list(caller: Caller) -> PageResult {
     page(&shown(&caller).await?)
 }
@@ -93,7 +92,6 @@ pub(super) fn is_called(store: &Store, wanted: &str) -> bool {
     store.name.to_lowercase().contains(wanted) || store.store_id.to_string().to_lowercase() == wanted
 }
 
-/// `POST /console/stores`
 pub(super) async fn create(form: Form) -> PageResult {
     let created = match draft_of(&form.fields) {
         Ok(draft) => form.engine.stores.create(&form.principal, draft, form.call()?).await,

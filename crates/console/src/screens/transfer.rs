@@ -45,7 +45,6 @@ pub fn archive_name(store: &str) -> String {
     format!("{name}.tar.zst")
 }
 
-/// `GET /console/transfer`
 pub(super) async fn show(
     Extension(options): Extension<ConsoleOptions>,
     headers: HeaderMap,
@@ -104,7 +103,6 @@ enum ImportTarget {
     New(StoreDraft),
 }
 
-/// `POST /console/transfer`
 pub(super) async fn import(
     State(engine): State<Engine>,
     Extension(upload): Extension<Upload>,

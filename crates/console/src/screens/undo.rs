@@ -189,7 +189,6 @@ pub(super) async fn choose(mut caller: Caller, Path(store_id): Path<StoreId>) ->
     })
 }
 
-/// `POST /console/stores/{id}/undo`
 pub(super) async fn undo(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let request = request_of(&form.fields)?;
     let request = request.ok_or_else(|| Refusal::invalid("`actor` or another filter must be given"))?;
@@ -238,7 +237,6 @@ pub(super) async fn preview_restoration(caller: Caller, Path(store_id): Path<Sto
     page(&RestorePage { frame, when, plan, confirmation, store, query: caller.query })
 }
 
-/// `POST /console/stores/{id}/restore`
 pub(super) async fn restore(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let request = restoration_of(&form, &form.fields)?;
     let until_seq = form.fields.number("before_seq")?;
@@ -286,7 +284,6 @@ fn progress_href(store_id: StoreId, undo_id: MemoryUndoId, before_seq: u64) -> S
     format!("/console/stores/{store_id}/undo/{undo_id}?before_seq={before_seq}")
 }
 
-/// `POST /console/stores/{id}/undo/{id}/cancel`
 pub(super) async fn cancel(
     Path((store_id, undo_id)): Path<(StoreId, MemoryUndoId)>,
     form: Form,
@@ -296,7 +293,6 @@ pub(super) async fn cancel(
     Ok(see_other(&progress_href(store_id, undo_id, before_seq)))
 }
 
-/// `GET /console/stores/{id}/undo/{id}`
 pub(super) async fn progress(
     caller: Caller,
     Path((store_id, undo_id)): Path<(StoreId, MemoryUndoId)>,

@@ -66,7 +66,6 @@ struct UsagePage {
     pager: Pager,
 }
 
-/// `GET /console/usage`
 pub(super) async fn of_tenant(caller: Caller) -> PageResult {
     let filter = StoreFilter { include_archived: true, ..StoreFilter::default() };
     let asked = caller.query.page(STORES_PER_PAGE);
@@ -99,7 +98,6 @@ struct StoreUsagePage {
     people: People,
 }
 
-/// `GET /console/stores/{id}/usage`
 pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let report = caller.engine.usage.of_store(&caller.principal, store_id, Some(MEMORIES_PER_LIST)).await?;
     let memories = report.expiring_next.iter().chain(&report.never_read);

@@ -68,7 +68,6 @@ struct VersionPage {
     may_redact: bool,
 }
 
-/// `GET /console/stores/{id}/versions/{id}`
 pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
     let (engine, principal) = (&caller.engine, &caller.principal);
     let store = engine.stores.get(principal, store_id).await?;
@@ -98,7 +97,6 @@ pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion
     })
 }
 
-/// `POST /console/stores/{id}/versions/{id}/restore`
 pub(super) async fn restore(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {
     let (memories, restoration) = (&form.engine.memories, Restoration::default());
     let began = form.engine.now();
@@ -155,7 +153,6 @@ struct RedactPage {
 /// Versions with the same content that a preview lists.
 const MAX_LISTED: usize = 50;
 
-/// `GET /console/stores/{id}/versions/{id}/redact`
 pub(super) async fn preview(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
     let (engine, principal) = (&caller.engine, &caller.principal);
     let store = engine.stores.get(principal, store_id).await?;
@@ -202,7 +199,6 @@ async fn live_memory(caller: &Caller, shown: &ShownVersion) -> Result<Option<Mem
     }
 }
 
-/// `POST /console/stores/{id}/versions/{id}/redact`
 pub(super) async fn redact(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {
     form.require_confirmation("redact", "the word redact: nothing was removed")?;
     form.engine.versions.redact(&form.principal, store_id, version_id).await?;

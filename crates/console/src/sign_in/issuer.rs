@@ -36,7 +36,6 @@ struct FailedPage<'a> {
     again: String,
 }
 
-/// `POST /console/sign-in/issuer`
 pub(crate) async fn start(form: CredentialForm) -> PageResult {
     let (engine, next, issuer_id) = (&form.engine, form.next(HOME), form.fields.text("issuer"));
     let begun = match engine.sign_ins.begin_at_issuer(issuer_id, next).await {
@@ -50,7 +49,6 @@ pub(crate) async fn start(form: CredentialForm) -> PageResult {
     Ok(response)
 }
 
-/// `GET /console/sign-in/callback`
 pub(crate) async fn arrive(visit: Visit) -> PageResult {
     let mut begun = None;
     for value in visit.cookies(Audience::AtIssuer) {
